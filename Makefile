@@ -1,0 +1,75 @@
+# `make help` lists the targets. Everything runs in .venv, which the first target makes.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check
+
+# A stamp per set of packages: a second run is quick, a changed pyproject.toml installs again.
+USER_STAMP := $(VENV)/.installed-user
+DEV_STAMP  := $(VENV)/.installed-dev
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-python test-kernels lint format bench bench-peers clean java
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Ensue needs Python 3.11 or newer; try: make PYTHON=python3.12 ..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(USER_STAMP): pyproject.toml | $(BIN)/python
+	@echo "Installing Ensue and Spark into $(VENV) (once, takes a minute) ..."
+	@$(PIP) install --quiet --editable '.[spark]'
+	@touch $@
+
+$(DEV_STAMP): pyproject.toml | $(BIN)/python
+	@echo "Installing Ensue, Spark and the tools for development into $(VENV) (once) ..."
+	@$(PIP) install --quiet --editable '.[dev]'
+	@touch $@ $(USER_STAMP)
+
+java:
+	@{ [ -n "$$JAVA_HOME" ] && [ -x "$$JAVA_HOME/bin/java" ]; } || command -v java >/dev/null || { \
+		echo "Spark needs Java 17 or newer, and there is none on PATH or in JAVA_HOME." >&2; \
+		echo "  Debian, Ubuntu:  sudo apt-get install openjdk-17-jre-headless" >&2; \
+		echo "  Fedora:          sudo dnf install java-17-openjdk-headless" >&2; \
+		echo "  macOS:           brew install openjdk@17" >&2; \
+		exit 1; }
+
+install: $(DEV_STAMP)  ## make .venv with everything needed for development
+
+demo: java $(USER_STAMP)  ## find the thefts in a day of a shop's RFID readings, on embedded Spark
+	@$(BIN)/ensue demo --folder demo
+
+test: lint test-python test-kernels  ## lint, types, import contracts, all tests
+
+test-python: java $(DEV_STAMP)
+	$(BIN)/python -m pytest
+
+# The same tests on uncompiled loops, then on compiled ones that check every index.
+test-kernels: $(DEV_STAMP)  ## kernel tests with JIT off, and with bounds checks
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -p no:cacheprovider tests/kernels
+	NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -q -p no:cacheprovider tests/kernels
+
+lint: $(DEV_STAMP)  ## ruff, import contracts, mypy
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+
+format: $(DEV_STAMP)  ## let ruff mend and format the code
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: java $(DEV_STAMP)  ## measure kernels, ensue.match and Spark; writes benchmarks/results
+	$(BIN)/python -m benchmarks.run
+
+bench-peers: java $(DEV_STAMP)  ## the same queries on Apache Flink, in an environment of its own
+	$(BIN)/python -m benchmarks.peers.run
+
+clean:  ## remove .venv, caches and what the demo wrote
+	rm -rf $(VENV) demo build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf spark-warehouse metastore_db derby.log
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

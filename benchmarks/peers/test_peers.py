@@ -1,0 +1,83 @@
+"""Both sides against plain loops, on few events: `python -m pytest benchmarks/peers`."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from benchmarks.peers.environment import REQUIREMENTS
+from benchmarks.peers.events import read, read_matches, trades, write
+from benchmarks.peers.queries import PAIRS, Pair
+from benchmarks.peers.reference import expected
+
+import ensue
+
+FLINK = Path(__file__).resolve().parents[1] / ".cache" / "flink"
+
+
+def _with_edges(table: pa.Table) -> pa.Table:
+    """Adds two runs at the window's end: its last millisecond, and one too late."""
+    begin = table["ts"][-1].as_py() + 1
+    rows = [
+        (begin, "A", "INSIDE"), (begin + 1, "A", "OUTSIDE"),
+        (begin + 2, "B", "INSIDE"), (begin + 3, "B", "OUTSIDE"),
+        (begin + 119_999, "C", "INSIDE"), (begin + 120_001, "C", "OUTSIDE"),
+    ]  # fmt: skip
+    ts, type, symbol = zip(*rows, strict=True)
+    price = [100.0 + k for k in range(len(rows))]
+    columns = [ts, type, symbol, price, [1500] * len(rows)]
+    return pa.concat_tables([table, pa.table(columns, names=table.column_names)])
+
+
+# Of 1,000 symbols each has an event every ten seconds, so the window cuts many runs off.
+TABLE = _with_edges(trades(30_000, symbols=1_000, seed=3))
+
+
+@pytest.fixture(scope="module")
+def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("peers") / "events.csv"
+    write(TABLE, path)
+    return path
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda p: p.name)
+def test_every_query_has_matches(pair: Pair) -> None:
+    assert len(expected(pair.name, TABLE)) > 20
+
+
+def test_the_window_cuts_where_it_should() -> None:
+    keys = dict(zip(TABLE["ts"].to_pylist(), TABLE["symbol"].to_pylist(), strict=True))
+    found = {keys[match[0]] for match in expected("next", TABLE)}
+    assert "INSIDE" in found
+    assert "OUTSIDE" not in found
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda p: p.name)
+def test_ensue_finds_what_the_loops_find(pair: Pair, events: Path) -> None:
+    found = ensue.match(read(events), pair.ensue, time="ts", type="type" if pair.typed else None)
+    columns = [found[c].cast("int64").to_pylist() for c in pair.columns]
+    assert sorted(zip(*columns, strict=True)) == expected(pair.name, TABLE)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (FLINK / REQUIREMENTS.name).exists(), reason="Flink is not installed")
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda p: p.name)
+def test_flink_finds_what_the_loops_find(pair: Pair, events: Path, tmp_path: Path) -> None:
+    task = {
+        "events": str(events),
+        "warm_up": str(events),
+        "matches": str(tmp_path / "matches"),
+        "columns": pair.columns,
+        "insert": pair.insert(),
+        "mode": "streaming",
+        "parallelism": 1,
+    }
+    runner = Path(__file__).with_name("flink_runner.py")
+    subprocess.run(
+        [str(FLINK / "bin" / "python"), str(runner)],
+        input=json.dumps(task),
+        text=True,
+        check=True,
+    )
+    assert read_matches(tmp_path / "matches", pair.columns) == expected(pair.name, TABLE)

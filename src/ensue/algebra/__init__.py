@@ -1,0 +1,1 @@
+"""The narrow waist: every language ends here, every plan starts here."""

@@ -1,0 +1,83 @@
+"""Equalities between all variables of a pattern, and the equivalence test they amount to."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from ensue.algebra.pattern import And, Atom, Not, Pattern, Seq
+from ensue.algebra.predicate import At, Binary, Expr, Field
+from ensue.algebra.query import Equivalence, Query
+from ensue.algebra.walk import atoms, positives
+
+
+def tie(condition: Expr) -> tuple[str, str, str] | None:
+    """(field, variable, variable) of an equality `x.f = y.f`."""
+    match condition:
+        case Binary(
+            operator="=",
+            left=Field(variable=x, name=str(f), at=At.ONLY),
+            right=Field(variable=y, name=g, at=At.ONLY),
+        ) if f == g and x != y:
+            return (f, x, y)
+        case _:
+            return None
+
+
+def tied_fields(query: Query) -> dict[str, list[tuple[str, str]]]:
+    """By field, the pairs of variables that must agree in it."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for condition in query.where:
+        match tie(condition):
+            case (field, x, y):
+                found.setdefault(field, []).append((x, y))
+    return found
+
+
+def connected(start: str, pairs: Iterable[tuple[str, str]]) -> set[str]:
+    """The variables that agree with `start`.
+
+    >>> sorted(connected("x", [("x", "y"), ("z", "y"), ("u", "v")]))
+    ['x', 'y', 'z']
+    """
+    reached, pairs = {start}, list(pairs)
+    while more := {v for pair in pairs if reached & set(pair) for v in pair} - reached:
+        reached |= more
+    return reached
+
+
+def with_equivalence(query: Query, field: str) -> Query:
+    """The query with the equalities on a field replaced by `[field]`."""
+    kept = tuple(c for c in query.where if (tie(c) or ("",))[0] != field)
+    if any(e.field_name == field for e in query.equivalence):
+        return replace(query, where=kept)
+    return replace(query, where=kept, equivalence=(*query.equivalence, Equivalence(field)))
+
+
+def mandatory(pattern: Pattern) -> bool:
+    """Whether every match binds every positive variable to one event."""
+    match pattern:
+        case Atom():
+            return True
+        case Not(part=part):
+            return isinstance(part, Atom)
+        case Seq(parts=parts) | And(parts=parts):
+            return all(mandatory(p) for p in parts)
+        case _:
+            return False
+
+
+def equal_through_negation(query: Query) -> Query:
+    """`x.id = y.id AND y.id = z.id` with `y` negated means `[id]`.
+
+    Read alone, both conditions would only say which `y` count, and tie `x` to no `z`; who writes
+    a chain of equalities over all variables means the equivalence test.
+    """
+    if not mandatory(query.pattern):
+        return query
+    bound = {a.variable for a in positives(query.pattern)}
+    everyone = {a.variable for a in atoms(query.pattern)}
+    for field, pairs in tied_fields(query).items():
+        start = pairs[0][0]
+        alone = connected(min(bound), [p for p in pairs if set(p) <= bound])
+        if connected(start, pairs) == everyone and not alone >= bound:
+            query = with_equivalence(query, field)
+    return query

@@ -1,0 +1,345 @@
+"""What kind of value an expression gives."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+
+from ensue.algebra.predicate import (
+    COMPARISONS,
+    Aggregate,
+    Between,
+    Binary,
+    Call,
+    Constant,
+    Expr,
+    Field,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Unary,
+)
+from ensue.errors import QueryError
+from ensue.schema import Kind
+from ensue.span import Span
+
+KindOfField = Callable[[Field], Kind]
+
+_INSTANTS = (Kind.TIMESTAMP, Kind.DATE)
+_MATHS = ("sqrt", "exp", "ln", "log10", "power")
+_PARTS_OF_TIME = ("year", "month", "day", "hour", "minute", "second")
+
+
+def kind_of(expr: Expr, kind_of_field: KindOfField) -> Kind:
+    """The kind of an expression's value, or a QueryError if its parts do not go together.
+
+    A list such as `RETURN a[].price` has the kind of its elements, a whole event is OTHER.
+
+    >>> kind_of(Binary("/", Literal(1), Literal(2)), lambda field: Kind.NULL)
+    <Kind.FLOAT: 'float'>
+    """
+    match expr:
+        case Literal(value=value):
+            return kind_of_constant(value)
+        case Field(name=None):
+            return Kind.OTHER
+        case Field():
+            return kind_of_field(expr)
+        case Aggregate(argument=None):
+            return Kind.INTEGER
+        case Aggregate(function=function, argument=argument):
+            assert argument is not None
+            return _aggregated(function, kind_of(argument, kind_of_field), expr)
+        case Unary(operator="not", operand=operand):
+            return _logical("not", operand, kind_of(operand, kind_of_field))
+        case Unary(operand=operand):
+            return _negative(kind_of(operand, kind_of_field), operand)
+        case Binary(operator="and" | "or" as operator, left=left, right=right):
+            _logical(operator, left, kind_of(left, kind_of_field))
+            return _logical(operator, right, kind_of(right, kind_of_field))
+        case Binary(operator=operator, left=left, right=right):
+            kinds = kind_of(left, kind_of_field), kind_of(right, kind_of_field)
+            if operator in COMPARISONS:
+                return _compared(left, right, kinds, expr.span)
+            if operator == "||":
+                return _joined(expr, kinds)
+            return _computed(operator, kinds, expr)
+        case IsNull(operand=operand):
+            kind_of(operand, kind_of_field)
+            return Kind.BOOLEAN
+        case In(operand=operand, options=options):
+            return _each_compared(operand, options, kind_of_field)
+        case Between(operand=operand, low=low, high=high):
+            return _each_compared(operand, (low, high), kind_of_field)
+        case Like(operand=operand):
+            kind = kind_of(operand, kind_of_field)
+            if kind not in (Kind.STRING, Kind.NULL):
+                raise QueryError(
+                    f"LIKE looks into strings, and this is {_a(kind)}",
+                    hint="compare it with = or BETWEEN",
+                    span=operand.span,
+                )
+            return Kind.BOOLEAN
+        case Call(function=function, arguments=arguments):
+            return _called(function, arguments, kind_of_field, expr.span)
+
+
+def kind_of_constant(value: Constant) -> Kind:
+    """The kind of a literal.
+
+    >>> kind_of_constant(True), kind_of_constant(2**63)
+    (<Kind.BOOLEAN: 'boolean'>, <Kind.FLOAT: 'float'>)
+    """
+    match value:
+        case None:
+            return Kind.NULL
+        case bool():
+            return Kind.BOOLEAN
+        case int():
+            # Beyond 64 bits a number is computed as a double.
+            return Kind.INTEGER if -(2**63) <= value < 2**63 else Kind.FLOAT
+        case float():
+            return Kind.FLOAT
+        case str():
+            return Kind.STRING
+        case datetime():
+            return Kind.TIMESTAMP
+        case timedelta():
+            return Kind.DURATION
+
+
+def comparable(left: Kind, right: Kind) -> bool:
+    """Whether values of two kinds have an order.
+
+    >>> comparable(Kind.DATE, Kind.TIMESTAMP), comparable(Kind.STRING, Kind.INTEGER)
+    (True, False)
+    """
+    if Kind.OTHER in (left, right):
+        return False
+    if Kind.NULL in (left, right) or left is right:
+        return True
+    return (left.numeric and right.numeric) or (left in _INSTANTS and right in _INSTANTS)
+
+
+def _a(kind: Kind) -> str:
+    match kind:
+        case Kind.INTEGER | Kind.OTHER:
+            return {Kind.INTEGER: "an integer", Kind.OTHER: "a nested or binary value"}[kind]
+        case _:
+            return f"a {kind.value}"
+
+
+# ------------------------------------------------------------------------ logic and comparison
+
+
+def _logical(operator: str, operand: Expr, kind: Kind) -> Kind:
+    if kind not in (Kind.BOOLEAN, Kind.NULL):
+        raise QueryError(
+            f"'{operator}' joins conditions, and this is {_a(kind)}"
+            if operator != "not"
+            else f"'not' turns a condition around, and this is {_a(kind)}",
+            hint="compare it with something, as in a.price > 3",
+            span=operand.span,
+        )
+    return Kind.BOOLEAN
+
+
+def _compared(left: Expr, right: Expr, kinds: tuple[Kind, Kind], span: Span | None) -> Kind:
+    if not comparable(*kinds):
+        raise QueryError(
+            f"{_a(kinds[0])} cannot be compared with {_a(kinds[1])}",
+            hint=_way_to_compare(left, right, kinds),
+            span=span,
+        )
+    return Kind.BOOLEAN
+
+
+def _way_to_compare(left: Expr, right: Expr, kinds: tuple[Kind, Kind]) -> str | None:
+    for literal, kind in ((left, kinds[1]), (right, kinds[0])):
+        if not isinstance(literal, Literal):
+            continue
+        if isinstance(literal.value, str) and kind in _INSTANTS:
+            return f"write TIMESTAMP '{literal.value}'"
+        if isinstance(literal.value, str) and kind.numeric:
+            return "write the number without quotes"
+        if kind is Kind.STRING and isinstance(literal.value, int | float):
+            return f"write the string in quotes: '{literal.value}'"
+        if kind is Kind.DURATION:
+            return "write the unit: 5 minutes"
+    if Kind.OTHER in kinds:
+        return "nested values are carried through: test them with IS NULL only"
+    if Kind.DURATION in kinds and kinds != (Kind.DURATION, Kind.DURATION):
+        return "the difference of two timestamps is a duration: b.time - a.time < 5 minutes"
+    return None
+
+
+def _each_compared(operand: Expr, others: Sequence[Expr], kind_of_field: KindOfField) -> Kind:
+    kind = kind_of(operand, kind_of_field)
+    for other in others:
+        _compared(operand, other, (kind, kind_of(other, kind_of_field)), other.span)
+    return Kind.BOOLEAN
+
+
+# --------------------------------------------------------------------------------- arithmetic
+
+
+def _number(kind: Kind) -> Kind:
+    """Decimals are computed as doubles."""
+    return Kind.FLOAT if kind is Kind.DECIMAL else kind
+
+
+def _negative(kind: Kind, operand: Expr) -> Kind:
+    if kind.numeric or kind in (Kind.DURATION, Kind.NULL):
+        return _number(kind)
+    raise QueryError(f"{_a(kind)} has no negative", span=operand.span)
+
+
+def _computed(operator: str, kinds: tuple[Kind, Kind], expr: Binary) -> Kind:
+    left, right = kinds
+    if Kind.NULL in kinds and Kind.OTHER not in kinds:
+        return Kind.NULL
+    if left.numeric and right.numeric:
+        whole = left is right is Kind.INTEGER and operator != "/"
+        return Kind.INTEGER if whole else Kind.FLOAT
+    match operator:
+        case "+" if left in _INSTANTS and right is Kind.DURATION:
+            return Kind.TIMESTAMP
+        case "+" if left is Kind.DURATION and right in _INSTANTS:
+            return Kind.TIMESTAMP
+        case "-" if left in _INSTANTS and right is Kind.DURATION:
+            return Kind.TIMESTAMP
+        case "-" if left in _INSTANTS and right in _INSTANTS:
+            return Kind.DURATION
+        case "+" | "-" | "%" if left is right is Kind.DURATION:
+            return Kind.DURATION
+        case "/" if left is right is Kind.DURATION:
+            return Kind.FLOAT
+        case "*" | "/" if left is Kind.DURATION and right.numeric:
+            return Kind.DURATION
+        case "*" if left.numeric and right is Kind.DURATION:
+            return Kind.DURATION
+    raise QueryError(
+        f"'{operator}' does not go with {_a(left)} and {_a(right)}",
+        hint=_way_to_compute(operator, kinds),
+        span=expr.span,
+    )
+
+
+def _way_to_compute(operator: str, kinds: tuple[Kind, Kind]) -> str | None:
+    if operator == "+" and kinds == (Kind.STRING, Kind.STRING):
+        return "strings are joined by ||"
+    if any(kind in _INSTANTS for kind in kinds) and any(kind.numeric for kind in kinds):
+        return "write the unit: a.time + 5 minutes"
+    if Kind.STRING in kinds:
+        return "length(x) gives the number of characters of a string"
+    return None
+
+
+def _joined(expr: Binary, kinds: tuple[Kind, Kind]) -> Kind:
+    for operand, kind in zip((expr.left, expr.right), kinds, strict=True):
+        _expect("'||'", (Kind.STRING,), operand, kind)
+    return Kind.STRING
+
+
+# --------------------------------------------------------------------- aggregates and functions
+
+
+def _aggregated(function: str, kind: Kind, expr: Aggregate) -> Kind:
+    match function:
+        case "count":
+            return Kind.INTEGER
+        case "first" | "last":
+            return kind
+        case "min" | "max" if kind is not Kind.OTHER:
+            return kind
+        case "sum" if kind.numeric or kind in (Kind.DURATION, Kind.NULL):
+            return _number(kind)
+        case "avg" if kind in (Kind.DURATION, Kind.NULL):
+            return kind
+        case "avg" | "stddev" | "percentile" if kind.numeric or kind is Kind.NULL:
+            return Kind.FLOAT
+    raise QueryError(
+        f"{function} does not work on {_a(kind)}",
+        hint="count, first, last, min and max do" if kind is not Kind.OTHER else "count does",
+        span=expr.span,
+    )
+
+
+def _called(
+    function: str,
+    arguments: Sequence[Expr],
+    kind_of_field: KindOfField,
+    span: Span | None,
+) -> Kind:
+    kinds = [kind_of(argument, kind_of_field) for argument in arguments]
+    signature = zip(arguments, kinds, strict=True)
+    numbers = (Kind.INTEGER, Kind.FLOAT, Kind.DECIMAL)
+    match function:
+        case "abs" | "floor" | "ceil" | "sign":
+            _expect(function, numbers, arguments[0], kinds[0])
+            return _number(kinds[0])
+        case "round":
+            _expect(function, numbers, arguments[0], kinds[0])
+            if len(arguments) > 1:
+                _expect(function, (Kind.INTEGER,), arguments[1], kinds[1])
+            return _number(kinds[0])
+        case _ if function in _MATHS:
+            for argument, kind in signature:
+                _expect(function, numbers, argument, kind)
+            return Kind.FLOAT
+        case "least" | "greatest" | "coalesce":
+            return _unified(function, arguments, kinds, span)
+        case "nullif":
+            _compared(arguments[0], arguments[1], (kinds[0], kinds[1]), span)
+            return kinds[0]
+        case "substring":
+            _expect(function, (Kind.STRING,), arguments[0], kinds[0])
+            for argument, kind in zip(arguments[1:], kinds[1:], strict=True):
+                _expect(function, (Kind.INTEGER,), argument, kind)
+            return Kind.STRING
+        case _ if function in _PARTS_OF_TIME:
+            _expect(function, _INSTANTS, arguments[0], kinds[0])
+            return Kind.INTEGER
+        case _:
+            for argument, kind in signature:
+                _expect(function, (Kind.STRING,), argument, kind)
+            return _OVER_STRINGS[function]
+
+
+_OVER_STRINGS = {
+    "lower": Kind.STRING,
+    "upper": Kind.STRING,
+    "trim": Kind.STRING,
+    "concat": Kind.STRING,
+    "length": Kind.INTEGER,
+    "starts_with": Kind.BOOLEAN,
+    "ends_with": Kind.BOOLEAN,
+    "contains": Kind.BOOLEAN,
+}
+
+
+def _expect(what: str, wanted: Sequence[Kind], argument: Expr, kind: Kind) -> None:
+    if kind is Kind.NULL or kind in wanted:
+        return
+    names = {Kind.STRING: "a string", Kind.INTEGER: "a whole number", Kind.TIMESTAMP: "a time"}
+    wish = "a number" if len(wanted) == 3 else names[wanted[0]]
+    raise QueryError(f"{what} takes {wish}, and this is {_a(kind)}", span=argument.span)
+
+
+def _unified(
+    function: str, arguments: Sequence[Expr], kinds: Sequence[Kind], span: Span | None
+) -> Kind:
+    """The one kind that can hold any of the arguments."""
+    found = Kind.NULL
+    for argument, kind in zip(arguments, kinds, strict=True):
+        if not comparable(found, kind):
+            raise QueryError(
+                f"{function} picks among values of one kind, not {_a(found)} and {_a(kind)}"
+                if kind is not Kind.OTHER
+                else f"{function} does not work on {_a(kind)}",
+                span=argument.span or span,
+            )
+        if found is Kind.NULL:
+            found = kind
+        elif kind is not Kind.NULL and kind is not found:
+            found = Kind.FLOAT if kind.numeric else Kind.TIMESTAMP
+    return found

@@ -1,0 +1,67 @@
+"""What events must occur, and in which arrangement."""
+
+from dataclasses import dataclass, field
+
+from ensue.span import Span
+
+
+@dataclass(frozen=True, slots=True)
+class Atom:
+    """One event of a type, bound to a variable: `Shelf x`."""
+
+    type: str
+    variable: str
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Kleene:
+    """From `least` to `most` events of one type, in order: `Stock+ a[]`, `Stock{2,5} a[]`."""
+
+    atom: Atom
+    least: int
+    most: int | None  # None: any number
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Maybe:
+    """A part that may be missing: `Coupon? c`."""
+
+    part: "Pattern"
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Seq:
+    """The parts one after the other; a part ends before the next begins."""
+
+    parts: tuple["Pattern", ...]
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """All of the parts, in any order."""
+
+    parts: tuple["Pattern", ...]
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """Exactly one of the parts."""
+
+    parts: tuple["Pattern", ...]
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """No such event where it stands: `!Counter y`, `!SEQ(B b, C c)`."""
+
+    part: "Pattern"
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+Pattern = Atom | Kleene | Maybe | Seq | And | Or | Not

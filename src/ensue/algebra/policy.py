@@ -1,0 +1,33 @@
+"""Which events a match may pass over, and what a match uses up."""
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from ensue.span import Span
+
+
+class Strategy(Enum):
+    """SASE+'s event selection strategies."""
+
+    ANY = "skip_till_any_match"  # any event may be passed over: all combinations
+    NEXT = "skip_till_next_match"  # only events that the run could not use
+    PARTITION = "partition_contiguity"  # no event of the partition
+    STRICT = "strict_contiguity"  # no event at all
+
+
+class SkipTo(Enum):
+    """Where the next match of a partition may begin, once a match is found."""
+
+    NEXT_EVENT = "TO NEXT EVENT"  # behind the match's first event
+    PAST_LAST = "PAST LAST EVENT"  # behind its last event
+    FIRST = "TO FIRST"  # at a variable's first event
+    LAST = "TO LAST"  # at a variable's last event
+
+
+@dataclass(frozen=True, slots=True)
+class AfterMatch:
+    """`AFTER MATCH SKIP ...`; a query without it keeps every match."""
+
+    to: SkipTo
+    variable: str | None = None
+    span: Span | None = field(default=None, compare=False, repr=False)

@@ -1,0 +1,157 @@
+"""Expressions over the events of a match."""
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import Enum
+
+from ensue.span import Span
+
+
+class At(Enum):
+    """Which event, or events, of a variable a reference means."""
+
+    ONLY = "the event of a plain variable: a.price"
+    NTH = "the n-th event of a Kleene variable: a[1].price"
+    LAST = "its last event: a[a.LEN].price"
+    CURRENT = "each event in turn: a[i].price"
+    PREVIOUS = "the one before the current: a[i-1].price"
+    BEFORE = "all before the current, in an aggregate: avg(a[..i-1].price)"
+    THROUGH = "all up to the current, in an aggregate: avg(a[..i].price)"
+    ALL = "all of them: avg(a.price), avg(a[].price)"
+
+
+# Literal durations are timedelta; DATE literals are written as timestamps at midnight.
+Constant = bool | int | float | str | datetime | timedelta | None
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A constant. `80%` is the float 0.8, `5 minutes` a timedelta, `TIMESTAMP '...'` a datetime."""
+
+    value: Constant
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of an event, or of each of several events of a Kleene variable.
+
+    `name` is None only in RETURN, for the whole event: `RETURN a`, `RETURN a[1]`, `RETURN a[]`.
+    """
+
+    variable: str
+    name: str | None
+    at: At = At.ONLY
+    nth: int = 1  # for At.NTH, from 1
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """A value over the events of one variable.
+
+    `argument` is an expression whose fields all belong to `variable` and are at ALL, BEFORE or
+    THROUGH (or ONLY, for a plain variable), or None for `count(a)`, `a.LEN`, `count(a[..i-1])`.
+    `function` is one of AGGREGATES; `parameter` is the percentage of a percentile, 0 to 100.
+    NULL arguments are passed over. Over nothing, count is 0 and the others are NULL.
+    """
+
+    function: str
+    variable: str
+    argument: "Expr | None"
+    at: At = At.ALL
+    parameter: float | None = None
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+AGGREGATES = (
+    "avg", "sum", "min", "max", "count", "first", "last", "stddev", "percentile",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Unary:
+    """`-x` or `NOT x`."""
+
+    operator: str  # "-", "not"
+    operand: "Expr"
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """Arithmetic, comparison, `and`, `or`, and `||` for joining strings."""
+
+    operator: str  # + - * / %   = != < <= > >=   and or   ||
+    left: "Expr"
+    right: "Expr"
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
+ARITHMETIC = ("+", "-", "*", "/", "%")
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    """`x IS NULL`, `x IS NOT NULL`."""
+
+    operand: "Expr"
+    negated: bool = False
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    """`x IN (1, 2, 3)`."""
+
+    operand: "Expr"
+    options: tuple["Expr", ...]
+    negated: bool = False
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """`x BETWEEN low AND high`, both ends included."""
+
+    operand: "Expr"
+    low: "Expr"
+    high: "Expr"
+    negated: bool = False
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Like:
+    """`x LIKE 'ab%_'`: `%` any text, `_` any one character, `\\` takes the next one as it is."""
+
+    operand: "Expr"
+    pattern: str
+    negated: bool = False
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A scalar function, by its lower-case name: one of FUNCTIONS."""
+
+    function: str
+    arguments: tuple["Expr", ...]
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+# name -> (fewest, most) arguments; most None: any number
+FUNCTIONS: dict[str, tuple[int, int | None]] = {
+    "abs": (1, 1), "round": (1, 2), "floor": (1, 1), "ceil": (1, 1), "sqrt": (1, 1),
+    "exp": (1, 1), "ln": (1, 1), "log10": (1, 1), "power": (2, 2), "sign": (1, 1),
+    "least": (2, None), "greatest": (2, None), "coalesce": (1, None), "nullif": (2, 2),
+    "lower": (1, 1), "upper": (1, 1), "length": (1, 1), "trim": (1, 1),
+    "substring": (2, 3), "concat": (1, None), "starts_with": (2, 2), "ends_with": (2, 2),
+    "contains": (2, 2), "year": (1, 1), "month": (1, 1), "day": (1, 1), "hour": (1, 1),
+    "minute": (1, 1), "second": (1, 1),
+}  # fmt: skip
+
+Expr = (
+    Literal | Field | Aggregate | Unary | Binary | IsNull | In | Between | Like | Call
+)

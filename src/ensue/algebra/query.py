@@ -1,0 +1,42 @@
+"""A whole query."""
+
+from dataclasses import dataclass, field
+
+from ensue.algebra.pattern import Pattern
+from ensue.algebra.policy import AfterMatch, Strategy
+from ensue.algebra.predicate import Expr
+from ensue.algebra.window import Window
+from ensue.span import Span
+
+
+@dataclass(frozen=True, slots=True)
+class Equivalence:
+    """`[attr]`: every event of a match, the negated ones too, has the same value in this field."""
+
+    field_name: str
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """One column of the result: `x.tag AS tag`."""
+
+    expr: Expr
+    name: str
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """`EVENT name AS pattern WHERE ... WITHIN ... AFTER MATCH ... RETURN ... HAVING ...`."""
+
+    pattern: Pattern
+    name: str | None = None
+    strategy: Strategy = Strategy.ANY
+    where: tuple[Expr, ...] = ()  # conjuncts
+    equivalence: tuple[Equivalence, ...] = ()
+    within: Window | None = None
+    after: AfterMatch | None = None
+    returns: tuple[Returned, ...] = ()  # empty: the variables themselves
+    having: Expr | None = None
+    text: str | None = field(default=None, compare=False, repr=False)

@@ -1,0 +1,274 @@
+"""How expressions speak of a pattern's variables: which positions, and where they may stand."""
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from math import isfinite
+
+from ensue.algebra.pattern import Pattern
+from ensue.algebra.predicate import (
+    AGGREGATES,
+    FUNCTIONS,
+    Aggregate,
+    At,
+    Call,
+    Expr,
+    Field,
+    Literal,
+    Unary,
+)
+from ensue.algebra.walk import (
+    atoms,
+    kleenes,
+    negations,
+    operands,
+    references,
+    rewrite_expr,
+    variables,
+    with_operands,
+)
+from ensue.errors import QueryError, did_you_mean
+
+_MOVING = (At.CURRENT, At.PREVIOUS, At.BEFORE, At.THROUGH)
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """What the variables of a pattern stand for."""
+
+    known: tuple[str, ...]
+    lists: frozenset[str]  # the Kleene variables
+    absent: dict[str, int]  # the negated variables, with the number of their negation
+    text: str | None = None
+
+
+def roles_of(pattern: Pattern, text: str | None = None) -> Roles:
+    """The roles that the variables of a pattern play."""
+    return Roles(
+        known=tuple(atom.variable for atom in atoms(pattern)),
+        lists=frozenset(kleenes(pattern)),
+        absent={
+            atom.variable: number
+            for number, negation in enumerate(negations(pattern))
+            for atom in atoms(negation)
+        },
+        text=text,
+    )
+
+
+def in_where(expr: Expr, roles: Roles) -> Expr:
+    """A condition of WHERE in its normal form."""
+    expr = _normal(expr, roles)
+    for reference in references(expr):
+        _check_one_value(reference, roles)
+    moving = sorted({r.variable for r in references(expr) if r.at in _MOVING})
+    if len(moving) > 1:
+        raise QueryError(
+            f"{moving[0]}[i] and {moving[1]}[i] both run in one condition",
+            hint="compare one of them with an aggregate or a fixed event: "
+            f"avg({moving[1]}.price), {moving[1]}[1].price",
+            span=expr.span,
+        )
+    absent = {roles.absent[v]: v for v in sorted(variables(expr)) if v in roles.absent}
+    if len(absent) > 1:
+        raise QueryError(
+            f"{' and '.join(absent.values())} are both absent: they cannot be compared",
+            hint="compare each of them with events that do occur",
+            span=expr.span,
+        )
+    return expr
+
+
+def in_having(expr: Expr, roles: Roles) -> Expr:
+    """The condition of HAVING in its normal form."""
+    expr = _normal(expr, roles)
+    for reference in references(expr):
+        _check_one_value(reference, roles)
+        _check_settled(reference, roles, "HAVING")
+    return expr
+
+
+def in_return(expr: Expr, roles: Roles) -> Expr:
+    """A column of RETURN in its normal form; it may be a whole event or a list `a[].price`."""
+    expr = _normal(expr, roles)
+    if isinstance(expr, Field) and expr.variable in roles.lists:
+        if expr.name is None and expr.at is At.ONLY:
+            expr = replace(expr, at=At.ALL)
+        if expr.at is At.ALL:
+            return expr
+    for reference in references(expr):
+        _check_settled(reference, roles, "RETURN")
+        _check_one_value(reference, roles, whole=reference is expr)
+    return expr
+
+
+# -------------------------------------------------------------------------------- normal form
+
+
+def _normal(expr: Expr, roles: Roles) -> Expr:
+    """The one form of what an expression means, its names and calls checked.
+
+    `a.LEN` becomes `count(a)`, `-5` a literal; inside an aggregate the fields of a Kleene
+    variable are at ALL, BEFORE or THROUGH, and those of a plain variable at ONLY.
+    """
+    match expr:
+        case Field():
+            _check_known(expr, roles)
+            if expr.variable in roles.lists and expr.at is At.ONLY and _is_length(expr.name):
+                return Aggregate("count", expr.variable, None, span=expr.span)
+            return expr
+        case Aggregate(argument=argument):
+            _check_known(expr, roles)
+            _check_aggregate(expr, roles)
+            if argument is None:
+                return expr
+            plain = expr.variable not in roles.lists
+
+            def settled(node: Expr) -> Expr:
+                if not isinstance(node, Field):
+                    return node
+                if node.name is None:
+                    raise _whole_event(node)
+                return replace(node, at=At.ONLY if plain else expr.at)
+
+            return replace(expr, argument=_normal(rewrite_expr(argument, settled), roles))
+        case Call(function=function):
+            _check_call(expr, function)
+        case Literal(value=float(value)) if not isfinite(value):
+            raise QueryError("a constant must be a finite number", span=expr.span)
+    return _folded(with_operands(expr, tuple(_normal(e, roles) for e in operands(expr))))
+
+
+def _folded(expr: Expr) -> Expr:
+    match expr:
+        case Unary(operator="-", operand=Literal(value=value)) if not isinstance(value, bool):
+            if isinstance(value, int | float | timedelta):
+                return Literal(-value, expr.span)
+    return expr
+
+
+def _is_length(name: str | None) -> bool:
+    return name is not None and name.upper() == "LEN"
+
+
+# ----------------------------------------------------------------------------- names and calls
+
+
+def _check_known(reference: Field | Aggregate, roles: Roles) -> None:
+    name = reference.variable
+    if name in roles.known:
+        return
+    problem, hint = f"unknown variable '{name}'", did_you_mean(name, roles.known)
+    if isinstance(reference, Field) and reference.name is None and reference.at is At.ONLY:
+        hint = f"a field is written with its event: {roles.known[0]}.{name}"
+        if roles.text and reference.span and reference.span.over(roles.text)[:1] == '"':
+            hint = f"a string is written in single quotes: '{name}'"
+    raise QueryError(problem, hint=hint, span=reference.span)
+
+
+def _check_call(call: Call, function: str) -> None:
+    if function not in FUNCTIONS:
+        raise QueryError(
+            f"unknown function '{function}'",
+            hint=did_you_mean(function, [*FUNCTIONS, *AGGREGATES]),
+            span=call.span,
+        )
+    least, most = FUNCTIONS[function]
+    given = len(call.arguments)
+    if given < least or (most is not None and given > most):
+        if most is None:
+            wanted = f"at least {least}"
+        else:
+            wanted = str(least) if least == most else f"{least} or {most}"
+        plural = "" if wanted in ("1", "at least 1") else "s"
+        raise QueryError(
+            f"{function} takes {wanted} argument{plural}, not {given}", span=call.span
+        )
+
+
+def _check_aggregate(aggregate: Aggregate, roles: Roles) -> None:
+    name = aggregate.variable
+    if name in roles.absent:
+        raise QueryError(
+            f"{aggregate.function} of {name}, which is negated: a match has no such event",
+            hint=f"use the fields of {name} as they are, to say which events must not occur",
+            span=aggregate.span,
+        )
+    if name not in roles.lists and aggregate.at is not At.ALL:
+        raise _no_positions(name, aggregate)
+    if aggregate.parameter is not None and not 0 <= aggregate.parameter <= 100:
+        raise QueryError(
+            f"a percentage is from 0 to 100, not {aggregate.parameter:g}",
+            hint=f"as in percentile({name}.price, 90)",
+            span=aggregate.span,
+        )
+
+
+# ---------------------------------------------------------------------------------- positions
+
+
+def _check_one_value(
+    reference: Field | Aggregate, roles: Roles, *, whole: bool = False
+) -> None:
+    """A reference that gives one value in each match, and for each i."""
+    if isinstance(reference, Aggregate):
+        return
+    name, field = reference.variable, reference.name
+    if name not in roles.lists:
+        if reference.at is not At.ONLY:
+            raise _no_positions(name, reference)
+    elif reference.at is At.ONLY:
+        raise QueryError(
+            f"{name} stands for several events: which of them is meant?",
+            hint=f"{name}[i].{field or 'price'} for each, {name}[1] the first, "
+            f"{name}[{name}.LEN] the last, or an aggregate: avg({name}.{field or 'price'})",
+            span=reference.span,
+        )
+    elif reference.at in (At.ALL, At.BEFORE, At.THROUGH):
+        raise QueryError(
+            "several events where one value is needed",
+            hint=f"take an aggregate, as in avg({_spelled(reference)}), "
+            f"or {name}[i].{field or 'price'} for each of them",
+            span=reference.span,
+        )
+    if field is None and not whole:
+        raise _whole_event(reference)
+
+
+def _check_settled(reference: Field | Aggregate, roles: Roles, clause: str) -> None:
+    """A reference that means the same in all of a match: no running position, nothing absent."""
+    name = reference.variable
+    if name in roles.absent:
+        raise QueryError(
+            f"{name} is negated: a match has no such event to speak of in {clause}",
+            hint=f"conditions on {name} belong into WHERE",
+            span=reference.span,
+        )
+    if reference.at in _MOVING:
+        raise QueryError(
+            f"a running position in {clause}",
+            hint=f"[i] runs in WHERE only; here take avg({name}.price), {name}[1] or "
+            f"{name}[{name}.LEN]",
+            span=reference.span,
+        )
+
+
+def _spelled(field: Field) -> str:
+    position = {At.BEFORE: "[..i-1]", At.THROUGH: "[..i]"}.get(field.at, "")
+    return f"{field.variable}{position}.{field.name or 'price'}"
+
+
+def _no_positions(name: str, reference: Field | Aggregate) -> QueryError:
+    field = reference.name if isinstance(reference, Field) else None
+    return QueryError(
+        f"{name} is a single event and has no positions",
+        hint=f"write {name}.{field}" if field else f"write {name} without [...]",
+        span=reference.span,
+    )
+
+
+def _whole_event(field: Field) -> QueryError:
+    return QueryError(
+        f"{field.variable} is a whole event, and a value is needed here",
+        hint=f"take one of its fields, as in {field.variable}.price",
+        span=field.span,
+    )

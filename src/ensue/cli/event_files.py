@@ -1,0 +1,192 @@
+"""Event files: CSV, JSON lines and Parquet, read by Arrow or by Spark."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.dataset
+import pyarrow.json
+
+from ensue.cli.terminal import UsageError
+from ensue.errors import EventError
+
+FORMS = {
+    ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".pq": "parquet",
+    ".jsonl": "json", ".ndjson": "json", ".json": "json",
+}  # fmt: skip
+
+Events = Any  # an Arrow table or a Spark DataFrame, or one for each event type
+_TYPED = re.compile(r"([^\W\d]\w*)=(.+)", re.DOTALL)
+_TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d")
+
+
+@dataclass(frozen=True, slots=True)
+class EventFile:
+    """A file or folder of events, all of one type if `type` says so."""
+
+    path: str
+    type: str | None = None
+
+    @property
+    def form(self) -> str:
+        """csv, tsv, json or parquet, by the name; of a folder, by the files in it.
+
+        >>> EventFile("trades.csv.gz").form
+        'csv'
+        """
+        path = Path(self.path)
+        if path.is_dir():
+            inside = {form for p in path.rglob("*") if p.is_file() and (form := _form(p))}
+            if len(inside) == 1:
+                return inside.pop()
+            found = "none" if not inside else " and ".join(sorted(inside))
+            raise EventError(
+                f"the folder {self.path} should hold CSV, JSON lines or Parquet files of one "
+                f"form; found: {found}"
+            )
+        form = _form(path)
+        if form is None:
+            raise EventError(
+                f"cannot tell what {self.path} holds; known endings: {', '.join(FORMS)}"
+            )
+        return form
+
+
+def _form(path: Path) -> str | None:
+    name = path.with_suffix("") if path.suffix in (".gz", ".bz2", ".zst") else path
+    return FORMS.get(name.suffix.lower())
+
+
+def event_files(arguments: Sequence[str]) -> tuple[EventFile, ...]:
+    """What the `--events` options name.
+
+    >>> event_files(["Shelf=shelf.csv", "Exit=exit.csv"])[1]
+    EventFile(path='exit.csv', type='Exit')
+    """
+    files = tuple(_event_file(argument) for argument in arguments)
+    typed = [f for f in files if f.type is not None]
+    if typed and len(typed) < len(files):
+        raise UsageError("give a type to each --events TYPE=PATH, or to none of them")
+    return files
+
+
+def _event_file(argument: str) -> EventFile:
+    typed = _TYPED.fullmatch(argument)
+    # A folder of a partitioned table may itself be named day=2026-03-14.
+    if typed and not Path(argument).exists():
+        return EventFile(typed[2], typed[1])
+    return EventFile(argument)
+
+
+def require(files: Sequence[EventFile]) -> None:
+    """Raises EventError unless every file is there."""
+    for file in files:
+        if "://" not in file.path and not Path(file.path).exists():
+            raise EventError(f"there is no file or folder {file.path}")
+
+
+def read_local(files: Sequence[EventFile], *, rows: int | None = None) -> Events:
+    """The events as Arrow tables; with `rows`, only the first ones, to know the columns."""
+    require(files)
+    tables: dict[str | None, list[pa.Table]] = {}
+    for file in files:
+        tables.setdefault(file.type, []).append(_with_timestamps(_read(file, rows)))
+    joined = {type: _concatenated(parts) for type, parts in tables.items()}
+    return joined.get(None, joined)
+
+
+def read_spark(files: Sequence[EventFile]) -> Events:
+    """The events as DataFrames of an embedded Spark session."""
+    from ensue.runners import spark_session
+
+    require(files)
+    forms = [file.form for file in files]
+    session = spark_session.embedded()
+    frames: dict[str | None, Any] = {}
+    for file, form in zip(files, forms, strict=True):
+        frame = spark_session.read(session, file.path, form)
+        known = frames.get(file.type)
+        frames[file.type] = frame if known is None else known.unionByName(frame)
+    return frames.get(None, frames)
+
+
+def _read(file: EventFile, rows: int | None) -> pa.Table:
+    form = file.form
+    try:
+        if rows is not None and form == "parquet":
+            return pa.dataset.dataset(file.path, partitioning="hive").head(rows)
+        if form == "parquet":
+            return pa.dataset.dataset(file.path, partitioning="hive").to_table()
+        path = Path(file.path)
+        inside = [path] if path.is_file() else sorted(p for p in path.rglob("*") if _form(p))
+        return _concatenated([_read_text(p, form) for p in inside])
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        hint = "\n  hint: a JSON file holds one object a line" if form == "json" else ""
+        reason = str(error).splitlines()[0]
+        raise EventError(f"cannot read events from {file.path}: {reason}{hint}") from None
+
+
+def _read_text(path: Path, form: str) -> pa.Table:
+    if form == "json":
+        with pa.input_stream(str(path), compression="detect") as stream:
+            return pa.json.read_json(stream)
+    delimiter = "\t" if form == "tsv" else ","
+    return pa.csv.read_csv(path, parse_options=pa.csv.ParseOptions(delimiter=delimiter))
+
+
+def _concatenated(tables: list[pa.Table]) -> pa.Table:
+    if len(tables) == 1:
+        return tables[0]
+    try:
+        return pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException as error:
+        raise EventError(f"the event files have columns that do not fit: {error}") from None
+
+
+def _with_timestamps(table: pa.Table) -> pa.Table:
+    """Arrow reads '2026-03-14T09:00:00.5+01:00' in JSON as text: make it the time it is."""
+    for number, field in enumerate(table.schema):
+        if not pa.types.is_string(field.type):
+            continue
+        column = table.column(number)
+        known = column.slice(0, 1000).drop_null()
+        if len(known) == 0 or not all(_TIMESTAMP.match(text) for text in known.to_pylist()):
+            continue
+        for kind in (pa.timestamp("us", "UTC"), pa.timestamp("us")):
+            try:
+                table = table.set_column(number, field.name, pc.cast(column, kind))
+                break
+            except pa.ArrowInvalid:
+                continue
+    return table
+
+
+def timestamp_columns(events: Events) -> list[str]:
+    """The columns that hold timestamps, in every table if there are several."""
+    if isinstance(events, Mapping):
+        every = [timestamp_columns(table) for table in events.values()]
+        return [name for name in every[0] if all(name in names for names in every)]
+    if isinstance(events, pa.Table):
+        return [f.name for f in events.schema if pa.types.is_timestamp(f.type)]
+    return [f.name for f in events.schema.fields if f.dataType.typeName().startswith("timestamp")]
+
+
+def guessed_time(events: Events) -> str:
+    """The only column that can be the time of an event, or a UsageError."""
+    names = timestamp_columns(events)
+    if len(names) == 1:
+        return names[0]
+    if not names:
+        raise UsageError(
+            "no column holds timestamps\n"
+            "  hint: name the column with the time of an event, --time COLUMN; numbers will do"
+        )
+    raise UsageError(
+        f"several columns hold timestamps: {', '.join(names)}\n"
+        "  hint: say which one is the time of an event, --time COLUMN, or --time START,END"
+    )

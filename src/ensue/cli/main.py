@@ -1,0 +1,196 @@
+"""The command line: its options, its commands, and how it ends."""
+
+import os
+import sys
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Callable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+
+from ensue.cli.terminal import Exit, UsageError, complain
+from ensue.errors import EnsueError, EventError, RunnerError
+
+_ENGINES = ("local", "spark")
+_FORMATS = ("table", "json", "csv", "parquet")
+_ENDING = """\
+exit codes:
+  0    fine, whether there were matches or not
+  1    demo only: the thefts found are not the ones planted
+  2    wrong usage, or a query that cannot be run
+  3    events that cannot be read
+  4    the engine is not available (no Spark, no Java) or failed
+  130  interrupted
+"""
+_EXAMPLES = """\
+examples:
+  ensue run theft.ensue --events readings.parquet --time ts --type reader
+  ensue run "SEQ(A a, B b) WHERE [id] WITHIN 5 minutes" --events A=a.csv --events B=b.csv
+  cat query.ensue | ensue run - --events trades.csv --output found.jsonl
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command; returns its exit code."""
+    try:
+        options = _parser().parse_args(arguments)
+        command: Callable[[Namespace], Exit] = options.command
+        return int(command(options))
+    except KeyboardInterrupt:
+        complain("interrupted")
+        return Exit.INTERRUPTED
+    except BrokenPipeError:
+        # The reader has seen enough (`ensue run ... | head`); Python would complain at its exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.FINE
+    except (EnsueError, UsageError) as error:
+        complain(str(error))
+        return _exit(error)
+
+
+def _exit(error: Exception) -> Exit:
+    match error:
+        case EventError():
+            return Exit.EVENTS
+        case RunnerError():
+            return Exit.ENGINE
+        case _:
+            return Exit.WRONG
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(
+        prog="ensue",
+        description="Finds patterns of events in files: complex event processing.",
+        epilog=_EXAMPLES + "\n" + _ENDING,
+        formatter_class=RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"ensue {_version()}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    def command(name: str, does: str, runs: Callable[[Namespace], Exit]) -> ArgumentParser:
+        added = commands.add_parser(
+            name,
+            help=does,
+            description=f"{does[0].upper()}{does[1:]}.",
+            epilog=_ENDING,
+            formatter_class=RawDescriptionHelpFormatter,
+        )
+        added.set_defaults(command=runs)
+        return added
+
+    _run_options(command("run", "find the matches of a query in event files", _run))
+    explain = command("explain", "show how a query will be run", _explain)
+    _query_and_events(explain, needed=False)
+    explain.add_argument("--picture", metavar="FILE.svg", help="also draw the plan")
+    _query_and_events(command("check", "say whether a query can be run", _check), needed=False)
+    _demo_options(command("demo", "find the thefts in a day of a shop's RFID readings", _demo))
+    _bench_options(command("bench", "measure a few queries on this machine", _bench))
+    return parser
+
+
+def _query_and_events(parser: ArgumentParser, *, needed: bool) -> None:
+    parser.add_argument("query", metavar="QUERY", help="a file, the text itself, or - for stdin")
+    parser.add_argument(
+        "--events",
+        metavar="[TYPE=]PATH",
+        action="append",
+        required=needed,
+        default=None if needed else [],
+        help="CSV, JSON lines or Parquet, a file or a folder; several times for several files; "
+        "TYPE=PATH where each event type has a file of its own",
+    )
+    parser.add_argument(
+        "--time",
+        metavar="COLUMN",
+        help="the time of an event, or START,END for events that last; "
+        "by default the only column of timestamps",
+    )
+    parser.add_argument(
+        "--type",
+        metavar="COLUMN",
+        help="the column with the type of an event; by default all are of one type",
+    )
+    parser.add_argument(
+        "--order",
+        metavar="COLUMN",
+        action="append",
+        default=[],
+        help="orders events of the same time; several times for several columns",
+    )
+
+
+def _run_options(parser: ArgumentParser) -> None:
+    _query_and_events(parser, needed=True)
+    parser.add_argument("--engine", choices=_ENGINES, default="local", help="default: local")
+    parser.add_argument("--output", metavar="PATH", default="-", help="default: - (stdout)")
+    parser.add_argument(
+        "--format", choices=_FORMATS, help="default: by the ending of --output, else table"
+    )
+    parser.add_argument(
+        "--limit", metavar="N", type=_count, default=20, help="rows of a table, default: 20"
+    )
+
+
+def _demo_options(parser: ArgumentParser) -> None:
+    parser.add_argument("--folder", metavar="DIR", help="where to write; default: a temporary one")
+    parser.add_argument(
+        "--events", metavar="N", type=_count, default=1_000_000, help="default: 1000000"
+    )
+    parser.add_argument("--engine", choices=_ENGINES, default="spark", help="default: spark")
+
+
+def _bench_options(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--events", metavar="N", type=_count, default=1_000_000, help="default: 1000000"
+    )
+    parser.add_argument("--symbols", metavar="N", type=_count, default=1_000, help="default: 1000")
+    parser.add_argument("--output", metavar="FILE.json", help="also write the figures as JSON")
+
+
+def _count(text: str) -> int:
+    number = int(text.replace("_", "").replace(",", ""))
+    if number < 1:
+        raise ValueError
+    return number
+
+
+_count.__name__ = "count"  # argparse puts it into its message: invalid count value
+
+
+def _version() -> str:
+    try:
+        return version("ensue")
+    except PackageNotFoundError:
+        return "(not installed)"
+
+
+# The commands load Arrow and more, so each is imported when it is the one to run.
+
+
+def _run(options: Namespace) -> Exit:
+    from ensue.cli.run import run
+
+    return run(options)
+
+
+def _explain(options: Namespace) -> Exit:
+    from ensue.cli.run import explain
+
+    return explain(options)
+
+
+def _check(options: Namespace) -> Exit:
+    from ensue.cli.run import check
+
+    return check(options)
+
+
+def _demo(options: Namespace) -> Exit:
+    from ensue.cli.demo import demo
+
+    return demo(options)
+
+
+def _bench(options: Namespace) -> Exit:
+    from ensue.cli.bench import bench
+
+    return bench(options)

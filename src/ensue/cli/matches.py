@@ -1,0 +1,117 @@
+"""Writing matches: a table for people, JSON lines, CSV and Parquet for programs."""
+
+import io
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ensue.cli.terminal import UsageError, output
+from ensue.cli.values import readable, rows
+
+_ENDINGS = {
+    ".json": "json", ".jsonl": "json", ".ndjson": "json", ".csv": "csv", ".parquet": "parquet",
+}  # fmt: skip
+_WIDEST = 72  # characters of a cell
+
+
+def chosen_format(named: str | None, target: str) -> str:
+    """The format asked for, else the one the output's name ends in, else a table.
+
+    >>> chosen_format(None, "found.jsonl"), chosen_format(None, "-")
+    ('json', 'table')
+    """
+    return named or _ENDINGS.get(Path(target).suffix.lower(), "table")
+
+
+def write(matches: pa.Table, target: str, form: str, limit: int) -> None:
+    """Writes to a file, or to standard output if the target is `-`."""
+    if form == "table" and target == "-":
+        output().print(drawn(matches, limit))
+        return
+    if form == "parquet" and target == "-" and sys.stdout.isatty():
+        raise UsageError("Parquet is not for a terminal; name a file with --output")
+    with _opened(target) as stream:
+        match form:
+            case "json":
+                for batch in matches.to_batches(max_chunksize=10_000):
+                    lines = (
+                        json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n"
+                        for row in rows(pa.Table.from_batches([batch]))
+                    )
+                    stream.write("".join(lines).encode())
+            case "csv":
+                pa.csv.write_csv(flattened(matches), stream)
+            case "parquet":
+                pa.parquet.write_table(matches, stream)
+            case _:
+                text = io.StringIO()
+                Console(file=text, width=200).print(drawn(matches, limit))
+                stream.write(text.getvalue().encode())
+
+
+@contextmanager
+def _opened(target: str) -> Iterator[BinaryIO]:
+    if target == "-":
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    try:
+        stream = Path(target).open("wb")  # noqa: SIM115  closed below
+    except OSError as error:
+        raise UsageError(f"cannot write to {target}: {error.strerror}") from None
+    with stream:
+        yield stream
+
+
+def drawn(matches: pa.Table, limit: int) -> Table:
+    """The first matches as a table for a terminal, and how many more there are."""
+    shown, more = matches.slice(0, limit), max(0, matches.num_rows - limit)
+    table = Table(show_edge=False, header_style="bold", caption_justify="left", pad_edge=False)
+    for field in matches.schema:
+        number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
+        table.add_column(Text(field.name), justify="right" if number else "left", overflow="fold")
+    for row in rows(shown):
+        table.add_row(*(Text(_cell(value)) for value in row.values()))
+    if more:
+        table.caption = f"... and {more:,} more"
+    return table
+
+
+def _cell(value: Any) -> str:
+    text = "" if value is None else readable(value)
+    return text if len(text) <= _WIDEST else text[: _WIDEST - 3] + "..."
+
+
+def flattened(matches: pa.Table) -> pa.Table:
+    """Structs as columns of their own (`a.price`), lists as JSON text: what CSV can hold.
+
+    >>> flattened(pa.table({"a": [{"price": 3, "tags": ["x"]}]})).to_pylist()
+    [{'a.price': 3, 'a.tags': '["x"]'}]
+    """
+    while any(pa.types.is_struct(field.type) for field in matches.schema):
+        matches = matches.flatten()
+    for number, field in enumerate(matches.schema):
+        if pa.types.is_nested(field.type) or pa.types.is_binary(field.type):
+            texts = [_text(row[field.name]) for row in rows(matches.select([number]))]
+            matches = matches.set_column(number, field.name, pa.array(texts, pa.string()))
+        elif pa.types.is_duration(field.type) or pa.types.is_decimal(field.type):
+            text = pc.cast(matches.column(number), pa.string())
+            matches = matches.set_column(number, field.name, text)
+    return matches
+
+
+def _text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False)

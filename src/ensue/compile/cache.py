@@ -1,0 +1,68 @@
+"""Generated kernels on disk: compiled once, then loaded by every process that needs them."""
+
+import hashlib
+import importlib.util
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numba
+import numpy as np
+
+_loading = threading.Lock()
+
+
+@lru_cache(maxsize=1)
+def folder() -> Path:
+    """Where kernels are kept: `ENSUE_CACHE`, else the user's cache folder, else a temporary one."""
+    home = os.environ.get("ENSUE_CACHE")
+    base = Path(home) if home else Path.home() / ".cache" / "ensue"
+    for place in (base / "kernels", Path(tempfile.gettempdir()) / f"ensue-{os.getuid()}"):
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=place):
+                return place
+        except OSError:
+            continue
+    return Path(tempfile.mkdtemp(prefix="ensue-"))
+
+
+def compiled(text: str, function: str, signature: object) -> Callable[..., Any]:
+    """A function of a generated source, compiled for a signature (or lazily, for None)."""
+    module = _module(text)
+    with _loading:
+        ready: dict[str, Callable[..., Any]] = module.__dict__.setdefault("_compiled", {})
+        if function not in ready:
+            options = {"cache": True, "nogil": True, "error_model": "numpy"}
+            arguments = () if signature is None else (signature,)
+            ready[function] = numba.njit(*arguments, **options)(getattr(module, function))
+        return ready[function]
+
+
+def _module(text: str) -> ModuleType:
+    # Numba's own index does not tell checked code from unchecked.
+    marks = f"{numba.__version__} {np.__version__} {sys.version_info[:2]} {numba.config.BOUNDSCHECK}"
+    digest = hashlib.sha256(f"{marks}\n{text}".encode()).hexdigest()[:32]
+    name = f"ensue_kernel_{digest}"
+    with _loading:
+        if name in sys.modules:
+            return sys.modules[name]
+        path = folder() / f"{name}.py"
+        if not path.exists():
+            handle, temporary = tempfile.mkstemp(dir=folder(), suffix=".tmp")
+            with os.fdopen(handle, "w") as file:
+                file.write(text)
+            os.replace(temporary, path)
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        # before it runs: code loaded from the cache looks its module up by name
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
+        return module

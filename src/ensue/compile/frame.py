@@ -1,0 +1,123 @@
+"""What every generated kernel shares: the events' columns, the window, the order of events."""
+
+from dataclasses import dataclass
+
+from ensue.algebra.policy import Strategy
+from ensue.algebra.window import ByEvents, ByTime, ByUnits
+from ensue.compile.expressions import Feature, Features, Writer
+from ensue.plan.features import Kinds
+from ensue.plan.physical import Plan, Role
+from ensue.schema import Kind, Schema
+
+# Codes a kernel returns: what it needs before it can go on.
+DONE, NEEDS_RUNS, NEEDS_NODES, NEEDS_OUTPUT, NEEDS_INSTANCES = range(5)
+
+# Places in `meta`, where a kernel leaves its position and counters between calls.
+POSITION, RUN_TOP, FREE, FREE_COUNT, NODE_TOP, INSTANCE_TOP, OUT_TOP, LIVE = range(8)
+META_SIZE = 16
+
+PRELUDE = '''"""Generated: a compiled matcher. {title}"""
+
+import math
+
+import numpy as np
+from numba import njit
+
+
+@njit(inline="always")
+def remainder(a, b):
+    r = a % b
+    if r != 0 and (a < 0) != (b < 0):
+        r -= b
+    return r
+
+'''
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The parts of a plan that the sources of all kernels are written from."""
+
+    plan: Plan
+    schema: Schema
+    unit: str
+    nullable: bool
+    features: Features
+    writer: Writer
+    bits: dict[str, int]  # variable -> bit of the mask
+    first_bits: dict[str, int]  # Kleene variable -> bit for its first event
+
+    @classmethod
+    def of(cls, plan: Plan, schema: Schema, unit: str, nullable: bool) -> "Frame":
+        features = Features(Kinds(schema, plan.query.pattern))
+        bits: dict[str, int] = {}
+        first_bits: dict[str, int] = {}
+        for role in plan.roles:
+            bits[role.variable] = len(bits) + len(first_bits)
+            if role.first:
+                first_bits[role.variable] = len(bits) + len(first_bits)
+        writer = Writer(features, unit)
+        return cls(plan, schema, unit, nullable, features, writer, bits, first_bits)
+
+    # -------------------------------------------------------------------------- the mask
+
+    def test(self, variable: str, *, first: bool = False) -> str:
+        """When the event at hand can play a role."""
+        return f"m & {1 << self.bit(variable, first=first)}"
+
+    def bit(self, variable: str, *, first: bool = False) -> int:
+        if first and variable in self.first_bits:
+            return self.first_bits[variable]
+        return self.bits[variable]
+
+    # -------------------------------------------------------------------------- the window
+
+    @property
+    def window(self) -> int | float | None:
+        """The window's length in the units of the time arrays, or in events."""
+        match self.plan.query.within:
+            case ByTime(nanoseconds=length):
+                return length if self.unit == "ns" else length // 1_000
+            case ByUnits(amount=amount):
+                return amount
+            case ByEvents(count=count):
+                return count - 1
+            case None:
+                return None
+
+    @property
+    def by_events(self) -> bool:
+        return isinstance(self.plan.query.within, ByEvents)
+
+    @property
+    def real_time(self) -> bool:
+        return self.schema.time_kind in (Kind.FLOAT, Kind.DECIMAL)
+
+    @property
+    def intervals(self) -> bool:
+        return self.schema.intervals
+
+    @property
+    def counts(self) -> bool:
+        """Whether the events of each partition are counted."""
+        return self.by_events or self.plan.query.strategy is Strategy.PARTITION
+
+    @property
+    def negatives(self) -> tuple[Role, ...]:
+        return tuple(r for r in self.plan.roles if r.negative)
+
+    # -------------------------------------------------------------------------- the event at hand
+
+    def value(self, feature: Feature, i: str = "i") -> str:
+        return f"f{feature.number}[{i}]"
+
+    def ok(self, feature: Feature, i: str = "i") -> str | None:
+        return f"ok{feature.number}[{i}]" if self.nullable else None
+
+    def event_parameters(self) -> list[str]:
+        names = ["mask", "key", "starts", "ends"]
+        for feature in self.features.all():
+            names.append(f"f{feature.number}")
+            if self.nullable:
+                names.append(f"ok{feature.number}")
+        return names

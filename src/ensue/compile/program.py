@@ -1,0 +1,110 @@
+"""A plan made executable: the compiled kernel and the shape of its state."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numba
+from numba import types as nb
+
+from ensue.compile.arrow_kinds import Unit
+from ensue.compile.cache import compiled
+from ensue.compile.expressions import Feature
+from ensue.compile.frame import Frame
+from ensue.compile.runs import STATE as RUN_STATE
+from ensue.compile.runs import RunsSource, runs_source
+from ensue.compile.stacks import STATE as STACK_STATE
+from ensue.compile.stacks import StacksSource, stacks_source
+from ensue.plan.physical import Automaton, Plan, Stacks
+from ensue.schema import Schema
+
+WHOLE, REAL, INT32, INT64 = (
+    nb.Array(nb.int64, 2, "C"),
+    nb.Array(nb.float64, 2, "C"),
+    nb.Array(nb.int32, 1, "C"),
+    nb.Array(nb.int64, 1, "C"),
+)
+STATE_TYPES = {
+    "head": nb.Array(nb.int32, 2, "C"),
+    "live": INT32,
+    "nxt": INT32,
+    "I": WHOLE,
+    "F": REAL,
+    "N": WHOLE,
+    "NF": REAL,
+    "A": WHOLE,
+    "AF": REAL,
+    "tops": nb.Array(nb.int32, 2, "C"),
+    "counts": INT64,
+    "O": WHOLE,
+    "meta": INT64,
+}
+
+
+@dataclass(frozen=True)
+class Program:
+    """A compiled plan. Two programs of one plan differ only in whether events may lack values."""
+
+    plan: Plan
+    schema: Schema
+    unit: Unit
+    nullable: bool
+    frame: Frame = field(init=False)
+    source: RunsSource | StacksSource = field(init=False)
+
+    def __post_init__(self) -> None:
+        frame = Frame.of(self.plan, self.schema, self.unit, self.nullable)
+        write = stacks_source if isinstance(self.plan.structure, Stacks) else runs_source
+        object.__setattr__(self, "frame", frame)
+        object.__setattr__(self, "source", write(frame))
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        return self.frame.features.all()
+
+    @property
+    def lists(self) -> int:
+        """How many lists of runs a partition has."""
+        structure = self.plan.structure
+        return 2 * len(structure.states) if isinstance(structure, Automaton) else 0
+
+    @property
+    def state_names(self) -> list[str]:
+        return RUN_STATE if isinstance(self.source, RunsSource) else STACK_STATE
+
+    @cached_property
+    def step(self) -> Callable[..., Any]:
+        """The kernel: feeds events, returns a code (and the output, for stacks)."""
+        events: list[numba.types.Type] = [
+            _readonly(nb.int64),
+            _readonly(nb.int32),
+            _readonly(self._time),
+            _readonly(self._time),
+        ]
+        for feature in self.features:
+            events.append(_readonly(nb.int64 if feature.integral else nb.float64))
+            if self.nullable:
+                events.append(_readonly(nb.boolean))
+        state = [STATE_TYPES[name] for name in [*self.state_names, "O", "meta"]]
+        return compiled(
+            self.source.text, "step", tuple([nb.int64, nb.int64, nb.int64, *events, *state])
+        )
+
+    @cached_property
+    def sweep(self) -> Callable[..., Any]:
+        """Lets time pass for runs."""
+        names = ["head", "live", "nxt", "I", "F", "counts", "O", "meta"]
+        return compiled(
+            self.source.text,
+            "sweep",
+            (self._time, nb.boolean, *[STATE_TYPES[name] for name in names]),
+        )
+
+    @property
+    def _time(self) -> numba.types.Type:
+        return nb.float64 if self.frame.real_time else nb.int64
+
+
+def _readonly(kind: numba.types.Type) -> numba.types.Type:
+    return nb.Array(kind, 1, "C", readonly=True)

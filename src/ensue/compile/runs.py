@@ -1,0 +1,626 @@
+"""Writes the source of a runs kernel: every partial match is a run that moves along edges."""
+
+from dataclasses import dataclass
+
+from ensue.algebra.policy import Strategy
+from ensue.algebra.predicate import At, Expr, Field
+from ensue.algebra.walk import references
+from ensue.compile.absence import Instances, search
+from ensue.compile.frame import (
+    DONE,
+    FREE,
+    FREE_COUNT,
+    INSTANCE_TOP,
+    LIVE,
+    NEEDS_INSTANCES,
+    NEEDS_NODES,
+    NEEDS_OUTPUT,
+    NEEDS_RUNS,
+    NODE_TOP,
+    OUT_TOP,
+    POSITION,
+    PRELUDE,
+    RUN_TOP,
+    Frame,
+)
+from ensue.compile.layout import Source
+from ensue.compile.run_registers import Registers, RunAccess
+from ensue.plan.physical import Absence, Automaton, Check, Edge, State
+from ensue.plan.placement import from_the_second
+
+STATE = ["head", "live", "nxt", "I", "F", "N", "NF", "A", "AF", "tops", "counts"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunsSource:
+    """The text of a kernel and what the caller must know of it."""
+
+    text: str
+    registers: Registers
+    instances: Instances
+    output: tuple[str, ...]  # columns of a match: a row, or node_x and count_x
+    branching: int  # new runs at most for one run and one event
+
+
+def runs_source(frame: Frame) -> RunsSource:
+    """The kernel of an automaton."""
+    writer = _Runs(frame)
+    return writer.written()
+
+
+class _Runs:
+    def __init__(self, frame: Frame) -> None:
+        structure = frame.plan.structure
+        assert isinstance(structure, Automaton)
+        self.frame = frame
+        self.automaton = structure
+        self.strategy = frame.plan.query.strategy
+        self.registers = Registers(frame)
+        self.instances = Instances(frame, tuple(r.variable for r in frame.negatives))
+        self.order = self._before()
+        self.guards: dict[Edge, list[str]] = {}
+        self.output = tuple(
+            column
+            for role in frame.plan.roles
+            if not role.negative
+            for column in (
+                (f"node_{role.variable}", f"count_{role.variable}")
+                if role.kleene is not None
+                else (f"row_{role.variable}",)
+            )
+        )
+        if frame.window is not None or self._pending():
+            if frame.by_events:
+                self.registers.first_index("")
+            else:
+                self.registers.first_time("")
+        if self.strategy is Strategy.STRICT:
+            self.registers.runs.at("last_row", "")
+        if self.strategy is Strategy.PARTITION:
+            self.registers.runs.at("last_index", "")
+
+    def _pending(self) -> list[State]:
+        return [s for s in self.automaton.states if s.pending]
+
+    def _before(self) -> dict[str, list[str]]:
+        """For events with a duration: the variables that must have ended before one starts."""
+        if not self.frame.intervals:
+            return {}
+        from ensue.plan.sequence import predecessors
+
+        return predecessors(self.frame.plan.query.pattern)
+
+    # ------------------------------------------------------------------------ the whole
+
+    def written(self) -> RunsSource:
+        body = Source(depth=2)
+        # twice: the first pass finds out which registers the conditions need
+        for body in (Source(depth=2), Source(depth=2)):
+            self._event(body)
+            sweep = Source(depth=4)
+            self._sweep_states(sweep)
+        pending = self._pending()
+        # a run that is both kept and waiting for the window's end takes two places
+        branching = (1 + max(len(self.automaton.out_of(s.number)) for s in self.automaton.states)) * (
+            2 if pending else 1
+        )
+        head = Source()
+        head(*PRELUDE.format(title="Runs along an automaton.").splitlines())
+        names = [*self.frame.event_parameters(), *STATE, "O", "meta"]
+        head("", f"def step(begin, stop, base, {', '.join(names)}):")
+        with head:
+            head(
+                f"rtop = meta[{RUN_TOP}]",
+                f"free = meta[{FREE}]",
+                f"frees = meta[{FREE_COUNT}]",
+                f"ntop = meta[{NODE_TOP}]",
+                f"atop = meta[{INSTANCE_TOP}]",
+                f"otop = meta[{OUT_TOP}]",
+                f"alive = meta[{LIVE}]",
+                f"code = {DONE}",
+                "i = begin",
+            )
+            with head.block("while i < stop:"):
+                head("k = key[i]")
+                with head.block("if k < 0:"):
+                    head("i += 1", "continue")
+                head("m = mask[i]")
+                if not self.frame.counts:
+                    with head.block("if m == 0:"):
+                        head("i += 1", "continue")
+                self._room(head, branching)
+                if self.frame.counts:
+                    head("idx = counts[k] + 1", "counts[k] = idx")
+                    with head.block("if m == 0:"):
+                        head("i += 1", "continue")
+                head("row = base + i", "t = ends[i]", "s = starts[i]")
+        text = head.text() + body.text()
+        tail = Source(depth=2)
+        tail("i += 1")
+        tail.depth = 1
+        tail(
+            f"meta[{POSITION}] = i",
+            f"meta[{RUN_TOP}] = rtop",
+            f"meta[{FREE}] = free",
+            f"meta[{FREE_COUNT}] = frees",
+            f"meta[{NODE_TOP}] = ntop",
+            f"meta[{INSTANCE_TOP}] = atop",
+            f"meta[{OUT_TOP}] = otop",
+            f"meta[{LIVE}] = alive",
+            "return code",
+        )
+        tail.depth = 0
+        tail("", "")
+        tail("def sweep(now, flush, head, live, nxt, I, F, counts, O, meta):")
+        tail.depth = 1
+        tail('"""Drops runs that are out of time; delivers those that only waited for it."""')
+        tail(
+            f"free = meta[{FREE}]",
+            f"frees = meta[{FREE_COUNT}]",
+            f"otop = meta[{OUT_TOP}]",
+            f"alive = meta[{LIVE}]",
+        )
+        if self.frame.window is not None or pending:
+            tail("for k in range(head.shape[0]):")
+            tail.depth = 2
+            with tail.block("if live[k] == 0:"):
+                tail("continue")
+            tail.lines += sweep.lines
+            tail.depth = 1
+        tail(
+            f"meta[{FREE}] = free",
+            f"meta[{FREE_COUNT}] = frees",
+            f"meta[{OUT_TOP}] = otop",
+            f"meta[{LIVE}] = alive",
+        )
+        return RunsSource(
+            text + tail.text(), self.registers, self.instances, self.output, branching
+        )
+
+    def _room(self, out: Source, branching: int) -> None:
+        """Leaves before an event that might not fit: nothing of it has been done yet."""
+        out(f"most = live[k] * {branching} + {2 * len(self.automaton.out_of(0)) + 1}")
+        needs = [
+            ("rtop + most - frees > I.shape[0]", NEEDS_RUNS),
+            ("otop + most > O.shape[0]", NEEDS_OUTPUT),
+        ]
+        if self.registers.kleene:
+            needs.append(("ntop + most > N.shape[0]", NEEDS_NODES))
+        if self.frame.negatives:
+            needs.append((f"atop + {len(self.frame.negatives)} > A.shape[0]", NEEDS_INSTANCES))
+        for test, code in needs:
+            with out.block(f"if {test}:"):
+                out(f"code = {code}", "break")
+
+    # ------------------------------------------------------------------------ one event
+
+    def _event(self, out: Source) -> None:
+        for state in reversed(self.automaton.states[1:]):
+            self._visit(out, state)
+        for edge in self.automaton.out_of(0):
+            self._start(out, edge)
+        for role in self.frame.negatives:
+            with out.block(f"if {self.frame.test(role.variable)}:"):
+                self.instances.push(out, role.variable)
+
+    def _visit(self, out: Source, state: State) -> None:
+        """Shows the event to every run in a state."""
+        edges = self.automaton.out_of(state.number)
+        if state.pending:
+            self._visit_pending(out, state)
+        if not edges:
+            return
+        bits = 0
+        for edge in edges:
+            bits |= 1 << self.frame.bit(edge.variable, first=edge.first)
+        loops = any(e.target == state.number for e in edges)
+        with out.block(f"if m & {bits}:"):
+            self._walk_list(out, self._list(state), lambda: self._advance(out, state, edges), loops)
+
+    def _walk_list(self, out: Source, place: str, visit: object, loops: bool) -> None:
+        out("p = -1", f"r = head[k, {place}]")
+        if loops:
+            out("added = -1", "added_last = -1")
+        with out.block("while r >= 0:"):
+            out("nx = nxt[r]")
+            assert callable(visit)
+            visit()
+            out("r = nx")
+        if loops:
+            with out.block("if added >= 0:"):
+                out(f"nxt[added_last] = head[k, {place}]", f"head[k, {place}] = added")
+
+    def _list(self, state: State, *, pending: bool = False) -> str:
+        """The number of a state's list of runs; pending ones are kept apart."""
+        return str(state.number * 2 + pending)
+
+    def _unlink(self, out: Source, place: str) -> None:
+        with out.block("if p < 0:"):
+            out(f"head[k, {place}] = nx")
+        with out.block("else:"):
+            out("nxt[p] = nx")
+
+    def _release(self, out: Source, run: str) -> None:
+        out(f"nxt[{run}] = free", f"free = {run}", "frees += 1", "live[k] -= 1", "alive -= 1")
+
+    def _expired(self) -> str | None:
+        window = self.frame.window
+        if window is None:
+            return None
+        if self.frame.by_events:
+            return f"idx - {self.registers.first_index('r')} > {window}"
+        return f"t - {self.registers.first_time('r')} > {window}"
+
+    def _advance(self, out: Source, state: State, edges: tuple[Edge, ...]) -> None:
+        place = self._list(state)
+        stale = []
+        if self.strategy is Strategy.STRICT:
+            stale.append(f"row - {self.registers.runs.at('last_row', 'r')} != 1")
+        if self.strategy is Strategy.PARTITION:
+            stale.append(f"idx - {self.registers.runs.at('last_index', 'r')} != 1")
+        if self.frame.plan.prune and (expired := self._expired()):
+            stale.append(expired)
+        if stale:
+            with out.block(f"if {' or '.join(stale)}:"):
+                self._unlink(out, place)
+                self._release(out, "r")
+                out("r = nx", "continue")
+        for number, edge in enumerate(edges):
+            self._guard(out, edge, f"e{number}")
+        stay = self._stays(state, edges)
+        enabled = [f"e{n}" for n in range(len(edges))]
+        if stay == "True":
+            out("p = r")
+        else:
+            out(f"stay = {stay}")
+            with out.block("if stay:"):
+                out("p = r")
+            with out.block("else:"):
+                self._unlink(out, place)
+            out("spare = not stay")
+        for number, edge in enumerate(edges):
+            with out.block(f"if e{number}:"):
+                later = enabled[number + 1 :]
+                self._follow(out, edge, later, may_reuse=stay != "True")
+        if stay != "True":
+            with out.block("if spare:"):
+                self._release(out, "r")
+
+    def _stays(self, state: State, edges: tuple[Edge, ...]) -> str:
+        """When a run also waits on where it is."""
+        if self.strategy is Strategy.ANY:
+            return "True"
+        if self.strategy is not Strategy.NEXT:
+            return "False"
+        every = " or ".join(f"e{n}" for n in range(len(edges)))
+        if not state.open:
+            return f"not ({every})"
+        grows = []
+        for variable in sorted(state.open):
+            kleene = self.frame.plan.role(variable).kleene
+            assert kleene is not None
+            most = kleene.most
+            grows.append("True" if most is None else f"{self.registers.count(variable, 'r')} < {most}")
+        taken = " or ".join(f"e{n}" for n, e in enumerate(edges) if e.variable in state.open)
+        if "True" in grows:
+            return f"not ({taken})"
+        return f"(not ({taken})) if ({' or '.join(grows)}) else (not ({every}))"
+
+    # ------------------------------------------------------------------------ edges
+
+    def _guard(self, out: Source, edge: Edge, flag: str) -> None:
+        """Whether the event may take a run along an edge."""
+        tests = [self.frame.test(edge.variable, first=edge.first)]
+        role = self.frame.plan.role(edge.variable)
+        if role.kleene is not None and role.kleene.most is not None and not edge.first:
+            tests.append(f"{self.registers.count(edge.variable, 'r')} < {role.kleene.most}")
+        for variable in edge.leaves:
+            kleene = self.frame.plan.role(variable).kleene
+            assert kleene is not None
+            tests.append(f"{self.registers.count(variable, 'r')} >= {kleene.least}")
+        bound = self.automaton.states[edge.source].bound
+        for other in self.order.get(edge.variable, ()):
+            if other in bound:
+                tests.append(f"s >= {self.registers.time(other, 'end', 'r')}")
+        if self.frame.intervals and self.frame.window is not None and not self.frame.by_events:
+            tests.append(f"t - s <= {self.frame.window}")
+        if not self.frame.plan.prune and (expired := self._expired()):
+            tests.append(f"not ({expired})")
+        access = RunAccess(self.registers, "r", edge.variable, first=edge.first)
+        tests += [self._tested(c.condition, access) for c in edge.checks if not c.each]
+        out(f"{flag} = {' and '.join(f'({t})' for t in tests)}")
+        for check in edge.checks:
+            if check.each:
+                self._each(out, check, flag, "r", edge.variable)
+        for absence in edge.absences:
+            self._absent(out, absence, flag, "r", edge)
+
+    def _tested(self, condition: Expr, access: RunAccess) -> str:
+        """A condition, where the elements it names exist."""
+        text = self.frame.writer.condition(condition, access)
+        missing = [
+            f"{self.registers.count(r.variable, access.run)} < {r.nth}"
+            for r in references(condition)
+            if isinstance(r, Field) and r.at is At.NTH and r.nth > 1
+        ]
+        return f"({' or '.join([*missing, text])})" if missing else text
+
+    def _each(self, out: Source, check: Check, flag: str, run: str, taking: str | None) -> None:
+        """A condition on all events of a Kleene variable, from the newest to the first."""
+        assert check.moving is not None
+        access = RunAccess(self.registers, run, taking, node="y")
+        text = self._tested(check.condition, access)
+        with out.block(f"if {flag}:"):
+            out(f"y = {self.registers.runs.at(f'node_{check.moving}', run)}")
+            end = "y >= 0"
+            if from_the_second(check.condition):
+                end = f"y >= 0 and {self.registers.nodes.at('previous', 'y')} >= 0"
+            with out.block(f"while {end}:"):
+                with out.block(f"if not {text}:"):
+                    out(f"{flag} = False", "break")
+                out(f"y = {self.registers.nodes.at('previous', 'y')}")
+
+    def _absent(
+        self, out: Source, absence: Absence, flag: str, run: str, edge: Edge | None
+    ) -> None:
+        """A negation on the way: `edge` is the one being tried, None once the event is taken."""
+        registers = self.registers
+        taking = None if edge is None else edge.variable
+        before = [v for v in absence.before if v != taking]
+        if edge is not None and not edge.first and taking in absence.before:
+            before.append(taking or "")
+        first = registers.first_index(run) if self.frame.by_events else registers.first_time(run)
+
+        def found() -> None:
+            out(f"{flag} = False")
+
+        with out.block(f"if {flag}:"):
+            search(
+                out,
+                self.instances,
+                absence,
+                RunAccess(registers, run, taking, first=bool(edge and edge.first)),
+                after_row=[registers.last_row(v, run) for v in absence.after],
+                after_end=(
+                    [registers.time(v, "end", run) for v in absence.after]
+                    if self.frame.intervals
+                    else []
+                ),
+                before_row=[registers.first_row(v, run) for v in before]
+                or (["row + 1"] if absence.before else []),
+                before_start=(
+                    [registers.time(v, "start", run) for v in before]
+                    + (["s"] if taking in absence.before else [])
+                    if self.frame.intervals
+                    else []
+                ),
+                first=first,
+                last="idx" if self.frame.by_events else "t",
+                found=found,
+            )
+
+    def _follow(self, out: Source, edge: Edge, later: list[str], *, may_reuse: bool) -> None:
+        """Takes the event: a copy of the run, or the run itself where it does not stay."""
+        target = self.automaton.states[edge.target]
+        ends = not self.automaton.out_of(edge.target)
+        if ends and not target.checks and not target.absences and not target.pending:
+            if edge.variable in self.registers.kleene:
+                self._new_node(out, edge.variable, "r")
+            self._emit(out, "r", edge.variable)
+            return
+        if may_reuse:
+            free_of_others = " and ".join(["spare", *(f"not {e}" for e in later)])
+            with out.block(f"if {free_of_others}:"):
+                out("q = r", "spare = False", "live[k] -= 1", "alive -= 1")
+            with out.block("else:"):
+                self._allocate(out)
+                self._copy(out)
+        else:
+            self._allocate(out)
+            self._copy(out)
+        self.registers.take(out, edge.variable, "q")
+        loop = edge.target == edge.source
+        self._arrive(out, target, ends, loop=loop)
+
+    def _new_node(self, out: Source, variable: str, run: str) -> None:
+        nodes, runs = self.registers.nodes, self.registers.runs
+        out(
+            f"{nodes.at('previous', 'ntop')} = {runs.at(f'node_{variable}', run)}",
+            f"{nodes.at('row', 'ntop')} = row",
+            "ntop += 1",
+        )
+
+    def _allocate(self, out: Source) -> None:
+        with out.block("if free >= 0:"):
+            out("q = free", "free = nxt[q]", "frees -= 1")
+        with out.block("else:"):
+            out("q = rtop", "rtop += 1")
+
+    def _copy(self, out: Source) -> None:
+        for number in self.registers.runs.wholes.values():
+            out(f"I[q, {number}] = I[r, {number}]")
+        for number in self.registers.runs.reals.values():
+            out(f"F[q, {number}] = F[r, {number}]")
+
+    def _start(self, out: Source, edge: Edge) -> None:
+        """Begins a run with the event at hand."""
+        target = self.automaton.states[edge.target]
+        ends = not self.automaton.out_of(edge.target)
+        tests = [self.frame.test(edge.variable, first=edge.first)]
+        if self.frame.intervals and self.frame.window is not None and not self.frame.by_events:
+            tests.append(f"t - s <= {self.frame.window}")
+        with out.block(f"if {' and '.join(f'({t})' for t in tests)}:"):
+            self._allocate(out)
+            self.registers.begin(out, "q")
+            if self.registers.runs.has("first"):
+                out(f"{self.registers.first_time('q')} = s")
+            if self.registers.runs.has("first_index"):
+                out(f"{self.registers.first_index('q')} = idx")
+            access = RunAccess(self.registers, "q", edge.variable, first=True)
+            tested = [self._tested(c.condition, access) for c in edge.checks if not c.each]
+            if tested:
+                out(f"go = {' and '.join(f'({t})' for t in tested)}")
+                with out.block("if go:"):
+                    self.registers.take(out, edge.variable, "q")
+                    self._arrive(out, target, ends, loop=False)
+                with out.block("else:"):
+                    out("nxt[q] = free", "free = q", "frees += 1")
+            else:
+                self.registers.take(out, edge.variable, "q")
+                self._arrive(out, target, ends, loop=False)
+
+    # ------------------------------------------------------------------------ arriving
+
+    def _arrive(self, out: Source, target: State, ends: bool, *, loop: bool) -> None:
+        """The run `q` is in its new state: deliver it, keep it, or both."""
+        if target.accepting:
+            self._accept(out, target)
+        if ends:
+            out("nxt[q] = free", "free = q", "frees += 1")
+            return
+        if loop:
+            out("nxt[q] = added", "added = q")
+            with out.block("if added_last < 0:"):
+                out("added_last = q")
+            out("live[k] += 1", "alive += 1")
+        else:
+            self._push(out, "q", self._list(target))
+
+    def _push(self, out: Source, run: str, place: str) -> None:
+        if self.strategy in (Strategy.STRICT, Strategy.PARTITION):
+            # what stands there from an earlier event has missed its chance
+            name = "last_row" if self.strategy is Strategy.STRICT else "last_index"
+            now = "row" if self.strategy is Strategy.STRICT else "idx"
+            out(f"z = head[k, {place}]")
+            with out.block(f"while z >= 0 and {self.registers.runs.at(name, 'z')} != {now}:"):
+                out("y = nxt[z]")
+                self._release(out, "z")
+                out("z = y")
+            out(f"head[k, {place}] = z")
+        out(f"nxt[{run}] = head[k, {place}]", f"head[k, {place}] = {run}")
+        out("live[k] += 1", "alive += 1")
+
+    def _accept(self, out: Source, state: State) -> None:
+        access = RunAccess(self.registers, "q")
+        tests = [self._tested(c.condition, access) for c in state.checks if not c.each]
+        for variable in sorted(state.open):
+            kleene = self.frame.plan.role(variable).kleene
+            assert kleene is not None
+            if kleene.least > 1:
+                tests.append(f"{self.registers.count(variable, 'q')} >= {kleene.least}")
+        if not tests and not state.checks and not state.absences and not state.pending:
+            self._emit(out, "q", None)
+            return
+        out(f"done = {' and '.join(f'({t})' for t in tests) or 'True'}")
+        for check in state.checks:
+            if check.each:
+                self._each(out, check, "done", "q", None)
+        for absence in (*state.absences, *state.pending):
+            self._absent(out, absence, "done", "q", None)
+        with out.block("if done:"):
+            if not state.pending:
+                self._emit(out, "q", None)
+                return
+            # a copy waits for the window to close; the run itself may go on
+            with out.block("if free >= 0:"):
+                out("w = free", "free = nxt[w]", "frees -= 1")
+            with out.block("else:"):
+                out("w = rtop", "rtop += 1")
+            for table, columns in (("I", self.registers.runs.wholes), ("F", self.registers.runs.reals)):
+                for number in columns.values():
+                    out(f"{table}[w, {number}] = {table}[q, {number}]")
+            place = self._list(state, pending=True)
+            out(f"nxt[w] = head[k, {place}]", f"head[k, {place}] = w")
+            out("live[k] += 1", "alive += 1")
+
+    def _emit(self, out: Source, run: str, taking: str | None) -> None:
+        """Writes a match; `taking` is a variable whose event is not in the run yet."""
+        for number, column in enumerate(self.output):
+            kind, variable = column.split("_", 1)
+            if variable != taking:
+                text = self.registers.runs.at(column, run)
+            elif kind == "row":
+                text = "row"
+            elif kind == "node":
+                text = "ntop - 1"
+            else:
+                text = f"{self.registers.count(variable, run)} + 1"
+            out(f"O[otop, {number}] = {text}")
+        out("otop += 1")
+
+    # ------------------------------------------------------------------------ waiting for time
+
+    def _visit_pending(self, out: Source, state: State) -> None:
+        """A negated event ends the waiting; time passing delivers."""
+        place = self._list(state, pending=True)
+        bits = 0
+        for absence in state.pending:
+            bits |= 1 << self.frame.bit(absence.variable)
+
+        def visit() -> None:
+            expired = self._expired()
+            assert expired is not None
+            with out.block(f"if {expired}:"):
+                self._emit(out, "r", None)
+                self._unlink(out, place)
+                self._release(out, "r")
+                out("r = nx", "continue")
+            out("gone = False")
+            for absence in state.pending:
+                tests = [self.frame.test(absence.variable)]
+                if self.frame.intervals:
+                    tests += [
+                        f"s >= {self.registers.time(v, 'end', 'r')}" for v in absence.after
+                    ]
+                access = _NewNegative(self.registers, absence.variable)
+                tests += [self._tested(c, access) for c in absence.conditions]
+                with out.block(f"if {' and '.join(f'({t})' for t in tests)}:"):
+                    out("gone = True")
+            with out.block("if gone:"):
+                self._unlink(out, place)
+                self._release(out, "r")
+            with out.block("else:"):
+                out("p = r")
+
+        with out.block(f"if m & {bits}:"):
+            self._walk_list(out, place, visit, loops=False)
+
+    def _sweep_states(self, out: Source) -> None:
+        window = self.frame.window
+        if window is None:
+            return
+        if self.frame.by_events:
+            over = f"counts[k] + 1 - {self.registers.first_index('r')} > {window}"
+        else:
+            over = f"now - {self.registers.first_time('r')} > {window}"
+        depth = out.depth
+        out.depth = 2
+        for state in self.automaton.states[1:]:
+            for pending in (False, True):
+                if pending and not state.pending:
+                    continue
+                if not pending and not self.automaton.out_of(state.number):
+                    continue
+                place = self._list(state, pending=pending)
+
+                def visit(pending: bool = pending, place: str = place) -> None:
+                    test = f"flush or {over}" if pending else over
+                    with out.block(f"if {test}:"):
+                        if pending:
+                            self._emit(out, "r", None)
+                        self._unlink(out, place)
+                        self._release(out, "r")
+                    with out.block("else:"):
+                        out("p = r")
+
+                self._walk_list(out, place, visit, loops=False)
+        out.depth = depth
+
+
+class _NewNegative(RunAccess):
+    """Conditions on a negated event at hand and the run that waits."""
+
+    def __init__(self, registers: Registers, variable: str) -> None:
+        super().__init__(registers, "r", variable)
+
+

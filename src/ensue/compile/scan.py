@@ -1,0 +1,138 @@
+"""The scan: what a kernel needs to know of a batch of events, computed for all of them at once."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ensue.algebra.predicate import Aggregate, Field
+from ensue.compile import vectors
+from ensue.compile.arrow_kinds import kind_of_arrow
+from ensue.compile.expressions import Feature
+from ensue.compile.keys import KeyCodes
+from ensue.compile.program import Program
+from ensue.compile.vectors import Vector
+from ensue.kernels.arena import clear_bit, set_bits
+from ensue.schema import Kind
+
+Array = npt.NDArray[np.generic]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scanned:
+    """A batch of events as a kernel reads it."""
+
+    mask: npt.NDArray[np.int64]
+    key: npt.NDArray[np.int32]
+    starts: Array
+    ends: Array
+    features: tuple[Vector, ...]
+
+    @property
+    def has_nulls(self) -> bool:
+        return any(f.valid is not None for f in self.features)
+
+    def arrays(self, nullable: bool) -> list[Array]:
+        """The kernel's arguments about events, in its order."""
+        found: list[Array] = [self.mask, self.key, self.starts, self.ends]
+        for feature in self.features:
+            values = feature.values
+            assert isinstance(values, np.ndarray)
+            found.append(values)
+            if nullable:
+                valid = feature.valid
+                found.append(np.ones(len(values), np.bool_) if valid is None else valid)
+        return found
+
+
+class Scan:
+    """Turns tables into what kernels read; remembers the codes of keys and strings."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.keys = KeyCodes()
+        self.strings = KeyCodes()
+        self.types = list(dict.fromkeys(r.type for r in program.plan.roles))
+
+    def __call__(self, events: pa.Table) -> Scanned:
+        program, schema = self.program, self.program.schema
+        cache: dict[str, Vector] = {}
+
+        def lookup(ref: Field | Aggregate) -> Vector:
+            assert isinstance(ref, Field) and ref.name is not None
+            if ref.name not in cache:
+                cache[ref.name] = vectors.from_arrow(events.column(ref.name), program.unit)
+            return cache[ref.name]
+
+        count = events.num_rows
+        mask = self._mask(events, lookup)
+        names = [e.field_name for e in program.plan.query.equivalence]
+        if names:
+            key = self.keys.encode([events.column(n) for n in names])
+        else:
+            key = np.zeros(count, np.int32)
+        time = [self._time(lookup(Field("", name))) for name in (schema.start, schema.end)]
+        features = tuple(self._feature(f, lookup, count) for f in program.features)
+        return Scanned(mask, key, *time, features)
+
+    def _mask(self, events: pa.Table, lookup: vectors.Lookup) -> npt.NDArray[np.int64]:
+        program = self.program
+        count = events.num_rows
+        bits = np.zeros(len(self.types), np.int64)
+        for role in program.plan.roles:
+            number = self.types.index(role.type)
+            bits[number] |= 1 << program.frame.bit(role.variable)
+            if role.first:
+                bits[number] |= 1 << program.frame.bit(role.variable, first=True)
+        mask = np.empty(count, np.int64)
+        if program.schema.typed:
+            assert program.schema.type_column is not None
+            set_bits(mask, self._type_codes(events.column(program.schema.type_column)), bits)
+        else:
+            mask[:] = bits[0]
+        for role in program.plan.roles:
+            for condition in role.conditions:
+                holds = vectors.truth(vectors.evaluate(condition, lookup, count, program.unit))
+                clear_bit(mask, holds, program.frame.bit(role.variable))
+                if role.first:
+                    clear_bit(mask, holds, program.frame.bit(role.variable, first=True))
+            for condition in role.first:
+                holds = vectors.truth(vectors.evaluate(condition, lookup, count, program.unit))
+                clear_bit(mask, holds, program.frame.bit(role.variable, first=True))
+        return mask
+
+    def _type_codes(self, column: pa.ChunkedArray) -> npt.NDArray[np.int32]:
+        """The place of each event's type among the pattern's types, -1 for others."""
+        kind = column.type
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        if kind_of_arrow(kind) is not Kind.STRING:
+            column, kind = column.cast(pa.string()), pa.string()
+        options = pa.array(self.types).cast(kind)
+        codes = pc.fill_null(pc.index_in(column, value_set=options), -1)
+        found: npt.NDArray[np.int32] = codes.combine_chunks().to_numpy(zero_copy_only=False)
+        return found
+
+    def _time(self, vector: Vector) -> Array:
+        values = vector.values
+        assert isinstance(values, np.ndarray)
+        wanted = np.float64 if self.program.frame.real_time else np.int64
+        return np.ascontiguousarray(values, wanted)
+
+    def _feature(self, feature: Feature, lookup: vectors.Lookup, count: int) -> Vector:
+        vector = vectors.evaluate(feature.expr, lookup, count, self.program.unit)
+        if feature.kind is Kind.STRING:
+            assert isinstance(vector.values, pa.Array)
+            codes = self.strings.encode([vector.values])
+            valid = codes >= 0
+            return Vector(
+                Kind.INTEGER, codes.astype(np.int64), None if bool(valid.all()) else valid
+            )
+        wanted = np.int64 if feature.integral else np.float64
+        if vector.kind is Kind.NULL:
+            return Vector(Kind.INTEGER, np.zeros(count, wanted), np.zeros(count, np.bool_))
+        values = np.ascontiguousarray(vector.values, wanted)
+        valid = None if vector.valid is None or bool(vector.valid.all()) else vector.valid
+        return Vector(vector.kind, values, valid)

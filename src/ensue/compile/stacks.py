@@ -1,0 +1,220 @@
+"""Writes the source of an instance-stack kernel: SASE's AIS, partitioned (PAIS), with RIP pointers.
+
+Each variable has a stack of its events in each partition. An event for the last variable starts
+sequence construction: backwards from it, along the RIP of every instance.
+"""
+
+from dataclasses import dataclass
+
+from ensue.algebra.predicate import Aggregate, At
+from ensue.compile.absence import Instances, search
+from ensue.compile.expressions import Feature, Text
+from ensue.compile.frame import (
+    DONE,
+    INSTANCE_TOP,
+    NEEDS_INSTANCES,
+    NEEDS_OUTPUT,
+    OUT_TOP,
+    POSITION,
+    PRELUDE,
+    Frame,
+)
+from ensue.compile.layout import Source
+from ensue.plan.features import Place
+from ensue.plan.physical import Absence, Stacks
+
+STATE = ["A", "AF", "tops", "counts"]
+SPARE_OUTPUT = 1_024  # free places in the output that an event needs before it is looked at
+
+GROW = '''
+@njit
+def grown(table):
+    bigger = np.empty((table.shape[0] * 2, table.shape[1]), table.dtype)
+    bigger[: table.shape[0]] = table
+    return bigger
+
+'''
+
+
+@dataclass(frozen=True, slots=True)
+class StacksSource:
+    """The text of a kernel and what the caller must know of it."""
+
+    text: str
+    instances: Instances
+    output: tuple[str, ...]
+
+
+def stacks_source(frame: Frame) -> StacksSource:
+    """The kernel of instance stacks."""
+    return _Stacks(frame).written()
+
+
+class _Bound:
+    """Conditions during construction: `p3` is the instance of the fourth variable."""
+
+    def __init__(self, instances: Instances, order: tuple[str, ...]) -> None:
+        self.instances = instances
+        self.order = order
+
+    def feature(self, place: Place, feature: Feature) -> Text:
+        variable, at, _ = place
+        assert at is At.ONLY
+        if variable == self.order[-1]:
+            frame = self.instances.frame
+            return frame.value(feature), frame.ok(feature)
+        return self.instances.feature(variable, feature, f"p{self.order.index(variable)}")
+
+    def aggregate(self, aggregate: Aggregate, feature: Feature | None) -> Text:
+        raise AssertionError("stacks hold no Kleene variables")
+
+
+class _Stacks:
+    def __init__(self, frame: Frame) -> None:
+        structure = frame.plan.structure
+        assert isinstance(structure, Stacks)
+        self.frame = frame
+        self.stacks = structure
+        self.order = structure.variables
+        negated = tuple(r.variable for r in frame.negatives)
+        self.instances = Instances(frame, (*self.order[:-1], *negated))
+        self.access = _Bound(self.instances, self.order)
+
+    def written(self) -> StacksSource:
+        body = Source(depth=2)
+        # twice: the first pass finds out which features the conditions need
+        for body in (Source(depth=2), Source(depth=2)):
+            self._event(body)
+        head = Source()
+        head(*(PRELUDE.format(title="Instance stacks.") + GROW).splitlines())
+        names = [*self.frame.event_parameters(), *STATE, "O", "meta"]
+        head("", f"def step(begin, stop, base, {', '.join(names)}):")
+        pushes = len(self.order) - 1 + len(self.frame.negatives)
+        with head:
+            head(f"atop = meta[{INSTANCE_TOP}]", f"otop = meta[{OUT_TOP}]", f"code = {DONE}")
+            head("i = begin")
+            with head.block("while i < stop:"):
+                head("k = key[i]")
+                with head.block("if k < 0:"):
+                    head("i += 1", "continue")
+                head("m = mask[i]")
+                if not self.frame.counts:
+                    with head.block("if m == 0:"):
+                        head("i += 1", "continue")
+                with head.block(f"if atop + {pushes} > A.shape[0]:"):
+                    head(f"code = {NEEDS_INSTANCES}", "break")
+                with head.block(f"if otop + {SPARE_OUTPUT} > O.shape[0]:"):
+                    head(f"code = {NEEDS_OUTPUT}", "break")
+                if self.frame.counts:
+                    head("idx = counts[k] + 1", "counts[k] = idx")
+                    with head.block("if m == 0:"):
+                        head("i += 1", "continue")
+                head("row = base + i", "t = ends[i]", "s = starts[i]")
+        tail = Source(depth=2)
+        tail("i += 1")
+        tail.depth = 1
+        tail(
+            f"meta[{POSITION}] = i",
+            f"meta[{INSTANCE_TOP}] = atop",
+            f"meta[{OUT_TOP}] = otop",
+            "return code, O",
+        )
+        return StacksSource(
+            head.text() + body.text() + tail.text(),
+            self.instances,
+            tuple(f"row_{v}" for v in self.order),
+        )
+
+    def _event(self, out: Source) -> None:
+        for place in reversed(range(len(self.order))):
+            variable = self.order[place]
+            with out.block(f"if {self.frame.test(variable)}:"):
+                if place == len(self.order) - 1:
+                    self._construct(out, place - 1, f"tops[k, {place - 1}]")
+                elif place == 0:
+                    self.instances.push(out, variable)
+                else:
+                    out(f"rip = tops[k, {place - 1}]")
+                    with out.block(f"if {self._reachable('rip')}:"):
+                        self.instances.push(out, variable, "rip")
+        for role in self.frame.negatives:
+            with out.block(f"if {self.frame.test(role.variable)}:"):
+                self.instances.push(out, role.variable)
+
+    def _reachable(self, node: str) -> str:
+        """Whether an instance and so perhaps older ones are inside the window."""
+        far = self._too_far(node)
+        if far is None or not self.frame.plan.prune:
+            return f"{node} >= 0"
+        return f"{node} >= 0 and not ({far})"
+
+    def _too_far(self, node: str) -> str | None:
+        window = self.frame.window
+        if window is None:
+            return None
+        if self.frame.by_events:
+            return f"idx - {self.instances.get('index', node)} > {window}"
+        return f"t - {self.instances.get('end', node)} > {window}"
+
+    def _construct(self, out: Source, place: int, start: str) -> None:
+        """Binds one variable after the other, from the last back to the first."""
+        node = f"p{place}"
+        out(f"{node} = {start}")
+        with out.block(f"while {node} >= 0:"):
+            far = self._too_far(node)
+            if far is not None and self.frame.plan.prune:
+                with out.block(f"if {far}:"):
+                    out("break")
+            tests = [
+                self.frame.writer.condition(c.condition, self.access)
+                for c in self.stacks.checks[place]
+            ]
+            if far is not None and not self.frame.plan.prune and place == 0:
+                tests.append(f"not ({far})")
+            if self.frame.intervals:
+                after = "s" if place == len(self.order) - 2 else self._get("start", place + 1)
+                tests.insert(0, f"{self._get('end', place)} <= {after}")
+                if self.frame.window is not None and not self.frame.by_events:
+                    tests.insert(0, f"t - {self._get('start', place)} <= {self.frame.window}")
+            out(f"go = {' and '.join(f'({t})' for t in tests) or 'True'}")
+            for absence in self.stacks.absences[place]:
+                self._absent(out, absence)
+            with out.block("if go:"):
+                if place:
+                    self._construct(out, place - 1, self.instances.get("rip", node))
+                else:
+                    self._emit(out)
+            out(f"{node} = {self.instances.get('previous', node)}")
+
+    def _get(self, name: str, place: int) -> str:
+        return self.instances.get(name, f"p{place}")
+
+    def _absent(self, out: Source, absence: Absence) -> None:
+        last = len(self.order) - 1
+        after = [self.order.index(v) for v in absence.after]
+        before = [self.order.index(v) for v in absence.before]
+
+        def found() -> None:
+            out("go = False")
+
+        with out.block("if go:"):
+            search(
+                out,
+                self.instances,
+                absence,
+                self.access,
+                after_row=[self._get("row", p) for p in after],
+                after_end=[self._get("end", p) for p in after],
+                before_row=["row" if p == last else self._get("row", p) for p in before],
+                before_start=["s" if p == last else self._get("start", p) for p in before],
+                first="",
+                last="idx" if self.frame.by_events else "t",
+                found=found,
+            )
+
+    def _emit(self, out: Source) -> None:
+        with out.block("if otop == O.shape[0]:"):
+            out("O = grown(O)")
+        for place in range(len(self.order) - 1):
+            out(f"O[otop, {place}] = {self._get('row', place)}")
+        out(f"O[otop, {len(self.order) - 1}] = row", "otop += 1")

@@ -1,0 +1,107 @@
+"""Errors that name the place in the query and offer a way out."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from ensue.span import Span
+
+
+class EnsueError(Exception):
+    """Everything that Ensue raises on purpose."""
+
+
+class QueryError(EnsueError):
+    """A query that cannot be run as it is written.
+
+    >>> print(QueryError("unknown field 'pric'", hint="did you mean 'price'?")
+    ...       .at(Span(6, 12), "WHERE a.pric > 3"))
+    unknown field 'pric'
+      line 1, column 7
+        WHERE a.pric > 3
+              ^^^^^^
+      hint: did you mean 'price'?
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        hint: str | None = None,
+        span: Span | None = None,
+        text: str | None = None,
+    ) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.hint = hint
+        self.span = span
+        self.text = text
+
+    def at(self, span: Span | None, text: str | None) -> "QueryError":
+        """The same error, with the place it speaks of (what is known already stays)."""
+        self.span = self.span or span
+        self.text = self.text if self.text is not None else text
+        return self
+
+    def __str__(self) -> str:
+        lines = [self.problem]
+        if self.span is not None and self.text is not None:
+            lines += _underlined(self.span, self.text)
+        if self.hint:
+            lines.append(f"  hint: {self.hint}")
+        return "\n".join(lines)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _revive, (self.problem, self.hint, self.span, self.text)
+
+
+def _revive(
+    problem: str, hint: str | None, span: Span | None, text: str | None
+) -> QueryError:
+    return QueryError(problem, hint=hint, span=span, text=text)
+
+
+def _underlined(span: Span, text: str) -> list[str]:
+    start = min(span.start, len(text))
+    begin = text.rfind("\n", 0, start) + 1
+    end = text.find("\n", start)
+    line = text[begin:] if end < 0 else text[begin:end]
+    width = max(1, min(span.end, begin + len(line)) - start)
+    number, column = text.count("\n", 0, start) + 1, start - begin
+    pointer = "".join("\t" if c == "\t" else " " for c in line[:column])
+    return [
+        f"  line {number}, column {column + 1}",
+        f"    {line}",
+        f"    {pointer}{'^' * width}",
+    ]
+
+
+class EventError(EnsueError):
+    """Events that cannot be read as the call says: no time, a missing column, an unreadable file."""
+
+
+class StateError(EnsueError):
+    """Saved state that cannot be restored."""
+
+
+class RunnerError(EnsueError):
+    """The place a query should run is not there: no Spark, no Java."""
+
+
+def did_you_mean(wrong: str, known: Iterable[str]) -> str | None:
+    """A hint with the nearest known name, or the list of them.
+
+    >>> did_you_mean("pric", ["price", "volume"])
+    "did you mean 'price'?"
+    >>> did_you_mean("zzz", ["price", "volume"])
+    'known here: price, volume'
+    """
+    names = list(known)
+    near = get_close_matches(wrong, names, n=1, cutoff=0.6)
+    if not near:
+        near = [name for name in names if name.lower() == wrong.lower()]
+    if near:
+        return f"did you mean '{near[0]}'?"
+    if not names:
+        return None
+    shown = ", ".join(names[:12])
+    return f"known here: {shown}" + (", ..." if len(names) > 12 else "")

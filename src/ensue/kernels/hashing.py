@@ -1,0 +1,316 @@
+"""Hashes of values, and tables that give each distinct value a code.
+
+A table's arrays belong to the caller. A kernel that runs out of room stops before the row that
+needs more and returns that row's number; the caller makes room and calls again from there.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+Words = npt.NDArray[np.uint64]
+Bytes = npt.NDArray[np.uint8]
+Codes = npt.NDArray[np.int32]
+Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[Any]  # of 64 bits; offsets may have 32
+
+_OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy"}
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_FIRST = np.uint64(0xBF58476D1CE4E5B9)
+_SECOND = np.uint64(0x94D049BB133111EB)
+_THIRD = np.uint64(0x87C37B91114253D5)
+_FOURTH = np.uint64(0x4CF5AD432745937F)
+_S8, _S16, _S24, _S32, _S40, _S48, _S56 = (np.uint64(k) for k in (8, 16, 24, 32, 40, 48, 56))
+_S27, _S29, _S30, _S31, _S33, _S35 = (np.uint64(k) for k in (27, 29, 30, 31, 33, 35))
+_B1, _B2, _B3, _B4, _B5, _B6, _B7 = (np.uint64(k) for k in range(1, 8))
+_ZERO, _ONE = np.uint64(0), np.uint64(1)
+_LOWER = np.uint64(0xFFFFFFFF)
+
+
+@njit(**_OPTIONS)
+def mixed(word: np.uint64) -> np.uint64:
+    """A word with its bits scattered (the finaliser of splitmix64)."""
+    word = (word ^ (word >> _S30)) * _FIRST
+    word = (word ^ (word >> _S27)) * _SECOND
+    return word ^ (word >> _S31)
+
+
+@njit(**_OPTIONS)
+def hash_texts(offsets: Ints, data: Bytes, high: Words, low: Words) -> None:
+    """128-bit hashes of strings: row k has the bytes from `offsets[k]` up to `offsets[k + 1]`.
+
+    The load of a word stands here in full: arrays handed to another function are counted up and
+    down at every call, even where it is inlined.
+    """
+    size = np.int64(len(data))
+    for k in range(len(offsets) - 1):
+        at = np.int64(offsets[k])
+        end = np.int64(offsets[k + 1])
+        a = np.uint64(end - at) * _GOLDEN
+        b = ~a
+        while at < end:
+            word = _ZERO
+            if at + 8 <= size:
+                # Unsigned places do not count from the end, so this becomes a single load.
+                u = np.uint64(at)
+                word = (
+                    np.uint64(data[u])
+                    | (np.uint64(data[u + _B1]) << _S8)
+                    | (np.uint64(data[u + _B2]) << _S16)
+                    | (np.uint64(data[u + _B3]) << _S24)
+                    | (np.uint64(data[u + _B4]) << _S32)
+                    | (np.uint64(data[u + _B5]) << _S40)
+                    | (np.uint64(data[u + _B6]) << _S48)
+                    | (np.uint64(data[u + _B7]) << _S56)
+                )
+                if at + 8 > end:
+                    word &= (_ONE << np.uint64(8 * (end - at))) - _ONE
+            else:
+                for p in range(end - at):  # fewer than eight: no byte is behind the last text
+                    word |= np.uint64(data[at + p]) << np.uint64(8 * p)
+            a = (a ^ word) * _THIRD
+            a ^= a >> _S29
+            b = (b ^ ((word << _S31) | (word >> _S33))) * _FOURTH
+            b ^= b >> _S35
+            at += 8
+        high[k] = mixed(a + b)
+        low[k] = mixed(b ^ (a * _FIRST))
+
+
+@njit(**_OPTIONS)
+def hash_words(words: Ints, high: Words, low: Words) -> None:
+    """128-bit hashes of 64-bit words."""
+    for k in range(len(words)):
+        word = np.uint64(words[k])
+        high[k] = mixed(word + _GOLDEN)
+        low[k] = mixed((word ^ _FOURTH) * _THIRD)
+
+
+@njit(**_OPTIONS)
+def add_column(
+    high: Words,
+    low: Words,
+    valid: Bools,
+    salt_high: np.uint64,
+    salt_low: np.uint64,
+    total_high: Words,
+    total_low: Words,
+) -> None:
+    """Adds the hashed values of a column to the rows' hashes, in any order of columns.
+
+    The salt stands for the column's name and kind; a NULL adds nothing.
+    """
+    every = len(valid) == 0
+    for k in range(len(high)):
+        if every or valid[k]:
+            total_high[k] += mixed(high[k] ^ salt_high)
+            total_low[k] += mixed(low[k] + salt_low)
+
+
+@njit(**_OPTIONS)
+def fold_rows(
+    rows: Ints,
+    row_high: Words,
+    row_low: Words,
+    salt: np.uint64,
+    high: Words,
+    low: Words,
+) -> None:
+    """Takes one event of each match, or none (-1), into the matches' hashes."""
+    for k in range(len(rows)):
+        a, b = _ZERO, salt
+        if rows[k] >= 0:
+            a, b = row_high[rows[k]], row_low[rows[k]]
+        high[k] = mixed((high[k] ^ mixed(a ^ salt)) * _THIRD + _GOLDEN)
+        low[k] = mixed((low[k] ^ mixed(b + salt)) * _FOURTH + _GOLDEN)
+
+
+@njit(**_OPTIONS)
+def fold_lists(
+    offsets: Ints,
+    rows: Ints,
+    row_high: Words,
+    row_low: Words,
+    salt: np.uint64,
+    high: Words,
+    low: Words,
+) -> None:
+    """Takes a list of events of each match into the matches' hashes."""
+    for k in range(len(offsets) - 1):
+        a = salt
+        b = salt + np.uint64(offsets[k + 1] - offsets[k])
+        for p in range(offsets[k], offsets[k + 1]):
+            a = mixed((a ^ row_high[rows[p]]) * _THIRD + _GOLDEN)
+            b = mixed((b ^ row_low[rows[p]]) * _FOURTH + _GOLDEN)
+        high[k] = mixed((high[k] ^ a) * _THIRD + _GOLDEN)
+        low[k] = mixed((low[k] ^ b) * _FOURTH + _GOLDEN)
+
+
+@njit(**_OPTIONS)
+def ordinals(high: Words, low: Words) -> Ints:
+    """How many earlier rows have the same hash."""
+    n = len(high)
+    out = np.zeros(n, np.int64)
+    size = 16
+    while size < 2 * n:
+        size *= 2
+    slots = np.full(size, -1, np.int64)  # the newest row with the slot's hash
+    mask = np.uint64(size - 1)
+    for k in range(n):
+        at = high[k] & mask
+        while slots[at] >= 0 and (high[slots[at]] != high[k] or low[slots[at]] != low[k]):
+            at = (at + _ONE) & mask
+        if slots[at] >= 0:
+            out[k] = out[slots[at]] + 1
+        slots[at] = k
+    return out
+
+
+@njit(**_OPTIONS)
+def hexadecimal(high: Words, low: Words, digits: Bytes) -> Bytes:
+    """32 characters for each pair of words; `digits` holds the two characters of each byte."""
+    n = len(high)
+    out = np.empty(32 * n, np.uint8)
+    for k in range(n):
+        at = 32 * k
+        for part in range(2):
+            word = high[k] if part == 0 else low[k]
+            for byte in range(8):
+                value = np.int64((word >> np.uint64(8 * (7 - byte))) & np.uint64(255))
+                out[at] = digits[2 * value]
+                out[at + 1] = digits[2 * value + 1]
+                at += 2
+    return out
+
+
+# A table of codes keeps in `state` how many slots are used [0], the next code [1], and, for
+# strings, how many entries [2] and how many bytes [3] there are.
+
+
+@njit(**_OPTIONS)
+def code_integers(
+    keys: Ints,
+    valid: Bools,
+    slot_keys: Ints,
+    slot_codes: Codes,
+    state: Ints,
+    out: Codes,
+    start: int,
+) -> int:
+    """Codes for integers, from row `start`; returns the row that needs a larger table.
+
+    `slot_keys` and `slot_codes` (-1: free) have a power of two of slots and are at most half full.
+    """
+    mask = np.uint64(len(slot_keys) - 1)
+    every = len(valid) == 0
+    for k in range(start, len(keys)):
+        if not (every or valid[k]):
+            out[k] = -1
+            continue
+        key = keys[k]
+        at = mixed(np.uint64(key) + _GOLDEN) & mask
+        while slot_codes[at] >= 0 and slot_keys[at] != key:
+            at = (at + _ONE) & mask
+        if slot_codes[at] < 0:
+            if 2 * (state[0] + 1) > len(slot_keys):
+                return k
+            slot_keys[at] = key
+            slot_codes[at] = np.int32(state[1])
+            state[0] += 1
+            state[1] += 1
+        out[k] = slot_codes[at]
+    return len(keys)
+
+
+@njit(**_OPTIONS)
+def place_integers(keys: Ints, codes: Codes, slot_keys: Ints, slot_codes: Codes) -> None:
+    """Fills an empty table with known keys and codes."""
+    mask = np.uint64(len(slot_keys) - 1)
+    for k in range(len(keys)):
+        if codes[k] >= 0:
+            at = mixed(np.uint64(keys[k]) + _GOLDEN) & mask
+            while slot_codes[at] >= 0:
+                at = (at + _ONE) & mask
+            slot_keys[at] = keys[k]
+            slot_codes[at] = codes[k]
+
+
+@njit(**_OPTIONS)
+def code_texts(
+    hashes: Words,
+    offsets: Ints,
+    data: Bytes,
+    valid: Bools,
+    slots: Words,
+    entry_offsets: Ints,
+    entry_data: Bytes,
+    entry_codes: Codes,
+    state: Ints,
+    out: Codes,
+    start: int,
+) -> int:
+    """Codes for strings, from row `start`; returns the row that needs more room.
+
+    `hashes` are those of the rows. A slot holds half of a text's hash and, in the lower half, the
+    number of its entry from 1 (0: free), so that one access to memory mostly decides.
+    """
+    mask = np.uint64(len(slots) - 1)
+    every = len(valid) == 0
+    rows = len(offsets) - 1
+    for k in range(start, rows):
+        if not (every or valid[k]):
+            out[k] = -1
+            continue
+        begin = np.int64(offsets[k])
+        length = np.int64(offsets[k + 1]) - begin
+        hashed = hashes[k]
+        at = hashed & mask
+        slot = slots[at]
+        entry = np.int64(-1)
+        while slot != _ZERO:
+            if (slot ^ hashed) >> _S32 == _ZERO:
+                entry = np.int64(slot & _LOWER) - 1
+                known = entry_offsets[entry]
+                if entry_offsets[entry + 1] - known == length:
+                    # Equal hashes: the texts are nearly always equal, so there is no early end.
+                    mine, other = np.uint64(begin), np.uint64(known)
+                    differs = np.uint8(0)
+                    for _ in range(length):
+                        differs |= data[mine] ^ entry_data[other]
+                        mine += _ONE
+                        other += _ONE
+                    if differs == 0:
+                        break
+            at = (at + _ONE) & mask
+            slot = slots[at]
+        if slot == _ZERO:
+            entry, used = state[2], state[3]
+            if 2 * (state[0] + 1) > len(slots) or entry >= len(entry_codes):
+                return k
+            if used + length > len(entry_data):
+                return k
+            for p in range(length):
+                entry_data[used + p] = data[begin + p]
+            entry_offsets[entry + 1] = used + length
+            entry_codes[entry] = np.int32(state[1])
+            slots[at] = (hashed & ~_LOWER) | np.uint64(entry + 1)
+            state[0] += 1
+            state[1] += 1
+            state[2] += 1
+            state[3] += length
+        out[k] = entry_codes[entry]
+    return rows
+
+
+@njit(**_OPTIONS)
+def place_texts(hashes: Words, slots: Words) -> None:
+    """Fills empty slots with entries, given the hashes of their texts."""
+    mask = np.uint64(len(slots) - 1)
+    for entry in range(len(hashes)):
+        at = hashes[entry] & mask
+        while slots[at] != _ZERO:
+            at = (at + _ONE) & mask
+        slots[at] = (hashes[entry] & ~_LOWER) | np.uint64(entry + 1)

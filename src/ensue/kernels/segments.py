@@ -1,0 +1,202 @@
+"""Aggregates over segments: segment k holds the values from `offsets[k]` up to `offsets[k + 1]`.
+
+`valid` says which values are there; an empty array means all. Every loop runs from the left in
+the order of the values, so that results are equal to the last bit wherever they are computed.
+The functions that return values return whether there is one beside them.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[Any]
+
+_OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy"}
+
+
+@njit(**_OPTIONS)
+def counts(offsets: Ints, valid: Bools) -> Ints:
+    """How many values each segment has."""
+    n = len(offsets) - 1
+    out = np.zeros(n, np.int64)
+    every = len(valid) == 0
+    for k in range(n):
+        if every:
+            out[k] = offsets[k + 1] - offsets[k]
+        else:
+            total = 0
+            for p in range(offsets[k], offsets[k + 1]):
+                if valid[p]:
+                    total += 1
+            out[k] = total
+    return out
+
+
+@njit(**_OPTIONS)
+def sums(offsets: Ints, values: Numbers, valid: Bools) -> tuple[Numbers, Bools]:
+    """The sum of each segment, in the type of the values (64-bit integers wrap around)."""
+    n = len(offsets) - 1
+    out = np.zeros(n, values.dtype)
+    known = np.zeros(n, np.bool_)
+    every = len(valid) == 0
+    for k in range(n):
+        for p in range(offsets[k], offsets[k + 1]):
+            if every or valid[p]:
+                out[k] += values[p]
+                known[k] = True
+    return out, known
+
+
+@njit(**_OPTIONS)
+def averages(offsets: Ints, values: Numbers, valid: Bools) -> tuple[Floats, Bools]:
+    """The mean of each segment: a sum of doubles, divided by their number."""
+    n = len(offsets) - 1
+    out = np.zeros(n, np.float64)
+    known = np.zeros(n, np.bool_)
+    every = len(valid) == 0
+    for k in range(n):
+        total = 0.0
+        count = 0
+        for p in range(offsets[k], offsets[k + 1]):
+            if every or valid[p]:
+                total += np.float64(values[p])
+                count += 1
+        if count > 0:
+            out[k] = total / count
+            known[k] = True
+    return out, known
+
+
+@njit(**_OPTIONS)
+def deviations(offsets: Ints, values: Numbers, valid: Bools) -> tuple[Floats, Bools]:
+    """The sample standard deviation of each segment, by Welford's running method."""
+    n = len(offsets) - 1
+    out = np.zeros(n, np.float64)
+    known = np.zeros(n, np.bool_)
+    every = len(valid) == 0
+    for k in range(n):
+        mean = 0.0
+        squares = 0.0
+        count = 0
+        for p in range(offsets[k], offsets[k + 1]):
+            if every or valid[p]:
+                value = np.float64(values[p])
+                count += 1
+                delta = value - mean
+                mean += delta / count
+                squares += delta * (value - mean)
+        if count > 1:
+            out[k] = math.sqrt(squares / (count - 1))
+            known[k] = True
+    return out, known
+
+
+@njit(**_OPTIONS)
+def percentiles(
+    offsets: Ints, values: Numbers, valid: Bools, percent: float
+) -> tuple[Floats, Bools]:
+    """The percentile of each segment, interpolated linearly; NaN taints it."""
+    n = len(offsets) - 1
+    out = np.zeros(n, np.float64)
+    known = np.zeros(n, np.bool_)
+    every = len(valid) == 0
+    longest = 0
+    for k in range(n):
+        longest = max(longest, offsets[k + 1] - offsets[k])
+    room = np.empty(longest, np.float64)
+    fraction = min(max(percent / 100.0, 0.0), 1.0)
+    for k in range(n):
+        count = 0
+        tainted = False
+        for p in range(offsets[k], offsets[k + 1]):
+            if every or valid[p]:
+                value = np.float64(values[p])
+                tainted = tainted or value != value
+                room[count] = value
+                count += 1
+        if count == 0:
+            continue
+        known[k] = True
+        if tainted:
+            out[k] = np.nan
+            continue
+        ordered = np.sort(room[:count])
+        place = fraction * (count - 1)
+        below = min(int(place), count - 1)
+        share = place - below
+        low = ordered[below]
+        high = ordered[min(below + 1, count - 1)]
+        if share == 0.0 or low == high:
+            out[k] = low
+        elif share >= 0.5:
+            out[k] = high - (high - low) * (1.0 - share)
+        else:
+            out[k] = low + (high - low) * share
+    return out, known
+
+
+@njit(**_OPTIONS)
+def least(offsets: Ints, values: Numbers, valid: Bools) -> Ints:
+    """The position of each segment's smallest value, the first of equals; -1 for none.
+
+    A NaN gives way to any number.
+    """
+    n = len(offsets) - 1
+    out = np.full(n, -1, np.int64)
+    every = len(valid) == 0
+    for k in range(n):
+        best = -1
+        for p in range(offsets[k], offsets[k + 1]):
+            if every or valid[p]:
+                if best < 0 or values[p] < values[best]:
+                    best = p
+                elif values[best] != values[best] and values[p] == values[p]:
+                    best = p
+        out[k] = best
+    return out
+
+
+@njit(**_OPTIONS)
+def greatest(offsets: Ints, values: Numbers, valid: Bools) -> Ints:
+    """The position of each segment's largest value, the first of equals; -1 for none."""
+    n = len(offsets) - 1
+    out = np.full(n, -1, np.int64)
+    every = len(valid) == 0
+    for k in range(n):
+        best = -1
+        for p in range(offsets[k], offsets[k + 1]):
+            if every or valid[p]:
+                if best < 0 or values[p] > values[best]:
+                    best = p
+                elif values[best] != values[best] and values[p] == values[p]:
+                    best = p
+        out[k] = best
+    return out
+
+
+@njit(**_OPTIONS)
+def firsts(offsets: Ints) -> Ints:
+    """The position of each segment's first value, NULL or not; -1 for none."""
+    n = len(offsets) - 1
+    out = np.full(n, -1, np.int64)
+    for k in range(n):
+        if offsets[k] < offsets[k + 1]:
+            out[k] = offsets[k]
+    return out
+
+
+@njit(**_OPTIONS)
+def lasts(offsets: Ints) -> Ints:
+    """The position of each segment's last value, NULL or not; -1 for none."""
+    n = len(offsets) - 1
+    out = np.full(n, -1, np.int64)
+    for k in range(n):
+        if offsets[k] < offsets[k + 1]:
+            out[k] = offsets[k + 1] - 1
+    return out

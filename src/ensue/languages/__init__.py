@@ -1,0 +1,1 @@
+"""Query languages: text to algebra, and algebra to text."""

@@ -1,0 +1,349 @@
+"""Syntax trees of expressions to algebra."""
+
+import math
+import re
+from collections.abc import Sequence
+from datetime import date, datetime, timedelta
+from typing import Any
+
+from lark import Token, Tree
+
+from ensue.algebra.predicate import (
+    AGGREGATES,
+    Aggregate,
+    At,
+    Between,
+    Binary,
+    Call,
+    Expr,
+    Field,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Unary,
+)
+from ensue.algebra.query import Equivalence
+from ensue.algebra.walk import references
+from ensue.errors import QueryError
+from ensue.languages.chains import chain
+from ensue.languages.durations import nanoseconds
+from ensue.span import Span
+
+Node = Tree[Token]
+
+_OPERATORS = {"==": "=", "<>": "!=", "≠": "!=", "≤": "<=", "≥": ">="}
+_ALIASES = {
+    "ceiling": "ceil",
+    "pow": "power",
+    "substr": "substring",
+    "len": "length",
+    "char_length": "length",
+    "log": "ln",
+}
+_INTERVAL = re.compile(r"\s*(-?(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+))\s*([^\W\d]*)\s*")
+POSITIONS = "a[1], a[i], a[i-1], a[a.LEN]; in an aggregate also a[..i-1], a[..i], a[]"
+
+
+def span_of(node: Node | Token) -> Span:
+    """Where in the text a piece of syntax stands."""
+    if isinstance(node, Token):
+        start, end = node.start_pos, node.end_pos
+    else:
+        start, end = node.meta.start_pos, node.meta.end_pos
+    assert start is not None and end is not None
+    return Span(start, end)
+
+
+def pieces(node: Node) -> list[Any]:
+    """What is directly inside: trees, tokens, or None, each as the grammar's rule says."""
+    return node.children
+
+
+def name_of(token: Token) -> str:
+    """A name without its quotes."""
+    if token.type != "QUOTED":
+        return str(token)
+    quote = token[0]
+    name = token[1:-1].replace(quote * 2, quote)
+    if not name:
+        raise QueryError("a name cannot be empty", span=span_of(token))
+    return name
+
+
+def condition(node: Node) -> tuple[tuple[Expr, ...], tuple[Equivalence, ...]]:
+    """The conjuncts of a WHERE clause, and its `[attr]`s."""
+    if len(node.children) > 1:
+        return (_alternatives(node),), ()
+    (inside,) = pieces(node)
+    terms = inside.children if inside.data == "conjunction" else [inside]
+    conjuncts = [expr_of(term) for term in terms if term.data != "equivalence"]
+    fields = [name for term in terms if term.data == "equivalence" for name in term.children]
+    return tuple(conjuncts), tuple(Equivalence(name_of(f), span_of(f)) for f in fields)
+
+
+def expr_of(node: Node) -> Expr:
+    """The expression that a syntax tree stands for."""
+    span = span_of(node)
+    match node.data, pieces(node):
+        case "expression", _:
+            return _alternatives(node)
+        case "conjunction", terms:
+            return chain("and", [expr_of(term) for term in terms])
+        case "equivalence", _:
+            raise QueryError(
+                "[attr] stands alone among the conditions of WHERE, joined by 'and'",
+                hint="to compare two events otherwise, write a.id = b.id",
+                span=span,
+            )
+        case "inverted", [operand]:
+            return Unary("not", expr_of(operand), span)
+        case "minus", [_, operand]:
+            return Unary("-", expr_of(operand), span)
+        case "binary", [left, operator, right]:
+            symbol = _OPERATORS.get(operator, str(operator))
+            return Binary(symbol, expr_of(left), expr_of(right), span)
+        case "is_null", [operand, negated]:
+            return IsNull(expr_of(operand), negated is not None, span)
+        case "is_in", [operand, negated, *options]:
+            inside = tuple(expr_of(option) for option in options)
+            return In(expr_of(operand), inside, negated is not None, span)
+        case "between", [operand, negated, low, high]:
+            return Between(
+                expr_of(operand), expr_of(low), expr_of(high), negated is not None, span
+            )
+        case "like", [operand, negated, pattern]:
+            return Like(expr_of(operand), _unquoted(pattern), negated is not None, span)
+        case "reference", [variable, index, field]:
+            at, nth = (At.ONLY, 1) if index is None else _position(index, name_of(variable))
+            return Field(name_of(variable), name_of(field) if field else None, at, nth, span)
+        case "call", [function, *arguments]:
+            inside = tuple(expr_of(argument) for argument in arguments if argument)
+            return _called(name_of(function).lower(), inside, span)
+        case _:
+            return Literal(_constant(node, span), span)
+
+
+def _alternatives(node: Node) -> Expr:
+    return chain("or", [expr_of(alternative) for alternative in pieces(node)])
+
+
+# ---------------------------------------------------------------------------------- constants
+
+
+def _constant(node: Node, span: Span) -> bool | int | float | str | datetime | timedelta | None:
+    match node.data, pieces(node):
+        case "true", _:
+            return True
+        case "false", _:
+            return False
+        case "null", _:
+            return None
+        case "string", [text]:
+            return _unquoted(text)
+        case "number", [digits]:
+            return number(digits)
+        case "percent", [digits]:
+            # By the exponent, so that 7% is the very float that 0.07 is.
+            return _finite(float(f"{digits[:-1]}e-2"), span)
+        case "duration", [amount, unit]:
+            return _duration(nanoseconds(amount, unit, span), span)
+        case "interval", [text, unit]:
+            return _duration(interval(text, unit, span), span)
+        case "timestamp", [keyword, text]:
+            return _instant(keyword.type == "DATE", _unquoted(text), span)
+        case _:
+            raise AssertionError(node.data)
+
+
+def number(token: Token) -> int | float:
+    """The value of a number: an integer if it is written as one."""
+    if token.isdigit() and len(token) <= 300:
+        return int(token)
+    return _finite(float(token), span_of(token))
+
+
+def interval(text: Token, unit: Token | None, span: Span) -> int:
+    """The nanoseconds of `INTERVAL '5' MINUTE` or `INTERVAL '5 minutes'`."""
+    found = _INTERVAL.fullmatch(_unquoted(text))
+    if not found or bool(found[2]) == bool(unit):
+        raise QueryError(
+            "this interval cannot be read",
+            hint="write INTERVAL '5' MINUTE, INTERVAL '5 minutes', or just 5 minutes",
+            span=span,
+        )
+    return nanoseconds(found[1], found[2] or str(unit), span)
+
+
+def _finite(value: float, span: Span) -> float:
+    if math.isinf(value):
+        raise QueryError("this number is too large", span=span)
+    return value
+
+
+def _duration(length: int, span: Span) -> timedelta:
+    if length % 1000:
+        raise QueryError(
+            "durations in conditions are whole microseconds",
+            hint="round it to microseconds: 1 us",
+            span=span,
+        )
+    return timedelta(microseconds=length // 1000)
+
+
+def _instant(day_only: bool, text: str, span: Span) -> datetime:
+    try:
+        if day_only:
+            return datetime.combine(date.fromisoformat(text.strip()), datetime.min.time())
+        return datetime.fromisoformat(text.strip())
+    except ValueError:
+        form = "DATE '2026-01-31'" if day_only else "TIMESTAMP '2026-01-31 10:00:00'"
+        raise QueryError(
+            f"'{text}' is not a {'date' if day_only else 'timestamp'}",
+            hint=f"write it as {form}",
+            span=span,
+        ) from None
+
+
+def _unquoted(token: Token) -> str:
+    return token[1:-1].replace("''", "'")
+
+
+# --------------------------------------------------------------------------------- references
+
+
+def _position(index: Node, variable: str) -> tuple[At, int]:
+    span = span_of(index)
+    match index.data, pieces(index):
+        case "whole", _:
+            return At.ALL, 1
+        case "nth", [digits]:
+            return At.NTH, _nth(digits, variable)
+        case "moving", ["i"]:
+            return At.CURRENT, 1
+        case "moving", ["i", _, "1"]:
+            return At.PREVIOUS, 1
+        case "moving_up_to", ["i"]:
+            return At.THROUGH, 1
+        case "moving_up_to", ["i", _, "1"]:
+            return At.BEFORE, 1
+        case "length", [owner, length] if length.upper() == "LEN":
+            if name_of(owner) == variable:
+                return At.LAST, 1
+            raise QueryError(
+                f"{owner}.LEN is the length of another variable",
+                hint=f"the last event of {variable} is {variable}[{variable}.LEN]",
+                span=span,
+            )
+        case _:
+            raise QueryError(
+                "this is no position in a Kleene variable",
+                hint=f"positions are {POSITIONS}",
+                span=span,
+            )
+
+
+def _nth(digits: Token, variable: str) -> int:
+    span = span_of(digits)
+    if not digits.isdigit() or len(digits) > 9:
+        raise QueryError("a position is a whole number", hint=f"as in {variable}[1]", span=span)
+    if int(digits) == 0:
+        raise QueryError(
+            "positions count from 1",
+            hint=f"the first event is {variable}[1]",
+            span=span,
+        )
+    return int(digits)
+
+
+# ---------------------------------------------------------------------------------- functions
+
+
+def _called(function: str, arguments: Sequence[Expr], span: Span) -> Expr:
+    if function in AGGREGATES:
+        return _aggregate(function, arguments, span)
+    return Call(_ALIASES.get(function, function), tuple(arguments), span)
+
+
+def _aggregate(function: str, arguments: Sequence[Expr], span: Span) -> Aggregate:
+    parameter = None
+    if function == "percentile":
+        if len(arguments) != 2:
+            raise QueryError(
+                "percentile takes an expression and a percentage",
+                hint="as in percentile(a.price, 90)",
+                span=span,
+            )
+        parameter = _percentage(arguments[1])
+    elif len(arguments) != 1:
+        scalar = {"min": "least", "max": "greatest"}.get(function)
+        raise QueryError(
+            f"{function} takes one argument, not {len(arguments)}",
+            hint=f"{scalar}(x, y) picks one of several values" if scalar else None,
+            span=span,
+        )
+    argument = arguments[0]
+    variable, at = _subject(function, argument, span)
+    if isinstance(argument, Field) and argument.name is None:
+        if function != "count":
+            raise QueryError(
+                f"{function} needs a field of {variable}",
+                hint=f"as in {function}({variable}.price)",
+                span=span,
+            )
+        return Aggregate(function, variable, None, at, None, span)
+    return Aggregate(function, variable, argument, at, parameter, span)
+
+
+def _percentage(expr: Expr) -> float:
+    if isinstance(expr, Literal) and isinstance(expr.value, int | float):
+        return float(expr.value)
+    raise QueryError(
+        "the second argument of percentile is a number from 0 to 100",
+        hint="as in percentile(a.price, 90)",
+        span=expr.span,
+    )
+
+
+def _subject(function: str, argument: Expr, span: Span) -> tuple[str, At]:
+    """The one variable an aggregate is over, and which of its events."""
+    fields = []
+    for reference in references(argument):
+        if isinstance(reference, Aggregate):
+            raise QueryError(
+                "an aggregate inside an aggregate",
+                hint="aggregate once, over the events of one variable",
+                span=reference.span,
+            )
+        fields.append(reference)
+    if not fields:
+        raise QueryError(
+            f"{function} needs the events of a variable",
+            hint=f"as in {function}(a.price), where a is a variable of the pattern",
+            span=span,
+        )
+    first = fields[0]
+    for other in fields[1:]:
+        if other.variable != first.variable:
+            raise QueryError(
+                f"{function} is over the events of one variable, not of "
+                f"{first.variable} and {other.variable}",
+                hint="aggregate each variable on its own",
+                span=span,
+            )
+    positions = {At.ALL if f.at is At.ONLY else f.at for f in fields}
+    if len(positions) > 1:
+        raise QueryError(
+            f"{function} mixes positions of {first.variable}",
+            hint="use the same position in all of its fields",
+            span=span,
+        )
+    (at,) = positions
+    if at not in (At.ALL, At.BEFORE, At.THROUGH):
+        name = first.variable
+        raise QueryError(
+            f"{function} is over several events, and this position names one",
+            hint=f"all of them: {name}[], those before the current one: {name}[..i-1]",
+            span=first.span,
+        )
+    return first.variable, at

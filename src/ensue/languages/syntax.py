@@ -1,0 +1,218 @@
+"""Syntax errors in plain words: what stands there, what could, and the slip behind it."""
+
+import re
+from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import cast
+
+from lark import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+
+from ensue.errors import QueryError
+from ensue.languages.durations import unit_hint
+from ensue.languages.expressions import POSITIONS
+from ensue.span import Span
+
+_CLAUSES = ("WHERE", "WITHIN", "AFTER", "RETURN", "HAVING")
+_WORDS = {
+    "LPAR": "'('", "RPAR": "')'", "LSQB": "'['", "RSQB": "']'", "LBRACE": "'{'",
+    "RBRACE": "'}'", "COMMA": "','", "DOT": "'.'", "QMARK": "'?'", "PLUS": "'+'",
+    "MINUS": "'-'", "STAR": "'*'", "_ARROW": "'->'", "_UP_TO": "'..'", "NUMBER": "a number",
+    "STRING": "a string in single quotes", "NAME": "a name", "QUOTED": "a name",
+    "UNIT": "a unit of time", "$END": "the end", "SEMICOLON": "the end",
+    "_INTERVAL": "INTERVAL '...'", "EVENTS": "EVENTS",
+}  # fmt: skip
+# Terminals that say one thing together; the first ones tell that all of them are meant.
+_GROUPS: tuple[tuple[str, set[str], set[str]], ...] = (
+    (
+        "an event type or SEQ(...), AND(...), OR(...)",
+        {"_SEQ"},
+        {"_SEQ", "_AND", "_OR", "_NOT", "LPAR", "NAME", "QUOTED", "_PATTERN", "_EVENT"},
+    ),
+    (
+        "a value",
+        {"NUMBER", "STRING", "NAME"},
+        {"NUMBER", "STRING", "NAME", "QUOTED", "PERCENT", "LPAR", "MINUS", "_NOT", "_TRUE",
+         "_FALSE", "_NULL", "TIMESTAMP", "DATE", "_INTERVAL", "STRATEGY"},
+    ),
+    (
+        "an operator",
+        {"PLUS", "JOIN"},
+        {"PLUS", "MINUS", "STAR", "DIVIDE", "JOIN", "COMPARISON", "NOT", "_IS", "_IN",
+         "_BETWEEN", "_LIKE"},
+    ),
+    ("a quantifier", {"PLUS", "STAR", "QMARK"}, {"PLUS", "STAR", "QMARK", "LBRACE"}),
+    (
+        "the next clause",
+        {"_HAVING", "_RETURN"},
+        {"_WHERE", "_WITHIN", "_AFTER", "_RETURN", "_HAVING", "SEMICOLON", "$END"},
+    ),
+)  # fmt: skip
+_SCAN = re.compile(
+    r"""'[^']*' | "[^"]*" | `[^`]*` | --[^\n]* | /\*[\s\S]*?\*/ | (?P<bracket>[()\[\]{}])""",
+    re.VERBOSE,
+)
+_UNKNOWN = re.compile(r"\w+|&&?|\|\|?|[\s\S]")
+_COMMENTS_AND_BLANKS = re.compile(r"--[^\n]*|/\*[\s\S]*?\*/|[\s;]")
+_OPENING = {")": "(", "]": "[", "}": "{"}
+_ENDLESS = {"'": "string", '"': "quoted name", "`": "quoted name"}
+_CURLY = "\u2018\u2019\u201c\u201d\u00b4"
+_SLIPS = {
+    "&&": "write 'and'",
+    "&": "write 'and'",
+    "|": "write 'or'; strings are joined by ||",
+    "{": "after WHERE, braces follow a strategy: skip_till_next_match(a[], b) { ... }",
+}
+
+
+def explain(error: UnexpectedInput, text: str) -> QueryError:
+    """The error that the parser met, as one that a reader understands."""
+    if not _COMMENTS_AND_BLANKS.sub("", text):
+        return QueryError(
+            "the query is empty", hint="write a pattern, as in SEQ(A a, B b) WITHIN 5 minutes"
+        )
+    assert isinstance(error, UnexpectedToken | UnexpectedCharacters)
+    expected: set[str] = error.interactive_parser.accepts()  # type: ignore[no-untyped-call]
+    span = _place(error, text)
+    if endless := _endless(error, text, span.start):
+        return QueryError(f"this {endless} has no end", hint="close it", span=span, text=text)
+    found = span.over(text)
+    return QueryError(
+        f"expected {_in_words(expected)}, found {repr(found) if found else 'the end'}",
+        hint=next(_hints(text, span.start, found, expected), None),
+        span=span,
+        text=text,
+    )
+
+
+def _place(error: UnexpectedToken | UnexpectedCharacters, text: str) -> Span:
+    if isinstance(error, UnexpectedCharacters):
+        start = cast(int, error.pos_in_stream)
+        run = _UNKNOWN.match(text, start)
+        assert run is not None
+        return Span(start, run.end())
+    if error.token.type == "$END" or error.token.start_pos is None:
+        end = len(text.rstrip())
+        return Span(end, end)
+    return Span(error.token.start_pos, error.token.start_pos + len(error.token))
+
+
+def _endless(error: UnexpectedInput, text: str, start: int) -> str | None:
+    """What was opened here, or one character earlier, and never closed."""
+    if "/*" in text[max(start - 1, 0) : start + 2]:
+        return "comment"
+    # A string or name that is closed would have been a token.
+    return _ENDLESS.get(text[start]) if isinstance(error, UnexpectedCharacters) else None
+
+
+def _in_words(expected: set[str]) -> str:
+    left = set(expected)
+    words: dict[str, None] = {}
+    for word, signs, members in _GROUPS:
+        if signs <= left:
+            words[word] = None
+            left -= members
+    for terminal in sorted(left):
+        words[_WORDS.get(terminal, terminal.lstrip("_"))] = None
+    *most, last = words
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+# --------------------------------------------------------------------------------------- slips
+
+
+def _hints(text: str, start: int, found: str, expected: set[str]) -> Iterator[str]:
+    """What may be behind the error, the surest first."""
+    before = text[:start].rstrip()
+    previous = re.search(r"\w*$", before)
+    word = previous[0].upper() if previous else ""
+    yield from _misspelt(found, expected)
+    yield from _unbalanced(text, start, found, expected)
+    if found.upper() in _CLAUSES and re.search(r"(?i)\b(within|after|return|having)\b", before):
+        yield f"the clauses come in this order: {', '.join(_CLAUSES)}"
+    if word == "WITHIN":
+        yield "say how long: WITHIN 5 minutes, or WITHIN 20 EVENTS"
+    if found == "(":
+        yield from _misspelt_before(before, word)
+    if found in _SLIPS:
+        yield _SLIPS[found]
+    if text[start - 1 : start + 1] == "=>":
+        yield "write >= for 'at least'"
+    if found and found in _CURLY:
+        yield "strings stand in straight single quotes: 'IBM'"
+    if found == "*" and before.endswith("("):
+        yield "count the events of a variable: count(a)"
+    if before.endswith(",") and found in _OPENING:
+        yield "something is missing behind the comma, or the comma is too much"
+    if expected == {"RSQB"}:
+        yield "in a pattern the brackets stay empty: A+ a[]"
+    if "RSQB" in expected and "COMMA" not in expected:
+        yield f"positions are {POSITIONS}"
+    if found and expected == {"$END"}:
+        yield "the query ends at ';': one query at a time"
+    if {"_FIRST", "_NEXT"} <= expected:
+        yield "say TO FIRST a, TO LAST a, or TO NEXT EVENT"
+    yield from _unjoined(found, expected)
+
+
+def _misspelt(found: str, expected: set[str]) -> Iterator[str]:
+    if not found.isidentifier():
+        return
+    keywords = [t.lstrip("_") for t in sorted(expected) if t not in _WORDS]
+    near = get_close_matches(found.upper(), keywords, n=1, cutoff=0.7)
+    if near and near[0] != found.upper():
+        yield f"did you mean {near[0]}?"
+    if "UNIT" in expected and (len(found) > 2 or "EVENTS" in expected):
+        hint = unit_hint(found)
+        if "EVENTS" in expected or not hint.startswith("units"):
+            yield hint
+
+
+def _misspelt_before(before: str, word: str) -> Iterator[str]:
+    """An opening bracket behind a word that is no operator."""
+    first = re.search(r"\w+", before)
+    operators = ("SEQ", "AND", "OR")
+    for typed, keywords in (
+        (word, operators),
+        (first[0].upper() if first else "", ("PATTERN", "EVENT")),
+    ):
+        near = get_close_matches(typed, keywords, n=1, cutoff=0.6)
+        if near and typed not in keywords:
+            yield f"did you mean {near[0]}?"
+    if word in operators and first and first[0].upper() == "EVENT":
+        yield f"name the new event with AS: EVENT Name AS {word}(...)"
+
+
+def _unbalanced(text: str, start: int, found: str, expected: set[str]) -> Iterator[str]:
+    open_at: list[int] = []
+    for token in _SCAN.finditer(text, 0, start):
+        bracket = token["bracket"]
+        if bracket in _OPENING:
+            del open_at[-1:]
+        elif bracket:
+            open_at.append(token.start())
+    if not open_at:
+        if found in _OPENING:
+            yield f"this '{found}' closes nothing"
+        return
+    bracket = text[open_at[-1]]
+    line = text.count("\n", 0, open_at[-1]) + 1
+    column = open_at[-1] - text.rfind("\n", 0, open_at[-1])
+    closed_wrongly = _OPENING.get(found, bracket) != bracket
+    quantifier = bracket == "{" and {"COMMA", "RBRACE"} <= expected
+    if not found or closed_wrongly or quantifier or found.upper() in _CLAUSES:
+        yield f"the '{bracket}' of line {line}, column {column} is not closed"
+
+
+def _unjoined(found: str, expected: set[str]) -> Iterator[str]:
+    """Two things side by side with nothing between them."""
+    begins = found.isidentifier() or found[:1].isdigit() or found[:1] in ("'", '"', "`", "!", "[")
+    if begins and "COMMA" in expected:
+        yield f"is a comma missing before {found}?"
+    if begins and "_ARROW" in expected:
+        yield "write SEQ(A a, B b), or A a -> B b, for one event after the other"
+    if begins and "_AND" in expected:
+        yield "join conditions with 'and' or 'or'"
+    if re.match(r"[=<>!≤≥≠]", found) and "_AND" in expected:
+        yield "join two comparisons with 'and': 1 < a.x and a.x < 5, or use BETWEEN"
+    if re.match(r"[=<>!.≤≥≠]", found) and "_WHERE" in expected:
+        yield "conditions follow WHERE: SEQ(A a, B b) WHERE a.price > 3"

@@ -1,0 +1,20 @@
+"""Which variables every match binds."""
+
+from ensue.algebra.pattern import And, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
+
+
+def always_bound(pattern: Pattern, *, kleene: bool = True) -> set[str]:
+    """The variables that no match leaves out; with `kleene=False` only plain ones.
+
+    >>> sorted(always_bound(Seq((Atom("A", "a"), Maybe(Atom("B", "b"))))))
+    ['a']
+    """
+    match pattern:
+        case Atom():
+            return {pattern.variable}
+        case Kleene(atom=atom, least=least):
+            return {atom.variable} if least and kleene else set()
+        case Seq(parts=parts) | And(parts=parts):
+            return {v for p in parts for v in always_bound(p, kleene=kleene)}
+        case Or() | Maybe() | Not():
+            return set()

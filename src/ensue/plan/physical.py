@@ -1,0 +1,119 @@
+"""The plan of a query: what the scan marks, and the structure that holds partial matches."""
+
+from dataclasses import dataclass
+
+from ensue.algebra.pattern import Kleene
+from ensue.algebra.predicate import Expr
+from ensue.algebra.query import Query
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """A part an event can play: a variable, with the tests that need this event alone.
+
+    The scan turns roles into bits of a mask, for whole batches at once.
+    """
+
+    variable: str
+    type: str
+    conditions: tuple[Expr, ...] = ()  # of every event of the variable
+    first: tuple[Expr, ...] = ()  # of a Kleene variable's first event only
+    kleene: Kleene | None = None
+    negative: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A condition on several events, tried at the first moment it can be.
+
+    `each`: for every event that the Kleene variable `moving` holds already, instead of for the
+    event that has just come.
+    """
+
+    condition: Expr
+    moving: str | None = None
+    each: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Absence:
+    """A negation: no event of `role` after those of `after` and before those of `before`."""
+
+    variable: str
+    after: tuple[str, ...]  # bound variables in front of it; none: a negation at the start
+    before: tuple[str, ...]  # bound variables behind it; none: a negation at the end
+    conditions: tuple[Expr, ...] = ()  # that tie it to other variables
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """An event for `variable` takes a run from one state to another."""
+
+    source: int
+    target: int
+    variable: str
+    first: bool  # the variable had no event before
+    checks: tuple[Check, ...] = ()
+    absences: tuple[Absence, ...] = ()
+    leaves: tuple[str, ...] = ()  # Kleene variables that close: they need their least number
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a run has and what it still may take."""
+
+    number: int
+    bound: frozenset[str]
+    open: frozenset[str]  # Kleene variables that have events and may take more
+    accepting: bool = False
+    checks: tuple[Check, ...] = ()  # only decided when the match ends here
+    absences: tuple[Absence, ...] = ()  # likewise
+    pending: tuple[Absence, ...] = ()  # negations at the end: decided when the window closes
+
+
+@dataclass(frozen=True, slots=True)
+class Automaton:
+    """Runs move along edges; states are numbered so that edges never lead backwards."""
+
+    states: tuple[State, ...]  # states[0] is the start: it holds no runs
+    edges: tuple[Edge, ...]
+
+    def out_of(self, state: int) -> tuple[Edge, ...]:
+        return tuple(e for e in self.edges if e.source == state)
+
+
+@dataclass(frozen=True, slots=True)
+class Stacks:
+    """SASE's active instance stacks: one a variable; matches are built backwards from the last."""
+
+    variables: tuple[str, ...]
+    checks: tuple[tuple[Check, ...], ...]  # by the variable that is bound when they are tried
+    absences: tuple[tuple[Absence, ...], ...]  # likewise
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The reference semantics itself: exact and slow, for what no kernel takes yet."""
+
+    reason: str
+
+
+Structure = Automaton | Stacks | Reference
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that is decided before the first event comes."""
+
+    query: Query  # rewritten by the rules
+    structure: Structure
+    roles: tuple[Role, ...] = ()
+    residual: tuple[Expr, ...] = ()  # tried on finished matches, vectorised
+    prune: bool = True  # the window is pushed into the scan
+    whole_stream: bool = False  # the answer depends on events of every partition
+    notes: tuple[str, ...] = ()  # what the rules did, for explain
+
+    def role(self, variable: str) -> Role:
+        return next(r for r in self.roles if r.variable == variable)
+
+

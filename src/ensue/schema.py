@@ -1,0 +1,99 @@
+"""What is known of events before any is seen: types, fields, and the columns that carry time."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+
+from ensue.errors import QueryError, did_you_mean
+from ensue.span import Span
+
+
+class Kind(Enum):
+    """What a value is, as far as predicates care."""
+
+    INTEGER = "integer"
+    FLOAT = "float"
+    DECIMAL = "decimal"
+    BOOLEAN = "boolean"
+    STRING = "string"
+    TIMESTAMP = "timestamp"
+    DATE = "date"
+    DURATION = "duration"
+    OTHER = "other"  # binary and nested values: carried through, tested only for NULL
+    NULL = "null"
+
+    @property
+    def numeric(self) -> bool:
+        return self in (Kind.INTEGER, Kind.FLOAT, Kind.DECIMAL)
+
+
+@dataclass(frozen=True, slots=True)
+class EventType:
+    """A named type of events and the fields each of them has."""
+
+    name: str
+    fields: Mapping[str, Kind]
+
+    def kind_of(self, field: str, span: Span | None, owner: str) -> Kind:
+        try:
+            return self.fields[field]
+        except KeyError:
+            raise QueryError(
+                f"unknown field '{field}' of event {owner} ({self.name})",
+                hint=did_you_mean(field, self.fields),
+                span=span,
+            ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The event types of a stream.
+
+    `types` lists them by name. Where one table holds events of every type (`common` is set),
+    any name is a type: which ones occur is only known from the data.
+    """
+
+    types: Mapping[str, EventType]
+    start: str  # the column an event's start time is in
+    end: str  # the column of its end time: the same one for simple events
+    time_kind: Kind
+    common: Mapping[str, Kind] | None = None
+    typed: bool = True  # False: no type column, all events are of one type
+    order: tuple[str, ...] = ()  # tie-breaker columns, after time
+    type_column: str | None = None
+
+    def event_type(self, name: str, span: Span | None) -> EventType:
+        if name in self.types:
+            return self.types[name]
+        if self.common is not None:
+            return EventType(name, self.common)
+        raise QueryError(
+            f"unknown event type '{name}'", hint=did_you_mean(name, self.types), span=span
+        )
+
+    @property
+    def intervals(self) -> bool:
+        return self.start != self.end
+
+
+def one_table(
+    fields: Mapping[str, Kind],
+    *,
+    time: str | tuple[str, str],
+    type_column: str | None = None,
+    order: tuple[str, ...] = (),
+) -> Schema:
+    """The schema of a single table of events, typed by a column or all of one type."""
+    start, end = (time, time) if isinstance(time, str) else time
+    frozen = MappingProxyType(dict(fields))
+    return Schema(
+        types=MappingProxyType({}),
+        start=start,
+        end=end,
+        time_kind=fields[end],
+        common=frozen,
+        typed=type_column is not None,
+        order=order,
+        type_column=type_column,
+    )

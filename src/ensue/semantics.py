@@ -1,0 +1,476 @@
+"""What a query means: slow, short, and the judge of everything else.
+
+`matches(query, events)` lists every match of a checked query in a stream that is already in order.
+It builds all arrangements of events that the pattern allows and throws out those that break a
+condition. Kernels, plans and runners must give exactly these matches.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from ensue.algebra.evaluate import aggregate, evaluate
+from ensue.algebra.pattern import And, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
+from ensue.algebra.policy import AfterMatch, SkipTo, Strategy
+from ensue.algebra.predicate import Aggregate, At, Expr, Field
+from ensue.algebra.query import Query
+from ensue.algebra.residual import advance
+from ensue.algebra.walk import atoms, kleenes, positives, references, variables
+from ensue.algebra.window import ByEvents, ByTime, ByUnits
+
+MOVING = (At.CURRENT, At.PREVIOUS, At.BEFORE, At.THROUGH)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event of the stream; `position` is its rank in the whole stream.
+
+    `start` and `end` are numbers: nanoseconds for timestamps, else the units of the time column.
+    """
+
+    position: int
+    type: str
+    start: int | float
+    end: int | float
+    values: Mapping[str, object]
+
+
+Binding = dict[str, tuple[Event, ...]]  # variable -> its events; unbound variables are missing
+
+
+def matches(query: Query, events: Sequence[Event]) -> list[Binding]:
+    """All matches, in the order of their last event, then of their members."""
+    found: list[Binding] = []
+    for partition in _partitions(query, events):
+        here = [b for b in _ways(query.pattern, partition) if partition.accepts(b)]
+        here.sort(key=lambda binding: _rank(query.pattern, binding))
+        if query.after is not None:
+            here = list(_skipping(query.after, here))
+        found += [b for b in here if query.having is None or _is_true(query.having, b)]
+    return sorted(found, key=lambda binding: _rank(query.pattern, binding))
+
+
+def before(a: Event, b: Event) -> bool:
+    """The order a sequence speaks of; for simple events it is the order of the stream."""
+    return a.position < b.position and a.end <= b.start
+
+
+def members(binding: Mapping[str, tuple[Event, ...]]) -> list[Event]:
+    """The events of a match in the order of the stream."""
+    return sorted((e for es in binding.values() for e in es), key=lambda e: e.position)
+
+
+def _rank(pattern: Pattern, binding: Binding) -> tuple[object, ...]:
+    number = {atom.variable: k for k, atom in enumerate(positives(pattern))}
+    steps = sorted((e.position, number[v]) for v, es in binding.items() for e in es)
+    return (steps[-1][0], steps)
+
+
+def _partitions(query: Query, events: Sequence[Event]) -> Iterator["_Partition"]:
+    by_key: dict[tuple[object, ...], list[Event]] = {}
+    for event in events:
+        key = tuple(event.values.get(e.field_name) for e in query.equivalence)
+        # NULL equals nothing, and NaN not even itself
+        if all(value is not None and value == value for value in key):
+            by_key.setdefault(key, []).append(event)
+    for inside in by_key.values():
+        yield _Partition(query, inside)
+
+
+# ------------------------------------------------------------------------------ arrangements
+
+
+def _ways(pattern: Pattern, partition: "_Partition") -> list[Binding]:
+    """Every way to bind the positive variables of a pattern, in the order it asks for."""
+    match pattern:
+        case Atom():
+            return [{pattern.variable: (e,)} for e in partition.candidates(pattern)]
+        case Kleene(atom=atom):
+            chains = _chains(partition.candidates(atom), pattern, partition)
+            return [{atom.variable: chain} if chain else {} for chain in chains]
+        case Maybe(part=part):
+            return [{}, *(b for b in _ways(part, partition) if b)]
+        case Not():
+            return [{}]
+        case Or(parts=parts):
+            found: list[Binding] = []
+            for part in parts:
+                found += [b for b in _ways(part, partition) if b or b not in found]
+            return found
+        case Seq(parts=parts) | And(parts=parts):
+            joined: list[Binding] = [{}]
+            for part in parts:
+                joined = [
+                    left | right
+                    for right in _ways(part, partition)
+                    for left in joined
+                    if _fit(pattern, left, right) and partition.near(left | right)
+                ]
+            return joined
+
+
+def _fit(pattern: Pattern, left: Binding, right: Binding) -> bool:
+    if isinstance(pattern, Seq):
+        return all(before(a, b) for a in members(left) for b in members(right))
+    return not {e.position for e in members(left)} & {e.position for e in members(right)}
+
+
+def _chains(
+    events: Sequence[Event], kleene: Kleene, partition: "_Partition"
+) -> Iterator[tuple[Event, ...]]:
+    def grow(chain: tuple[Event, ...]) -> Iterator[tuple[Event, ...]]:
+        if len(chain) >= kleene.least:
+            yield chain
+        if kleene.most is None or len(chain) < kleene.most:
+            for event in events:
+                longer = (*chain, event)
+                if not chain or before(chain[-1], event) and partition.near({"": longer}):
+                    yield from grow(longer)
+
+    return grow(())
+
+
+# -------------------------------------------------------------------------------- conditions
+
+
+class _Partition:
+    """The events that share a key, with the conditions of a query on them."""
+
+    def __init__(self, query: Query, events: Sequence[Event]) -> None:
+        self.query = query
+        self.events = events
+        self.index = {event.position: k for k, event in enumerate(events)}
+        negated = {a.variable for a in atoms(query.pattern)} - {
+            a.variable for a in positives(query.pattern)
+        }
+        self.positive = [c for c in query.where if not variables(c) & negated]
+        self.negative = [c for c in query.where if variables(c) & negated]
+        self.kleenes = kleenes(query.pattern)
+
+    def candidates(self, atom: Atom) -> list[Event]:
+        """The events of an atom's type that meet the conditions on this variable alone."""
+        alone = [c for c in self.query.where if variables(c) == {atom.variable}]
+        if atom.variable in self.kleenes:
+            alone = [
+                c
+                for c in alone
+                if all(isinstance(r, Field) and r.at is At.CURRENT for r in references(c))
+            ]
+        return [
+            e
+            for e in self.events
+            if e.type == atom.type and all(holds(c, {atom.variable: (e,)}) for c in alone)
+        ]
+
+    def accepts(self, binding: Binding) -> bool:
+        """Whether an arrangement is a match."""
+        return (
+            bool(binding)
+            and self.near(binding)
+            and all(holds(c, binding) for c in self.positive)
+            and all(
+                not self._occurs(scope, binding)
+                for scope in _scopes(self.query.pattern, binding)
+            )
+            and self._chosen(binding)
+        )
+
+    def near(self, binding: Binding) -> bool:
+        """Whether the events are inside one window."""
+        inside = members(binding)
+        return not inside or self._together(
+            min(inside, key=lambda e: e.start), max(inside, key=lambda e: e.end), inside
+        )
+
+    def _together(self, first: Event, last: Event, inside: Sequence[Event]) -> bool:
+        match self.query.within:
+            case None:
+                return True
+            case ByTime(nanoseconds=length) | ByUnits(amount=length):
+                return last.end - first.start <= length
+            case ByEvents(count=count):
+                ranks = [self.index[e.position] for e in inside]
+                return max(ranks) - min(ranks) <= count - 1
+
+    # ---------------------------------------------------------------------------- negation
+
+    def _occurs(self, scope: "_Scope", binding: Binding) -> bool:
+        """Whether what a negation forbids happened where it stands."""
+        conditions = [
+            c
+            for c in self.negative
+            if variables(c) & {a.variable for a in atoms(scope.negation.part)}
+        ]
+        own = {e.position for e in members(binding)}
+        for negative in _ways(scope.negation.part, self):
+            events = members(negative)
+            if (
+                all(before(a, n) for a in scope.after for n in events)
+                and all(before(n, b) for b in scope.before for n in events)
+                and (scope.after or self.near_end(events, members(binding)))
+                and (scope.before or self.near_start(events, members(binding)))
+                and not own & {n.position for n in events}
+                and all(holds(c, binding | negative) for c in conditions)
+            ):
+                return True
+        return False
+
+    def near_end(self, events: list[Event], match: list[Event]) -> bool:
+        """Inside the window that ends at the match's last event."""
+        last = max(match, key=lambda e: e.end)
+        return all(self._together(n, last, [n, match[-1]]) for n in events)
+
+    def near_start(self, events: list[Event], match: list[Event]) -> bool:
+        """Inside the window that begins at the match's first event."""
+        first = min(match, key=lambda e: e.start)
+        return all(self._together(first, n, [match[0], n]) for n in events)
+
+    # --------------------------------------------------------------------------- selection
+
+    def _chosen(self, binding: Binding) -> bool:
+        """Whether the strategy allows every event that the match passes over."""
+        chain = members(binding)
+        match self.query.strategy:
+            case Strategy.ANY:
+                return True
+            case Strategy.STRICT:
+                return all(b.position - a.position == 1 for a, b in pairwise(chain))
+            case Strategy.PARTITION:
+                index = self.index
+                return all(index[b.position] - index[a.position] == 1 for a, b in pairwise(chain))
+            case Strategy.NEXT:
+                return not any(
+                    self._usable(prefix, event)
+                    for prefix, passed in self._gaps(binding)
+                    for event in passed
+                )
+
+    def _gaps(self, binding: Binding) -> Iterator[tuple[list[tuple[str, Event]], list[Event]]]:
+        """Each beginning of the match with the events passed over behind it."""
+        steps = sorted(
+            ((v, e) for v, es in binding.items() for e in es), key=lambda s: s[1].position
+        )
+        for k in range(1, len(steps)):
+            low, high = steps[k - 1][1].position, steps[k][1].position
+            yield steps[:k], [e for e in self.events if low < e.position < high]
+
+    def _usable(self, prefix: list[tuple[str, Event]], event: Event) -> bool:
+        """Whether a run that got this far must use this event.
+
+        An open Kleene variable must take what it can; as long as it is open, events that only
+        the next variable can use may be passed over. Without one, every usable event is used.
+        """
+        rest: Pattern | None = self.query.pattern
+        for variable, _ in prefix:
+            assert rest is not None
+            rest = advance(rest, variable)
+        assert rest is not None
+        waiting = {a.variable for a in positives(rest)}
+        bound = {v for v, _ in prefix}
+        candidates = [v for v in self.kleenes if v in bound & waiting] or sorted(waiting)
+        return any(
+            remaining is not None and self._goes_on([*prefix, (v, event)], remaining)
+            for v in candidates
+            for remaining in [advance(rest, v)]
+        )
+
+    def _goes_on(self, prefix: list[tuple[str, Event]], rest: Pattern) -> bool:
+        """Whether these events may begin a match, as far as they can tell."""
+        binding: Binding = {}
+        for variable, event in prefix:
+            binding[variable] = (*binding.get(variable, ()), event)
+        open_ = {a.variable for a in positives(rest)}
+        types = {a.variable: a.type for a in positives(self.query.pattern)}
+        decided = [c for c in self.positive if self._decided(c, binding, open_)]
+        scopes = [
+            s
+            for s in _scopes(self.query.pattern, binding)
+            if s.after
+            and s.before
+            and not s.whole
+            and all(
+                self._decided(c, binding, open_, {a.variable for a in atoms(s.negation)})
+                for c in self.negative
+                if variables(c) & {a.variable for a in atoms(s.negation)}
+            )
+        ]
+        return (
+            all(e.type == types[v] for v, e in prefix)
+            and _arranged(self.query.pattern, binding)
+            and self.near(binding)
+            and all(holds(c, binding) for c in decided)
+            and not any(self._occurs(s, binding) for s in scopes)
+        )
+
+    def _decided(
+        self,
+        condition: Expr,
+        binding: Binding,
+        open_: set[str],
+        negated: Iterable[str] = (),
+    ) -> bool:
+        """Whether later events cannot change what a condition says."""
+        for ref in references(condition):
+            if ref.variable in negated or ref.at in MOVING:
+                continue
+            early = ref.at is At.ONLY or (isinstance(ref, Field) and ref.at is At.NTH and ref.nth == 1)
+            plain = early or ref.variable not in self.kleenes
+            if ref.variable in open_ and not (plain and ref.variable in binding):
+                return False
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """Where a negation forbids events: after all of `after` and before all of `before`."""
+
+    negation: Not
+    after: list[Event]
+    before: list[Event]
+    whole: bool = False  # an AND: known only when all of it has come
+
+
+def _scopes(pattern: Pattern, binding: Binding) -> Iterator[_Scope]:
+    """The place of every negation whose SEQ or AND is bound."""
+
+    def bound(parts: Iterable[Pattern]) -> list[Event]:
+        inside = {a.variable for p in parts for a in positives(p)}
+        return members({v: es for v, es in binding.items() if v in inside})
+
+    match pattern:
+        case Seq(parts=parts) if bound(parts):
+            for k, part in enumerate(parts):
+                if isinstance(part, Not):
+                    yield _Scope(part, bound(parts[:k]), bound(parts[k + 1 :]))
+        case And(parts=parts) if bound(parts):
+            inside = bound(parts)
+            for part in parts:
+                if isinstance(part, Not):
+                    yield _Scope(part, inside[:1], inside[-1:], whole=True)
+        case _:
+            pass
+    if isinstance(pattern, Seq | And | Or):
+        for part in pattern.parts:
+            if not isinstance(part, Not):
+                yield from _scopes(part, binding)
+    elif isinstance(pattern, Maybe):
+        yield from _scopes(pattern.part, binding)
+
+
+def _arranged(pattern: Pattern, binding: Binding) -> bool:
+    """Whether the bound events stand in the order the pattern asks for."""
+    match pattern:
+        case Atom() | Not():
+            return True
+        case Kleene(atom=atom):
+            return all(before(a, b) for a, b in pairwise(binding.get(atom.variable, ())))
+        case Maybe(part=part):
+            return _arranged(part, binding)
+        case And(parts=parts) | Or(parts=parts):
+            return all(_arranged(p, binding) for p in parts)
+        case Seq(parts=parts):
+            groups = [
+                [e for a in positives(p) for e in binding.get(a.variable, ())] for p in parts
+            ]
+            return all(_arranged(p, binding) for p in parts) and all(
+                before(a, b)
+                for k, left in enumerate(groups)
+                for right in groups[k + 1 :]
+                for a in left
+                for b in right
+            )
+
+
+# -------------------------------------------------------------------------------- predicates
+
+
+def holds(condition: Expr, binding: Mapping[str, tuple[Event, ...]]) -> bool:
+    """Whether a conjunct is true of a match, for every `[i]` it speaks of.
+
+    A conjunct that mentions an unbound variable or a missing element does not apply.
+    """
+    moving = None
+    first = 0
+    for ref in references(condition):
+        count = len(binding.get(ref.variable, ()))
+        if isinstance(ref, Field) and count < (ref.nth if ref.at is At.NTH else 1):
+            return True
+        if ref.at in MOVING:
+            moving = ref.variable
+            if ref.at in (At.PREVIOUS, At.BEFORE):
+                first = 1
+    if moving is None:
+        return _is_true(condition, binding)
+    return all(
+        _is_true(condition, binding, i) for i in range(first, len(binding.get(moving, ())))
+    )
+
+
+def _is_true(
+    condition: Expr, binding: Mapping[str, tuple[Event, ...]], i: int | None = None
+) -> bool:
+    return value_of(condition, binding, i) is True
+
+
+def value_of(
+    expr: Expr, binding: Mapping[str, tuple[Event, ...]], i: int | None = None
+) -> object:
+    """The value of an expression in a match; `i` is the current element, from 0."""
+
+    def lookup(ref: Field | Aggregate) -> object:
+        events = binding.get(ref.variable, ())
+        if isinstance(ref, Field):
+            event = _element(ref, events, i)
+            if ref.at is At.ALL:
+                return [e.values if ref.name is None else e.values.get(ref.name) for e in events]
+            if event is None or ref.name is None:
+                return None if event is None else dict(event.values)
+            return event.values.get(ref.name)
+        if ref.at in (At.BEFORE, At.THROUGH):
+            assert i is not None
+            events = events[:i] if ref.at is At.BEFORE else events[: i + 1]
+        if ref.argument is None:
+            return len(events)
+        argument = ref.argument
+        values = [evaluate(argument, lambda f, e=e: e.values.get(f.name)) for e in events]
+        return aggregate(ref.function, values, ref.parameter)
+
+    return evaluate(expr, lookup)
+
+
+def _element(ref: Field, events: tuple[Event, ...], i: int | None) -> Event | None:
+    match ref.at:
+        case At.ONLY | At.LAST:
+            k: int | None = len(events) - 1
+        case At.NTH:
+            k = ref.nth - 1
+        case At.CURRENT:
+            k = i
+        case At.PREVIOUS:
+            k = None if i is None else i - 1
+        case _:
+            k = None
+    return events[k] if k is not None and 0 <= k < len(events) else None
+
+
+# ------------------------------------------------------------------------------ after a match
+
+
+def _skipping(after: AfterMatch, found: Iterable[Binding]) -> Iterator[Binding]:
+    """Keeps a match only if it begins where the matches kept before it allow."""
+    earliest = -1
+    for binding in found:
+        inside = members(binding)
+        if inside[0].position < earliest:
+            continue
+        yield binding
+        target = binding.get(after.variable or "", ())
+        match after.to:
+            case SkipTo.PAST_LAST:
+                earliest = inside[-1].position + 1
+            case SkipTo.FIRST if target:
+                earliest = max(target[0].position, inside[0].position + 1)
+            case SkipTo.LAST if target:
+                earliest = max(target[-1].position, inside[0].position + 1)
+            case _:
+                earliest = inside[0].position + 1

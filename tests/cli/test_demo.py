@@ -1,0 +1,50 @@
+"""`ensue demo` and `ensue bench`, small."""
+
+import json
+from datetime import UTC, datetime
+from xml.etree import ElementTree
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+import ensue
+from ensue.cli.main import main
+from ensue.cli.timeline import Reading, timeline
+
+
+@pytest.mark.parametrize("engine", ["local", pytest.param("spark", marks=pytest.mark.spark)])
+def test_the_demo_finds_every_planted_theft(tmp_path, capsys, engine):
+    code = main(["demo", "--folder", str(tmp_path), "--events", "20000", "--engine", engine])
+    out = capsys.readouterr().out
+    assert code == 0, out
+    assert "0 missed, 0 false, 0 reported twice" in out
+    assert pa.parquet.read_table(tmp_path / "thefts.parquet").num_rows > 0
+    ElementTree.parse(tmp_path / "theft.svg")
+
+
+def test_the_demo_fails_when_a_theft_is_missed(tmp_path, capsys, monkeypatch):
+    whole = ensue.match
+    monkeypatch.setattr(ensue, "match", lambda *a, **k: whole(*a, **k).slice(1))
+    code = main(["demo", "--folder", str(tmp_path), "--events", "20000", "--engine", "local"])
+    assert code == 1
+    assert "1 missed" in capsys.readouterr().out
+
+
+def test_a_timeline_is_a_picture_with_names_escaped():
+    def at(hour: int) -> datetime:
+        return datetime(2026, 3, 14, hour, tzinfo=UTC)
+
+    readings = [Reading(at(8), "SHELF", "shelf-<1>"), Reading(at(10), "EXIT", "exit-1")]
+    svg = timeline("item & co", readings, at(10))
+    said = " ".join(ElementTree.fromstring(svg).itertext())
+    assert "Theft of item & co" in said
+    assert "shelf-<1>, 08:00:00" in said
+    assert "09:00" in said
+
+
+def test_bench_prints_and_writes_figures(tmp_path, capsys):
+    file = tmp_path / "figures.json"
+    assert main(["bench", "--events", "2000", "--symbols", "20", "--output", str(file)]) == 0
+    assert "million events/s" in capsys.readouterr().out
+    assert len(json.loads(file.read_text())["figures"]) == 4

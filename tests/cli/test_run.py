@@ -1,0 +1,300 @@
+"""`ensue run`: events from files, matches to the terminal and to files."""
+
+import gzip
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from ensue.cli.main import main
+
+QUERY = "SEQ(A a, B b) WHERE [id] WITHIN 5 minutes"
+RETURNING = QUERY + " RETURN a.price AS before, b.price AS after"
+LINES = [
+    "ts,kind,id,price",
+    "2026-03-14T09:00:00Z,A,1,3.5",
+    "2026-03-14T09:01:00Z,B,1,4",
+    "2026-03-14T09:01:30Z,A,2,",
+    "2026-03-14T09:02:00Z,B,2,5",
+]
+
+
+@pytest.fixture
+def events(tmp_path: Path) -> Path:
+    file = tmp_path / "events.csv"
+    file.write_text("\n".join(LINES) + "\n")
+    return file
+
+
+@pytest.fixture
+def run(capsys):
+    """Runs the command; returns exit code, standard output and standard error."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        try:
+            code = main([str(argument) for argument in arguments])
+        except SystemExit as end:  # argparse ends so
+            code = end.code
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+def json_lines(text: str) -> list[dict]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_matches_go_to_stdout_and_all_else_to_stderr(run, events):
+    code, out, err = run("run", QUERY, "--events", events, "--type", "kind", "--format", "json")
+    assert code == 0
+    assert [m["a"]["id"] for m in json_lines(out)] == [1, 2]
+    assert "taking 'ts' as the time" in err
+    assert "2 matches" in err
+
+
+def test_a_table_shows_nested_events_and_how_many_more(run, events):
+    code, out, _ = run("run", QUERY, "--events", events, "--type", "kind", "--limit", 1)
+    assert code == 0
+    assert "{ts: 2026-03-14 09:00:00, kind: A, id: 1, price: 3.5}" in out
+    assert "... and 1 more" in out
+
+
+def test_json_has_iso_times_and_nulls(run, events):
+    _, out, _ = run("run", QUERY, "--events", events, "--type", "kind", "--format", "json")
+    second = json_lines(out)[1]
+    assert second["a"]["price"] is None
+    assert second["a"]["ts"].startswith("2026-03-14T09:01:30")
+
+
+def test_csv_flattens_events_into_columns(run, events):
+    _, out, _ = run("run", QUERY, "--events", events, "--type", "kind", "--format", "csv")
+    table = pa.csv.read_csv(io.BytesIO(out.encode()))
+    assert {"a.price", "b.price", "start", "end"} <= set(table.column_names)
+    assert table["b.price"].to_pylist() == [4, 5]
+
+
+def test_the_ending_of_the_output_chooses_the_format(run, events, tmp_path):
+    target = tmp_path / "found.parquet"
+    code, out, err = run("run", QUERY, "--events", events, "--type", "kind", "--output", target)
+    assert (code, out) == (0, "")
+    assert str(target) in err
+    assert pa.parquet.read_table(target).num_rows == 2
+
+
+def test_no_match_is_fine(run, events):
+    query = QUERY.replace("5 minutes", "1 s")
+    code, out, err = run("run", query, "--events", events, "--type", "kind", "--format", "json")
+    assert (code, out) == (0, "")
+    assert "0 matches" in err
+
+
+@pytest.mark.parametrize("ending", ["csv", "csv.gz", "tsv", "jsonl", "ndjson", "json", "parquet"])
+def test_every_kind_of_file_gives_the_same_matches(run, tmp_path, ending):
+    table = pa.csv.read_csv(io.BytesIO("\n".join(LINES).encode()))
+    file = tmp_path / f"events.{ending}"
+    match ending:
+        case "csv":
+            file.write_text("\n".join(LINES))
+        case "csv.gz":
+            file.write_bytes(gzip.compress("\n".join(LINES).encode()))
+        case "tsv":
+            file.write_text("\n".join(LINES).replace(",", "\t"))
+        case "parquet":
+            pa.parquet.write_table(table, file)
+        case _:
+            rows = [row | {"ts": row["ts"].isoformat()} for row in table.to_pylist()]
+            file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = ("--events", file, "--type", "kind", "--format", "json")
+    code, out, _ = run("run", RETURNING, *options)
+    assert code == 0
+    found = [(m["before"], m["after"]) for m in json_lines(out)]
+    assert found == [(3.5, 4), (None, 5)]
+
+
+def test_a_folder_of_files_is_one_stream(run, tmp_path):
+    folder = tmp_path / "day"
+    folder.mkdir()
+    (folder / "1.csv").write_text("\n".join(LINES[:2]))
+    (folder / "2.csv").write_text("\n".join([LINES[0], *LINES[2:]]))
+    _, out, _ = run("run", QUERY, "--events", folder, "--type", "kind", "--format", "json")
+    assert len(json_lines(out)) == 2
+
+
+def test_several_files_are_one_stream(run, tmp_path):
+    first, second = tmp_path / "1.csv", tmp_path / "2.csv"
+    first.write_text("\n".join(LINES[:2]))
+    second.write_text("\n".join([LINES[0], *LINES[2:]]))
+    files = ("--events", first, "--events", second)
+    _, out, _ = run("run", QUERY, *files, "--type", "kind", "--format", "json")
+    assert len(json_lines(out)) == 2
+
+
+def test_a_file_for_each_event_type(run, tmp_path):
+    before, after = tmp_path / "a.csv", tmp_path / "b.csv"
+    before.write_text("ts,id\n2026-03-14T09:00:00Z,1\n")
+    after.write_text("ts,id,price\n2026-03-14T09:01:00Z,1,4\n")
+    files = ("--events", f"A={before}", "--events", f"B={after}")
+    code, out, _ = run("run", QUERY, *files, "--format", "json")
+    assert code == 0
+    assert json_lines(out)[0]["b"]["price"] == 4
+
+
+def test_the_query_may_be_a_file_or_standard_input(run, events, tmp_path, monkeypatch):
+    file = tmp_path / "pairs.ensue"
+    file.write_text(QUERY)
+    options = ("--events", events, "--type", "kind", "--format", "json")
+    _, from_file, _ = run("run", file, *options)
+    monkeypatch.setattr(sys, "stdin", io.StringIO(QUERY))
+    _, from_input, _ = run("run", "-", *options)
+    assert from_file == from_input != ""
+
+
+def test_a_wrong_query_is_underlined(run, events):
+    code, out, err = run("run", "SEQ(A a, B b", "--events", events, "--type", "kind")
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert "^" in err
+    assert "Traceback" not in err
+
+
+def test_an_unknown_field_is_underlined_with_a_hint(run, events):
+    query = "SEQ(A a, B b) WHERE a.pric > 3 WITHIN 5 minutes"
+    code, _, err = run("check", query, "--events", events, "--type", "kind")
+    assert code == 2
+    assert "^^^^^^" in err
+    assert "did you mean 'price'?" in err
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("missing.csv", None),
+        ("events.xlsx", b"PK"),
+        ("events.parquet", b"not parquet"),
+        ("events.csv", b"a,b\n1\n2,3,4\n"),
+        ("events.json", b'[\n{"ts": 1}\n'),
+        ("empty.csv", b""),
+    ],
+)
+def test_unreadable_events_are_named(run, tmp_path, name, content):
+    file = tmp_path / name
+    if content is not None:
+        file.write_bytes(content)
+    code, out, err = run("run", QUERY, "--events", file, "--time", "ts", "--type", "kind")
+    assert (code, out) == (3, "")
+    assert name in err
+    assert "Traceback" not in err
+
+
+def test_the_time_must_be_named_where_several_columns_could_be_it(run, tmp_path):
+    file = tmp_path / "stays.csv"
+    file.write_text("came,went,kind,id\n2026-03-14T09:00:00Z,2026-03-14T09:10:00Z,A,1\n")
+    code, _, err = run("run", QUERY, "--events", file, "--type", "kind")
+    assert code == 2
+    assert "came, went" in err
+    code, _, _ = run("run", QUERY, "--events", file, "--type", "kind", "--time", "came,went")
+    assert code == 0
+
+
+def test_a_column_that_is_not_there_is_no_traceback(run, events):
+    code, _, err = run("run", QUERY, "--events", events, "--time", "nope", "--type", "kind")
+    assert code in (2, 3)
+    assert "nope" in err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("fly",),
+        ("run", QUERY),
+        ("run", "missing.ensue", "--events", "x.csv"),
+        ("run", "  ", "--events", "x.csv"),
+        ("run", QUERY, "--events", "A=a.csv", "--events", "b.csv"),
+        ("run", QUERY, "--events", "x.csv", "--limit", "0"),
+        ("explain", QUERY, "--time", "ts"),
+    ],
+)
+def test_wrong_usage_ends_with_2(run, arguments):
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    assert "error" in err
+
+
+def test_an_output_that_cannot_be_written(run, events, tmp_path):
+    target = tmp_path / "no" / "such" / "folder.csv"
+    code, _, err = run("run", QUERY, "--events", events, "--type", "kind", "--output", target)
+    assert code == 2
+    assert "cannot write" in err
+
+
+def test_explain_prints_the_plan_and_draws_it(run, tmp_path):
+    picture = tmp_path / "plan.svg"
+    code, out, _ = run("explain", QUERY, "--picture", picture)
+    assert code == 0
+    assert out.strip()
+    assert "<svg" in picture.read_text()
+
+
+def test_check_says_ok(run, events):
+    assert run("check", QUERY)[:2] == (0, "ok: the query can be read\n")
+    with_events = run("check", QUERY, "--events", events, "--type", "kind")
+    assert with_events[:2] == (0, "ok: the query fits the events\n")
+
+
+def test_ctrl_c_ends_with_130(run, events, monkeypatch):
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ensue.cli.event_files.read_local", interrupted)
+    code, _, err = run("run", QUERY, "--events", events)
+    assert code == 130
+    assert "Traceback" not in err
+
+
+def test_help_names_the_exit_codes(run):
+    code, out, _ = run("run", "--help")
+    assert code == 0
+    assert "exit codes:" in out
+
+
+def test_without_java_the_remedy_is_said(events):
+    """In a process of its own: Spark may be running in this one."""
+    hidden = {k: v for k, v in os.environ.items() if k not in ("PATH", "JAVA_HOME")}
+    command = [sys.executable, "-m", "ensue.cli", "run", QUERY, "--events", str(events)]
+    ended = subprocess.run(
+        [*command, "--engine", "spark", "--type", "kind"],
+        env=hidden | {"PATH": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 4, ended.stderr
+    assert "Java" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.spark
+def test_spark_gives_the_same_matches(run, events, tmp_path):
+    options = ("--events", events, "--type", "kind")
+    _, here, _ = run("run", RETURNING, *options, "--format", "json")
+    code, there, _ = run("run", RETURNING, *options, "--format", "json", "--engine", "spark")
+    assert code == 0
+
+    def prices(text: str) -> list[tuple]:
+        found = [(m["before"], m["after"]) for m in json_lines(text)]
+        return sorted(found, key=lambda pair: pair[1])
+
+    assert prices(there) == prices(here)
+    folder = tmp_path / "found.parquet"
+    code, _, _ = run("run", RETURNING, *options, "--engine", "spark", "--output", folder)
+    assert code == 0
+    assert pa.parquet.read_table(folder).num_rows == 2

@@ -1,0 +1,201 @@
+"""Random queries in normal form."""
+
+from datetime import UTC, datetime, timedelta, timezone
+
+from hypothesis import strategies as st
+
+from ensue.algebra.arrangement import open_ended
+from ensue.algebra.pattern import And, Atom, Kleene, Maybe, Not, Or, Seq
+from ensue.algebra.policy import AfterMatch, SkipTo, Strategy
+from ensue.algebra.predicate import (
+    FUNCTIONS,
+    Aggregate,
+    At,
+    Between,
+    Binary,
+    Call,
+    Field,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Unary,
+)
+from ensue.algebra.query import Equivalence, Query, Returned
+from ensue.algebra.walk import atoms, kleenes, positives
+from ensue.algebra.window import ByEvents, ByTime, ByUnits
+from ensue.languages.chains import chain
+
+AWKWARD = ("and", "Where", "within5", "x y", 'q"t', "über", "i", "seq", "s", "end", "`", "5x")
+names = st.sampled_from(["price", "volume", "id", *AWKWARD]) | st.text(min_size=1, max_size=5)
+
+constants = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(max_size=8),
+    st.datetimes(
+        min_value=datetime(1000, 1, 1),
+        timezones=st.sampled_from([None, UTC, timezone(timedelta(hours=5, minutes=30))]),
+    ),
+    st.timedeltas(min_value=timedelta(days=-30000), max_value=timedelta(days=30000)),
+)
+literals = st.builds(Literal, constants)
+
+
+@st.composite
+def patterns(draw):
+    """A pattern whose first part must occur, so that it is never empty."""
+    fresh = iter(draw(st.lists(names, min_size=16, max_size=16, unique=True)))
+
+    def atom():
+        return Atom(draw(names), next(fresh))
+
+    def group(kind):
+        return kind(tuple(single() for _ in range(draw(st.integers(2, 3)))))
+
+    def single():
+        match draw(st.integers(0, 4)):
+            case 0:
+                least = draw(st.integers(0, 3))
+                most = draw(st.none() | st.integers(max(least, 1), 5))
+                return Kleene(atom(), least, most)
+            case 1:
+                return Maybe(atom())
+            case _:
+                return atom()
+
+    def part():
+        match draw(st.integers(0, 7)):
+            case 0:
+                return Not(atom())
+            case 1:
+                return Not(Seq((atom(), atom())))
+            case 2:
+                return group(And)
+            case 3:
+                return group(Or)
+            case 4:
+                return Maybe(draw(st.sampled_from([Kleene(atom(), 1, None), Seq((atom(), atom()))])))
+            case _:
+                return single()
+
+    shape = draw(st.sampled_from(["atom", "seq", "and", "or"]))
+    if shape == "atom":
+        return atom()
+    if shape == "or":
+        return Or((atom(), Seq((atom(), part()))))
+    if shape == "and":
+        return And((atom(), Seq((atom(), part())), atom()))
+    return Seq((atom(), *(part() for _ in range(draw(st.integers(1, 3))))))
+
+
+def expressions(leaves):
+    """Expressions of any shape over some leaves, without regard for kinds."""
+
+    def around(inner):
+        functions = [name for name, (least, most) in FUNCTIONS.items() if least <= 1]
+        return st.one_of(
+            st.builds(Unary, st.just("not"), inner),
+            st.builds(Unary, st.just("-"), inner.filter(lambda e: not isinstance(e, Literal))),
+            st.builds(
+                Binary,
+                st.sampled_from(["+", "-", "*", "/", "%", "||", "=", "!=", "<", ">="]),
+                inner,
+                inner,
+            ),
+            st.builds(Binary, st.sampled_from(["and", "or"]), inner, inner),
+            st.builds(
+                chain,
+                st.sampled_from(["and", "or"]),
+                st.lists(inner, min_size=2, max_size=40),
+            ),
+            st.builds(IsNull, inner, st.booleans()),
+            st.builds(In, inner, st.lists(inner, min_size=1, max_size=3).map(tuple), st.booleans()),
+            st.builds(Between, inner, inner, inner, st.booleans()),
+            st.builds(Like, inner, st.text(max_size=5), st.booleans()),
+            st.builds(Call, st.sampled_from(functions), inner.map(lambda e: (e,))),
+        )
+
+    return st.recursive(leaves, around, max_leaves=8)
+
+
+@st.composite
+def aggregates(draw, variable, plain, positions):
+    function = draw(st.sampled_from(["avg", "count", "percentile", "last"]))
+    at = At.ALL if plain else draw(st.sampled_from(positions))
+    if function == "count" and draw(st.booleans()):
+        return Aggregate("count", variable, None, at)
+    field = st.builds(Field, st.just(variable), names, st.just(At.ONLY if plain else at))
+    argument = draw(field | st.builds(Binary, st.just("*"), field, literals))
+    percent = draw(st.floats(0, 100)) if function == "percentile" else None
+    return Aggregate(function, variable, argument, at, percent)
+
+
+def references(pattern, *, running):
+    """What conditions may speak of: with `running`, also a[i] of one Kleene variable."""
+    lists = kleenes(pattern)
+    leaves = [literals]
+    moving = sorted(v for v in lists if v in [a.variable for a in positives(pattern)])[:1]
+    for atom in positives(pattern):
+        name = st.just(atom.variable)
+        if atom.variable not in lists:
+            leaves.append(st.builds(Field, name, names))
+            leaves.append(aggregates(atom.variable, True, ()))
+            continue
+        leaves.append(st.builds(Field, name, names, st.just(At.NTH), st.integers(1, 9)))
+        leaves.append(st.builds(Field, name, names, st.just(At.LAST)))
+        positions = [At.ALL]
+        if running and atom.variable in moving:
+            leaves.append(
+                st.builds(Field, name, names, st.sampled_from([At.CURRENT, At.PREVIOUS]))
+            )
+            positions = [At.ALL, At.BEFORE, At.THROUGH]
+        leaves.append(aggregates(atom.variable, False, positions))
+    return expressions(st.one_of(leaves))
+
+
+@st.composite
+def queries(draw):
+    pattern = draw(patterns())
+    lists = kleenes(pattern)
+    present = [a.variable for a in positives(pattern)]
+    open_end = any(open_ended(pattern))
+    within = draw(
+        st.one_of(
+            st.builds(ByTime, st.integers(1, 10**18)),
+            st.builds(ByUnits, st.integers(1, 10**6) | st.floats(0.001, 1e300)),
+            st.builds(ByEvents, st.integers(1, 10**8)),
+        )
+        | (st.nothing() if open_end else st.none())
+    )
+    after = st.none() | st.sampled_from(
+        [AfterMatch(SkipTo.NEXT_EVENT), AfterMatch(SkipTo.PAST_LAST)]
+        + [AfterMatch(to, v) for to in (SkipTo.FIRST, SkipTo.LAST) for v in present]
+    )
+    whole = [Field(v, None, At.ALL if v in lists else At.ONLY) for v in present]
+    columns = st.sampled_from(whole) | references(pattern, running=False)
+    conjuncts = references(pattern, running=True).filter(
+        lambda e: not (isinstance(e, Binary) and e.operator == "and")
+    )
+    taken = {atom.type for atom in atoms(pattern)}
+    return Query(
+        pattern=pattern,
+        name=draw(st.none() | names.filter(lambda name: name not in taken)),
+        strategy=draw(st.sampled_from(Strategy)),
+        where=tuple(draw(st.lists(conjuncts, max_size=3))),
+        equivalence=tuple(
+            map(Equivalence, draw(st.lists(names, max_size=2, unique=True)))
+        ),
+        within=within,
+        after=None if open_end else draw(after),
+        returns=tuple(
+            draw(
+                st.lists(
+                    st.builds(Returned, columns, names), max_size=3, unique_by=lambda r: r.name
+                )
+            )
+        ),
+        having=draw(st.none() | references(pattern, running=False)),
+    )
