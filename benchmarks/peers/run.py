@@ -104,7 +104,7 @@ def compare(pair: Pair, folder: Path, python: Path, options: argparse.Namespace)
 def _run(command: list[str], task: Report, kernels: Path | None = None) -> Report:
     environment = dict(os.environ)
     if kernels is not None:
-        environment |= {"NUMBA_CACHE_DIR": str(kernels), "XDG_CACHE_HOME": str(kernels)}
+        environment |= {"NUMBA_CACHE_DIR": str(kernels), "ENSUE_CACHE": str(kernels)}
     done = subprocess.run(
         command,
         input=json.dumps(task),

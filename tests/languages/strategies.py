@@ -38,7 +38,7 @@ constants = st.one_of(
     st.datetimes(
         min_value=datetime(1000, 1, 1),
         timezones=st.sampled_from([None, UTC, timezone(timedelta(hours=5, minutes=30))]),
-    ),
+    ).map(lambda moment: moment.replace(fold=0)),
     st.timedeltas(min_value=timedelta(days=-30000), max_value=timedelta(days=30000)),
 )
 literals = st.builds(Literal, constants)

@@ -176,3 +176,20 @@ def fixed_array(
     else:
         data = pa.py_buffer(np.ascontiguousarray(values))
     return pa.Array.from_buffers(type, len(values), [bitmap(valid), data])
+
+
+def text_parts(array: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8]]:
+    """The offsets and bytes of strings or binary values, as they lie in their buffers.
+
+    >>> offsets, data = text_parts(pa.array(["ab", "c"])[1:])
+    >>> offsets.tolist(), data.tobytes()
+    ([2, 3], b'abc')
+    """
+    wide = types.is_large_string(array.type) or types.is_large_binary(array.type)
+    width = np.dtype(np.int64 if wide else np.int32)
+    _, places, content = array.buffers()
+    if places is None or len(array) == 0:
+        return np.zeros(1, width), np.empty(0, np.uint8)
+    offsets = np.frombuffer(places, width, len(array) + 1, array.offset * width.itemsize)
+    data = np.empty(0, np.uint8) if content is None else np.frombuffer(content, np.uint8)
+    return offsets, data

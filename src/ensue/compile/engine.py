@@ -57,6 +57,8 @@ class Engine:
 
     def feed(self, events: pa.Table) -> Matches:
         """The matches that these events complete, or that they show to be complete."""
+        if events.num_rows == 0:
+            return joined([], self.program.source.output)
         scanned = self.scan(events)
         if scanned.has_nulls and not self.program.nullable:
             self._become_nullable()
@@ -318,10 +320,12 @@ def joined(pieces: list[Matches], output: tuple[str, ...]) -> Matches:
             parts = [p.rows[variable] for p in pieces]
             rows[variable] = np.concatenate(parts) if parts else np.zeros(0, np.int64)
         elif kind == "node":
-            offsets = [np.zeros(1, np.int64)]
-            for piece in pieces:
-                offsets.append(piece.lists[variable][0][1:] + offsets[-1][-1])
             values = [p.lists[variable][1] for p in pieces]
+            offsets = [np.zeros(1, np.int64)]
+            shift = 0
+            for piece in pieces:
+                offsets.append(piece.lists[variable][0][1:] + shift)
+                shift += len(piece.lists[variable][1])
             lists[variable] = (
                 np.concatenate(offsets),
                 np.concatenate(values) if values else np.zeros(0, np.int64),

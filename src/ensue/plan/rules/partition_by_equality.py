@@ -29,13 +29,15 @@ def partition_by_equality(query: Query) -> Query:
 
 def _tie_all(query: Query, pairs: list[tuple[str, str]]) -> bool:
     order = [a.variable for a in positives(query.pattern)]
+    if len(order) < 2:
+        return False  # an equality with a negated event alone lets the field be NULL
     if query.strategy is Strategy.NEXT:
         among_earlier = all(
             any({variable, other} == set(pair) for other in order[:k] for pair in pairs)
             for k, variable in enumerate(order)
             if k
         )
-        if not among_earlier or not isinstance(query.pattern, Seq) and len(order) > 1:
+        if not among_earlier or not isinstance(query.pattern, Seq):
             return False
     positive = connected(order[0], [p for p in pairs if set(p) <= set(order)])
     return positive >= set(order) and connected(order[0], pairs) >= {
