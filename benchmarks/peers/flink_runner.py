@@ -27,7 +27,7 @@ MATCHES = """
 
 
 def environment(mode: str, parallelism: int) -> TableEnvironment:
-    """A local Flink with the settings that were fastest for these queries."""
+    """A local Flink, untuned but for object reuse."""
     from pyflink.table import EnvironmentSettings  # type: ignore[import-not-found]
     from pyflink.table import TableEnvironment as Tables
 

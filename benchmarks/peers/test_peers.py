@@ -62,7 +62,13 @@ def test_the_loops_say_what_ensue_means(pair: Pair) -> None:
     stretched = [80 * ts for ts in few["ts"].to_pylist()]  # so that the window cuts
     few = few.set_column(0, "ts", pa.array(stretched))
     stream = [
-        Event(k, row["type"] if pair.typed else "Stock", *[row["ts"] * 1_000_000] * 2, row)
+        Event(
+            position=k,
+            type=row["type"] if pair.typed else "Stock",
+            start=row["ts"] * 1_000_000,
+            end=row["ts"] * 1_000_000,
+            values=row,
+        )
         for k, row in enumerate(few.to_pylist())
     ]
     query = parse(pair.ensue)

@@ -14,7 +14,7 @@ from ensue.algebra.pattern import And, Atom, Kleene, Maybe, Not, Or, Pattern, Se
 from ensue.algebra.policy import AfterMatch, SkipTo, Strategy
 from ensue.algebra.predicate import Aggregate, At, Expr, Field
 from ensue.algebra.query import Query
-from ensue.algebra.residual import advance
+from ensue.algebra.residual import advance, uncounted
 from ensue.algebra.walk import atoms, kleenes, positives, references, variables
 from ensue.algebra.window import ByEvents, ByTime, ByUnits
 
@@ -260,26 +260,22 @@ class _Partition:
         An open Kleene variable must take what it can; as long as it is open, events that only
         the next variable can use may be passed over. Without one, every usable event is used.
         """
-        rest: Pattern | None = self.query.pattern
-        for variable, _ in prefix:
-            assert rest is not None
-            rest = advance(rest, variable)
-        assert rest is not None
+        rest = _rest(self.query.pattern, prefix)
         waiting = {a.variable for a in positives(rest)}
         bound = {v for v, _ in prefix}
         candidates = [v for v in self.kleenes if v in bound & waiting] or sorted(waiting)
         return any(
-            remaining is not None and self._goes_on([*prefix, (v, event)], remaining)
+            advance(rest, v) is not None and self._goes_on([*prefix, (v, event)])
             for v in candidates
-            for remaining in [advance(rest, v)]
         )
 
-    def _goes_on(self, prefix: list[tuple[str, Event]], rest: Pattern) -> bool:
+    def _goes_on(self, prefix: list[tuple[str, Event]]) -> bool:
         """Whether these events may begin a match, as far as they can tell."""
         binding: Binding = {}
         for variable, event in prefix:
             binding[variable] = (*binding.get(variable, ()), event)
-        open_ = {a.variable for a in positives(rest)}
+        # a Kleene variable may get more events until it is left
+        open_ = {a.variable for a in positives(_rest(uncounted(self.query.pattern), prefix))}
         types = {a.variable: a.type for a in positives(self.query.pattern)}
         decided = [c for c in self.positive if self._decided(c, binding, open_)]
         scopes = [
@@ -318,6 +314,15 @@ class _Partition:
             if ref.variable in open_ and not (plain and ref.variable in binding):
                 return False
         return True
+
+
+def _rest(pattern: Pattern, prefix: list[tuple[str, Event]]) -> Pattern:
+    """What may still come after these events."""
+    for variable, _ in prefix:
+        rest = advance(pattern, variable)
+        assert rest is not None
+        pattern = rest
+    return pattern
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ literals = st.builds(Literal, constants)
 @st.composite
 def patterns(draw):
     """A pattern whose first part must occur, so that it is never empty."""
-    fresh = iter(draw(st.lists(names, min_size=16, max_size=16, unique=True)))
+    fresh = iter(draw(st.lists(names, min_size=20, max_size=20, unique=True)))
 
     def atom():
         return Atom(draw(names), next(fresh))
@@ -67,7 +67,7 @@ def patterns(draw):
                 return atom()
 
     def part():
-        match draw(st.integers(0, 7)):
+        match draw(st.integers(0, 8)):
             case 0:
                 return Not(atom())
             case 1:
@@ -77,7 +77,9 @@ def patterns(draw):
             case 3:
                 return group(Or)
             case 4:
-                return Maybe(draw(st.sampled_from([Kleene(atom(), 1, None), Seq((atom(), atom()))])))
+                return Maybe(Seq((atom(), atom())))
+            case 5:
+                return Maybe(Kleene(atom(), 1, None))
             case _:
                 return single()
 
@@ -109,7 +111,7 @@ def expressions(leaves):
             st.builds(
                 chain,
                 st.sampled_from(["and", "or"]),
-                st.lists(inner, min_size=2, max_size=40),
+                st.lists(inner, min_size=2, max_size=4),
             ),
             st.builds(IsNull, inner, st.booleans()),
             st.builds(In, inner, st.lists(inner, min_size=1, max_size=3).map(tuple), st.booleans()),
@@ -118,7 +120,7 @@ def expressions(leaves):
             st.builds(Call, st.sampled_from(functions), inner.map(lambda e: (e,))),
         )
 
-    return st.recursive(leaves, around, max_leaves=8)
+    return st.recursive(leaves, around, max_leaves=6)
 
 
 @st.composite

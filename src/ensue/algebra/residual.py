@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from ensue.algebra.pattern import And, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
+from ensue.algebra.walk import rewrite
 
 DONE = Seq(())
 
@@ -74,3 +75,14 @@ def skippable(pattern: Pattern) -> bool:
             return all(skippable(p) for p in inner)
         case Or(parts=inner):
             return any(skippable(p) for p in inner)
+
+
+def uncounted(pattern: Pattern) -> Pattern:
+    """The pattern with every Kleene variable open until it is left, however many it may take."""
+
+    def unlimited(node: Pattern) -> Pattern:
+        if isinstance(node, Kleene):
+            return replace(node, least=min(node.least, 1), most=None)
+        return node
+
+    return rewrite(pattern, unlimited)

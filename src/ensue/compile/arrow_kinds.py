@@ -47,9 +47,7 @@ def plain_type(type: pa.DataType) -> pa.DataType:
 
 def is_text(type: pa.DataType) -> bool:
     """Strings with 32-bit or 64-bit offsets, or as views."""
-    return bool(
-        types.is_string(type) or types.is_large_string(type) or types.is_string_view(type)
-    )
+    return bool(types.is_string(type) or types.is_large_string(type) or types.is_string_view(type))
 
 
 def fields_of(schema: pa.Schema) -> dict[str, Kind]:

@@ -25,7 +25,7 @@ from ensue.compile.frame import (
 )
 from ensue.compile.layout import Columns
 from ensue.compile.program import Program
-from ensue.compile.results import Matches
+from ensue.compile.matches import Matches
 from ensue.compile.runs import RunsSource
 from ensue.compile.scan import Scan
 from ensue.compile.skipping import Skipping

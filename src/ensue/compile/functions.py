@@ -126,9 +126,7 @@ def _power(base: Vector, exponent: Vector) -> Vector:
     x, y = as_floats(spread(base, length)), as_floats(spread(exponent, length))
     broken = np.isfinite(x) & (x < 0) & np.isfinite(y) & (np.trunc(y) != y)
     undefined = broken | ((x == 0) & (y < 0))
-    return _defined(
-        _through_arrow(pc.power, x, y), ~undefined, both(base.valid, exponent.valid)
-    )
+    return _defined(_through_arrow(pc.power, x, y), ~undefined, both(base.valid, exponent.valid))
 
 
 def _through_arrow(function: Callable[..., pa.Array], *values: Floats) -> Floats:
@@ -228,7 +226,8 @@ def _promoted(left: Vector, right: Vector) -> tuple[Vector, Vector]:
 
 def chosen(mask: Bools, left: Vector, right: Vector) -> Vector:
     """`left` where the mask is true, `right` elsewhere; both of one kind."""
-    length = max(common_length(left, right), len(mask))
+    length = common_length(left, right)
+    length = len(mask) if length == 1 else length
     left, right = spread(left, length), spread(right, length)
     mask = mask if len(mask) == length else np.full(length, bool(mask[0]))
     valid = None

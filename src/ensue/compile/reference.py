@@ -8,7 +8,7 @@ import pyarrow as pa
 from ensue.algebra.walk import kleenes, positives
 from ensue.compile import vectors
 from ensue.compile.arrow_kinds import Unit
-from ensue.compile.results import Matches
+from ensue.compile.matches import Matches
 from ensue.plan.physical import Plan
 from ensue.schema import Schema
 from ensue.semantics import Binding, Event, matches

@@ -55,6 +55,7 @@ class Scan:
         self.keys = KeyCodes()
         self.strings = KeyCodes()
         self.types = list(dict.fromkeys(r.type for r in program.plan.roles))
+        self.seen = 0  # bits of the roles whose types have occurred
 
     def __call__(self, events: pa.Table) -> Scanned:
         program, schema = self.program, self.program.schema
@@ -92,6 +93,7 @@ class Scan:
             set_bits(mask, self._type_codes(events.column(program.schema.type_column)), bits)
         else:
             mask[:] = bits[0]
+        self.seen |= int(np.bitwise_or.reduce(mask))
         for role in program.plan.roles:
             for condition in role.conditions:
                 holds = vectors.truth(vectors.evaluate(condition, lookup, count, program.unit))
@@ -102,6 +104,18 @@ class Scan:
                 holds = vectors.truth(vectors.evaluate(condition, lookup, count, program.unit))
                 clear_bit(mask, holds, program.frame.bit(role.variable, first=True))
         return mask
+
+    def unseen_types(self) -> list[str]:
+        """The pattern's types that no event has had so far."""
+        return [
+            t
+            for t in self.types
+            if not any(
+                self.seen >> self.program.frame.bit(r.variable) & 1
+                for r in self.program.plan.roles
+                if r.type == t
+            )
+        ]
 
     def _type_codes(self, column: pa.ChunkedArray) -> npt.NDArray[np.int32]:
         """The place of each event's type among the pattern's types, -1 for others."""

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from ensue.algebra.policy import SkipTo
 from ensue.algebra.query import Query
 from ensue.algebra.walk import positives
-from ensue.compile.results import Matches
+from ensue.compile.matches import Matches
 from ensue.kernels.arena import skip_matches
 
 Rows = npt.NDArray[np.int64]

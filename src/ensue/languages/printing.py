@@ -188,8 +188,9 @@ def _shown(expr: Expr) -> tuple[str, int]:
         case Unary(operator="not", operand=operand):
             return f"not {show_expr(operand, _NOT)}", _NOT
         case Unary(operator=operator, operand=operand):
-            # Two signs in a row would begin a comment.
-            return f"{operator}{show_expr(operand, _VALUE)}", _SIGNED
+            text = show_expr(operand, _SIGNED)
+            # Two signs without a blank would begin a comment.
+            return f"{operator}{' ' if text.startswith('-') else ''}{text}", _SIGNED
         case Binary(operator="and" | "or" as operator):
             return _chained(operator, expr), _OR if operator == "or" else _AND
         case Binary(operator=operator, left=left, right=right):

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 from ensue.algebra.pattern import And, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
 from ensue.algebra.predicate import Expr
-from ensue.algebra.residual import advance, skippable
-from ensue.algebra.walk import kleenes, positives, rewrite, variables
+from ensue.algebra.residual import advance, skippable, uncounted
+from ensue.algebra.walk import kleenes, positives, variables
 from ensue.plan.physical import Absence, Automaton, Edge, State
 from ensue.plan.placement import Moment, applies, checks_at_the_end, checks_on_the_way, ready
 
@@ -41,7 +41,7 @@ def automaton(
     """
     counted = kleenes(pattern)
     kleene = frozenset(counted)
-    start: Key = (rewrite(pattern, _uncounted), frozenset())
+    start: Key = (uncounted(pattern), frozenset())
     depth = {start: 0}
     found: list[tuple[Key, str, Key]] = []
     todo = [start]
@@ -70,12 +70,6 @@ def automaton(
     return Automaton(
         states, tuple(sorted(edges, key=lambda e: (e.source, e.target, e.variable)))
     )
-
-
-def _uncounted(pattern: Pattern) -> Pattern:
-    if isinstance(pattern, Kleene):
-        return replace(pattern, least=min(pattern.least, 1), most=None)
-    return pattern
 
 
 def _deepen(depth: dict[Key, int], edges: list[tuple[Key, str, Key]]) -> None:

@@ -1,0 +1,203 @@
+"""Stable names of matches: a hash of the query and of the content of the events."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyarrow import types
+
+from ensue.algebra.query import Query
+from ensue.compile.arrow_kinds import kind_of_arrow
+from ensue.compile.buffers import (
+    Bools,
+    Ints,
+    booleans,
+    codes,
+    floats,
+    integers,
+    plain_text,
+    single,
+    text_parts,
+    ticks,
+    validity,
+)
+from ensue.compile.canonical import decimal_texts, nested_texts
+from ensue.compile.matches import Matches
+from ensue.compile.taking import taken
+from ensue.compile.vector import from_arrow
+from ensue.kernels import hashing
+from ensue.languages.printing import show
+from ensue.schema import Kind
+
+Words = npt.NDArray[np.uint64]
+Pair = tuple[Words, Words]
+ColumnsOf = Mapping[str, Sequence[tuple[str, str]]]  # variable -> (field, column of the events)
+
+_DIGITS = np.frombuffer(bytes(range(256)).hex().encode(), np.uint8)
+_ALL = np.zeros(0, np.bool_)
+_MOST = (2**31 - 1) // 32  # as many ids have offsets of 32 bits
+
+
+def fingerprint(query: Query) -> bytes:
+    """What a query means, as bytes: equal for two spellings of the same query."""
+    return blake2b(show(query).encode(), digest_size=16).digest()
+
+
+def match_ids(
+    query_fingerprint: bytes,
+    matches: Matches,
+    events: pa.Table,
+    columns_of: ColumnsOf,
+    end: str,
+) -> pa.Array:
+    """A string of 32 hexadecimal digits for each match.
+
+    It depends on the query and, for each variable, on the content of its events, however Arrow
+    encodes them. `events` is in order of its column `end`: equal events are near each other.
+    """
+    if matches.count > _MOST:
+        raise pa.ArrowCapacityError("more ids than one array of strings can hold")
+    first, second = _salts(query_fingerprint)
+    high, low = np.full(matches.count, first), np.full(matches.count, second)
+    hashed: dict[tuple[tuple[str, str], ...], Pair] = {}
+    groups: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for variable in matches.variables:
+        groups.setdefault(tuple(columns_of[variable]), []).append(variable)
+    for columns, variables in groups.items():
+        rows = [matches.elements(v) for v in variables]
+        hashed[columns] = _event_hashes(events, columns, rows, end)
+    for variable in sorted(matches.variables):
+        row_high, row_low = hashed[tuple(columns_of[variable])]
+        salt, _ = _salts(variable.encode())
+        if variable in matches.lists:
+            offsets, members = matches.lists[variable]
+            hashing.fold_lists(offsets, members, row_high, row_low, salt, high, low)
+        else:
+            hashing.fold_rows(matches.rows[variable], row_high, row_low, salt, high, low)
+    data = hashing.hexadecimal(high, low, _DIGITS)
+    places = np.arange(0, 32 * matches.count + 1, 32, dtype=np.int32)
+    buffers = [None, pa.py_buffer(places), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.string(), matches.count, buffers)
+
+
+def _salts(name: bytes) -> tuple[np.uint64, np.uint64]:
+    digest = blake2b(name, digest_size=16).digest()
+    high, low = np.frombuffer(digest, "<u8")
+    return np.uint64(high), np.uint64(low)
+
+
+def _event_hashes(
+    events: pa.Table, columns: Sequence[tuple[str, str]], members: Iterable[Ints], end: str
+) -> Pair:
+    """The hashes of the events that occur in matches, at the places of their rows.
+
+    Events of the same content are told apart by their number among them.
+    """
+    count = events.num_rows
+    wanted = np.zeros(count, np.bool_)
+    for rows in members:
+        wanted[rows] = True
+    twins = _rows_beside_equals(np.asarray(from_arrow(events.column(end), "ns").values), wanted)
+    wanted |= twins
+    chosen = np.flatnonzero(wanted)
+    some = hash_rows(events, columns, chosen)
+    if twins.any():
+        within = twins[chosen]
+        alike = hashing.ordinals(some[0][within], some[1][within])
+        if alike.any():
+            number_high, number_low = (
+                np.empty(len(alike), np.uint64),
+                np.empty(len(alike), np.uint64),
+            )
+            hashing.hash_words(alike, number_high, number_low)
+            later = alike > 0
+            some[0][within] += np.where(later, number_high, np.uint64(0))
+            some[1][within] += np.where(later, number_low, np.uint64(0))
+    high, low = np.zeros(count, np.uint64), np.zeros(count, np.uint64)
+    high[chosen], low[chosen] = some
+    return high, low
+
+
+def _rows_beside_equals(times: npt.NDArray[np.generic], wanted: Bools) -> Bools:
+    """The rows in a run of equal times, where the run has one of the wanted rows."""
+    inside = np.zeros(len(times), np.bool_)
+    same = times[1:] == times[:-1]
+    inside[1:] |= same
+    inside[:-1] |= same
+    if not (inside & wanted).any():
+        return np.zeros(len(times), np.bool_)
+    run = np.zeros(len(times), np.int64)
+    np.cumsum(~same, out=run[1:])
+    touched = np.zeros(int(run[-1]) + 1, np.bool_)
+    touched[run[wanted]] = True
+    return inside & touched[run]
+
+
+def hash_rows(events: pa.Table, columns: Sequence[tuple[str, str]], rows: Ints) -> Pair:
+    """128-bit hashes of the content of some rows; the order of the columns does not matter.
+
+    >>> one = pa.table({"id": pa.array([1, 2], pa.int8()), "x": [None, None]})
+    >>> other = pa.table({"id": [2]})
+    >>> a = hash_rows(one, [("id", "id"), ("x", "x")], np.array([1]))
+    >>> a == hash_rows(other, [("id", "id")], np.array([0]))
+    True
+    """
+    high, low = np.zeros(len(rows), np.uint64), np.zeros(len(rows), np.uint64)
+    for field, column in columns:
+        array = single(events.column(column))
+        if len(rows) != len(array):
+            array = single(taken(array, rows))
+        kind = kind_of_arrow(array.type)
+        if kind is Kind.NULL:
+            continue
+        valid = validity(array)
+        salts = _salts(f"{_FAMILY.get(kind, kind.value)}\0{field}".encode())
+        hashed = _hashes(array, kind)
+        hashing.add_column(*hashed, _ALL if valid is None else valid, *salts, high, low)
+    return high, low
+
+
+# Kinds that hash alike where their values are the same.
+_FAMILY = {Kind.DATE: "timestamp"}
+
+
+def _hashes(array: pa.Array, kind: Kind) -> Pair:
+    """The hashes of values, brought into one form first."""
+    if types.is_dictionary(array.type):
+        if not len(array.dictionary):
+            return np.zeros(len(array), np.uint64), np.zeros(len(array), np.uint64)
+        high, low = _hashes(array.dictionary, kind)
+        places = codes(array)
+        return high[places], low[places]
+    match kind:
+        case Kind.STRING:
+            return _of_texts(plain_text(array))
+        case Kind.DECIMAL:
+            return _of_texts(decimal_texts(array))
+        case Kind.OTHER:
+            return _of_texts(nested_texts(array))
+        case Kind.INTEGER:
+            return _of_words(integers(array))
+        case Kind.FLOAT:
+            values = floats(array)
+            return _of_words(np.where(np.isnan(values), np.nan, values + 0.0).view(np.int64))
+        case Kind.BOOLEAN:
+            return _of_words(booleans(array).astype(np.int64))
+        case Kind.TIMESTAMP | Kind.DATE | Kind.DURATION:
+            return _of_words(ticks(array, "ns"))
+        case Kind.NULL:
+            return np.zeros(len(array), np.uint64), np.zeros(len(array), np.uint64)
+
+
+def _of_words(words: Ints) -> Pair:
+    high, low = np.empty(len(words), np.uint64), np.empty(len(words), np.uint64)
+    hashing.hash_words(np.ascontiguousarray(words), high, low)
+    return high, low
+
+
+def _of_texts(texts: pa.Array) -> Pair:
+    high, low = np.empty(len(texts), np.uint64), np.empty(len(texts), np.uint64)
+    hashing.hash_texts(*text_parts(texts), high, low)
+    return high, low

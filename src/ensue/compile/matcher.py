@@ -1,0 +1,44 @@
+"""From a checked query to matches: plan, engine and results in one."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ensue.algebra.check import check
+from ensue.algebra.query import Query
+from ensue.compile.engine import Engine
+from ensue.compile.reference import ReferenceEngine
+from ensue.compile.stream import Shape
+from ensue.plan.choose import choose
+from ensue.plan.physical import Plan, Reference
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A query made ready for a stream of a known shape."""
+
+    query: Query  # checked, as the user wrote it
+    plan: Plan  # in terms of columns
+    shape: Shape
+
+    def engine(self, *, nullable: bool = False) -> Engine | ReferenceEngine:
+        """A matcher with no events yet."""
+        _, schema = self.shape.physical(self.query)
+        if isinstance(self.plan.structure, Reference):
+            return ReferenceEngine(self.plan, schema, self.shape.unit)
+        return Engine(self.plan, schema, self.shape.unit, nullable=nullable)
+
+
+def prepare(
+    query: Query, shape: Shape, *, streaming: bool = False, off: Collection[str] = ()
+) -> Prepared:
+    """Checks a query against a stream's shape and plans it."""
+    checked = check(query, shape.schema, streaming=streaming)
+    physical, schema = shape.physical(checked)
+    return Prepared(checked, choose(physical, schema, off=off), shape)
+
+
+def slices(events: pa.Table, size: int) -> list[pa.Table]:
+    """Pieces of bounded size: a kernel cannot be interrupted inside one."""
+    return [events.slice(k, size) for k in range(0, events.num_rows, size)]

@@ -1,0 +1,245 @@
+"""The table of matches that a query returns."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import types
+
+from ensue.algebra.kinds import kind_of
+from ensue.algebra.predicate import Aggregate, At, Expr, Field
+from ensue.algebra.query import Query, Returned
+from ensue.algebra.walk import kleenes, nodes, positives
+from ensue.compile.arrow_kinds import kind_of_arrow, plain_type, time_unit
+from ensue.compile.buffers import Bools, Ints
+from ensue.compile.gather import ColumnsOf, Gathered
+from ensue.compile.identity import fingerprint, match_ids
+from ensue.compile.matches import Matches
+from ensue.compile.taking import taken
+from ensue.compile.vectors import arrow_type, from_arrow, to_arrow, truth
+from ensue.kernels import segments
+from ensue.schema import Kind, Schema
+
+__all__ = ["Matches", "build", "result_schema"]
+
+_CHOOSING = ("first", "last", "min", "max")
+
+
+def result_schema(
+    query: Query, schema: Schema, arrow_schema: pa.Schema, columns_of: ColumnsOf
+) -> pa.Schema:
+    """The columns that `build` gives.
+
+    `columns_of` lists for each positive variable its fields, and the columns of the events table
+    that hold them.
+    """
+    shape = _Shape(query, arrow_schema, columns_of)
+    returned = shape.returned()
+    standard = {
+        "match_id": pa.string(),
+        "start": arrow_schema.field(schema.start).type,
+        "end": arrow_schema.field(schema.end).type,
+    }
+    names = {r.name for r in returned}
+    fields = [pa.field(name, type) for name, type in standard.items() if name not in names]
+    fields += [pa.field(r.name, shape.type_of(r.expr)) for r in returned]
+    return pa.schema(fields)
+
+
+def build(
+    matches: Matches,
+    events: pa.Table,
+    query: Query,
+    schema: Schema,
+    residual: tuple[Expr, ...] = (),
+    *,
+    columns_of: ColumnsOf,
+    query_fingerprint: bytes | None = None,
+) -> pa.Table:
+    """The result of a query, given its matches as rows of the events.
+
+    Matches that fail HAVING, or one of the conjuncts in `residual`, are left out. A residual
+    conjunct that mentions an event which a match does not have does not apply to it.
+    """
+    wanted = result_schema(query, schema, events.schema, columns_of)
+    identity = fingerprint(query) if query_fingerprint is None else query_fingerprint
+    gathered = Gathered(matches, events, columns_of)
+    shape = _Shape(query, events.schema, columns_of)
+
+    def assemble(part: Matches) -> pa.Table:
+        try:
+            return _assembled(gathered.of(part), shape, schema, residual, identity, wanted)
+        except (pa.ArrowInvalid, pa.ArrowCapacityError):
+            # Strings or lists beyond what one array can hold: the result comes in pieces.
+            if part.count < 2:
+                raise
+            middle = part.count // 2
+            halves = np.arange(middle), np.arange(middle, part.count)
+            return pa.concat_tables([assemble(part.pick(half)) for half in halves])
+
+    return assemble(matches)
+
+
+def _assembled(
+    gathered: Gathered,
+    shape: "_Shape",
+    schema: Schema,
+    residual: tuple[Expr, ...],
+    identity: bytes,
+    wanted: pa.Schema,
+) -> pa.Table:
+    gathered = _filtered(gathered, shape.query.having, residual)
+    matches, events = gathered.matches, gathered.events
+    standard: dict[str, Callable[[], pa.Array]] = {
+        "match_id": lambda: match_ids(identity, matches, events, shape.columns_of, schema.end),
+        "start": lambda: taken(gathered.whole(schema.start), _first_rows(gathered, schema)),
+        "end": lambda: taken(gathered.whole(schema.end), _last_rows(matches)),
+    }
+    returned = {r.name: r.expr for r in shape.returned()}
+    arrays = []
+    for field in wanted:
+        if field.name in returned:
+            array = shape.array_of(returned[field.name], gathered)
+        else:
+            array = standard[field.name]()
+        arrays.append(array if array.type == field.type else array.cast(field.type))
+    return pa.table(arrays, schema=wanted)
+
+
+def _filtered(gathered: Gathered, having: Expr | None, residual: tuple[Expr, ...]) -> Gathered:
+    kept: Bools | None = None
+    for conjunct in residual:
+        holds = gathered.holds(conjunct)
+        kept = holds if kept is None else kept & holds
+    if having is not None:
+        holds = truth(gathered.evaluate(having))
+        kept = holds if kept is None else kept & holds
+    if kept is None or bool(kept.all()):
+        return gathered
+    return gathered.of(gathered.matches.where(kept))
+
+
+def _last_rows(matches: Matches) -> Ints:
+    """The last event of each match: the events are in order of their end."""
+    last = np.full(matches.count, -1, np.int64)
+    for variable in matches.variables:
+        np.maximum(last, matches.nth(variable, -1), out=last)
+    return last
+
+
+def _first_rows(gathered: Gathered, schema: Schema) -> Ints:
+    """The event of each match that starts first."""
+    matches = gathered.matches
+    if not schema.intervals:
+        none = np.iinfo(np.int64).max
+        first = np.full(matches.count, none)
+        for variable in matches.variables:
+            rows = matches.nth(variable, 1)
+            np.minimum(first, np.where(rows >= 0, rows, none), out=first)
+        return np.where(first == none, np.int64(-1), first)
+    starts = np.asarray(from_arrow(gathered.whole(schema.start), gathered.unit).values)
+    first = np.full(matches.count, -1, np.int64)
+    for variable in matches.variables:
+        offsets, elements = matches.segments(variable)
+        place = segments.least(offsets, starts[elements], np.zeros(0, np.bool_))
+        found = place >= 0
+        rows = np.full(matches.count, -1, np.int64)
+        rows[found] = elements[place[found]]
+        earlier = found & ((first < 0) | (starts[rows] < starts[first]))
+        first = np.where(earlier, rows, first)
+    return first
+
+
+class _Shape:
+    """What a query returns, and in which types."""
+
+    def __init__(self, query: Query, arrow_schema: pa.Schema, columns_of: ColumnsOf) -> None:
+        self.query = query
+        self.columns_of = columns_of
+        self._schema = arrow_schema
+        self._unit = time_unit(arrow_schema)
+        self._kleenes = frozenset(kleenes(query.pattern))
+        self._columns: Mapping[str, dict[str, str]] = {
+            variable: dict(columns) for variable, columns in columns_of.items()
+        }
+
+    def returned(self) -> Sequence[Returned]:
+        """The columns of RETURN; without it, every positive variable."""
+        if self.query.returns:
+            return self.query.returns
+        found = []
+        for atom in positives(self.query.pattern):
+            at = At.ALL if atom.variable in self._kleenes else At.ONLY
+            found.append(Returned(Field(atom.variable, None, at), atom.variable))
+        return found
+
+    def type_of(self, expr: Expr) -> pa.DataType:
+        match expr:
+            case Field(name=None):
+                event = self._event_type(expr.variable)
+                return pa.list_(event) if self._is_list(expr) else event
+            case Field():
+                column = self._column_type(expr)
+                return pa.list_(column) if self._is_list(expr) else column
+            case Aggregate(function=function, argument=Field(name=str()) as field):
+                if function in _CHOOSING:
+                    return self._column_type(field)
+            case _:
+                pass
+        return arrow_type(kind_of(expr, self._kind), self._unit, self._zone(expr))
+
+    def array_of(self, expr: Expr, gathered: Gathered) -> pa.Array:
+        match expr:
+            case Field() if self._is_list(expr):
+                offsets, rows = gathered.matches.segments(expr.variable)
+                if len(rows) >= 2**31:
+                    raise pa.ArrowCapacityError("a list has offsets of 32 bits")
+                inside = self._at_rows(expr, rows, gathered)
+                return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), inside)
+            case Field():
+                return self._at_rows(expr, gathered.rows(expr), gathered)
+            case Aggregate(function=function, argument=Field(name=str())):
+                if function in _CHOOSING:
+                    return gathered.chosen(expr)
+            case _:
+                pass
+        return to_arrow(gathered.evaluate(expr), gathered.unit, self._zone(expr))
+
+    def _at_rows(self, field: Field, rows: Ints, gathered: Gathered) -> pa.Array:
+        """A field, or whole events, at some rows of the events."""
+        if field.name is not None:
+            return taken(gathered.column(field.variable, field.name), rows)
+        parts = [
+            taken(gathered.whole(column), rows) for _, column in self.columns_of[field.variable]
+        ]
+        unbound = rows < 0
+        mask = pa.array(unbound) if bool(unbound.any()) else None
+        type = self._event_type(field.variable)
+        return pa.StructArray.from_arrays(parts, fields=list(type), mask=mask)
+
+    def _is_list(self, field: Field) -> bool:
+        return field.variable in self._kleenes and field.at in (At.ALL, At.ONLY)
+
+    def _event_type(self, variable: str) -> pa.DataType:
+        return pa.struct(
+            [
+                pa.field(name, self._schema.field(column).type)
+                for name, column in self.columns_of[variable]
+            ]
+        )
+
+    def _column_type(self, field: Field) -> pa.DataType:
+        assert field.name is not None
+        return self._schema.field(self._columns[field.variable][field.name]).type
+
+    def _kind(self, field: Field) -> Kind:
+        return kind_of_arrow(self._column_type(field))
+
+    def _zone(self, expr: Expr) -> str | None:
+        """The zone of a computed timestamp: that of the first field with one."""
+        for node in nodes(expr):
+            if isinstance(node, Field) and node.name is not None:
+                type = plain_type(self._column_type(node))
+                if types.is_timestamp(type) and type.tz is not None:
+                    return str(type.tz)
+        return None

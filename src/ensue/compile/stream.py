@@ -1,0 +1,227 @@
+"""Tables of events as one ordered stream."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ensue.algebra.predicate import Expr, Field
+from ensue.algebra.query import Query
+from ensue.algebra.walk import atoms, rewrite_expr
+from ensue.compile import vectors
+from ensue.compile.arrow_kinds import Unit, fields_of, time_unit
+from ensue.errors import EventError, QueryError, did_you_mean
+from ensue.schema import EventType, Kind, Schema, one_table
+
+TYPE = "__type"  # the column that tells the types of several tables apart
+ORDERED = (Kind.INTEGER, Kind.FLOAT, Kind.DECIMAL, Kind.TIMESTAMP, Kind.DATE)
+
+Columns = Sequence[tuple[str, str]]  # (field, column)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What is known of a stream without its events: enough to check and plan a query."""
+
+    schema: Schema
+    arrow: pa.Schema
+    unit: Unit
+    by_type: Mapping[str, Columns] | None = None  # where several tables were joined
+
+    def columns_of(self, query: Query) -> dict[str, Columns]:
+        """For each variable the fields of its events and the columns they are in."""
+        found: dict[str, Columns] = {}
+        for atom in atoms(query.pattern):
+            if self.by_type is not None:
+                found[atom.variable] = self.by_type.get(atom.type, ())
+            else:
+                found[atom.variable] = [(n, n) for n in self.arrow.names]
+        return found
+
+    def physical(self, query: Query) -> tuple[Query, Schema]:
+        """The query in terms of columns, where fields of one name had to be told apart."""
+        if self.by_type is None or all(f == c for cs in self.by_type.values() for f, c in cs):
+            return query, self.schema
+        places = {v: dict(cs) for v, cs in self.columns_of(query).items()}
+
+        def rename(node: Expr) -> Expr:
+            if isinstance(node, Field) and node.name is not None:
+                return replace(node, name=places[node.variable].get(node.name, node.name))
+            return node
+
+        for equivalence in query.equivalence:
+            if any(places[v].get(equivalence.field_name) != equivalence.field_name for v in places):
+                raise QueryError(
+                    f"[{equivalence.field_name}] compares values of different kinds",
+                    hint="give the field the same type in every table",
+                    span=equivalence.span,
+                    text=query.text,
+                )
+        renamed = replace(
+            query,
+            where=tuple(rewrite_expr(c, rename) for c in query.where),
+            returns=tuple(replace(r, expr=rewrite_expr(r.expr, rename)) for r in query.returns),
+            having=None if query.having is None else rewrite_expr(query.having, rename),
+        )
+        kinds = fields_of(self.arrow)
+        types = {
+            name: EventType(name, {c: kinds[c] for _, c in columns})
+            for name, columns in self.by_type.items()
+        }
+        return renamed, replace(self.schema, types=MappingProxyType(types))
+
+
+def shape_of(
+    schema: pa.Schema, *, time: str | tuple[str, str], type: str | None, order: Sequence[str]
+) -> Shape:
+    """The shape of one table of events."""
+    fields = fields_of(schema)
+    _check_columns(fields, time, type, order)
+    return Shape(
+        one_table(fields, time=time, type_column=type, order=tuple(order)),
+        schema,
+        time_unit(schema),
+    )
+
+
+def _check_columns(
+    fields: Mapping[str, Kind],
+    time: str | tuple[str, str],
+    type: str | None,
+    order: Sequence[str],
+) -> None:
+    times = (time,) if isinstance(time, str) else tuple(time)
+    if len(times) not in (1, 2):
+        raise EventError("time is one column, or a pair (start, end)")
+    for what, name in [
+        *(("time", t) for t in times),
+        *((("type", type),) if type is not None else ()),
+        *(("order", o) for o in order),
+    ]:
+        if name not in fields:
+            hint = did_you_mean(name, fields)
+            raise EventError(f"no column '{name}' for {what}=\n  hint: {hint or 'no columns'}")
+    kinds = {fields[t] for t in times}
+    if not kinds <= set(ORDERED):
+        shown = ", ".join(f"{t} is {_article(fields[t])}" for t in times)
+        raise EventError(
+            f"events cannot be ordered by time={time!r}: {shown}\n"
+            "  hint: use a timestamp, a date or a number; a text can be cast to a timestamp first"
+        )
+    if len(kinds) > 1:
+        raise EventError(f"start and end time are of different kinds: time={time!r}")
+
+
+def _article(kind: Kind) -> str:
+    return f"{'an' if kind.value[0] in 'aeiou' else 'a'} {kind.value}"
+
+
+def together(
+    tables: Mapping[str, pa.Table], *, time: str | tuple[str, str], order: Sequence[str]
+) -> tuple[pa.Table, Shape]:
+    """Tables of one event type each as one table; columns of one name that agree are shared."""
+    for table in tables.values():
+        shape_of(table.schema, time=time, type=None, order=order)
+    clash = type_clashes([t.schema for t in tables.values()])
+    by_type: dict[str, Columns] = {}
+    pieces = []
+    for name, table in tables.items():
+        columns = [(f, f"{f}@{name}" if f in clash else f) for f in table.column_names]
+        by_type[name] = columns
+        marks = pa.DictionaryArray.from_arrays(
+            np.zeros(table.num_rows, np.int32), pa.array([name], pa.string())
+        )
+        renamed = table.rename_columns([c for _, c in columns])
+        pieces.append(renamed.append_column(TYPE, marks))
+    try:
+        whole = pa.concat_tables(pieces, promote_options="permissive").unify_dictionaries()
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise EventError(f"the tables do not go together: {error}") from error
+    types = {
+        name: EventType(name, {f: fields_of(whole.schema)[c] for f, c in columns})
+        for name, columns in by_type.items()
+    }
+    start, end = (time, time) if isinstance(time, str) else time
+    schema = Schema(
+        types=MappingProxyType(types),
+        start=start,
+        end=end,
+        time_kind=fields_of(whole.schema)[end],
+        order=tuple(order),
+        type_column=TYPE,
+    )
+    return whole, Shape(schema, whole.schema, time_unit(whole.schema), by_type)
+
+
+def type_clashes(schemas: Sequence[pa.Schema]) -> set[str]:
+    """The columns of one name whose kinds cannot share a column."""
+    kinds: dict[str, set[Kind]] = {}
+    for schema in schemas:
+        for name, kind in fields_of(schema).items():
+            kinds.setdefault(name, set()).add(_family(kind))
+    return {name for name, found in kinds.items() if len(found - {Kind.NULL}) > 1}
+
+
+def _family(kind: Kind) -> Kind:
+    return Kind.FLOAT if kind.numeric else kind
+
+
+def in_order(table: pa.Table, shape: Shape, bad_events: str = "raise") -> pa.Table:
+    """The events by (end, start, order columns, arrival), without those that have no time."""
+    if bad_events not in ("raise", "drop"):
+        raise EventError(f"bad_events is 'raise' or 'drop', not {bad_events!r}")
+    schema = shape.schema
+    starts, ends = (
+        vectors.from_arrow(table.column(name), shape.unit) for name in (schema.start, schema.end)
+    )
+    bad = _unusable(starts, ends)
+    if bad.any():
+        count = int(bad.sum())
+        if bad_events == "raise":
+            raise EventError(
+                f"{count} of {table.num_rows} events have no usable time "
+                f"(the first is row {int(bad.argmax())}): it is missing, not a number, "
+                "or ends before it starts\n"
+                "  hint: repair them, or pass bad_events=\"drop\" to leave them out"
+            )
+        warnings.warn(f"{count} events without usable time are left out", stacklevel=4)
+        table = table.filter(pa.array(~bad))
+        return in_order(table, shape, bad_events)
+    end = np.asarray(ends.values)
+    start = np.asarray(starts.values)
+    if not schema.order:
+        if _ascending(start, end, schema.intervals):
+            return table
+        places = np.lexsort((start, end)) if schema.intervals else np.argsort(end, kind="stable")
+        return table.take(pa.array(places))
+    ties = [vectors.from_arrow(table.column(name), shape.unit) for name in schema.order]
+    if all(isinstance(t.values, np.ndarray) and t.valid is None for t in ties):
+        # runs that are sorted already, as a shuffle leaves them, merge quickly
+        return table.take(pa.array(np.lexsort((*(t.values for t in reversed(ties)), start, end))))
+    numbered = table.select(list(dict.fromkeys([schema.end, schema.start, *schema.order])))
+    numbered = numbered.append_column("__row", pa.array(np.arange(table.num_rows)))
+    places = pc.sort_indices(numbered, sort_keys=[(k, "ascending") for k in numbered.column_names])
+    return table.take(places)
+
+
+def _unusable(starts: vectors.Vector, ends: vectors.Vector) -> npt.NDArray[np.bool_]:
+    start, end = np.asarray(starts.values), np.asarray(ends.values)
+    bad = ~(end >= start)  # also true for NaN
+    for vector in (starts, ends):
+        if vector.valid is not None:
+            bad |= ~vector.valid
+    return np.asarray(bad, np.bool_)
+
+
+def _ascending(
+    start: npt.NDArray[np.generic], end: npt.NDArray[np.generic], intervals: bool
+) -> bool:
+    later, earlier = end[1:], end[:-1]
+    if not bool((later >= earlier).all()):
+        return False
+    return not intervals or bool(((later > earlier) | (start[1:] >= start[:-1])).all())

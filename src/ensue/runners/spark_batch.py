@@ -1,0 +1,201 @@
+"""Matching on Spark DataFrames: events are brought together by partition key, lane by lane."""
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from ensue.algebra.policy import Strategy
+from ensue.algebra.query import Query
+from ensue.algebra.walk import atoms
+from ensue.algebra.window import ByEvents
+from ensue.compile.arrow_kinds import fields_of, time_unit
+from ensue.compile.matcher import Prepared, prepare
+from ensue.compile.results import result_schema
+from ensue.compile.stream import TYPE, Columns, Shape, in_order, shape_of, type_clashes
+from ensue.errors import EventError
+from ensue.runners.local import match_in_order
+from ensue.runners.spark_types import arrow_schema, spark_schema
+from ensue.schema import EventType, Kind, Schema
+
+ARRIVAL = "__arrival"
+OUTPUT_ROWS = 65_536  # rows of a batch of matches
+
+
+class WholeStreamWarning(UserWarning):
+    """A query that has to see all events in one place."""
+
+
+def match(
+    events: "DataFrame | Mapping[str, DataFrame]",
+    query: Query,
+    *,
+    time: str | tuple[str, str],
+    type: str | None = None,
+    order: Sequence[str] = (),
+    bad_events: str = "raise",
+) -> DataFrame:
+    """All matches, as a DataFrame that is computed when it is asked for."""
+    frame, shape = _frame_of(events, time=time, type=type, order=order)
+    if frame.isStreaming:
+        raise EventError(
+            "streaming DataFrames are not supported yet\n"
+            "  hint: run the query on a batch DataFrame, for example inside foreachBatch"
+        )
+    if bad_events not in ("raise", "drop"):
+        raise EventError(f"bad_events is 'raise' or 'drop', not {bad_events!r}")
+    prepared = prepare(query, shape)
+    arrow = result_schema(*_result_arguments(prepared))
+    lane = Lane(query, time, type, tuple(order), shape.by_type, bad_events, arrow)
+    return _lanes(frame, prepared).mapInArrow(lane, spark_schema(arrow))
+
+
+def shape_of_frames(
+    events: "DataFrame | Mapping[str, DataFrame]",
+    *,
+    time: str | tuple[str, str],
+    type: str | None = None,
+    order: Sequence[str] = (),
+) -> Shape:
+    """What is known of DataFrames of events without computing them."""
+    return _frame_of(events, time=time, type=type, order=order)[1]
+
+
+def _result_arguments(prepared: Prepared) -> tuple[Any, ...]:
+    query, schema = prepared.shape.physical(prepared.query)
+    return query, schema, prepared.shape.arrow, prepared.shape.columns_of(query)
+
+
+# ------------------------------------------------------------------------------ many frames, one
+
+
+def _frame_of(
+    events: "DataFrame | Mapping[str, DataFrame]",
+    *,
+    time: str | tuple[str, str],
+    type: str | None,
+    order: Sequence[str],
+) -> tuple[DataFrame, Shape]:
+    if not isinstance(events, Mapping):
+        shape = shape_of(arrow_schema(events.schema), time=time, type=type, order=order)
+        return events, shape
+    if type is not None:
+        raise EventError("type= goes with one DataFrame; a dict of them is typed by its keys")
+    schemas = {str(name): arrow_schema(frame.schema) for name, frame in events.items()}
+    for schema in schemas.values():
+        shape_of(schema, time=time, type=None, order=order)
+    clash = type_clashes(list(schemas.values()))
+    by_type: dict[str, Columns] = {}
+    whole: DataFrame | None = None
+    for name, frame in events.items():
+        columns = [(f, f"{f}@{name}" if f in clash else f) for f in frame.columns]
+        by_type[str(name)] = columns
+        marked = frame.toDF(*[c for _, c in columns]).withColumn(TYPE, F.lit(str(name)))
+        whole = marked if whole is None else whole.unionByName(marked, allowMissingColumns=True)
+    assert whole is not None
+    return whole, _shape_of_union(arrow_schema(whole.schema), by_type, time, order)
+
+
+def _shape_of_union(
+    arrow: pa.Schema,
+    by_type: Mapping[str, Columns],
+    time: str | tuple[str, str],
+    order: Sequence[str],
+) -> Shape:
+    kinds = fields_of(arrow)
+    start, end = (time, time) if isinstance(time, str) else time
+    types = {
+        name: EventType(name, {f: kinds[c] for f, c in columns})
+        for name, columns in by_type.items()
+    }
+    schema = Schema(
+        types=MappingProxyType(types),
+        start=start,
+        end=end,
+        time_kind=kinds[end],
+        order=tuple(order),
+        type_column=TYPE,
+    )
+    return Shape(schema, arrow, time_unit(arrow), by_type)
+
+
+# ------------------------------------------------------------------------------ lanes
+
+
+def _lanes(frame: DataFrame, prepared: Prepared) -> DataFrame:
+    """The events that can matter, those of one partition in one lane."""
+    query = prepared.plan.query
+    frame = _relevant(frame, prepared)
+    frame = frame.withColumn(ARRIVAL, F.monotonically_increasing_id())
+    keys = [e.field_name for e in query.equivalence]
+    if prepared.plan.whole_stream or not keys:
+        why = (
+            "strict contiguity looks at the events of every partition"
+            if prepared.plan.whole_stream
+            else "the query has no [attr] that would split the stream"
+        )
+        warnings.warn(
+            f"{why}: one task, on one core, will match all events",
+            WholeStreamWarning,
+            stacklevel=5,
+        )
+        return frame.repartition(1)
+    kinds = fields_of(prepared.shape.arrow)
+    frame = frame.dropna(subset=keys)  # NULL equals nothing
+    return frame.repartition(*(_hashed(key, kinds[key]) for key in keys))
+
+
+def _relevant(frame: DataFrame, prepared: Prepared) -> DataFrame:
+    """Without events of types the pattern does not name, where they do not count."""
+    query, column = prepared.plan.query, prepared.shape.schema.type_column
+    contiguous = query.strategy in (Strategy.STRICT, Strategy.PARTITION)
+    if column is None or contiguous or isinstance(query.within, ByEvents):
+        return frame
+    names = sorted({a.type for a in atoms(query.pattern)})
+    return frame.filter(F.col(_quoted(column)).isin(names))
+
+
+def _hashed(name: str, kind: Kind) -> Column:
+    column = F.col(_quoted(name))
+    return column + F.lit(0.0) if kind is Kind.FLOAT else column  # -0.0 equals 0.0
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+@dataclass(frozen=True)
+class Lane:
+    """What a task does with its events. Everything is made anew where the task runs."""
+
+    query: Query
+    time: str | tuple[str, str]
+    type: str | None
+    order: tuple[str, ...]
+    by_type: Mapping[str, Columns] | None
+    bad_events: str
+    result: pa.Schema
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        kept = [batch for batch in batches if batch.num_rows]
+        if not kept:
+            return
+        table = pa.Table.from_batches(kept)
+        columns = table.drop_columns([ARRIVAL])
+        order = (*self.order, ARRIVAL)
+        sortable = self._shape(table.schema, order)
+        prepared = prepare(self.query, self._shape(columns.schema, self.order))
+        events = in_order(table, sortable, self.bad_events).drop_columns([ARRIVAL])
+        matches = match_in_order(prepared, events)
+        yield from matches.cast(self.result).to_batches(max_chunksize=OUTPUT_ROWS)
+
+    def _shape(self, schema: pa.Schema, order: Sequence[str]) -> Shape:
+        if self.by_type is None:
+            return shape_of(schema, time=self.time, type=self.type, order=order)
+        return _shape_of_union(schema, self.by_type, self.time, order)
+

@@ -1,0 +1,85 @@
+"""Aggregates over segments give the bits that plain Python gives."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ensue.algebra.evaluate import aggregate
+from ensue.kernels import segments
+
+pytestmark = [
+    pytest.mark.kernels,
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),  # with JIT off, scalars warn
+]
+
+NUMBERS = {
+    np.float64: st.floats(width=64),
+    np.int64: st.integers(-(2**63), 2**63 - 1) | st.integers(-9, 9),
+}
+
+
+@st.composite
+def columns(draw, dtype):
+    lists = draw(st.lists(st.lists(st.none() | NUMBERS[dtype], max_size=5), max_size=5))
+    flat = [value for values in lists for value in values]
+    offsets = np.cumsum([0, *(len(values) for values in lists)]).astype(np.int64)
+    stored = np.array([0 if v is None else v for v in flat], dtype)
+    valid = np.array([v is not None for v in flat], np.bool_)
+    if valid.all() and draw(st.booleans()):
+        valid = valid[:0]
+    for array in (offsets, stored, valid):
+        array.flags.writeable = draw(st.booleans())
+    return lists, offsets, stored, valid
+
+
+def same(found, wanted):
+    if isinstance(wanted, float) and math.isnan(wanted):
+        return math.isnan(found)
+    return found == wanted
+
+
+KERNELS = {"sum": segments.sums, "avg": segments.averages, "stddev": segments.deviations}
+
+
+@pytest.mark.parametrize("dtype", NUMBERS)
+@pytest.mark.parametrize("function", [*KERNELS, "percentile"])
+@settings(max_examples=50, deadline=None)
+@given(st.data())
+def test_a_segment_has_the_aggregate_of_its_values(dtype, function, data):
+    lists, offsets, values, valid = data.draw(columns(dtype))
+    if function == "percentile":
+        percent = data.draw(st.floats(0, 100))
+        found, known = segments.percentiles(offsets, values, valid, percent)
+    else:
+        percent = None
+        found, known = KERNELS[function](offsets, values, valid)
+    for k, elements in enumerate(lists):
+        wanted = aggregate(function, elements, percent)
+        assert bool(known[k]) == (wanted is not None)
+        assert wanted is None or same(found[k], wanted)
+
+
+@pytest.mark.parametrize("dtype", NUMBERS)
+@settings(max_examples=50, deadline=None)
+@given(st.data())
+def test_positions_and_counts(dtype, data):
+    lists, offsets, values, valid = data.draw(columns(dtype))
+    for function, kernel in (("min", segments.least), ("max", segments.greatest)):
+        places = kernel(offsets, values, valid)
+        for k, elements in enumerate(lists):
+            wanted = aggregate(function, elements)
+            assert (places[k] < 0) == (wanted is None)
+            if wanted is not None:
+                assert offsets[k] <= places[k] < offsets[k + 1]
+                assert same(values[places[k]], wanted)
+    counts = segments.counts(offsets, valid)
+    assert counts.tolist() == [aggregate("count", elements) for elements in lists]
+    ends = zip(segments.firsts(offsets), segments.lasts(offsets), lists, strict=True)
+    for k, (first, last, elements) in enumerate(ends):
+        if elements:
+            assert (first, last) == (offsets[k], offsets[k + 1] - 1)
+        else:
+            assert first == last == -1
