@@ -26,14 +26,18 @@ INTS = st.one_of(
     st.integers(-5, 5), st.sampled_from([2**63 - 1, -(2**63), 2**53 + 1]), st.integers(-9999, 9999)
 )
 FLOATS = st.one_of(
-    st.sampled_from([0.0, -0.0, 0.5, -2.5, 2.675, 1e300, float("nan"), float("inf"), -float("inf")]),
+    st.sampled_from(
+        [0.0, -0.0, 0.5, -2.5, 2.675, 1e300, float("nan"), float("inf"), -float("inf")]
+    ),
     st.floats(-100, 100),
 )
 DECIMALS = st.one_of(
     st.decimals(-1000, 1000, places=3), st.sampled_from([Decimal("0.300"), Decimal(10**16) / 1000])
 )
 WORDS = st.one_of(
-    st.sampled_from(["", "a", "ab", "aB", "ba", " a ", "a%b", "a_b", "Straße", "İx", "日本", "a\nb"]),
+    st.sampled_from(
+        ["", "a", "ab", "aB", "ba", " a ", "a%b", "a_b", "Straße", "İx", "日本", "a\nb"]
+    ),
     st.text(max_size=4).filter(lambda s: s.isprintable()),
 )
 TIMES = st.datetimes(datetime(1960, 1, 1), datetime(2100, 1, 1))
@@ -109,9 +113,7 @@ def expressions(draw: st.DrawFn, kind: Kind, depth: int = 3) -> Expr:
             sign = draw(st.sampled_from("+-"))
             left = draw(_leaf(draw(st.sampled_from([Kind.TIMESTAMP, Kind.DATE]))))
             chosen = Call(draw(st.sampled_from(["least", "greatest"])), (left, deeper(kind)))
-            return draw(
-                st.sampled_from([Binary(sign, left, draw(_leaf(Kind.DURATION))), chosen])
-            )
+            return draw(st.sampled_from([Binary(sign, left, draw(_leaf(Kind.DURATION))), chosen]))
         case Kind.DURATION:
             return _duration(draw)
         case _:
@@ -146,8 +148,7 @@ def _condition(draw, deeper) -> Expr:
             return IsNull(pick(), negated)
         case 5:
             options = tuple(
-                draw(_leaf(draw(st.sampled_from(family))))
-                for _ in range(draw(st.integers(1, 4)))
+                draw(_leaf(draw(st.sampled_from(family)))) for _ in range(draw(st.integers(1, 4)))
             )
             return In(pick(), options, negated)
         case 6:
@@ -222,9 +223,7 @@ def _string(draw, deeper) -> Expr:
         case 3:
             return Call("substring", (deeper(text), draw(place), draw(place)))
         case _:
-            function = draw(
-                st.sampled_from(["concat", "least", "greatest", "coalesce", "nullif"])
-            )
+            function = draw(st.sampled_from(["concat", "least", "greatest", "coalesce", "nullif"]))
             return Call(function, (deeper(text), deeper(text)))
 
 

@@ -99,7 +99,12 @@ def test_a_full_table_asks_for_room_and_stays_whole(room):
 def test_texts_of_the_same_hash_are_told_apart():
     words = ["left", "rite", "left"]
     offsets, data = laid_out(words)
-    table = np.zeros(8, np.uint64), np.zeros(5, np.int64), np.zeros(99, np.uint8), np.zeros(4, np.int32)
+    table = (
+        np.zeros(8, np.uint64),
+        np.zeros(5, np.int64),
+        np.zeros(99, np.uint8),
+        np.zeros(4, np.int32),
+    )
     out = np.empty(3, np.int32)
     same = np.full(3, 5, np.uint64)
     hashing.code_texts(same, offsets, data, ALL, *table, np.zeros(4, np.int64), out, 0)

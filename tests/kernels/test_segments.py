@@ -30,8 +30,9 @@ def columns(draw, dtype):
     valid = np.array([v is not None for v in flat], np.bool_)
     if valid.all() and draw(st.booleans()):
         valid = valid[:0]
+    writeable = draw(st.booleans())
     for array in (offsets, stored, valid):
-        array.flags.writeable = draw(st.booleans())
+        array.flags.writeable = writeable
     return lists, offsets, stored, valid
 
 

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from hypothesis import strategies as st
 
 from ensue.algebra.arrangement import open_ended
+from ensue.algebra.chains import chain
 from ensue.algebra.pattern import And, Atom, Kleene, Maybe, Not, Or, Seq
 from ensue.algebra.policy import AfterMatch, SkipTo, Strategy
 from ensue.algebra.predicate import (
@@ -24,17 +25,21 @@ from ensue.algebra.predicate import (
 from ensue.algebra.query import Equivalence, Query, Returned
 from ensue.algebra.walk import atoms, kleenes, positives
 from ensue.algebra.window import ByEvents, ByTime, ByUnits
-from ensue.languages.chains import chain
 
-AWKWARD = ("and", "Where", "within5", "x y", 'q"t', "über", "i", "seq", "s", "end", "`", "5x")
-names = st.sampled_from(["price", "volume", "id", *AWKWARD]) | st.text(min_size=1, max_size=5)
+AWKWARD = (
+    *("and", "Where", "within5", "seq", "null", "false", "between", "is", "or", "having", "pattern"),
+    *("x y", 'q"t', "über", "i", "s", "end", "`", "5x"),
+)
+# Mostly what needs escaping, and what means something elsewhere in the language.
+texts = st.text(st.sampled_from("'\"`\\%_-/*;\n a5é") | st.characters(), max_size=6)
+names = st.sampled_from(["price", "volume", "id", *AWKWARD]) | texts.filter(bool)
 
 constants = st.one_of(
     st.none(),
     st.booleans(),
     st.integers(-(2**70), 2**70),
     st.floats(allow_nan=False, allow_infinity=False),
-    st.text(max_size=8),
+    texts,
     st.datetimes(
         min_value=datetime(1000, 1, 1),
         timezones=st.sampled_from([None, UTC, timezone(timedelta(hours=5, minutes=30))]),
@@ -99,15 +104,12 @@ def expressions(leaves):
     def around(inner):
         functions = [name for name, (least, most) in FUNCTIONS.items() if least <= 1]
         return st.one_of(
+            # Two of them, because what binds tighter than what is the hard part of printing.
+            st.builds(Binary, st.sampled_from(["+", "-", "*", "/", "%", "||"]), inner, inner),
+            st.builds(Binary, st.sampled_from(["+", "-", "*", "and", "or"]), inner, inner),
             st.builds(Unary, st.just("not"), inner),
             st.builds(Unary, st.just("-"), inner.filter(lambda e: not isinstance(e, Literal))),
-            st.builds(
-                Binary,
-                st.sampled_from(["+", "-", "*", "/", "%", "||", "=", "!=", "<", ">="]),
-                inner,
-                inner,
-            ),
-            st.builds(Binary, st.sampled_from(["and", "or"]), inner, inner),
+            st.builds(Binary, st.sampled_from(["=", "!=", "<", ">="]), inner, inner),
             st.builds(
                 chain,
                 st.sampled_from(["and", "or"]),
@@ -116,11 +118,11 @@ def expressions(leaves):
             st.builds(IsNull, inner, st.booleans()),
             st.builds(In, inner, st.lists(inner, min_size=1, max_size=3).map(tuple), st.booleans()),
             st.builds(Between, inner, inner, inner, st.booleans()),
-            st.builds(Like, inner, st.text(max_size=5), st.booleans()),
+            st.builds(Like, inner, texts, st.booleans()),
             st.builds(Call, st.sampled_from(functions), inner.map(lambda e: (e,))),
         )
 
-    return st.recursive(leaves, around, max_leaves=6)
+    return st.recursive(leaves, around, max_leaves=10)
 
 
 @st.composite

@@ -22,12 +22,7 @@ VALID = [
     "EVENT X AS AND(A a, OR(B b, C? c), !D d) WHERE not a.x in (1, -2.5, 'q') or b.y is null "
     "WITHIN 20 EVENTS AFTER MATCH SKIP TO LAST a RETURN a.x AS \"q q\", b HAVING 1 = 1;",
 ]
-VOCABULARY = """
-    EVENT PATTERN AS SEQ AND OR NOT ! ∧ ∨ ¬ WHERE WITHIN AFTER MATCH SKIP TO NEXT PAST LAST FIRST
-    ROW RETURN HAVING IS IN BETWEEN LIKE TRUE FALSE NULL TIMESTAMP DATE INTERVAL EVENTS minutes s
-    skip_till_next_match strict_contiguity ( ) [ ] { } , . .. ; -> + - * / % || ? = != < >= 80% 0 1
-    2.5 1e5 '' 'x' '2026-01-01' '5' "q" `q` A B a b i LEN x avg count percentile abs foo -- /* */
-""".split()
+VOCABULARY = ["EVENT", "PATTERN", "AS", "SEQ", "AND", "OR", "NOT", "!", "∧", "∨", "¬", "WHERE", "WITHIN", "AFTER", "MATCH", "SKIP", "TO", "NEXT", "PAST", "LAST", "FIRST", "ROW", "RETURN", "HAVING", "IS", "IN", "BETWEEN", "LIKE", "TRUE", "FALSE", "NULL", "TIMESTAMP", "DATE", "INTERVAL", "EVENTS", "minutes", "s", "skip_till_next_match", "strict_contiguity", "(", ")", "[", "]", "{", "}", ",", ".", "..", ";", "->", "+", "-", "*", "/", "%", "||", "?", "=", "!=", "<", ">=", "80%", "0", "1", "2.5", "1e5", "''", "'x'", "'2026-01-01'", "'5'", '"q"', "`q`", "A", "B", "a", "b", "i", "LEN", "x", "avg", "count", "percentile", "abs", "foo", "--", "/*", "*/"]
 MANY = settings(max_examples=300, deadline=None)
 
 

@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from ensue.algebra.durations import _LENGTH
 from ensue.algebra.pattern import And, Atom, Kleene, Maybe, Not, Or, Seq
 from ensue.algebra.policy import AfterMatch, SkipTo, Strategy
 from ensue.algebra.predicate import (
@@ -20,7 +21,6 @@ from ensue.algebra.predicate import (
     Unary,
 )
 from ensue.algebra.window import ByEvents, ByTime, ByUnits
-from ensue.languages.durations import _LENGTH
 from ensue.languages.patterns import parse
 
 A, B, C = Atom("A", "a"), Atom("B", "b"), Atom("C", "c")

@@ -5,9 +5,12 @@ from hypothesis import strategies as st
 
 from ensue.algebra.check import check_structure
 from ensue.algebra.predicate import Field
+from ensue.algebra.text import default_name, show_expr
 from ensue.languages.patterns import parse
-from ensue.languages.printing import default_name, show, show_expr
+from ensue.languages.printing import show
+
 from .strategies import expressions, literals, names, queries
+
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(queries())

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ensue.algebra.arrangement import check_arrangement, open_ended
+from ensue.algebra.equivalence import equal_through_negation
 from ensue.algebra.kinds import comparable, kind_of
 from ensue.algebra.predicate import Expr, Field
 from ensue.algebra.query import Equivalence, Query, Returned
@@ -70,7 +71,9 @@ def check(query: Query, schema: Schema, *, streaming: bool = False) -> Query:
             kind_of(column.expr, kind)
         if having is not None:
             _check_condition(having, kind, "HAVING")
-        return replace(query, where=where, returns=returns, having=having)
+        return equal_through_negation(
+            replace(query, where=where, returns=returns, having=having)
+        )
     except QueryError as error:
         raise error.at(None, query.text) from None
 

@@ -14,7 +14,7 @@ def advance(pattern: Pattern, variable: str) -> Pattern | None:
     Variables are unique in a pattern, so there is only one way to go on.
 
     >>> a, b = Atom("A", "a"), Atom("B", "b")
-    >>> advance(Seq((a, b)), "a") == Seq((b,)), advance(Seq((a, b)), "b")
+    >>> advance(Seq((a, b)), "a") == b, advance(Seq((a, b)), "b")
     (True, None)
     >>> advance(Seq((Maybe(a), b)), "b") == DONE
     True

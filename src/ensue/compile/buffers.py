@@ -193,3 +193,18 @@ def text_parts(array: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8]
     offsets = np.frombuffer(places, width, len(array) + 1, array.offset * width.itemsize)
     data = np.empty(0, np.uint8) if content is None else np.frombuffer(content, np.uint8)
     return offsets, data
+
+
+def frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A read-only view: kernels are compiled once, for Arrow's buffers and ours alike."""
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
+_EVERYWHERE = frozen(np.zeros(0, np.bool_))
+
+
+def known_to_kernels(valid: Bools | None) -> Bools:
+    """Validity as kernels take it: an empty array where nothing is null."""
+    return _EVERYWHERE if valid is None else frozen(valid)

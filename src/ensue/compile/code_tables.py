@@ -1,11 +1,9 @@
 """Tables that give each distinct integer or string a code, for as long as they live."""
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
-from ensue.compile.buffers import Bools, Ints
+from ensue.compile.buffers import Bools, Ints, frozen, known_to_kernels
 from ensue.kernels import hashing
 
 Codes = npt.NDArray[np.int32]
@@ -13,8 +11,6 @@ Codes = npt.NDArray[np.int32]
 _FIRST_SLOTS = 1 << 10
 _FIRST_BYTES = 1 << 14
 _USED, _NEXT, _ENTRIES, _BYTES = range(4)  # places in a table's state
-_ALL = np.zeros(0, np.bool_)  # for kernels: everything is valid
-_ALL.flags.writeable = False
 
 
 class Counter:
@@ -39,7 +35,7 @@ class IntegerCodes:
 
     def encode(self, keys: Ints, valid: Bools | None) -> Codes:
         """The code of each integer, -1 where there is none."""
-        keys, known = _frozen(keys), _ALL if valid is None else _frozen(valid)
+        keys, known = frozen(keys), known_to_kernels(valid)
         out = np.empty(len(keys), np.int32)
         state = self._state
         state[_NEXT] = self._counter.next
@@ -68,7 +64,7 @@ class IntegerCodes:
         """Takes up what `items` gave, into an empty table."""
         size = _slots_for(len(keys))
         self._keys, self._codes = np.zeros(size, np.int64), np.full(size, -1, np.int32)
-        hashing.place_integers(_frozen(keys), _frozen(codes), self._keys, self._codes)
+        hashing.place_integers(frozen(keys), frozen(codes), self._keys, self._codes)
         self._state[_USED] = len(keys)
 
 
@@ -92,8 +88,8 @@ class TextCodes:
         self, offsets: npt.NDArray[np.integer], data: npt.NDArray[np.uint8], valid: Bools | None
     ) -> Codes:
         """The code of each string, -1 where there is none."""
-        offsets, data = _frozen(offsets), _frozen(data)
-        known = _ALL if valid is None else _frozen(valid)
+        offsets, data = frozen(offsets), frozen(data)
+        known = known_to_kernels(valid)
         rows = len(offsets) - 1
         hashes, spare = np.empty(rows, np.uint64), np.empty(rows, np.uint64)
         hashing.hash_texts(offsets, data, hashes, spare)
@@ -139,9 +135,7 @@ class TextCodes:
     def _place(self, size: int) -> None:
         entries = int(self._state[_ENTRIES])
         hashes, spare = np.empty(entries, np.uint64), np.empty(entries, np.uint64)
-        hashing.hash_texts(
-            _frozen(self._offsets[: entries + 1]), _frozen(self._data), hashes, spare
-        )
+        hashing.hash_texts(frozen(self._offsets[: entries + 1]), frozen(self._data), hashes, spare)
         self._slots = np.zeros(size, np.uint64)
         hashing.place_texts(hashes, self._slots)
 
@@ -169,10 +163,3 @@ class TextCodes:
 def _slots_for(entries: int) -> int:
     """The least power of two that is at most half full."""
     return max(_FIRST_SLOTS, 1 << (2 * entries).bit_length())
-
-
-def _frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """A read-only view: kernels are compiled once, for Arrow's buffers and ours alike."""
-    view = np.ascontiguousarray(array).view()
-    view.flags.writeable = False
-    return view

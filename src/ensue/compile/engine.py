@@ -1,5 +1,6 @@
 """A compiled matcher at work: feeds events to the kernel and keeps its arenas in shape."""
 
+import hashlib
 from typing import Any
 
 import numpy as np
@@ -23,12 +24,15 @@ from ensue.compile.frame import (
     POSITION,
     RUN_TOP,
 )
+from ensue.compile.keys import KeyCodes
 from ensue.compile.layout import Columns
 from ensue.compile.program import Program
 from ensue.compile.matches import Matches
 from ensue.compile.runs import RunsSource
 from ensue.compile.scan import Scan
 from ensue.compile.skipping import Skipping
+from ensue.compile.state import packed, unpacked
+from ensue.errors import StateError
 from ensue.kernels import arena
 from ensue.plan.physical import Automaton, Plan
 from ensue.schema import Schema
@@ -48,6 +52,7 @@ class Engine:
         self.program = Program(plan, schema, unit, nullable)
         self.scan = Scan(self.program)
         self.rows = 0  # events fed so far
+        self.now: float | None = None  # the time of the last one
         self.skipping = None if plan.query.after is None else Skipping(plan.query)
         self.state: dict[str, Table] = {}
         self._pieces: list[Matches] = []
@@ -74,6 +79,7 @@ class Engine:
             self._make_room(code, scanned.ends[position])
         self._drain()
         self.rows += count
+        self.now = scanned.ends[-1].item()
         return self._delivered(arrays[1], self.rows - count)
 
     def advance(self, now: float) -> Matches:
@@ -282,11 +288,99 @@ class Engine:
                     moved[:, number] = 1
             self.state[name] = moved
 
+    # ---------------------------------------------------------------------------- saving
+
+    def save(self) -> bytes:
+        """The state as bytes: what is alive, and nothing of the room around it."""
+        meta = self.state["meta"]
+        tops = {
+            "I": RUN_TOP, "F": RUN_TOP, "nxt": RUN_TOP, "N": NODE_TOP, "NF": NODE_TOP,
+            "A": INSTANCE_TOP, "AF": INSTANCE_TOP,
+        }  # fmt: skip
+        arrays = {
+            name: table[: int(meta[tops[name]])] if name in tops else table
+            for name, table in self.state.items()
+            if name != "O"
+        }
+        if self.skipping is not None:
+            arrays["earliest"] = self.skipping.earliest
+        header = {
+            "query": self._fingerprint(),
+            "nullable": self.program.nullable,
+            "rows": self.rows,
+            "now": self.now,
+            "seen": self.scan.seen,
+            "columns": {n: list(c) for n, c in self._column_names().items()},
+        }
+        blobs = {"keys": self.scan.keys.save(), "strings": self.scan.strings.save()}
+        return packed(header, arrays, blobs)
+
+    def restore(self, data: bytes) -> None:
+        """Goes on where the matcher that saved this state stopped."""
+        header, arrays, blobs = unpacked(data)
+        if header["query"] != self._fingerprint():
+            raise StateError(
+                "the state belongs to another query, or to events of another shape\n"
+                "  hint: restore it with the same query text and columns"
+            )
+        if header["nullable"] and not self.program.nullable:
+            old = self.program
+            self.program = Program(old.plan, old.schema, old.unit, nullable=True)
+            self.scan = Scan(self.program)
+        self._shape_state()
+        for name, columns in self._column_names().items():
+            saved = list(header["columns"][name])
+            if set(saved) != set(columns):
+                raise StateError(
+                    "the state was saved by a release that keeps other things\n"
+                    "  hint: restore it with that release, or start from an empty state"
+                )
+            table = arrays[name]
+            if columns:
+                arrays[name] = table[:, [saved.index(c) for c in columns]]
+        self.rows, self.now = int(header["rows"]), header["now"]
+        self.scan.seen = int(header["seen"])
+        self.scan.keys = KeyCodes.restore(blobs["keys"])
+        self.scan.strings = KeyCodes.restore(blobs["strings"])
+        if self.skipping is not None:
+            self.skipping.earliest = arrays.pop("earliest")
+        for name, table in arrays.items():
+            fresh = self.state[name]
+            if name in ("meta", "counts", "head", "live", "tops"):
+                self.state[name] = np.ascontiguousarray(table)
+                continue
+            room = np.zeros((max(len(fresh), len(table) * 2), *fresh.shape[1:]), fresh.dtype)
+            room[: len(table)] = table
+            self.state[name] = room
+
+    def _fingerprint(self) -> str:
+        plan = self.program.plan
+        kinds = sorted(
+            (name, kind.value) for name, kind in (self.program.schema.common or {}).items()
+        )
+        shown = f"{plan.query!r} {type(plan.structure).__name__} {kinds} {self.program.unit}"
+        return hashlib.sha256(shown.encode()).hexdigest()
+
+    def _column_names(self) -> dict[str, list[str]]:
+        source = self.program.source
+        tables = [("A", "AF", source.instances.columns)]
+        if isinstance(source, RunsSource):
+            tables += [
+                ("I", "F", source.registers.runs),
+                ("N", "NF", source.registers.nodes),
+            ]
+        found: dict[str, list[str]] = {}
+        for whole, real, columns in tables:
+            found[whole], found[real] = list(columns.wholes), list(columns.reals)
+        return found
+
     # ---------------------------------------------------------------------------- what is alive
 
     def held_rows(self) -> npt.NDArray[np.int64]:
         """The rows of the stream that a later match may still contain, ascending."""
         state, source = self.state, self.program.source
+        if self.now is not None:
+            self._expire_instances(self.now)
         top = int(state["meta"][INSTANCE_TOP])
         if not isinstance(source, RunsSource):
             return np.unique(state["A"][:top, arena.ROW])

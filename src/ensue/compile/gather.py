@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from ensue.algebra.predicate import Aggregate, At, Expr, Field
 from ensue.algebra.walk import references
 from ensue.compile.arrow_kinds import Unit, time_unit
-from ensue.compile.buffers import Bools, Floats, Ints, fixed_array, raw
+from ensue.compile.buffers import Bools, Floats, Ints, fixed_array, frozen, known_to_kernels, raw
 from ensue.compile.matches import Matches
 from ensue.compile.operators import both, rounded_duration
 from ensue.compile.taking import taken, whole_column
@@ -18,8 +18,6 @@ from ensue.kernels import segments
 from ensue.schema import Kind
 
 ColumnsOf = Mapping[str, Sequence[tuple[str, str]]]  # variable -> (field, column of the events)
-
-_ALL = np.zeros(0, np.bool_)
 
 
 class Gathered:
@@ -118,7 +116,7 @@ class Gathered:
             return Vector(Kind.INTEGER, np.diff(offsets))
         argument = self._argument(aggregate)
         function = aggregate.function
-        valid = _ALL if argument.valid is None else argument.valid
+        offsets, valid = frozen(offsets), known_to_kernels(argument.valid)
         if function == "count":
             return Vector(Kind.INTEGER, segments.counts(offsets, valid))
         if argument.kind is Kind.NULL:
@@ -129,39 +127,44 @@ class Gathered:
                 return picked(argument, _ends(function, offsets))
             case "min" | "max":
                 return picked(argument, _extremes(function, offsets, argument))
+            case _:
+                pass
+        numbers = frozen(np.asarray(argument.values))
+        match function:
             case "sum":
                 kind = Kind.FLOAT if argument.kind is Kind.DECIMAL else argument.kind
-                return _known(kind, *segments.sums(offsets, argument.values, valid))
+                return _known(kind, *segments.sums(offsets, numbers, valid))
             case "avg":
-                values, known = segments.averages(offsets, argument.values, valid)
+                values, known = segments.averages(offsets, numbers, valid)
                 if argument.kind is Kind.DURATION:
                     return rounded_duration(values, known)
                 return _known(Kind.FLOAT, values, known)
             case "stddev":
-                return _known(Kind.FLOAT, *segments.deviations(offsets, argument.values, valid))
+                return _known(Kind.FLOAT, *segments.deviations(offsets, numbers, valid))
             case _:
                 assert aggregate.parameter is not None
                 percent = float(aggregate.parameter)
-                return _known(
-                    Kind.FLOAT, *segments.percentiles(offsets, argument.values, valid, percent)
-                )
+                return _known(Kind.FLOAT, *segments.percentiles(offsets, numbers, valid, percent))
 
 
 def _known(kind: Kind, values: Ints | Floats, known: Bools) -> Vector:
     return Vector(kind, values, None if known.all() else known)
 
 
+_FIRST_OR_LAST = {"first": segments.firsts, "last": segments.lasts}
+
+
 def _ends(function: str, offsets: Ints) -> Ints:
-    places: Ints = segments.firsts(offsets) if function == "first" else segments.lasts(offsets)
+    places: Ints = _FIRST_OR_LAST[function](frozen(offsets))
     return places
 
 
 def _extremes(function: str, offsets: Ints, argument: Vector) -> Ints:
     if argument.kind is Kind.NULL:
         return np.full(len(offsets) - 1, -1, np.int64)
-    valid = _ALL if argument.valid is None else argument.valid
+    valid = known_to_kernels(argument.valid)
     of = segments.least if function == "min" else segments.greatest
-    places: Ints = of(offsets, _ordered(argument), valid)
+    places: Ints = of(frozen(offsets), frozen(_ordered(argument)), valid)
     return places
 
 

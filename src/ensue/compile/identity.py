@@ -16,7 +16,9 @@ from ensue.compile.buffers import (
     booleans,
     codes,
     floats,
+    frozen,
     integers,
+    known_to_kernels,
     plain_text,
     single,
     text_parts,
@@ -36,7 +38,6 @@ Pair = tuple[Words, Words]
 ColumnsOf = Mapping[str, Sequence[tuple[str, str]]]  # variable -> (field, column of the events)
 
 _DIGITS = np.frombuffer(bytes(range(256)).hex().encode(), np.uint8)
-_ALL = np.zeros(0, np.bool_)
 _MOST = (2**31 - 1) // 32  # as many ids have offsets of 32 bits
 
 
@@ -73,9 +74,10 @@ def match_ids(
         salt, _ = _salts(variable.encode())
         if variable in matches.lists:
             offsets, members = matches.lists[variable]
-            hashing.fold_lists(offsets, members, row_high, row_low, salt, high, low)
+            found = frozen(offsets), frozen(members)
+            hashing.fold_lists(*found, row_high, row_low, salt, high, low)
         else:
-            hashing.fold_rows(matches.rows[variable], row_high, row_low, salt, high, low)
+            hashing.fold_rows(frozen(matches.rows[variable]), row_high, row_low, salt, high, low)
     data = hashing.hexadecimal(high, low, _DIGITS)
     places = np.arange(0, 32 * matches.count + 1, 32, dtype=np.int32)
     buffers = [None, pa.py_buffer(places), pa.py_buffer(data)]
@@ -111,7 +113,7 @@ def _event_hashes(
                 np.empty(len(alike), np.uint64),
                 np.empty(len(alike), np.uint64),
             )
-            hashing.hash_words(alike, number_high, number_low)
+            hashing.hash_words(frozen(alike), number_high, number_low)
             later = alike > 0
             some[0][within] += np.where(later, number_high, np.uint64(0))
             some[1][within] += np.where(later, number_low, np.uint64(0))
@@ -155,7 +157,7 @@ def hash_rows(events: pa.Table, columns: Sequence[tuple[str, str]], rows: Ints) 
         valid = validity(array)
         salts = _salts(f"{_FAMILY.get(kind, kind.value)}\0{field}".encode())
         hashed = _hashes(array, kind)
-        hashing.add_column(*hashed, _ALL if valid is None else valid, *salts, high, low)
+        hashing.add_column(*hashed, known_to_kernels(valid), *salts, high, low)
     return high, low
 
 
@@ -193,11 +195,12 @@ def _hashes(array: pa.Array, kind: Kind) -> Pair:
 
 def _of_words(words: Ints) -> Pair:
     high, low = np.empty(len(words), np.uint64), np.empty(len(words), np.uint64)
-    hashing.hash_words(np.ascontiguousarray(words), high, low)
+    hashing.hash_words(frozen(words), high, low)
     return high, low
 
 
 def _of_texts(texts: pa.Array) -> Pair:
     high, low = np.empty(len(texts), np.uint64), np.empty(len(texts), np.uint64)
-    hashing.hash_texts(*text_parts(texts), high, low)
+    offsets, data = text_parts(texts)
+    hashing.hash_texts(frozen(offsets), frozen(data), high, low)
     return high, low

@@ -8,7 +8,9 @@ import pyarrow as pa
 from ensue.algebra.check import check
 from ensue.algebra.query import Query
 from ensue.compile.engine import Engine
+from ensue.compile.matches import Matches
 from ensue.compile.reference import ReferenceEngine
+from ensue.compile.results import build
 from ensue.compile.stream import Shape
 from ensue.plan.choose import choose
 from ensue.plan.physical import Plan, Reference
@@ -37,6 +39,19 @@ def prepare(
     checked = check(query, shape.schema, streaming=streaming)
     physical, schema = shape.physical(checked)
     return Prepared(checked, choose(physical, schema, off=off), shape)
+
+
+def build_result(prepared: Prepared, matches: Matches, events: pa.Table) -> pa.Table:
+    """Matches as the table the query asks for."""
+    query, schema = prepared.shape.physical(prepared.query)
+    return build(
+        matches,
+        events,
+        query,
+        schema,
+        prepared.plan.residual,
+        columns_of=prepared.shape.columns_of(query),
+    )
 
 
 def slices(events: pa.Table, size: int) -> list[pa.Table]:

@@ -11,7 +11,7 @@ from ensue.algebra.predicate import Aggregate, At, Expr, Field
 from ensue.algebra.query import Query, Returned
 from ensue.algebra.walk import kleenes, nodes, positives
 from ensue.compile.arrow_kinds import kind_of_arrow, plain_type, time_unit
-from ensue.compile.buffers import Bools, Ints
+from ensue.compile.buffers import Bools, Ints, frozen, known_to_kernels
 from ensue.compile.gather import ColumnsOf, Gathered
 from ensue.compile.identity import fingerprint, match_ids
 from ensue.compile.matches import Matches
@@ -141,7 +141,7 @@ def _first_rows(gathered: Gathered, schema: Schema) -> Ints:
     first = np.full(matches.count, -1, np.int64)
     for variable in matches.variables:
         offsets, elements = matches.segments(variable)
-        place = segments.least(offsets, starts[elements], np.zeros(0, np.bool_))
+        place = segments.least(frozen(offsets), frozen(starts[elements]), known_to_kernels(None))
         found = place >= 0
         rows = np.full(matches.count, -1, np.int64)
         rows[found] = elements[place[found]]

@@ -8,6 +8,8 @@ from typing import Any
 
 from lark import Token, Tree
 
+from ensue.algebra.chains import chain
+from ensue.algebra.durations import nanoseconds
 from ensue.algebra.predicate import (
     AGGREGATES,
     Aggregate,
@@ -26,8 +28,6 @@ from ensue.algebra.predicate import (
 from ensue.algebra.query import Equivalence
 from ensue.algebra.walk import references
 from ensue.errors import QueryError
-from ensue.languages.chains import chain
-from ensue.languages.durations import nanoseconds
 from ensue.span import Span
 
 Node = Tree[Token]

@@ -8,13 +8,14 @@ from importlib.resources import files
 from lark import Lark, Token, Tree, UnexpectedInput
 
 from ensue.algebra.check import check_structure
+from ensue.algebra.durations import nanoseconds
 from ensue.algebra.pattern import And, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
 from ensue.algebra.policy import AfterMatch, SkipTo, Strategy
 from ensue.algebra.query import Query, Returned
+from ensue.algebra.text import default_name
 from ensue.algebra.walk import atoms, positives, rewrite
 from ensue.algebra.window import ByEvents, ByTime, ByUnits, Window
 from ensue.errors import QueryError, did_you_mean
-from ensue.languages.durations import nanoseconds
 from ensue.languages.expressions import (
     Node,
     condition,
@@ -25,7 +26,6 @@ from ensue.languages.expressions import (
     pieces,
     span_of,
 )
-from ensue.languages.printing import default_name
 from ensue.languages.syntax import explain
 from ensue.span import Span
 

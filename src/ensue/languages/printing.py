@@ -1,42 +1,17 @@
 """Algebra to text: the canonical spelling of a query, which parses back to the same query."""
 
-import re
-from dataclasses import replace
-from datetime import datetime, timedelta
-
-from ensue.algebra.pattern import And, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
-from ensue.algebra.policy import AfterMatch, Strategy
-from ensue.algebra.predicate import (
-    COMPARISONS,
-    Aggregate,
-    At,
-    Between,
-    Binary,
-    Call,
-    Constant,
-    Expr,
-    Field,
-    In,
-    IsNull,
-    Like,
-    Literal,
-    Unary,
+from ensue.algebra.policy import Strategy
+from ensue.algebra.query import Query
+from ensue.algebra.text import (
+    show_after,
+    show_condition,
+    show_expr,
+    show_name,
+    show_pattern,
+    show_returned,
+    show_window,
 )
-from ensue.algebra.query import Query, Returned
-from ensue.algebra.walk import kleenes, positives, rewrite_expr
-from ensue.algebra.window import ByEvents, ByTime, ByUnits, Window
-from ensue.languages.chains import chain, links
-from ensue.languages.durations import show_duration
-
-_NAME = re.compile(r"[^\W\d]\w*")
-_RESERVED = re.compile(
-    r"pattern|event|as|seq|and|or|not|where|within\d*|after|return|having|is|in|between|like"
-    r"|true|false|null",
-    re.IGNORECASE,
-)
-
-# How tightly an expression holds together; an operand that is looser goes into brackets.
-_OR, _AND, _NOT, _COMPARISON, _SUM, _PRODUCT, _SIGNED, _VALUE = range(8)
+from ensue.algebra.walk import kleenes, positives
 
 
 def show(query: Query) -> str:
@@ -46,85 +21,18 @@ def show(query: Query) -> str:
         lines.insert(0, f"EVENT {show_name(query.name)} AS")
     lines += _where(query)
     if query.within is not None:
-        lines.append(f"WITHIN {_window(query.within)}")
+        lines.append(f"WITHIN {show_window(query.within)}")
     if query.after is not None:
-        lines.append(f"AFTER MATCH SKIP {_after(query.after)}")
+        lines.append(f"AFTER MATCH SKIP {show_after(query.after)}")
     if query.returns:
-        lines.append("RETURN " + ", ".join(_returned(r) for r in query.returns))
+        lines.append("RETURN " + ", ".join(show_returned(r) for r in query.returns))
     if query.having is not None:
         lines.append(f"HAVING {show_expr(query.having)}")
     return "\n".join(lines)
 
 
-def show_name(name: str) -> str:
-    """A name, quoted if it would not be read as one.
-
-    >>> print(show_name("price"), show_name("unit price"), show_name("and"))
-    price "unit price" "and"
-    """
-    if _NAME.fullmatch(name) and not _RESERVED.fullmatch(name):
-        return name
-    return '"' + name.replace('"', '""') + '"'
-
-
-def default_name(expr: Expr) -> str:
-    """The column that `RETURN expr` gives without AS.
-
-    >>> default_name(Field("a", "price")), default_name(Aggregate("count", "a", None))
-    ('price', 'count(a)')
-    """
-    if isinstance(expr, Field):
-        return expr.name if expr.name is not None else expr.variable
-    return show_expr(expr)
-
-
-# ----------------------------------------------------------------------------------- patterns
-
-
-def show_pattern(pattern: Pattern) -> str:
-    """A pattern in functional form.
-
-    >>> show_pattern(Seq((Kleene(Atom("Stock", "a"), 1, None), Not(Atom("Halt", "h")))))
-    'SEQ(Stock+ a[], !Halt h)'
-    """
-    match pattern:
-        case Atom(type=type_, variable=variable):
-            return f"{show_name(type_)} {show_name(variable)}"
-        case Kleene(atom=atom):
-            return f"{show_name(atom.type)}{_quantifier(pattern)} {show_name(atom.variable)}[]"
-        case Maybe(part=Atom(type=type_, variable=variable)):
-            return f"{show_name(type_)}? {show_name(variable)}"
-        case Maybe(part=part):
-            return f"({show_pattern(part)})?"
-        case Not(part=part):
-            return f"!{show_pattern(part)}"
-        case Seq(parts=parts):
-            return f"SEQ({', '.join(map(show_pattern, parts))})"
-        case And(parts=parts):
-            return f"AND({', '.join(map(show_pattern, parts))})"
-        case Or(parts=parts):
-            return f"OR({', '.join(map(show_pattern, parts))})"
-
-
-def _quantifier(kleene: Kleene) -> str:
-    match kleene.least, kleene.most:
-        case 0, None:
-            return "*"
-        case 1, None:
-            return "+"
-        case least, None:
-            return f"{{{least},}}"
-        case least, most if least == most:
-            return f"{{{least}}}"
-        case least, most:
-            return f"{{{least},{most}}}"
-
-
-# ------------------------------------------------------------------------------------ clauses
-
-
 def _where(query: Query) -> list[str]:
-    conditions = [show_expr(conjunct, _NOT) for conjunct in query.where]
+    conditions = [show_condition(conjunct) for conjunct in query.where]
     if query.equivalence:
         fields = ", ".join(show_name(e.field_name) for e in query.equivalence)
         conditions.insert(0, f"[{fields}]")
@@ -138,150 +46,3 @@ def _where(query: Query) -> list[str]:
     )
     head = f"WHERE {query.strategy.value}({members}) {{"
     return [head, f"    {joined}", "}"] if joined else [head + " }"]
-
-
-def _window(window: Window) -> str:
-    match window:
-        case ByTime(nanoseconds=length):
-            return show_duration(length)
-        case ByUnits(amount=amount):
-            return repr(amount)
-        case ByEvents(count=count):
-            return f"{count} EVENTS"
-
-
-def _after(after: AfterMatch) -> str:
-    if after.variable is None:
-        return after.to.value
-    return f"{after.to.value} {show_name(after.variable)}"
-
-
-def _returned(returned: Returned) -> str:
-    text = show_expr(returned.expr)
-    if returned.name == default_name(returned.expr):
-        return text
-    return f"{text} AS {show_name(returned.name)}"
-
-
-# -------------------------------------------------------------------------------- expressions
-
-
-def show_expr(expr: Expr, inside: int = _OR) -> str:
-    """An expression; `inside` is how tightly what is around it holds.
-
-    >>> show_expr(Binary("*", Binary("+", Field("a", "x"), Literal(1)), Literal(0.5)))
-    '(a.x + 1) * 0.5'
-    """
-    text, tightness = _shown(expr)
-    return f"({text})" if tightness < inside else text
-
-
-def _shown(expr: Expr) -> tuple[str, int]:
-    match expr:
-        case Literal(value=value):
-            return _constant(value)
-        case Field(variable=variable, name=name):
-            field = "" if name is None else f".{show_name(name)}"
-            return f"{show_name(variable)}{_index(expr)}{field}", _VALUE
-        case Aggregate():
-            return _aggregate(expr), _VALUE
-        case Unary(operator="not", operand=operand):
-            return f"not {show_expr(operand, _NOT)}", _NOT
-        case Unary(operator=operator, operand=operand):
-            text = show_expr(operand, _SIGNED)
-            # Two signs without a blank would begin a comment.
-            return f"{operator}{' ' if text.startswith('-') else ''}{text}", _SIGNED
-        case Binary(operator="and" | "or" as operator):
-            return _chained(operator, expr), _OR if operator == "or" else _AND
-        case Binary(operator=operator, left=left, right=right):
-            return _infix(operator, left, right)
-        case IsNull(operand=operand, negated=negated):
-            return f"{show_expr(operand, _SUM)} is {_not(negated)}null", _COMPARISON
-        case In(operand=operand, options=options, negated=negated):
-            inside = ", ".join(show_expr(option) for option in options)
-            return f"{show_expr(operand, _SUM)} {_not(negated)}in ({inside})", _COMPARISON
-        case Between(operand=operand, low=low, high=high, negated=negated):
-            bounds = f"{show_expr(low, _SUM)} and {show_expr(high, _SUM)}"
-            return f"{show_expr(operand, _SUM)} {_not(negated)}between {bounds}", _COMPARISON
-        case Like(operand=operand, pattern=pattern, negated=negated):
-            text = f"{_not(negated)}like {_quoted(pattern)}"
-            return f"{show_expr(operand, _SUM)} {text}", _COMPARISON
-        case Call(function=function, arguments=arguments):
-            return f"{function}({', '.join(map(show_expr, arguments))})", _VALUE
-
-
-def _not(negated: bool) -> str:
-    return "not " if negated else ""
-
-
-def _chained(operator: str, expr: Binary) -> str:
-    """A chain without brackets if it reads back as the same tree, else with them."""
-    tightness = _OR if operator == "or" else _AND
-    operands = links(operator, expr)
-    if chain(operator, operands) != expr:
-        operands = [expr.left, expr.right]
-    return f" {operator} ".join(show_expr(operand, tightness + 1) for operand in operands)
-
-
-def _infix(operator: str, left: Expr, right: Expr) -> tuple[str, int]:
-    if operator in COMPARISONS:
-        return f"{show_expr(left, _SUM)} {operator} {show_expr(right, _SUM)}", _COMPARISON
-    tightness = _SUM if operator in ("+", "-", "||") else _PRODUCT
-    return f"{show_expr(left, tightness)} {operator} {show_expr(right, tightness + 1)}", tightness
-
-
-def _index(field: Field) -> str:
-    match field.at:
-        case At.ONLY:
-            return ""
-        case At.NTH:
-            return f"[{field.nth}]"
-        case At.LAST:
-            return f"[{show_name(field.variable)}.LEN]"
-        case At.CURRENT:
-            return "[i]"
-        case At.PREVIOUS:
-            return "[i-1]"
-        case At.BEFORE:
-            return "[..i-1]"
-        case At.THROUGH:
-            return "[..i]"
-        case At.ALL:
-            return "[]"
-
-
-def _aggregate(aggregate: Aggregate) -> str:
-    argument = aggregate.argument or Field(aggregate.variable, None, aggregate.at)
-    text = show_expr(rewrite_expr(argument, _unmarked))
-    if aggregate.parameter is not None:
-        whole = aggregate.parameter.is_integer()
-        text += f", {int(aggregate.parameter) if whole else aggregate.parameter!r}"
-    return f"{aggregate.function}({text})"
-
-
-def _unmarked(expr: Expr) -> Expr:
-    """`a.price` for `a[].price`: inside an aggregate it means all events anyway."""
-    if isinstance(expr, Field) and expr.at is At.ALL:
-        return replace(expr, at=At.ONLY)
-    return expr
-
-
-def _constant(value: Constant) -> tuple[str, int]:
-    match value:
-        case None:
-            return "null", _VALUE
-        case bool():
-            return str(value).lower(), _VALUE
-        case int() | float():
-            text = repr(value)
-        case str():
-            return _quoted(value), _VALUE
-        case datetime():
-            return f"TIMESTAMP '{value.isoformat(sep=' ')}'", _VALUE
-        case timedelta():
-            text = show_duration(value // timedelta(microseconds=1) * 1000)
-    return text, _SIGNED if text.startswith("-") else _VALUE
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

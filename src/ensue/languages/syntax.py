@@ -7,8 +7,8 @@ from typing import cast
 
 from lark import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
+from ensue.algebra.durations import unit_hint
 from ensue.errors import QueryError
-from ensue.languages.durations import unit_hint
 from ensue.languages.expressions import POSITIONS
 from ensue.span import Span
 

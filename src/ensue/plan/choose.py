@@ -26,6 +26,7 @@ from ensue.plan.rules import RULES
 from ensue.schema import Schema
 
 MOST_ROLES = 60  # bits of the mask
+CHOICES = ("stacks", "window")  # what `off` may name beside the rules
 
 
 def choose(query: Query, schema: Schema, *, off: Collection[str] = ()) -> Plan:
@@ -50,6 +51,7 @@ def choose(query: Query, schema: Schema, *, off: Collection[str] = ()) -> Plan:
         if not fits and reason is None and not _can_wait(condition, query):
             reason = "a condition between events that compiled code cannot judge"
         (tied if fits else residual).append(condition)
+    notes += [f"{choice}: off" for choice in CHOICES if choice in off]
     structure: Structure | None = None if reason is None else Reference(reason)
     if structure is None and "stacks" not in off:
         structure = _stacks(query, tuple(tied), sorted_out.absent)
@@ -188,14 +190,11 @@ def _stacks(
     query: Query, between: tuple[Expr, ...], absent: tuple[Expr, ...]
 ) -> Stacks | None:
     """Instance stacks, for sequences of single events under skip-till-any-match."""
-    if query.strategy is not Strategy.ANY or not isinstance(query.pattern, Seq):
+    if why_no_stacks(query) is not None:
         return None
+    assert isinstance(query.pattern, Seq)
     parts = query.pattern.parts
     order = [p.variable for p in parts if isinstance(p, Atom)]
-    if not all(isinstance(p, Atom | Not) for p in parts) or len(order) < 2:
-        return None
-    if isinstance(parts[-1], Not):
-        return None  # decided by time: runs can wait, stacks cannot
     checks: list[list[Check]] = [[] for _ in order]
     for condition in between:
         checks[min(order.index(v) for v in variables(condition))].append(Check(condition))
@@ -216,6 +215,25 @@ def _stacks(
     return Stacks(
         tuple(order), tuple(map(tuple, checks)), tuple(map(tuple, absences))
     )
+
+
+def why_no_stacks(query: Query) -> str | None:
+    """Why a query cannot be run on instance stacks, if it cannot."""
+    if query.strategy is not Strategy.ANY:
+        return f"{query.strategy.value} decides event by event what a match takes"
+    match query.pattern:
+        case Seq(parts=parts):
+            if not all(isinstance(part, Atom | Not) for part in parts):
+                return "the pattern is more than single events in sequence"
+            if sum(isinstance(part, Atom) for part in parts) < 2:
+                return "there is only one event to wait for"
+            if isinstance(parts[-1], Not):
+                return "a negation at the end waits for time to pass"
+            return None
+        case Atom():
+            return "there is only one event to wait for"
+        case _:
+            return "the pattern is more than single events in sequence"
 
 
 def structure_name(structure: Structure) -> str:

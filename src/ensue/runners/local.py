@@ -9,8 +9,7 @@ import pyarrow as pa
 
 from ensue.algebra.query import Query
 from ensue.compile.engine import Engine, joined
-from ensue.compile.matcher import Prepared, prepare, slices
-from ensue.compile.results import build
+from ensue.compile.matcher import Prepared, build_result, prepare, slices
 from ensue.compile.stream import Shape, in_order, shape_of, together
 from ensue.errors import EventError, did_you_mean
 
@@ -119,19 +118,6 @@ def match_in_order(
     else:
         matches = found[-1]
     return build_result(prepared, matches, events)
-
-
-def build_result(prepared: Prepared, matches: Any, events: pa.Table) -> pa.Table:
-    """Matches as the table the query asks for."""
-    query, schema = prepared.shape.physical(prepared.query)
-    return build(
-        matches,
-        events,
-        query,
-        schema,
-        prepared.plan.residual,
-        columns_of=prepared.shape.columns_of(query),
-    )
 
 
 def _warn_of_unseen(engine: Engine, events: pa.Table, prepared: Prepared) -> None:

@@ -1,0 +1,189 @@
+"""Runs the examples of the documentation.
+
+A `text` block right behind a `python` or `ensue` block says what it gives. Python blocks of a page
+run one after the other and their standard output counts. An `ensue` block is a query under the
+events it is asked of, which are written as comments:
+
+    -- A B C              letters: types of events, at the times 1, 2, 3, ...
+    -- t type price       a table: the first line names the columns
+
+`python tests/docs/pages.py PAGE...` writes what the examples give into the pages; with `--judge`
+it prints as JSON what the `ensue` blocks give. Read what it wrote before you keep it.
+"""
+
+import io
+import json
+import re
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+import ensue
+
+ROOT = Path(__file__).parents[2]
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+
+_FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_ANSWER = re.compile(r"\n\n?```text\n(.*?)```$", re.MULTILINE | re.DOTALL)
+_TIMES = ("t", "start")
+_WORDS = {"null": None, "nan": float("nan"), "true": True, "false": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A block of a page, and the text behind it."""
+
+    page: Path
+    line: int
+    language: str
+    code: str
+    expected: str | None
+    place: tuple[int, int] | None = None  # of the expected text
+
+    @property
+    def name(self) -> str:
+        return f"{self.page.name}:{self.line}"
+
+
+def examples(page: Path, language: str) -> Iterator[Example]:
+    """The blocks of a page in one language."""
+    text = page.read_text(encoding="utf-8")
+    for block in _FENCED.finditer(text):
+        if block[1] != language:
+            continue
+        answer = _ANSWER.match(text, block.end())
+        yield Example(
+            page,
+            text.count("\n", 0, block.start()) + 1,
+            language,
+            block[2],
+            None if answer is None else answer[1],
+            None if answer is None else answer.span(1),
+        )
+
+
+# ---------------------------------------------------------------------------- ensue blocks
+
+
+def matched(code: str) -> str:
+    """What the query of an `ensue` block finds in its events, a match a line."""
+    try:
+        table = events_of(code)
+        time = ("start", "end") if "start" in table.column_names else "t"
+        type_column = "type" if "type" in table.column_names else None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = ensue.match(table, code, time=time, type=type_column).to_pylist()
+    except ensue.EnsueError as error:
+        return f"{error}\n"
+    standard = {"match_id", "start", "end"}
+    lines = sorted(
+        (match.get("end", 0), [f"{k}={shown(v)}" for k, v in match.items() if k not in standard])
+        for match in found
+    )
+    return "".join(f"{' '.join(columns)}\n" for _, columns in lines) or "no match\n"
+
+
+def events_of(code: str) -> pa.Table:
+    """The events in the comments at the top of a block.
+
+    >>> events_of("-- A B").to_pydict()
+    {'t': [1, 2], 'type': ['A', 'B']}
+    """
+    lines = []
+    for line in code.splitlines():
+        if not line.startswith("--"):
+            break
+        lines.append(line.removeprefix("--").split())
+    assert lines, "an example needs its events, in comments"
+    if lines[0][0] not in _TIMES:
+        letters = [letter for line in lines for letter in line]
+        return pa.table({"t": range(1, len(letters) + 1), "type": letters})
+    return pa.table(
+        {
+            name: [value_of(line[k]) for line in lines[1:]]
+            for k, name in enumerate(lines[0])
+        }
+    )
+
+
+def value_of(word: str) -> object:
+    """A value as a table of events writes it."""
+    if word in _WORDS:
+        return _WORDS[word]
+    for number in (int, float):
+        try:
+            return number(word)
+        except ValueError:
+            continue
+    return word
+
+
+def shown(value: object) -> str:
+    """An event by its type and time, anything else as it is.
+
+    >>> shown([{"type": "B", "t": 2}, {"type": "B", "t": 3}]), shown(0.1 + 0.2), shown(None)
+    ('[B2 B3]', '0.3', 'NULL')
+    """
+    match value:
+        case list():
+            return f"[{' '.join(shown(v) for v in value)}]"
+        case {"type": kind, "t": time} | {"type": kind, "start": time}:
+            return f"{kind}{time}"
+        case {"t": time}:
+            return f"t{time}"
+        case float():
+            return f"{value:.6g}"
+        case None:
+            return "NULL"
+        case _:
+            return str(value)
+
+
+# --------------------------------------------------------------------------- python blocks
+
+
+def printed(page: Path) -> Iterator[tuple[Example, str]]:
+    """The Python examples of a page, run in order, with what each of them prints."""
+    names: dict[str, object] = {"__name__": "__main__"}
+    for example in examples(page, "python"):
+        code = "\n" * example.line + example.code  # tracebacks then name the line of the page
+        output = io.StringIO()
+        with redirect_stdout(output):
+            exec(compile(code, str(page), "exec"), names)
+        yield example, output.getvalue()
+
+
+def judged() -> dict[str, str]:
+    """What each `ensue` block with an answer behind it gives, by its name."""
+    return {
+        example.name: matched(example.code)
+        for page in PAGES
+        for example in examples(page, "ensue")
+        if example.expected is not None
+    }
+
+
+def bless(page: Path) -> None:
+    """Writes what the examples of a page give into it."""
+    given = [(e, matched(e.code)) for e in examples(page, "ensue") if e.expected is not None]
+    given += [(e, output) for e, output in printed(page) if e.expected is not None]
+    text = page.read_text(encoding="utf-8")
+    for example, output in sorted(given, key=lambda pair: -pair[0].line):
+        assert example.place is not None
+        start, end = example.place
+        text = text[:start] + output + text[end:]
+    page.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--judge"]:
+        json.dump(judged(), sys.stdout)
+    else:
+        for argument in sys.argv[1:]:
+            bless(Path(argument).resolve())
