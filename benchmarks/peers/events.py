@@ -48,7 +48,7 @@ def read(path: Path) -> pa.Table:
 
 def read_matches(path: Path, columns: tuple[str, ...]) -> list[tuple[int, ...]]:
     """The matches of a file, or of the files of a folder, sorted; a match found twice stays so."""
-    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    files = [path] if path.is_file() else sorted(path.glob("*"))
     tables = [
         pyarrow.csv.read_csv(file, read_options=pyarrow.csv.ReadOptions(column_names=columns))
         for file in files

@@ -133,14 +133,16 @@ FALLING = Pair(
     typed=False,
 )
 
+# Flink holds a match back while a run that began before it is open, and loses it if the input ends
+# first (FLINK-15873); the window closes such runs.
 SURGE = Pair(
     name="surge",
-    meaning="volumes at or above their running average, then one below it",
+    meaning="volumes at or above their running average, then one below it, in 2 minutes",
     flink="""
         MEASURES FIRST(A.ts) AS a_first, LAST(A.ts) AS a_last, COUNT(A.ts) AS a_count,
                  B.ts AS b
         AFTER MATCH SKIP TO NEXT ROW
-        PATTERN (A+ B)
+        PATTERN (A+ B) WITHIN INTERVAL '2' MINUTE
         DEFINE A AS FIRST(A.volume) > 1000
                     AND A.volume >= AVG(CAST(A.volume AS DOUBLE)),
                B AS B.volume < AVG(CAST(A.volume AS DOUBLE))""",
@@ -151,6 +153,7 @@ SURGE = Pair(
             and a[1].volume > 1000
             and a[i].volume >= avg(a[..i].volume)
             and b.volume < avg(a.volume) }
+        WITHIN 119999 ms
         RETURN a[1].ts AS a_first, a[a.LEN].ts AS a_last, count(a) AS a_count, b.ts AS b""",
     columns=("a_first", "a_last", "a_count", "b"),
     typed=False,

@@ -92,6 +92,8 @@ def _surge(trades: Sequence[Trade]) -> Iterator[Match]:
         return
     total, count = trades[0].volume, 1
     for event in trades[1:]:
+        if event.ts - trades[0].ts >= WINDOW:
+            return
         if event.volume * count < total:
             yield trades[0].ts, trades[count - 1].ts, count, event.ts
             return

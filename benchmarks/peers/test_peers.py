@@ -19,16 +19,21 @@ FLINK = Path(__file__).resolve().parents[1] / ".cache" / "flink"
 
 
 def _with_edges(table: pa.Table) -> pa.Table:
-    """Adds two runs at the window's end: its last millisecond, and one too late."""
+    """Adds two runs at the window's end, its last millisecond and one too late.
+
+    And one that is still open when the stream ends, behind which another one is complete.
+    """
     begin = table["ts"][-1].as_py() + 1
     rows = [
         (begin, "A", "INSIDE"), (begin + 1, "A", "OUTSIDE"),
         (begin + 2, "B", "INSIDE"), (begin + 3, "B", "OUTSIDE"),
         (begin + 119_999, "C", "INSIDE"), (begin + 120_001, "C", "OUTSIDE"),
+        (begin + 120_002, "D", "OPEN"), (begin + 120_003, "D", "OPEN"),
+        (begin + 120_004, "D", "OPEN"),
     ]  # fmt: skip
     ts, type, symbol = zip(*rows, strict=True)
     price = [100.0 + k for k in range(len(rows))]
-    columns = [ts, type, symbol, price, [1500] * len(rows)]
+    columns = [ts, type, symbol, price, [1500] * 6 + [1124, 1172, 1168]]
     return pa.concat_tables([table, pa.table(columns, names=table.column_names)])
 
 
@@ -53,6 +58,7 @@ def test_the_window_cuts_where_it_should() -> None:
     found = {keys[match[0]] for match in expected("next", TABLE)}
     assert "INSIDE" in found
     assert "OUTSIDE" not in found
+    assert [keys[match[0]] for match in expected("surge", TABLE)].count("OPEN") == 1
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda p: p.name)

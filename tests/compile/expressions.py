@@ -99,7 +99,7 @@ def expressions(draw: st.DrawFn, kind: Kind, depth: int = 3) -> Expr:
     """An expression of a kind."""
     if depth == 0 or draw(st.integers(0, 4)) == 0:
         return draw(_leaf(kind))
-    deeper = lambda of: draw(expressions(of, depth - 1))  # noqa: E731
+    deeper = lambda of: draw(expressions(of, depth - 1))
     match kind:
         case Kind.BOOLEAN:
             return _condition(draw, deeper)
@@ -133,7 +133,7 @@ def _leaf(draw: st.DrawFn, kind: Kind) -> Expr:
 
 def _condition(draw, deeper) -> Expr:
     family = draw(st.sampled_from(_ORDERED))
-    pick = lambda: deeper(draw(st.sampled_from(family)))  # noqa: E731
+    pick = lambda: deeper(draw(st.sampled_from(family)))
     negated = draw(st.booleans())
     match draw(st.integers(0, 7)):
         case 0 | 1:
@@ -185,8 +185,8 @@ def _integer(draw, deeper) -> Expr:
 
 
 def _float(draw, deeper) -> Expr:
-    number = lambda: deeper(draw(st.sampled_from([Kind.INTEGER, Kind.FLOAT, Kind.DECIMAL])))  # noqa: E731
-    broken = lambda: deeper(draw(st.sampled_from([Kind.FLOAT, Kind.DECIMAL])))  # noqa: E731
+    number = lambda: deeper(draw(st.sampled_from([Kind.INTEGER, Kind.FLOAT, Kind.DECIMAL])))
+    broken = lambda: deeper(draw(st.sampled_from([Kind.FLOAT, Kind.DECIMAL])))
     match draw(st.integers(0, 6)):
         case 0:
             return Binary("/", number(), number())
@@ -229,7 +229,7 @@ def _string(draw, deeper) -> Expr:
 
 def _duration(draw) -> Expr:
     time = st.sampled_from([Kind.TIMESTAMP, Kind.DATE])
-    spans = lambda: draw(_leaf(Kind.DURATION))  # noqa: E731
+    spans = lambda: draw(_leaf(Kind.DURATION))
     match draw(st.integers(0, 4)):
         case 0:
             return Binary("-", draw(_leaf(draw(time))), draw(_leaf(draw(time))))

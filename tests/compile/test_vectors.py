@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.compile.expressions import expressions, tables
 
 from ensue.algebra.evaluate import evaluate as plain
 from ensue.algebra.predicate import Binary, Call, Expr, Field, In, Like, Literal
@@ -16,7 +17,6 @@ from ensue.algebra.values import instant
 from ensue.compile.arrow_kinds import kind_of_arrow, time_unit
 from ensue.compile.vectors import Vector, evaluate, from_arrow, to_arrow, truth
 from ensue.schema import Kind
-from tests.compile.expressions import expressions, tables
 
 KINDS = (Kind.BOOLEAN, Kind.INTEGER, Kind.FLOAT, Kind.STRING, Kind.TIMESTAMP, Kind.DURATION)
 
@@ -70,7 +70,7 @@ def test_only_what_is_true_holds(data, table):
         (pa.string_view(), ["a", None, "b"]),
         (pa.dictionary(pa.int8(), pa.int64()), [7, None, 7]),
         (pa.decimal256(50, 2), [Decimal("1.25"), None]),
-        (pa.decimal128(5, -2), [Decimal("1200"), None]),
+        (pa.decimal128(5, -2), [Decimal(1200), None]),
         (pa.date64(), [date(2026, 1, 1), None]),
         (pa.timestamp("s"), [datetime(1969, 12, 31, 23, 59, 59), None]),
         (pa.duration("ms"), [timedelta(milliseconds=-5), None]),

@@ -12,7 +12,7 @@ from ensue.languages.printing import show
 from .strategies import expressions, literals, names, queries
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(queries())
 def test_any_query_survives_printing(query):
     text = show(query)

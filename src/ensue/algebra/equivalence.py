@@ -29,6 +29,8 @@ def tied_fields(query: Query) -> dict[str, list[tuple[str, str]]]:
         match tie(condition):
             case (field, x, y):
                 found.setdefault(field, []).append((x, y))
+            case None:
+                pass
     return found
 
 

@@ -40,6 +40,7 @@ from ensue.schema import Schema
 Table = npt.NDArray[Any]
 
 FIRST_ROOM = 1_024
+MOST_OUTPUT = 1 << 18  # matches taken out at a time
 
 
 class Engine:
@@ -118,9 +119,10 @@ class Engine:
         meta = self.state["meta"]
         match code:
             case _ if code == NEEDS_OUTPUT:
-                if meta[OUT_TOP] * 2 < len(self.state["O"]):
-                    self._grow("O")
+                crowded = meta[OUT_TOP] * 2 < len(self.state["O"])  # one event needs more room
                 self._drain()
+                if crowded or len(self.state["O"]) < MOST_OUTPUT:
+                    self._grow("O")
             case _ if code == NEEDS_RUNS:
                 self._sweep(now, flush=False)
                 free = meta[FREE_COUNT] + len(self.state["I"]) - meta[RUN_TOP]

@@ -20,6 +20,18 @@ from ensue.schema import Kind
 ColumnsOf = Mapping[str, Sequence[tuple[str, str]]]  # variable -> (field, column of the events)
 
 
+def columns_by_name(columns_of: ColumnsOf) -> dict[str, dict[str, str]]:
+    """For each variable the column of a field, which may also go by the column's name.
+
+    >>> columns_by_name({"a": [("price", "price@Stock")]})["a"]["price"]
+    'price@Stock'
+    """
+    return {
+        variable: {column: column for _, column in columns} | dict(columns)
+        for variable, columns in columns_of.items()
+    }
+
+
 class Gathered:
     """The events of some matches; each column is looked up once, and only if it is needed."""
 
@@ -27,7 +39,7 @@ class Gathered:
         self.matches = matches
         self.events = events
         self.unit: Unit = time_unit(events.schema)
-        self.columns = {v: dict(columns) for v, columns in columns_of.items()}
+        self.columns = columns_by_name(columns_of)
         self._whole: dict[str, pa.Array | pa.ChunkedArray] = {}
         self._vectors: dict[Field | Aggregate, Vector] = {}
 
@@ -53,8 +65,10 @@ class Gathered:
                 return self.matches.nth(field.variable, field.nth)
             case At.LAST:
                 return self.matches.nth(field.variable, -1)
-            case _:
+            case At.ONLY | At.ALL:
                 return self.matches.nth(field.variable, 1)
+            case _:
+                raise AssertionError(f"a finished match has no {field.at.value}")
 
     def values(self, field: Field) -> pa.Array:
         """A field's values, in the column's own type."""
@@ -111,6 +125,7 @@ class Gathered:
         return evaluate(aggregate.argument, lookup, len(elements), self.unit)
 
     def _aggregate(self, aggregate: Aggregate) -> Vector:
+        assert aggregate.at in (At.ALL, At.ONLY), "a finished match has no current event"
         offsets, _ = self.matches.segments(aggregate.variable)
         if aggregate.argument is None:
             return Vector(Kind.INTEGER, np.diff(offsets))

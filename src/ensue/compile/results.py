@@ -1,6 +1,6 @@
 """The table of matches that a query returns."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +12,7 @@ from ensue.algebra.query import Query, Returned
 from ensue.algebra.walk import kleenes, nodes, positives
 from ensue.compile.arrow_kinds import kind_of_arrow, plain_type, time_unit
 from ensue.compile.buffers import Bools, Ints, frozen, known_to_kernels
-from ensue.compile.gather import ColumnsOf, Gathered
+from ensue.compile.gather import ColumnsOf, Gathered, columns_by_name
 from ensue.compile.identity import fingerprint, match_ids
 from ensue.compile.matches import Matches
 from ensue.compile.taking import taken
@@ -159,9 +159,7 @@ class _Shape:
         self._schema = arrow_schema
         self._unit = time_unit(arrow_schema)
         self._kleenes = frozenset(kleenes(query.pattern))
-        self._columns: Mapping[str, dict[str, str]] = {
-            variable: dict(columns) for variable, columns in columns_of.items()
-        }
+        self._columns = columns_by_name(columns_of)
 
     def returned(self) -> Sequence[Returned]:
         """The columns of RETURN; without it, every positive variable."""

@@ -5,16 +5,17 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ensue.algebra.predicate import Aggregate, Field
 from ensue.compile import vectors
 from ensue.compile.arrow_kinds import kind_of_arrow
+from ensue.compile.buffers import codes, frozen, plain_text, single, text_parts, validity
 from ensue.compile.expressions import Feature
 from ensue.compile.keys import KeyCodes
 from ensue.compile.program import Program
 from ensue.compile.vectors import Vector
 from ensue.kernels.arena import clear_bit, set_bits
+from ensue.kernels.names import find_names
 from ensue.schema import Kind
 
 Array = npt.NDArray[np.generic]
@@ -119,14 +120,21 @@ class Scan:
 
     def _type_codes(self, column: pa.ChunkedArray) -> npt.NDArray[np.int32]:
         """The place of each event's type among the pattern's types, -1 for others."""
-        kind = column.type
-        if pa.types.is_dictionary(kind):
-            kind = kind.value_type
-        if kind_of_arrow(kind) is not Kind.STRING:
-            column, kind = column.cast(pa.string()), pa.string()
-        options = pa.array(self.types).cast(kind)
-        codes = pc.fill_null(pc.index_in(column, value_set=options), -1)
-        found: npt.NDArray[np.int32] = codes.combine_chunks().to_numpy(zero_copy_only=False)
+        array = single(column)
+        if kind_of_arrow(array.type) is not Kind.STRING:
+            array = array.cast(pa.string())
+        if pa.types.is_dictionary(array.type):
+            known = self._name_codes(plain_text(array.dictionary))
+            found = known[codes(array)] if len(known) else np.full(len(array), -1, np.int32)
+        else:
+            found = self._name_codes(plain_text(array))
+        valid = validity(array)
+        return found if valid is None else np.where(valid, found, np.int32(-1))
+
+    def _name_codes(self, texts: pa.Array) -> npt.NDArray[np.int32]:
+        found = np.empty(len(texts), np.int32)
+        names = text_parts(pa.array(self.types, pa.string()))
+        find_names(*map(frozen, (*text_parts(texts), *names)), found)
         return found
 
     def _time(self, vector: Vector) -> Array:

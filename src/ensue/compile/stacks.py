@@ -30,7 +30,9 @@ GROW = '''
 @njit
 def grown(table):
     bigger = np.empty((table.shape[0] * 2, table.shape[1]), table.dtype)
-    bigger[: table.shape[0]] = table
+    for row in range(table.shape[0]):  # by hand: a slice costs seconds of compilation
+        for column in range(table.shape[1]):
+            bigger[row, column] = table[row, column]
     return bigger
 
 '''

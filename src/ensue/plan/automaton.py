@@ -13,7 +13,7 @@ from ensue.plan.placement import Moment, applies, checks_at_the_end, checks_on_t
 LIMIT = 4_096  # states; a pattern beyond it is run by the reference
 
 
-class TooManyStates(Exception):
+class TooManyStates(Exception):  # noqa: N818
     """The pattern's automaton would be too large."""
 
 
@@ -67,9 +67,7 @@ def automaton(
         _edge(source, variable, target, numbers, conditions, negations, counted)
         for source, variable, target in found
     )
-    return Automaton(
-        states, tuple(sorted(edges, key=lambda e: (e.source, e.target, e.variable)))
-    )
+    return Automaton(states, tuple(sorted(edges, key=lambda e: (e.source, e.target, e.variable))))
 
 
 def _deepen(depth: dict[Key, int], edges: list[tuple[Key, str, Key]]) -> None:
@@ -134,11 +132,7 @@ def _state(
     if not accepting:
         return state
     ends = [n for n in negations if bound & set(n.front) and not bound & set(n.behind)]
-    undecided = [
-        n
-        for n in negations
-        if bound & set(n.behind) and not _between(n, moment, kleene)
-    ]
+    undecided = [n for n in negations if bound & set(n.behind) and not _between(n, moment, kleene)]
     return replace(
         state,
         checks=checks_at_the_end(conditions, moment, kleene),

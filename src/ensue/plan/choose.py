@@ -125,7 +125,8 @@ def _no_kernel(query: Query, schema: Schema, conditions: _Sorted, kinds: Kinds) 
         return "a negation inside AND"
     if len(conditions.roles) > MOST_ROLES:
         return f"more than {MOST_ROLES} variables"
-    if schema.intervals and any(True for _ in negations(query.pattern)) and _has_and(query.pattern):
+    negated = any(role.negative for role in conditions.roles)
+    if schema.intervals and negated and _has_and(query.pattern):
         return "negation beside AND over events with a duration"
     for condition in conditions.absent:
         if not fits_a_kernel(condition, kinds) or moving_variable(condition) is not None:
@@ -177,18 +178,17 @@ def _automaton(query: Query, between: tuple[Expr, ...], absent: tuple[Expr, ...]
         built = automaton(query.pattern, between, absent)
     except TooManyStates:
         return Reference("a pattern with too many orders of events")
-    again = [c for e in built.edges for c in e.checks] + [c for s in built.states for c in s.checks]
+    checks = [check for edge in built.edges for check in edge.checks]
+    checks += [check for state in built.states for check in state.checks]
     if any(
-        c.each and any(r.at in (At.BEFORE, At.THROUGH) for r in references(c.condition))
-        for c in again
+        check.each and any(r.at in (At.BEFORE, At.THROUGH) for r in references(check.condition))
+        for check in checks
     ):
         return Reference("a running aggregate compared with what is known only later")
     return built
 
 
-def _stacks(
-    query: Query, between: tuple[Expr, ...], absent: tuple[Expr, ...]
-) -> Stacks | None:
+def _stacks(query: Query, between: tuple[Expr, ...], absent: tuple[Expr, ...]) -> Stacks | None:
     """Instance stacks, for sequences of single events under skip-till-any-match."""
     if why_no_stacks(query) is not None:
         return None
@@ -212,9 +212,7 @@ def _stacks(
             )
         else:
             position += 1
-    return Stacks(
-        tuple(order), tuple(map(tuple, checks)), tuple(map(tuple, absences))
-    )
+    return Stacks(tuple(order), tuple(map(tuple, checks)), tuple(map(tuple, absences)))
 
 
 def why_no_stacks(query: Query) -> str | None:

@@ -40,8 +40,12 @@ def place_of(expr: Expr) -> Place | None:
     """The one event that an expression looks at, if it is one."""
     if any(isinstance(n, Aggregate) for n in nodes(expr)):
         return None
-    places = {(r.variable, r.at, r.nth if r.at is At.NTH else 1) for r in references(expr)}
-    return places.pop() if len(places) == 1 else None  # type: ignore[union-attr, return-value]
+    places = {
+        (r.variable, r.at, r.nth if r.at is At.NTH else 1)
+        for r in references(expr)
+        if isinstance(r, Field)
+    }
+    return places.pop() if len(places) == 1 else None
 
 
 def feature_of(expr: Expr) -> Expr:

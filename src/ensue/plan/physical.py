@@ -115,5 +115,3 @@ class Plan:
 
     def role(self, variable: str) -> Role:
         return next(r for r in self.roles if r.variable == variable)
-
-

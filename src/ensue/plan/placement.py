@@ -58,7 +58,7 @@ def checks_on_the_way(
     variable: str,
     kleene: frozenset[str],
 ) -> tuple[Check, ...]:
-    """The conditions to try when an event for `variable` takes a run from one moment to the next."""
+    """The conditions to try when an event for `variable` takes a run to its next moment."""
     found: list[Check] = []
     for condition in conditions:
         if not ready(condition, after, kleene) or not applies(condition, after):

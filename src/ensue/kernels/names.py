@@ -1,0 +1,26 @@
+"""Finding a few known names in a column of strings."""
+
+from numba import njit
+
+
+@njit(cache=True, nogil=True)
+def find_names(offsets, data, name_offsets, name_data, codes):
+    """For each string the number of the name it equals, or -1. The strings may be bytes of UTF-8."""
+    names = name_offsets.shape[0] - 1
+    for row in range(codes.shape[0]):
+        begin = offsets[row]
+        length = offsets[row + 1] - begin
+        found = -1
+        for name in range(names):
+            first = name_offsets[name]
+            if name_offsets[name + 1] - first != length:
+                continue
+            same = True
+            for k in range(length):
+                if data[begin + k] != name_data[first + k]:
+                    same = False
+                    break
+            if same:
+                found = name
+                break
+        codes[row] = found

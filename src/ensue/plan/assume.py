@@ -1,0 +1,314 @@
+"""A plan for a query without events: the kinds of fields are assumed from how they are used."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from types import MappingProxyType
+
+from ensue.algebra.check import check, check_structure
+from ensue.algebra.kinds import kind_of_constant
+from ensue.algebra.predicate import (
+    COMPARISONS,
+    Aggregate,
+    Between,
+    Binary,
+    Call,
+    Expr,
+    Field,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Unary,
+)
+from ensue.algebra.query import Query
+from ensue.algebra.walk import atoms
+from ensue.algebra.window import ByEvents, ByTime, ByUnits
+from ensue.plan.choose import choose
+from ensue.plan.physical import Plan
+from ensue.schema import EventType, Kind, Schema
+
+NOTE = "the kinds of fields are assumed from how the query uses them"
+TIME, TYPE = "time", "type"
+INSTANTS = (Kind.TIMESTAMP, Kind.DATE)
+TIMES = (TIME, "start", "end")  # fields that mean the time of an event unless used otherwise
+
+NUMBERS = ("abs", "round", "floor", "ceil", "sign", "sqrt", "exp", "ln", "log10", "power")
+PARTS_OF_TIME = ("year", "month", "day", "hour", "minute", "second")
+ALIKE = ("least", "greatest", "coalesce", "nullif")
+TRUTHS = ("starts_with", "ends_with", "contains")
+
+Slot = tuple[str, str]  # event type, field
+Term = Kind | Slot | None  # what is known of a value: its kind, or the field it is; None: nothing
+
+
+def plan_without_events(query: Query) -> Plan:
+    """The plan for events that fit the query.
+
+    >>> from ensue.algebra.pattern import Atom, Seq
+    >>> small = Binary("<", Field("a", "x"), Field("b", "x"))
+    >>> plan_without_events(Query(Seq((Atom("A", "a"), Atom("B", "b"))), where=(small,))).notes
+    ('the kinds of fields are assumed from how the query uses them',)
+    """
+    schema = assumed_schema(query)
+    plan = choose(check(query, schema), schema)
+    return replace(plan, notes=(*plan.notes, NOTE))
+
+
+def assumed_schema(query: Query) -> Schema:
+    """Event types with the fields that a query names, of kinds that fit their use."""
+    query = check_structure(query)
+    use = _Use({a.variable: a.type for a in atoms(query.pattern)})
+    for expr in query.where:
+        use.wants(expr, Kind.BOOLEAN)
+    for column in query.returns:
+        use.term(column.expr)
+    if query.having is not None:
+        use.wants(query.having, Kind.BOOLEAN)
+    for equivalence in query.equivalence:
+        slots = [use.slot(a.variable, equivalence.field_name) for a in atoms(query.pattern)]
+        for left, right in pairwise(slots):
+            use.agree(left, right)
+        use.compared |= set(slots)
+    time_kind = _time_kind(query, use)
+    fields: dict[str, dict[str, Kind]] = {a.type: {} for a in atoms(query.pattern)}
+    for type_, name in use.slots:
+        kind = use.kind((type_, name), time_kind)
+        if name in ("start", "end") and kind is time_kind:
+            continue  # they are the time of the event
+        fields[type_][name] = kind
+    time = TIME
+    while any(names.get(time, time_kind) is not time_kind for names in fields.values()):
+        time = f"event_{time}"
+    columns = {time: time_kind, TYPE: Kind.STRING}
+    types = {
+        name: EventType(name, MappingProxyType(columns | found)) for name, found in fields.items()
+    }
+    return Schema(MappingProxyType(types), time, time, time_kind, type_column=TYPE)
+
+
+def _time_kind(query: Query, use: "_Use") -> Kind:
+    match query.within:
+        case ByTime():
+            return Kind.TIMESTAMP
+        case ByUnits():
+            return Kind.INTEGER
+        case ByEvents() | None:
+            pass
+    for slot in use.slots:
+        kind = use.evidence(slot)
+        if slot[1] in TIMES and (kind is Kind.INTEGER or kind in INSTANTS):
+            return kind
+    return Kind.INTEGER
+
+
+@dataclass
+class _Use:
+    """How the fields of a query are used: which agree with each other, and what shows their kind.
+
+    Contradictions are left for the check of the query, which can say what is wrong.
+    """
+
+    types: dict[str, str]  # by variable
+    slots: dict[Slot, Slot] = field(default_factory=dict)  # to one it agrees with, or itself
+    shown: dict[Slot, Kind] = field(default_factory=dict)
+    compared: set[Slot] = field(default_factory=set)  # only ever tested for equality
+
+    def slot(self, variable: str, name: str) -> Slot:
+        slot = (self.types[variable], name)
+        self.slots.setdefault(slot, slot)
+        return slot
+
+    def leader(self, slot: Slot) -> Slot:
+        while self.slots[slot] != slot:
+            slot = self.slots[slot]
+        return slot
+
+    def evidence(self, slot: Slot) -> Kind | None:
+        return self.shown.get(self.leader(slot))
+
+    def kind(self, slot: Slot, time_kind: Kind) -> Kind:
+        """The kind of a field, as far as it shows, else a likely one."""
+        same_name = [s for s in self.slots if s[1] == slot[1] and s != slot]
+        group = [s for s in self.slots if self.leader(s) == self.leader(slot)]
+        for one in [slot, *same_name]:
+            if (kind := self.evidence(one)) is not None:
+                return kind
+        if any(name in TIMES for _, name in group):
+            return time_kind
+        return Kind.INTEGER if set(group) <= self.compared else Kind.FLOAT
+
+    # -------------------------------------------------------------------------- agreement
+
+    def agree(self, left: Term, right: Term) -> None:
+        """Both are of one kind."""
+        match left, right:
+            case tuple(), tuple():
+                a, b = self.leader(left), self.leader(right)
+                kind = self.shown.get(a) or self.shown.get(b)
+                self.slots[b] = a
+                if kind is not None:
+                    self.shown[a] = kind
+            case tuple(), Kind():
+                self._show(left, right)
+            case Kind(), tuple():
+                self._show(right, left)
+            case _:
+                pass
+
+    def _show(self, slot: Slot, kind: Kind) -> None:
+        if kind is Kind.NULL:
+            return
+        known = self.shown.setdefault(self.leader(slot), kind)
+        if known is Kind.FLOAT and kind is Kind.INTEGER:
+            self.shown[self.leader(slot)] = kind  # what needs whole numbers is stricter
+
+    def wants(self, expr: Expr, kind: Kind) -> None:
+        """An expression that stands where only one kind may."""
+        match expr:
+            case Binary(operator="+" | "-" | "*" | "%", left=left, right=right) if kind.numeric:
+                self.wants(left, kind)
+                self.wants(right, kind)
+            case _:
+                self.agree(self.term(expr), kind)
+
+    # ------------------------------------------------------------------------ expressions
+
+    def term(self, expr: Expr) -> Term:
+        """What is known of an expression's value; on the way, what it shows of its parts."""
+        match expr:
+            case Literal(value=value):
+                kind = kind_of_constant(value)
+                return Kind.FLOAT if kind is Kind.INTEGER else kind
+            case Field(name=None):
+                return Kind.OTHER
+            case Field(variable=variable, name=str(name)):
+                return self.slot(variable, name)
+            case Field():
+                return None
+            case Aggregate():
+                return self._aggregate(expr)
+            case Unary(operator="not", operand=operand):
+                self.wants(operand, Kind.BOOLEAN)
+                return Kind.BOOLEAN
+            case Unary(operand=operand):
+                return self._number_unless_known(self.term(operand))
+            case Binary(operator="and" | "or", left=left, right=right):
+                self.wants(left, Kind.BOOLEAN)
+                self.wants(right, Kind.BOOLEAN)
+                return Kind.BOOLEAN
+            case Binary(operator="||", left=left, right=right):
+                self.wants(left, Kind.STRING)
+                self.wants(right, Kind.STRING)
+                return Kind.STRING
+            case Binary(operator=operator, left=left, right=right) if operator in COMPARISONS:
+                self._compare(left, (right,), equality=operator in ("=", "!="))
+                return Kind.BOOLEAN
+            case Binary():
+                return self._computed(expr, None)
+            case IsNull(operand=operand):
+                self.term(operand)
+                return Kind.BOOLEAN
+            case In(operand=operand, options=options):
+                self._compare(operand, options, equality=True)
+                return Kind.BOOLEAN
+            case Between(operand=operand, low=low, high=high):
+                self._compare(operand, (low, high), equality=False)
+                return Kind.BOOLEAN
+            case Like(operand=operand):
+                self.wants(operand, Kind.STRING)
+                return Kind.BOOLEAN
+            case Call(function=function, arguments=arguments):
+                return self._called(function, arguments)
+
+    def _compare(self, operand: Expr, others: Iterable[Expr], *, equality: bool) -> None:
+        for other in others:
+            if self._takes_time(operand, other) or self._takes_time(other, operand):
+                continue
+            left, right = self.term(operand), self.term(other)
+            self.agree(left, right)
+            if equality:
+                self.compared |= {t for t in (left, right) if isinstance(t, tuple)}
+
+    def _takes_time(self, computed: Expr, other: Expr) -> bool:
+        """`b.time - a.time < 5 minutes`: a difference compared with a duration."""
+        if isinstance(computed, Binary) and computed.operator in ("+", "-"):
+            length = self.term(other)
+            if length is Kind.DURATION:
+                self.agree(self._computed(computed, length), length)
+                return True
+        return False
+
+    def _known(self, term: Term) -> Kind | None:
+        return self.evidence(term) if isinstance(term, tuple) else term
+
+    def _number_unless_known(self, term: Term) -> Term:
+        if self._known(term) is None:
+            self.agree(term, Kind.FLOAT)
+        return self._known(term) or Kind.FLOAT
+
+    def _computed(self, expr: Binary, wanted: Kind | None) -> Term:
+        terms = self.term(expr.left), self.term(expr.right)
+        left, right = map(self._known, terms)
+        if expr.operator in ("+", "-"):
+            if wanted is Kind.DURATION and left is None and right is None:
+                left = right = Kind.TIMESTAMP if expr.operator == "-" else Kind.DURATION
+            elif right is Kind.DURATION:
+                left = left or Kind.TIMESTAMP
+            elif left is Kind.DURATION and expr.operator == "+":
+                right = right or Kind.TIMESTAMP
+            elif expr.operator == "-" and (left in INSTANTS or right in INSTANTS):
+                left, right = left or Kind.TIMESTAMP, right or Kind.TIMESTAMP
+        left, right = left or Kind.FLOAT, right or Kind.FLOAT
+        self.agree(terms[0], left)
+        self.agree(terms[1], right)
+        return _result(expr.operator, left, right)
+
+    def _aggregate(self, expr: Aggregate) -> Term:
+        if expr.argument is None:
+            return Kind.FLOAT
+        term = self.term(expr.argument)
+        match expr.function:
+            case "count":
+                return Kind.FLOAT
+            case "min" | "max" | "first" | "last":
+                return term
+            case _:
+                return self._number_unless_known(term)
+
+    def _called(self, function: str, arguments: tuple[Expr, ...]) -> Term:
+        match function:
+            case _ if function in NUMBERS:
+                self.wants(arguments[0], Kind.FLOAT)
+                for argument in arguments[1:]:
+                    self.wants(argument, Kind.INTEGER if function == "round" else Kind.FLOAT)
+                return Kind.FLOAT
+            case _ if function in PARTS_OF_TIME:
+                self.wants(arguments[0], Kind.TIMESTAMP)
+                return Kind.FLOAT
+            case _ if function in ALIKE:
+                terms = [self.term(argument) for argument in arguments]
+                for other in terms[1:]:
+                    self.agree(terms[0], other)
+                return next((t for t in terms if isinstance(t, Kind)), terms[0])
+            case "substring":
+                self.wants(arguments[0], Kind.STRING)
+                for argument in arguments[1:]:
+                    self.wants(argument, Kind.INTEGER)
+                return Kind.STRING
+            case _:
+                for argument in arguments:
+                    self.wants(argument, Kind.STRING)
+                if function in TRUTHS:
+                    return Kind.BOOLEAN
+                return Kind.FLOAT if function == "length" else Kind.STRING
+
+
+def _result(operator: str, left: Kind, right: Kind) -> Kind:
+    if Kind.DURATION in (left, right):
+        if left in INSTANTS or right in INSTANTS:
+            return Kind.TIMESTAMP
+        return Kind.FLOAT if operator == "/" and left is right else Kind.DURATION
+    if left in INSTANTS and right in INSTANTS:
+        return Kind.DURATION
+    return Kind.FLOAT

@@ -1,0 +1,1 @@
+"""Plans as drawings: a canvas, and one module for each structure."""
