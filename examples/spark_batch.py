@@ -30,7 +30,9 @@ def main() -> None:
         pyarrow.parquet.write_table(shop(events=50_000).readings, path)
         readings = spark.read.parquet(path)
         thefts = ensue.match(readings, THEFT, time="ts", type="reader")  # nothing has run yet
-        by_exit = thefts.groupBy("exit").agg(F.count("*").alias("thefts"), F.max("gone").alias("last"))
+        by_exit = thefts.groupBy("exit").agg(
+            F.count("*").alias("thefts"), F.max("gone").alias("last")
+        )
         by_exit.orderBy("exit").show()
 
 

@@ -6,17 +6,15 @@ python -m benchmarks.peers.run [--events 1000000] [--query NAME ...]
 import argparse
 import json
 import os
-import platform
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from benchmarks.machine import machine
 from benchmarks.peers.environment import REQUIREMENTS, flink_python
 from benchmarks.peers.events import read_matches, trades, write
 from benchmarks.peers.queries import PAIRS, Pair
@@ -37,6 +35,7 @@ def main() -> int:
     options = _options()
     console = Console(width=None if sys.stdout.isatty() else 140)
     python = flink_python(CACHE)
+    before = _machine(python)
     pairs = [p for p in PAIRS if options.query is None or p.name in options.query]
     with tempfile.TemporaryDirectory(dir=CACHE, prefix="run-") as name:
         folder = Path(name)
@@ -53,7 +52,7 @@ def main() -> int:
             console.print(_sentence(reports[-1]))
         size = events.stat().st_size
     summary = {
-        "machine": _machine(python),
+        "machine": before,
         "options": vars(options) | {"file_bytes": size},
         "queries": reports,
     }
@@ -170,29 +169,10 @@ def _table(reports: list[Report]) -> Table:
 
 
 def _machine(python: Path) -> Report:
-    model = platform.processor() or platform.machine()
-    memory = None
-    if (cpus := Path("/proc/cpuinfo")).exists():
-        lines = [c for c in cpus.read_text().splitlines() if c.startswith("model name")]
-        model = lines[0].partition(":")[2].strip() if lines else model
-    if hasattr(os, "sysconf"):
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False)
-    flink_release = subprocess.run(
-        [str(python), "-V"], capture_output=True, text=True, check=True
-    ).stdout.split()[1]
-    return {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "cpu": model,
-        "cores": os.cpu_count(),
-        "memory_bytes": memory,
-        "system": platform.platform(),
-        "java": next(iter(java.stderr.splitlines()), None),
-        "python": platform.python_version(),
+    said = subprocess.run([str(python), "-V"], capture_output=True, text=True, check=True)
+    return machine() | {
         "flink": REQUIREMENTS.read_text().strip().partition("==")[2],
-        "flink_python": flink_release,
-        "pyarrow": version("pyarrow"),
-        "numba": version("numba"),
+        "flink_python": said.stdout.split()[1],
     }
 
 

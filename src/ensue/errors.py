@@ -13,8 +13,11 @@ class EnsueError(Exception):
 class QueryError(EnsueError):
     """A query that cannot be run as it is written.
 
-    >>> print(QueryError("unknown field 'pric'", hint="did you mean 'price'?")
-    ...       .at(Span(6, 12), "WHERE a.pric > 3"))
+    >>> print(
+    ...     QueryError("unknown field 'pric'", hint="did you mean 'price'?").at(
+    ...         Span(6, 12), "WHERE a.pric > 3"
+    ...     )
+    ... )
     unknown field 'pric'
       line 1, column 7
         WHERE a.pric > 3
@@ -54,9 +57,7 @@ class QueryError(EnsueError):
         return _revive, (self.problem, self.hint, self.span, self.text)
 
 
-def _revive(
-    problem: str, hint: str | None, span: Span | None, text: str | None
-) -> QueryError:
+def _revive(problem: str, hint: str | None, span: Span | None, text: str | None) -> QueryError:
     return QueryError(problem, hint=hint, span=span, text=text)
 
 
@@ -76,7 +77,7 @@ def _underlined(span: Span, text: str) -> list[str]:
 
 
 class EventError(EnsueError):
-    """Events that cannot be read as the call says: no time, a missing column, an unreadable file."""
+    """Events that cannot be read as the call says: no time, no such column, a broken file."""
 
 
 class StateError(EnsueError):

@@ -5,7 +5,7 @@ It builds all arrangements of events that the pattern allows and throws out thos
 condition. Kernels, plans and runners must give exactly these matches.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -124,7 +124,7 @@ def _chains(
         if kleene.most is None or len(chain) < kleene.most:
             for event in events:
                 longer = (*chain, event)
-                if not chain or before(chain[-1], event) and partition.near({"": longer}):
+                if not chain or (before(chain[-1], event) and partition.near({"": longer})):
                     yield from grow(longer)
 
     return grow(())
@@ -169,8 +169,7 @@ class _Partition:
             and self.near(binding)
             and all(holds(c, binding) for c in self.positive)
             and all(
-                not self._occurs(scope, binding)
-                for scope in _scopes(self.query.pattern, binding)
+                not self._occurs(scope, binding) for scope in _scopes(self.query.pattern, binding)
             )
             and self._chosen(binding)
         )
@@ -309,8 +308,8 @@ class _Partition:
         for ref in references(condition):
             if ref.variable in negated or ref.at in MOVING:
                 continue
-            early = ref.at is At.ONLY or (isinstance(ref, Field) and ref.at is At.NTH and ref.nth == 1)
-            plain = early or ref.variable not in self.kleenes
+            first = isinstance(ref, Field) and ref.at is At.NTH and ref.nth == 1
+            plain = first or ref.variable not in self.kleenes
             if ref.variable in open_ and not (plain and ref.variable in binding):
                 return False
         return True
@@ -406,9 +405,7 @@ def holds(condition: Expr, binding: Mapping[str, tuple[Event, ...]]) -> bool:
                 first = 1
     if moving is None:
         return _is_true(condition, binding)
-    return all(
-        _is_true(condition, binding, i) for i in range(first, len(binding.get(moving, ())))
-    )
+    return all(_is_true(condition, binding, i) for i in range(first, len(binding.get(moving, ()))))
 
 
 def _is_true(
@@ -417,9 +414,7 @@ def _is_true(
     return value_of(condition, binding, i) is True
 
 
-def value_of(
-    expr: Expr, binding: Mapping[str, tuple[Event, ...]], i: int | None = None
-) -> object:
+def value_of(expr: Expr, binding: Mapping[str, tuple[Event, ...]], i: int | None = None) -> object:
     """The value of an expression in a match; `i` is the current element, from 0."""
 
     def lookup(ref: Field | Aggregate) -> object:
@@ -437,10 +432,18 @@ def value_of(
         if ref.argument is None:
             return len(events)
         argument = ref.argument
-        values = [evaluate(argument, lambda f, e=e: e.values.get(f.name)) for e in events]
+        values = [evaluate(argument, _fields_of(event)) for event in events]
         return aggregate(ref.function, values, ref.parameter)
 
     return evaluate(expr, lookup)
+
+
+def _fields_of(event: Event) -> Callable[[Field | Aggregate], object]:
+    def lookup(ref: Field | Aggregate) -> object:
+        assert isinstance(ref, Field)
+        return event.values.get(ref.name or "")
+
+    return lookup
 
 
 def _element(ref: Field, events: tuple[Event, ...], i: int | None) -> Event | None:

@@ -170,6 +170,7 @@ def test_like(pattern, text, matches):
         (("power", 2, 10), 1024.0),
         (("power", -8, 0.5), None),
         (("power", 0, -1), None),
+        (("power", 0, -math.inf), None),
         (("power", -10, 309), -math.inf),
         (("least", 3, None, 1), 1),
         (("greatest", None, None), None),

@@ -105,10 +105,7 @@ def events_of(code: str) -> pa.Table:
         letters = [letter for line in lines for letter in line]
         return pa.table({"t": range(1, len(letters) + 1), "type": letters})
     return pa.table(
-        {
-            name: [value_of(line[k]) for line in lines[1:]]
-            for k, name in enumerate(lines[0])
-        }
+        {name: [value_of(line[k]) for line in lines[1:]] for k, name in enumerate(lines[0])}
     )
 
 
@@ -177,7 +174,7 @@ def bless(page: Path) -> None:
     for example, output in sorted(given, key=lambda pair: -pair[0].line):
         assert example.place is not None
         start, end = example.place
-        text = text[:start] + output + text[end:]
+        text = text[:start] + output.rstrip("\n") + "\n" + text[end:]
     page.write_text(text, encoding="utf-8")
 
 

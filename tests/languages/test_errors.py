@@ -79,8 +79,7 @@ NAMES_AND_PLACES = [
 ]
 
 KLEENE = [
-    ("A+ a[] WHERE a.x = 1", "a.x", "several events", "a[i].x for each, a[1] the first, "
-     "a[a.LEN] the last, or an aggregate: avg(a.x)"),
+    ("A+ a[] WHERE a.x = 1", "a.x", "several events", "a[a.LEN] the last, or an aggregate"),
     ("A+ a[] RETURN a.x", "a.x", "several events", "avg(a.x)"),
     ("A a WHERE a[i].x = 1", "a[i].x", "a is a single event", "write a.x"),
     ("A a WHERE a[1].x = 1", "a[1].x", "a is a single event", "write a.x"),

@@ -6,35 +6,51 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.languages.test_papers import SASE, SASE_PLUS, THEFT, ZEUS
 
 from ensue.algebra.query import Query
 from ensue.errors import QueryError
 from ensue.languages.patterns import parse
 from ensue.languages.printing import show
 
-from .test_papers import SASE, SASE_PLUS, THEFT, ZEUS
-
 VALID = [
     SASE,
     SASE_PLUS,
     THEFT,
     ZEUS,
-    "EVENT X AS AND(A a, OR(B b, C? c), !D d) WHERE not a.x in (1, -2.5, 'q') or b.y is null "
-    "WITHIN 20 EVENTS AFTER MATCH SKIP TO LAST a RETURN a.x AS \"q q\", b HAVING 1 = 1;",
+    """EVENT X AS AND(A a, OR(B b, C? c), !D d) WHERE not a.x in (1, -2.5, 'q') or b.y is null
+    WITHIN 20 EVENTS AFTER MATCH SKIP TO LAST a RETURN a.x AS "q q", b HAVING 1 = 1;""",
 ]
-VOCABULARY = ["EVENT", "PATTERN", "AS", "SEQ", "AND", "OR", "NOT", "!", "∧", "∨", "¬", "WHERE", "WITHIN", "AFTER", "MATCH", "SKIP", "TO", "NEXT", "PAST", "LAST", "FIRST", "ROW", "RETURN", "HAVING", "IS", "IN", "BETWEEN", "LIKE", "TRUE", "FALSE", "NULL", "TIMESTAMP", "DATE", "INTERVAL", "EVENTS", "minutes", "s", "skip_till_next_match", "strict_contiguity", "(", ")", "[", "]", "{", "}", ",", ".", "..", ";", "->", "+", "-", "*", "/", "%", "||", "?", "=", "!=", "<", ">=", "80%", "0", "1", "2.5", "1e5", "''", "'x'", "'2026-01-01'", "'5'", '"q"', "`q`", "A", "B", "a", "b", "i", "LEN", "x", "avg", "count", "percentile", "abs", "foo", "--", "/*", "*/"]
+VOCABULARY = [
+    *("EVENT", "PATTERN", "AS", "SEQ", "AND", "OR", "NOT", "!", "\u2227", "\u2228", "\u00ac"),
+    *("WHERE", "WITHIN", "AFTER", "MATCH", "SKIP", "TO", "NEXT", "PAST", "LAST", "FIRST", "ROW"),
+    *("RETURN", "HAVING", "IS", "IN", "BETWEEN", "LIKE", "TRUE", "FALSE", "NULL", "TIMESTAMP"),
+    *("DATE", "INTERVAL", "EVENTS", "minutes", "s", "skip_till_next_match", "strict_contiguity"),
+    *("(", ")", "[", "]", "{", "}", ",", ".", "..", ";", "->", "+", "-", "*", "/", "%", "||"),
+    *("?", "=", "!=", "<", ">=", "80%", "0", "1", "2.5", "1e5", "''", "'x'", "'2026-01-01'"),
+    *("'5'", '"q"', "`q`", "A", "B", "a", "b", "i", "LEN", "x", "avg", "count", "percentile"),
+    *("abs", "foo", "--", "/*", "*/"),
+]
+INSERTED = st.sampled_from(VOCABULARY) | st.text(max_size=2)
 MANY = settings(max_examples=300, deadline=None)
 
 
-def answers(text):
+def read(text):
+    """The query, or the error; anything else that is raised fails the test."""
     try:
-        query = parse(text)
+        return parse(text)
     except QueryError as error:
-        assert str(error)
-        assert error.span is None or 0 <= error.span.start <= len(text)
+        return error
+
+
+def answers(text):
+    answer = read(text)
+    if isinstance(answer, QueryError):
+        assert str(answer)
+        assert answer.span is None or 0 <= answer.span.start <= len(text)
     else:
-        assert isinstance(query, Query)
-        assert parse(show(query)) == query
+        assert isinstance(answer, Query)
+        assert parse(show(answer)) == answer
 
 
 @MANY
@@ -69,7 +85,7 @@ def slips(draw):
             case 2:
                 text = text[:at] + text[at : at + 2][::-1] + text[at + 2 :]
             case _:
-                text = text[:at] + draw(st.sampled_from(VOCABULARY) | st.text(max_size=2)) + text[at:]
+                text = text[:at] + draw(INSERTED) + text[at:]
         text = text or "A"
     return text
 
@@ -128,22 +144,20 @@ SHAPES = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_deepest_query_that_is_taken_can_be_walked(shape):
-    taken, refused = 0, None
-    for depth in range(2, 420, 3):
+    taken, answer = 0, None
+    for depth in range(2, 420, 9):
         text = SHAPES[shape](depth)
-        try:
-            query = under(250, lambda text=text: parse(text))
-        except QueryError as error:
-            assert "nested too deeply" in error.problem
-            refused = depth
+        answer = under(250, lambda text=text: read(text))
+        if isinstance(answer, QueryError):
             break
         taken = depth
         # Those who come after have to walk it too.
-        assert under(100, lambda query=query: parse(show(query))) == query
-        hash(query), repr(query)
-        assert pickle.loads(pickle.dumps(query)) == query
+        assert under(100, lambda query=answer: parse(show(query))) == answer
+        assert hash(answer) == hash(parse(text))
+        assert repr(answer)
+        assert pickle.loads(pickle.dumps(answer)) == answer
     assert taken >= 8
-    assert refused is not None
+    assert "nested too deeply" in answer.problem
 
 
 def under(frames, work):
@@ -176,11 +190,10 @@ def test_enormous_numbers(number, text):
 
 def test_a_typical_query_takes_a_few_milliseconds():
     parse(SASE_PLUS)
-    best = min(_seconds(lambda: parse(SASE_PLUS)) for _ in range(20))
-    assert best < 0.02  # about 2 ms on an idle machine
+    assert min(_seconds(lambda: parse(SASE_PLUS)) for _ in range(20)) < 0.005
 
 
 def _seconds(work):
-    start = time.perf_counter()
+    start = time.process_time()  # what others do on the machine does not count
     work()
-    return time.perf_counter() - start
+    return time.process_time() - start

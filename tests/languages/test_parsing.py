@@ -190,7 +190,7 @@ X, Y, ONE = Field("a", "x"), Field("a", "y"), Literal(1)
         ("a.x LIKE 'ab%'", Like(X, "ab%")),
         ("a.x NOT LIKE 'ab%'", Like(X, "ab%", True)),
         ("a.x or a.y and not a.x", Binary("or", X, Binary("and", Y, Unary("not", X)))),
-        ("(a.x or a.y) ∨ a.x", Binary("or", Binary("or", X, Y), X)),
+        ("(a.x or a.y) \u2228 a.x", Binary("or", Binary("or", X, Y), X)),
     ],
 )
 def test_conditions(text, expected):

@@ -2,14 +2,13 @@
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.languages.strategies import expressions, literals, names, queries
 
 from ensue.algebra.check import check_structure
 from ensue.algebra.predicate import Field
 from ensue.algebra.text import default_name, show_expr
 from ensue.languages.patterns import parse
 from ensue.languages.printing import show
-
-from .strategies import expressions, literals, names, queries
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
@@ -33,7 +32,8 @@ def test_any_expression_survives_printing(expr):
 def test_a_column_is_named_only_where_its_name_is_not_the_usual_one():
     text = "PATTERN SEQ(A a, B+ b[])\nRETURN a.x, b[].y AS ys, avg(b.x), count(b) AS n"
     assert show(parse(text)) == text
-    assert [default_name(r.expr) for r in parse(text).returns] == ["x", "y", "avg(b.x)", "count(b)"]
+    usual = [default_name(column.expr) for column in parse(text).returns]
+    assert usual == ["x", "y", "avg(b.x)", "count(b)"]
 
 
 def test_brackets_are_printed_only_where_they_matter():

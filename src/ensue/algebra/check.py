@@ -51,7 +51,7 @@ def check(query: Query, schema: Schema, *, streaming: bool = False) -> Query:
     query = check_structure(query)
     try:
         types = _types(query, schema)
-        _check_window(query.within, schema, streaming)
+        _check_window(query, schema, streaming)
         for equivalence in query.equivalence:
             _check_equivalence(equivalence, types)
 
@@ -71,9 +71,7 @@ def check(query: Query, schema: Schema, *, streaming: bool = False) -> Query:
             kind_of(column.expr, kind)
         if having is not None:
             _check_condition(having, kind, "HAVING")
-        return equal_through_negation(
-            replace(query, where=where, returns=returns, having=having)
-        )
+        return equal_through_negation(replace(query, where=where, returns=returns, having=having))
     except QueryError as error:
         raise error.at(None, query.text) from None
 
@@ -174,13 +172,15 @@ def _types(query: Query, schema: Schema) -> dict[str, EventType]:
     return found
 
 
-def _check_window(window: Window | None, schema: Schema, streaming: bool) -> None:
+def _check_window(query: Query, schema: Schema, streaming: bool) -> None:
     numbers = schema.time_kind.numeric
+    window = query.within
     match window:
         case None if streaming:
             raise QueryError(
                 "a streaming query without a window would have to remember every event",
                 hint="add WITHIN 20" if numbers else "add WITHIN, as in WITHIN 5 minutes",
+                span=query.pattern.span,
             )
         case ByUnits(amount=amount) if not numbers:
             raise QueryError(

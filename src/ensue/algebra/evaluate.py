@@ -227,9 +227,7 @@ def like(pattern: str) -> re.Pattern[str]:
     return re.compile("".join(out), re.DOTALL)
 
 
-def aggregate(
-    function: str, values: Sequence[object], parameter: float | None = None
-) -> object:
+def aggregate(function: str, values: Sequence[object], parameter: float | None = None) -> object:
     """The aggregate of some values, in the order of their events.
 
     NULLs are passed over, except by `first` and `last`, which take that event's value as it is.

@@ -120,11 +120,13 @@ def _exp(value: object) -> float:
 
 def _power(value: object, exponent: object) -> float | None:
     base, by = float(number(value)), float(number(exponent))
+    if base == 0 and by < 0:  # a division by zero
+        return None
     try:
         return math.pow(base, by)
     except OverflowError:
         return -math.inf if base < 0 and by % 2 == 1 else math.inf
-    except ValueError:  # a negative base with a broken exponent, or zero with a negative one
+    except ValueError:  # a negative base with a broken exponent
         return None
 
 

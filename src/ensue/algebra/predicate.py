@@ -26,7 +26,7 @@ Constant = bool | int | float | str | datetime | timedelta | None
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A constant. `80%` is the float 0.8, `5 minutes` a timedelta, `TIMESTAMP '...'` a datetime."""
+    """A constant: `80%` is 0.8, `5 minutes` a timedelta, `TIMESTAMP '...'` a datetime."""
 
     value: Constant
     span: Span | None = field(default=None, compare=False, repr=False)
@@ -152,6 +152,4 @@ FUNCTIONS: dict[str, tuple[int, int | None]] = {
     "minute": (1, 1), "second": (1, 1),
 }  # fmt: skip
 
-Expr = (
-    Literal | Field | Aggregate | Unary | Binary | IsNull | In | Between | Like | Call
-)
+Expr = Literal | Field | Aggregate | Unary | Binary | IsNull | In | Between | Like | Call

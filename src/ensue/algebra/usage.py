@@ -206,9 +206,7 @@ def _check_aggregate(aggregate: Aggregate, roles: Roles) -> None:
 # ---------------------------------------------------------------------------------- positions
 
 
-def _check_one_value(
-    reference: Field | Aggregate, roles: Roles, *, whole: bool = False
-) -> None:
+def _check_one_value(reference: Field | Aggregate, roles: Roles, *, whole: bool = False) -> None:
     """A reference that gives one value in each match, and for each i."""
     if isinstance(reference, Aggregate):
         return

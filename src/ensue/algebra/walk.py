@@ -131,9 +131,7 @@ def with_operands(expr: Expr, new: tuple[Expr, ...]) -> Expr:
 
 def rewrite_expr(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
     """Applies `change` to every node, the inner ones first."""
-    return change(
-        with_operands(expr, tuple(rewrite_expr(e, change) for e in operands(expr)))
-    )
+    return change(with_operands(expr, tuple(rewrite_expr(e, change) for e in operands(expr))))
 
 
 def nodes(expr: Expr) -> Iterator[Expr]:

@@ -20,7 +20,7 @@ _loading = threading.Lock()
 
 @lru_cache(maxsize=1)
 def folder() -> Path:
-    """Where kernels are kept: `ENSUE_CACHE`, else the user's cache folder, else a temporary one."""
+    """Where kernels are kept: `ENSUE_CACHE`, the user's cache folder, or a temporary one."""
     home = os.environ.get("ENSUE_CACHE")
     base = Path(home) if home else Path.home() / ".cache" / "ensue"
     for place in (base / "kernels", Path(tempfile.gettempdir()) / f"ensue-{os.getuid()}"):
@@ -47,7 +47,8 @@ def compiled(text: str, function: str, signature: object) -> Callable[..., Any]:
 
 def _module(text: str) -> ModuleType:
     # Numba's own index does not tell checked code from unchecked.
-    marks = f"{numba.__version__} {np.__version__} {sys.version_info[:2]} {numba.config.BOUNDSCHECK}"
+    versions = f"{numba.__version__} {np.__version__} {sys.version_info[:2]}"
+    marks = f"{versions} {numba.config.BOUNDSCHECK}"
     digest = hashlib.sha256(f"{marks}\n{text}".encode()).hexdigest()[:32]
     name = f"ensue_kernel_{digest}"
     with _loading:
@@ -58,9 +59,10 @@ def _module(text: str) -> ModuleType:
             handle, temporary = tempfile.mkstemp(dir=folder(), suffix=".tmp")
             with os.fdopen(handle, "w") as file:
                 file.write(text)
-            os.replace(temporary, path)
+            Path(temporary).replace(path)
         spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None and spec.loader is not None
+        assert spec is not None
+        assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         # before it runs: code loaded from the cache looks its module up by name
         sys.modules[name] = module

@@ -26,8 +26,8 @@ from ensue.compile.frame import (
 )
 from ensue.compile.keys import KeyCodes
 from ensue.compile.layout import Columns
-from ensue.compile.program import Program
 from ensue.compile.matches import Matches
+from ensue.compile.program import Program
 from ensue.compile.runs import RunsSource
 from ensue.compile.scan import Scan
 from ensue.compile.skipping import Skipping
@@ -72,12 +72,15 @@ class Engine:
         count = events.num_rows
         position, meta = 0, self.state["meta"]
         arrays = scanned.arrays(self.program.nullable)
+        asked = (DONE, 0)
         while True:
             code = self._step(position, count, arrays)
             position = int(meta[POSITION])
             if code == DONE:
                 break
-            self._make_room(code, scanned.ends[position])
+            # asked for the same twice: what was made free is too little for this event
+            self._make_room(code, scanned.ends[position], again=asked == (code, position))
+            asked = (code, position)
         self._drain()
         self.rows += count
         self.now = scanned.ends[-1].item()
@@ -115,7 +118,7 @@ class Engine:
 
     # ---------------------------------------------------------------------------- room
 
-    def _make_room(self, code: int, now: float) -> None:
+    def _make_room(self, code: int, now: float, *, again: bool) -> None:
         meta = self.state["meta"]
         match code:
             case _ if code == NEEDS_OUTPUT:
@@ -126,16 +129,16 @@ class Engine:
             case _ if code == NEEDS_RUNS:
                 self._sweep(now, flush=False)
                 free = meta[FREE_COUNT] + len(self.state["I"]) - meta[RUN_TOP]
-                if free * 2 < len(self.state["I"]):
+                if again or free * 2 < len(self.state["I"]):
                     self._grow("I", "F", "nxt")
             case _ if code == NEEDS_NODES:
                 self._drain()
                 self._keep_nodes()
-                if meta[NODE_TOP] * 2 > len(self.state["N"]):
+                if again or meta[NODE_TOP] * 2 > len(self.state["N"]):
                     self._grow("N", "NF")
             case _ if code == NEEDS_INSTANCES:
                 self._expire_instances(now)
-                if meta[INSTANCE_TOP] * 2 > len(self.state["A"]):
+                if again or meta[INSTANCE_TOP] * 2 > len(self.state["A"]):
                     self._grow("A", "AF")
             case _:
                 raise AssertionError(f"unknown code {code} from a kernel")

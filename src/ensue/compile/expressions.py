@@ -105,14 +105,14 @@ class Writer:
                     missing = "False" if ok is None else f"(not {ok})"
                     return (there, missing) if negated else (missing, there)
                 case Between(operand=operand, low=low, high=high, negated=negated):
-                    value = self.value(operand, access)
-                    at, af = self._compared(">=", value, self.value(low, access))
-                    bt, bf = self._compared("<=", value, self.value(high, access))
+                    tested = self.value(operand, access)
+                    at, af = self._compared(">=", tested, self.value(low, access))
+                    bt, bf = self._compared("<=", tested, self.value(high, access))
                     inside, outside = f"({at} and {bt})", f"({af} or {bf})"
                     return (outside, inside) if negated else (inside, outside)
                 case In(operand=operand, options=options, negated=negated):
-                    value = self.value(operand, access)
-                    pairs = [self._compared("=", value, self.value(o, access)) for o in options]
+                    tested = self.value(operand, access)
+                    pairs = [self._compared("=", tested, self.value(o, access)) for o in options]
                     among = "(" + " or ".join(t for t, _ in pairs) + ")"
                     none = "(" + " and ".join(f for _, f in pairs) + ")"
                     return (none, among) if negated else (among, none)
@@ -174,7 +174,7 @@ class Writer:
             case "abs":
                 return f"abs({values[0][0]})", values[0][1]
             case "coalesce":
-                return _fold(values, lambda a, b, a_ok, b_ok: (f"({a} if {a_ok} else {b})"))
+                return _fold(values, lambda a, b, a_ok, _: f"({a} if {a_ok} else {b})")
             case "least" | "greatest":
                 sign = "<" if function == "least" else ">"
                 return _fold(
@@ -217,7 +217,7 @@ def _instant(moment: datetime | date) -> int:
 
 def _both(a: str | None, b: str | None) -> str | None:
     known = [ok for ok in (a, b) if ok is not None]
-    return " and ".join(f"({ok})" for ok in known) if known else None
+    return "(" + " and ".join(f"({ok})" for ok in known) + ")" if known else None
 
 
 def _fold(values: list[Text], join: Callable[[str, str, str, str], str]) -> Text:
@@ -226,5 +226,3 @@ def _fold(values: list[Text], join: Callable[[str, str, str, str], str]) -> Text
         value = join(value, other, ok or "True", other_ok or "True")
         ok = None if ok is None or other_ok is None else f"({ok} or {other_ok})"
     return value, ok
-
-

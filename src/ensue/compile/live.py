@@ -86,4 +86,3 @@ class LiveMatcher:
         events = pa.ipc.open_stream(blobs["events"]).read_all()
         matcher.held = Held(events, arrays["rows"])
         return matcher
-

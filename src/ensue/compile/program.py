@@ -87,9 +87,7 @@ class Program:
             if self.nullable:
                 events.append(_readonly(nb.boolean))
         state = [STATE_TYPES[name] for name in [*self.state_names, "O", "meta"]]
-        return compiled(
-            self.source.text, "step", tuple([nb.int64, nb.int64, nb.int64, *events, *state])
-        )
+        return compiled(self.source.text, "step", (nb.int64, nb.int64, nb.int64, *events, *state))
 
     @cached_property
     def sweep(self) -> Callable[..., Any]:

@@ -29,9 +29,6 @@ class ReferenceEngine:
         self.rows += events.num_rows
         return rows_of(self.plan, [])
 
-    def advance(self, now: float) -> Matches:
-        return rows_of(self.plan, [])
-
     def finish(self) -> Matches:
         if not self.pieces:
             return rows_of(self.plan, [])

@@ -268,7 +268,8 @@ class RunAccess:
             return more, None
         if function in ("sum", "avg"):
             total = registers.running(variable, feature, "sum", self.run)
-            added = f"({total} + {value})" if ok is None else f"({total} + ({value} if {ok} else 0))"
+            more_of_it = value if ok is None else f"({value} if {ok} else 0)"
+            added = f"({total} + {more_of_it})"
             return (added if function == "sum" else f"({added} / {more})"), f"{more} > 0"
         sign = "<" if function == "min" else ">"
         kept = registers.running(variable, feature, function, self.run)

@@ -3,9 +3,7 @@
 from dataclasses import dataclass
 
 from ensue.algebra.policy import Strategy
-from ensue.algebra.predicate import At, Expr, Field
-from ensue.algebra.walk import references
-from ensue.compile.absence import Instances, search
+from ensue.compile.absence import Instances
 from ensue.compile.frame import (
     DONE,
     FREE,
@@ -24,9 +22,10 @@ from ensue.compile.frame import (
     Frame,
 )
 from ensue.compile.layout import Source
+from ensue.compile.run_guards import Guards
+from ensue.compile.run_lists import RunLists
 from ensue.compile.run_registers import Registers, RunAccess
-from ensue.plan.physical import Absence, Automaton, Check, Edge, State
-from ensue.plan.placement import from_the_second
+from ensue.plan.physical import Automaton, Edge, State
 
 STATE = ["head", "live", "nxt", "I", "F", "N", "NF", "A", "AF", "tops", "counts"]
 
@@ -57,8 +56,8 @@ class _Runs:
         self.strategy = frame.plan.query.strategy
         self.registers = Registers(frame)
         self.instances = Instances(frame, tuple(r.variable for r in frame.negatives))
-        self.order = self._before()
-        self.guards: dict[Edge, list[str]] = {}
+        self.lists = RunLists(self.registers)
+        self.guards = Guards(frame, structure, self.registers, self.instances)
         self.output = tuple(
             column
             for role in frame.plan.roles
@@ -82,14 +81,6 @@ class _Runs:
     def _pending(self) -> list[State]:
         return [s for s in self.automaton.states if s.pending]
 
-    def _before(self) -> dict[str, list[str]]:
-        """For events with a duration: the variables that must have ended before one starts."""
-        if not self.frame.intervals:
-            return {}
-        from ensue.plan.sequence import predecessors
-
-        return predecessors(self.frame.plan.query.pattern)
-
     # ------------------------------------------------------------------------ the whole
 
     def written(self) -> RunsSource:
@@ -101,9 +92,9 @@ class _Runs:
             self._sweep_states(sweep)
         pending = self._pending()
         # a run that is both kept and waiting for the window's end takes two places
-        branching = (1 + max(len(self.automaton.out_of(s.number)) for s in self.automaton.states)) * (
-            2 if pending else 1
-        )
+        branching = (
+            1 + max(len(self.automaton.out_of(s.number)) for s in self.automaton.states)
+        ) * (2 if pending else 1)
         head = Source()
         head(*PRELUDE.format(title="Runs along an automaton.").splitlines())
         names = [*self.frame.event_parameters(), *STATE, "O", "meta"]
@@ -215,58 +206,25 @@ class _Runs:
             bits |= 1 << self.frame.bit(edge.variable, first=edge.first)
         loops = any(e.target == state.number for e in edges)
         with out.block(f"if m & {bits}:"):
-            self._walk_list(out, self._list(state), lambda: self._advance(out, state, edges), loops)
-
-    def _walk_list(self, out: Source, place: str, visit: object, loops: bool) -> None:
-        out("p = -1", f"r = head[k, {place}]")
-        if loops:
-            out("added = -1", "added_last = -1")
-        with out.block("while r >= 0:"):
-            out("nx = nxt[r]")
-            assert callable(visit)
-            visit()
-            out("r = nx")
-        if loops:
-            with out.block("if added >= 0:"):
-                out(f"nxt[added_last] = head[k, {place}]", f"head[k, {place}] = added")
-
-    def _list(self, state: State, *, pending: bool = False) -> str:
-        """The number of a state's list of runs; pending ones are kept apart."""
-        return str(state.number * 2 + pending)
-
-    def _unlink(self, out: Source, place: str) -> None:
-        with out.block("if p < 0:"):
-            out(f"head[k, {place}] = nx")
-        with out.block("else:"):
-            out("nxt[p] = nx")
-
-    def _release(self, out: Source, run: str) -> None:
-        out(f"nxt[{run}] = free", f"free = {run}", "frees += 1", "live[k] -= 1", "alive -= 1")
-
-    def _expired(self) -> str | None:
-        window = self.frame.window
-        if window is None:
-            return None
-        if self.frame.by_events:
-            return f"idx - {self.registers.first_index('r')} > {window}"
-        return f"t - {self.registers.first_time('r')} > {window}"
+            place = self.lists.list(state)
+            self.lists.walk(out, place, lambda: self._advance(out, state, edges), loops=loops)
 
     def _advance(self, out: Source, state: State, edges: tuple[Edge, ...]) -> None:
-        place = self._list(state)
+        place = self.lists.list(state)
         stale = []
         if self.strategy is Strategy.STRICT:
             stale.append(f"row - {self.registers.runs.at('last_row', 'r')} != 1")
         if self.strategy is Strategy.PARTITION:
             stale.append(f"idx - {self.registers.runs.at('last_index', 'r')} != 1")
-        if self.frame.plan.prune and (expired := self._expired()):
+        if self.frame.plan.prune and (expired := self.guards.expired()):
             stale.append(expired)
         if stale:
             with out.block(f"if {' or '.join(stale)}:"):
-                self._unlink(out, place)
-                self._release(out, "r")
+                self.lists.unlink(out, place)
+                self.lists.release(out, "r")
                 out("r = nx", "continue")
         for number, edge in enumerate(edges):
-            self._guard(out, edge, f"e{number}")
+            self.guards.guard(out, edge, f"e{number}")
         stay = self._stays(state, edges)
         enabled = [f"e{n}" for n in range(len(edges))]
         if stay == "True":
@@ -276,7 +234,7 @@ class _Runs:
             with out.block("if stay:"):
                 out("p = r")
             with out.block("else:"):
-                self._unlink(out, place)
+                self.lists.unlink(out, place)
             out("spare = not stay")
         for number, edge in enumerate(edges):
             with out.block(f"if e{number}:"):
@@ -284,7 +242,7 @@ class _Runs:
                 self._follow(out, edge, later, may_reuse=stay != "True")
         if stay != "True":
             with out.block("if spare:"):
-                self._release(out, "r")
+                self.lists.release(out, "r")
 
     def _stays(self, state: State, edges: tuple[Edge, ...]) -> str:
         """When a run also waits on where it is."""
@@ -300,104 +258,15 @@ class _Runs:
             kleene = self.frame.plan.role(variable).kleene
             assert kleene is not None
             most = kleene.most
-            grows.append("True" if most is None else f"{self.registers.count(variable, 'r')} < {most}")
+            grows.append(
+                "True" if most is None else f"{self.registers.count(variable, 'r')} < {most}"
+            )
         taken = " or ".join(f"e{n}" for n, e in enumerate(edges) if e.variable in state.open)
         if "True" in grows:
             return f"not ({taken})"
         return f"(not ({taken})) if ({' or '.join(grows)}) else (not ({every}))"
 
     # ------------------------------------------------------------------------ edges
-
-    def _guard(self, out: Source, edge: Edge, flag: str) -> None:
-        """Whether the event may take a run along an edge."""
-        tests = [self.frame.test(edge.variable, first=edge.first)]
-        role = self.frame.plan.role(edge.variable)
-        if role.kleene is not None and role.kleene.most is not None and not edge.first:
-            tests.append(f"{self.registers.count(edge.variable, 'r')} < {role.kleene.most}")
-        for variable in edge.leaves:
-            kleene = self.frame.plan.role(variable).kleene
-            assert kleene is not None
-            tests.append(f"{self.registers.count(variable, 'r')} >= {kleene.least}")
-        bound = self.automaton.states[edge.source].bound
-        for other in self.order.get(edge.variable, ()):
-            if other in bound:
-                tests.append(f"s >= {self.registers.time(other, 'end', 'r')}")
-        if self.frame.intervals and self.frame.window is not None and not self.frame.by_events:
-            tests.append(f"t - s <= {self.frame.window}")
-        if not self.frame.plan.prune and (expired := self._expired()):
-            tests.append(f"not ({expired})")
-        access = RunAccess(self.registers, "r", edge.variable, first=edge.first)
-        tests += [self._tested(c.condition, access) for c in edge.checks if not c.each]
-        out(f"{flag} = {' and '.join(f'({t})' for t in tests)}")
-        for check in edge.checks:
-            if check.each:
-                self._each(out, check, flag, "r", edge.variable)
-        for absence in edge.absences:
-            self._absent(out, absence, flag, "r", edge)
-
-    def _tested(self, condition: Expr, access: RunAccess) -> str:
-        """A condition, where the elements it names exist."""
-        text = self.frame.writer.condition(condition, access)
-        missing = [
-            f"{self.registers.count(r.variable, access.run)} < {r.nth}"
-            for r in references(condition)
-            if isinstance(r, Field) and r.at is At.NTH and r.nth > 1
-        ]
-        return f"({' or '.join([*missing, text])})" if missing else text
-
-    def _each(self, out: Source, check: Check, flag: str, run: str, taking: str | None) -> None:
-        """A condition on all events of a Kleene variable, from the newest to the first."""
-        assert check.moving is not None
-        access = RunAccess(self.registers, run, taking, node="y")
-        text = self._tested(check.condition, access)
-        with out.block(f"if {flag}:"):
-            out(f"y = {self.registers.runs.at(f'node_{check.moving}', run)}")
-            end = "y >= 0"
-            if from_the_second(check.condition):
-                end = f"y >= 0 and {self.registers.nodes.at('previous', 'y')} >= 0"
-            with out.block(f"while {end}:"):
-                with out.block(f"if not {text}:"):
-                    out(f"{flag} = False", "break")
-                out(f"y = {self.registers.nodes.at('previous', 'y')}")
-
-    def _absent(
-        self, out: Source, absence: Absence, flag: str, run: str, edge: Edge | None
-    ) -> None:
-        """A negation on the way: `edge` is the one being tried, None once the event is taken."""
-        registers = self.registers
-        taking = None if edge is None else edge.variable
-        before = [v for v in absence.before if v != taking]
-        if edge is not None and not edge.first and taking in absence.before:
-            before.append(taking or "")
-        first = registers.first_index(run) if self.frame.by_events else registers.first_time(run)
-
-        def found() -> None:
-            out(f"{flag} = False")
-
-        with out.block(f"if {flag}:"):
-            search(
-                out,
-                self.instances,
-                absence,
-                RunAccess(registers, run, taking, first=bool(edge and edge.first)),
-                after_row=[registers.last_row(v, run) for v in absence.after],
-                after_end=(
-                    [registers.time(v, "end", run) for v in absence.after]
-                    if self.frame.intervals
-                    else []
-                ),
-                before_row=[registers.first_row(v, run) for v in before]
-                or (["row + 1"] if absence.before else []),
-                before_start=(
-                    [registers.time(v, "start", run) for v in before]
-                    + (["s"] if taking in absence.before else [])
-                    if self.frame.intervals
-                    else []
-                ),
-                first=first,
-                last="idx" if self.frame.by_events else "t",
-                found=found,
-            )
 
     def _follow(self, out: Source, edge: Edge, later: list[str], *, may_reuse: bool) -> None:
         """Takes the event: a copy of the run, or the run itself where it does not stay."""
@@ -413,11 +282,11 @@ class _Runs:
             with out.block(f"if {free_of_others}:"):
                 out("q = r", "spare = False", "live[k] -= 1", "alive -= 1")
             with out.block("else:"):
-                self._allocate(out)
-                self._copy(out)
+                self.lists.allocate(out, "q")
+                self.lists.copy(out, "r", "q")
         else:
-            self._allocate(out)
-            self._copy(out)
+            self.lists.allocate(out, "q")
+            self.lists.copy(out, "r", "q")
         self.registers.take(out, edge.variable, "q")
         loop = edge.target == edge.source
         self._arrive(out, target, ends, loop=loop)
@@ -430,18 +299,6 @@ class _Runs:
             "ntop += 1",
         )
 
-    def _allocate(self, out: Source) -> None:
-        with out.block("if free >= 0:"):
-            out("q = free", "free = nxt[q]", "frees -= 1")
-        with out.block("else:"):
-            out("q = rtop", "rtop += 1")
-
-    def _copy(self, out: Source) -> None:
-        for number in self.registers.runs.wholes.values():
-            out(f"I[q, {number}] = I[r, {number}]")
-        for number in self.registers.runs.reals.values():
-            out(f"F[q, {number}] = F[r, {number}]")
-
     def _start(self, out: Source, edge: Edge) -> None:
         """Begins a run with the event at hand."""
         target = self.automaton.states[edge.target]
@@ -450,21 +307,21 @@ class _Runs:
         if self.frame.intervals and self.frame.window is not None and not self.frame.by_events:
             tests.append(f"t - s <= {self.frame.window}")
         with out.block(f"if {' and '.join(f'({t})' for t in tests)}:"):
-            self._allocate(out)
+            self.lists.allocate(out, "q")
             self.registers.begin(out, "q")
             if self.registers.runs.has("first"):
                 out(f"{self.registers.first_time('q')} = s")
             if self.registers.runs.has("first_index"):
                 out(f"{self.registers.first_index('q')} = idx")
             access = RunAccess(self.registers, "q", edge.variable, first=True)
-            tested = [self._tested(c.condition, access) for c in edge.checks if not c.each]
+            tested = [self.guards.tested(c.condition, access) for c in edge.checks if not c.each]
             if tested:
                 out(f"go = {' and '.join(f'({t})' for t in tested)}")
                 with out.block("if go:"):
                     self.registers.take(out, edge.variable, "q")
                     self._arrive(out, target, ends, loop=False)
                 with out.block("else:"):
-                    out("nxt[q] = free", "free = q", "frees += 1")
+                    self.lists.give_back(out, "q")
             else:
                 self.registers.take(out, edge.variable, "q")
                 self._arrive(out, target, ends, loop=False)
@@ -476,7 +333,7 @@ class _Runs:
         if target.accepting:
             self._accept(out, target)
         if ends:
-            out("nxt[q] = free", "free = q", "frees += 1")
+            self.lists.give_back(out, "q")
             return
         if loop:
             out("nxt[q] = added", "added = q")
@@ -484,7 +341,7 @@ class _Runs:
                 out("added_last = q")
             out("live[k] += 1", "alive += 1")
         else:
-            self._push(out, "q", self._list(target))
+            self._push(out, "q", self.lists.list(target))
 
     def _push(self, out: Source, run: str, place: str) -> None:
         if self.strategy in (Strategy.STRICT, Strategy.PARTITION):
@@ -494,15 +351,14 @@ class _Runs:
             out(f"z = head[k, {place}]")
             with out.block(f"while z >= 0 and {self.registers.runs.at(name, 'z')} != {now}:"):
                 out("y = nxt[z]")
-                self._release(out, "z")
+                self.lists.release(out, "z")
                 out("z = y")
             out(f"head[k, {place}] = z")
-        out(f"nxt[{run}] = head[k, {place}]", f"head[k, {place}] = {run}")
-        out("live[k] += 1", "alive += 1")
+        self.lists.push(out, run, place)
 
     def _accept(self, out: Source, state: State) -> None:
         access = RunAccess(self.registers, "q")
-        tests = [self._tested(c.condition, access) for c in state.checks if not c.each]
+        tests = [self.guards.tested(c.condition, access) for c in state.checks if not c.each]
         for variable in sorted(state.open):
             kleene = self.frame.plan.role(variable).kleene
             assert kleene is not None
@@ -514,9 +370,9 @@ class _Runs:
         out(f"done = {' and '.join(f'({t})' for t in tests) or 'True'}")
         for check in state.checks:
             if check.each:
-                self._each(out, check, "done", "q", None)
+                self.guards.each(out, check, "done", "q", None)
         for absence in (*state.absences, *state.pending):
-            self._absent(out, absence, "done", "q", None)
+            self.guards.absent(out, absence, "done", "q", None)
         with out.block("if done:"):
             if not state.pending:
                 self._emit(out, "q", None)
@@ -526,10 +382,13 @@ class _Runs:
                 out("w = free", "free = nxt[w]", "frees -= 1")
             with out.block("else:"):
                 out("w = rtop", "rtop += 1")
-            for table, columns in (("I", self.registers.runs.wholes), ("F", self.registers.runs.reals)):
+            for table, columns in (
+                ("I", self.registers.runs.wholes),
+                ("F", self.registers.runs.reals),
+            ):
                 for number in columns.values():
                     out(f"{table}[w, {number}] = {table}[q, {number}]")
-            place = self._list(state, pending=True)
+            place = self.lists.list(state, pending=True)
             out(f"nxt[w] = head[k, {place}]", f"head[k, {place}] = w")
             out("live[k] += 1", "alive += 1")
 
@@ -552,38 +411,36 @@ class _Runs:
 
     def _visit_pending(self, out: Source, state: State) -> None:
         """A negated event ends the waiting; time passing delivers."""
-        place = self._list(state, pending=True)
+        place = self.lists.list(state, pending=True)
         bits = 0
         for absence in state.pending:
             bits |= 1 << self.frame.bit(absence.variable)
 
         def visit() -> None:
-            expired = self._expired()
+            expired = self.guards.expired()
             assert expired is not None
             with out.block(f"if {expired}:"):
                 self._emit(out, "r", None)
-                self._unlink(out, place)
-                self._release(out, "r")
+                self.lists.unlink(out, place)
+                self.lists.release(out, "r")
                 out("r = nx", "continue")
             out("gone = False")
             for absence in state.pending:
                 tests = [self.frame.test(absence.variable)]
                 if self.frame.intervals:
-                    tests += [
-                        f"s >= {self.registers.time(v, 'end', 'r')}" for v in absence.after
-                    ]
+                    tests += [f"s >= {self.registers.time(v, 'end', 'r')}" for v in absence.after]
                 access = _NewNegative(self.registers, absence.variable)
-                tests += [self._tested(c, access) for c in absence.conditions]
+                tests += [self.guards.tested(c, access) for c in absence.conditions]
                 with out.block(f"if {' and '.join(f'({t})' for t in tests)}:"):
                     out("gone = True")
             with out.block("if gone:"):
-                self._unlink(out, place)
-                self._release(out, "r")
+                self.lists.unlink(out, place)
+                self.lists.release(out, "r")
             with out.block("else:"):
                 out("p = r")
 
         with out.block(f"if m & {bits}:"):
-            self._walk_list(out, place, visit, loops=False)
+            self.lists.walk(out, place, visit, loops=False)
 
     def _sweep_states(self, out: Source) -> None:
         window = self.frame.window
@@ -601,19 +458,19 @@ class _Runs:
                     continue
                 if not pending and not self.automaton.out_of(state.number):
                     continue
-                place = self._list(state, pending=pending)
+                place = self.lists.list(state, pending=pending)
 
                 def visit(pending: bool = pending, place: str = place) -> None:
                     test = f"flush or {over}" if pending else over
                     with out.block(f"if {test}:"):
                         if pending:
                             self._emit(out, "r", None)
-                        self._unlink(out, place)
-                        self._release(out, "r")
+                        self.lists.unlink(out, place)
+                        self.lists.release(out, "r")
                     with out.block("else:"):
                         out("p = r")
 
-                self._walk_list(out, place, visit, loops=False)
+                self.lists.walk(out, place, visit, loops=False)
         out.depth = depth
 
 
@@ -622,5 +479,3 @@ class _NewNegative(RunAccess):
 
     def __init__(self, registers: Registers, variable: str) -> None:
         super().__init__(registers, "r", variable)
-
-

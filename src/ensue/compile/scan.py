@@ -63,7 +63,8 @@ class Scan:
         cache: dict[str, Vector] = {}
 
         def lookup(ref: Field | Aggregate) -> Vector:
-            assert isinstance(ref, Field) and ref.name is not None
+            assert isinstance(ref, Field)
+            assert ref.name is not None
             if ref.name not in cache:
                 cache[ref.name] = vectors.from_arrow(events.column(ref.name), program.unit)
             return cache[ref.name]
@@ -75,9 +76,14 @@ class Scan:
             key = self.keys.encode([events.column(n) for n in names])
         else:
             key = np.zeros(count, np.int32)
-        time = [self._time(lookup(Field("", name))) for name in (schema.start, schema.end)]
         features = tuple(self._feature(f, lookup, count) for f in program.features)
-        return Scanned(mask, key, *time, features)
+        return Scanned(
+            mask,
+            key,
+            starts=self._time(lookup(Field("", schema.start))),
+            ends=self._time(lookup(Field("", schema.end))),
+            features=features,
+        )
 
     def _mask(self, events: pa.Table, lookup: vectors.Lookup) -> npt.NDArray[np.int64]:
         program = self.program
@@ -147,10 +153,10 @@ class Scan:
         vector = vectors.evaluate(feature.expr, lookup, count, self.program.unit)
         if feature.kind is Kind.STRING:
             assert isinstance(vector.values, pa.Array)
-            codes = self.strings.encode([vector.values])
-            valid = codes >= 0
+            coded = self.strings.encode([vector.values])
+            known = coded >= 0
             return Vector(
-                Kind.INTEGER, codes.astype(np.int64), None if bool(valid.all()) else valid
+                Kind.INTEGER, coded.astype(np.int64), None if bool(known.all()) else known
             )
         wanted = np.int64 if feature.integral else np.float64
         if vector.kind is Kind.NULL:

@@ -33,9 +33,8 @@ class Skipping:
             grown[: len(self.earliest)] = self.earliest
             self.earliest = grown
         kept = np.zeros(found.count, np.bool_)
-        skip_matches(
-            self._sorted(found, last), key, first, self._target(found, first, last), self.earliest, kept
-        )
+        target = self._target(found, first, last)
+        skip_matches(self._sorted(found, last), key, first, target, self.earliest, kept)
         return found.where(kept)
 
     def _ends(self, found: Matches) -> tuple[Rows, Rows]:

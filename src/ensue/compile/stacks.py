@@ -1,4 +1,4 @@
-"""Writes the source of an instance-stack kernel: SASE's AIS, partitioned (PAIS), with RIP pointers.
+"""Writes the source of an instance-stack kernel: SASE's AIS, partitioned (PAIS), with RIPs.
 
 Each variable has a stack of its events in each partition. An event for the last variable starts
 sequence construction: backwards from it, along the RIP of every instance.
@@ -26,7 +26,7 @@ from ensue.plan.physical import Absence, Stacks
 STATE = ["A", "AF", "tops", "counts"]
 SPARE_OUTPUT = 1_024  # free places in the output that an event needs before it is looked at
 
-GROW = '''
+GROW = """
 @njit
 def grown(table):
     bigger = np.empty((table.shape[0] * 2, table.shape[1]), table.dtype)
@@ -35,7 +35,7 @@ def grown(table):
             bigger[row, column] = table[row, column]
     return bigger
 
-'''
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class _Bound:
         return self.instances.feature(variable, feature, f"p{self.order.index(variable)}")
 
     def aggregate(self, aggregate: Aggregate, feature: Feature | None) -> Text:
-        raise AssertionError("stacks hold no Kleene variables")
+        raise AssertionError(f"stacks hold no Kleene variables: {aggregate} {feature}")
 
 
 class _Stacks:

@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -55,7 +56,8 @@ class Shape:
             return node
 
         for equivalence in query.equivalence:
-            if any(places[v].get(equivalence.field_name) != equivalence.field_name for v in places):
+            name = equivalence.field_name
+            if any(columns.get(name) != name for columns in places.values()):
                 raise QueryError(
                     f"[{equivalence.field_name}] compares values of different kinds",
                     hint="give the field the same type in every table",
@@ -187,7 +189,7 @@ def in_order(table: pa.Table, shape: Shape, bad_events: str = "raise") -> pa.Tab
                 f"{count} of {table.num_rows} events have no usable time "
                 f"(the first is row {int(bad.argmax())}): it is missing, not a number, "
                 "or ends before it starts\n"
-                "  hint: repair them, or pass bad_events=\"drop\" to leave them out"
+                '  hint: repair them, or pass bad_events="drop" to leave them out'
             )
         warnings.warn(f"{count} events without usable time are left out", stacklevel=4)
         table = table.filter(pa.array(~bad))
@@ -218,9 +220,7 @@ def _unusable(starts: vectors.Vector, ends: vectors.Vector) -> npt.NDArray[np.bo
     return np.asarray(bad, np.bool_)
 
 
-def _ascending(
-    start: npt.NDArray[np.generic], end: npt.NDArray[np.generic], intervals: bool
-) -> bool:
+def _ascending(start: npt.NDArray[Any], end: npt.NDArray[Any], intervals: bool) -> bool:
     later, earlier = end[1:], end[:-1]
     if not bool((later >= earlier).all()):
         return False

@@ -1,13 +1,20 @@
 """Keeping arenas tidy: what is out of reach makes room for what comes."""
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 from numba import njit
+
+Table = npt.NDArray[Any]
 
 PREVIOUS, RIP, ROW, KEY = 0, 1, 2, 3  # places in an instance
 
 
 @njit(cache=True, nogil=True)
-def keep_instances(whole, real, top, tops, alive, moved):
+def keep_instances(
+    whole: Table, real: Table, top: int, tops: Table, alive: Table, moved: Table
+) -> int:
     """Moves the instances that are still alive to the front and mends the links.
 
     `alive` says which ones (of the first `top`); an instance's links lead to older ones, so a
@@ -35,7 +42,16 @@ def keep_instances(whole, real, top, tops, alive, moved):
 
 
 @njit(cache=True, nogil=True)
-def keep_nodes(nodes, reals, top, head, nxt, runs, columns, moved):
+def keep_nodes(
+    nodes: Table,
+    reals: Table,
+    top: int,
+    head: Table,
+    nxt: Table,
+    runs: Table,
+    columns: Table,
+    moved: Table,
+) -> int:
     """Drops the Kleene events that no run holds any more; returns the new top.
 
     `columns` are the places in a run that lead to its newest events; `moved` is scratch.
@@ -75,8 +91,8 @@ def keep_nodes(nodes, reals, top, head, nxt, runs, columns, moved):
 
 
 @njit(cache=True, nogil=True)
-def lists_of(nodes, heads, counts, offsets, rows):
-    """Writes out the events of Kleene variables, oldest first. `offsets` ends where `rows` does."""
+def lists_of(nodes: Table, heads: Table, counts: Table, offsets: Table, rows: Table) -> None:
+    """Writes out the events of Kleene variables, oldest first."""
     for k in range(heads.shape[0]):
         node = heads[k]
         place = offsets[k] + counts[k] - 1
@@ -87,7 +103,7 @@ def lists_of(nodes, heads, counts, offsets, rows):
 
 
 @njit(cache=True, nogil=True)
-def live_runs(head, nxt, runs):
+def live_runs(head: Table, nxt: Table, runs: Table) -> int:
     """Writes the numbers of all live runs; returns how many there are."""
     count = 0
     for key in range(head.shape[0]):
@@ -101,7 +117,9 @@ def live_runs(head, nxt, runs):
 
 
 @njit(cache=True, nogil=True)
-def skip_matches(order, keys, first, target, earliest, kept):
+def skip_matches(
+    order: Table, keys: Table, first: Table, target: Table, earliest: Table, kept: Table
+) -> None:
     """AFTER MATCH SKIP: a match is kept if it begins where the ones kept before it allow."""
     for k in order:
         key = keys[k]
@@ -111,7 +129,7 @@ def skip_matches(order, keys, first, target, earliest, kept):
 
 
 @njit(cache=True, nogil=True)
-def set_bits(mask, codes, bits):
+def set_bits(mask: Table, codes: Table, bits: Table) -> None:
     """The roles of each event by its type's code; a code of -1 plays none."""
     for i in range(codes.shape[0]):
         code = codes[i]
@@ -119,7 +137,7 @@ def set_bits(mask, codes, bits):
 
 
 @njit(cache=True, nogil=True)
-def clear_bit(mask, truth, bit):
+def clear_bit(mask: Table, truth: Table, bit: int) -> None:
     """Takes a role from the events that do not pass its test."""
     off = ~(np.int64(1) << bit)
     for i in range(mask.shape[0]):

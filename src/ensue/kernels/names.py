@@ -1,11 +1,23 @@
 """Finding a few known names in a column of strings."""
 
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 from numba import njit
+
+Bytes = npt.NDArray[np.uint8]
 
 
 @njit(cache=True, nogil=True)
-def find_names(offsets, data, name_offsets, name_data, codes):
-    """For each string the number of the name it equals, or -1. The strings may be bytes of UTF-8."""
+def find_names(
+    offsets: npt.NDArray[Any],
+    data: Bytes,
+    name_offsets: npt.NDArray[Any],
+    name_data: Bytes,
+    codes: npt.NDArray[np.int32],
+) -> None:
+    """For each string the number of the name it equals, or -1."""
     names = name_offsets.shape[0] - 1
     for row in range(codes.shape[0]):
         begin = offsets[row]

@@ -51,7 +51,8 @@ def span_of(node: Node | Token) -> Span:
         start, end = node.start_pos, node.end_pos
     else:
         start, end = node.meta.start_pos, node.meta.end_pos
-    assert start is not None and end is not None
+    assert start is not None
+    assert end is not None
     return Span(start, end)
 
 

@@ -93,9 +93,9 @@ def unary(condition: Expr, kleene: frozenset[str]) -> tuple[str, bool] | None:
         return None
     (variable,) = names
     refs = list(references(condition))
-    if variable not in kleene:
-        return (variable, False)
-    if all(isinstance(r, Field) and r.at is At.CURRENT for r in refs):
+    if not all(isinstance(r, Field) for r in refs):
+        return None  # an aggregate also says something of a match without the variable
+    if variable not in kleene or all(r.at is At.CURRENT for r in refs):
         return (variable, False)
     if all(isinstance(r, Field) and r.at is At.NTH and r.nth == 1 for r in refs):
         return (variable, True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import functions as sql
 
 from ensue.algebra.policy import Strategy
 from ensue.algebra.query import Query
@@ -95,7 +95,7 @@ def _frame_of(
     for name, frame in events.items():
         columns = [(f, f"{f}@{name}" if f in clash else f) for f in frame.columns]
         by_type[str(name)] = columns
-        marked = frame.toDF(*[c for _, c in columns]).withColumn(TYPE, F.lit(str(name)))
+        marked = frame.toDF(*[c for _, c in columns]).withColumn(TYPE, sql.lit(str(name)))
         whole = marked if whole is None else whole.unionByName(marked, allowMissingColumns=True)
     assert whole is not None
     return whole, _shape_of_union(arrow_schema(whole.schema), by_type, time, order)
@@ -131,7 +131,7 @@ def _lanes(frame: DataFrame, prepared: Prepared) -> DataFrame:
     """The events that can matter, those of one partition in one lane."""
     query = prepared.plan.query
     frame = _relevant(frame, prepared)
-    frame = frame.withColumn(ARRIVAL, F.monotonically_increasing_id())
+    frame = frame.withColumn(ARRIVAL, sql.monotonically_increasing_id())
     keys = [e.field_name for e in query.equivalence]
     if prepared.plan.whole_stream or not keys:
         why = (
@@ -157,12 +157,12 @@ def _relevant(frame: DataFrame, prepared: Prepared) -> DataFrame:
     if column is None or contiguous or isinstance(query.within, ByEvents):
         return frame
     names = sorted({a.type for a in atoms(query.pattern)})
-    return frame.filter(F.col(_quoted(column)).isin(names))
+    return frame.filter(sql.col(_quoted(column)).isin(names))
 
 
 def _hashed(name: str, kind: Kind) -> Column:
-    column = F.col(_quoted(name))
-    return column + F.lit(0.0) if kind is Kind.FLOAT else column  # -0.0 equals 0.0
+    column = sql.col(_quoted(name))
+    return column + sql.lit(0.0) if kind is Kind.FLOAT else column  # -0.0 equals 0.0
 
 
 def _quoted(name: str) -> str:
@@ -198,4 +198,3 @@ class Lane:
         if self.by_type is None:
             return shape_of(schema, time=self.time, type=self.type, order=order)
         return _shape_of_union(schema, self.by_type, self.time, order)
-

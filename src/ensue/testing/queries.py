@@ -192,7 +192,8 @@ class _Writer:
     def value(self, variable: _Variable) -> str:
         name, number = variable.name, self.random.choice(NUMBERS)
         if not variable.kleene:
-            return f"{name}.{number}"
+            over_one = self.random.random() < 0.05 and not variable.negated
+            return f"max({name}.{number})" if over_one else f"{name}.{number}"
         single = (f"{name}[1].{number}", f"{name}[2].{number}", f"{name}[{name}.LEN].{number}")
         functions = ("avg", "sum", "min", "max", "count", "first", "last", "stddev")
         over_all = (*(f"{f}({name}.{number})" for f in functions), f"count({name})")

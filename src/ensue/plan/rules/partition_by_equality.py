@@ -11,13 +11,14 @@ from ensue.algebra.window import ByEvents
 def partition_by_equality(query: Query) -> Query:
     """`WHERE x.id = y.id AND x.id = z.id` over all of x, y, z is `WHERE [id]`.
 
-    Not where the partition itself has a meaning (events counted or adjacent in it), nor where
-    a variable may be unbound; under skip-till-next-match only if each variable is tied to an
-    earlier one, since an event is judged by what is bound before it.
+    Not where the partition itself has a meaning (events counted or adjacent in it, matches that
+    use up its events), nor where a variable may be unbound; under skip-till-next-match only if
+    each variable is tied to an earlier one, since an event is judged by what is bound before it.
     """
     if (
         isinstance(query.within, ByEvents)
         or query.strategy is Strategy.PARTITION
+        or query.after is not None
         or not mandatory(query.pattern)
     ):
         return query

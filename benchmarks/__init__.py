@@ -1,0 +1,1 @@
+"""What Ensue costs: `make bench` measures it, `make bench-peers` compares it with others."""

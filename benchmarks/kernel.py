@@ -1,0 +1,84 @@
+"""The kernel alone: events come scanned, matches are counted and dropped."""
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+import ensue
+from benchmarks.timing import Clock, Runs, repeated
+from benchmarks.workloads import Workload
+from ensue.compile.engine import Engine
+from ensue.compile.frame import OUT_TOP
+from ensue.compile.keys import KeyCodes
+from ensue.compile.matcher import Prepared, prepare, slices
+from ensue.compile.scan import Scanned
+from ensue.runners.local import SLICE, stream_of
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A query ready to run, and how long its kernel took to compile."""
+
+    prepared: Prepared
+    seconds: float
+
+
+@dataclass(slots=True)
+class _Replay:
+    """Stands in for the scan of an engine: gives what was scanned before, piece by piece."""
+
+    pieces: list[Scanned]
+    keys: KeyCodes
+    place: int = 0
+
+    def __call__(self, _: pa.Table) -> Scanned:
+        self.place += 1
+        return self.pieces[self.place - 1]
+
+
+def compiled(workload: Workload, events: pa.Table, symbols: int) -> Compiled:
+    """Plans and compiles a query; compiling is not part of what is measured later."""
+    _, shape = stream_of(events, time="ts", type=workload.type)
+    prepared = prepare(ensue.parse(workload.text(symbols)), shape)
+    clock = Clock()
+    with clock:
+        prepared.engine().feed(events.slice(0, 1_000))
+    return Compiled(prepared, clock.seconds)
+
+
+def measured(prepared: Prepared, events: pa.Table, times: int) -> Runs:
+    """The time of the compiled loops: neither scanning nor taking out matches."""
+    pieces = slices(events, SLICE)
+    first = _engine(prepared)
+    scanned = [first.scan(piece) for piece in pieces]
+
+    def run() -> tuple[Clock, int]:
+        engine = _engine(prepared)
+        engine.scan = _Replay(scanned, first.scan.keys)  # type: ignore[assignment]
+        found = _count_and_drop(engine)
+        clock = Clock()
+        with clock:
+            for piece in pieces:
+                engine.feed(piece)
+            engine.finish()
+        return clock, sum(found)
+
+    return repeated(run, times)
+
+
+def _engine(prepared: Prepared) -> Engine:
+    engine = prepared.engine()
+    assert isinstance(engine, Engine), "this query has no kernel"
+    return engine
+
+
+def _count_and_drop(engine: Engine) -> list[int]:
+    found: list[int] = []
+
+    def drop() -> None:
+        meta = engine.state["meta"]
+        found.append(int(meta[OUT_TOP]))
+        meta[OUT_TOP] = 0
+
+    engine._drain = drop  # type: ignore[method-assign]
+    return found

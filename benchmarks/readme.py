@@ -1,0 +1,68 @@
+"""Rewrites the figures in the README from the files of results: `python -m benchmarks.readme`."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from benchmarks.machine import sentence
+from benchmarks.tables import (
+    Report,
+    Sheet,
+    first_answer_sheet,
+    local_sheet,
+    peers_sheet,
+    spark_sheet,
+)
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+README = ROOT / "README.md"
+START, END = "<!-- bench:start -->", "<!-- bench:end -->"
+
+Draw = Callable[[Sequence[Report]], Sheet]
+_FILES: dict[str, Draw] = {
+    "local.json": local_sheet,
+    "spark.json": spark_sheet,
+    "first_answer.json": first_answer_sheet,
+    "peers.json": peers_sheet,
+}
+
+
+def main() -> None:
+    """Puts the tables between the marks; says so if there is no place for them."""
+    if not README.exists() or START not in (text := README.read_text(encoding="utf-8")):
+        print(f"README.md has no {START}: its figures are left as they are")
+        return
+    README.write_text(replaced(text, block(RESULTS)), encoding="utf-8")
+
+
+def replaced(text: str, block: str) -> str:
+    """A page with the block between its marks.
+
+    >>> replaced(f"a {START} old {END} b", "new").split()
+    ['a', '<!--', 'bench:start', '-->', 'new', '<!--', 'bench:end', '-->', 'b']
+    """
+    before, _, rest = text.partition(START)
+    _, mark, after = rest.partition(END)
+    if not mark:
+        raise SystemExit(f"README.md has {START} without {END}")
+    return f"{before}{START}\n{block}\n{END}{after}"
+
+
+def block(folder: Path) -> str:
+    """The tables of all files of results, each with its machine."""
+    parts = []
+    machines = set()
+    for name, draw in _FILES.items():
+        path = folder / name
+        if not path.exists():
+            continue
+        results = json.loads(path.read_text(encoding="utf-8"))
+        parts.append(draw(results["queries"]).markdown())
+        machines.add(sentence(results["machine"]))
+    parts.extend(f"Measured on {machine}." for machine in sorted(machines))
+    return "\n\n".join(parts)
+
+
+if __name__ == "__main__":
+    main()

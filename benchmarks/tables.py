@@ -1,0 +1,119 @@
+"""Results as tables: for a terminal, and as Markdown for the README."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.table import Table
+
+Report = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """A titled table of texts; the first column is a name, the others are figures."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def rich(self) -> Table:
+        """For a terminal."""
+        table = Table(title=self.title, title_justify="left", header_style="bold")
+        for place, column in enumerate(self.columns):
+            table.add_column(column, justify="right" if place else "left")
+        for row in self.rows:
+            table.add_row(*row)
+        return table
+
+    def markdown(self) -> str:
+        """For a page.
+
+        >>> print(Sheet("Sums", ("what", "is"), (("1 + 1", "2"),)).markdown())
+        **Sums**
+        <BLANKLINE>
+        | what | is |
+        |---|---:|
+        | 1 + 1 | 2 |
+        """
+        marks = ["---", *["---:"] * (len(self.columns) - 1)]
+        lines = [self.columns, *self.rows]
+        head, *rows = (f"| {' | '.join(line)} |" for line in lines)
+        return "\n".join([f"**{self.title}**", "", head, f"|{'|'.join(marks)}|", *rows])
+
+
+def local_sheet(reports: Sequence[Report]) -> Sheet:
+    """Kernel and `ensue.match`, few keys and many."""
+    return Sheet(
+        f"One process, {_counted(reports)} events, millions of events a second",
+        ("query", "keys", "matches", "kernel", "kernel, M matches/s", "from Arrow", "compiled in"),
+        tuple(
+            (
+                r["query"],
+                f"{r['symbols']:,}",
+                f"{r['kernel']['matches']:,}" + ("" if r["same"] else " (differ)"),
+                f"{r['kernel']['events_per_second'] / 1e6:.1f}",
+                f"{r['kernel']['matches_per_second'] / 1e6:.1f}",
+                f"{r['arrow']['events_per_second'] / 1e6:.1f}",
+                f"{r['compile_seconds']:.1f} s",
+            )
+            for r in reports
+        ),
+    )
+
+
+def spark_sheet(reports: Sequence[Report]) -> Sheet:
+    """Spark beside the identity pipeline."""
+    return Sheet(
+        f"Spark from Parquet, {_counted(reports)} events, beside a pipeline that only moves them",
+        ("query", "matches", "match", "identity", "ratio"),
+        tuple(
+            (
+                r["query"],
+                f"{r['matches']:,}" + ("" if r.get("same", True) else " (differ)"),
+                f"{r['match_seconds']:.2f} s",
+                f"{r['identity_seconds']:.2f} s",
+                f"{r['ratio']:.2f}",
+            )
+            for r in reports
+        ),
+    )
+
+
+def first_answer_sheet(reports: Sequence[Report]) -> Sheet:
+    """A new query in a running process."""
+    return Sheet(
+        "First answer of a new query on 100,000 events",
+        ("query", "matches", "new kernel", "kernel in the cache"),
+        tuple(
+            (
+                r["query"],
+                f"{r['matches']:,}",
+                f"{r['cold_seconds']:.2f} s",
+                f"{r['warm_seconds']:.2f} s",
+            )
+            for r in reports
+        ),
+    )
+
+
+def peers_sheet(reports: Sequence[Report]) -> Sheet:
+    """Apache Flink and Ensue on the same files."""
+    return Sheet(
+        f"From a CSV file to a CSV file of matches, {_counted(reports)} events, events a second",
+        ("query", "matches", "Apache Flink", "Ensue", "ratio"),
+        tuple(
+            (
+                r["query"],
+                f"{r['ensue']['matches']:,}" + ("" if r["same"] else " (differ)"),
+                f"{r['events'] / r['flink']['net_seconds']:,.0f}",
+                f"{r['events'] / r['ensue']['net_seconds']:,.0f}",
+                f"{r['ratio']:.0f}",
+            )
+            for r in reports
+        ),
+    )
+
+
+def _counted(reports: Iterable[Report]) -> str:
+    return " or ".join(f"{count:,}" for count in sorted({r["events"] for r in reports}))

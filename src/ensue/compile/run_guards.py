@@ -1,0 +1,127 @@
+"""When an event may take a run along an edge: conditions, negations, order and window."""
+
+from ensue.algebra.predicate import At, Expr, Field
+from ensue.algebra.walk import references
+from ensue.compile.absence import Instances, search
+from ensue.compile.frame import Frame
+from ensue.compile.layout import Source
+from ensue.compile.run_registers import Registers, RunAccess
+from ensue.plan.physical import Absence, Automaton, Check, Edge
+from ensue.plan.placement import from_the_second
+from ensue.plan.sequence import predecessors
+
+
+class Guards:
+    """Writes the tests of edges and of matches that end."""
+
+    def __init__(
+        self, frame: Frame, automaton: Automaton, registers: Registers, instances: Instances
+    ) -> None:
+        self.frame = frame
+        self.automaton = automaton
+        self.registers = registers
+        self.instances = instances
+        # for events with a duration: what must have ended before a variable's event starts
+        self.order = predecessors(frame.plan.query.pattern) if frame.intervals else {}
+
+    def expired(self) -> str | None:
+        """When a run is out of its window."""
+        window = self.frame.window
+        if window is None:
+            return None
+        if self.frame.by_events:
+            return f"idx - {self.registers.first_index('r')} > {window}"
+        return f"t - {self.registers.first_time('r')} > {window}"
+
+    def guard(self, out: Source, edge: Edge, flag: str) -> None:
+        """Whether the event may take a run along an edge."""
+        tests = [self.frame.test(edge.variable, first=edge.first)]
+        role = self.frame.plan.role(edge.variable)
+        if role.kleene is not None and role.kleene.most is not None and not edge.first:
+            tests.append(f"{self.registers.count(edge.variable, 'r')} < {role.kleene.most}")
+        for variable in edge.leaves:
+            kleene = self.frame.plan.role(variable).kleene
+            assert kleene is not None
+            tests.append(f"{self.registers.count(variable, 'r')} >= {kleene.least}")
+        bound = self.automaton.states[edge.source].bound
+        tests += [
+            f"s >= {self.registers.time(other, 'end', 'r')}"
+            for other in self.order.get(edge.variable, ())
+            if other in bound
+        ]
+        if self.frame.intervals and self.frame.window is not None and not self.frame.by_events:
+            tests.append(f"t - s <= {self.frame.window}")
+        if not self.frame.plan.prune and (expired := self.expired()):
+            tests.append(f"not ({expired})")
+        access = RunAccess(self.registers, "r", edge.variable, first=edge.first)
+        tests += [self.tested(c.condition, access) for c in edge.checks if not c.each]
+        out(f"{flag} = {' and '.join(f'({t})' for t in tests)}")
+        for check in edge.checks:
+            if check.each:
+                self.each(out, check, flag, "r", edge.variable)
+        for absence in edge.absences:
+            self.absent(out, absence, flag, "r", edge)
+
+    def tested(self, condition: Expr, access: RunAccess) -> str:
+        """A condition, where the elements it names exist."""
+        text = self.frame.writer.condition(condition, access)
+        missing = [
+            f"{self.registers.count(r.variable, access.run)} < {r.nth}"
+            for r in references(condition)
+            if isinstance(r, Field) and r.at is At.NTH and r.nth > 1
+        ]
+        return f"({' or '.join([*missing, text])})" if missing else text
+
+    def each(self, out: Source, check: Check, flag: str, run: str, taking: str | None) -> None:
+        """A condition on all events of a Kleene variable, from the newest to the first."""
+        assert check.moving is not None
+        access = RunAccess(self.registers, run, taking, node="y")
+        text = self.tested(check.condition, access)
+        with out.block(f"if {flag}:"):
+            out(f"y = {self.registers.runs.at(f'node_{check.moving}', run)}")
+            end = "y >= 0"
+            if from_the_second(check.condition):
+                end = f"y >= 0 and {self.registers.nodes.at('previous', 'y')} >= 0"
+            with out.block(f"while {end}:"):
+                with out.block(f"if not {text}:"):
+                    out(f"{flag} = False", "break")
+                out(f"y = {self.registers.nodes.at('previous', 'y')}")
+
+    def absent(
+        self, out: Source, absence: Absence, flag: str, run: str, edge: Edge | None
+    ) -> None:
+        """A negation on the way: `edge` is the one being tried, None once the event is taken."""
+        registers = self.registers
+        taking = None if edge is None else edge.variable
+        before = [v for v in absence.before if v != taking]
+        if edge is not None and not edge.first and taking in absence.before:
+            before.append(taking or "")
+        first = registers.first_index(run) if self.frame.by_events else registers.first_time(run)
+
+        def found() -> None:
+            out(f"{flag} = False")
+
+        with out.block(f"if {flag}:"):
+            search(
+                out,
+                self.instances,
+                absence,
+                RunAccess(registers, run, taking, first=bool(edge and edge.first)),
+                after_row=[registers.last_row(v, run) for v in absence.after],
+                after_end=(
+                    [registers.time(v, "end", run) for v in absence.after]
+                    if self.frame.intervals
+                    else []
+                ),
+                before_row=[registers.first_row(v, run) for v in before]
+                or (["row + 1"] if absence.before else []),
+                before_start=(
+                    [registers.time(v, "start", run) for v in before]
+                    + (["s"] if taking in absence.before else [])
+                    if self.frame.intervals
+                    else []
+                ),
+                first=first,
+                last="idx" if self.frame.by_events else "t",
+                found=found,
+            )

@@ -1,0 +1,92 @@
+"""What the documentation shows is what happens."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ensue
+from tests.docs.pages import PAGES, ROOT, Example, examples, printed
+
+QUERIES = [e for page in PAGES for e in examples(page, "ensue")]
+ANSWERED = [e for e in QUERIES if e.expected is not None]
+_LINK = re.compile(r"\]\(([^)#\s]+)?(?:#([\w-]+))?\)")
+
+
+def _pages_with_python() -> list[object]:
+    found = []
+    for page in PAGES:
+        code = "".join(e.code for e in examples(page, "python"))
+        if code:
+            marks = [pytest.mark.spark] if "pyspark" in code else []
+            found.append(pytest.param(page, id=page.name, marks=marks))
+    return found
+
+
+@pytest.fixture(scope="module")
+def answers() -> dict[str, str]:
+    """What all queries give, from one process that does not compile them: it is much quicker."""
+    given = subprocess.run(
+        [sys.executable, "-W", "ignore", str(Path(__file__).with_name("pages.py")), "--judge"],
+        env=os.environ | {"NUMBA_DISABLE_JIT": "1"},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert given.returncode == 0, given.stderr
+    return json.loads(given.stdout)
+
+
+@pytest.mark.parametrize("example", ANSWERED, ids=lambda e: e.name)
+def test_a_query_gives_the_matches_shown(example: Example, answers: dict[str, str]):
+    assert answers[example.name] == example.expected
+
+
+@pytest.mark.parametrize("page", _pages_with_python())
+def test_python_examples_print_what_is_shown(page: Path):
+    if any("pyspark" in e.code for e in examples(page, "python")):
+        from ensue.runners.spark_session import embedded
+
+        embedded()  # the page's own getOrCreate then finds it
+    for example, output in printed(page):
+        if example.expected is not None:
+            assert output.rstrip() == example.expected.rstrip(), example.name
+
+
+@pytest.mark.parametrize(
+    "example", [e for e in QUERIES if e.expected is None], ids=lambda e: e.name
+)
+def test_a_query_without_answer_can_be_read(example: Example):
+    ensue.parse(example.code)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_lead_somewhere(page: Path):
+    for match in _LINK.finditer(page.read_text(encoding="utf-8")):
+        path, anchor = match[1] or "", match[2]
+        if "://" in path:
+            continue
+        target = page.parent / path if path else page
+        assert target.exists(), match[0]
+        if anchor:
+            assert anchor in _anchors(target), match[0]
+
+
+@pytest.mark.parametrize("name", ["architecture.md", "papers.md"])
+def test_files_that_are_named_exist(name: str):
+    text = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    folder = ""
+    for place in re.findall(r"`([\w/]+(?:\.(?:py|lark)|/))`", text):
+        homes = (ROOT, ROOT / "src" / "ensue", ROOT / "src" / "ensue" / folder)
+        assert any((home / place).exists() for home in homes), place
+        folder = str(Path(place).parent)  # `compile/runs.py`, `stacks.py`
+
+
+def _anchors(page: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}

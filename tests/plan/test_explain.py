@@ -1,0 +1,33 @@
+"""What explain says beyond the golden plans."""
+
+import pytest
+
+from ensue.plan.explain import MOST_STATES, explain
+
+
+def test_a_long_list_of_states_is_cut(case):
+    atoms = ", ".join(f"A a{n}" for n in range(8))
+    text = explain(case(f"AND({atoms})").plan)
+    assert text.count("\n  state ") == MOST_STATES
+    assert text.endswith(f"and {2**8 - MOST_STATES} more states")
+
+
+def test_names_that_need_quotes_have_them(case):
+    text = explain(case('SEQ("my type" "a b", B b) WHERE "a b".x < b.x').plan)
+    assert '"my type" "a b": kept on a stack' in text
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("SEQ(A a, B b) WHERE [k, s]", "partition  [k, s]"),
+        ("SEQ(A a, B b) WITHIN 3 EVENTS", "window     3 EVENTS, pushed into the scan"),
+        ("SEQ(A a, B b)", "window     none"),
+        ("EVENT Rise AS SEQ(A a, B b)", "event      Rise"),
+        ("SEQ(A a, B b) HAVING a.x > 1", "  HAVING a.x > 1"),
+        ("SEQ(A{1,2} a[], B b)", "      at most 2 events in a[]"),
+        ("SEQ(A{3} a[], B b)", "      at least 3 events in a[]"),
+    ],
+)
+def test_a_line_of_the_plan(case, text, line):
+    assert line in explain(case(text).plan).splitlines()

@@ -1,0 +1,48 @@
+"""The benchmarks measure what they say: every way of running a query finds the same matches."""
+
+import json
+from pathlib import Path
+
+import pytest
+from benchmarks import arrow, kernel, readme, spark
+from benchmarks.tables import local_sheet
+from benchmarks.workloads import WORKLOADS, Workload, events
+
+SYMBOLS = 50
+EVENTS = events(20_000, SYMBOLS)
+
+
+@pytest.mark.parametrize("workload", WORKLOADS.values(), ids=lambda w: w.name)
+def test_the_kernel_alone_finds_what_the_whole_call_finds(workload: Workload) -> None:
+    ready = kernel.compiled(workload, EVENTS, SYMBOLS)
+    alone = kernel.measured(ready.prepared, EVENTS, times=2)
+    whole = arrow.measured(workload, EVENTS, SYMBOLS, times=1)
+    assert alone.matches == whole.matches > 0
+
+
+def test_parquet_files_hold_all_events_in_order(tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    folder = spark.written(EVENTS, tmp_path / "events")
+    assert pq.read_table(folder).equals(EVENTS)
+
+
+def test_the_page_is_rewritten_between_its_marks(tmp_path: Path) -> None:
+    runs = {"matches": 3, "events_per_second": 5e6, "matches_per_second": 1e6}
+    report = {
+        "query": "next, unary",
+        "events": 10,
+        "symbols": 2,
+        "compile_seconds": 1.0,
+        "kernel": runs,
+        "arrow": runs,
+        "same": True,
+    }
+    machine = {"cores": 2, "cpu": "X", "memory_gigabytes": 8, "python": "3", "date": "2026-01-01"}
+    results = {"machine": machine, "queries": [report]}
+    (tmp_path / "local.json").write_text(json.dumps(results))
+    page = f"before\n{readme.START}\nold\n{readme.END}\nafter\n"
+    new = readme.replaced(page, readme.block(tmp_path))
+    assert local_sheet([report]).markdown() in new
+    assert "old" not in new
+    assert readme.replaced(new, readme.block(tmp_path)) == new
