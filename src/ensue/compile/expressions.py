@@ -180,7 +180,8 @@ class Writer:
                 return _fold(
                     values,
                     lambda a, b, a_ok, b_ok: (
-                        f"({b} if (not {a_ok}) or ({b_ok} and {b} {sign} {a}) else {a})"
+                        f"({b} if (not {a_ok}) or ({b_ok} and ({b} {sign} {a} or {a} != {a}))"
+                        f" else {a})"
                     ),
                 )
             case _:

@@ -8,6 +8,7 @@ import pyarrow as pa
 from ensue.algebra.check import check
 from ensue.algebra.query import Query
 from ensue.compile.engine import Engine
+from ensue.compile.identity import fingerprint
 from ensue.compile.matches import Matches
 from ensue.compile.reference import ReferenceEngine
 from ensue.compile.results import build
@@ -51,6 +52,7 @@ def build_result(prepared: Prepared, matches: Matches, events: pa.Table) -> pa.T
         schema,
         prepared.plan.residual,
         columns_of=prepared.shape.columns_of(query),
+        query_fingerprint=fingerprint(prepared.query),
     )
 
 

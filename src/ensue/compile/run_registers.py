@@ -159,7 +159,9 @@ class Registers:
                 out(f"{get['sum']} += {value}")
             for what, sign in (("min", "<"), ("max", ">")):
                 if what in parts:
-                    with out.block(f"if {get['number']} == 1 or {value} {sign} {get[what]}:"):
+                    best = get[what]  # a NaN gives way to any number
+                    better = f"{value} {sign} {best} or {best} != {best}"
+                    with out.block(f"if {get['number']} == 1 or {better}:"):
                         out(f"{get[what]} = {value}")
             if "m2" in parts:
                 mean = self.running(variable, feature, "mean", run)
@@ -273,6 +275,6 @@ class RunAccess:
             return (added if function == "sum" else f"({added} / {more})"), f"{more} > 0"
         sign = "<" if function == "min" else ">"
         kept = registers.running(variable, feature, function, self.run)
-        better = f"{number} == 0 or {value} {sign} {kept}"
+        better = f"{number} == 0 or {value} {sign} {kept} or {kept} != {kept}"
         new = f"({better})" if ok is None else f"({ok} and ({better}))"
         return f"({value} if {new} else {kept})", f"{more} > 0"
