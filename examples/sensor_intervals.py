@@ -1,8 +1,8 @@
 """Events that last: a door open while a machine runs hot, then a stop.
 
 `time=("from", "to")` names the columns of an event's start and end. `AND` asks for both events in
-any order, and the condition on their times that they overlap; `SEQ` then means that the stop begins
-when both are over.
+any order, and the conditions on their times ask that they overlap; `SEQ` then means that the stop
+begins when both are over.
 """
 
 import pyarrow as pa

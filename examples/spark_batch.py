@@ -1,7 +1,7 @@
 """The theft query on Spark: Parquet in, a DataFrame of matches out, more Spark behind it.
 
-Needs `ensue[spark]` and Java 17 or newer. The session is embedded (`local[*]`); on a cluster only the
-session and the paths change.
+Needs `ensue[spark]` and Java 17 or newer. The session is embedded (`local[*]`); on a cluster only
+the session and the paths change.
 """
 
 import os
@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pyarrow.parquet
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql.functions import count
+from pyspark.sql.functions import max as latest
 
 import ensue
 from ensue.testing.shop import THEFT, shop
@@ -31,7 +32,7 @@ def main() -> None:
         readings = spark.read.parquet(path)
         thefts = ensue.match(readings, THEFT, time="ts", type="reader")  # nothing has run yet
         by_exit = thefts.groupBy("exit").agg(
-            F.count("*").alias("thefts"), F.max("gone").alias("last")
+            count("*").alias("thefts"), latest("gone").alias("last")
         )
         by_exit.orderBy("exit").show()
 

@@ -1,9 +1,10 @@
 """What tests share: one Spark session, every runner behind one call, patterns against strings.
 
-A test that takes `matched` or `runner` runs by the reference semantics and in this process. Marked
-`@pytest.mark.everywhere`, or with `pytest --everywhere`, it also runs on Spark, where each query
-costs most of a second, and on a streaming DataFrame. What a runner cannot do yet is marked by
-NOT_YET: the test must then fail with that error, so a gap that is closed shows itself.
+A test that takes `matched` or `runner` runs by the reference semantics and in this process, on
+generated kernels that are not compiled: that would take a second or two for each query. Marked
+`@pytest.mark.everywhere`, or with `pytest --everywhere`, it runs on compiled kernels, also on
+Spark and on a streaming DataFrame. What a runner cannot do yet is in NOT_YET: the test must then
+fail with that error, so a gap that is closed shows itself.
 """
 
 import warnings
@@ -37,11 +38,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "runner" not in metafunc.fixturenames:
         return
-    all_of_them = metafunc.config.getoption("everywhere") or any(
-        mark.name == "everywhere" for mark in metafunc.definition.iter_markers()
-    )
-    names = EVERYWHERE if all_of_them else RUNNERS
+    names = EVERYWHERE if _everywhere(metafunc.config, metafunc.definition) else RUNNERS
     metafunc.parametrize("runner", [_case(name) for name in names], indirect=True)
+
+
+def _everywhere(config: pytest.Config, test: pytest.Item) -> bool:
+    return config.getoption("everywhere") or test.get_closest_marker("everywhere") is not None
 
 
 def _case(name: str) -> Any:
@@ -144,8 +146,12 @@ def spark() -> Any:
 
 
 @pytest.fixture
-def runner(request: pytest.FixtureRequest) -> Runner:
+def runner(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Runner:
     """What runs the query of a test."""
+    import ensue.compile.matcher  # noqa: F401  the kernels that all queries share stay compiled
+
+    if not _everywhere(request.config, request.node):
+        monkeypatch.setattr("numba.config.DISABLE_JIT", True)
     match request.param:
         case "local":
             return Local()

@@ -41,7 +41,7 @@ def show(query: Query) -> str:
     """The text of a query, in one spelling; parsing it gives the same query.
 
     >>> print(show(parse("pattern A a -> B b within 5 min")))
-    SEQ(A a, B b)
+    PATTERN SEQ(A a, B b)
     WITHIN 5 minutes
     """
     from ensue.languages.printing import show as show_query

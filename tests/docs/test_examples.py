@@ -4,7 +4,6 @@ import runpy
 from pathlib import Path
 
 import pytest
-
 from tests.docs.pages import ROOT
 
 SAYS = {

@@ -1,7 +1,9 @@
 """What explain says beyond the golden plans."""
 
+import pyarrow as pa
 import pytest
 
+import ensue
 from ensue.plan.explain import MOST_STATES, explain
 
 
@@ -31,3 +33,12 @@ def test_names_that_need_quotes_have_them(case):
 )
 def test_a_line_of_the_plan(case, text, line):
     assert line in explain(case(text).plan).splitlines()
+
+
+def test_with_events_the_kinds_are_theirs():
+    events = pa.table({"t": [1, 2], "kind": ["A", "B"], "x": [1, 2]})
+    query = "SEQ(A a, B b) WHERE a.x < b.x WITHIN 5"
+    told = ensue.explain(query, events, time="t", type="kind")
+    assert "assumed" not in told
+    assert ensue.explain(query).startswith(told)
+    assert ensue.picture(query, events, time="t", type="kind").startswith("<svg")

@@ -54,6 +54,10 @@ def _module(text: str) -> ModuleType:
     with _loading:
         if name in sys.modules:
             return sys.modules[name]
+        if numba.config.DISABLE_JIT:  # nothing to keep
+            module = sys.modules[name] = ModuleType(name)
+            exec(compile(text, name, "exec"), module.__dict__)
+            return module
         path = folder() / f"{name}.py"
         if not path.exists():
             handle, temporary = tempfile.mkstemp(dir=folder(), suffix=".tmp")

@@ -1,22 +1,20 @@
 """An automaton: states from left to right, by the number of variables they hold."""
 
-from ensue.algebra.text import show_name
 from ensue.plan.drawing.canvas import (
     DIM,
     LINE,
     Canvas,
     Point,
+    dark_width,
     middle_of,
-    short,
     width_of,
 )
-from ensue.plan.drawing.legend import Legend
+from ensue.plan.drawing.legend import Legend, event_label
 from ensue.plan.explain import role_tests, tests_at_the_end, tests_on
 from ensue.plan.physical import Absence, Automaton, Edge, Plan, State
 
 RADIUS = 20
 LOOP = 44  # how far a loop rises above its state
-NAME = 28  # characters of a label's first line
 NEAR = 0.28  # how far along a crossing edge its label stands
 PILL = 42  # height that a negation below a state takes
 
@@ -49,10 +47,8 @@ class _Drawing:
 
     def _label(self, edge: Edge) -> list[str]:
         role = self.plan.role(edge.variable)
-        brackets = "" if role.kleene is None else "[]"
-        name = f"{show_name(role.type)} {show_name(role.variable)}{brackets}"
         tests = role_tests(role, first=edge.first) + tests_on(self.plan, edge)
-        return [short(name, NAME), *self.legend.lines(tests)]
+        return [event_label(role), *self.legend.lines(tests)]
 
     def _opening(self) -> tuple[Absence, ...]:
         """Negations before all of every match: drawn in front of the start."""
@@ -116,7 +112,7 @@ class _Drawing:
         wide = 120.0
         for edge in (e for s in column for e in self.automaton.out_of(s.number)):
             label = max(width_of(line, mono=True) for line in self.labels[edge])
-            pills = sum(width_of(self._pill(a), size=12) + 26 for a in edge.absences)
+            pills = sum(dark_width(self._pill(a)) + 6 for a in edge.absences)
             if edge.source == edge.target:
                 room = label + 40
             elif self._crosses(edge):
@@ -141,7 +137,7 @@ class _Drawing:
         return len(self._column(edge.source)) == len(self._column(edge.target)) == 1
 
     def _pill(self, absence: Absence, when: str = "") -> str:
-        return short(self.legend.negation(absence, when), NAME)
+        return self.legend.negation(absence, when)
 
     # ------------------------------------------------------------------------------ shapes
 
@@ -149,12 +145,12 @@ class _Drawing:
         x, y = self.place[0]
         begin = x - RADIUS - 34
         for absence in reversed(self.opening):
-            width = width_of(self._pill(absence), size=12) + 26
+            width = dark_width(self._pill(absence)) + 6
             begin -= width
         self.canvas.line((begin, y), (x - RADIUS, y), head=True)
         at = x - RADIUS - 28
         for absence in reversed(self.opening):
-            width = width_of(self._pill(absence), size=12) + 26
+            width = dark_width(self._pill(absence)) + 6
             self.canvas.dark((at - width / 2, y), self._pill(absence))
             at -= width
 
@@ -227,7 +223,7 @@ class _Drawing:
         self._write((at[0], top), lines, {0})
 
     def _pills(self, start: Point, end: Point, texts: list[str], along: float) -> None:
-        widths = [width_of(text, size=12) + 22 for text in texts]
+        widths = [dark_width(text) + 6 for text in texts]
         x = start[0] + (end[0] - start[0]) * along - sum(widths) / 2
         for text, width in zip(texts, widths, strict=True):
             part = (x + width / 2 - start[0]) / (end[0] - start[0])

@@ -27,6 +27,11 @@ def width_of(text: str, *, size: float = SIZE, mono: bool = False) -> float:
     return size * sum(0.36 if c in NARROW else 0.9 if c in WIDE else 0.66 for c in text)
 
 
+def dark_width(text: str) -> float:
+    """The width of a negated event's mark."""
+    return max(34.0, width_of(text, size=12) * 1.08 + 18)
+
+
 def wrapped(text: str, most: int) -> list[str]:
     """The text in lines of at most `most` characters, broken at blanks where there are any.
 
@@ -123,7 +128,7 @@ class Canvas:
 
     def dark(self, at: Point, text: str) -> float:
         """A negated event: black with white text, a circle as long as the text is short."""
-        width = max(34.0, width_of(text, size=12) + 18)
+        width = dark_width(text)
         self.box(at, width, 34, fill=DARK, stroke=DARK, round=17)
         self.text((at[0], at[1] + 4), text, anchor="middle", size=12, color=PAPER, bold=True)
         return width

@@ -2,13 +2,24 @@
 
 from dataclasses import dataclass, field, replace
 
-from ensue.plan.drawing.canvas import DARK, DIM, LINE, Canvas, width_of, wrapped
+from ensue.algebra.text import show_name
+from ensue.plan.drawing.canvas import DARK, DIM, LINE, Canvas, short, width_of, wrapped
 from ensue.plan.explain import absence_text
-from ensue.plan.physical import Absence, Plan
+from ensue.plan.physical import Absence, Plan, Role
 
 INLINE = 26  # characters that still fit beside an arrow
 FEW = 2  # lines that do
 LONG = 96  # characters of a line of the legend
+
+
+def event_label(role: Role) -> str:
+    """The type and the variable of an event, cut where they are long.
+
+    >>> event_label(Role("a", "a_long_name_of_a_type_of_events"))
+    'a_long_name_of_a_… a'
+    """
+    brackets = "" if role.kleene is None else "[]"
+    return f"{short(show_name(role.type), 18)} {short(show_name(role.variable), 14)}{brackets}"
 
 
 @dataclass
@@ -40,7 +51,7 @@ class Legend:
         text = absence_text(self.plan, whole) + (f": {when}" if when else "")
         if text not in self.negations:
             self.negations.append(text)
-        return f"{role.type} {role.variable}"
+        return event_label(role)
 
     def draw(self, canvas: Canvas) -> None:
         """Writes the legend below everything else."""

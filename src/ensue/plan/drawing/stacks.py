@@ -1,15 +1,13 @@
 """Instance stacks: one beside the other, with the pointers along which matches are built."""
 
-from ensue.algebra.text import show_name
-from ensue.plan.drawing.canvas import DIM, LINE, Canvas, short, width_of
-from ensue.plan.drawing.legend import Legend
+from ensue.plan.drawing.canvas import DIM, LINE, Canvas, dark_width, width_of
+from ensue.plan.drawing.legend import Legend, event_label
 from ensue.plan.explain import check_text, role_tests
 from ensue.plan.physical import Absence, Plan, Stacks
 
 CELL = 26  # height of an instance
 CELLS = 3  # instances drawn in a stack
 WIDE = 96  # a stack
-NAME = 28
 
 
 def draw_stacks(canvas: Canvas, legend: Legend, plan: Plan, stacks: Stacks) -> None:
@@ -34,7 +32,7 @@ def draw_stacks(canvas: Canvas, legend: Legend, plan: Plan, stacks: Stacks) -> N
         _pills(canvas, legend, negated, (start[0] + end[0]) / 2, (start[1] + end[1]) / 2)
     for number, absence in enumerate(_standing(stacks, 0)):
         name = legend.negation(absence)
-        width = width_of(name, size=12) + 26
+        width = dark_width(name) + 6
         y = -CELL * (CELLS - 1) + number * 40
         canvas.line((-WIDE / 2 - 24, y), (-WIDE / 2, y), dashed=True)
         canvas.dark((-WIDE / 2 - 24 - width / 2, y), name)
@@ -68,10 +66,10 @@ def _gaps(legend: Legend, plan: Plan, stacks: Stacks) -> list[float]:
         scan, between = _tests(legend, plan, stacks, number)
         role = plan.role(variable)
         lines = [width_of(line, size=12, mono=True) for line in (*scan, *between)]
-        widths.append(max([WIDE, width_of(short(f"{role.type} {variable}", NAME)), *lines]))
+        widths.append(max([WIDE, width_of(event_label(role)), *lines]))
     gaps = [0.0]
     for number in range(1, len(widths)):
-        pills = sum(width_of(legend.negation(a), size=12) + 26 for a in _standing(stacks, number))
+        pills = sum(dark_width(legend.negation(a)) + 6 for a in _standing(stacks, number))
         text = (widths[number - 1] + widths[number]) / 2 + 30
         gaps.append(max(text, WIDE + max(90.0, pills + 50)))
     return gaps
@@ -79,7 +77,7 @@ def _gaps(legend: Legend, plan: Plan, stacks: Stacks) -> list[float]:
 
 def _pills(canvas: Canvas, legend: Legend, negated: list[Absence], x: float, y: float) -> None:
     names = [legend.negation(absence) for absence in negated]
-    widths = [width_of(name, size=12) + 22 for name in names]
+    widths = [dark_width(name) + 6 for name in names]
     x -= sum(widths) / 2
     for name, width in zip(names, widths, strict=True):
         canvas.dark((x + width / 2, y), name)
@@ -102,8 +100,7 @@ def _stack(
     if last:
         y = -CELL * (CELLS - 0.5) + 4
         canvas.text((x, y), "each event", anchor="middle", size=11, color=DIM)
-    name = short(f"{show_name(role.type)} {show_name(role.variable)}", NAME)
-    canvas.text((x, -CELL * CELLS - 10), name, anchor="middle", bold=True)
+    canvas.text((x, -CELL * CELLS - 10), event_label(role), anchor="middle", bold=True)
     scan, between = _tests(legend, plan, stacks, number)
     y = float(LINE)
     for line in (*scan, *between):

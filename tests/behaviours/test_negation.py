@@ -1,0 +1,171 @@
+"""`!`: no such event where it stands."""
+
+import pytest
+
+pytestmark = pytest.mark.filterwarnings("ignore:no event is of type")
+
+
+# ------------------------------------------------------------------------------- between
+
+
+@pytest.mark.everywhere
+def test_between_two_events(matched):
+    assert matched("SEQ(A a, !C c, B b)", "ACBAB") == [(3, 4)]
+
+
+def test_outside_it_does_not_matter(matched):
+    assert matched("SEQ(A a, !C c, B b)", "CABC") == [(1, 2)]
+
+
+def test_only_some_of_the_combinations(matched):
+    assert matched("SEQ(A a, !C c, B b)", "AACB") == []
+    assert matched("SEQ(A a, !C c, B b)", "ACAB") == [(2, 3)]
+
+
+def test_several_negations_in_one_place(matched):
+    query = "SEQ(A a, !C c, !D d, B b)"
+    assert matched(query, "ACB") == matched(query, "ADB") == []
+    assert matched(query, "AXB") == [(0, 2)]
+
+
+def test_negations_in_several_places(matched):
+    query = "SEQ(A a, !X x, B b, !Y y, C c)"
+    assert matched(query, "AYBXC") == [(0, 2, 4)]
+    assert matched(query, "AXBYC") == []
+
+
+def test_the_negated_type_may_also_occur(matched):
+    assert matched("SEQ(A a, !A c, B b)", "AAB") == [(1, 2)]
+
+
+# ------------------------------------------------------------------------------- conditions
+
+
+@pytest.mark.everywhere
+def test_only_negated_events_that_fit_count(matched):
+    query = "SEQ(A a, !C c, B b) WHERE c.x > 1"
+    assert matched(query, "ACB", x=[0, 1, 0]) == [(0, 2)]
+    assert matched(query, "ACB", x=[0, 2, 0]) == []
+
+
+@pytest.mark.everywhere
+def test_correlated_with_both_sides(matched):
+    query = "SEQ(A a, !C c, B b) WHERE c.x > a.x and c.x < b.x"
+    assert matched(query, "ACBB", x=[1, 3, 2, 4]) == [(0, 2)]
+
+
+def test_an_unknown_condition_forbids_nothing(matched):
+    query = "SEQ(A a, !C c, B b) WHERE c.x = a.x"
+    assert matched(query, "ACB", x=[1, None, 1]) == [(0, 2)]
+
+
+@pytest.mark.everywhere
+def test_only_events_of_the_key_count(matched):
+    query = "SEQ(A a, !C c, B b) WHERE [k]"
+    assert matched(query, "ACB", k="pqp") == [(0, 2)]
+    assert matched(query, "ACB", k="ppp") == []
+
+
+# ------------------------------------------------------------------------------- at the start
+
+
+@pytest.mark.everywhere
+def test_at_the_start_inside_the_window(matched):
+    query = "SEQ(!C c, A a, B b) WITHIN 3"
+    assert matched(query, "CAB") == []
+    assert matched(query, "CXXAB") == [(3, 4)]
+
+
+def test_at_the_start_the_window_ends_at_the_last_event(matched):
+    # the last event is 3 after the negated one: still inside
+    assert matched("SEQ(!C c, A a, B b) WITHIN 3", "CXAB") == []
+
+
+def test_at_the_start_without_a_window_the_whole_past_counts(matched):
+    assert matched("SEQ(!C c, A a, B b)", "ABCAB") == [(0, 1)]
+
+
+def test_at_the_start_by_events(matched):
+    query = "SEQ(!C c, A a, B b) WITHIN 3 EVENTS"
+    assert matched(query, "CAB") == []
+    assert matched(query, "CXAB") == [(2, 3)]
+
+
+# ------------------------------------------------------------------------------- at the end
+
+
+@pytest.mark.everywhere
+def test_at_the_end_inside_the_window(matched):
+    query = "SEQ(A a, B b, !C c) WITHIN 3"
+    assert matched(query, "ABXC") == []
+    assert matched(query, "ABXXC") == [(0, 1)]
+
+
+def test_at_the_end_of_the_stream_nothing_more_comes(matched):
+    assert matched("SEQ(A a, !B b) WITHIN 100", "XA") == [(1,)]
+
+
+def test_at_the_end_a_tie_counts_in_its_order(matched):
+    query = "SEQ(A a, !B b) WITHIN 5"
+    assert matched(query, "AB", at=[1, 1]) == []
+    assert matched(query, "BA", at=[1, 1]) == [(1,)]
+
+
+def test_at_the_end_correlated(matched):
+    query = "SEQ(A a, !B b) WHERE b.x = a.x WITHIN 5"
+    assert matched(query, "AAB", x=[1, 2, 2]) == [(0,)]
+
+
+def test_at_both_ends(matched):
+    query = "SEQ(!C c, A a, !B b) WITHIN 2"
+    assert matched(query, "AXXXCAXXXAB") == [(0,)]
+
+
+# ------------------------------------------------------------------------------- elsewhere
+
+
+@pytest.mark.everywhere
+def test_of_a_sequence(matched):
+    query = "SEQ(A a, !SEQ(C c, D d), B b)"
+    assert matched(query, "ACDB") == []
+    assert matched(query, "ADCB") == [(0, 3)]
+
+
+def test_of_a_disjunction(matched):
+    query = "SEQ(A a, !OR(C c, D d), B b)"
+    assert matched(query, "ACB") == matched(query, "ADB") == []
+    assert matched(query, "AXB") == [(0, 2)]
+
+
+def test_of_a_conjunction(matched):
+    query = "SEQ(A a, !AND(C c, D d), B b)"
+    assert matched(query, "ADCB") == []
+    assert matched(query, "ADB") == [(0, 2)]
+
+
+def test_inside_and_between_its_first_and_last(matched):
+    query = "AND(A a, B b, !C c)"
+    assert matched(query, "BCA") == []
+    assert matched(query, "CBAC") == [(2, 1)]
+
+
+def test_beside_an_optional_part(matched):
+    query = "SEQ(A a, !C c, B? b, D d)"
+    assert matched(query, "ABCD") == [(0, 1, 3)]
+    assert matched(query, "ACBD") == []
+
+
+def test_behind_a_kleene_variable(matched):
+    query = "SEQ(A+ a[], !C c, B b) WHERE skip_till_next_match(a[], b) { 1 = 1 }"
+    assert matched(query, "AACB") == []
+    assert matched(query, "ACAB") == [((0, 2), 3), ((2,), 3)]
+
+
+def test_under_next_match_a_forbidden_step_is_not_taken(matched):
+    query = "SEQ(A a, !C c, B b) WHERE skip_till_next_match(a, b) { 1 = 1 }"
+    assert matched(query, "ACBAB") == [(3, 4)]
+
+
+def test_under_strict_contiguity_between_neighbours_there_is_nothing(matched):
+    query = "SEQ(A a, !C c, B b) WHERE strict_contiguity(a, b) { 1 = 1 }"
+    assert matched(query, "ABACB") == [(0, 1)]
