@@ -26,12 +26,14 @@ def measured(times: int) -> list[Report]:
     for name in NAMES:
         cold: list[float] = []
         warm: list[float] = []
+        cpu: list[float] = []
         found: set[float] = set()
         for _ in range(times):
             with tempfile.TemporaryDirectory(prefix="ensue-kernels-") as folder:
                 for seconds in (cold, warm):
                     answer = _in_a_fresh_process(name, folder)
-                    seconds.append(float(answer["seconds"]))
+                    seconds.append(answer["seconds"])
+                    cpu.append(answer["cpu_seconds"])
                     found.add(answer["matches"])
         assert len(found) == 1, f"{name}: different answers {found}"
         reports.append(
@@ -40,8 +42,10 @@ def measured(times: int) -> list[Report]:
                 "matches": found.pop(),
                 "cold_seconds": statistics.median(cold),
                 "best_cold_seconds": min(cold),
+                "cold_cpu_seconds": min(cpu[::2]),
                 "warm_seconds": statistics.median(warm),
                 "best_warm_seconds": min(warm),
+                "warm_cpu_seconds": min(cpu[1::2]),
             }
         )
     return reports

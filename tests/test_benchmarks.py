@@ -8,6 +8,8 @@ from benchmarks import arrow, kernel, readme, spark
 from benchmarks.tables import local_sheet
 from benchmarks.workloads import WORKLOADS, Workload, events
 
+from ensue.cli.bench import QUERIES
+
 SYMBOLS = 50
 EVENTS = events(20_000, SYMBOLS)
 
@@ -18,6 +20,14 @@ def test_the_kernel_alone_finds_what_the_whole_call_finds(workload: Workload) ->
     alone = kernel.measured(ready.prepared, EVENTS, times=2)
     whole = arrow.measured(workload, EVENTS, SYMBOLS, times=1)
     assert alone.matches == whole.matches > 0
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_the_command_line_measures_the_same_queries(name: str) -> None:
+    workload = WORKLOADS[name]
+    for symbols in (20, 1_000, 100_000):
+        assert QUERIES[name].query(symbols) == workload.text(symbols)
+    assert QUERIES[name].type == workload.type
 
 
 def test_parquet_files_hold_all_events_in_order(tmp_path: Path) -> None:

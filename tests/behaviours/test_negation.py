@@ -82,7 +82,7 @@ def test_at_the_start_the_window_ends_at_the_last_event(matched):
 
 
 def test_at_the_start_without_a_window_the_whole_past_counts(matched):
-    assert matched("SEQ(!C c, A a, B b)", "ABCAB") == [(0, 1)]
+    assert matched("SEQ(!C c, A a, B b)", "ABCAB") == [(0, 1), (0, 4)]
 
 
 def test_at_the_start_by_events(matched):

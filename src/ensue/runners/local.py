@@ -102,9 +102,16 @@ def match(
 
 
 def match_in_order(
-    prepared: Prepared, events: pa.Table, progress: Progress | None = None
+    prepared: Prepared,
+    events: pa.Table,
+    progress: Progress | None = None,
+    *,
+    whole: bool = True,
 ) -> pa.Table:
-    """All matches in events that are in the order of the stream."""
+    """All matches in events that are in the order of the stream.
+
+    `whole`: these are all events, so that a type that does not occur is worth a warning.
+    """
     engine = prepared.engine()
     found = []
     for piece in slices(events, SLICE):
@@ -114,14 +121,16 @@ def match_in_order(
     found.append(engine.finish())
     if isinstance(engine, Engine):
         matches = joined([f for f in found if f.count], engine.program.source.output)
-        _warn_of_unseen(engine, events, prepared)
+        if whole:
+            _warn_of_unseen(engine, events, prepared)
     else:
         matches = found[-1]
     return build_result(prepared, matches, events)
 
 
 def _warn_of_unseen(engine: Engine, events: pa.Table, prepared: Prepared) -> None:
-    unseen = engine.scan.unseen_types()
+    wanted = {r.type for r in prepared.plan.roles if not r.negative}
+    unseen = [name for name in engine.scan.unseen_types() if name in wanted]
     column = prepared.shape.schema.type_column
     if not unseen or column is None or events.num_rows == 0:
         return

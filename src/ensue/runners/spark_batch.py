@@ -52,7 +52,8 @@ def match(
     prepared = prepare(query, shape)
     arrow = result_schema(*_result_arguments(prepared))
     lane = Lane(query, time, type, tuple(order), shape.by_type, bad_events, arrow)
-    return _lanes(frame, prepared).mapInArrow(lane, spark_schema(arrow))
+    lanes = _lanes(frame, prepared, keep_bad=bad_events == "raise")
+    return lanes.mapInArrow(lane, spark_schema(arrow))
 
 
 def shape_of_frames(
@@ -127,10 +128,14 @@ def _shape_of_union(
 # ------------------------------------------------------------------------------ lanes
 
 
-def _lanes(frame: DataFrame, prepared: Prepared) -> DataFrame:
-    """The events that can matter, those of one partition in one lane."""
+def _lanes(frame: DataFrame, prepared: Prepared, *, keep_bad: bool) -> DataFrame:
+    """The events that can matter, those of one partition in one lane.
+
+    With `keep_bad` also events without usable time, so that no one is left out unnoticed.
+    """
     query = prepared.plan.query
-    frame = _relevant(frame, prepared)
+    bad = _unusable(prepared) if keep_bad else sql.lit(False)
+    frame = _relevant(frame, prepared, bad)
     frame = frame.withColumn(ARRIVAL, sql.monotonically_increasing_id())
     keys = [e.field_name for e in query.equivalence]
     if prepared.plan.whole_stream or not keys:
@@ -142,22 +147,35 @@ def _lanes(frame: DataFrame, prepared: Prepared) -> DataFrame:
         warnings.warn(
             f"{why}: one task, on one core, will match all events",
             WholeStreamWarning,
-            stacklevel=5,
+            stacklevel=4,
         )
         return frame.repartition(1)
     kinds = fields_of(prepared.shape.arrow)
-    frame = frame.dropna(subset=keys)  # NULL equals nothing
+    known = sql.lit(True)
+    for key in keys:
+        known = known & sql.col(_quoted(key)).isNotNull()  # NULL equals nothing
+    frame = frame.filter(known | bad)
     return frame.repartition(*(_hashed(key, kinds[key]) for key in keys))
 
 
-def _relevant(frame: DataFrame, prepared: Prepared) -> DataFrame:
+def _unusable(prepared: Prepared) -> Column:
+    """When an event has no time, or one that no order knows."""
+    schema = prepared.shape.schema
+    start, end = (sql.col(_quoted(name)) for name in (schema.start, schema.end))
+    bad = start.isNull() | end.isNull()
+    if schema.time_kind is Kind.FLOAT:
+        bad = bad | sql.isnan(start) | sql.isnan(end)
+    return bad | (end < start) if schema.intervals else bad
+
+
+def _relevant(frame: DataFrame, prepared: Prepared, bad: Column) -> DataFrame:
     """Without events of types the pattern does not name, where they do not count."""
     query, column = prepared.plan.query, prepared.shape.schema.type_column
     contiguous = query.strategy in (Strategy.STRICT, Strategy.PARTITION)
     if column is None or contiguous or isinstance(query.within, ByEvents):
         return frame
     names = sorted({a.type for a in atoms(query.pattern)})
-    return frame.filter(sql.col(_quoted(column)).isin(names))
+    return frame.filter(sql.col(_quoted(column)).isin(names) | bad)
 
 
 def _hashed(name: str, kind: Kind) -> Column:
@@ -191,7 +209,7 @@ class Lane:
         sortable = self._shape(table.schema, order)
         prepared = prepare(self.query, self._shape(columns.schema, self.order))
         events = in_order(table, sortable, self.bad_events).drop_columns([ARRIVAL])
-        matches = match_in_order(prepared, events)
+        matches = match_in_order(prepared, events, whole=False)
         yield from matches.cast(self.result).to_batches(max_chunksize=OUTPUT_ROWS)
 
     def _shape(self, schema: pa.Schema, order: Sequence[str]) -> Shape:
