@@ -14,7 +14,7 @@ def machine() -> dict[str, object]:
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "cpu": _processor(),
         "cores": os.cpu_count(),
-        "memory_gigabytes": _memory(),
+        "memory_bytes": _memory(),
         "load_before": round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None,
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
@@ -25,8 +25,10 @@ def machine() -> dict[str, object]:
 
 def sentence(machine: dict[str, object]) -> str:
     """The machine in one line."""
+    memory = machine["memory_bytes"]
+    size = f", {memory / 2**30:.0f} GB" if isinstance(memory, int) else ""
     return (
-        f"{machine['cores']} cores of {machine['cpu']}, {machine['memory_gigabytes']} GB, "
+        f"{machine['cores']} cores of {machine['cpu']}{size}, "
         f"Python {machine['python']}, {str(machine['date'])[:10]}"
     )
 
@@ -42,7 +44,7 @@ def _processor() -> str:
 
 def _memory() -> int | None:
     try:
-        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30)
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):
         return None
 

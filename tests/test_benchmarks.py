@@ -48,7 +48,13 @@ def test_the_page_is_rewritten_between_its_marks(tmp_path: Path) -> None:
         "arrow": runs,
         "same": True,
     }
-    machine = {"cores": 2, "cpu": "X", "memory_gigabytes": 8, "python": "3", "date": "2026-01-01"}
+    machine = {
+        "cores": 2,
+        "cpu": "X",
+        "memory_bytes": 8 * 2**30,
+        "python": "3",
+        "date": "2026-01-01",
+    }
     results = {"machine": machine, "queries": [report]}
     (tmp_path / "local.json").write_text(json.dumps(results))
     page = f"before\n{readme.START}\nold\n{readme.END}\nafter\n"

@@ -1,0 +1,149 @@
+"""A matcher that is saved and restored goes on as if nothing had happened."""
+
+import struct
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+import pytest
+
+import ensue
+from ensue.compile.live import LiveMatcher
+from ensue.compile.matcher import Prepared, prepare
+from ensue.compile.state import MAGIC
+from ensue.compile.stream import shape_of
+from ensue.errors import StateError
+from ensue.testing.stocks import stocks
+from ensue.testing.streams import PLAIN, Nature, random_events
+
+pytestmark = [
+    pytest.mark.kernels,
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),  # with JIT off, scalars warn
+]
+
+SAMPLES = Path(__file__).parent.parent / "state"
+
+QUERIES = {
+    "runs": "SEQ(A a, B b, C c) WHERE skip_till_next_match(a, b, c) { [k] and b.x >= a.x } WITHIN 9",
+    "kleene": (
+        "SEQ(A a, B+ b[], C c) WHERE skip_till_next_match(a, b[], c) "
+        "{ b[i].y >= avg(b[..i-1].y) and c.s = a.s } WITHIN 9"
+    ),
+    "stacks": "SEQ(A a, !B n, B b, C c) WHERE [k] and c.y != a.y WITHIN 9",
+    "waiting": "SEQ(A a, B b, !C c) WHERE [k] and c.x > a.x WITHIN 6",
+    "skipping": "SEQ(A a, B b) WITHIN 9 AFTER MATCH SKIP PAST LAST EVENT",
+    "counted": "SEQ(A a, B b) WHERE [k] WITHIN 4 EVENTS",
+}
+
+
+def prepared(query: str, events: pa.Table, **options: str) -> Prepared:
+    shape = shape_of(
+        events.schema, time=options.get("time", "t"), type=options.get("type", "type"), order=()
+    )
+    return prepare(ensue.parse(query), shape)
+
+
+def in_pieces(query: str, events: pa.Table, size: int, **options: str) -> list[str]:
+    ready = prepared(query, events, **options)
+    matcher, found = LiveMatcher(ready), []
+    for start in range(0, events.num_rows, size):
+        found.append(matcher.feed(events.slice(start, size)))
+        matcher = LiveMatcher.restore(ready, matcher.save())
+    found.append(matcher.finish())
+    return as_lines(pa.concat_tables(found))
+
+
+def as_lines(matches: pa.Table) -> list[str]:
+    return sorted(map(str, matches.to_pylist()))
+
+
+@pytest.mark.parametrize("name", QUERIES)
+@pytest.mark.parametrize("nature", [PLAIN, Nature(nulls_from=20)], ids=["plain", "nulls"])
+def test_saving_between_any_slices_keeps_the_matches(name, nature):
+    events = random_events(Random(name), 60, nature)
+    whole = as_lines(ensue.match(events, QUERIES[name], time="t", type="type"))
+    assert whole
+    for size in (1, 7, 30):
+        assert in_pieces(QUERIES[name], events, size) == whole
+
+
+def test_only_events_that_may_still_matter_are_kept():
+    events = stocks(5_000, 20, 1)
+    query = "SEQ(A a, B b, C c) WHERE [symbol] WITHIN 2 seconds"
+    matcher = LiveMatcher(prepared(query, events, time="ts"))
+    kept = []
+    for start in range(0, 5_000, 500):
+        matcher.feed(events.slice(start, 500))
+        kept.append(matcher.held.events.num_rows)
+    assert 0 < max(kept) < 400  # two seconds are about 200 events
+
+
+def test_time_passing_alone_delivers():
+    events = pa.table({"t": [1, 2], "type": ["A", "B"], "k": [1, 1]})
+    matcher = LiveMatcher(prepared("SEQ(A a, B b, !C c) WITHIN 6", events))
+    assert matcher.feed(events).num_rows == 0
+    assert matcher.advance(7).num_rows == 0  # an event at 7 could still forbid it
+    assert matcher.advance(8).num_rows == 1
+    assert matcher.finish().num_rows == 0
+
+
+# ------------------------------------------------------------------------------- bad state
+
+
+def saved() -> tuple[Prepared, bytes]:
+    events = random_events(Random(3), 30)
+    ready = prepared(QUERIES["runs"], events)
+    matcher = LiveMatcher(ready)
+    matcher.feed(events)
+    return ready, matcher.save()
+
+
+def test_what_is_no_state_is_refused():
+    ready, _ = saved()
+    for data in (b"", b"something else entirely, and long enough"):
+        with pytest.raises(StateError, match="not a saved state"):
+            LiveMatcher.restore(ready, data)
+
+
+def test_an_unknown_version_is_refused():
+    ready, data = saved()
+    newer = MAGIC + struct.pack("<H", 999) + data[len(MAGIC) + 2 :]
+    with pytest.raises(StateError, match="saved in version 999"):
+        LiveMatcher.restore(ready, newer)
+
+
+def test_a_damaged_state_is_refused():
+    ready, data = saved()
+    for place in (20, len(data) // 2, len(data) - 1):
+        broken = data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+        with pytest.raises(StateError, match="damaged"):
+            LiveMatcher.restore(ready, broken)
+    with pytest.raises(StateError):
+        LiveMatcher.restore(ready, data[:-1])
+
+
+def test_the_state_of_another_query_is_refused():
+    _, data = saved()
+    other = prepared(QUERIES["stacks"], random_events(Random(3), 30))
+    with pytest.raises(StateError, match="another query"):
+        LiveMatcher.restore(other, data)
+
+
+# ------------------------------------------------------------------------------- old releases
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_the_state_of_an_old_release_is_restored(name, bless):
+    """tests/state/v1: saved in the middle of a stream; `--bless` writes what is missing."""
+    events = random_events(Random(f"state {name}"), 60)
+    ready = prepared(QUERIES[name], events)
+    path = SAMPLES / "v1" / f"{name}.state"
+    if bless and not path.exists():
+        matcher = LiveMatcher(ready)
+        matcher.feed(events.slice(0, 30))
+        path.write_bytes(matcher.save())
+    first = LiveMatcher(ready).feed(events.slice(0, 30))
+    matcher = LiveMatcher.restore(ready, path.read_bytes())
+    rest = [matcher.feed(events.slice(30)), matcher.finish()]
+    whole = ensue.match(events, QUERIES[name], time="t", type="type")
+    assert as_lines(pa.concat_tables([first, *rest])) == as_lines(whole)
