@@ -85,14 +85,16 @@ class Semantics:
 
     def match(self, events: Any, query: str, **options: Any) -> pa.Table:
         from ensue.compile.matcher import Prepared, prepare
-        from ensue.compile.stream import in_order
+        from ensue.compile.stream import in_order, located
         from ensue.plan.physical import Plan, Reference
         from ensue.runners.local import match_in_order, stream_of
 
         bad_events = options.pop("bad_events", "raise")
+        location = options.pop("location", None)
         order = options.pop("order", ())
         order = (order,) if isinstance(order, str) else tuple(order)
         table, shape = stream_of(events, **options, order=order)
+        shape = located(shape, location)
         checked = prepare(ensue.parse(query), shape).query
         physical, _ = shape.physical(checked)
         prepared = Prepared(checked, Plan(physical, Reference("it is the judge")), shape)

@@ -56,6 +56,7 @@ def match(
     time: str | tuple[str, str],
     type: str | None = None,
     order: Sequence[str] | str = (),
+    location: str | None = None,
     bad_events: str = "raise",
     progress: "Progress | None" = None,
 ) -> Any:
@@ -68,6 +69,8 @@ def match(
     `time` names the column of the event time, or a pair (start, end) for events that last.
     `type` names the column of the event type; without it all events are of one type.
     `order` names columns that order events of the same time; then the order of arrival decides.
+    `location` names a column of places (WKT texts or WKB bytes); a match then has a `location`
+    too, the convex hull of its members' places.
     `bad_events="drop"` leaves out events without usable time instead of raising an EventError.
     `progress` is called with the number of events done and of all events.
     """
@@ -77,6 +80,7 @@ def match(
         "time": _time(time),
         "type": type,
         "order": order,
+        "location": location,
         "bad_events": bad_events,
     }
     if _is_spark(events):

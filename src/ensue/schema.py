@@ -62,6 +62,7 @@ class Schema:
     typed: bool = True  # False: no type column, all events are of one type
     order: tuple[str, ...] = ()  # tie-breaker columns, after time
     type_column: str | None = None
+    location: str | None = None  # the column of where it happened
 
     def event_type(self, name: str, span: Span | None) -> EventType:
         if name in self.types:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ensue.algebra.walk import kleenes, positives
+from ensue.algebra.walk import atoms, kleenes, positives
 from ensue.compile import vectors
 from ensue.compile.arrow_kinds import Unit
 from ensue.compile.matches import Matches
@@ -33,12 +33,15 @@ class ReferenceEngine:
         if not self.pieces:
             return rows_of(self.plan, [])
         whole = pa.concat_tables(self.pieces)
-        events = events_of(whole, self.schema, self.unit)
+        only = next(iter(atoms(self.plan.query.pattern))).type
+        events = events_of(whole, self.schema, self.unit, untyped=only)
         return rows_of(self.plan, matches(self.plan.query, events))
 
 
-def events_of(table: pa.Table, schema: Schema, unit: Unit) -> list[Event]:
+def events_of(table: pa.Table, schema: Schema, unit: Unit, *, untyped: str = "") -> list[Event]:
     """The rows of a table, which is in the order of the stream, as events.
+
+    `untyped` is the type of all of them where no column says it.
 
     >>> from ensue.schema import Kind, one_table
     >>> table = pa.table({"t": [1, 2], "kind": ["A", "B"]})
@@ -55,9 +58,13 @@ def events_of(table: pa.Table, schema: Schema, unit: Unit) -> list[Event]:
     found = []
     for row in range(table.num_rows):
         values = {name: column[row] for name, column in columns.items()}
-        kind = "" if schema.type_column is None else str(values[schema.type_column])
+        kind = untyped if schema.type_column is None else _type(values[schema.type_column])
         found.append(Event(row, kind, starts[row] * scale, ends[row] * scale, values))
     return found
+
+
+def _type(value: object) -> str:
+    return "" if value is None else str(value)
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:

@@ -14,6 +14,7 @@ from ensue.compile.arrow_kinds import kind_of_arrow, plain_type, time_unit
 from ensue.compile.buffers import Bools, Ints, frozen, known_to_kernels
 from ensue.compile.gather import ColumnsOf, Gathered, columns_by_name
 from ensue.compile.identity import fingerprint, match_ids
+from ensue.compile.location import hulls
 from ensue.compile.matches import Matches
 from ensue.compile.taking import taken
 from ensue.compile.vectors import arrow_type, from_arrow, to_arrow, truth
@@ -40,6 +41,8 @@ def result_schema(
         "start": arrow_schema.field(schema.start).type,
         "end": arrow_schema.field(schema.end).type,
     }
+    if schema.location is not None:
+        standard["location"] = plain_type(arrow_schema.field(schema.location).type)
     names = {r.name for r in returned}
     fields = [pa.field(name, type) for name, type in standard.items() if name not in names]
     fields += [pa.field(r.name, shape.type_of(r.expr)) for r in returned]
@@ -94,6 +97,7 @@ def _assembled(
         "match_id": lambda: match_ids(identity, matches, events, shape.columns_of, schema.end),
         "start": lambda: taken(gathered.whole(schema.start), _first_rows(gathered, schema)),
         "end": lambda: taken(gathered.whole(schema.end), _last_rows(matches)),
+        "location": lambda: hulls(matches, events.column(schema.location or "")),
     }
     returned = {r.name: r.expr for r in shape.returned()}
     arrays = []

@@ -16,6 +16,7 @@ from ensue.algebra.query import Query
 from ensue.algebra.walk import atoms, rewrite_expr
 from ensue.compile import vectors
 from ensue.compile.arrow_kinds import Unit, fields_of, time_unit
+from ensue.compile.location import check_location
 from ensue.errors import EventError, QueryError, did_you_mean
 from ensue.schema import EventType, Kind, Schema, one_table
 
@@ -89,6 +90,17 @@ def shape_of(
         schema,
         time_unit(schema),
     )
+
+
+def located(shape: Shape, location: str | None) -> Shape:
+    """The shape with the column that says where events happened."""
+    if location is None:
+        return shape
+    if location not in shape.arrow.names:
+        hint = did_you_mean(location, shape.arrow.names)
+        raise EventError(f"no column '{location}' for location=\n  hint: {hint}")
+    check_location(shape.arrow, location)
+    return replace(shape, schema=replace(shape.schema, location=location))
 
 
 def _check_columns(

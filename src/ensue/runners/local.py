@@ -10,7 +10,7 @@ import pyarrow as pa
 from ensue.algebra.query import Query
 from ensue.compile.engine import Engine, joined
 from ensue.compile.matcher import Prepared, build_result, prepare, slices
-from ensue.compile.stream import Shape, in_order, shape_of, together
+from ensue.compile.stream import Shape, in_order, located, shape_of, together
 from ensue.errors import EventError, did_you_mean
 
 SLICE = 1 << 20  # rows a kernel looks at before it can be interrupted
@@ -92,12 +92,13 @@ def match(
     time: str | tuple[str, str],
     type: str | None = None,
     order: Sequence[str] = (),
+    location: str | None = None,
     bad_events: str = "raise",
     progress: Progress | None = None,
 ) -> pa.Table:
     """All matches in tables of events, as an Arrow table."""
     table, shape = stream_of(events, time=time, type=type, order=order)
-    prepared = prepare(query, shape)
+    prepared = prepare(query, located(shape, location))
     return match_in_order(prepared, in_order(table, shape, bad_events), progress)
 
 

@@ -17,7 +17,7 @@ from ensue.algebra.window import ByEvents
 from ensue.compile.arrow_kinds import fields_of, time_unit
 from ensue.compile.matcher import Prepared, prepare
 from ensue.compile.results import result_schema
-from ensue.compile.stream import TYPE, Columns, Shape, in_order, shape_of, type_clashes
+from ensue.compile.stream import TYPE, Columns, Shape, in_order, located, shape_of, type_clashes
 from ensue.errors import EventError
 from ensue.runners.local import match_in_order
 from ensue.runners.spark_types import arrow_schema, spark_schema
@@ -38,6 +38,7 @@ def match(
     time: str | tuple[str, str],
     type: str | None = None,
     order: Sequence[str] = (),
+    location: str | None = None,
     bad_events: str = "raise",
 ) -> DataFrame:
     """All matches, as a DataFrame that is computed when it is asked for."""
@@ -49,9 +50,9 @@ def match(
         )
     if bad_events not in ("raise", "drop"):
         raise EventError(f"bad_events is 'raise' or 'drop', not {bad_events!r}")
-    prepared = prepare(query, shape)
+    prepared = prepare(query, located(shape, location))
     arrow = result_schema(*_result_arguments(prepared))
-    lane = Lane(query, time, type, tuple(order), shape.by_type, bad_events, arrow)
+    lane = Lane(query, time, type, tuple(order), location, shape.by_type, bad_events, arrow)
     lanes = _lanes(frame, prepared, keep_bad=bad_events == "raise")
     return lanes.mapInArrow(lane, spark_schema(arrow))
 
@@ -195,6 +196,7 @@ class Lane:
     time: str | tuple[str, str]
     type: str | None
     order: tuple[str, ...]
+    location: str | None
     by_type: Mapping[str, Columns] | None
     bad_events: str
     result: pa.Schema
@@ -207,7 +209,9 @@ class Lane:
         columns = table.drop_columns([ARRIVAL])
         order = (*self.order, ARRIVAL)
         sortable = self._shape(table.schema, order)
-        prepared = prepare(self.query, self._shape(columns.schema, self.order))
+        prepared = prepare(
+            self.query, located(self._shape(columns.schema, self.order), self.location)
+        )
         events = in_order(table, sortable, self.bad_events).drop_columns([ARRIVAL])
         matches = match_in_order(prepared, events, whole=False)
         yield from matches.cast(self.result).to_batches(max_chunksize=OUTPUT_ROWS)

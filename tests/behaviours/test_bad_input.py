@@ -1,0 +1,109 @@
+"""Events that are not as the call says."""
+
+import warnings
+
+import pyarrow as pa
+import pytest
+
+import ensue
+from ensue.errors import EventError, QueryError
+
+QUERY = "SEQ(A a, B b)"
+EVENTS = pa.table({"at": [1, 2], "type": ["A", "B"], "x": [1, 2]})
+
+
+def with_times(*times):
+    return pa.table({"at": list(times), "type": ["A", "X", "B"][: len(times)]})
+
+
+@pytest.mark.parametrize("bad", [None, float("nan")])
+def test_an_event_without_time_is_an_error(runner, bad):
+    with pytest.raises(EventError, match=r"1 of 3 events have no usable time.*row 1"):
+        runner.match(with_times(1.0, bad, 3.0), QUERY, time="at", type="type")
+
+
+@pytest.mark.parametrize("bad", [None, float("nan")])
+def test_or_it_is_left_out_and_counted(runner, bad):
+    with pytest.warns(UserWarning, match="1 events without usable time are left out"):
+        found = runner.match(
+            with_times(1.0, bad, 3.0), QUERY, time="at", type="type", bad_events="drop"
+        )
+    assert found.num_rows == 1
+
+
+def test_an_event_that_ends_before_it_starts(runner):
+    events = pa.table({"b": [1, 9], "e": [2, 3], "type": ["A", "B"]})
+    with pytest.raises(EventError, match="ends before it starts"):
+        runner.match(events, QUERY, time=("b", "e"), type="type")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"time": "att", "type": "type"}, "no column 'att' for time=\n  hint: did you mean 'at'"),
+        ({"time": "at", "type": "typ"}, "no column 'typ' for type="),
+        ({"time": "at", "type": "type", "order": ["z"]}, "no column 'z' for order="),
+        ({"time": "type", "type": "type"}, "cannot be ordered by time='type'"),
+        ({"time": ("at", "type"), "type": "type"}, "cannot be ordered"),
+        ({"time": 3, "type": "type"}, "neither a column name nor a pair"),
+        ({"time": ("at", "at", "at"), "type": "type"}, "neither a column name nor a pair"),
+        ({"time": "at", "type": "type", "bad_events": "keep"}, "'raise' or 'drop'"),
+    ],
+)
+def test_columns_that_are_not_there_or_of_the_wrong_kind(arguments, message):
+    with pytest.raises(EventError) as error:
+        ensue.match(EVENTS, QUERY, **arguments)
+    assert message in str(error.value)
+
+
+def test_types_that_are_numbers_are_named_by_their_digits(runner):
+    events = pa.table({"at": [1, 2], "type": [1, 2]})
+    found = runner.match(events, 'SEQ("1" a, "2" b)', time="at", type="type")
+    assert found.num_rows == 1
+
+
+def test_start_and_end_of_different_kinds(runner):
+    events = pa.table({"b": [1], "e": [2.0], "type": ["A"]})
+    with pytest.raises(EventError, match="different kinds"):
+        runner.match(events, QUERY, time=("b", "e"), type="type")
+
+
+@pytest.mark.everywhere
+def test_no_events_no_matches(runner):
+    found = runner.match(EVENTS.slice(0, 0), QUERY, time="at", type="type")
+    assert found.num_rows == 0
+    assert found.column_names == ["match_id", "start", "end", "a", "b"]
+
+
+def test_no_events_and_a_key(runner):
+    found = runner.match(EVENTS.slice(0, 0), QUERY + " WHERE [x]", time="at", type="type")
+    assert found.num_rows == 0
+
+
+def test_a_table_without_columns(runner):
+    with pytest.raises(EventError, match="no column 'at'"):
+        runner.match(pa.table({}), QUERY, time="at", type="type")
+
+
+def test_a_type_that_does_not_occur_warns():
+    with pytest.warns(UserWarning, match=r"no event is of type 'BB': did you mean 'B'\?"):
+        ensue.match(EVENTS, "SEQ(A a, BB b)", time="at", type="type")
+
+
+def test_types_that_occur_do_not_warn():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ensue.match(EVENTS, QUERY, time="at", type="type")
+
+
+@pytest.mark.filterwarnings("ignore:no event is of type")
+def test_an_event_without_type_is_of_no_type(runner):
+    events = pa.table({"at": [1, 2, 3], "type": ["A", None, "B"]})
+    assert runner.match(events, QUERY, time="at", type="type").num_rows == 1
+    query = "SEQ(A a, B b) WHERE strict_contiguity(a, b) { 1 = 1 }"
+    assert runner.match(events, query, time="at", type="type").num_rows == 0
+
+
+def test_a_query_that_is_no_text():
+    with pytest.raises(QueryError, match="a query is a text"):
+        ensue.match(EVENTS, 3, time="at", type="type")

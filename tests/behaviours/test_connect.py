@@ -1,0 +1,107 @@
+"""The same answers over Spark Connect, where only the public DataFrame API exists.
+
+A process has classic sessions or Connect sessions, so these run in one of their own.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import ensue
+
+pytestmark = [pytest.mark.spark, pytest.mark.connect]
+
+EVENTS = pa.table(
+    {
+        "at": [1, 2, 3, 4, 5, 6, 7, 8],
+        "type": list("AABCABBA"),
+        "k": list("pqpqppqq"),
+        "x": [1.5, 2.5, None, 0.5, 4.5, 3.5, 2.0, 1.0],
+    }
+)
+QUERIES = {
+    "sequence": "SEQ(A a, B b) WHERE [k] WITHIN 5",
+    "kleene": "SEQ(A+ a[], B b) WHERE skip_till_next_match(a[], b) { [k] and b.x > a[1].x }",
+    "negation": "SEQ(A a, !C c, B b) WHERE [k] WITHIN 8",
+    "return": "SEQ(A a, B b) WHERE [k] RETURN a.x AS low, b.x - a.x AS rise HAVING b.x > a.x",
+    "whole stream": "SEQ(A a, B b) WHERE strict_contiguity(a, b) { 1 = 1 }",
+}
+TABLES_QUERY = "SEQ(Shelf s, Exit e) WHERE [tag] RETURN s.weight AS w, e.weight AS v"
+
+CLIENT = """
+import json, sys, warnings
+import pyarrow as pa
+from pyspark.sql import SparkSession
+import ensue
+
+warnings.simplefilter("ignore")
+task = json.load(sys.stdin)
+session = (
+    SparkSession.builder.remote("local[2]")
+    .config("spark.ui.enabled", "false")
+    .config("spark.sql.shuffle.partitions", "2")
+    .getOrCreate()
+)
+assert type(session).__module__.startswith("pyspark.sql.connect"), type(session)
+events = session.createDataFrame(pa.Table.from_pylist(task["events"]))
+found = {}
+for name, query in task["queries"].items():
+    matches = ensue.match(events, query, time="at", type="type")
+    columns = matches.columns  # before anything runs
+    found[name] = {"columns": columns, "matches": matches.toArrow().to_pylist()}
+tables = {
+    "Shelf": session.createDataFrame([(1, "p", 10)], "at long, tag string, weight long"),
+    "Exit": session.createDataFrame([(2, "p", "light")], "at long, tag string, weight string"),
+}
+matches = ensue.match(tables, task["tables query"], time="at").toArrow().to_pylist()
+found["tables"] = {"matches": matches}
+print("ANSWER " + json.dumps(found))
+session.stop()
+"""
+
+
+@pytest.fixture(scope="module")
+def answers():
+    """All answers of one Connect server, which starts and ends with its client."""
+    source = str(Path(ensue.__file__).parent.parent)
+    paths = [source, *filter(None, [os.environ.get("PYTHONPATH")])]
+    settings = {
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    task = {"events": EVENTS.to_pylist(), "queries": QUERIES, "tables query": TABLES_QUERY}
+    ended = subprocess.run(
+        [sys.executable, "-c", CLIENT],
+        input=json.dumps(task),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=os.environ | settings,
+        check=False,
+    )
+    lines = [line for line in ended.stdout.splitlines() if line.startswith("ANSWER ")]
+    assert lines, ended.stderr[-4000:]
+    return json.loads(lines[0].removeprefix("ANSWER "))
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_a_query_gives_what_it_gives_here(answers, name):
+    here = ensue.match(EVENTS, QUERIES[name], time="at", type="type")
+    assert answers[name]["columns"] == here.column_names
+
+    def in_order(rows):
+        return sorted(rows, key=lambda row: row["match_id"])
+
+    assert in_order(answers[name]["matches"]) == in_order(here.to_pylist())
+    assert here.num_rows > 0
+
+
+def test_tables_by_type(answers):
+    (row,) = answers["tables"]["matches"]
+    assert (row["w"], row["v"]) == (10, "light")

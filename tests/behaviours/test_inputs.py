@@ -1,0 +1,178 @@
+"""Events from every library and of every Arrow type: carried through to the matches untouched."""
+
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+import ensue
+from ensue.errors import EventError, QueryError
+
+pytestmark = pytest.mark.filterwarnings("ignore:no event is of type")
+
+EVENTS = pa.table({"at": [1, 2, 3], "type": ["A", "X", "B"], "x": [1, None, 3]})
+QUERY = "SEQ(A a, B b) WHERE a.x < b.x RETURN a.x AS x, b.x AS y"
+
+
+def answer(events):
+    found = ensue.match(events, QUERY, time="at", type="type")
+    assert isinstance(found, pa.Table)
+    return found.select(["x", "y"]).to_pylist()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        lambda t: t,
+        lambda t: t.to_batches()[0],
+        lambda t: t.to_reader(),
+        lambda t: t.to_batches(max_chunksize=1),
+        lambda t: t.to_pylist(),
+        lambda t: pa.concat_tables([t.slice(0, 1), t.slice(1, 2)]),
+    ],
+    ids=["table", "batch", "reader", "batches", "dicts", "chunks"],
+)
+def test_arrow(given):
+    assert answer(given(EVENTS)) == [{"x": 1, "y": 3}]
+
+
+def test_pandas():
+    frame = EVENTS.to_pandas()
+    frame.index = [7, 8, 9]
+    assert answer(frame) == [{"x": 1.0, "y": 3.0}]
+
+
+def test_pandas_without_its_index_in_the_matches():
+    frame = EVENTS.to_pandas().set_index("x", drop=False)
+    found = ensue.match(frame, "SEQ(A a, B b)", time="at", type="type")
+    assert [f.name for f in found.schema.field("a").type] == ["at", "type", "x"]
+
+
+def test_polars():
+    polars = pytest.importorskip("polars")
+    assert answer(polars.from_arrow(EVENTS)) == [{"x": 1, "y": 3}]
+
+
+def test_polars_categories():
+    polars = pytest.importorskip("polars")
+    frame = polars.from_arrow(EVENTS).with_columns(polars.col("type").cast(polars.Categorical))
+    assert answer(frame) == [{"x": 1, "y": 3}]
+
+
+def test_anything_else_is_refused():
+    with pytest.raises(EventError, match="events of type int are not understood"):
+        answer(3)
+    with pytest.raises(EventError, match="an empty list has no columns"):
+        answer([])
+
+
+# ------------------------------------------------------------------------------- untouched
+
+COLUMNS = {
+    "boolean": pa.array([True, None, False]),
+    "int8": pa.array([1, None, 3], pa.int8()),
+    "uint64": pa.array([2**64 - 1, None, 3], pa.uint64()),
+    "float32": pa.array([1.5, None, float("inf")], pa.float32()),
+    "decimal": pa.array([Decimal("1.10"), None, Decimal("-2.20")], pa.decimal128(12, 2)),
+    "text": pa.array(["ä\n", None, ""]),
+    "large text": pa.array(["a", None, "b"], pa.large_string()),
+    "text view": pa.array(["a", None, "b"], pa.string_view()),
+    "dictionary": pa.array(["a", None, "a"]).dictionary_encode(),
+    "bytes": pa.array([b"\x00", None, b""]),
+    "date": pa.array([date(1969, 1, 1), None, date(2026, 1, 1)]),
+    "seconds": pa.array([datetime(2026, 1, 1), None, datetime(1900, 1, 1)], pa.timestamp("s")),
+    "zone": pa.array([datetime(2026, 1, 1, tzinfo=UTC)] * 3, pa.timestamp("us", "Asia/Tokyo")),
+    "nanoseconds": pa.array([1, None, 3], pa.timestamp("ns")),
+    "duration": pa.array([timedelta(1), None, timedelta(0)]),
+    "list": pa.array([[1, None], None, []]),
+    "struct": pa.array([{"p": 1, "q": [{"r": "x"}]}, None, {"p": None, "q": None}]),
+    "map": pa.array([[("k", 1)], None, []], pa.map_(pa.string(), pa.int64())),
+    "nothing": pa.nulls(3),
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_column_comes_out_as_it_went_in(runner, name):
+    column = COLUMNS[name]
+    events = pa.table({"at": [1, 2, 3], "type": ["A", "C", "B"], "v": column})
+    query = "SEQ(A a, C+ c[], B b) RETURN a, a.v AS v, c[].v AS vs, b.v AS w"
+    found = runner.match(events, query, time="at", type="type")
+    assert found.column("v").type == column.type
+    assert found.column("vs").type == pa.list_(column.type)
+    (row,) = found.to_pylist()
+    first, middle, last = column.to_pylist()
+    assert (row["v"], row["a"]["v"], row["vs"], row["w"]) == (first, first, [middle], last)
+
+
+@pytest.mark.everywhere
+def test_many_columns_at_once(runner):
+    left_out = {"nothing", "uint64", "nanoseconds", "seconds", "zone", "text view"}  # not Spark's
+    kept = {n: c for n, c in COLUMNS.items() if n not in left_out}
+    events = pa.table({"at": [1, 2, 3], "type": ["A", "C", "B"]} | kept)
+    (row,) = runner.match(events, "SEQ(A a, B b)", time="at", type="type").to_pylist()
+    first, _, last = events.to_pylist()
+    assert row["a"] == first
+    assert row["b"] == last
+
+
+# ------------------------------------------------------------------------------- a table a type
+
+SHELF = pa.table({"at": [1, 5], "tag": ["p", "q"], "weight": [10, 20]})
+EXIT = pa.table({"at": [3, 9], "tag": ["p", "q"], "weight": ["light", "heavy"], "gate": [7, 8]})
+TABLES = {"Shelf": SHELF, "Exit": EXIT}
+
+
+@pytest.mark.everywhere
+def test_tables_with_columns_of_one_name_and_different_types(runner):
+    query = """SEQ(Shelf s, Exit e) WHERE [tag] and s.weight > 5 and e.weight like 'l%'
+        RETURN s, e.weight AS w"""
+    (row,) = runner.match(TABLES, query, time="at").to_pylist()
+    assert row["s"] == {"at": 1, "tag": "p", "weight": 10}
+    assert row["w"] == "light"
+
+
+def test_each_event_has_the_columns_of_its_table(runner):
+    found = runner.match(TABLES, "SEQ(Shelf s, Exit e) WHERE [tag]", time="at")
+    assert [f.name for f in found.schema.field("s").type] == ["at", "tag", "weight"]
+    assert [f.name for f in found.schema.field("e").type] == ["at", "tag", "weight", "gate"]
+    assert found.num_rows == 2
+
+
+def test_a_field_of_the_other_table_is_unknown(runner):
+    with pytest.raises(QueryError, match="unknown field 'gate' of event s"):
+        runner.match(TABLES, "SEQ(Shelf s, Exit e) WHERE s.gate = 7", time="at")
+
+
+def test_an_unknown_type_of_a_dict_is_an_error(runner):
+    with pytest.raises(QueryError, match=r"unknown event type 'Exits'"):
+        runner.match(TABLES, "SEQ(Shelf s, Exits e)", time="at")
+
+
+def test_a_key_of_different_types_is_an_error(runner):
+    with pytest.raises(QueryError, match=r"\[weight\]"):
+        runner.match(TABLES, "SEQ(Shelf s, Exit e) WHERE [weight]", time="at")
+
+
+def test_a_dict_takes_no_type_column():
+    with pytest.raises(EventError, match="typed by its keys"):
+        ensue.match(TABLES, "SEQ(Shelf s, Exit e)", time="at", type="tag")
+    with pytest.raises(EventError, match="no event types"):
+        ensue.match({}, "SEQ(Shelf s, Exit e)", time="at")
+
+
+def test_integers_and_reals_share_a_column(runner):
+    tables = {
+        "A": pa.table({"at": [1], "v": [1]}),
+        "B": pa.table({"at": [2], "v": [1.5]}),
+    }
+    found = runner.match(tables, "SEQ(A a, B b) WHERE a.v < b.v", time="at")
+    assert found.num_rows == 1
+
+
+def test_without_a_type_column_all_events_are_of_one_type(runner):
+    events = EVENTS.drop_columns(["type"])
+    query = "SEQ(Any a, Any b) WHERE a.x < b.x"
+    assert runner.match(events, query, time="at").num_rows == 1
+    with pytest.raises(QueryError, match="the events have no type"):
+        runner.match(events, "SEQ(A a, B b)", time="at")

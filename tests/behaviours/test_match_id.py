@@ -1,0 +1,79 @@
+"""match_id: the same for the same match of the same query, wherever and however it is found."""
+
+import pyarrow as pa
+import pytest
+
+import ensue
+from ensue.testing.stocks import stocks
+
+pytestmark = pytest.mark.filterwarnings("ignore:no event is of type")
+
+QUERY = "SEQ(A a, B+ b[], C c) WHERE skip_till_next_match(a, b[], c) { [k] } WITHIN 9"
+EVENTS = pa.table(
+    {
+        "at": [1, 1, 2, 3, 3, 4, 5],
+        "type": list("AABBABC"),
+        "k": list("pppqqpp"),
+        "x": [1.5, 1.5, None, 2.5, 0.5, -0.0, 3.5],
+    }
+)
+
+
+def ids(events, query=QUERY, **options):
+    found = ensue.match(events, query, time="at", type="type", **options)
+    return sorted(found.column("match_id").to_pylist())
+
+
+EXPECTED = ids(EVENTS)
+
+
+@pytest.mark.everywhere
+def test_it_is_the_same_on_every_runner(runner):
+    found = runner.match(EVENTS, QUERY, time="at", type="type")
+    assert sorted(found.column("match_id").to_pylist()) == EXPECTED
+    assert len(EXPECTED) == 2
+
+
+def test_equal_events_give_different_matches():
+    """The two A events have the same time and content."""
+    assert len(set(EXPECTED)) == 2
+
+
+def test_it_does_not_depend_on_the_encoding():
+    encoded = EVENTS.set_column(1, "type", EVENTS.column("type").dictionary_encode())
+    encoded = encoded.set_column(2, "k", EVENTS.column("k").cast(pa.large_string()))
+    assert ids(encoded) == EXPECTED
+
+
+def test_it_does_not_depend_on_the_order_of_columns_or_of_arrival():
+    assert ids(EVENTS.select(["x", "k", "type", "at"])) == EXPECTED
+    assert ids(EVENTS.take([6, 5, 4, 3, 2, 1, 0])) == EXPECTED
+
+
+def test_it_does_not_depend_on_chunks_or_slices(monkeypatch):
+    monkeypatch.setattr("ensue.runners.local.SLICE", 2)
+    assert ids(EVENTS) == EXPECTED
+    assert ids(pa.concat_tables([EVENTS.slice(0, 3), EVENTS.slice(3)])) == EXPECTED
+
+
+def test_it_does_not_depend_on_other_events():
+    more = pa.table({"at": [0, 9], "type": ["X", "C"], "k": ["p", "q"], "x": [0.0, 0.0]})
+    assert ids(pa.concat_tables([EVENTS, more])) == EXPECTED
+
+
+def test_spelling_does_not_matter_but_meaning_does():
+    same = "pattern A a -> B+ b -> C c where skip_till_next_match(a, b[], c) { [ k ] } within 9"
+    assert ids(EVENTS, same) == EXPECTED
+    assert not set(ids(EVENTS, QUERY.replace("WITHIN 9", "WITHIN 8"))) & set(EXPECTED)
+
+
+def test_they_are_distinct_in_many_matches():
+    found = ensue.match(
+        stocks(5_000, symbols=20, seed=3),
+        "SEQ(A a, B b, C c) WHERE [symbol] WITHIN 10 seconds",
+        time="ts",
+        type="type",
+    )
+    assert found.num_rows > 1_000
+    assert len(set(found.column("match_id").to_pylist())) == found.num_rows
+    assert all(len(text) == 32 for text in found.column("match_id").to_pylist())
