@@ -2,9 +2,10 @@
 
 A test that takes `matched` or `runner` runs by the reference semantics and in this process, on
 generated kernels that are not compiled: that would take a second or two for each query. Marked
-`@pytest.mark.everywhere`, or with `pytest --everywhere`, it runs on compiled kernels, also on
-Spark and on a streaming DataFrame. What a runner cannot do yet is in NOT_YET: the test must then
-fail with that error, so a gap that is closed shows itself.
+`@pytest.mark.everywhere` it runs on compiled kernels, also on Spark and on a streaming DataFrame.
+What a runner cannot do yet is in NOT_YET: the test must then fail with that error, so a gap that
+is closed shows itself. `pytest --everywhere` runs all of them on Spark, but for those that are
+marked `in_process` with a reason.
 """
 
 import warnings
@@ -28,21 +29,28 @@ NOT_YET = {"stream": (EventError, "streaming DataFrames are not supported yet")}
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--bless", action="store_true", help="rewrite the golden files")
-    parser.addoption("--everywhere", action="store_true", help="every behaviour on every runner")
+    parser.addoption("--everywhere", action="store_true", help="every behaviour on Spark too")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "everywhere: also runs on Spark, batch and streaming")
+    config.addinivalue_line("markers", "in_process(reason): never runs on Spark")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "runner" not in metafunc.fixturenames:
         return
-    names = EVERYWHERE if _everywhere(metafunc.config, metafunc.definition) else RUNNERS
+    test = metafunc.definition
+    if test.get_closest_marker("everywhere"):
+        names = EVERYWHERE
+    elif _compiled(metafunc.config, test) and not test.get_closest_marker("in_process"):
+        names = (*RUNNERS, "spark")
+    else:
+        names = RUNNERS
     metafunc.parametrize("runner", [_case(name) for name in names], indirect=True)
 
 
-def _everywhere(config: pytest.Config, test: pytest.Item) -> bool:
+def _compiled(config: pytest.Config, test: pytest.Item) -> bool:
     return config.getoption("everywhere") or test.get_closest_marker("everywhere") is not None
 
 
@@ -152,7 +160,7 @@ def runner(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> R
     """What runs the query of a test."""
     import ensue.compile.matcher  # noqa: F401  the kernels that all queries share stay compiled
 
-    if not _everywhere(request.config, request.node):
+    if not _compiled(request.config, request.node):
         monkeypatch.setattr("numba.config.DISABLE_JIT", True)
     match request.param:
         case "local":

@@ -16,12 +16,14 @@ def with_times(*times):
     return pa.table({"at": list(times), "type": ["A", "X", "B"][: len(times)]})
 
 
+@pytest.mark.in_process("on Spark it shows in a task")
 @pytest.mark.parametrize("bad", [None, float("nan")])
 def test_an_event_without_time_is_an_error(runner, bad):
     with pytest.raises(EventError, match=r"1 of 3 events have no usable time.*row 1"):
         runner.match(with_times(1.0, bad, 3.0), QUERY, time="at", type="type")
 
 
+@pytest.mark.in_process("on Spark it shows in a task")
 @pytest.mark.parametrize("bad", [None, float("nan")])
 def test_or_it_is_left_out_and_counted(runner, bad):
     with pytest.warns(UserWarning, match="1 events without usable time are left out"):
@@ -31,6 +33,7 @@ def test_or_it_is_left_out_and_counted(runner, bad):
     assert found.num_rows == 1
 
 
+@pytest.mark.in_process("on Spark it shows in a task")
 def test_an_event_that_ends_before_it_starts(runner):
     events = pa.table({"b": [1, 9], "e": [2, 3], "type": ["A", "B"]})
     with pytest.raises(EventError, match="ends before it starts"):

@@ -55,6 +55,7 @@ def test_texts_that_would_be_equal_when_glued_together(matched):
     assert matched(query, "AB", k=["ab", "a"], s=["c", "bc"]) == []
 
 
+@pytest.mark.in_process("types that Spark does not have")
 @pytest.mark.parametrize(
     "keys",
     [

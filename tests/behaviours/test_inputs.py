@@ -92,6 +92,7 @@ COLUMNS = {
 }
 
 
+@pytest.mark.in_process("types that Spark does not have")
 @pytest.mark.parametrize("name", COLUMNS)
 def test_a_column_comes_out_as_it_went_in(runner, name):
     column = COLUMNS[name]

@@ -134,6 +134,7 @@ def test_decimals(matched):
     assert matched(query, "ABB", x=prices) == [(0, 1)]
 
 
+@pytest.mark.in_process("types that Spark does not have")
 def test_unsigned_and_small_integers(matched):
     assert chosen(matched, "a.x > 100", pa.array([100, 200], pa.uint8())) == [1]
     assert chosen(matched, "a.x + 100 > 200", pa.array([100, 120], pa.int8())) == [1]

@@ -71,6 +71,7 @@ def test_every_resolution_of_timestamps(matched, unit):
     assert matched("SEQ(A a, B b) WITHIN 5 minutes", "ABB", at=at) == [(0, 1)]
 
 
+@pytest.mark.in_process("Spark has no nanoseconds")
 def test_nanoseconds_are_not_rounded(matched):
     at = pa.array([0, 100, 101], pa.timestamp("ns"))
     assert matched("SEQ(A a, B b) WITHIN 100 ns", "ABB", at=at) == [(0, 1)]

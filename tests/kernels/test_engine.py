@@ -10,6 +10,7 @@ from random import Random
 
 import numba
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -240,6 +241,75 @@ def test_no_rule_changes_the_matches(off):
     for _ in range(12):
         events = random_events(random, 10, PLAIN)
         assert_exact(text, events, random_slices(random, events), off=off)
+
+
+# What only the compiler would refuse: every operator and every kind that a kernel computes with.
+OPERATORS = {
+    "numbers": (
+        "a.x + b.x = 5 or a.x - b.y > 2 or a.x * b.x = 6 or a.y / b.x = 0.5 or a.x % b.x = 1 "
+        "or a.y % b.y > 1 or a.y % b.x > 2 or -a.x + -b.x = -7 or abs(a.y - b.y) > 3 "
+        "or least(a.x, b.x, 3) = 3 or greatest(a.y, b.y) < 0 or coalesce(a.x + b.x, 1) = 1"
+    ),
+    "conditions": (
+        "a.x between b.x and 2 or a.x not between b.x - 2 and b.x + 2 or a.x in (b.x + 3, 9) "
+        "or (a.x = b.x) is null or not (a.x >= b.x or a.y < b.y) or (a.x > b.x) = (a.y < b.y) "
+        "or (a.x > 1 and a.y > b.y) is not null and a.x > b.x + 100"
+    ),
+    "kinds": (
+        "a.f and b.f and a.x > 3 or a.f != b.f and b.d - a.d > 2 seconds or a.u = b.u "
+        "or b.z > a.z + 1 or b.d < TIMESTAMP '1970-01-01 00:00:02' and b.n < a.n "
+        "or b.day > a.day or a.s = b.s and a.s || 'x' = 'px'"
+    ),
+    "aggregates": (
+        "stddev(k.x) > b.y or count(k.x) > b.x or max(k.y) - min(k.y) > b.x + 2 "
+        "or first(k.x) % (last(k.x) + b.x) = 1 or avg(k.y) = b.y or sum(k.x) = 2 * b.x "
+        "or k[2].x / k[1].x > b.x or k[k.LEN].y = b.y or count(k) > b.x + 1"
+    ),
+}
+
+
+@pytest.mark.parametrize("nulls_from", [None, 0])
+@pytest.mark.parametrize("name", OPERATORS)
+def test_every_operator_compiles_and_is_exact(name, nulls_from):
+    first = "C{1,3} k[]" if name == "aggregates" else "A a"
+    text = f"SEQ({first}, B b) WHERE {OPERATORS[name]} WITHIN 6"
+    random = Random(name)
+    for _ in range(10):
+        events = _with_more_columns(random_events(random, 10, Nature(nulls_from=nulls_from)))
+        assert_exact(text, events, random_slices(random, events))
+
+
+def test_numbers_beyond_64_bits_are_bounds():
+    random = Random(1)
+    events = random_events(random, 10)
+    for text in ("a.x + b.x < 99999999999999999999", "a.x - b.x > -99999999999999999999"):
+        assert assert_exact(f"SEQ(A a, B b) WHERE {text}", events, [events]) == "matches"
+
+
+@pytest.mark.xfail(
+    not UNCOMPILED,
+    strict=True,
+    reason="Numba lets LLVM assume that signed numbers do not overflow",
+)
+def test_integers_of_64_bits_wrap_around():
+    events = pa.table({"t": [0, 1], "type": ["A", "B"], "x": [2, 2], "row": [0, 1]})
+    text = f"SEQ(A a, B b) WHERE a.x * b.x * {2**62} = 0"
+    assert assert_exact(text, events, [events]) == "matches"
+
+
+def _with_more_columns(events: pa.Table) -> pa.Table:
+    """The same events with values of all the other kinds that can be computed with."""
+    x = events.column("x")
+    for name, column in {
+        "f": pc.greater(x, 1),
+        "d": x.cast(pa.timestamp("s")).cast(pa.timestamp("ms", "UTC")),
+        "day": x.cast(pa.int32()).cast(pa.date32()),
+        "u": x.cast(pa.uint8()),
+        "n": pc.negate(x).cast(pa.int16()),
+        "z": x.cast(pa.decimal128(25, 2)),
+    }.items():
+        events = events.append_column(name, column)
+    return events
 
 
 # ------------------------------------------------------------------------------- long streams

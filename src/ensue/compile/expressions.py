@@ -166,7 +166,7 @@ class Writer:
         ok = _both(ok, f"{right[0]} != 0")
         if operator == "/":
             return f"({left[0]} / {right[0]})", ok
-        remainder = "remainder" if whole else "math.fmod"
+        remainder = "remainder" if whole else "np.fmod"  # Numba has no math.fmod
         return f"{remainder}({left[0]}, {right[0]})", ok
 
     def _call(self, function: str, values: list[Text]) -> Text:
@@ -193,6 +193,8 @@ class Writer:
                 return "0", "False"
             case bool():
                 return str(int(value)), None
+            case int() if not -(2**63) <= value < 2**63:
+                return f"({float(value)!r})", None  # no integer of 64 bits; a bound all the same
             case int() | float():
                 return f"({value!r})" if value == value and abs(value) != float("inf") else (
                     "np.nan" if value != value else f"({'-' if value < 0 else ''}np.inf)"
