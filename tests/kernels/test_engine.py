@@ -131,10 +131,10 @@ def room(request, monkeypatch):
 # ------------------------------------------------------------------------------- random queries
 
 SEEDS_AT_ONCE = 125
-ROUNDS = 16 if UNCOMPILED else 0
 
 
-@pytest.mark.parametrize("round", range(ROUNDS))
+@pytest.mark.skipif(not UNCOMPILED, reason="thousands of queries would be compiled")
+@pytest.mark.parametrize("round", range(32))
 def test_random_queries_are_exact(round, monkeypatch):
     outcomes = Counter()
     for seed in range(round * SEEDS_AT_ONCE, (round + 1) * SEEDS_AT_ONCE):

@@ -24,7 +24,9 @@ pytestmark = [
 SAMPLES = Path(__file__).parent.parent / "state"
 
 QUERIES = {
-    "runs": "SEQ(A a, B b, C c) WHERE skip_till_next_match(a, b, c) { [k] and b.x >= a.x } WITHIN 9",
+    "runs": (
+        "SEQ(A a, B b, C c) WHERE skip_till_next_match(a, b, c) { [k] and b.x >= a.x } WITHIN 9"
+    ),
     "kleene": (
         "SEQ(A a, B+ b[], C c) WHERE skip_till_next_match(a, b[], c) "
         "{ b[i].y >= avg(b[..i-1].y) and c.s = a.s } WITHIN 9"

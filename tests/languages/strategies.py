@@ -190,9 +190,7 @@ def queries(draw):
         name=draw(st.none() | names.filter(lambda name: name not in taken)),
         strategy=draw(st.sampled_from(Strategy)),
         where=tuple(draw(st.lists(conjuncts, max_size=3))),
-        equivalence=tuple(
-            map(Equivalence, draw(st.lists(names, max_size=2, unique=True)))
-        ),
+        equivalence=tuple(map(Equivalence, draw(st.lists(names, max_size=2, unique=True)))),
         within=within,
         after=None if open_end else draw(after),
         returns=tuple(

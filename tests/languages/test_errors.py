@@ -129,8 +129,12 @@ NEGATION = [
     ("OR(A a, SEQ(!B b, !C c)) WITHIN 5", "SEQ(!B b, !C c)", "only says", "between"),
     ("SEQ(A a, !B b)", "!B b", "needs a window", "WITHIN 5 minutes"),
     ("SEQ(A a, !B b, C? c)", "!B b", "needs a window", "WITHIN"),
-    ("SEQ(A a, !B b) WITHIN 5 AFTER MATCH SKIP PAST LAST EVENT",
-     "AFTER MATCH SKIP PAST LAST EVENT", "only decided when its window is over", "leave out"),
+    (
+        "SEQ(A a, !B b) WITHIN 5 AFTER MATCH SKIP PAST LAST EVENT",
+        "AFTER MATCH SKIP PAST LAST EVENT",
+        "only decided when its window is over",
+        "leave out",
+    ),
     ("SEQ(A a, !B b, C c) RETURN b.x", "b.x", "b is negated", "WHERE"),
     ("SEQ(A a, !B b, C c) HAVING b.x = 1", "b.x", "b is negated", "WHERE"),
     ("SEQ(A a, !B b, C c) WHERE count(b) = 1", "count(b)", "which is negated", "as they are"),
@@ -171,12 +175,15 @@ def test_an_empty_query(text):
 
 def test_an_error_as_it_is_shown():
     text = "PATTERN SEQ(Stock+ a[], Stock b)\nWHERE a.price > 3\nWITHIN 1 hour"
-    assert str(error_of(text)) == """\
+    assert (
+        str(error_of(text))
+        == """\
 a stands for several events: which of them is meant?
   line 2, column 7
     WHERE a.price > 3
           ^^^^^^^
   hint: a[i].price for each, a[1] the first, a[a.LEN] the last, or an aggregate: avg(a.price)"""
+    )
 
 
 @pytest.mark.parametrize(("text", "underlined", "problem", "hint"), SYNTAX)

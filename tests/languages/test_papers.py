@@ -23,8 +23,7 @@ THEFT = (
     "WHERE x.id = y.id ∧ y.id = z.id WITHIN 12 hours"
 )
 THEFT_BY_ID = (
-    "EVENT SEQ (SHELF_READING x , ! (COUNT_READING y), EXIT_READING z) "
-    "WHERE [id] WITHIN 12 hours"
+    "EVENT SEQ (SHELF_READING x , ! (COUNT_READING y), EXIT_READING z) WHERE [id] WITHIN 12 hours"
 )
 ZEUS = (
     "PATTERN ClientPMs+ A[] -> DataTransPMs+ B[] -> ClientCancel C "
@@ -86,7 +85,9 @@ def test_aggregates_over_a_match():
 
 
 def test_the_canonical_text():
-    assert show(parse(SASE_PLUS)) == """PATTERN SEQ(Stock+ a[], Stock b)
+    assert (
+        show(parse(SASE_PLUS))
+        == """PATTERN SEQ(Stock+ a[], Stock b)
 WHERE skip_till_next_match(a[], b) {
     [symbol]
     and a[1].volume > 1000
@@ -94,6 +95,7 @@ WHERE skip_till_next_match(a[], b) {
     and b.volume < 0.8 * a[a.LEN].volume
 }
 WITHIN 1 hour"""
+    )
 
 
 @pytest.mark.parametrize("text", [SASE, SASE_PLUS, THEFT, THEFT_BY_ID, ZEUS])
