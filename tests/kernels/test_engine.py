@@ -148,7 +148,7 @@ def test_random_queries_are_exact(round, monkeypatch):
     assert outcomes["matches"] > SEEDS_AT_ONCE / 8, outcomes
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(6))
 def test_some_random_queries_are_exact_compiled(seed, monkeypatch):
     monkeypatch.setattr("ensue.compile.engine.FIRST_ROOM", 4)
     assert_random_case_is_exact(Random(seed))
@@ -213,8 +213,15 @@ def test_chosen_queries_are_exact(text, room):
             assert_exact(text, events, random_slices(random, events), nature)
 
 
-@pytest.mark.parametrize("time", [streams.REAL, streams.STAMPS, streams.FINE])
-@pytest.mark.parametrize("name", ["three of a key", "a running average"])
+@pytest.mark.parametrize(
+    ("name", "time"),
+    [
+        ("three of a key", streams.REAL),
+        ("a running average", streams.REAL),
+        ("three of a key", streams.STAMPS),
+        ("a running average", streams.FINE),
+    ],
+)
 def test_every_kind_of_time_is_exact(name, time):
     unit = "" if time == streams.REAL else " seconds"
     nature, random = Nature(time=time), Random(time)
@@ -231,7 +238,7 @@ def test_events_that_last_are_exact(name):
         assert_exact(CHOSEN[name], events, random_slices(random, events), nature)
 
 
-@pytest.mark.parametrize("off", LEFT_OUT[3:], ids=" and ".join)
+@pytest.mark.parametrize("off", LEFT_OUT[3 : None if UNCOMPILED else 5], ids=" and ".join)
 def test_no_rule_changes_the_matches(off):
     text = (
         "SEQ(A a, SEQ(B b, !OR(C c, X x)), A d) "

@@ -15,6 +15,7 @@ from typing import Any
 import numba
 import numpy as np
 
+interpreted = False  # True: generated kernels run as plain Python, which tests find quicker
 _loading = threading.Lock()
 
 
@@ -35,6 +36,9 @@ def folder() -> Path:
 
 def compiled(text: str, function: str, signature: object) -> Callable[..., Any]:
     """A function of a generated source, compiled for a signature (or lazily, for None)."""
+    if interpreted or numba.config.DISABLE_JIT:
+        plain: Callable[..., Any] = getattr(_plain(text), function)
+        return plain
     module = _module(text)
     with _loading:
         ready: dict[str, Callable[..., Any]] = module.__dict__.setdefault("_compiled", {})
@@ -43,6 +47,14 @@ def compiled(text: str, function: str, signature: object) -> Callable[..., Any]:
             arguments = () if signature is None else (signature,)
             ready[function] = numba.njit(*arguments, **options)(getattr(module, function))
         return ready[function]
+
+
+@lru_cache(maxsize=256)
+def _plain(text: str) -> ModuleType:
+    """The source as an ordinary module, with nothing kept on disk."""
+    module = ModuleType("ensue_kernel")
+    exec(compile(text, module.__name__, "exec"), module.__dict__)
+    return module
 
 
 def _module(text: str) -> ModuleType:
@@ -54,10 +66,6 @@ def _module(text: str) -> ModuleType:
     with _loading:
         if name in sys.modules:
             return sys.modules[name]
-        if numba.config.DISABLE_JIT:  # nothing to keep
-            module = sys.modules[name] = ModuleType(name)
-            exec(compile(text, name, "exec"), module.__dict__)
-            return module
         path = folder() / f"{name}.py"
         if not path.exists():
             handle, temporary = tempfile.mkstemp(dir=folder(), suffix=".tmp")
