@@ -169,3 +169,15 @@ def test_under_next_match_a_forbidden_step_is_not_taken(matched):
 def test_under_strict_contiguity_between_neighbours_there_is_nothing(matched):
     query = "SEQ(A a, !C c, B b) WHERE strict_contiguity(a, b) { 1 = 1 }"
     assert matched(query, "ABACB") == [(0, 1)]
+
+
+def test_a_condition_on_an_element_the_match_lacks_does_not_apply(matched):
+    query = "SEQ(!X x, A+ a[], B b) WHERE x.v > a[2].v"
+    # with one A nothing restricts which X count: any forbids
+    assert matched(query, "XAAB", v=[0, 4, 4, 4]) == [((1, 2), 3)]
+
+
+def test_an_event_of_the_match_does_not_forbid_it(matched):
+    query = "SEQ(A a, (SEQ(!A n, C c))?) WITHIN 6"
+    assert matched(query, "AC") == [(0, None), (0, 1)]
+    assert matched(query, "AAC") == [(0, None), (1, None)]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from ensue.algebra.predicate import Aggregate
+from ensue.algebra.predicate import Aggregate, Expr
 from ensue.compile.expressions import Access, Feature, Text
 from ensue.compile.frame import Frame
 from ensue.compile.layout import Columns, Source, ok_of, value_of
@@ -92,16 +92,19 @@ def search(
     first: str,
     last: str,
     found: Callable[[], None],
+    missing: Callable[[Expr], list[str]] = lambda _: [],
 ) -> None:
     """Writes a search for an event that a negation forbids; `found` writes what then happens.
 
     The texts give the rows and times of the events around it; `first` and `last` are the
-    match's start and end (or the partition's count there, when windows count events).
+    match's start and end (or the partition's count there, when windows count events). `missing`
+    says when a condition speaks of an element that the match does not have: it does not apply.
     """
     frame = instances.frame
     window = frame.window
+    absent = AbsentAccess(instances, absence.variable, access)
     conditions = [
-        frame.writer.condition(c, AbsentAccess(instances, absence.variable, access))
+        f"({' or '.join([*missing(c), frame.writer.condition(c, absent)])})"
         for c in absence.conditions
     ]
     out(f"x = {instances.top(absence.variable)}")

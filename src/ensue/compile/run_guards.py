@@ -65,12 +65,16 @@ class Guards:
     def tested(self, condition: Expr, access: RunAccess) -> str:
         """A condition, where the elements it names exist."""
         text = self.frame.writer.condition(condition, access)
-        missing = [
-            f"{self.registers.count(r.variable, access.run)} < {r.nth}"
+        missing = self._missing(condition, access.run)
+        return f"({' or '.join([*missing, text])})" if missing else text
+
+    def _missing(self, condition: Expr, run: str) -> list[str]:
+        """When an element that a condition names does not exist."""
+        return [
+            f"{self.registers.count(r.variable, run)} < {r.nth}"
             for r in references(condition)
             if isinstance(r, Field) and r.at is At.NTH and r.nth > 1
         ]
-        return f"({' or '.join([*missing, text])})" if missing else text
 
     def each(self, out: Source, check: Check, flag: str, run: str, taking: str | None) -> None:
         """A condition on all events of a Kleene variable, from the newest to the first."""
@@ -124,4 +128,5 @@ class Guards:
                 first=first,
                 last="idx" if self.frame.by_events else "t",
                 found=found,
+                missing=lambda condition: self._missing(condition, run),
             )

@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from ensue.algebra.arrangement import optional
 from ensue.algebra.pattern import And, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
 from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import At, Expr, Field
@@ -123,6 +124,8 @@ def _no_kernel(query: Query, schema: Schema, conditions: _Sorted, kinds: Kinds) 
         return "the negation of a complex event"
     if _negation_in_and(query.pattern, inside=False):
         return "a negation inside AND"
+    if _meets_itself(query.pattern, frozenset()):
+        return "a negation that could meet an event of its own match"
     if len(conditions.roles) > MOST_ROLES:
         return f"more than {MOST_ROLES} variables"
     negated = any(role.negative for role in conditions.roles)
@@ -145,6 +148,32 @@ def _negation_in_and(pattern: Pattern, inside: bool) -> bool:
         case Maybe(part=part):
             return _negation_in_and(part, inside)
         case Atom() | Kleene():
+            return False
+
+
+def _meets_itself(pattern: Pattern, around: frozenset[str]) -> bool:
+    """Whether a negation at an end of a nested sequence looks where the match's own events are.
+
+    In `SEQ(A a, (SEQ(!A n, B b))?)` the negation forbids an `A` anywhere before `b`, but not `a`.
+    `around` are the types of events that the sequences around this part bind.
+    """
+    match pattern:
+        case Seq(parts=parts):
+            for k, part in enumerate(parts):
+                if isinstance(part, Not):
+                    open_ = all(map(optional, parts[:k])) or all(map(optional, parts[k + 1 :]))
+                    if open_ and any(a.type in around for a in atoms(part.part)):
+                        return True
+                    continue
+                others = (a.type for p in parts if p is not part for a in positives(p))
+                if _meets_itself(part, around.union(others)):
+                    return True
+            return False
+        case Or(parts=parts):
+            return any(_meets_itself(p, around) for p in parts)
+        case Maybe(part=part):
+            return _meets_itself(part, around)
+        case Atom() | Kleene() | And() | Not():
             return False
 
 
