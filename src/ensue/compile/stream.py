@@ -156,20 +156,32 @@ def together(
         whole = pa.concat_tables(pieces, promote_options="permissive").unify_dictionaries()
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise EventError(f"the tables do not go together: {error}") from error
+    return whole, shape_of_union(whole.schema, by_type, time=time, order=order)
+
+
+def shape_of_union(
+    arrow: pa.Schema,
+    by_type: Mapping[str, Columns],
+    *,
+    time: str | tuple[str, str],
+    order: Sequence[str],
+) -> Shape:
+    """The shape of tables that were joined; the column TYPE tells their events apart."""
+    kinds = fields_of(arrow)
+    start, end = (time, time) if isinstance(time, str) else time
     types = {
-        name: EventType(name, {f: fields_of(whole.schema)[c] for f, c in columns})
+        name: EventType(name, {f: kinds[c] for f, c in columns})
         for name, columns in by_type.items()
     }
-    start, end = (time, time) if isinstance(time, str) else time
     schema = Schema(
         types=MappingProxyType(types),
         start=start,
         end=end,
-        time_kind=fields_of(whole.schema)[end],
+        time_kind=kinds[end],
         order=tuple(order),
         type_column=TYPE,
     )
-    return whole, Shape(schema, whole.schema, time_unit(whole.schema), by_type)
+    return Shape(schema, arrow, time_unit(arrow), by_type)
 
 
 def type_clashes(schemas: Sequence[pa.Schema]) -> set[str]:

@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -14,14 +13,23 @@ from ensue.algebra.policy import Strategy
 from ensue.algebra.query import Query
 from ensue.algebra.walk import atoms
 from ensue.algebra.window import ByEvents
-from ensue.compile.arrow_kinds import fields_of, time_unit
+from ensue.compile.arrow_kinds import fields_of
 from ensue.compile.matcher import Prepared, prepare
 from ensue.compile.results import result_schema
-from ensue.compile.stream import TYPE, Columns, Shape, in_order, located, shape_of, type_clashes
+from ensue.compile.stream import (
+    TYPE,
+    Columns,
+    Shape,
+    in_order,
+    located,
+    shape_of,
+    shape_of_union,
+    type_clashes,
+)
 from ensue.errors import EventError
 from ensue.runners.local import match_in_order
 from ensue.runners.spark_types import arrow_schema, spark_schema
-from ensue.schema import EventType, Kind, Schema
+from ensue.schema import Kind
 
 ARRIVAL = "__arrival"
 OUTPUT_ROWS = 65_536  # rows of a batch of matches
@@ -100,30 +108,7 @@ def _frame_of(
         marked = frame.toDF(*[c for _, c in columns]).withColumn(TYPE, sql.lit(str(name)))
         whole = marked if whole is None else whole.unionByName(marked, allowMissingColumns=True)
     assert whole is not None
-    return whole, _shape_of_union(arrow_schema(whole.schema), by_type, time, order)
-
-
-def _shape_of_union(
-    arrow: pa.Schema,
-    by_type: Mapping[str, Columns],
-    time: str | tuple[str, str],
-    order: Sequence[str],
-) -> Shape:
-    kinds = fields_of(arrow)
-    start, end = (time, time) if isinstance(time, str) else time
-    types = {
-        name: EventType(name, {f: kinds[c] for f, c in columns})
-        for name, columns in by_type.items()
-    }
-    schema = Schema(
-        types=MappingProxyType(types),
-        start=start,
-        end=end,
-        time_kind=kinds[end],
-        order=tuple(order),
-        type_column=TYPE,
-    )
-    return Shape(schema, arrow, time_unit(arrow), by_type)
+    return whole, shape_of_union(arrow_schema(whole.schema), by_type, time=time, order=order)
 
 
 # ------------------------------------------------------------------------------ lanes
@@ -219,4 +204,4 @@ class Lane:
     def _shape(self, schema: pa.Schema, order: Sequence[str]) -> Shape:
         if self.by_type is None:
             return shape_of(schema, time=self.time, type=self.type, order=order)
-        return _shape_of_union(schema, self.by_type, self.time, order)
+        return shape_of_union(schema, self.by_type, time=self.time, order=order)
