@@ -30,6 +30,7 @@ class _Replay:
     pieces: list[Scanned]
     keys: KeyCodes
     place: int = 0
+    known: int = 0  # codes: there are none to forget
 
     def __call__(self, _: pa.Table) -> Scanned:
         self.place += 1

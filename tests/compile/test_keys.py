@@ -127,6 +127,52 @@ def test_chunks_and_changing_dictionaries():
     assert codes.encode([pa.array([None, None])]).tolist() == [-1, -1]
 
 
+@pytest.mark.parametrize("type", VALUES, ids=str)
+@settings(max_examples=20, deadline=None)
+@given(st.data())
+def test_what_is_kept_has_the_codes_that_are_said(type, data):
+    values = pa.array(data.draw(st.lists(st.none() | VALUES[type], max_size=20)), type)
+    other = pa.array(data.draw(st.lists(st.integers(0, 2), min_size=20, max_size=20)))
+    for columns in ([values], [values, other[: len(values)], values], [other, other]):
+        codes = KeyCodes()
+        found = codes.encode(columns)
+        names = codes.values()
+        alive = np.array(data.draw(_flags(len(codes))), np.bool_)
+        moved = codes.keep(alive)
+        assert moved[alive].tolist() == list(range(int(alive.sum())))
+        assert (moved[~alive] == -1).all()
+        assert codes.values() == [name for name, kept in zip(names, alive, strict=True) if kept]
+        assert len(KeyCodes.restore(codes.save())) == len(codes) == int(alive.sum())
+        again = codes.encode(columns)
+        for before, after in zip(found.tolist(), again.tolist(), strict=True):
+            if before < 0:
+                assert after == -1
+            elif alive[before]:
+                assert after == moved[before]
+            else:
+                assert after >= alive.sum()
+        assert renumbered(again) == renumbered(found)
+
+
+def _flags(count):
+    return st.lists(st.booleans(), min_size=count, max_size=count)
+
+
+def test_forgetting_makes_tables_small_again():
+    codes = KeyCodes()
+    texts = pa.array([f"key {k}" * 3 for k in range(3_000)]).dictionary_encode()
+    numbers = pa.array(np.arange(3_000))
+    codes.encode([texts, numbers])
+    large = codes.nbytes
+    assert abs(len(codes.save()) - large) < 500
+    codes.keep(np.arange(3_000) == 7)
+    assert codes.known == 3
+    assert codes.nbytes < 100
+    # the dictionary's codes are not remembered from before
+    assert codes.encode([texts[7:9], numbers[7:9]]).tolist() == [0, 1]
+    assert codes.values()[0] == ("key 7" * 3, 7)
+
+
 @pytest.mark.parametrize(
     "saved", [b"", b"nonsense that is long enough", b"ensue keys\x09\x00\x01\x00"]
 )

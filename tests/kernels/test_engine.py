@@ -9,6 +9,7 @@ from itertools import pairwise
 from random import Random
 
 import numba
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 from ensue import semantics
 from ensue.compile.engine import Engine, joined
+from ensue.compile.frame import INSTANCE_TOP, LIVE
 from ensue.compile.matcher import Prepared, prepare
 from ensue.compile.matches import Matches
 from ensue.compile.reference import events_of
@@ -124,7 +126,7 @@ def assert_random_case_is_exact(random: Random) -> str:
 @pytest.fixture(params=[1, 4, 1_024], ids=lambda room: f"room {room}")
 def room(request, monkeypatch):
     """How much room the engine begins with: with next to none, every table grows many times."""
-    monkeypatch.setattr("ensue.compile.engine.FIRST_ROOM", request.param)
+    monkeypatch.setattr("ensue.compile.arenas.FIRST_ROOM", request.param)
     return request.param
 
 
@@ -138,7 +140,7 @@ SEEDS_AT_ONCE = 125
 def test_random_queries_are_exact(round, monkeypatch):
     outcomes = Counter()
     for seed in range(round * SEEDS_AT_ONCE, (round + 1) * SEEDS_AT_ONCE):
-        monkeypatch.setattr("ensue.compile.engine.FIRST_ROOM", (1, 2, 4, 1_024)[seed % 4])
+        monkeypatch.setattr("ensue.compile.arenas.FIRST_ROOM", (1, 2, 4, 1_024)[seed % 4])
         try:
             outcomes[assert_random_case_is_exact(Random(seed))] += 1
         except Exception as error:
@@ -150,7 +152,7 @@ def test_random_queries_are_exact(round, monkeypatch):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_some_random_queries_are_exact_compiled(seed, monkeypatch):
-    monkeypatch.setattr("ensue.compile.engine.FIRST_ROOM", 4)
+    monkeypatch.setattr("ensue.compile.arenas.FIRST_ROOM", 4)
     assert_random_case_is_exact(Random(seed))
 
 
@@ -341,7 +343,7 @@ def test_the_cut_of_a_long_stream_does_not_matter(text, monkeypatch):
     whole = given_by(prepared.engine(), [events])
     assert whole.count > 50
     expected = rows_of(prepared, whole, events)
-    monkeypatch.setattr("ensue.compile.engine.FIRST_ROOM", 2)
+    monkeypatch.setattr("ensue.compile.arenas.FIRST_ROOM", 2)
     random = Random(3)
     cuts = sorted(random.sample(range(count), 40))
     pieces = [events.slice(a, b - a) for a, b in pairwise([0, *cuts, count])]
@@ -417,6 +419,243 @@ def test_rows_of_later_matches_are_held(name):
             used = {int(row) for v in found.variables for row in found.elements(v)}
             assert used <= kept | new
             kept = set(engine.held_rows().tolist())
+
+
+# ------------------------------------------------------------------------------- interruptions
+
+
+def ticks(events: pa.Table) -> list:
+    """When the events end, as the engine counts time."""
+    column = events.column("t")
+    return (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()
+
+
+def interrupted(random: Random, prepared: Prepared, events: pa.Table, pieces) -> Matches:
+    """Fed in pieces; between them time passes, codes are forgotten, and others take over."""
+    engine = prepared.engine()
+    assert isinstance(engine, Engine)
+    ends, found = ticks(events), []
+    for piece in pieces:
+        found.append(engine.feed(piece))
+        if random.random() < 0.7:
+            engine.compact()
+        if random.random() < 0.5 and engine.rows:
+            last = ends[engine.rows - 1]
+            # up to the end of the next event: an event at exactly that time may still come
+            coming = ends[engine.rows] if engine.rows < len(ends) else last + 2
+            now = random.choice((last, coming, coming, (last + coming) / 2))
+            found.append(_advanced(engine, now, ends))
+        if random.random() < 0.7:
+            engine.compact()
+            assert engine.scan.keys.known <= _most_keys(engine)
+        if random.random() < 0.5:
+            data = engine.save()
+            engine = prepared.engine()
+            engine.restore(data)
+    found.append(engine.finish())
+    assert engine.deadline() is None
+    return joined(found, engine.program.source.output)
+
+
+def _advanced(engine: Engine, now: float, ends: list) -> Matches:
+    """Time that passes: the deadline says whether it delivers; what is too old is let go."""
+    frame, deadline = engine.program.frame, engine.deadline()
+    found = engine.advance(now)
+    assert engine.now is not None
+    now = max(engine.now, now)
+    if not frame.by_events:
+        assert (found.count > 0) == (deadline is not None and now > deadline)
+        if frame.window is not None:
+            assert all(now - ends[row] <= frame.window for row in engine.held_rows())
+    assert engine.advance(now).count == 0
+    return found
+
+
+def _most_keys(engine: Engine) -> int:
+    """A key of n columns has n values and n - 1 pairs; each has a run or an instance."""
+    meta = engine.arenas.meta
+    columns = len(engine.program.plan.query.equivalence)
+    return max(0, 2 * columns - 1) * int(meta[LIVE] + meta[INSTANCE_TOP])
+
+
+def assert_interrupted_case_is_exact(random: Random) -> str:
+    nature = random_nature(random)
+    text = random_query(random, nature)
+    try:
+        events = random_events(random, random.randint(4, 10), nature)
+        prepared = prepared_for(text, events, nature, random.choice(LEFT_OUT))
+        if isinstance(prepared.plan.structure, Reference):
+            return "reference"
+        pieces = [p for s in random_slices(random, events) for p in random_slices(random, s)]
+        found = rows_of(prepared, interrupted(random, prepared, events, pieces), events)
+    except QueryError:
+        return "refused"
+    expected = wanted(prepared, events)
+    assert found == expected, f"{text}\n{events.to_pydict()}\n{[p.num_rows for p in pieces]}"
+    return "matches" if expected else "nothing"
+
+
+@pytest.mark.skipif(not UNCOMPILED, reason="thousands of queries would be compiled")
+@pytest.mark.parametrize("round", range(16))
+def test_interruptions_change_no_match_of_random_queries(round, monkeypatch):
+    outcomes = Counter()
+    for seed in range(round * SEEDS_AT_ONCE, (round + 1) * SEEDS_AT_ONCE):
+        monkeypatch.setattr("ensue.compile.arenas.FIRST_ROOM", (1, 2, 4, 1_024)[seed % 4])
+        monkeypatch.setattr("ensue.compile.engine.FEW_CODES", (0, 4_096)[seed % 2])
+        try:
+            outcomes[assert_interrupted_case_is_exact(Random(f"interrupted {seed}"))] += 1
+        except Exception as error:
+            error.add_note(f"seed {seed}")
+            raise
+    assert outcomes["matches"] > SEEDS_AT_ONCE / 8, outcomes
+
+
+@pytest.mark.parametrize("text", CHOSEN.values(), ids=CHOSEN.keys())
+def test_interruptions_change_no_match(text, monkeypatch):
+    monkeypatch.setattr("ensue.compile.engine.FEW_CODES", 0)
+    monkeypatch.setattr("ensue.compile.arenas.FIRST_ROOM", 2)
+    random = Random(text)
+    for nature in (PLAIN, Nature(nulls_from=5)):
+        for _ in range(12):
+            events = random_events(random, random.randint(5, 10), nature)
+            prepared = prepared_for(text, events, nature)
+            pieces = [events.slice(row, 1) for row in range(events.num_rows)]
+            found = interrupted(random, prepared, events, pieces)
+            assert rows_of(prepared, found, events) == wanted(prepared, events)
+
+
+# ------------------------------------------------------------------------------- endless streams
+
+ENDLESS = {
+    "stacks": "SEQ(A a, !C c, B b) WHERE [k] WITHIN 20",
+    "stacks of texts": "SEQ(A a, B b) WHERE a.s = b.s WITHIN 20",
+    "two keys": "SEQ(A a, B b) WHERE [k, s] WITHIN 20",
+    "runs": "SEQ(A a, B+ b[]) WHERE skip_till_next_match(a, b[]) { [k] } WITHIN 20",
+    "runs of texts": (
+        "SEQ(A+ a[], B b) WHERE skip_till_next_match(a[], b) "
+        "{ b.s = a[1].s and a[i].s = a[i-1].s } WITHIN 20"
+    ),
+    "waiting": "SEQ(A a, B b, !C c) WHERE [k] and c.s != a.s WITHIN 20",
+    "skipping": "SEQ(A a, B b) WHERE [k] WITHIN 20 AFTER MATCH SKIP PAST LAST EVENT",
+    "strict": "SEQ(A a, B b) WHERE strict_contiguity(a, b) { [k] }",
+    "adjacent": "SEQ(A a, B b) WHERE partition_contiguity(a, b) { [k] }",
+    "adjacent in a window": "SEQ(A a, B b) WHERE partition_contiguity(a, b) { [k] } WITHIN 20",
+    "negation without a window": (
+        "SEQ(A a, !C c, B b) WHERE skip_till_next_match(a, b) { c.k = b.k }"
+    ),
+}
+
+
+# of keys, codes, estimated and saved bytes, held rows, partial matches, bytes in memory
+SLACK = np.array([50, 50, 1_500, 1_500, 20, 20, 1_500])
+
+
+def ever_new(count: int) -> pa.Table:
+    """Each key has a few events, soon one after the other, the last an X, and never comes back."""
+    random = Random(count)
+    kinds = [(row // 5, "ABCBX"[row % 5]) for row in range(count)]
+    times = [
+        row + (9 if kind == "X" else random.randint(0, 9)) for row, (_, kind) in enumerate(kinds)
+    ]
+    events = sorted((t, key, kind) for t, (key, kind) in zip(times, kinds, strict=True))
+    return pa.table(
+        {
+            "t": [t for t, _, _ in events],
+            "type": [kind for _, _, kind in events],
+            "k": [k for _, k, _ in events],
+            "s": [f"text {k // 2}" for _, k, _ in events],
+            "row": range(count),
+        }
+    )
+
+
+@pytest.mark.parametrize("tells_time", [True, False], ids=["time is told", "events only"])
+@pytest.mark.parametrize("name", ENDLESS)
+def test_the_state_of_an_endless_stream_is_bounded(name, tells_time, monkeypatch):
+    events = ever_new(3_000)
+    prepared = prepared_for(ENDLESS[name], events)
+    expected = rows_of(prepared, given_by(prepared.engine(), [events]), events)
+    assert len(expected) > 100
+    monkeypatch.setattr("ensue.compile.engine.FEW_CODES", 64)
+    monkeypatch.setattr("ensue.compile.arenas.FIRST_ROOM", 16)
+    engine, found, sizes = prepared.engine(), [], []
+    for start in range(0, events.num_rows, 50):
+        piece = events.slice(start, 50)
+        found.append(engine.feed(piece))
+        if tells_time:
+            found.append(engine.advance(piece.column("t")[-1].as_py()))
+        sizes.append(
+            (
+                len(engine.scan.keys),
+                engine.scan.known,
+                engine.state_bytes,
+                len(engine.save()),
+                len(engine.held_rows()),
+                engine.partial_matches,
+                sum(table.nbytes for table in engine.state.values()),
+            )
+        )
+    found.append(engine.finish())
+    assert rows_of(prepared, joined(found, engine.program.source.output), events) == expected
+    early, late = (np.array(part).max(axis=0) for part in (sizes[:20], sizes[20:]))
+    assert (late <= 2 * early + SLACK).all(), (early, late)
+
+
+def test_a_burst_leaves_no_room_behind(monkeypatch):
+    monkeypatch.setattr("ensue.compile.arenas.SPARSE", 64)
+    count = 500
+    text = "SEQ(A a, B+ b[]) WHERE skip_till_next_match(a, b[]) { [k] } WITHIN 20"
+    burst = pa.table({"t": [0] * count, "type": ["A"] * count, "k": range(count)})
+    prepared = prepared_for(text, burst)
+    engine = prepared.engine()
+    assert isinstance(engine, Engine)
+    small = len(engine.save())
+    engine.feed(burst)
+    large = len(engine.save())
+    assert large > small + count * 20
+    assert abs(engine.state_bytes - large) < 0.2 * large
+    engine.feed(pa.table({"t": [15], "type": ["A"], "k": [-1]}))
+    engine.advance(20)
+    assert engine.partial_matches == count + 1
+    engine.advance(21)
+    assert engine.partial_matches == 1
+    assert engine.held_rows().tolist() == [count]
+    assert len(engine.save()) < small + 200
+    assert len(engine.scan.keys) == 1
+
+
+@pytest.mark.parametrize("strategy", ["strict_contiguity", "partition_contiguity"])
+def test_runs_that_missed_an_event_are_let_go(strategy):
+    events = pa.table({"t": [0, 1, 2], "type": ["A", "X", "A"], "k": [1, 1, 2]})
+    engine = prepared_for(f"SEQ(A a, B b) WHERE {strategy}(a, b) {{ [k] }}", events).engine()
+    assert isinstance(engine, Engine)
+    engine.feed(events)
+    engine.advance(2)
+    assert engine.held_rows().tolist() == [2]
+    assert engine.partial_matches == 1
+    assert engine.feed(pa.table({"t": [2], "type": ["B"], "k": [2]})).count == 1
+
+
+def test_the_deadline_is_the_end_of_the_first_window():
+    events = pa.table({"t": [0, 1, 2], "type": ["A", "A", "B"], "k": [1, 2, 1], "row": [0, 1, 2]})
+    engine = prepared_for(WAITING, events).engine()
+    assert isinstance(engine, Engine)
+    assert engine.deadline() is None
+    engine.feed(events.slice(0, 2))
+    assert engine.deadline() == 3
+    engine.feed(events.slice(2))  # forbids the first
+    assert engine.deadline() == 4
+    assert engine.advance(4).count == 0
+    assert engine.feed(pa.table({"t": [4], "type": ["B"], "k": [2], "row": [3]})).count == 0
+    assert engine.deadline() is None
+
+
+def test_a_time_between_two_ticks_is_the_later_one():
+    events = pa.table({"t": [-5], "type": ["A"], "k": [1], "row": [0]})
+    engine = prepared_for(WAITING, events).engine()
+    engine.feed(events)
+    assert engine.advance(-2.0).count == 0
+    assert engine.advance(-1.5).count == 1  # no event at -2 comes any more
 
 
 def test_a_piece_without_events_gives_nothing():

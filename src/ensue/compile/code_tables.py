@@ -67,6 +67,17 @@ class IntegerCodes:
         hashing.place_integers(frozen(keys), frozen(codes), self._keys, self._codes)
         self._state[_USED] = len(keys)
 
+    def keep(self, moved: Codes) -> None:
+        """Takes the codes that `moved` gives for the old ones; -1 forgets an integer."""
+        keys, codes = self.items()
+        codes = moved[codes]
+        self.restore(keys[codes >= 0], codes[codes >= 0])
+
+    @property
+    def nbytes(self) -> int:
+        """How much `items` gives."""
+        return int(self._state[_USED]) * 12
+
 
 class TextCodes:
     """Codes of strings, read from Arrow's buffers as they lie.
@@ -158,6 +169,17 @@ class TextCodes:
         self._data[: len(data)] = data
         self._state[:] = (entries, 0, entries, len(data))
         self._place(size)
+
+    def keep(self, moved: Codes) -> None:
+        """Takes the codes that `moved` gives for the old ones; -1 forgets a string."""
+        offsets, data, codes = self.items()
+        kept = hashing.keep_texts(offsets, data, codes, moved)
+        self.restore(offsets[: kept + 1], data[: offsets[kept]], codes[:kept])
+
+    @property
+    def nbytes(self) -> int:
+        """How much `items` gives."""
+        return int(self._state[_ENTRIES]) * 12 + int(self._state[_BYTES])
 
 
 def _slots_for(entries: int) -> int:

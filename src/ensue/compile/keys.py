@@ -167,6 +167,24 @@ class ColumnCodes:
                 )
         return found
 
+    @property
+    def _tables(self) -> list[IntegerCodes | TextCodes]:
+        return [*self._integers.values(), *self._texts.values()]
+
+    def keep(self, alive: Bools) -> Codes:
+        """Forgets the values whose codes are not alive; the new code of each old one, or -1."""
+        moved = _renumbered(alive)
+        for table in self._tables:
+            table.keep(moved)
+        self._counter.next = int(np.count_nonzero(alive))
+        self._dictionary = None
+        return moved
+
+    @property
+    def nbytes(self) -> int:
+        """About how many bytes are saved."""
+        return sum(table.nbytes for table in self._tables)
+
     def write(self, out: io.BytesIO) -> None:
         """The saved form: the tables with what they know, not their slots."""
         _write(out, np.array([len(self), len(self._integers), len(self._texts)], np.int64))
@@ -215,6 +233,11 @@ class KeyCodes:
             return self._counters[-1].next
         return len(self._columns[0]) if self._columns else 0
 
+    @property
+    def known(self) -> int:
+        """How many values and combinations of values have a code."""
+        return sum(map(len, self._columns)) + sum(counter.next for counter in self._counters)
+
     def encode(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> Codes:
         """The code of each row; -1 where any value is NULL or NaN."""
         self._shape(len(columns))
@@ -244,6 +267,40 @@ class KeyCodes:
             pairs, _ = table.items()
             found = [(*found[pair >> 32], further[pair & 0xFFFFFFFF]) for pair in pairs.tolist()]
         return found
+
+    def keep(self, alive: Bools) -> Codes:
+        """Forgets the keys whose codes are not alive; the new code of each old one, or -1.
+
+        The order of the codes stays. A forgotten key that comes back has a new code.
+
+        >>> codes = KeyCodes()
+        >>> codes.encode([pa.array([7, 8, 9])]).tolist()
+        [0, 1, 2]
+        >>> codes.keep(np.array([False, True, True])).tolist()
+        [-1, 0, 1]
+        >>> codes.encode([pa.array([9, 7])]).tolist()
+        [1, 2]
+        """
+        found = _renumbered(alive)
+        # from the last pair to the first: what the kept pairs are made of is kept
+        for k in reversed(range(len(self._pairs))):
+            pairs, known = self._pairs[k].items()
+            pairs = pairs[alive[known]]
+            left, right = pairs >> 32, pairs & 0xFFFFFFFF
+            before = len(self._columns[0]) if k == 0 else self._counters[k - 1].next
+            alive = _marked(left, before)
+            new_right = self._columns[k + 1].keep(_marked(right, len(self._columns[k + 1])))
+            new_pairs = (_renumbered(alive)[left].astype(np.int64) << 32) | new_right[right]
+            self._pairs[k].restore(new_pairs, np.arange(len(pairs), dtype=np.int32))
+            self._counters[k].next = len(pairs)
+        if self._columns:
+            self._columns[0].keep(alive)
+        return found
+
+    @property
+    def nbytes(self) -> int:
+        """About how many bytes are saved."""
+        return sum(c.nbytes for c in self._columns) + sum(t.nbytes for t in self._pairs)
 
     def save(self) -> bytes:
         """All codes as bytes."""
@@ -276,6 +333,18 @@ class KeyCodes:
             table.restore(pairs, known)
             counter.next = len(known)
         return keys
+
+
+def _renumbered(alive: Bools) -> Codes:
+    """The place of each code among those that are alive; -1 for the others."""
+    return np.where(alive, np.cumsum(alive) - 1, -1).astype(np.int32)
+
+
+def _marked(codes: Ints, count: int) -> Bools:
+    """Which of `count` codes occur."""
+    marks = np.zeros(count, np.bool_)
+    marks[codes] = True
+    return marks
 
 
 def _same_memory(left: pa.Array, right: pa.Array) -> bool:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from ensue.compile.expressions import Feature
+from ensue.schema import Kind
 
 
 @dataclass(slots=True)
@@ -13,6 +14,7 @@ class Columns:
     real: str  # of the float64 table
     wholes: dict[str, int] = field(default_factory=dict)
     reals: dict[str, int] = field(default_factory=dict)
+    texts: set[str] = field(default_factory=set)  # the whole numbers that are codes of strings
 
     def at(self, name: str, row: str, *, real: bool = False) -> str:
         """The text for a value of a row, the column being made where it is new.
@@ -33,6 +35,8 @@ class Columns:
 
 def value_of(columns: Columns, name: str, row: str, feature: Feature) -> str:
     """A kept feature's value."""
+    if feature.kind is Kind.STRING:
+        columns.texts.add(name)
     return columns.at(name, row, real=not feature.integral)
 
 

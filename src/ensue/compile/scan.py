@@ -112,6 +112,11 @@ class Scan:
                 clear_bit(mask, holds, program.frame.bit(role.variable, first=True))
         return mask
 
+    @property
+    def known(self) -> int:
+        """How many codes of keys and strings there are."""
+        return self.keys.known + self.strings.known
+
     def unseen_types(self) -> list[str]:
         """The pattern's types that no event has had so far."""
         return [

@@ -37,6 +37,17 @@ class Skipping:
         skip_matches(self._sorted(found, last), key, first, target, self.earliest, kept)
         return found.where(kept)
 
+    def keep(self, kept: npt.NDArray[np.intp]) -> None:
+        """Goes on with these partitions, numbered from 0.
+
+        Nothing is lost with the others: all that is alive of them are events to come, and every
+        match of those begins behind the matches there have been.
+        """
+        inside = kept[kept < len(self.earliest)]
+        earliest = np.zeros(max(1, len(kept)), np.int64)
+        earliest[: len(inside)] = self.earliest[inside]
+        self.earliest = earliest
+
     def _ends(self, found: Matches) -> tuple[Rows, Rows]:
         first, last = np.full(found.count, NEVER), np.full(found.count, -1, np.int64)
         for rows in found.rows.values():

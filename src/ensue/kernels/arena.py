@@ -103,17 +103,105 @@ def lists_of(nodes: Table, heads: Table, counts: Table, offsets: Table, rows: Ta
 
 
 @njit(cache=True, nogil=True)
-def live_runs(head: Table, nxt: Table, runs: Table) -> int:
-    """Writes the numbers of all live runs; returns how many there are."""
+def live_runs(head: Table, nxt: Table, first: int, step: int, runs: Table) -> int:
+    """Writes the numbers of the runs in every `step`-th list from `first`; returns how many."""
     count = 0
     for key in range(head.shape[0]):
-        for place in range(head.shape[1]):
+        for place in range(first, head.shape[1], step):
             run = head[key, place]
             while run >= 0:
                 runs[count] = run
                 count += 1
                 run = nxt[run]
     return count
+
+
+@njit(cache=True, nogil=True)
+def pack_runs(head: Table, nxt: Table, origin: Table, following: Table) -> int:
+    """Numbers the live runs without gaps, in the order of their lists; returns how many.
+
+    `head` then holds the new numbers, `following` the links between them, and `origin` where
+    each run has been.
+    """
+    count = 0
+    for key in range(head.shape[0]):
+        for place in range(head.shape[1]):
+            run = head[key, place]
+            if run >= 0:
+                head[key, place] = count
+            while run >= 0:
+                origin[count] = run
+                run = nxt[run]
+                following[count] = count + 1 if run >= 0 else -1
+                count += 1
+    return count
+
+
+@njit(cache=True, nogil=True)
+def drop_runs(
+    head: Table, live: Table, nxt: Table, last: Table, newest: Table, free: int
+) -> tuple[int, int]:
+    """Drops the runs that have missed an event they would have had to take.
+
+    `last` says what each run took last and `newest` what came last in each partition. Runs that
+    wait for time to pass (in the lists with odd numbers) take nothing and stay. Returns the first
+    free place and how many runs were dropped.
+    """
+    dropped = 0
+    for key in range(head.shape[0]):
+        if live[key] == 0:
+            continue
+        for place in range(0, head.shape[1], 2):
+            before = -1
+            run = head[key, place]
+            while run >= 0:
+                behind = nxt[run]
+                if last[run] < newest[key]:
+                    if before < 0:
+                        head[key, place] = behind
+                    else:
+                        nxt[before] = behind
+                    nxt[run] = free
+                    free = run
+                    live[key] -= 1
+                    dropped += 1
+                else:
+                    before = run
+                run = behind
+    return free, dropped
+
+
+@njit(cache=True, nogil=True)
+def oldest_rows(
+    head: Table,
+    nxt: Table,
+    runs: Table,
+    rows: Table,
+    lists: Table,
+    nodes: Table,
+    top: int,
+    oldest: Table,
+) -> None:
+    """Lowers `oldest` to the oldest row that the runs of each partition hold.
+
+    `rows` are the places of rows in a run, `lists` those of its Kleene variables' newest events.
+    Runs that only wait for time to pass do not count.
+    """
+    first = np.empty(top, np.int64)  # of the list that ends with a node; links lead to older ones
+    for node in range(top):
+        previous = nodes[node, 0]
+        first[node] = nodes[node, 1] if previous < 0 else first[previous]
+    for key in range(head.shape[0]):
+        for place in range(0, head.shape[1], 2):
+            run = head[key, place]
+            while run >= 0:
+                for column in rows:
+                    if runs[run, column] >= 0:
+                        oldest[key] = min(oldest[key], runs[run, column])
+                for column in lists:
+                    if runs[run, column] >= 0:
+                        oldest[key] = min(oldest[key], first[runs[run, column]])
+                run = nxt[run]
 
 
 @njit(cache=True, nogil=True)

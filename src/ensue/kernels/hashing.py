@@ -314,3 +314,25 @@ def place_texts(hashes: Words, slots: Words) -> None:
         while slots[at] != _ZERO:
             at = (at + _ONE) & mask
         slots[at] = (hashes[entry] & ~_LOWER) | np.uint64(entry + 1)
+
+
+@njit(**_OPTIONS)
+def keep_texts(offsets: Ints, data: Bytes, codes: Codes, moved: Codes) -> int:
+    """Moves the strings that keep a code to the front; returns how many there are.
+
+    `moved` gives the new code of each old one, -1 where the string is forgotten.
+    """
+    kept = 0
+    used = np.int64(0)
+    for entry in range(len(codes)):
+        code = moved[codes[entry]]
+        if code < 0:
+            continue
+        begin, end = offsets[entry], offsets[entry + 1]
+        for p in range(begin, end):
+            data[used] = data[p]
+            used += 1
+        codes[kept] = code
+        kept += 1
+        offsets[kept] = used
+    return kept

@@ -1,0 +1,108 @@
+"""What a matcher saves of itself, and how it takes that up again."""
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+
+from ensue.compile.arenas import BY_KEY, TOPS, Arenas
+from ensue.compile.keys import KeyCodes
+from ensue.compile.program import Program
+from ensue.compile.state import Arrays, packed, unpacked
+from ensue.errors import StateError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Saved:
+    """The state of an engine, as it is kept."""
+
+    nullable: bool
+    rows: int
+    now: float | None
+    seen: int
+    keys: KeyCodes
+    strings: KeyCodes
+    columns: dict[str, list[str]]  # of the tables that have named ones
+    arrays: Arrays
+
+    def packed(self, program: Program) -> bytes:
+        header = {
+            "query": fingerprint(program),
+            "nullable": self.nullable,
+            "rows": self.rows,
+            "now": self.now,
+            "seen": self.seen,
+            "columns": self.columns,
+        }
+        blobs = {"keys": self.keys.save(), "strings": self.strings.save()}
+        return packed(header, self.arrays, blobs)
+
+    @classmethod
+    def unpacked(cls, data: bytes, program: Program) -> "Saved":
+        """What was saved, if it was by the same query."""
+        header, arrays, blobs = unpacked(data)
+        if header["query"] != fingerprint(program):
+            raise StateError(
+                "the state belongs to another query, or to events of another shape\n"
+                "  hint: restore it with the same query text and columns"
+            )
+        return cls(
+            nullable=bool(header["nullable"]),
+            rows=int(header["rows"]),
+            now=header["now"],
+            seen=int(header["seen"]),
+            keys=KeyCodes.restore(blobs["keys"]),
+            strings=KeyCodes.restore(blobs["strings"]),
+            columns=header["columns"],
+            arrays=arrays,
+        )
+
+
+def fingerprint(program: Program) -> str:
+    """What must be equal for a state to fit."""
+    plan = program.plan
+    kinds = sorted((name, kind.value) for name, kind in (program.schema.common or {}).items())
+    shown = f"{plan.query!r} {type(plan.structure).__name__} {kinds} {program.unit}"
+    return hashlib.sha256(shown.encode()).hexdigest()
+
+
+def used_parts(arenas: Arenas, keys: int) -> Arrays:
+    """The tables without the room around what they hold."""
+    meta = arenas.meta
+    sizes = {name: int(meta[top]) for name, top in TOPS.items()}
+    sizes |= {name: max(1, keys) for name in BY_KEY}
+    return {
+        name: table[: sizes[name]] if name in sizes else table
+        for name, table in arenas.tables.items()
+        if name != "O"
+    }
+
+
+def column_names(arenas: Arenas) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for whole, real, columns in arenas.columns:
+        found[whole], found[real] = list(columns.wholes), list(columns.reals)
+    return found
+
+
+def take_up(arenas: Arenas, saved: Saved) -> None:
+    """Fills fresh arenas with what was saved."""
+    arrays = dict(saved.arrays)
+    for name, columns in column_names(arenas).items():
+        known = list(saved.columns[name])
+        if set(known) != set(columns):
+            raise StateError(
+                "the state was saved by a release that keeps other things\n"
+                "  hint: restore it with that release, or start from an empty state"
+            )
+        if columns:
+            arrays[name] = arrays[name][:, [known.index(c) for c in columns]]
+    for name, fresh in arenas.tables.items():
+        if name == "O":
+            continue
+        table = arrays[name]
+        if name in TOPS:
+            room = np.zeros((max(len(fresh), len(table) * 2), *fresh.shape[1:]), fresh.dtype)
+            room[: len(table)] = table
+            table = room
+        arenas.tables[name] = np.ascontiguousarray(table)
