@@ -1,0 +1,137 @@
+"""How long events matter: what a window lets one forget, and when it decides a match."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Protocol
+
+from ensue.algebra.pattern import Not, Pattern, Seq
+from ensue.algebra.policy import Strategy
+from ensue.algebra.query import Query
+from ensue.algebra.walk import atoms, parts, positives
+from ensue.algebra.window import ByEvents, ByTime, ByUnits
+from ensue.semantics import Binding, Event, members
+
+Key = tuple[object, ...]
+
+
+class Reach(Protocol):
+    """A window over events of the stream, which are in its order."""
+
+    def is_over(self, binding: Binding) -> bool:
+        """Whether no later event is inside the window that begins at a match's first event."""
+        ...
+
+    def needed(self) -> list[Event]:
+        """The events that matches to come depend on.
+
+        They hold all events of a match whose window is not over, and all between them. What came
+        before such a match was judged with its last event.
+        """
+        ...
+
+
+def reach(query: Query, events: Sequence[Event], time: float | None) -> Reach:
+    """The window of a query over the last events; no more come that end before `time`."""
+    match query.within:
+        case None:
+            return _Lasting(events, inf, time)
+        case ByTime(nanoseconds=length) | ByUnits(amount=length):
+            return _Lasting(events, length, time)
+        case ByEvents(count=count):
+            return _Counted(events, count, query)
+
+
+def key_of(query: Query, event: Event) -> Key | None:
+    """The partition of an event; None if it is in none."""
+    key = tuple(event.values.get(e.field_name) for e in query.equivalence)
+    # NULL equals nothing, and NaN not even itself
+    return key if all(value is not None and value == value for value in key) else None
+
+
+def matters(query: Query, event: Event) -> bool:
+    """Whether an event can change anything: be in a match, forbid one, or be counted."""
+    if key_of(query, event) is None:
+        return False
+    if query.strategy is Strategy.PARTITION or isinstance(query.within, ByEvents):
+        return True
+    return event.type in {atom.type for atom in atoms(query.pattern)}
+
+
+def waits(pattern: Pattern, bound: Collection[str]) -> bool:
+    """Whether a match of these variables is only decided when its window is over.
+
+    >>> from ensue.algebra.pattern import Atom, Or
+    >>> absence = Seq((Atom("A", "a"), Not(Atom("B", "b"))))
+    >>> pattern = Or((absence, Atom("C", "c")))
+    >>> waits(pattern, {"a"}), waits(pattern, {"c"})
+    (True, False)
+    """
+    if isinstance(pattern, Not):
+        return False
+
+    def is_bound(part: Pattern) -> bool:
+        return any(atom.variable in bound for atom in positives(part))
+
+    if isinstance(pattern, Seq) and is_bound(pattern):
+        for part in reversed(pattern.parts):
+            if isinstance(part, Not):
+                return True
+            if is_bound(part):
+                break
+    return any(waits(part, bound) for part in parts(pattern))
+
+
+@dataclass(frozen=True, slots=True)
+class _Lasting:
+    """A window by time.
+
+    Differences are compared with its length, never sums: rounding then cannot make an event
+    leave a window that the semantics still sees it in.
+    """
+
+    events: Sequence[Event]
+    length: int | float
+    time: float | None
+
+    def is_over(self, binding: Binding) -> bool:
+        # an event at this very time may still come
+        begin = min(e.start for e in members(binding))
+        return self.time is not None and self.time - begin > self.length
+
+    def needed(self) -> list[Event]:
+        if self.time is None:
+            return list(self.events)
+        for place, event in enumerate(self.events):
+            if self.time - event.start <= self.length:
+                return list(self.events[place:])
+        return []
+
+
+class _Counted:
+    """A window by events of the partition."""
+
+    def __init__(self, events: Sequence[Event], count: int, query: Query) -> None:
+        self.count = count
+        self.query = query
+        self.partitions: dict[Key, list[Event]] = {}
+        for event in events:
+            key = key_of(query, event)
+            if key is not None:
+                self.partitions.setdefault(key, []).append(event)
+
+    def is_over(self, binding: Binding) -> bool:
+        first = members(binding)[0]
+        key = key_of(self.query, first)
+        assert key is not None
+        events = self.partitions[key]
+        return len(events) - events.index(first) >= self.count
+
+    def needed(self) -> list[Event]:
+        # the next event of the partition is the last of the window
+        kept = [
+            event
+            for events in self.partitions.values()
+            for event in events[max(0, len(events) - self.count + 1) :]
+        ]
+        return sorted(kept, key=lambda event: event.position)
