@@ -24,6 +24,7 @@ class Prepared:
     query: Query  # checked, as the user wrote it
     plan: Plan  # in terms of columns
     shape: Shape
+    identity: bytes | None = None  # what sets the ids of its matches apart; None: the query
 
     def engine(self, *, nullable: bool = False) -> Engine | ReferenceEngine:
         """A matcher with no events yet."""
@@ -52,7 +53,7 @@ def build_result(prepared: Prepared, matches: Matches, events: pa.Table) -> pa.T
         schema,
         prepared.plan.residual,
         columns_of=prepared.shape.columns_of(query),
-        query_fingerprint=fingerprint(prepared.query),
+        query_fingerprint=prepared.identity or fingerprint(prepared.query),
     )
 
 

@@ -9,8 +9,11 @@ import pyarrow as pa
 
 from ensue.algebra.query import Query
 from ensue.compile.engine import Engine, joined
-from ensue.compile.matcher import Prepared, build_result, prepare, slices
+from ensue.compile.matcher import Prepared, build_result, slices
+from ensue.compile.matches import Matches
+from ensue.compile.reference import ReferenceEngine
 from ensue.compile.stream import Shape, in_order, located, shape_of, together
+from ensue.compile.timeouts import Bundle, bundle
 from ensue.errors import EventError, did_you_mean
 
 SLICE = 1 << 20  # rows a kernel looks at before it can be interrupted
@@ -94,16 +97,17 @@ def match(
     order: Sequence[str] = (),
     location: str | None = None,
     bad_events: str = "raise",
+    emit_timeouts: bool = False,
     progress: Progress | None = None,
 ) -> pa.Table:
     """All matches in tables of events, as an Arrow table."""
     table, shape = stream_of(events, time=time, type=type, order=order)
-    prepared = prepare(query, located(shape, location))
-    return match_in_order(prepared, in_order(table, shape, bad_events), progress)
+    queries = bundle(query, located(shape, location), emit_timeouts=emit_timeouts)
+    return match_in_order(queries, in_order(table, shape, bad_events), progress)
 
 
 def match_in_order(
-    prepared: Prepared,
+    queries: Bundle | Prepared,
     events: pa.Table,
     progress: Progress | None = None,
     *,
@@ -113,20 +117,34 @@ def match_in_order(
 
     `whole`: these are all events, so that a type that does not occur is worth a warning.
     """
-    engine = prepared.engine()
-    found = []
+    if isinstance(queries, Prepared):
+        return _match_all((queries,), events, progress, whole)[0]
+    return queries.merged(_match_all(queries.queries, events, progress, whole))
+
+
+def _match_all(
+    queries: Sequence[Prepared], events: pa.Table, progress: Progress | None, whole: bool
+) -> list[pa.Table]:
+    """The result of each query, in one pass over the events."""
+    engines = [query.engine() for query in queries]
+    found: list[list[Matches]] = [[] for _ in engines]
     for piece in slices(events, SLICE):
-        found.append(engine.feed(piece))
+        for engine, matches in zip(engines, found, strict=True):
+            matches.append(engine.feed(piece))
         if progress is not None:
-            progress(engine.rows, events.num_rows)
-    found.append(engine.finish())
+            progress(engines[0].rows, events.num_rows)
+    if whole and isinstance(engines[0], Engine):
+        _warn_of_unseen(engines[0], events, queries[0])
+    return [
+        build_result(query, _all_of(engine, [*matches, engine.finish()]), events)
+        for query, engine, matches in zip(queries, engines, found, strict=True)
+    ]
+
+
+def _all_of(engine: Engine | ReferenceEngine, found: Sequence[Matches]) -> Matches:
     if isinstance(engine, Engine):
-        matches = joined([f for f in found if f.count], engine.program.source.output)
-        if whole:
-            _warn_of_unseen(engine, events, prepared)
-    else:
-        matches = found[-1]
-    return build_result(prepared, matches, events)
+        return joined([f for f in found if f.count], engine.program.source.output)
+    return found[-1]
 
 
 def _warn_of_unseen(engine: Engine, events: pa.Table, prepared: Prepared) -> None:

@@ -1,72 +1,41 @@
-"""What a query means: slow, short, and the judge of everything else.
+"""Matches: the arrangements of events that a pattern allows and that break no condition."""
 
-`matches(query, events)` lists every match of a checked query in a stream that is already in order.
-It builds all arrangements of events that the pattern allows and throws out those that break a
-condition. Kernels, plans and runners must give exactly these matches.
-"""
-
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ensue.algebra.evaluate import aggregate, evaluate
 from ensue.algebra.pattern import And, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
 from ensue.algebra.policy import AfterMatch, SkipTo, Strategy
-from ensue.algebra.predicate import Aggregate, At, Expr, Field
+from ensue.algebra.predicate import At, Expr, Field
 from ensue.algebra.query import Query
 from ensue.algebra.residual import advance, uncounted
 from ensue.algebra.walk import atoms, kleenes, positives, references, variables
 from ensue.algebra.window import ByEvents, ByTime, ByUnits
-
-MOVING = (At.CURRENT, At.PREVIOUS, At.BEFORE, At.THROUGH)
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """One event of the stream; `position` is its rank in the whole stream.
-
-    `start` and `end` are numbers: nanoseconds for timestamps, else the units of the time column.
-    """
-
-    position: int
-    type: str
-    start: int | float
-    end: int | float
-    values: Mapping[str, object]
-
-
-Binding = dict[str, tuple[Event, ...]]  # variable -> its events; unbound variables are missing
+from ensue.semantics.conditions import MOVING, holds, is_true
+from ensue.semantics.events import Binding, Event, before, members
 
 
 def matches(query: Query, events: Sequence[Event]) -> list[Binding]:
     """All matches, in the order of their last event, then of their members."""
     found: list[Binding] = []
-    for partition in _partitions(query, events):
+    for partition in partitions(query, events):
         here = [b for b in _ways(query.pattern, partition) if partition.accepts(b)]
-        here.sort(key=lambda binding: _rank(query.pattern, binding))
+        here.sort(key=lambda binding: rank(query.pattern, binding))
         if query.after is not None:
             here = list(_skipping(query.after, here))
-        found += [b for b in here if query.having is None or _is_true(query.having, b)]
-    return sorted(found, key=lambda binding: _rank(query.pattern, binding))
+        found += [b for b in here if query.having is None or is_true(query.having, b)]
+    return sorted(found, key=lambda binding: rank(query.pattern, binding))
 
 
-def before(a: Event, b: Event) -> bool:
-    """The order a sequence speaks of; for simple events it is the order of the stream."""
-    return a.position < b.position and a.end <= b.start
-
-
-def members(binding: Mapping[str, tuple[Event, ...]]) -> list[Event]:
-    """The events of a match in the order of the stream."""
-    return sorted((e for es in binding.values() for e in es), key=lambda e: e.position)
-
-
-def _rank(pattern: Pattern, binding: Binding) -> tuple[object, ...]:
+def rank(pattern: Pattern, binding: Binding) -> tuple[object, ...]:
+    """The place of a match among others: by its last event, then by its members."""
     number = {atom.variable: k for k, atom in enumerate(positives(pattern))}
     steps = sorted((e.position, number[v]) for v, es in binding.items() for e in es)
     return (steps[-1][0], steps)
 
 
-def _partitions(query: Query, events: Sequence[Event]) -> Iterator["_Partition"]:
+def partitions(query: Query, events: Sequence[Event]) -> Iterator["Partition"]:
+    """The events of each key; without `[attr]` all of them."""
     by_key: dict[tuple[object, ...], list[Event]] = {}
     for event in events:
         key = tuple(event.values.get(e.field_name) for e in query.equivalence)
@@ -74,13 +43,13 @@ def _partitions(query: Query, events: Sequence[Event]) -> Iterator["_Partition"]
         if all(value is not None and value == value for value in key):
             by_key.setdefault(key, []).append(event)
     for inside in by_key.values():
-        yield _Partition(query, inside)
+        yield Partition(query, inside)
 
 
 # ------------------------------------------------------------------------------ arrangements
 
 
-def _ways(pattern: Pattern, partition: "_Partition") -> list[Binding]:
+def _ways(pattern: Pattern, partition: "Partition") -> list[Binding]:
     """Every way to bind the positive variables of a pattern, in the order it asks for."""
     match pattern:
         case Atom():
@@ -116,7 +85,7 @@ def _fit(pattern: Pattern, left: Binding, right: Binding) -> bool:
 
 
 def _chains(
-    events: Sequence[Event], kleene: Kleene, partition: "_Partition"
+    events: Sequence[Event], kleene: Kleene, partition: "Partition"
 ) -> Iterator[tuple[Event, ...]]:
     def grow(chain: tuple[Event, ...]) -> Iterator[tuple[Event, ...]]:
         if len(chain) >= kleene.least:
@@ -133,7 +102,7 @@ def _chains(
 # -------------------------------------------------------------------------------- conditions
 
 
-class _Partition:
+class Partition:
     """The events that share a key, with the conditions of a query on them."""
 
     def __init__(self, query: Query, events: Sequence[Event]) -> None:
@@ -169,9 +138,9 @@ class _Partition:
             and self.near(binding)
             and all(holds(c, binding) for c in self.positive)
             and all(
-                not self._occurs(scope, binding) for scope in _scopes(self.query.pattern, binding)
+                not self.occurs(scope, binding) for scope in scopes(self.query.pattern, binding)
             )
-            and self._chosen(binding)
+            and self.chosen(binding)
         )
 
     def near(self, binding: Binding) -> bool:
@@ -193,7 +162,7 @@ class _Partition:
 
     # ---------------------------------------------------------------------------- negation
 
-    def _occurs(self, scope: "_Scope", binding: Binding) -> bool:
+    def occurs(self, scope: "Scope", binding: Binding) -> bool:
         """Whether what a negation forbids happened where it stands."""
         conditions = [
             c
@@ -226,7 +195,7 @@ class _Partition:
 
     # --------------------------------------------------------------------------- selection
 
-    def _chosen(self, binding: Binding) -> bool:
+    def chosen(self, binding: Binding) -> bool:
         """Whether the strategy allows every event that the match passes over."""
         chain = members(binding)
         match self.query.strategy:
@@ -259,32 +228,32 @@ class _Partition:
         An open Kleene variable must take what it can; as long as it is open, events that only
         the next variable can use may be passed over. Without one, every usable event is used.
         """
-        rest = _rest(self.query.pattern, prefix)
+        rest = rest_of(self.query.pattern, prefix)
         waiting = {a.variable for a in positives(rest)}
         bound = {v for v, _ in prefix}
         candidates = [v for v in self.kleenes if v in bound & waiting] or sorted(waiting)
         return any(
-            advance(rest, v) is not None and self._goes_on([*prefix, (v, event)])
+            advance(rest, v) is not None and self.goes_on([*prefix, (v, event)])
             for v in candidates
         )
 
-    def _goes_on(self, prefix: list[tuple[str, Event]]) -> bool:
+    def goes_on(self, prefix: list[tuple[str, Event]]) -> bool:
         """Whether these events may begin a match, as far as they can tell."""
         binding: Binding = {}
         for variable, event in prefix:
             binding[variable] = (*binding.get(variable, ()), event)
         # a Kleene variable may get more events until it is left
-        open_ = {a.variable for a in positives(_rest(uncounted(self.query.pattern), prefix))}
+        open_ = {a.variable for a in positives(rest_of(uncounted(self.query.pattern), prefix))}
         types = {a.variable: a.type for a in positives(self.query.pattern)}
-        decided = [c for c in self.positive if self._decided(c, binding, open_)]
-        scopes = [
+        decided = [c for c in self.positive if self.decided(c, binding, open_)]
+        closed = [
             s
-            for s in _scopes(self.query.pattern, binding)
+            for s in scopes(self.query.pattern, binding)
             if s.after
             and s.before
             and not s.whole
             and all(
-                self._decided(c, binding, open_, {a.variable for a in atoms(s.negation)})
+                self.decided(c, binding, open_, {a.variable for a in atoms(s.negation)})
                 for c in self.negative
                 if variables(c) & {a.variable for a in atoms(s.negation)}
             )
@@ -294,10 +263,10 @@ class _Partition:
             and _arranged(self.query.pattern, binding)
             and self.near(binding)
             and all(holds(c, binding) for c in decided)
-            and not any(self._occurs(s, binding) for s in scopes)
+            and not any(self.occurs(s, binding) for s in closed)
         )
 
-    def _decided(
+    def decided(
         self,
         condition: Expr,
         binding: Binding,
@@ -315,7 +284,7 @@ class _Partition:
         return True
 
 
-def _rest(pattern: Pattern, prefix: list[tuple[str, Event]]) -> Pattern:
+def rest_of(pattern: Pattern, prefix: list[tuple[str, Event]]) -> Pattern:
     """What may still come after these events."""
     for variable, _ in prefix:
         rest = advance(pattern, variable)
@@ -325,7 +294,7 @@ def _rest(pattern: Pattern, prefix: list[tuple[str, Event]]) -> Pattern:
 
 
 @dataclass(frozen=True, slots=True)
-class _Scope:
+class Scope:
     """Where a negation forbids events: after all of `after` and before all of `before`."""
 
     negation: Not
@@ -334,7 +303,7 @@ class _Scope:
     whole: bool = False  # an AND: known only when all of it has come
 
 
-def _scopes(pattern: Pattern, binding: Binding) -> Iterator[_Scope]:
+def scopes(pattern: Pattern, binding: Binding) -> Iterator[Scope]:
     """The place of every negation whose SEQ or AND is bound."""
 
     def bound(parts: Iterable[Pattern]) -> list[Event]:
@@ -345,20 +314,20 @@ def _scopes(pattern: Pattern, binding: Binding) -> Iterator[_Scope]:
         case Seq(parts=parts) if bound(parts):
             for k, part in enumerate(parts):
                 if isinstance(part, Not):
-                    yield _Scope(part, bound(parts[:k]), bound(parts[k + 1 :]))
+                    yield Scope(part, bound(parts[:k]), bound(parts[k + 1 :]))
         case And(parts=parts) if bound(parts):
             inside = bound(parts)
             for part in parts:
                 if isinstance(part, Not):
-                    yield _Scope(part, inside[:1], inside[-1:], whole=True)
+                    yield Scope(part, inside[:1], inside[-1:], whole=True)
         case _:
             pass
     if isinstance(pattern, Seq | And | Or):
         for part in pattern.parts:
             if not isinstance(part, Not):
-                yield from _scopes(part, binding)
+                yield from scopes(part, binding)
     elif isinstance(pattern, Maybe):
-        yield from _scopes(pattern.part, binding)
+        yield from scopes(pattern.part, binding)
 
 
 def _arranged(pattern: Pattern, binding: Binding) -> bool:
@@ -383,82 +352,6 @@ def _arranged(pattern: Pattern, binding: Binding) -> bool:
                 for a in left
                 for b in right
             )
-
-
-# -------------------------------------------------------------------------------- predicates
-
-
-def holds(condition: Expr, binding: Mapping[str, tuple[Event, ...]]) -> bool:
-    """Whether a conjunct is true of a match, for every `[i]` it speaks of.
-
-    A conjunct that mentions an unbound variable or a missing element does not apply.
-    """
-    moving = None
-    first = 0
-    for ref in references(condition):
-        count = len(binding.get(ref.variable, ()))
-        if isinstance(ref, Field) and count < (ref.nth if ref.at is At.NTH else 1):
-            return True
-        if ref.at in MOVING:
-            moving = ref.variable
-            if ref.at in (At.PREVIOUS, At.BEFORE):
-                first = 1
-    if moving is None:
-        return _is_true(condition, binding)
-    return all(_is_true(condition, binding, i) for i in range(first, len(binding.get(moving, ()))))
-
-
-def _is_true(
-    condition: Expr, binding: Mapping[str, tuple[Event, ...]], i: int | None = None
-) -> bool:
-    return value_of(condition, binding, i) is True
-
-
-def value_of(expr: Expr, binding: Mapping[str, tuple[Event, ...]], i: int | None = None) -> object:
-    """The value of an expression in a match; `i` is the current element, from 0."""
-
-    def lookup(ref: Field | Aggregate) -> object:
-        events = binding.get(ref.variable, ())
-        if isinstance(ref, Field):
-            event = _element(ref, events, i)
-            if ref.at is At.ALL:
-                return [e.values if ref.name is None else e.values.get(ref.name) for e in events]
-            if event is None or ref.name is None:
-                return None if event is None else dict(event.values)
-            return event.values.get(ref.name)
-        if ref.at in (At.BEFORE, At.THROUGH):
-            assert i is not None
-            events = events[:i] if ref.at is At.BEFORE else events[: i + 1]
-        if ref.argument is None:
-            return len(events)
-        argument = ref.argument
-        values = [evaluate(argument, _fields_of(event)) for event in events]
-        return aggregate(ref.function, values, ref.parameter)
-
-    return evaluate(expr, lookup)
-
-
-def _fields_of(event: Event) -> Callable[[Field | Aggregate], object]:
-    def lookup(ref: Field | Aggregate) -> object:
-        assert isinstance(ref, Field)
-        return event.values.get(ref.name or "")
-
-    return lookup
-
-
-def _element(ref: Field, events: tuple[Event, ...], i: int | None) -> Event | None:
-    match ref.at:
-        case At.ONLY | At.LAST:
-            k: int | None = len(events) - 1
-        case At.NTH:
-            k = ref.nth - 1
-        case At.CURRENT:
-            k = i
-        case At.PREVIOUS:
-            k = None if i is None else i - 1
-        case _:
-            k = None
-    return events[k] if k is not None and 0 <= k < len(events) else None
 
 
 # ------------------------------------------------------------------------------ after a match

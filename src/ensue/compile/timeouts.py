@@ -1,0 +1,89 @@
+"""A query together with those that find its timed-out partial matches, and their common result."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import pyarrow as pa
+
+from ensue.algebra.equivalence import with_equivalence
+from ensue.algebra.query import Query
+from ensue.algebra.timeouts import TIMED_OUT, timeout_queries
+from ensue.algebra.walk import positives
+from ensue.compile.identity import fingerprint
+from ensue.compile.matcher import Prepared, prepare
+from ensue.compile.results import result_schema
+from ensue.compile.stream import Shape
+from ensue.plan.choose import choose
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Queries over one stream whose results go into one table."""
+
+    queries: tuple[Prepared, ...]  # the query itself, then those for its timed-out partial matches
+    result: pa.Schema
+
+    @property
+    def main(self) -> Prepared:
+        return self.queries[0]
+
+    def merged(self, found: Sequence[pa.Table]) -> pa.Table:
+        """The results of all queries, in the order of the queries, as one table."""
+        pieces = [
+            self._widened(table, timed_out=number > 0)
+            for number, table in enumerate(found)
+            if table.num_rows
+        ]
+        return pa.concat_tables([self.result.empty_table(), *pieces])
+
+    def _widened(self, table: pa.Table, *, timed_out: bool) -> pa.Table:
+        """A result with the columns of all: what a partial match does not have is NULL."""
+        columns = []
+        for field in self.result:
+            if field.name == TIMED_OUT and TIMED_OUT not in table.column_names:
+                columns.append(pa.repeat(pa.scalar(timed_out), table.num_rows))
+            elif field.name in table.column_names:
+                column = table.column(field.name)
+                columns.append(column if column.type == field.type else column.cast(field.type))
+            else:
+                columns.append(pa.nulls(table.num_rows, field.type))
+        return pa.table(columns, schema=self.result)
+
+
+def bundle(
+    query: Query, shape: Shape, *, emit_timeouts: bool = False, streaming: bool = False
+) -> Bundle:
+    """A query made ready for a stream of a known shape, with its timed-out partial matches if
+    they are asked for."""
+    main = prepare(query, shape, streaming=streaming)
+    result = _result_of(main)
+    if not emit_timeouts:
+        return Bundle((main,), result)
+    checked = partitioned(main)
+    identity = blake2b(fingerprint(main.query), digest_size=16, person=b"timed out").digest()
+    others = []
+    for other in timeout_queries(checked, shape.schema.end):
+        # not checked again: a chain of equalities must not become a key that the query has not
+        physical, schema = shape.physical(other)
+        others.append(Prepared(other, choose(physical, schema), shape, identity))
+    columns = len(main.query.returns) or sum(1 for _ in positives(main.query.pattern))
+    place = len(result) - columns
+    return Bundle((main, *others), result.insert(place, pa.field(TIMED_OUT, pa.bool_())))
+
+
+def partitioned(main: Prepared) -> Query:
+    """The checked query with the keys that its plan found in equalities between all variables.
+
+    Then an event that has no key is no partial match, and all queries split the stream alike.
+    """
+    query = main.query
+    for key in main.plan.query.equivalence:
+        query = with_equivalence(query, key.field_name)
+    return query
+
+
+def _result_of(prepared: Prepared) -> pa.Schema:
+    shape = prepared.shape
+    query, schema = shape.physical(prepared.query)
+    return result_schema(query, schema, shape.arrow, shape.columns_of(query))

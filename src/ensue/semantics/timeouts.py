@@ -1,0 +1,99 @@
+"""Timed-out partial matches: runs that got somewhere, and then waited until their window was over.
+
+A partial match is a beginning of a match: events for the first variables of the pattern that break
+no condition, as far as they can tell, and that the strategy allows. It is timed out if events are
+missing, none came that takes it further, and none that a negation in its way forbids.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from ensue.algebra.pattern import Not, Pattern, Seq
+from ensue.algebra.query import Query
+from ensue.algebra.residual import advance, skippable
+from ensue.algebra.walk import atoms, positives, variables
+from ensue.semantics.events import Binding, Event, members
+from ensue.semantics.matches import Partition, Scope, partitions, rank, rest_of, scopes
+
+Steps = list[tuple[str, Event]]
+
+
+def timeouts(query: Query, events: Sequence[Event]) -> list[Binding]:
+    """All timed-out partial matches, in the order of their last event, then of their members.
+
+    AFTER MATCH and HAVING speak of matches only.
+    """
+    found: list[Binding] = []
+    for partition in partitions(replace(query, after=None, having=None), events):
+        found += [_bound(steps) for steps in _partial(partition, []) if _over(partition, steps)]
+    return sorted(found, key=lambda binding: rank(query.pattern, binding))
+
+
+def _bound(steps: Steps) -> Binding:
+    binding: Binding = {}
+    for variable, event in steps:
+        binding[variable] = (*binding.get(variable, ()), event)
+    return binding
+
+
+def _partial(partition: Partition, steps: Steps) -> Iterator[Steps]:
+    """All ways to go on from here; what breaks a condition now will not mend it later."""
+    for longer in _further(partition, steps):
+        if partition.chosen(_bound(longer)):
+            yield longer
+            yield from _partial(partition, longer)
+
+
+def _further(partition: Partition, steps: Steps) -> Iterator[Steps]:
+    """The partial matches with one event more."""
+    rest = rest_of(partition.query.pattern, steps)
+    waiting = [a.variable for a in positives(rest) if advance(rest, a.variable) is not None]
+    for variable in waiting:
+        for event in partition.events:
+            longer = [*steps, (variable, event)]
+            later = not steps or event.position > steps[-1][1].position
+            if later and partition.goes_on(longer):
+                yield longer
+
+
+def _over(partition: Partition, steps: Steps) -> bool:
+    """Whether this is all that came of a partial match, and nothing forbade more."""
+    rest = rest_of(partition.query.pattern, steps)
+    return (
+        not skippable(rest)
+        and not any(_further(partition, steps))
+        and not _forbidden(partition, rest, _bound(steps))
+        and not _begun_wrongly(partition, rest, _bound(steps))
+    )
+
+
+def _forbidden(partition: Partition, rest: Pattern, binding: Binding) -> bool:
+    """Whether an event came that a negation before the next required part forbids."""
+    after = members(binding)
+    for part in rest.parts if isinstance(rest, Seq) else (rest,):
+        if isinstance(part, Not) and partition.occurs(Scope(part, after, []), binding):
+            return True
+        if not skippable(part):
+            return False
+    return False
+
+
+def _begun_wrongly(partition: Partition, rest: Pattern, binding: Binding) -> bool:
+    """Whether a negation at the start of the pattern forbids what came before its first event.
+
+    It looks back over the window that ends at the last event so far.
+    """
+    missing = {a.variable for a in positives(rest)} - binding.keys()
+    return any(
+        partition.occurs(scope, binding)
+        for scope in scopes(partition.query.pattern, binding)
+        if not scope.after and scope.before and _known(partition, scope, missing)
+    )
+
+
+def _known(partition: Partition, scope: Scope, missing: set[str]) -> bool:
+    """Whether it is clear by now which events a negation forbids."""
+    negated = {a.variable for a in atoms(scope.negation)}
+    return not any(
+        variables(c) & negated and variables(c) & missing for c in partition.query.where
+    )
