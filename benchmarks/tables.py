@@ -62,6 +62,25 @@ def local_sheet(reports: Sequence[Report]) -> Sheet:
     )
 
 
+def streaming_sheet(reports: Sequence[Report]) -> Sheet:
+    """Structured Streaming beside the identity pipeline, by size of micro-batch."""
+    return Sheet(
+        "Structured Streaming, beside the same pipeline with nothing in place of the matcher",
+        ("rows a micro-batch", "keys", "match", "identity", "throughput ratio", "events a second"),
+        tuple(
+            (
+                f"{r['rows']:,}",
+                f"{r['symbols']:,}" + ("" if r["same"] else " (differ)"),
+                f"{r['match_seconds']:.2f} s",
+                f"{r['identity_seconds']:.2f} s",
+                f"{r['ratio']:.2f}",
+                f"{r['events_per_second']:,.0f}",
+            )
+            for r in reports
+        ),
+    )
+
+
 def spark_sheet(reports: Sequence[Report]) -> Sheet:
     """Spark beside the identity pipeline."""
     return Sheet(

@@ -1,30 +1,36 @@
 """What tests share: one Spark session, every runner behind one call, patterns against strings.
 
-A test that takes `matched` or `runner` runs by the reference semantics and in this process, on
-generated kernels that are not compiled: that would take a second or two for each query. Marked
+A test that takes `matched` or `runner` runs by the reference semantics, in this process, and in
+this process as a stream, on generated kernels that are not compiled: that would take a second or
+two for each query. Marked
 `@pytest.mark.everywhere` it runs on compiled kernels, also on Spark and on a streaming DataFrame.
 What a runner cannot do yet is in NOT_YET: the test must then fail with that error, so a gap that
 is closed shows itself. `pytest --everywhere` runs all of them on Spark, but for those that are
 marked `in_process` with a reason.
 """
 
+import math
+import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import count, pairwise
 from typing import Any, Protocol
 
 import hypothesis
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import ensue
-from ensue.errors import EventError
 
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True)
 hypothesis.settings.load_profile("ci")
 
-RUNNERS = ("semantics", "local")
+RUNNERS = ("semantics", "local", "lanes")
 EVERYWHERE = (*RUNNERS, "spark", "stream")
-NOT_YET = {"stream": (EventError, "streaming DataFrames are not supported yet")}
+NOT_YET: dict[str, tuple[type[Exception], str]] = {}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -92,8 +98,9 @@ class Semantics:
     name = "semantics"
 
     def match(self, events: Any, query: str, **options: Any) -> pa.Table:
-        from ensue.compile.matcher import Prepared, prepare
+        from ensue.compile.matcher import Prepared
         from ensue.compile.stream import in_order, located
+        from ensue.compile.timeouts import bundle
         from ensue.plan.physical import Plan, Reference
         from ensue.runners.local import match_in_order, stream_of
 
@@ -101,12 +108,46 @@ class Semantics:
         location = options.pop("location", None)
         order = options.pop("order", ())
         order = (order,) if isinstance(order, str) else tuple(order)
+        emit_timeouts = options.pop("emit_timeouts", False)
         table, shape = stream_of(events, **options, order=order)
         shape = located(shape, location)
-        checked = prepare(ensue.parse(query), shape).query
+        queries = bundle(ensue.parse(query), shape, emit_timeouts=emit_timeouts)
+        checked = queries.main.query
         physical, _ = shape.physical(checked)
         prepared = Prepared(checked, Plan(physical, Reference("it is the judge")), shape)
-        return match_in_order(prepared, in_order(table, shape, bad_events))
+        ordered = in_order(table, shape, bad_events)
+        found = [match_in_order(prepared, ordered)]
+        return queries.merged([*found, *self.timeouts(queries, ordered)])
+
+    def timeouts(self, queries: Any, events: pa.Table) -> list[pa.Table]:
+        """Timed-out partial matches by their definition, one table for each query of theirs."""
+        from ensue.algebra.walk import atoms, positives
+        from ensue.compile.matcher import build_result
+        from ensue.compile.reference import events_of, rows_of
+        from ensue.compile.timeouts import partitioned
+        from ensue.semantics import timeouts
+
+        shape, waiting = queries.main.shape, []
+        if len(queries.queries) > 1:
+            query, schema = shape.physical(partitioned(queries.main))
+            only = next(atoms(query.pattern)).type
+            waiting = timeouts(query, events_of(events, schema, shape.unit, untyped=only))
+        tables = []
+        for number, prepared in enumerate(queries.queries[1:], 1):
+            last = [a.variable for a in positives(prepared.query.pattern)][-1]
+            later = [
+                v
+                for q in queries.queries[number + 1 :]
+                for v in [a.variable for a in positives(q.query.pattern)][-1:]
+            ]
+            # several queries may end in one variable: the last of them then shows them all
+            mine = [b for b in waiting if last not in later and last == _last_bound(b)]
+            tables.append(build_result(prepared, rows_of(prepared.plan, mine), events))
+        return tables
+
+
+def _last_bound(binding: Any) -> str:
+    return max(binding, key=lambda variable: binding[variable][-1].position)
 
 
 class Spark:
@@ -116,7 +157,7 @@ class Spark:
         self.session = session
 
     def match(self, events: Any, query: str, **options: Any) -> pa.Table:
-        from ensue.runners.spark_batch import WholeStreamWarning
+        from ensue.runners.spark_frames import WholeStreamWarning
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", WholeStreamWarning)
@@ -129,30 +170,143 @@ class Spark:
         return self.session.createDataFrame(events)
 
 
+class Lanes:
+    """A stream in this process: cut into pieces, lanes forgotten and built anew between them."""
+
+    name = "lanes"
+
+    def match(self, events: Any, query: str, **options: Any) -> pa.Table:
+        from ensue.compile.stream import with_time
+        from ensue.runners.local import stream_of
+        from ensue.runners.stream_job import StreamJob
+        from ensue.testing import lanes
+
+        bad_events = options.pop("bad_events", "raise")
+        location = options.pop("location", None)
+        timeouts = options.pop("emit_timeouts", False)
+        order = options.pop("order", ())
+        order = (order,) if isinstance(order, str) else tuple(order)
+        table, shape = stream_of(events, **options, order=order)
+        job = StreamJob(
+            windowed(query, shape), table.schema, options["time"], options.get("type"), order,
+            location, shape.by_type, lanes=2, emit_timeouts=timeouts,
+        )  # fmt: skip
+        _ = job.watch  # errors of the query come before those of events
+        if any(pa.types.is_string_view(f.type) for f in table.schema):
+            pytest.skip("streams come from Spark, which has no views of strings")
+        usable, dropped = with_time(table, shape, bad_events)
+        if dropped:
+            warnings.warn(f"{dropped} events without usable time are left out", stacklevel=2)
+        calls = count()
+        stream = lanes.Stream(job, lateness(usable, shape), forget=lambda: next(calls) % 3 == 1)
+        for piece in pieces(usable, 3):
+            stream.feed(piece)
+            stream.pause()
+        return stream.finish()
+
+
 class Stream(Spark):
+    """A streaming DataFrame over files that come one by one, with a watermark that just holds."""
+
     name = "stream"
 
     def __init__(self, session: Any, folder: Any) -> None:
         super().__init__(session)
         self.folder = folder
 
+    def match(self, events: Any, query: str, **options: Any) -> pa.Table:
+        from ensue.compile.stream import with_time
+        from ensue.runners.local import stream_of
+        from ensue.runners.spark_frames import WholeStreamWarning
+
+        named = {k: options[k] for k in ("time", "type", "order") if k in options}
+        if isinstance(named.get("order"), str):
+            named["order"] = (named["order"],)
+        table, shape = stream_of(events, **named)
+        usable, _ = with_time(table, shape, options.get("bad_events", "raise"))
+        delay = lateness(usable, shape)
+        if shape.schema.time_kind.value in ("timestamp", "date"):
+            delay = f"{delay} ms"
+        partitions = self.session.conf.get("spark.sql.shuffle.partitions")
+        self.session.conf.set("spark.sql.shuffle.partitions", "2")
+        found: list[pa.Table] = []
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", WholeStreamWarning)
+                matches = ensue.match(
+                    self.frames(events), windowed(query, shape), **options, watermark=delay
+                )
+            ensue.start(
+                matches, lambda frame, _: found.append(frame.toArrow()),
+                checkpoint=self.folder / "checkpoint", once=True, flush=True,
+            )  # fmt: skip
+        finally:
+            self.session.conf.set("spark.sql.shuffle.partitions", partitions)
+        return pa.concat_tables(found)
+
     def frames(self, events: Any) -> Any:
-        batch = super().frames(events)
         if isinstance(events, Mapping):
-            return batch
-        self.folder.mkdir(exist_ok=True)
-        return self.session.readStream.schema(batch.schema).parquet(str(self.folder))
+            # one file each: then ties between tables come in the order of the tables
+            return {n: self._frame(t, self.folder / str(n), 1) for n, t in events.items()}
+        return self._frame(events, self.folder / "events", 2)
+
+    def _frame(self, events: Any, folder: Any, files: int) -> Any:
+        table = pa.table(events)
+        folder.mkdir(parents=True)
+        for number, piece in enumerate(pieces(table, files)):
+            path = folder / f"{number}.parquet"
+            pq.write_table(piece, path, coerce_timestamps="us", allow_truncated_timestamps=True)
+            os.utime(path, (number + 1, number + 1))
+        schema = self.session.createDataFrame(table.slice(0, 1)).schema
+        reader = self.session.readStream.schema(schema).option("maxFilesPerTrigger", 1)
+        return reader.parquet(str(folder))
+
+
+def windowed(query: Any, shape: Any) -> Any:
+    """The query with a window that holds everything, where it has none: streams need one."""
+    from ensue.algebra.window import ByTime, ByUnits
+
+    query = ensue.parse(query) if isinstance(query, str) else query
+    if query.within is not None:
+        return query
+    calendar = shape.schema.time_kind.value in ("timestamp", "date")
+    return replace(query, within=ByTime(10**18) if calendar else ByUnits(10**9))
+
+
+def pieces(table: pa.Table, count: int) -> list[pa.Table]:
+    borders = [k * table.num_rows // count for k in range(count + 1)]
+    return [table.slice(low, high - low) for low, high in pairwise(borders)]
+
+
+def lateness(table: pa.Table, shape: Any) -> int:
+    """How late the latest event comes, in milliseconds of the clock of a stream."""
+    from ensue.compile.stream import ends
+    from ensue.runners.clock import clock_of
+
+    if not table.num_rows:
+        return 0
+    times = ends(table, shape) / clock_of(shape).per_ms
+    return math.ceil((np.maximum.accumulate(times) - times).max()) + 1
 
 
 @pytest.fixture(scope="session")
-def spark() -> Any:
+def spark(request: pytest.FixtureRequest) -> Any:
     """The one Spark session of a test run, started when the first test asks for it."""
     from ensue.runners.spark_session import embedded
 
-    session = embedded()
+    session = embedded(_kafka_jars(request.session.items))
     session.conf.set("spark.sql.shuffle.partitions", "4")
     yield session
     session.stop()
+
+
+def _kafka_jars(items: Sequence[pytest.Item]) -> dict[str, str]:
+    """What a session needs for tests with Kafka: jars are loaded only when Spark starts."""
+    from ensue.testing import kafka
+
+    if not any(item.get_closest_marker("kafka") for item in items) or kafka.missing():
+        return {}
+    return {"spark.jars": ",".join(map(str, kafka.jars()))}
 
 
 @pytest.fixture
@@ -166,11 +320,12 @@ def runner(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> R
             return Local()
         case "semantics":
             return Semantics()
+        case "lanes":
+            return Lanes()
         case "spark":
             return Spark(request.getfixturevalue("spark"))
         case _:
-            folder = request.getfixturevalue("tmp_path") / "events"
-            return Stream(request.getfixturevalue("spark"), folder)
+            return Stream(request.getfixturevalue("spark"), request.getfixturevalue("tmp_path"))
 
 
 # ------------------------------------------------------------------------------- strings

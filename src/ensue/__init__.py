@@ -7,11 +7,17 @@ from ensue.api import (
     QueryError,
     RunnerError,
     StateError,
+    delta_table,
     explain,
+    kafka_topic,
     match,
+    parquet_table,
     parse,
     picture,
+    progress_of,
+    remaining,
     show,
+    start,
 )
 
 __version__ = "0.1.0"
@@ -24,9 +30,15 @@ __all__ = [
     "RunnerError",
     "StateError",
     "__version__",
+    "delta_table",
     "explain",
+    "kafka_topic",
     "match",
+    "parquet_table",
     "parse",
     "picture",
+    "progress_of",
+    "remaining",
     "show",
+    "start",
 ]

@@ -7,7 +7,16 @@ from ensue.algebra.query import Query
 from ensue.errors import EnsueError, EventError, QueryError, RunnerError, StateError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
     from ensue.runners.local import Progress
+    from ensue.runners.spark_progress import BatchProgress
+    from ensue.runners.spark_sinks import Sink
+    from ensue.runners.spark_start import Output
+    from ensue.runners.spark_time import Watermark
 
 __all__ = [
     "EnsueError",
@@ -16,11 +25,17 @@ __all__ = [
     "QueryError",
     "RunnerError",
     "StateError",
+    "delta_table",
     "explain",
+    "kafka_topic",
     "match",
+    "parquet_table",
     "parse",
     "picture",
+    "progress_of",
+    "remaining",
     "show",
+    "start",
 ]
 
 
@@ -58,7 +73,11 @@ def match(
     order: Sequence[str] | str = (),
     location: str | None = None,
     bad_events: str = "raise",
+    emit_timeouts: bool = False,
     progress: "Progress | None" = None,
+    watermark: "Watermark | None" = None,
+    late_events: str = "count",
+    lanes: int | None = None,
 ) -> Any:
     """Every match of a query in a stream of events.
 
@@ -72,7 +91,16 @@ def match(
     `location` names a column of places (WKT texts or WKB bytes); a match then has a `location`
     too, the convex hull of its members' places.
     `bad_events="drop"` leaves out events without usable time instead of raising an EventError.
+    `emit_timeouts=True` also gives the partial matches whose window was over before they were
+    complete: a column `timed_out` tells them from matches, and what they lack is NULL.
     `progress` is called with the number of events done and of all events.
+
+    A streaming DataFrame gives a streaming DataFrame. It needs a `watermark`, how much later than
+    the newest event an event may come: a length of time such as "10 seconds", a number where the
+    time column holds numbers, or the DataFrame's own withWatermark(...). Later events are counted
+    (see `progress_of`), and with `late_events="deliver"` given back in a column `late_event`.
+    `lanes` is into how many lanes the partitions are hashed, each with its own state; by default
+    spark.sql.shuffle.partitions. It stays the same for as long as a checkpoint is used.
     """
     checked = parse(query) if not isinstance(query, Query) else query
     order = (order,) if isinstance(order, str) else tuple(order)
@@ -84,12 +112,104 @@ def match(
         "bad_events": bad_events,
     }
     if _is_spark(events):
-        from ensue.runners import spark_batch
+        from ensue.runners import spark_batch, spark_frames
 
-        return spark_batch.match(events, checked, **arguments)
+        if spark_frames.is_streaming(events):
+            from ensue.runners import spark_stream
+
+            return spark_stream.match(
+                events,
+                checked,
+                **arguments,
+                emit_timeouts=emit_timeouts,
+                watermark=watermark,
+                late_events=late_events,
+                lanes=lanes,
+            )
+        return spark_batch.match(events, checked, **arguments, emit_timeouts=emit_timeouts)
     from ensue.runners import local
 
-    return local.match(events, checked, **arguments, progress=progress)
+    return local.match(
+        events, checked, **arguments, emit_timeouts=emit_timeouts, progress=progress
+    )
+
+
+def start(
+    matches: "DataFrame",
+    output: "Output",
+    *,
+    checkpoint: "str | Path",
+    late: "Output | None" = None,
+    every: str | None = None,
+    once: bool = False,
+    flush: bool = False,
+    name: str | None = None,
+) -> "StreamingQuery":
+    """Starts a stream of matches, and gives Spark's StreamingQuery.
+
+    `output` is a folder for Parquet files, one of `parquet_table`, `delta_table`, `kafka_topic`,
+    or a function of a DataFrame of matches and the number of the micro-batch. `late` is the same
+    for late events, of matches with `late_events="deliver"`. `checkpoint` is the folder from which
+    the stream goes on after a stop or a crash, without losing or repeating a match in a table.
+
+    A micro-batch starts when the one before is done, or `every="10 seconds"`. `once=True`
+    processes what is there and stops; with `flush=True` the stream is then taken to be over, and
+    what only waited for more events or for time is delivered as well: together the same matches as
+    in a batch run. It returns when that is done.
+    """
+    from ensue.runners import spark_start
+
+    return spark_start.start(
+        matches,
+        output,
+        checkpoint=checkpoint,
+        late=late,
+        every=every,
+        once=once,
+        flush=flush,
+        name=name,
+    )
+
+
+def remaining(spark: "SparkSession", checkpoint: "str | Path") -> "DataFrame":
+    """What a stopped stream would still deliver if it ended here: a batch DataFrame of matches.
+
+    Nothing is changed: the stream can go on from the checkpoint.
+    """
+    from ensue.runners import spark_finish
+
+    return spark_finish.remaining(spark, str(checkpoint))
+
+
+def progress_of(query: "StreamingQuery") -> "list[BatchProgress]":
+    """What a running stream did in its last micro-batches (Spark remembers 100)."""
+    from ensue.runners import spark_progress
+
+    return spark_progress.progress_of(query)
+
+
+def parquet_table(path: "str | Path") -> "Sink":
+    """A folder of Parquet files for `start`: a match that is there already is not added again."""
+    from ensue.runners import spark_sinks
+
+    return spark_sinks.ParquetTable(str(path))
+
+
+def delta_table(path: "str | Path", storage_options: dict[str, str] | None = None) -> "Sink":
+    """A Delta table for `start`: a match that is there already is not added again."""
+    from ensue.runners import spark_sinks
+
+    return spark_sinks.DeltaTable(str(path), storage_options)
+
+
+def kafka_topic(servers: str, topic: str, **options: str) -> "Sink":
+    """A Kafka topic for `start`: the key is `match_id`, the value the match as JSON.
+
+    Kafka may get a match again after a crash; readers drop repetitions by the key.
+    """
+    from ensue.runners import spark_sinks
+
+    return spark_sinks.KafkaTopic(servers, topic, options)
 
 
 def explain(

@@ -7,7 +7,7 @@ import pytest
 
 import ensue
 from ensue.errors import EventError, QueryError
-from ensue.runners.spark_batch import WholeStreamWarning
+from ensue.runners.spark_frames import WholeStreamWarning
 from ensue.testing.stocks import stocks
 
 pytestmark = [

@@ -1,9 +1,10 @@
 """Lengths of time as people write them: `5 minutes`, `12 h`, `500 ms`."""
 
+import re
 from decimal import Decimal
 from difflib import get_close_matches
 
-from ensue.errors import QueryError
+from ensue.errors import EventError, QueryError
 from ensue.span import Span
 
 # The length in nanoseconds and the accepted spellings, the first one being how it is printed.
@@ -36,6 +37,20 @@ def nanoseconds(amount: str, unit: str, span: Span) -> int:
     if abs(rough) > _MOST:
         raise QueryError("this duration is too long", hint="at most 292 years", span=span)
     return round(Decimal(amount) * _LENGTH[spelling]) if rough else 0
+
+
+def parse_duration(text: str) -> int:
+    """The length of a text such as `10 seconds`, in nanoseconds.
+
+    >>> parse_duration("1.5 min")
+    90000000000
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([^\W\d]+)\s*", text)
+    if found is None:
+        raise EventError(f"{text!r} is not a length of time\n  hint: write it like '10 seconds'")
+    if found[2].lower() not in _LENGTH:
+        raise EventError(f"'{found[2]}' is not a unit of time\n  hint: {unit_hint(found[2])}")
+    return round(Decimal(found[1]) * _LENGTH[found[2].lower()])
 
 
 def show_duration(length: int) -> str:

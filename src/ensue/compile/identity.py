@@ -38,6 +38,7 @@ Pair = tuple[Words, Words]
 ColumnsOf = Mapping[str, Sequence[tuple[str, str]]]  # variable -> (field, column of the events)
 
 _DIGITS = np.frombuffer(bytes(range(256)).hex().encode(), np.uint8)
+ORDINAL = "__ordinal"  # where a column of this name is, events know their number already
 _MOST = (2**31 - 1) // 32  # as many ids have offsets of 32 bits
 
 
@@ -97,29 +98,59 @@ def _event_hashes(
 
     Events of the same content are told apart by their number among them.
     """
-    count = events.num_rows
-    wanted = np.zeros(count, np.bool_)
+    wanted = np.zeros(events.num_rows, np.bool_)
     for rows in members:
         wanted[rows] = True
-    twins = _rows_beside_equals(np.asarray(from_arrow(events.column(end), "ns").values), wanted)
-    wanted |= twins
-    chosen = np.flatnonzero(wanted)
-    some = hash_rows(events, columns, chosen)
-    if twins.any():
+    if ORDINAL in events.column_names:
+        chosen = np.flatnonzero(wanted)
+        some = hash_rows(events, columns, chosen)
+        alike = np.asarray(single(events.column(ORDINAL)))[chosen]
+    else:
+        twins = _twins(events, wanted, end)
+        chosen = np.flatnonzero(wanted | twins)
+        some = hash_rows(events, columns, chosen)
         within = twins[chosen]
-        alike = hashing.ordinals(some[0][within], some[1][within])
-        if alike.any():
-            number_high, number_low = (
-                np.empty(len(alike), np.uint64),
-                np.empty(len(alike), np.uint64),
-            )
-            hashing.hash_words(frozen(alike), number_high, number_low)
-            later = alike > 0
-            some[0][within] += np.where(later, number_high, np.uint64(0))
-            some[1][within] += np.where(later, number_low, np.uint64(0))
-    high, low = np.zeros(count, np.uint64), np.zeros(count, np.uint64)
+        alike = np.zeros(len(chosen), np.int64)
+        if len(columns) == events.num_columns:
+            alike[within] = hashing.ordinals(some[0][within], some[1][within])
+        else:
+            alike[within] = _numbered(events, twins)
+    later = alike > 0
+    if later.any():
+        number_high, number_low = np.empty_like(some[0]), np.empty_like(some[1])
+        hashing.hash_words(frozen(alike), number_high, number_low)
+        some[0][later] += number_high[later]
+        some[1][later] += number_low[later]
+    high, low = np.zeros(events.num_rows, np.uint64), np.zeros(events.num_rows, np.uint64)
     high[chosen], low[chosen] = some
     return high, low
+
+
+def ordinals(events: pa.Table, wanted: Bools, end: str) -> Ints:
+    """For the wanted rows their number among rows of the same content, 0 for the others.
+
+    `events` is in order of its column `end`.
+
+    >>> table = pa.table({"t": [1, 1, 1, 2], "x": ["a", "b", "a", "a"]})
+    >>> ordinals(table, np.array([False, False, True, True]), "t")
+    array([0, 0, 1, 0])
+    """
+    twins = _twins(events, wanted, end)
+    found = np.zeros(events.num_rows, np.int64)
+    if twins.any():
+        found[twins] = _numbered(events, twins)
+    found[~wanted] = 0
+    return found
+
+
+def _twins(events: pa.Table, wanted: Bools, end: str) -> Bools:
+    return _rows_beside_equals(np.asarray(from_arrow(events.column(end), "ns").values), wanted)
+
+
+def _numbered(events: pa.Table, twins: Bools) -> Ints:
+    columns = [(name, name) for name in events.column_names]
+    found: Ints = hashing.ordinals(*hash_rows(events, columns, np.flatnonzero(twins)))
+    return found
 
 
 def _rows_beside_equals(times: npt.NDArray[np.generic], wanted: Bools) -> Bools:

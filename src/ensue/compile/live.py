@@ -7,58 +7,83 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ensue.compile.identity import ORDINAL, ordinals
 from ensue.compile.matcher import Prepared, build_result
 from ensue.compile.matches import Matches
-from ensue.compile.reference import ReferenceEngine
 from ensue.compile.state import packed, unpacked
-from ensue.errors import StateError
+
+Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
     """Events of the past that later matches may contain, and their rows in the stream."""
 
-    events: pa.Table
-    rows: npt.NDArray[np.int64]
+    events: pa.Table  # with their ordinals: their twins may be gone
+    rows: Rows
 
 
 class LiveMatcher:
     """Feeds slices of an ordered stream to a query; the slicing does not change the matches.
 
-    Between slices it can be saved as bytes and restored elsewhere.
+    Events of the same time come in one slice, else those of the same content are not told apart
+    in match ids. Between slices the matcher can be saved as bytes and restored elsewhere.
     """
 
     def __init__(self, prepared: Prepared) -> None:
-        engine = prepared.engine()
-        if isinstance(engine, ReferenceEngine):
-            raise StateError(
-                f"this query cannot be fed piece by piece yet: {prepared.plan.structure}"
-            )
         self.prepared = prepared
-        self.engine = engine
-        self.held = Held(prepared.shape.arrow.empty_table(), np.zeros(0, np.int64))
+        self.engine = prepared.engine()
+        schema = prepared.shape.arrow.append(pa.field(ORDINAL, pa.int64()))
+        self.held = Held(schema.empty_table(), np.zeros(0, np.int64))
 
     def feed(self, events: pa.Table) -> pa.Table:
         """The matches that the next events complete. They come in the order of the stream."""
         first = self.engine.rows
         matches = self.engine.feed(events)
-        rows = np.concatenate([self.held.rows, np.arange(first, first + events.num_rows)])
-        known = Held(pa.concat_tables([self.held.events, events]), rows)
+        kept = self.engine.held_rows()
+        known = self._known(
+            events, first, [kept, *(matches.elements(v) for v in matches.variables)]
+        )
         result = self._built(matches, known)
-        kept = np.searchsorted(known.rows, self.engine.held_rows())
-        self.held = Held(known.events.take(pa.array(kept)).combine_chunks(), known.rows[kept])
+        self._hold(known, kept)
         return result
 
     def advance(self, now: float) -> pa.Table:
-        """The matches that only waited for time to pass, once it is `now`."""
-        return self._built(self.engine.advance(now), self.held)
+        """The matches that only waited for time to pass, once it is `now`.
+
+        No event that ends before `now` comes any more.
+        """
+        result = self._built(self.engine.advance(now), self.held)
+        self._hold(self.held, self.engine.held_rows())
+        return result
 
     def finish(self) -> pa.Table:
         """The matches that only waited for the stream to end."""
         return self._built(self.engine.finish(), self.held)
 
+    def _known(self, events: pa.Table, first: int, members: list[Rows]) -> Held:
+        """The events held so far and the new ones, whose rows begin at `first`."""
+        wanted = np.zeros(events.num_rows, np.bool_)
+        for rows in members:
+            wanted[rows[rows >= first] - first] = True
+        numbers = ordinals(events, wanted, self.prepared.shape.schema.end)
+        numbered = events.append_column(ORDINAL, pa.array(numbers))
+        rows = np.arange(first, first + events.num_rows)
+        return Held(
+            pa.concat_tables([self.held.events, numbered.cast(self.held.events.schema)]),
+            np.concatenate([self.held.rows, rows]),
+        )
+
+    def _hold(self, known: Held, rows: Rows) -> None:
+        if len(rows) == len(known.rows):
+            self.held = known
+            return
+        places = np.searchsorted(known.rows, rows)
+        events = known.events.take(pa.array(places)).combine_chunks()
+        self.held = Held(events, known.rows[places])
+
     def _built(self, matches: Matches, known: Held) -> pa.Table:
-        def place(rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        def place(rows: Rows) -> Rows:
             found = np.searchsorted(known.rows, rows)
             return np.where(rows < 0, np.int64(-1), found)
 
@@ -68,6 +93,13 @@ class LiveMatcher:
             matches.count,
         )
         return build_result(self.prepared, moved, known.events)
+
+    # ---------------------------------------------------------------------------- state
+
+    @property
+    def state_bytes(self) -> int:
+        """About as many bytes as `save` gives."""
+        return int(self.engine.state_bytes + self.held.events.nbytes + self.held.rows.nbytes)
 
     def save(self) -> bytes:
         """Everything needed to go on elsewhere."""
@@ -84,5 +116,7 @@ class LiveMatcher:
         matcher = cls(prepared)
         matcher.engine.restore(blobs["engine"])
         events = pa.ipc.open_stream(blobs["events"]).read_all()
-        matcher.held = Held(events, arrays["rows"])
+        if ORDINAL not in events.column_names:  # saved before events knew their number
+            events = events.append_column(ORDINAL, pa.array(np.zeros(len(events), np.int64)))
+        matcher.held = Held(events.cast(matcher.held.events.schema), arrays["rows"])
         return matcher

@@ -199,27 +199,46 @@ def _family(kind: Kind) -> Kind:
 
 def in_order(table: pa.Table, shape: Shape, bad_events: str = "raise") -> pa.Table:
     """The events by (end, start, order columns, arrival), without those that have no time."""
+    usable, dropped = with_time(table, shape, bad_events)
+    if dropped:
+        warnings.warn(f"{dropped} events without usable time are left out", stacklevel=4)
+    return _sorted(usable, shape)
+
+
+def with_time(table: pa.Table, shape: Shape, bad_events: str) -> tuple[pa.Table, int]:
+    """The events that have a usable time, and how many were left out."""
     if bad_events not in ("raise", "drop"):
         raise EventError(f"bad_events is 'raise' or 'drop', not {bad_events!r}")
+    bad = _unusable(*_times(table, shape))
+    if not bad.any():
+        return table, 0
+    count = int(bad.sum())
+    if bad_events == "raise":
+        raise EventError(
+            f"{count} of {table.num_rows} events have no usable time "
+            f"(the first is row {int(bad.argmax())}): it is missing, not a number, "
+            "or ends before it starts\n"
+            '  hint: repair them, or pass bad_events="drop" to leave them out'
+        )
+    return table.filter(pa.array(~bad)), count
+
+
+def _times(table: pa.Table, shape: Shape) -> tuple[vectors.Vector, vectors.Vector]:
     schema = shape.schema
-    starts, ends = (
+    start, end = (
         vectors.from_arrow(table.column(name), shape.unit) for name in (schema.start, schema.end)
     )
-    bad = _unusable(starts, ends)
-    if bad.any():
-        count = int(bad.sum())
-        if bad_events == "raise":
-            raise EventError(
-                f"{count} of {table.num_rows} events have no usable time "
-                f"(the first is row {int(bad.argmax())}): it is missing, not a number, "
-                "or ends before it starts\n"
-                '  hint: repair them, or pass bad_events="drop" to leave them out'
-            )
-        warnings.warn(f"{count} events without usable time are left out", stacklevel=4)
-        table = table.filter(pa.array(~bad))
-        return in_order(table, shape, bad_events)
-    end = np.asarray(ends.values)
-    start = np.asarray(starts.values)
+    return start, end
+
+
+def ends(table: pa.Table, shape: Shape) -> npt.NDArray[Any]:
+    """When each event ends, in the unit in which a matcher's time passes."""
+    return np.asarray(_times(table, shape)[1].values)
+
+
+def _sorted(table: pa.Table, shape: Shape) -> pa.Table:
+    schema = shape.schema
+    start, end = (np.asarray(v.values) for v in _times(table, shape))
     if not schema.order:
         if _ascending(start, end, schema.intervals):
             return table

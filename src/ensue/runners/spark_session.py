@@ -4,12 +4,13 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ensue.errors import EventError, RunnerError
+from ensue.errors import EnsueError, EventError, RunnerError
+from ensue.runners.spark_failure import failure, spark_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,8 +27,11 @@ _SETTINGS = {
 }
 
 
-def embedded() -> "SparkSession":
-    """The session that runs already, or a new one inside this process, on all of its cores."""
+def embedded(settings: Mapping[str, str] | None = None) -> "SparkSession":
+    """The session that runs already, or a new one inside this process, on all of its cores.
+
+    `settings` are those of Spark, for a new session, such as `spark.jars`.
+    """
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
@@ -42,7 +46,8 @@ def embedded() -> "SparkSession":
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     parts = 2 * (os.cpu_count() or 1)
     builder = SparkSession.builder.master("local[*]").appName("ensue")
-    for key, value in (_SETTINGS | {"spark.sql.shuffle.partitions": str(parts)}).items():
+    defaults = _SETTINGS | {"spark.sql.shuffle.partitions": str(parts)}
+    for key, value in (defaults | dict(settings or {})).items():
         builder = builder.config(key, value)
     with _java_messages_to_a_file() as messages:
         try:
@@ -57,8 +62,6 @@ def embedded() -> "SparkSession":
 
 def read(session: "SparkSession", path: str, form: str) -> "DataFrame":
     """The events of a file or folder; `form` is csv, tsv, json or parquet."""
-    from pyspark.errors import PySparkException
-
     reader = session.read
     try:
         match form:
@@ -69,35 +72,29 @@ def read(session: "SparkSession", path: str, form: str) -> "DataFrame":
                 return reader.option("inferTimestamp", "true").json(path)
             case _:
                 return reader.parquet(path)
-    except PySparkException as error:
-        raise EventError(f"cannot read events from {path}: {_first_line(error)}") from None
+    except spark_errors() as error:
+        raise EventError(f"cannot read events from {path}: {failure(error)}") from None
 
 
 def collect(matches: "DataFrame") -> "pa.Table":
     """Runs the query: all matches as an Arrow table."""
-    from pyspark.errors import PySparkException
-
     try:
         return matches.toArrow()
-    except PySparkException as error:
-        raise RunnerError(f"Spark could not finish: {_first_line(error)}") from None
+    except spark_errors() as error:
+        raise _unfinished(error) from None
 
 
 def write_parquet(matches: "DataFrame", folder: str) -> None:
     """Runs the query: all matches into a new folder of Parquet files."""
-    from pyspark.errors import PySparkException
-
     try:
         matches.write.parquet(folder)
-    except PySparkException as error:
-        raise RunnerError(f"Spark could not finish: {_first_line(error)}") from None
+    except spark_errors() as error:
+        raise _unfinished(error) from None
 
 
-def _first_line(error: Exception) -> str:
-    # Of an error in a Python worker, the line that counts is the last of its traceback.
-    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
-    raised = [line for line in lines if line.startswith(("ensue.", "pyarrow.lib.Arrow"))]
-    return (raised or lines or [type(error).__name__])[0]
+def _unfinished(error: Exception) -> EnsueError:
+    why = failure(error)
+    return RunnerError(f"Spark could not finish: {why}") if isinstance(why, RunnerError) else why
 
 
 def _require_java() -> None:

@@ -1,0 +1,322 @@
+"""Structured Streaming: `python -m benchmarks.streaming [--quick]`.
+
+Throughput beside the same pipeline with an identity function in place of the matcher: the same
+source, packing, lanes and unpacking, and as many bytes of state written. Events a second by size
+of micro-batch and number of keys. The latency of small micro-batches. And the naive way, one
+state for each key. Each micro-batch is a folder's next files; compilation and the first
+micro-batches are outside the clock. Matches are compared with those of a batch run.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from rich.console import Console
+
+import ensue
+from benchmarks.machine import machine, sentence
+from benchmarks.readme import RESULTS
+from benchmarks.tables import streaming_sheet
+from benchmarks.workloads import FEW_KEYS, MANY_KEYS, WORKLOADS, events
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+console = Console(width=None if sys.stdout.isatty() else 140, highlight=False)
+WATERMARK = "1 second"
+WORKLOAD = WORKLOADS["next, correlated"]
+FIRST = 2  # micro-batches outside the clock
+Report = dict[str, Any]
+
+
+def main() -> int:
+    """Measures, prints, and writes benchmarks/results/streaming.json."""
+    options = _options()
+    console.print(sentence(machine()))
+    with tempfile.TemporaryDirectory(prefix="ensue-stream-") as name:
+        os.environ["ENSUE_CACHE"] = str(Path(name, "kernels"))
+        from ensue.runners.spark_session import embedded
+
+        session = embedded()
+        session.conf.set("spark.sql.shuffle.partitions", str(os.cpu_count() or 1))
+        said = measured(session, Path(name), quick=options.quick)
+        session.stop()
+    console.print(streaming_sheet(said["throughput"]).rich())
+    console.print({name: said[name] for name in ("latency", "per_key")})
+    if not options.quick:
+        RESULTS.mkdir(exist_ok=True)
+        text = json.dumps({"machine": machine(), "results": said}, indent=1)
+        (RESULTS / "streaming.json").write_text(text + "\n", encoding="utf-8")
+    return 0 if all(r["same"] for r in said["throughput"]) else 1
+
+
+def measured(session: "SparkSession", folder: Path, *, quick: bool) -> dict[str, Any]:
+    sizes = (10_000, 100_000) if quick else (10_000, 100_000, 1_000_000)
+    throughput = []
+    for symbols in (FEW_KEYS, MANY_KEYS):
+        for size in sizes:
+            console.print(f"{size:,} rows a micro-batch, {symbols:,} keys ...", style="dim")
+            throughput.append(_throughput(session, folder / f"{symbols}-{size}", size, symbols))
+    console.print("latency ...", style="dim")
+    latency = _latency(session, folder / "latency", batches=20 if quick else 100)
+    console.print("one state for each key ...", style="dim")
+    per_key = [
+        _per_key(session, folder / f"key-{symbols}-{size}", size, symbols)
+        for size, symbols in ((10_000, FEW_KEYS), (100_000, FEW_KEYS), (10_000, 10_000))
+    ]
+    return {"throughput": throughput, "latency": latency, "per_key": per_key}
+
+
+# ------------------------------------------------------------------------------ the stream
+
+
+def _written(table: pa.Table, folder: Path, size: int) -> int:
+    """The events as micro-batches of one file for each core."""
+    folder.mkdir(parents=True)
+    cores = os.cpu_count() or 1
+    step = size // cores
+    for number in range(table.num_rows // step):
+        path = folder / f"{number:05}.parquet"
+        pq.write_table(table.slice(number * step, step), path)
+        os.utime(path, (number + 1, number + 1))
+    return cores
+
+
+def _stream(session: "SparkSession", folder: Path, files: int) -> "DataFrame":
+    schema = session.read.parquet(str(folder / "00000.parquet")).schema
+    reader = session.readStream.schema(schema).option("maxFilesPerTrigger", files)
+    return reader.parquet(str(folder))
+
+
+def _run(frame: "DataFrame", checkpoint: Path) -> list[Any]:
+    """Runs a stream to its end into nothing; Spark's reports of its micro-batches."""
+    writer = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    return list(query.recentProgress)
+
+
+def _timed(reports: list[Any]) -> list[Any]:
+    return [p for p in reports if p["numInputRows"]][FIRST:]
+
+
+def _seconds(reports: list[Any]) -> list[float]:
+    return [p["durationMs"]["triggerExecution"] / 1_000 for p in _timed(reports)]
+
+
+def _matches(reports: list[Any]) -> int:
+    return sum(p["observedMetrics"]["ensue"].matches or 0 for p in reports)
+
+
+def _match(session: "SparkSession", folder: Path, files: int, text: str) -> "DataFrame":
+    stream = _stream(session, folder, files)
+    return ensue.match(stream, text, time="ts", type="type", watermark=WATERMARK)
+
+
+# ------------------------------------------------------------------------------ throughput
+
+
+def _throughput(session: "SparkSession", folder: Path, size: int, symbols: int) -> Report:
+    cores = os.cpu_count() or 1
+    table = events(size * (FIRST + (3 if size >= 1_000_000 else 6)), symbols)
+    files = _written(table, folder / "events", size)
+    text = WORKLOAD.text(symbols)
+    wanted = ensue.match(table, text, time="ts", type="type").num_rows
+    del table
+    found = set()
+    seconds: dict[str, list[float]] = {"match": [], "identity": []}
+    observed: list[Any] = []
+    for turn in range(2):  # in turns: what disturbs one disturbs the other too
+        checkpoint = folder / f"match-{turn}"
+        reports = _run(_match(session, folder / "events", files, text), checkpoint)
+        found.add(_matches(reports) + ensue.remaining(session, checkpoint).count())
+        seconds["match"] += _seconds(reports)
+        observed = [p["observedMetrics"]["ensue"] for p in _timed(reports)]
+        written = round(statistics.mean(o.written_bytes for o in observed))
+        same = _identity(_stream(session, folder / "events", files), text, written // cores)
+        seconds["identity"] += _seconds(_run(same, folder / f"identity-{turn}"))
+    medians = {name: statistics.median(times) for name, times in seconds.items()}
+    share = statistics.median(o.matching_us / 1e6 / cores for o in observed) / medians["match"]
+    return {
+        "rows": size,
+        "symbols": symbols,
+        "matches": wanted,
+        "same": found == {wanted},
+        "match_seconds": medians["match"],
+        "identity_seconds": medians["identity"],
+        "ratio": medians["identity"] / medians["match"],  # of throughputs
+        "events_per_second": size / medians["match"],
+        "written_bytes": written,
+        "state_bytes": observed[-1].state_bytes,
+        "matching_share": share,
+        "seconds": seconds,
+    }
+
+
+def _identity(stream: "DataFrame", text: str, write: int) -> "DataFrame":
+    """The pipeline of a match with nothing in place of the matcher."""
+    from ensue.runners import spark_stream
+    from ensue.runners.spark_frames import partition_columns
+    from ensue.runners.spark_types import arrow_schema, spark_schema
+    from ensue.runners.stream_job import StreamJob
+
+    job = StreamJob(
+        ensue.parse(text), arrow_schema(stream.schema), "ts", "type", (), None, None,
+        lanes=os.cpu_count() or 1,
+    )  # fmt: skip
+    columns = partition_columns(job.prepared)
+    watched = stream.withWatermark("ts", WATERMARK)
+    packed = spark_stream.with_lanes(watched, job, columns).mapInArrow(
+        spark_stream.Pack(job, "raise"), spark_stream.PACKED
+    )
+    found = packed.groupBy("lane").transformWithState(
+        _identity_processor(job, write), spark_stream.FOUND, "append", "EventTime"
+    )
+    return found.select("blob").mapInArrow(spark_stream.Unpack(job), spark_schema(job.result))
+
+
+def _identity_processor(job: Any, write: int) -> Any:
+    from dataclasses import asdict
+
+    from pyspark.sql import Row
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+    from ensue.runners.lane import together
+    from ensue.runners.lane_run import Counters
+    from ensue.runners.lane_state import Head
+    from ensue.runners.spark_state import LaneStore
+
+    class Identity(StatefulProcessor):
+        def init(self, handle: Any) -> None:
+            self.store = LaneStore(handle)
+
+        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+            blobs = [bytes(row.blob) for row in rows if row.blob is not None]
+            head = self.store.head() or Head(1, b"", b"", 0, 0, 0, None)
+            table = together(blobs, job.arrow)
+            self.store.put_entry(0, os.urandom(64) + bytes(max(0, write - 64)))
+            self.store.put_head(head)
+            counters = Counters(table.num_rows, 0, 0, 0, 0, 0, write, 0, 0)
+            yield Row(blob=None, dropped=0, **asdict(counters))
+
+    return Identity()
+
+
+# ------------------------------------------------------------------------------ latency
+
+
+def _latency(session: "SparkSession", folder: Path, batches: int) -> Report:
+    """Micro-batches of 1,000 rows, one after the other."""
+    size = 1_000
+    files = _written(events(size * (batches + 5), FEW_KEYS), folder / "events", size)
+    reports = _run(
+        _match(session, folder / "events", files, WORKLOAD.text(FEW_KEYS)), folder / "checkpoint"
+    )
+    timed = [p for p in reports if p["numInputRows"]][-batches:]
+    seconds = sorted(p["durationMs"]["triggerExecution"] / 1_000 for p in timed)
+    steps = {name for p in timed for name in p["durationMs"]} - {"triggerExecution"}
+    observed = [p["observedMetrics"]["ensue"] for p in timed]
+    where = {
+        name: statistics.median(p["durationMs"].get(name, 0) / 1_000 for p in timed)
+        for name in sorted(steps)
+    }
+    return {
+        "rows": size,
+        "batches": len(timed),
+        "p50": statistics.median(seconds),
+        "p99": seconds[min(len(seconds) - 1, int(len(seconds) * 0.99))],
+        "where_seconds": where,
+        "lanes_busy_seconds": statistics.median(o.busy_us / 1e6 for o in observed),
+        "lanes_matching_seconds": statistics.median(o.matching_us / 1e6 for o in observed),
+    }
+
+
+# ------------------------------------------------------------------------------ one state a key
+
+
+def _per_key(session: "SparkSession", folder: Path, size: int, symbols: int) -> Report:
+    """The naive way: Spark groups by the natural key, and each has a state of its own."""
+    batches = FIRST + 3
+    files = _written(events(size * batches, symbols), folder / "events", size)
+    text = WORKLOAD.text(symbols)
+    naive = _run(_by_key(_stream(session, folder / "events", files), text), folder / "naive")
+    ours = _run(_match(session, folder / "events", files, text), folder / "match")
+    naive_seconds, seconds = (statistics.median(_seconds(r)) for r in (naive, ours))
+    return {
+        "rows": size,
+        "symbols": symbols,
+        "match_seconds": seconds,
+        "per_key_seconds": naive_seconds,
+        "ratio": naive_seconds / seconds,
+        "same": _matches(naive) == _matches(ours),
+    }
+
+
+def _by_key(stream: "DataFrame", text: str) -> "DataFrame":
+    from pyspark.sql import functions as sql
+
+    from ensue.runners import spark_stream
+    from ensue.runners.spark_types import arrow_schema
+    from ensue.runners.stream_job import StreamJob
+
+    job = StreamJob(
+        ensue.parse(text), arrow_schema(stream.schema), "ts", "type", (), None, None, lanes=1
+    )
+    processor = _key_processor(job)
+    found = (
+        stream.withWatermark("ts", WATERMARK)
+        .groupBy("symbol")
+        .transformWithStateInPandas(processor, spark_stream.FOUND, "append", "EventTime")
+    )
+    counts = (sql.sum(name).alias(name) for name in spark_stream.COUNTERS)
+    return found.observe(spark_stream.OBSERVED, *counts)
+
+
+def _key_processor(job: Any) -> Any:
+    from dataclasses import asdict
+
+    import pandas as pd
+
+    from ensue.runners.lane import to_bytes
+    from ensue.runners.lane_run import run_lane
+    from ensue.runners.spark_stream import LaneProcessor
+
+    class ByKey(LaneProcessor):
+        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+            tables = [pa.Table.from_pandas(r, preserve_index=False) for r in rows]
+            whole = pa.concat_tables(tables).select(job.arrow.names).cast(job.arrow)
+            yield self._counted(timerValues, [to_bytes(whole)])
+
+        def handleExpiredTimer(
+            self, key: Any, timerValues: Any, expiredTimerInfo: Any
+        ) -> Iterator[Any]:
+            yield self._counted(timerValues, [])
+
+        def _counted(self, times: Any, blobs: list[bytes]) -> Any:
+            outcome = run_lane(self.store, job, times.getCurrentWatermarkInMs(), blobs)
+            if outcome.timer != outcome.timer_before:
+                if outcome.timer_before is not None:
+                    self.handle.deleteTimer(outcome.timer_before)
+                if outcome.timer is not None:
+                    self.handle.registerTimer(outcome.timer)
+            return pd.DataFrame([{"blob": None, "dropped": 0, **asdict(outcome.counters)}])
+
+    return ByKey(job)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="small sizes, nothing written")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,143 @@
+"""A lane of a stream: events wait for the watermark, are put in order and go to the matchers."""
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+
+from ensue.compile.live import LiveMatcher
+from ensue.compile.matcher import Prepared
+from ensue.compile.state import packed, unpacked
+from ensue.compile.stream import Shape, ends, in_order
+from ensue.errors import StateError
+
+ARRIVAL = "__arrival"
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What a lane watches for: queries over one stream."""
+
+    queries: tuple[Prepared, ...]  # of the same shape
+    sortable: Shape = field(init=False)  # with the order of arrival as the last tie-breaker
+
+    def __post_init__(self) -> None:
+        shape = self.shape
+        schema = replace(shape.schema, order=(*shape.schema.order, ARRIVAL))
+        arrow = shape.arrow.append(pa.field(ARRIVAL, pa.int64()))
+        object.__setattr__(self, "sortable", replace(shape, schema=schema, arrow=arrow))
+
+    @property
+    def shape(self) -> Shape:
+        return self.queries[0].shape
+
+
+class Lane:
+    """The events of some partitions, matched as far as the watermark has come.
+
+    An event waits until the watermark has passed it: then no earlier one can come, and all that
+    wait before the watermark are matched in the order of the stream. So the order of arrival
+    within the allowed lateness does not change the matches, nor does the cut into batches.
+    """
+
+    def __init__(self, watch: Watch) -> None:
+        self.watch = watch
+        self.matchers = [LiveMatcher(query) for query in watch.queries]
+        self.waiting = watch.sortable.arrow.empty_table()
+        self.arrived = 0
+
+    def take(self, events: pa.Table, watermark: float | None) -> pa.Table:
+        """Lets events wait; gives back those that are late: they end before the watermark."""
+        shape = self.watch.shape
+        events = events.select(shape.arrow.names).cast(shape.arrow)
+        late = events.slice(0, 0)
+        if watermark is not None:
+            behind = ends(events, shape) < watermark
+            if behind.any():
+                late = events.filter(pa.array(behind))
+                events = events.filter(pa.array(~behind))
+        numbers = np.arange(self.arrived, self.arrived + events.num_rows)
+        self.arrived += events.num_rows
+        numbered = events.append_column(ARRIVAL, pa.array(numbers, pa.int64()))
+        self.waiting = pa.concat_tables([self.waiting, numbered])
+        return late
+
+    def release(self, watermark: float) -> list[pa.Table]:
+        """The matches of each query that are certain once the watermark has come so far."""
+        ready = ends(self.waiting, self.watch.shape) < watermark
+        if ready.all():
+            released, self.waiting = self.waiting, self.waiting.slice(0, 0)
+        else:
+            released = self.waiting.filter(pa.array(ready))
+            self.waiting = self.waiting.filter(pa.array(~ready)).combine_chunks()
+        found = self._fed(released)
+        passed = [matcher.advance(watermark) for matcher in self.matchers]
+        return [pa.concat_tables(pair) for pair in zip(found, passed, strict=True)]
+
+    def finish(self) -> list[pa.Table]:
+        """The matches that are left when the stream is over."""
+        released, self.waiting = self.waiting, self.waiting.slice(0, 0)
+        found = self._fed(released)
+        left = [matcher.finish() for matcher in self.matchers]
+        return [pa.concat_tables(pair) for pair in zip(found, left, strict=True)]
+
+    def _fed(self, released: pa.Table) -> list[pa.Table]:
+        ordered = in_order(released, self.watch.sortable).drop_columns([ARRIVAL])
+        return [matcher.feed(ordered) for matcher in self.matchers]
+
+    def due(self) -> float | None:
+        """The time behind which the watermark lets something happen, without further events."""
+        times = [t for m in self.matchers if (t := m.engine.deadline()) is not None]
+        if self.waiting.num_rows:
+            times.append(ends(self.waiting, self.watch.shape).min().item())
+        return min(times, default=None)
+
+    @property
+    def partial_matches(self) -> int:
+        return sum(m.engine.partial_matches for m in self.matchers)
+
+    # ---------------------------------------------------------------------------- state
+
+    @property
+    def state_bytes(self) -> int:
+        """About as many bytes as `save` gives."""
+        return int(self.waiting.nbytes) + sum(m.state_bytes for m in self.matchers)
+
+    def save(self) -> bytes:
+        """Everything needed to go on elsewhere."""
+        blobs = {str(k): matcher.save() for k, matcher in enumerate(self.matchers)}
+        return packed({"arrived": self.arrived}, {}, {"waiting": to_bytes(self.waiting), **blobs})
+
+    @classmethod
+    def restore(cls, watch: Watch, data: bytes) -> "Lane":
+        """A lane that goes on where the saved one stopped."""
+        header, _, blobs = unpacked(data)
+        lane = cls(watch)
+        if len(blobs) != len(lane.matchers) + 1:
+            raise StateError("the state of a stream was saved for another set of queries")
+        lane.arrived = int(header["arrived"])
+        lane.waiting = from_bytes(blobs["waiting"]).cast(watch.sortable.arrow)
+        lane.matchers = [
+            LiveMatcher.restore(query, blobs[str(k)]) for k, query in enumerate(watch.queries)
+        ]
+        return lane
+
+
+def to_bytes(table: pa.Table) -> bytes:
+    """A table in Arrow's stream format."""
+    out = io.BytesIO()
+    with pa.ipc.new_stream(out, table.schema) as writer:
+        writer.write_table(table)
+    return out.getvalue()
+
+
+def from_bytes(data: bytes) -> pa.Table:
+    """The table that `to_bytes` was given."""
+    return pa.ipc.open_stream(data).read_all()
+
+
+def together(blobs: Sequence[bytes], schema: pa.Schema) -> pa.Table:
+    """Tables in Arrow's stream format as one."""
+    return pa.concat_tables([schema.empty_table(), *(from_bytes(b).cast(schema) for b in blobs)])

@@ -1,0 +1,74 @@
+"""What happens to a lane in a micro-batch, whoever calls it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import perf_counter_ns
+
+import pyarrow as pa
+
+from ensue.runners.lane import together
+from ensue.runners.lane_state import KeptLane, Store
+from ensue.runners.stream_job import StreamJob
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """What a lane did, and how large it is now."""
+
+    events: int
+    late: int
+    matches: int
+    partial_matches: int
+    waiting: int  # events that the watermark has not passed
+    state_bytes: int
+    written_bytes: int
+    matching_us: int
+    busy_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a lane delivers, and at which watermark (in milliseconds) it wants to be called."""
+
+    delivered: pa.Table
+    timer_before: int | None
+    timer: int | None
+    counters: Counters
+
+
+def run_lane(
+    store: Store, job: StreamJob, watermark_ms: int, blobs: Sequence[bytes] = ()
+) -> Outcome:
+    """Gives a lane its events, lets its time pass, and keeps it in its store."""
+    begun = perf_counter_ns()
+    clock = job.clock
+    now = clock.time(watermark_ms)
+    kept = KeptLane(store, job.text, job.watch)
+    lane, timer_before = kept.lane, kept.head.timer
+    opened = perf_counter_ns()
+    waited = lane.waiting.num_rows
+    events = together(blobs, job.arrow)
+    late = lane.take(events, now)
+    found = lane.release(now) if now is not None else []
+    matched = perf_counter_ns()
+    due = lane.due()
+    timer = None if due is None else clock.timer(due)
+    matches = sum(table.num_rows for table in found)
+    changed = events.num_rows or matches or lane.waiting.num_rows != waited
+    if changed or kept.fresh or timer != timer_before:
+        written = kept.keep(now, blobs, timer)
+    else:
+        kept.remember()
+        written = 0
+    counters = Counters(
+        events=events.num_rows,
+        late=late.num_rows,
+        matches=matches,
+        partial_matches=lane.partial_matches,
+        waiting=lane.waiting.num_rows,
+        state_bytes=lane.state_bytes,
+        written_bytes=written,
+        matching_us=(matched - opened) // 1_000,
+        busy_us=(perf_counter_ns() - begun) // 1_000,
+    )
+    return Outcome(job.delivered(found, late), timer_before, timer, counters)

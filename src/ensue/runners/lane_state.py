@@ -1,0 +1,166 @@
+"""A lane in a state store: a snapshot, and the log of what it was given since.
+
+A lane is deterministic, so what it was given is its state. A micro-batch appends its events to
+the log; when the log is longer than the lane itself, a new snapshot takes the log's place. What
+is written in the long run is at most about twice what comes in, however large the lane is, and a
+lane smaller than its input is written instead of it.
+
+The live lane stays in the memory of the process under a random stamp that is also in the store. A
+process with another stamp, after a crash or because another one did the last micro-batch, builds
+the lane anew from the store.
+"""
+
+import hashlib
+import json
+import os
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from ensue.compile.state import packed, unpacked
+from ensue.errors import StateError
+from ensue.runners.lane import Lane, Watch, together
+
+FORMAT = 1
+PART = 4 << 20  # bytes of a snapshot in one entry of the store
+SMALL = 256 << 10  # a log up to this size is never worth a snapshot
+MOST_LIVE = 256  # lanes kept in the memory of a process
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The little that is read and written with each micro-batch."""
+
+    format: int
+    job: bytes  # a digest of the job: which query over which events, in how many lanes
+    stamp: bytes
+    parts: int  # of the snapshot
+    entries: int  # of the log
+    logged: int  # bytes of the log
+    timer: int | None  # milliseconds
+
+
+class Parts(Protocol):
+    """What a lane can be built from."""
+
+    def parts(self, count: int) -> Iterator[bytes]: ...
+    def entries(self, count: int) -> Iterator[bytes]: ...
+
+
+class Store(Parts, Protocol):
+    """Where the parts of one lane are kept."""
+
+    def job(self) -> str: ...
+    def put_job(self, job: str) -> None: ...
+    def head(self) -> Head | None: ...
+    def put_head(self, head: Head) -> None: ...
+    def put_parts(self, parts: Sequence[bytes]) -> None: ...
+    def put_entry(self, number: int, entry: bytes) -> None: ...
+    def clear_entries(self) -> None: ...
+
+
+_live: OrderedDict[bytes, Lane] = OrderedDict()  # by stamp
+
+
+def forget_live() -> None:
+    """Drops the lanes in memory: each is then built anew from its store."""
+    _live.clear()
+
+
+class KeptLane:
+    """A lane as it stands in the store, ready to go on."""
+
+    def __init__(self, store: Store, job: str, watch: Watch) -> None:
+        self.store = store
+        found = store.head()
+        if found is None:
+            store.put_job(job)
+            self.head = Head(FORMAT, digest(job), b"", 0, 0, 0, None)
+            self.lane = Lane(watch)
+            self.fresh = True
+            return
+        _check(found, store, job)
+        self.head = found
+        self.fresh = False
+        live = _live.pop(found.stamp, None)
+        self.lane = rebuilt(store, found, watch) if live is None else live
+
+    def keep(self, watermark: float | None, blobs: Sequence[bytes], timer: int | None) -> int:
+        """Writes down what the lane was given and has done since it was opened.
+
+        Gives the number of bytes written.
+        """
+        entry = packed({"watermark": watermark}, {}, {str(k): b for k, b in enumerate(blobs)})
+        stamp = os.urandom(16)
+        head = replace(self.head, stamp=stamp, timer=timer)
+        logged = head.logged + len(entry)
+        if logged > max(SMALL, self.lane.state_bytes):
+            snapshot = self.lane.save()
+            parts = [snapshot[k : k + PART] for k in range(0, len(snapshot), PART)]
+            self.store.put_parts(parts)
+            written = len(snapshot)
+            if head.entries:
+                self.store.clear_entries()
+            head = replace(head, parts=len(parts), entries=0, logged=0)
+        else:
+            self.store.put_entry(head.entries, entry)
+            written = len(entry)
+            head = replace(head, entries=head.entries + 1, logged=logged)
+        self.store.put_head(head)
+        self.head = head
+        self.remember()
+        return written
+
+    def remember(self) -> None:
+        """Leaves the lane in memory for the next micro-batch."""
+        _live[self.head.stamp] = self.lane
+        while len(_live) > MOST_LIVE:
+            _live.popitem(last=False)
+
+
+def rebuilt(store: Parts, head: Head, watch: Watch) -> Lane:
+    """The lane that the store describes."""
+    parts = b"".join(store.parts(head.parts))
+    lane = Lane.restore(watch, parts) if head.parts else Lane(watch)
+    for entry in store.entries(head.entries):
+        header, _, blobs = unpacked(entry)
+        given = [blobs[str(k)] for k in range(len(blobs))]
+        lane.take(together(given, watch.shape.arrow), header["watermark"])
+        if header["watermark"] is not None:
+            lane.release(header["watermark"])  # what it finds was delivered before
+    return lane
+
+
+def digest(job: str) -> bytes:
+    return hashlib.sha256(job.encode()).digest()[:16]
+
+
+def _check(head: Head, store: Store, job: str) -> None:
+    if head.format != FORMAT:
+        raise StateError(
+            f"the checkpoint was written in format {head.format}, this release reads {FORMAT}\n"
+            "  hint: go on with the release that wrote it, or start with a new checkpoint"
+        )
+    if head.job == digest(job):
+        return
+    written, given = json.loads(store.job()), json.loads(job)
+    for name in given:
+        if written.get(name) != given[name]:
+            raise StateError(
+                f"the checkpoint was written with another {name}:\n"
+                f"  then: {_short(written.get(name))}\n"
+                f"  now:  {_short(given[name])}\n"
+                f"  hint: {_REMEDY.get(name, _RESTART)}"
+            )
+
+
+_RESTART = "go on with what it was written with, or start with a new checkpoint"
+_REMEDY = {
+    "lanes": "pass lanes= as it was; the state of a stream stays in the lanes it began with"
+}
+
+
+def _short(value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
+    return " ".join(text.split())

@@ -1,0 +1,106 @@
+"""The end of a stream that has one: what is still open in a checkpoint's state."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
+
+from ensue.errors import StateError
+from ensue.runners.lane_state import Head, rebuilt
+from ensue.runners.spark_state import HEAD, JOB, LOG, SNAPSHOT
+from ensue.runners.spark_types import spark_schema
+from ensue.runners.stream_job import StreamJob
+
+
+def remaining(session: SparkSession, checkpoint: str) -> DataFrame:
+    """The matches that a stopped stream would still deliver if it ended where it stopped."""
+    operator = _operator(session, checkpoint)
+
+    def state(name: str) -> DataFrame:
+        reader = session.read.format("statestore").option("operatorId", operator)
+        return reader.option("stateVarName", name).load(checkpoint)
+
+    first = state(JOB).select("value.job").first()
+    if first is None:
+        raise StateError(f"the checkpoint {checkpoint} has no state yet: the stream has not begun")
+    job = StreamJob.read(first.job)
+    lane = sql.col("key.lane").alias("lane")
+    heads = state(HEAD).select(
+        lane, sql.lit("head").alias("part"), sql.lit(0).alias("number"),
+        sql.to_json(sql.struct("value.parts", "value.entries")).cast("binary").alias("data"),
+    )  # fmt: skip
+    rest = [
+        state(name).select(
+            lane, sql.lit(part).alias("part"), sql.col(f"user_map_key.{key}").alias("number"),
+            sql.col("user_map_value.data").alias("data"),
+        )
+        for name, part, key in ((SNAPSHOT, "snapshot", "part"), (LOG, "log", "entry"))
+    ]  # fmt: skip
+    parts = heads.unionByName(rest[0]).unionByName(rest[1])
+    return parts.repartition(job.lanes, "lane").mapInArrow(Finish(job), spark_schema(job.result))
+
+
+def _operator(session: SparkSession, checkpoint: str) -> int:
+    """The stateful operator of a query that is ours."""
+    try:
+        rows = session.read.format("state-metadata").load(checkpoint).collect()
+    except Exception as error:  # noqa: BLE001  whatever Spark says of a path that is none
+        first = str(error).strip().splitlines()[0]
+        raise StateError(f"{checkpoint} is not a checkpoint that can be read: {first}") from None
+    for row in rows:
+        variables = json.loads(row.operatorProperties or "{}").get("stateVariables", [])
+        if any(v.get("stateName") == HEAD for v in variables):
+            return int(row.operatorId)
+    raise StateError(f"the checkpoint {checkpoint} has no state of a query of Ensue")
+
+
+@dataclass(frozen=True)
+class Finish:
+    """Opens lanes from the parts of their state, and lets their stream end."""
+
+    job: StreamJob
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        lanes: dict[int, ReadStore] = {}
+        for batch in batches:
+            for row in batch.to_pylist():
+                store = lanes.setdefault(row["lane"], ReadStore({}, {}, {}))
+                match row["part"]:
+                    case "head":
+                        store.counts.update(json.loads(row["data"]))
+                    case "snapshot":
+                        store.snapshot[row["number"]] = row["data"]
+                    case _:
+                        store.log[row["number"]] = row["data"]
+        for _, store in sorted(lanes.items()):
+            lane = rebuilt(store, store.count_head(), self.job.watch)
+            found = self.job.delivered(lane.finish(), self.job.arrow.empty_table())
+            yield from found.to_batches()
+
+
+@dataclass(frozen=True)
+class ReadStore:
+    """A lane's state that was read from a checkpoint."""
+
+    counts: dict[str, int]
+    snapshot: dict[int, bytes]
+    log: dict[int, bytes]
+
+    def count_head(self) -> Head:
+        return Head(0, b"", b"", self.counts["parts"], self.counts["entries"], 0, None)
+
+    def parts(self, count: int) -> Iterator[bytes]:
+        return _in_order(self.snapshot, count)
+
+    def entries(self, count: int) -> Iterator[bytes]:
+        return _in_order(self.log, count)
+
+
+def _in_order(found: dict[int, bytes], count: int) -> Iterator[bytes]:
+    missing: Sequence[int] = [k for k in range(count) if k not in found]
+    if missing:
+        raise StateError("a part of the stream's state is missing from the checkpoint")
+    return (found[k] for k in range(count))

@@ -1,0 +1,117 @@
+"""DataFrames of events: many as one, and which of their rows matter to a query."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sql
+
+from ensue.algebra.policy import Strategy
+from ensue.algebra.walk import atoms
+from ensue.algebra.window import ByEvents
+from ensue.compile.arrow_kinds import fields_of
+from ensue.compile.matcher import Prepared
+from ensue.compile.stream import TYPE, Columns, Shape, shape_of, shape_of_union, type_clashes
+from ensue.errors import EventError
+from ensue.runners.spark_types import arrow_schema
+from ensue.schema import Kind
+
+
+class WholeStreamWarning(UserWarning):
+    """A query that has to see all events in one place."""
+
+
+def is_streaming(events: "DataFrame | Mapping[str, DataFrame]") -> bool:
+    """Whether events keep coming. Frames that go together are alike in that."""
+    if not isinstance(events, Mapping):
+        return events.isStreaming
+    streaming = {str(name) for name, frame in events.items() if frame.isStreaming}
+    if streaming and len(streaming) < len(events):
+        raise EventError(
+            f"streaming and batch DataFrames do not go together: {', '.join(sorted(streaming))} "
+            "of these is a stream\n  hint: read all of them with spark.readStream"
+        )
+    return bool(streaming)
+
+
+def frame_of(
+    events: "DataFrame | Mapping[str, DataFrame]",
+    *,
+    time: str | tuple[str, str],
+    type: str | None = None,
+    order: Sequence[str] = (),
+) -> tuple[DataFrame, Shape]:
+    """The events as one DataFrame, and what is known of them without computing it."""
+    if not isinstance(events, Mapping):
+        shape = shape_of(arrow_schema(events.schema), time=time, type=type, order=order)
+        return events, shape
+    if type is not None:
+        raise EventError("type= goes with one DataFrame; a dict of them is typed by its keys")
+    schemas = {str(name): arrow_schema(frame.schema) for name, frame in events.items()}
+    for schema in schemas.values():
+        shape_of(schema, time=time, type=None, order=order)
+    clash = type_clashes(list(schemas.values()))
+    by_type: dict[str, Columns] = {}
+    whole: DataFrame | None = None
+    for name, frame in events.items():
+        columns = [(f, f"{f}@{name}" if f in clash else f) for f in frame.columns]
+        by_type[str(name)] = columns
+        marked = frame.toDF(*[c for _, c in columns]).withColumn(TYPE, sql.lit(str(name)))
+        whole = marked if whole is None else whole.unionByName(marked, allowMissingColumns=True)
+    assert whole is not None
+    return whole, shape_of_union(arrow_schema(whole.schema), by_type, time=time, order=order)
+
+
+def unusable(prepared: Prepared) -> Column:
+    """When an event has no time, or one that no order knows."""
+    schema = prepared.shape.schema
+    start, end = (sql.col(quoted(name)) for name in (schema.start, schema.end))
+    bad = start.isNull() | end.isNull()
+    if schema.time_kind is Kind.FLOAT:
+        bad = bad | sql.isnan(start) | sql.isnan(end)
+    return bad | (end < start) if schema.intervals else bad
+
+
+def relevant(prepared: Prepared) -> Column | None:
+    """When an event can matter to the pattern: it is of one of its types, where others do not
+    count, and belongs to a partition. None: always."""
+    query, column = prepared.plan.query, prepared.shape.schema.type_column
+    contiguous = query.strategy in (Strategy.STRICT, Strategy.PARTITION)
+    found = None
+    if not (column is None or contiguous or isinstance(query.within, ByEvents)):
+        names = sorted({a.type for a in atoms(query.pattern)})
+        found = sql.col(quoted(column)).isin(names)
+    if prepared.plan.whole_stream:
+        return found
+    for key in query.equivalence:
+        known = sql.col(quoted(key.field_name)).isNotNull()  # NULL equals nothing
+        found = known if found is None else found & known
+    return found
+
+
+def partition_columns(prepared: Prepared) -> list[Column]:
+    """What splits the stream into parts that know nothing of each other; nothing may do so."""
+    keys = [e.field_name for e in prepared.plan.query.equivalence]
+    if keys and not prepared.plan.whole_stream:
+        kinds = fields_of(prepared.shape.arrow)
+        return [_hashed(key, kinds[key]) for key in keys]
+    why = (
+        "strict contiguity looks at the events of every partition"
+        if prepared.plan.whole_stream
+        else "the query has no [attr] that would split the stream"
+    )
+    warnings.warn(
+        f"{why}: one task, on one core, will match all events",
+        WholeStreamWarning,
+        stacklevel=5,
+    )
+    return []
+
+
+def _hashed(name: str, kind: Kind) -> Column:
+    column = sql.col(quoted(name))
+    return column + sql.lit(0.0) if kind is Kind.FLOAT else column  # -0.0 equals 0.0
+
+
+def quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,74 @@
+"""What a running stream says of itself, without a listener."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from ensue.runners.spark_stream import OBSERVED
+
+
+@dataclass(frozen=True, slots=True)
+class BatchProgress:
+    """One micro-batch of a stream. Of what is kept, the lanes that took part are counted."""
+
+    batch: int
+    events: int  # that matter to the query
+    late: int
+    dropped: int  # without usable time
+    matches: int
+    partial_matches: int
+    waiting: int  # events that the watermark has not passed
+    state_bytes: int
+    written_bytes: int  # of state
+    input_rows: int  # of the source
+    seconds: float  # for the whole micro-batch
+    matching_share: float  # of the time in Python workers, what went into matching
+    watermark: datetime | None
+    lag_seconds: float | None  # from the watermark to the newest event
+
+    @property
+    def rows_per_second(self) -> float:
+        return self.input_rows / self.seconds if self.seconds else 0.0
+
+
+def progress_of(query: Any) -> list[BatchProgress]:
+    """The micro-batches that a query remembers (Spark keeps the last 100), the newest last."""
+    # While there is nothing to do Spark reports too, under the number of the next micro-batch.
+    return [read(p) for p in query.recentProgress if "addBatch" in p["durationMs"]]
+
+
+def read(progress: Any) -> BatchProgress:
+    """One report of Spark."""
+    observed = dict(progress["observedMetrics"] or {}).get(OBSERVED)
+    counts: Mapping[str, Any] = {} if observed is None else observed.asDict()
+
+    def count(name: str) -> int:
+        return int(counts.get(name) or 0)
+
+    times = progress["eventTime"] or {}
+    watermark, newest = _moment(times.get("watermark")), _moment(times.get("max"))
+    lag = None if watermark is None or newest is None else (newest - watermark).total_seconds()
+    busy = count("busy_us")
+    return BatchProgress(
+        batch=int(progress["batchId"]),
+        events=count("events"),
+        late=count("late"),
+        dropped=count("dropped"),
+        matches=count("matches"),
+        partial_matches=count("partial_matches"),
+        waiting=count("waiting"),
+        state_bytes=count("state_bytes"),
+        written_bytes=count("written_bytes"),
+        input_rows=int(progress["numInputRows"]),
+        seconds=int(dict(progress["durationMs"]).get("triggerExecution", 0)) / 1_000,
+        matching_share=count("matching_us") / busy if busy else 0.0,
+        watermark=watermark,
+        lag_seconds=lag,
+    )
+
+
+def _moment(text: str | None) -> datetime | None:
+    if not text or text.startswith("1970-01-01T00:00:00"):  # Spark's word for none yet
+        return None
+    return datetime.fromisoformat(text)

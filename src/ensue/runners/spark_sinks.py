@@ -1,0 +1,128 @@
+"""Where matches go. Each sink is a function of a micro-batch, and may be called twice with one."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sql
+
+from ensue.errors import RunnerError
+
+Sink = Callable[[DataFrame, int], object]
+
+
+@dataclass
+class ParquetTable:
+    """A folder of Parquet files to which matches are appended, each match once.
+
+    A match that is there already is known by its `match_id` and left out: after a crash, or when
+    the stream is run again with a new checkpoint. Only matches that end no later than the last one
+    found at the start can be there, so others are appended without looking.
+    """
+
+    path: str
+    _last_batch: int | None = field(default=None, repr=False)
+    _latest: Any = field(default=None, repr=False)  # the end of the last match found at the start
+
+    def __call__(self, matches: DataFrame, batch: int) -> None:
+        matches = matches.persist()
+        try:
+            if self._last_batch is None or batch <= self._last_batch:
+                self._latest = self._latest_end(matches)
+            self._last_batch = batch
+            new = matches if self._latest is None else self._without_known(matches)
+            if not new.isEmpty():
+                new.write.mode("append").parquet(self.path)
+        finally:
+            matches.unpersist()
+
+    def _latest_end(self, matches: DataFrame) -> Any:
+        table = self._table(matches)
+        return None if table is None else table.agg(sql.max("end")).first()[0]  # type: ignore[index]
+
+    def _without_known(self, matches: DataFrame) -> DataFrame:
+        maybe = matches.filter(sql.col("end") <= sql.lit(self._latest))
+        table = self._table(matches)
+        if table is None or maybe.isEmpty():
+            return matches
+        earliest = maybe.agg(sql.min("end")).first()[0]  # type: ignore[index]
+        known = table.filter(sql.col("end") >= sql.lit(earliest)).select("match_id")
+        return matches.join(known, "match_id", "left_anti").select(*matches.columns)
+
+    def _table(self, matches: DataFrame) -> DataFrame | None:
+        try:
+            return matches.sparkSession.read.schema(matches.schema).parquet(self.path)
+        except AnalysisException as error:
+            if error.getCondition() == "PATH_NOT_FOUND":
+                return None
+            raise
+
+
+@dataclass(frozen=True)
+class DeltaTable:
+    """A Delta table, written without a JVM by the `deltalake` package, each match once."""
+
+    path: str
+    storage_options: dict[str, str] | None = None
+
+    def __call__(self, matches: DataFrame, batch: int) -> None:  # noqa: ARG002
+        try:
+            import deltalake
+        except ImportError:
+            raise RunnerError(
+                "a Delta table needs the deltalake package\n  hint: pip install 'ensue[delta]'"
+            ) from None
+        table = matches.toArrow()
+        if not deltalake.DeltaTable.is_deltatable(self.path, self.storage_options):
+            # creating it and filling it are two commits: a crash between them loses nothing
+            deltalake.DeltaTable.create(
+                self.path, table.schema, mode="ignore", storage_options=self.storage_options
+            )
+        if not table.num_rows:
+            return
+        known = deltalake.DeltaTable(self.path, storage_options=self.storage_options)
+        (
+            known.merge(
+                table,
+                predicate="target.match_id = source.match_id",
+                source_alias="source",
+                target_alias="target",
+            )
+            .when_not_matched_insert_all()
+            .execute()
+        )
+
+
+@dataclass(frozen=True)
+class KafkaTopic:
+    """A Kafka topic: the key is the match's id, the value the match as JSON.
+
+    Kafka gets a match at least once; whoever reads can drop repetitions by the key.
+    """
+
+    servers: str
+    topic: str
+    options: dict[str, str] = field(default_factory=dict)
+
+    def __call__(self, matches: DataFrame, batch: int) -> None:  # noqa: ARG002
+        key = sql.col("match_id") if "match_id" in matches.columns else sql.lit(None)
+        messages = matches.select(
+            key.cast("string").alias("key"), sql.to_json(sql.struct("*")).alias("value")
+        )
+        writer = messages.write.format("kafka").option("kafka.bootstrap.servers", self.servers)
+        writer.options(**self.options).option("topic", self.topic).save()
+
+
+@dataclass(frozen=True)
+class ParquetBatches:
+    """A folder of Parquet files by micro-batch: one that is repeated replaces itself.
+
+    For rows without an id, such as late events.
+    """
+
+    path: str
+
+    def __call__(self, rows: DataFrame, batch: int) -> None:
+        rows.write.mode("overwrite").parquet(f"{self.path}/batch={batch}")

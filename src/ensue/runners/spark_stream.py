@@ -1,0 +1,245 @@
+"""Matching on streaming DataFrames: lanes of events, each with its state in Spark's store."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as sql
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from ensue.algebra.query import Query
+from ensue.compile.stream import with_time
+from ensue.errors import EventError
+from ensue.runners.lane import from_bytes, to_bytes
+from ensue.runners.lane_run import Counters, run_lane
+from ensue.runners.spark_frames import frame_of, partition_columns, quoted, relevant, unusable
+from ensue.runners.spark_state import LaneStore
+from ensue.runners.spark_time import Watermark, with_watermark
+from ensue.runners.spark_types import spark_schema
+from ensue.runners.stream_job import StreamJob
+
+LANE = "__lane"
+MOST_LANES = 4_096
+OUTPUT_ROWS = 65_536  # rows of a batch of matches
+OBSERVED = "ensue"  # the name of the counters in a query's progress
+COUNTERS = ("dropped", *(f.name for f in fields(Counters)))
+PACKED = "lane int, task int, dropped long, blob binary"
+FOUND = "blob binary, " + ", ".join(f"{name} long" for name in COUNTERS)
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+def match(
+    events: "DataFrame | Mapping[str, DataFrame]",
+    query: Query,
+    *,
+    time: str | tuple[str, str],
+    type: str | None = None,
+    order: Sequence[str] = (),
+    location: str | None = None,
+    bad_events: str = "raise",
+    emit_timeouts: bool = False,
+    watermark: Watermark | None = None,
+    late_events: str = "count",
+    lanes: int | None = None,
+) -> DataFrame:
+    """The matches of a stream, as a streaming DataFrame."""
+    if bad_events not in ("raise", "drop"):
+        raise EventError(f"bad_events is 'raise' or 'drop', not {bad_events!r}")
+    if late_events not in ("count", "deliver"):
+        raise EventError(f"late_events is 'count' or 'deliver', not {late_events!r}")
+    frame, shape = frame_of(events, time=time, type=type, order=order)
+    watched = with_watermark(frame, shape, watermark)
+    job = StreamJob(
+        query, _nullable(shape.arrow), time, type, tuple(order), location, shape.by_type,
+        lanes=_lane_count(frame, lanes),
+        emit_timeouts=emit_timeouts,
+        deliver_late=late_events == "deliver",
+    )  # fmt: skip
+    _require_rocksdb(frame)
+    columns = partition_columns(job.prepared)
+    if not columns:
+        job = replace(job, lanes=1)
+    found = (
+        with_lanes(watched, job, columns)
+        .mapInArrow(Pack(job, bad_events), PACKED)
+        .groupBy("lane")
+        .transformWithState(LaneProcessor(job), FOUND, "append", "EventTime")
+        .observe(OBSERVED, *(sql.sum(name).alias(name) for name in COUNTERS))
+    )
+    return found.select("blob").mapInArrow(Unpack(job), spark_schema(job.result))
+
+
+def with_lanes(frame: DataFrame, job: StreamJob, columns: Sequence[Column]) -> DataFrame:
+    """The events that can matter, with the lane of each.
+
+    What is kept depends on the time column too, so that Spark cannot move the filter below the
+    watermark: events that do not matter let time pass like all others.
+    """
+    kept = relevant(job.prepared)
+    if kept is not None:
+        frame = frame.filter(kept | unusable(job.prepared))
+    lane = sql.pmod(sql.xxhash64(*columns), sql.lit(job.lanes)) if columns else sql.lit(0)
+    names = [sql.col(quoted(name)) for name in job.arrow.names]
+    return frame.select(*names, lane.cast("int").alias(LANE))
+
+
+def _nullable(schema: pa.Schema) -> pa.Schema:
+    """What Spark says of a column that is never NULL holds for a source, not for a checkpoint."""
+    return pa.schema([field.with_nullable(True) for field in schema])
+
+
+def _lane_count(frame: DataFrame, lanes: int | None) -> int:
+    if lanes is None:
+        lanes = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
+    if not 1 <= lanes <= MOST_LANES:
+        raise EventError(f"lanes={lanes}: a stream has from 1 to {MOST_LANES} lanes")
+    return lanes
+
+
+def _require_rocksdb(frame: DataFrame) -> None:
+    """Spark keeps this kind of state in RocksDB only, and has another store by default."""
+    conf = frame.sparkSession.conf
+    name = "spark.sql.streaming.stateStore.providerClass"
+    if "HDFSBackedStateStoreProvider" in (conf.get(name) or ""):
+        conf.set(name, _ROCKSDB)
+        changes = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
+        if conf.get(changes, None) is None:
+            conf.set(changes, "true")
+
+
+def lane_keys(lanes: int) -> list[int]:
+    """The numbers under which Spark keeps lanes.
+
+    They are chosen so that Spark's hash spreads the lanes evenly over as many partitions, or over
+    a divisor of it. The number 0 is always among them: that lane notices if the count changes.
+
+    >>> keys = lane_keys(4)
+    >>> sorted(spark_hash(key) % 4 for key in keys), 0 in keys
+    ([0, 1, 2, 3], True)
+    """
+    keys: dict[int, int] = {}
+    number = 0
+    while len(keys) < lanes:
+        keys.setdefault(spark_hash(number) % lanes, number)
+        number += 1
+    return list(keys.values())
+
+
+def spark_hash(number: int) -> int:
+    """Spark's hash of an int column (Murmur3 of 32 bits, seed 42)."""
+    mixed = number * 0xCC9E2D51 & 0xFFFFFFFF
+    mixed = (mixed << 15 | mixed >> 17) & 0xFFFFFFFF
+    value = 42 ^ (mixed * 0x1B873593 & 0xFFFFFFFF)
+    value = (value << 13 | value >> 19) & 0xFFFFFFFF
+    value = (value * 5 + 0xE6546B64) & 0xFFFFFFFF
+    value ^= 4  # bytes
+    value = (value ^ value >> 16) * 0x85EBCA6B & 0xFFFFFFFF
+    value = (value ^ value >> 13) * 0xC2B2AE35 & 0xFFFFFFFF
+    value ^= value >> 16
+    return value - (1 << 32) if value >> 31 else value
+
+
+# ------------------------------------------------------------------------------ in the workers
+
+
+@dataclass(frozen=True)
+class Pack:
+    """Packs the events of a task by lane: one blob a lane instead of a row an event.
+
+    Every lane gets a row, so that every lane notices that time has passed.
+    """
+
+    job: StreamJob
+    bad_events: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        task = 0 if context is None else context.partitionId()
+        schema = self.job.arrow.append(pa.field(LANE, pa.int32()))
+        kept = [batch for batch in batches if batch.num_rows]
+        whole = pa.Table.from_batches(kept).cast(schema) if kept else schema.empty_table()
+        events, dropped = with_time(whole, self.job.shape, self.bad_events)
+        blobs = self._by_lane(events)
+        yield pa.record_batch(
+            {
+                "lane": pa.array(lane_keys(self.job.lanes), pa.int32()),
+                "task": pa.array([task] * self.job.lanes, pa.int32()),
+                "dropped": pa.array([dropped] + [0] * (self.job.lanes - 1), pa.int64()),
+                "blob": pa.array(blobs, pa.binary()),
+            }
+        )
+
+    def _by_lane(self, events: pa.Table) -> list[bytes | None]:
+        lanes = events.column(LANE).combine_chunks().fill_null(0).to_numpy(zero_copy_only=False)
+        events = events.drop_columns([LANE])
+        count = self.job.lanes
+        if count == 1:
+            return [to_bytes(events) if events.num_rows else None]
+        narrow = lanes.astype(np.uint16)  # sorted by radix
+        events = events.take(pa.array(np.argsort(narrow, kind="stable")))
+        bounds = np.concatenate([[0], np.cumsum(np.bincount(narrow, minlength=count))])
+        return [
+            to_bytes(events.slice(begin, end - begin)) if end > begin else None
+            for begin, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
+        ]
+
+
+class LaneProcessor(StatefulProcessor):
+    """A lane in Spark: called with its events, and when the watermark has passed its timer."""
+
+    def __init__(self, job: StreamJob) -> None:
+        self.job = job
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.handle = handle
+        self.store = LaneStore(handle)
+
+    # Spark gives these their names and arguments.
+
+    def handleInputRows(  # noqa: N802
+        self,
+        key: Any,  # noqa: ARG002
+        rows: Any,
+        timerValues: Any,  # noqa: N803
+    ) -> Iterator[Row]:
+        given = sorted(rows, key=lambda row: int(row.task))  # the DataFrame's own order
+        blobs = [bytes(row.blob) for row in given if row.blob is not None]
+        dropped = sum(row.dropped for row in given)
+        yield self._run(timerValues, blobs, dropped)
+
+    def handleExpiredTimer(  # noqa: N802
+        self,
+        key: Any,  # noqa: ARG002
+        timerValues: Any,  # noqa: N803
+        expiredTimerInfo: Any,  # noqa: ARG002, N803
+    ) -> Iterator[Row]:
+        yield self._run(timerValues, [], 0)
+
+    def _run(self, times: Any, blobs: list[bytes], dropped: int) -> Row:
+        outcome = run_lane(self.store, self.job, times.getCurrentWatermarkInMs(), blobs)
+        if outcome.timer != outcome.timer_before:
+            if outcome.timer_before is not None:
+                self.handle.deleteTimer(outcome.timer_before)
+            if outcome.timer is not None:
+                self.handle.registerTimer(outcome.timer)
+        table = outcome.delivered
+        blob = to_bytes(table) if table.num_rows else None
+        return Row(blob=blob, dropped=dropped, **asdict(outcome.counters))
+
+
+@dataclass(frozen=True)
+class Unpack:
+    """Matches as rows again."""
+
+    job: StreamJob
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for blob in batch.column("blob"):
+                if blob.is_valid:
+                    table = from_bytes(blob.as_py()).cast(self.job.result)
+                    yield from table.to_batches(max_chunksize=OUTPUT_ROWS)

@@ -1,0 +1,138 @@
+"""A stream in this process: what the Spark runner does with lanes, micro-batch by micro-batch."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from ensue.compile.keys import KeyCodes
+from ensue.compile.stream import ends, with_time
+from ensue.runners import lane_state
+from ensue.runners.lane import to_bytes
+from ensue.runners.lane_run import Outcome, run_lane
+from ensue.runners.lane_state import Head, rebuilt
+from ensue.runners.stream_job import StreamJob
+
+
+class DictStore:
+    """The state of a lane in a dict."""
+
+    def __init__(self) -> None:
+        self.values: dict[object, object] = {}
+        self.written = 0  # bytes
+
+    def job(self) -> str:
+        return str(self.values["job"])
+
+    def put_job(self, job: str) -> None:
+        self.values["job"] = job
+
+    def head(self) -> Head | None:
+        head = self.values.get("head")
+        assert head is None or isinstance(head, Head)
+        return head
+
+    def put_head(self, head: Head) -> None:
+        self.values["head"] = head
+
+    def parts(self, count: int) -> Iterator[bytes]:
+        return self._read("part", count)
+
+    def put_parts(self, parts: Sequence[bytes]) -> None:
+        self._clear("part")
+        for number, part in enumerate(parts):
+            self._put(("part", number), part)
+
+    def entries(self, count: int) -> Iterator[bytes]:
+        return self._read("entry", count)
+
+    def put_entry(self, number: int, entry: bytes) -> None:
+        self._put(("entry", number), entry)
+
+    def clear_entries(self) -> None:
+        self._clear("entry")
+
+    def _read(self, kind: str, count: int) -> Iterator[bytes]:
+        for number in range(count):
+            value = self.values[kind, number]
+            assert isinstance(value, bytes)
+            yield value
+
+    def _put(self, key: object, value: bytes) -> None:
+        self.values[key] = value
+        self.written += len(value)
+
+    def _clear(self, kind: str) -> None:
+        for key in [k for k in self.values if isinstance(k, tuple) and k[0] == kind]:
+            del self.values[key]
+
+
+class Stream:
+    """A query over a stream whose micro-batches are given one by one.
+
+    `forget` is asked before each call of a lane whether the process that ran it is gone, so that
+    the lane is built anew from its store.
+    """
+
+    def __init__(
+        self,
+        job: StreamJob,
+        delay_ms: int,
+        *,
+        bad_events: str = "raise",
+        forget: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.job = job
+        self.delay_ms = delay_ms
+        self.bad_events = bad_events
+        self.forget = forget
+        self.watermark_ms = 0
+        self.stores = [DictStore() for _ in range(job.lanes)]
+        self.timers: list[int | None] = [None] * job.lanes
+        self.delivered: list[pa.Table] = []
+        self.late = 0
+        self._codes = KeyCodes()
+
+    def feed(self, events: pa.Table) -> None:
+        """A micro-batch with these events. The watermark they bring counts from the next one."""
+        events, _ = with_time(events, self.job.shape, self.bad_events)
+        for number, part in enumerate(self._by_lane(events)):
+            self._run(number, [to_bytes(part)] if part.num_rows else [])
+        if events.num_rows:
+            newest = int(np.floor(ends(events, self.job.shape).max() / self.job.clock.per_ms))
+            self.watermark_ms = max(self.watermark_ms, newest - self.delay_ms)
+
+    def pause(self) -> None:
+        """A micro-batch without events: only lanes whose timer has expired are called."""
+        for number, timer in enumerate(self.timers):
+            if timer is not None and timer <= self.watermark_ms:
+                self._run(number, [])
+
+    def finish(self) -> pa.Table:
+        """All matches, with those that only waited for the stream to end."""
+        for store in self.stores:
+            head = store.head()
+            if head is not None:
+                lane = rebuilt(store, head, self.job.watch)
+                left = self.job.delivered(lane.finish(), self.job.arrow.empty_table())
+                self.delivered.append(left)
+        return pa.concat_tables([self.job.result.empty_table(), *self.delivered])
+
+    def _run(self, number: int, blobs: list[bytes]) -> Outcome:
+        if self.forget():
+            lane_state.forget_live()
+        outcome = run_lane(self.stores[number], self.job, self.watermark_ms, blobs)
+        self.timers[number] = outcome.timer
+        self.delivered.append(outcome.delivered)
+        self.late += outcome.counters.late
+        return outcome
+
+    def _by_lane(self, events: pa.Table) -> list[pa.Table]:
+        plan = self.job.prepared.plan
+        keys = [e.field_name for e in plan.query.equivalence]
+        if plan.whole_stream or not keys or self.job.lanes == 1:
+            empty = events.slice(0, 0)
+            return [events, *([empty] * (self.job.lanes - 1))]
+        codes = self._codes.encode([events.column(key) for key in keys])
+        lanes = np.where(codes < 0, -1, codes % self.job.lanes)
+        return [events.filter(pa.array(lanes == k)) for k in range(self.job.lanes)]
