@@ -10,7 +10,7 @@ USER_STAMP := $(VENV)/.installed-user
 DEV_STAMP  := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-python test-kernels lint format bench bench-peers clean java
+.PHONY: help install demo test test-python test-kernels lint format bench bench-peers kafka crashes clean java
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ test-kernels: $(DEV_STAMP)  ## kernel tests with JIT off, and with bounds checks
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -p no:cacheprovider tests/kernels
 	NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -q -p no:cacheprovider tests/kernels
 
+crashes: java $(DEV_STAMP)  ## kill a stream 45 times, and compare its table with the batch run
+	$(BIN)/python -m pytest -s -m slow tests/streaming/test_crashes.py
+
 lint: $(DEV_STAMP)  ## ruff, import contracts, mypy
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -68,6 +71,10 @@ bench: java $(DEV_STAMP)  ## measure kernels, ensue.match and Spark; writes benc
 
 bench-peers: java $(DEV_STAMP)  ## the same queries on Apache Flink, in an environment of its own
 	$(BIN)/python -m benchmarks.peers.run
+
+PORT ?= 9092
+kafka: java $(USER_STAMP)  ## run a Kafka broker on this machine until Ctrl-C
+	@$(BIN)/python -m ensue.testing.kafka $(PORT)
 
 clean:  ## remove .venv, caches and what the demo wrote
 	rm -rf $(VENV) demo build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
