@@ -204,7 +204,7 @@ def _identity_processor(job: Any, write: int) -> Any:
             table = together(blobs, job.arrow)
             self.store.put_entry(0, os.urandom(64) + bytes(max(0, write - 64)))
             self.store.put_head(head)
-            counters = Counters(table.num_rows, 0, 0, 0, 0, 0, write, 0, 0)
+            counters = Counters(table.num_rows, 0, 0, 0, 0, 0, write, 0, 0, 0)
             yield Row(blob=None, dropped=0, **asdict(counters))
 
     return Identity()
@@ -309,7 +309,7 @@ def _key_processor(job: Any) -> Any:
                     self.handle.registerTimer(outcome.timer)
             return pd.DataFrame([{"blob": None, "dropped": 0, **asdict(outcome.counters)}])
 
-    return ByKey(job)
+    return ByKey(job, None)
 
 
 def _options() -> argparse.Namespace:

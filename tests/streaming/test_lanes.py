@@ -1,6 +1,13 @@
-"""A stream gives the matches of the batch run, however it is cut, delayed or interrupted."""
+"""A stream gives the matches of the batch run, however it is cut, delayed or interrupted.
 
+What Spark does around lanes is done here in process: see `ensue.testing.lanes`.
+"""
+
+import json
+import pickle
 from collections import Counter
+from dataclasses import replace
+from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -10,16 +17,23 @@ import pytest
 import ensue
 from ensue import semantics
 from ensue.compile.reference import events_of
-from ensue.compile.stream import ends, shape_of
+from ensue.compile.stream import ends
 from ensue.errors import QueryError, StateError
 from ensue.languages.patterns import parse
 from ensue.runners import lane_state
+from ensue.runners.lane import to_bytes
+from ensue.runners.lane_run import run_lane
+from ensue.runners.lane_shelf import Shelf, forget_live
 from ensue.runners.stream_job import StreamJob
-from ensue.testing.lanes import Stream
+from ensue.testing.lanes import DictStore, Stream
 from ensue.testing.queries import random_query
+from ensue.testing.stocks import stocks
 from ensue.testing.streams import PLAIN, Nature, random_events, random_nature, random_slices
 
 SEEDS = 400
+SAMPLES = Path(__file__).parent.parent / "state"
+
+pytestmark = pytest.mark.filterwarnings("ignore:no event is of type")
 
 
 @pytest.fixture(autouse=True)
@@ -45,9 +59,12 @@ def delayed(random: Random, events: pa.Table, job: StreamJob) -> tuple[pa.Table,
     return events.take(pa.array(order)), int(np.ceil(late.max())) + 1
 
 
-def streamed(random: Random, events: pa.Table, job: StreamJob) -> pa.Table:
+def streamed(
+    random: Random, events: pa.Table, job: StreamJob, shelf: Shelf | None = None
+) -> pa.Table:
     arriving, delay = delayed(random, events, job)
-    stream = Stream(job, delay, forget=lambda: random.random() < 0.3)
+    early = random.random() < 0.5
+    stream = Stream(job, delay, forget=lambda: random.random() < 0.3, shelf=shelf, early=early)
     for piece in random_slices(random, arriving):
         stream.feed(piece)
         if random.random() < 0.5:
@@ -59,7 +76,10 @@ def streamed(random: Random, events: pa.Table, job: StreamJob) -> pa.Table:
 
 
 @pytest.mark.parametrize("start", range(0, SEEDS, 100))
-def test_any_cut_any_delay_any_crash_gives_the_matches_of_the_batch_run(start, monkeypatch):
+def test_any_cut_any_delay_any_crash_gives_the_matches_of_the_batch_run(
+    start, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("ensue.runners.lane_shelf.WORTH", 0)
     streams = 0
     for seed in range(start, start + 100):
         random = Random(seed)
@@ -73,11 +93,246 @@ def test_any_cut_any_delay_any_crash_gives_the_matches_of_the_batch_run(start, m
         except QueryError:
             continue  # not every random text is a query, and streams need WITHIN
         wanted = ensue.match(events, text, time=nature.columns, type="type", order="row")
-        found = streamed(random, events, job)
+        found = streamed(random, events, job, random.choice((None, Shelf(tmp_path))))
         assert ids(found) == ids(wanted), f"seed {seed}: {text}"
+        if job.query.having is None:
+            judged = semantics.matches(
+                job.prepared.query, events_of(events, job.shape.schema, job.shape.unit)
+            )
+            assert len(judged) == wanted.num_rows, f"seed {seed}: {text}"
         streams += 1
     assert streams > 50
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_timed_out_partial_matches_come_with_the_watermark(seed):
+    random = Random(seed)
+    text = random.choice(
+        (
+            "SEQ(A a, B b, C c) WHERE [k] WITHIN 3",
+            "SEQ(A a, B b) WHERE skip_till_next_match(a, b) { [k] and b.x >= a.x } WITHIN 4",
+            "SEQ(A a, !C n, B+ b[], C c) WHERE [k] and c.x > 1 WITHIN 5",
+        )
+    )
+    events = random_events(random, 30)
+    job = job_for(text, events, emit_timeouts=True)
+    wanted = ensue.match(events, text, time="t", type="type", order="row", emit_timeouts=True)
+    found = streamed(random, events, job)
+    assert ids(found) == ids(wanted)
+    assert sum(found["timed_out"].to_pylist()) == sum(wanted["timed_out"].to_pylist())
+
+
 def ids(matches: pa.Table) -> Counter:
     return Counter(matches["match_id"].to_pylist())
+
+
+# ------------------------------------------------------------------------------- time
+
+
+def table(rows: str, **columns) -> pa.Table:
+    """`table("A1 B2")`: an event of type A at time 1, one of type B at time 2."""
+    words = rows.split()
+    return pa.table(
+        {
+            "t": pa.array([int(w[1:]) for w in words], pa.int64()),
+            "type": [w[0] for w in words],
+            "row": pa.array(range(len(words)), pa.int64()),
+            "k": pa.array(columns.get("k", [1] * len(words)), pa.int64()),
+        }
+    )
+
+
+def found_by(stream: Stream) -> int:
+    return sum(t.num_rows for t in stream.delivered)
+
+
+def test_an_event_waits_until_the_watermark_has_passed_it():
+    stream = Stream(job_for("SEQ(A a, B b) WITHIN 10", table("A1"), lanes=1), delay_ms=5)
+    stream.feed(table("B3 A1"))
+    assert found_by(stream) == 0
+    stream.feed(table("X8"))  # the watermark is 3: B3 may have company
+    stream.pause()
+    assert found_by(stream) == 0
+    stream.feed(table("X9"))
+    assert found_by(stream) == 1
+
+
+def test_where_several_watermarks_may_count_the_next_micro_batch_decides():
+    job = job_for("SEQ(A a, B b) WITHIN 10", table("A1"), lanes=1)
+    stream = Stream(job, delay_ms=5, early=False)
+    stream.feed(table("B3 A1 X9"))
+    assert found_by(stream) == 0
+    stream.pause()
+    assert found_by(stream) == 1
+
+
+def test_an_absence_is_noticed_by_time_alone():
+    job = job_for("SEQ(A a, !B b) WHERE [k] WITHIN 5", table("A1"), lanes=1)
+    stream = Stream(job, delay_ms=0, early=False)
+    stream.feed(table("A1"))
+    stream.feed(table("X6", k=[2]))
+    stream.pause()
+    assert found_by(stream) == 0  # a B at 6 would still be in the window
+    stream.feed(table("X7", k=[2]))
+    assert found_by(stream) == 0
+    stream.pause()  # no event, only the watermark
+    assert found_by(stream) == 1
+
+
+def test_an_event_exactly_as_late_as_allowed_is_in_time_and_a_later_one_is_counted():
+    job = job_for("SEQ(A a, B b) WITHIN 100", table("A1"), lanes=1, deliver_late=True)
+    stream = Stream(job, delay_ms=10)
+    stream.feed(table("B50"))
+    stream.feed(table("A40 A39"))
+    assert stream.late == 1
+    result = stream.finish()
+    late = [row["late_event"]["t"] for row in result.to_pylist() if row["late_event"]]
+    assert late == [39]
+    assert [row["a"]["t"] for row in result.to_pylist() if row["match_id"]] == [40]
+
+
+def test_events_of_one_time_and_content_are_told_apart_in_ids_across_micro_batches():
+    text = "SEQ(A a, B b) WITHIN 50"
+    events = table("A1 A1 A1 B2 B2 B30").drop_columns(["row"])
+    job = StreamJob(parse(text), events.schema, "t", "type", (), None, None, lanes=1)
+    stream = Stream(job, delay_ms=0, forget=lambda: True)
+    for k in range(events.num_rows):
+        stream.feed(events.slice(k, 1))
+        stream.pause()
+    assert ids(stream.finish()) == ids(ensue.match(events, text, time="t", type="type"))
+
+
+# ------------------------------------------------------------------------------- state
+
+
+SEQUENCE = "SEQ(A a, B b, C c) WHERE skip_till_next_match(a, b, c) { [symbol] } WITHIN 20 seconds"
+
+
+def stock_job(**options) -> StreamJob:
+    options = {"query": SEQUENCE, "lanes": 1} | options
+    query = parse(options.pop("query"))
+    return StreamJob(query, stocks(1).schema, "ts", "type", (), None, None, **options)
+
+
+def test_a_large_lane_writes_what_came_in_and_a_small_one_itself(monkeypatch):
+    monkeypatch.setattr(lane_state, "SMALL", 10_000)
+
+    def written(query: str) -> tuple[int, int]:
+        job = stock_job(query=query)
+        stream = Stream(job, delay_ms=1_000)
+        events = stocks(6_000, symbols=50)
+        for k in range(0, 6_000, 300):
+            stream.feed(events.slice(k, 300))
+        return stream.stores[0].written, len(to_bytes(events))
+
+    whole_day = SEQUENCE.replace("20 seconds", "1 day")
+    for query in (SEQUENCE, whole_day):
+        state, input = written(query)
+        assert state < 2.5 * input
+
+
+def test_what_a_lane_keeps_does_not_grow_with_the_stream():
+    stream = Stream(stock_job(), delay_ms=1_000, forget=lambda: True)
+    sizes = []
+    for seed in range(12):
+        events = stocks(1_000, symbols=1_000, seed=seed)  # 10 seconds
+        shifted = pa.array(np.asarray(events["ts"]) + np.timedelta64(30 * seed, "s"))
+        events = events.set_column(0, "ts", shifted.cast(events.schema.field("ts").type))
+        outcome = None
+        stream.feed(events)
+        outcome = run_lane(stream.stores[0], stream.job, stream.watermark_ms)
+        stored = sum(len(v) for v in stream.stores[0].values.values() if isinstance(v, bytes))
+        sizes.append((outcome.counters.state_bytes, stored))
+    assert max(s for s, _ in sizes[6:]) < 1.5 * max(s for s, _ in sizes[:6])
+    assert max(s for _, s in sizes[6:]) < 1.5 * max(s for _, s in sizes[:6])
+
+
+def test_another_process_finds_the_lane_on_the_shelf(tmp_path, monkeypatch):
+    monkeypatch.setattr("ensue.runners.lane_shelf.WORTH", 0)
+    job, events, store, shelf = stock_job(), stocks(300), DictStore(), Shelf(tmp_path)
+    for k in range(0, 300, 100):
+        forget_live()
+        outcome = run_lane(store, job, 0, [to_bytes(events.slice(k, 100))], shelf=shelf)
+        assert outcome.counters.rebuilt == 0
+        assert len(list(tmp_path.iterdir())) == 1  # the one before is gone
+    forget_live()
+    end = int(ends(events, job.shape)[-1]) // 1_000 + 1
+    found = run_lane(store, job, end, shelf=shelf)
+    assert ids(found.delivered) == ids(ensue.match(events, SEQUENCE, time="ts", type="type"))
+    forget_live()
+    for left in tmp_path.iterdir():
+        left.unlink()
+    assert run_lane(store, job, end, shelf=shelf).counters.rebuilt == 1
+
+
+def used_store(**options) -> DictStore:
+    store = DictStore()
+    run_lane(store, stock_job(**options), 0, [to_bytes(stocks(100))])
+    forget_live()
+    return store
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"lanes": 2}, "lanes"),
+        ({"query": SEQUENCE.replace("20", "30")}, "query"),
+        ({"emit_timeouts": True}, "emit_timeouts"),
+    ],
+)
+def test_a_checkpoint_of_another_job_is_refused_by_name(options, named):
+    with pytest.raises(StateError, match=f"another {named}"):
+        run_lane(used_store(), stock_job(**options), 0)
+
+
+def test_state_of_an_unknown_format_is_refused():
+    store = used_store()
+    store.put_head(replace(store.head(), format=99))
+    with pytest.raises(StateError, match="format 99"):
+        run_lane(store, stock_job(), 0)
+
+
+def test_damaged_state_is_refused():
+    store = used_store()
+    entry = store.values["entry", 0]
+    store.values["entry", 0] = entry[:-1] + bytes([entry[-1] ^ 1])
+    with pytest.raises(StateError, match="damaged"):
+        run_lane(store, stock_job(), 0)
+
+
+def test_a_call_that_fails_leaves_the_lane_as_it_is_in_the_store():
+    """A task that dies half-way has changed the lane in memory; the retry must not see that."""
+    job, events = stock_job(), stocks(1_000, symbols=5)
+    store = DictStore()
+    run_lane(store, job, 0, [to_bytes(events)])
+    end = int(ends(events, job.shape)[-1]) // 1_000 + 1
+    broken = pickle.loads(pickle.dumps(store))
+    broken.put_entry = broken.put_parts = lambda *_: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        run_lane(broken, job, end)
+    again = run_lane(store, job, end)
+    assert ids(again.delivered) == ids(ensue.match(events, SEQUENCE, time="ts", type="type"))
+
+
+@pytest.mark.parametrize("sample", sorted(SAMPLES.glob("stream*/*.json")), ids=lambda p: p.stem)
+def test_the_checkpoint_of_an_older_release_goes_on(sample):
+    saved = json.loads(sample.read_text())
+    store = DictStore()
+    store.put_job(saved["job"])
+    store.put_head(lane_state.Head(**{n: _read(v) for n, v in saved["head"].items()}))
+    for kind in ("part", "entry"):
+        for number, value in enumerate(saved[kind]):
+            store.values[kind, number] = bytes.fromhex(value)
+    job = StreamJob.read(saved["job"])
+    events = pa.ipc.open_stream(bytes.fromhex(saved["rest"])).read_all()
+    found = run_lane(store, job, saved["watermark_ms"], [to_bytes(events)], saved["next_ms"])
+    assert sorted(found.delivered["match_id"].to_pylist()) == saved["matches"]
+
+
+def _read(value):
+    return bytes.fromhex(value[4:]) if isinstance(value, str) else value
+
+
+def test_a_job_is_what_its_text_says():
+    job = stock_job(emit_timeouts=True, lanes=7)
+    assert StreamJob.read(job.text).text == job.text

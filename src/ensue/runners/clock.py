@@ -2,6 +2,9 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
 
 from ensue.compile.stream import Shape
 from ensue.schema import Kind
@@ -27,6 +30,10 @@ class Clock:
             return None
         time = watermark_ms * self.per_ms
         return float(time) if self.kind is Kind.FLOAT else time
+
+    def newest_ms(self, ends: npt.NDArray[Any]) -> int:
+        """The newest of some times, as Spark's watermark takes it; 0 for none."""
+        return math.floor(ends.max().item() // self.per_ms) if len(ends) else 0
 
     def timer(self, due: float) -> int:
         """The first watermark that has passed a time."""

@@ -47,14 +47,19 @@ class Lane:
         self.matchers = [LiveMatcher(query) for query in watch.queries]
         self.waiting = watch.sortable.arrow.empty_table()
         self.arrived = 0
+        self.watermark: float | None = None  # up to which it has matched
 
-    def take(self, events: pa.Table, watermark: float | None) -> pa.Table:
-        """Lets events wait; gives back those that are late: they end before the watermark."""
+    def take(self, events: pa.Table, watermark: float | None = None) -> pa.Table:
+        """Lets events wait; gives back those that are late: they end before the watermark.
+
+        Also before the one that the lane has come to already, if it is further.
+        """
         shape = self.watch.shape
         events = events.select(shape.arrow.names).cast(shape.arrow)
         late = events.slice(0, 0)
-        if watermark is not None:
-            behind = ends(events, shape) < watermark
+        known = [w for w in (watermark, self.watermark) if w is not None]
+        if known:
+            behind = ends(events, shape) < max(known)
             if behind.any():
                 late = events.filter(pa.array(behind))
                 events = events.filter(pa.array(~behind))
@@ -66,6 +71,9 @@ class Lane:
 
     def release(self, watermark: float) -> list[pa.Table]:
         """The matches of each query that are certain once the watermark has come so far."""
+        if self.watermark is not None and watermark < self.watermark:
+            watermark = self.watermark
+        self.watermark = watermark
         ready = ends(self.waiting, self.watch.shape) < watermark
         if ready.all():
             released, self.waiting = self.waiting, self.waiting.slice(0, 0)
@@ -108,7 +116,8 @@ class Lane:
     def save(self) -> bytes:
         """Everything needed to go on elsewhere."""
         blobs = {str(k): matcher.save() for k, matcher in enumerate(self.matchers)}
-        return packed({"arrived": self.arrived}, {}, {"waiting": to_bytes(self.waiting), **blobs})
+        header = {"arrived": self.arrived, "watermark": self.watermark}
+        return packed(header, {}, {"waiting": to_bytes(self.waiting), **blobs})
 
     @classmethod
     def restore(cls, watch: Watch, data: bytes) -> "Lane":
@@ -118,6 +127,7 @@ class Lane:
         if len(blobs) != len(lane.matchers) + 1:
             raise StateError("the state of a stream was saved for another set of queries")
         lane.arrived = int(header["arrived"])
+        lane.watermark = header["watermark"]
         lane.waiting = from_bytes(blobs["waiting"]).cast(watch.sortable.arrow)
         lane.matchers = [
             LiveMatcher.restore(query, blobs[str(k)]) for k, query in enumerate(watch.queries)

@@ -7,6 +7,7 @@ from time import perf_counter_ns
 import pyarrow as pa
 
 from ensue.runners.lane import together
+from ensue.runners.lane_shelf import Shelf
 from ensue.runners.lane_state import KeptLane, Store
 from ensue.runners.stream_job import StreamJob
 
@@ -22,6 +23,7 @@ class Counters:
     waiting: int  # events that the watermark has not passed
     state_bytes: int
     written_bytes: int
+    rebuilt: int  # lanes that had to be built from the store
     matching_us: int
     busy_us: int
 
@@ -37,18 +39,28 @@ class Outcome:
 
 
 def run_lane(
-    store: Store, job: StreamJob, watermark_ms: int, blobs: Sequence[bytes] = ()
+    store: Store,
+    job: StreamJob,
+    watermark_ms: int,
+    blobs: Sequence[bytes] = (),
+    next_ms: int = 0,
+    shelf: Shelf = Shelf(),  # noqa: B008  it has no state of its own
 ) -> Outcome:
-    """Gives a lane its events, lets its time pass, and keeps it in its store."""
+    """Gives a lane its events, lets its time pass, and keeps it in its store.
+
+    `watermark_ms` is the watermark of the micro-batch. `next_ms` is the one that it brings about:
+    what is late is not measured by it yet, but no event that is not late will come before it, so
+    the lane need not wait for the next micro-batch to match up to it.
+    """
     begun = perf_counter_ns()
     clock = job.clock
-    now = clock.time(watermark_ms)
-    kept = KeptLane(store, job.text, job.watch)
+    late_before, now = clock.time(watermark_ms), clock.time(max(watermark_ms, next_ms))
+    kept = KeptLane(store, job.text, job.watch, shelf)
     lane, timer_before = kept.lane, kept.head.timer
     opened = perf_counter_ns()
     waited = lane.waiting.num_rows
     events = together(blobs, job.arrow)
-    late = lane.take(events, now)
+    late = lane.take(events, late_before)
     found = lane.release(now) if now is not None else []
     matched = perf_counter_ns()
     due = lane.due()
@@ -56,7 +68,7 @@ def run_lane(
     matches = sum(table.num_rows for table in found)
     changed = events.num_rows or matches or lane.waiting.num_rows != waited
     if changed or kept.fresh or timer != timer_before:
-        written = kept.keep(now, blobs, timer)
+        written = kept.keep(late_before, blobs, timer)
     else:
         kept.remember()
         written = 0
@@ -68,6 +80,7 @@ def run_lane(
         waiting=lane.waiting.num_rows,
         state_bytes=lane.state_bytes,
         written_bytes=written,
+        rebuilt=int(kept.rebuilt),
         matching_us=(matched - opened) // 1_000,
         busy_us=(perf_counter_ns() - begun) // 1_000,
     )

@@ -5,15 +5,14 @@ the log; when the log is longer than the lane itself, a new snapshot takes the l
 is written in the long run is at most about twice what comes in, however large the lane is, and a
 lane smaller than its input is written instead of it.
 
-The live lane stays in the memory of the process under a random stamp that is also in the store. A
-process with another stamp, after a crash or because another one did the last micro-batch, builds
-the lane anew from the store.
+A process that has the lane of the store's stamp, in memory or as a copy on the machine's shelf,
+goes on with it. Any other, after a crash or on another machine, builds the lane anew from the
+store.
 """
 
 import hashlib
 import json
 import os
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -21,11 +20,11 @@ from typing import Protocol
 from ensue.compile.state import packed, unpacked
 from ensue.errors import StateError
 from ensue.runners.lane import Lane, Watch, together
+from ensue.runners.lane_shelf import Shelf
 
 FORMAT = 1
 PART = 4 << 20  # bytes of a snapshot in one entry of the store
 SMALL = 256 << 10  # a log up to this size is never worth a snapshot
-MOST_LIVE = 256  # lanes kept in the memory of a process
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,19 +59,13 @@ class Store(Parts, Protocol):
     def clear_entries(self) -> None: ...
 
 
-_live: OrderedDict[bytes, Lane] = OrderedDict()  # by stamp
-
-
-def forget_live() -> None:
-    """Drops the lanes in memory: each is then built anew from its store."""
-    _live.clear()
-
-
 class KeptLane:
     """A lane as it stands in the store, ready to go on."""
 
-    def __init__(self, store: Store, job: str, watch: Watch) -> None:
+    def __init__(self, store: Store, job: str, watch: Watch, shelf: Shelf) -> None:
         self.store = store
+        self.shelf = shelf
+        self.rebuilt = False
         found = store.head()
         if found is None:
             store.put_job(job)
@@ -83,15 +76,20 @@ class KeptLane:
         _check(found, store, job)
         self.head = found
         self.fresh = False
-        live = _live.pop(found.stamp, None)
+        live = shelf.take(found.stamp)
+        if live is None and (copy := shelf.copy(found.stamp)) is not None:
+            live = Lane.restore(watch, copy)
+        self.rebuilt = live is None
         self.lane = rebuilt(store, found, watch) if live is None else live
 
     def keep(self, watermark: float | None, blobs: Sequence[bytes], timer: int | None) -> int:
         """Writes down what the lane was given and has done since it was opened.
 
-        Gives the number of bytes written.
+        `watermark` is the one by which its events were late or not; the lane knows how far it has
+        come. Gives the number of bytes written.
         """
-        entry = packed({"watermark": watermark}, {}, {str(k): b for k, b in enumerate(blobs)})
+        header = {"late_before": watermark, "watermark": self.lane.watermark}
+        entry = packed(header, {}, {str(k): b for k, b in enumerate(blobs)})
         stamp = os.urandom(16)
         head = replace(self.head, stamp=stamp, timer=timer)
         logged = head.logged + len(entry)
@@ -108,15 +106,14 @@ class KeptLane:
             written = len(entry)
             head = replace(head, entries=head.entries + 1, logged=logged)
         self.store.put_head(head)
+        self.shelf.leave(stamp, self.lane, self.head.stamp)
         self.head = head
         self.remember()
         return written
 
     def remember(self) -> None:
         """Leaves the lane in memory for the next micro-batch."""
-        _live[self.head.stamp] = self.lane
-        while len(_live) > MOST_LIVE:
-            _live.popitem(last=False)
+        self.shelf.put(self.head.stamp, self.lane)
 
 
 def rebuilt(store: Parts, head: Head, watch: Watch) -> Lane:
@@ -126,7 +123,7 @@ def rebuilt(store: Parts, head: Head, watch: Watch) -> Lane:
     for entry in store.entries(head.entries):
         header, _, blobs = unpacked(entry)
         given = [blobs[str(k)] for k in range(len(blobs))]
-        lane.take(together(given, watch.shape.arrow), header["watermark"])
+        lane.take(together(given, watch.shape.arrow), header["late_before"])
         if header["watermark"] is not None:
             lane.release(header["watermark"])  # what it finds was delivered before
     return lane

@@ -8,7 +8,7 @@ from ensue.errors import EnsueError, EventError, RunnerError, StateError
 _OURS = re.compile(r"ensue\.errors\.(\w+): (.*)")
 _OTHERS = ("pyarrow.lib.Arrow", "java.io.", "java.net.", "org.apache.kafka.common.errors.")
 _NOTHING_SAID = ("An error occurred while calling", "An exception was raised by the Python Proxy")
-_CLASS = re.compile(r"^(: )?((java|py4j|org\.apache)\.[\w.$]*(Exception|Error)?: )?")
+_CLASS = re.compile(r"^(: )?((java|py4j|org\.apache)\.[\w.$]*(Exception|Error)?: )*")
 _KINDS: dict[str, type[EnsueError]] = {"EventError": EventError, "StateError": StateError}
 
 

@@ -21,6 +21,7 @@ class BatchProgress:
     waiting: int  # events that the watermark has not passed
     state_bytes: int
     written_bytes: int  # of state
+    rebuilt: int  # lanes that had to be built from the state store
     input_rows: int  # of the source
     seconds: float  # for the whole micro-batch
     matching_share: float  # of the time in Python workers, what went into matching
@@ -60,6 +61,7 @@ def read(progress: Any) -> BatchProgress:
         waiting=count("waiting"),
         state_bytes=count("state_bytes"),
         written_bytes=count("written_bytes"),
+        rebuilt=count("rebuilt"),
         input_rows=int(progress["numInputRows"]),
         seconds=int(dict(progress["durationMs"]).get("triggerExecution", 0)) / 1_000,
         matching_share=count("matching_us") / busy if busy else 0.0,

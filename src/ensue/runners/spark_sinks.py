@@ -2,15 +2,23 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
+from pyspark.sql.types import TimestampType
 
 from ensue.errors import RunnerError
 
 Sink = Callable[[DataFrame, int], object]
+MICROSECONDS = {  # in JSON, where Spark writes milliseconds by default
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+
+# A task's file goes to the table when the task is done. With Spark's own default it waits in a
+# folder aside for the others, where the next writer takes what a killed one has left for its own.
+_DIRECT = {"mapreduce.fileoutputcommitter.algorithm.version": "2"}
 
 
 @dataclass
@@ -24,31 +32,28 @@ class ParquetTable:
 
     path: str
     _last_batch: int | None = field(default=None, repr=False)
-    _latest: Any = field(default=None, repr=False)  # the end of the last match found at the start
+    _doubtful: Column | None = field(default=None, repr=False)  # may be there; None: no table yet
 
     def __call__(self, matches: DataFrame, batch: int) -> None:
         matches = matches.persist()
         try:
             if self._last_batch is None or batch <= self._last_batch:
-                self._latest = self._latest_end(matches)
+                table = self._table(matches)
+                self._doubtful = None if table is None else _within(table, sql.max)
             self._last_batch = batch
-            new = matches if self._latest is None else self._without_known(matches)
+            new = matches if self._doubtful is None else self._without_known(matches)
             if not new.isEmpty():
-                new.write.mode("append").parquet(self.path)
+                new.write.mode("append").options(**_DIRECT).parquet(self.path)
         finally:
             matches.unpersist()
 
-    def _latest_end(self, matches: DataFrame) -> Any:
-        table = self._table(matches)
-        return None if table is None else table.agg(sql.max("end")).first()[0]  # type: ignore[index]
-
     def _without_known(self, matches: DataFrame) -> DataFrame:
-        maybe = matches.filter(sql.col("end") <= sql.lit(self._latest))
+        assert self._doubtful is not None
+        maybe = matches.filter(self._doubtful)
         table = self._table(matches)
         if table is None or maybe.isEmpty():
             return matches
-        earliest = maybe.agg(sql.min("end")).first()[0]  # type: ignore[index]
-        known = table.filter(sql.col("end") >= sql.lit(earliest)).select("match_id")
+        known = table.filter(_within(maybe, sql.min)).select("match_id")
         return matches.join(known, "match_id", "left_anti").select(*matches.columns)
 
     def _table(self, matches: DataFrame) -> DataFrame | None:
@@ -58,6 +63,22 @@ class ParquetTable:
             if error.getCondition() == "PATH_NOT_FOUND":
                 return None
             raise
+
+
+def _within(matches: DataFrame, bound: Callable[[str], Column]) -> Column:
+    """Whether a match ends no later than the last of these (`max`) or no earlier than the first.
+
+    The bound does not become a datetime of Python, which would confuse the two hours that have
+    one name when summer time ends. RETURN may put something in the place of `end` that is NULL.
+    """
+    kind, end = matches.schema["end"].dataType, sql.col("end")
+    instants = isinstance(kind, TimestampType)
+    found = sql.unix_micros(bound("end")) if instants else bound("end").cast("string")
+    value = matches.agg(found).first()[0]  # type: ignore[index]
+    if value is None:
+        return end.isNull()
+    limit = sql.timestamp_micros(sql.lit(value)) if instants else sql.lit(value).cast(kind)
+    return end.isNull() | (end <= limit if bound is sql.max else end >= limit)
 
 
 @dataclass(frozen=True)
@@ -109,7 +130,8 @@ class KafkaTopic:
     def __call__(self, matches: DataFrame, batch: int) -> None:  # noqa: ARG002
         key = sql.col("match_id") if "match_id" in matches.columns else sql.lit(None)
         messages = matches.select(
-            key.cast("string").alias("key"), sql.to_json(sql.struct("*")).alias("value")
+            key.cast("string").alias("key"),
+            sql.to_json(sql.struct("*"), MICROSECONDS).alias("value"),
         )
         writer = messages.write.format("kafka").option("kafka.bootstrap.servers", self.servers)
         writer.options(**self.options).option("topic", self.topic).save()
@@ -126,3 +148,6 @@ class ParquetBatches:
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
         rows.write.mode("overwrite").parquet(f"{self.path}/batch={batch}")
+
+
+THOROUGH = (ParquetTable, DeltaTable, KafkaTopic, ParquetBatches)  # they ask for every row once

@@ -9,7 +9,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from ensue.errors import EventError, RunnerError
 from ensue.runners.spark_finish import remaining
-from ensue.runners.spark_sinks import ParquetBatches, ParquetTable, Sink
+from ensue.runners.spark_sinks import THOROUGH, ParquetBatches, ParquetTable, Sink
 from ensue.runners.stream_job import LATE
 
 Output = str | Path | Sink
@@ -66,17 +66,21 @@ def delivery(output: Output, late: Output | None) -> Callable[[DataFrame, int], 
     aside = ParquetBatches(str(late)) if isinstance(late, (str, Path)) else late
 
     def deliver(batch: DataFrame, number: int) -> None:
-        if LATE not in batch.columns:
+        if LATE not in batch.columns and isinstance(sink, THOROUGH):
             sink(batch, number)
             return
-        both = batch.persist()
+        kept = batch.persist()
         try:
-            found, behind = split(both)
-            sink(found, number)
-            if aside is not None:
-                aside(behind, number)
+            if LATE in batch.columns:
+                found, behind = split(kept)
+                sink(found, number)
+                if aside is not None:
+                    aside(behind, number)
+            else:
+                sink(kept, number)
+            kept.count()  # a function may ask for a part, but every lane has to move on
         finally:
-            both.unpersist()
+            kept.unpersist()
 
     return deliver
 

@@ -2,20 +2,22 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark import TaskContext
+from pyspark import SparkFiles, TaskContext
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as sql
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from ensue.algebra.query import Query
-from ensue.compile.stream import with_time
+from ensue.compile.stream import ends, with_time
 from ensue.errors import EventError
 from ensue.runners.lane import from_bytes, to_bytes
 from ensue.runners.lane_run import Counters, run_lane
+from ensue.runners.lane_shelf import Shelf
 from ensue.runners.spark_frames import frame_of, partition_columns, quoted, relevant, unusable
 from ensue.runners.spark_state import LaneStore
 from ensue.runners.spark_time import Watermark, with_watermark
@@ -27,7 +29,7 @@ MOST_LANES = 4_096
 OUTPUT_ROWS = 65_536  # rows of a batch of matches
 OBSERVED = "ensue"  # the name of the counters in a query's progress
 COUNTERS = ("dropped", *(f.name for f in fields(Counters)))
-PACKED = "lane int, task int, dropped long, blob binary"
+PACKED = "lane int, task int, dropped long, newest_ms long, blob binary"
 FOUND = "blob binary, " + ", ".join(f"{name} long" for name in COUNTERS)
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
@@ -52,7 +54,7 @@ def match(
     if late_events not in ("count", "deliver"):
         raise EventError(f"late_events is 'count' or 'deliver', not {late_events!r}")
     frame, shape = frame_of(events, time=time, type=type, order=order)
-    watched = with_watermark(frame, shape, watermark)
+    watched, delay_ms = with_watermark(frame, shape, watermark)
     job = StreamJob(
         query, _nullable(shape.arrow), time, type, tuple(order), location, shape.by_type,
         lanes=_lane_count(frame, lanes),
@@ -67,7 +69,7 @@ def match(
         with_lanes(watched, job, columns)
         .mapInArrow(Pack(job, bad_events), PACKED)
         .groupBy("lane")
-        .transformWithState(LaneProcessor(job), FOUND, "append", "EventTime")
+        .transformWithState(LaneProcessor(job, delay_ms), FOUND, "append", "EventTime")
         .observe(OBSERVED, *(sql.sum(name).alias(name) for name in COUNTERS))
     )
     return found.select("blob").mapInArrow(Unpack(job), spark_schema(job.result))
@@ -163,12 +165,14 @@ class Pack:
         kept = [batch for batch in batches if batch.num_rows]
         whole = pa.Table.from_batches(kept).cast(schema) if kept else schema.empty_table()
         events, dropped = with_time(whole, self.job.shape, self.bad_events)
+        newest_ms = self.job.clock.newest_ms(ends(events, self.job.shape))
         blobs = self._by_lane(events)
         yield pa.record_batch(
             {
                 "lane": pa.array(lane_keys(self.job.lanes), pa.int32()),
                 "task": pa.array([task] * self.job.lanes, pa.int32()),
                 "dropped": pa.array([dropped] + [0] * (self.job.lanes - 1), pa.int64()),
+                "newest_ms": pa.array([newest_ms] * self.job.lanes, pa.int64()),
                 "blob": pa.array(blobs, pa.binary()),
             }
         )
@@ -191,8 +195,9 @@ class Pack:
 class LaneProcessor(StatefulProcessor):
     """A lane in Spark: called with its events, and when the watermark has passed its timer."""
 
-    def __init__(self, job: StreamJob) -> None:
+    def __init__(self, job: StreamJob, delay_ms: int | None) -> None:
         self.job = job
+        self.delay_ms = delay_ms  # of the watermark, if it is known
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self.handle = handle
@@ -209,7 +214,9 @@ class LaneProcessor(StatefulProcessor):
         given = sorted(rows, key=lambda row: int(row.task))  # the DataFrame's own order
         blobs = [bytes(row.blob) for row in given if row.blob is not None]
         dropped = sum(row.dropped for row in given)
-        yield self._run(timerValues, blobs, dropped)
+        newest_ms = max(row.newest_ms for row in given)
+        next_ms = 0 if self.delay_ms is None else newest_ms - self.delay_ms
+        yield self._run(timerValues, blobs, next_ms, dropped)
 
     def handleExpiredTimer(  # noqa: N802
         self,
@@ -217,10 +224,11 @@ class LaneProcessor(StatefulProcessor):
         timerValues: Any,  # noqa: N803
         expiredTimerInfo: Any,  # noqa: ARG002, N803
     ) -> Iterator[Row]:
-        yield self._run(timerValues, [], 0)
+        yield self._run(timerValues, [], 0, 0)
 
-    def _run(self, times: Any, blobs: list[bytes], dropped: int) -> Row:
-        outcome = run_lane(self.store, self.job, times.getCurrentWatermarkInMs(), blobs)
+    def _run(self, times: Any, blobs: list[bytes], next_ms: int, dropped: int) -> Row:
+        watermark_ms = times.getCurrentWatermarkInMs()
+        outcome = run_lane(self.store, self.job, watermark_ms, blobs, next_ms, _shelf())
         if outcome.timer != outcome.timer_before:
             if outcome.timer_before is not None:
                 self.handle.deleteTimer(outcome.timer_before)
@@ -229,6 +237,11 @@ class LaneProcessor(StatefulProcessor):
         table = outcome.delivered
         blob = to_bytes(table) if table.num_rows else None
         return Row(blob=blob, dropped=dropped, **asdict(outcome.counters))
+
+
+def _shelf() -> Shelf:
+    """A folder of this machine that Spark removes when the application ends."""
+    return Shelf(Path(SparkFiles.getRootDirectory()) / "ensue-lanes")
 
 
 @dataclass(frozen=True)

@@ -21,24 +21,30 @@ _DELAY = "spark.watermarkDelayMs"  # where Spark notes a watermark in a column's
 Watermark = str | int | float | timedelta
 
 
-def with_watermark(frame: DataFrame, shape: Shape, watermark: Watermark | None) -> DataFrame:
-    """The frame with the watermark that is asked for, or with its own."""
+def with_watermark(
+    frame: DataFrame, shape: Shape, watermark: Watermark | None
+) -> tuple[DataFrame, int | None]:
+    """The frame with the watermark that is asked for, or with its own.
+
+    Also how many milliseconds it stays behind the newest event; None where this is not known,
+    since a DataFrame's own watermark may be the least of several.
+    """
     end = shape.schema.end
     own = [f.name for f in frame.schema if _DELAY in (f.metadata or {})]
     if watermark is None:
         _check_own(own, end, shape)
-        return frame
+        return frame, None
     if own:
         raise EventError(
             f"the DataFrame has a watermark already, on column '{own[0]}'\n"
             "  hint: leave out watermark=, or pass the DataFrame without withWatermark(...)"
         )
-    delay = f"{_delay_ms(watermark, calendar(shape))} milliseconds"
-    if isinstance(frame.schema[end].dataType, spark.TimestampType):
-        return frame.withWatermark(end, delay)
-    return frame.withColumn(_TIME, _timestamp(end, shape.schema.time_kind)).withWatermark(
-        _TIME, delay
-    )
+    delay_ms = _delay_ms(watermark, calendar(shape))
+    name = end
+    if not isinstance(frame.schema[end].dataType, spark.TimestampType):
+        name = _TIME
+        frame = frame.withColumn(_TIME, _timestamp(end, shape.schema.time_kind))
+    return frame.withWatermark(name, f"{delay_ms} milliseconds"), delay_ms
 
 
 def _check_own(own: list[str], end: str, shape: Shape) -> None:

@@ -7,9 +7,9 @@ import pyarrow as pa
 
 from ensue.compile.keys import KeyCodes
 from ensue.compile.stream import ends, with_time
-from ensue.runners import lane_state
 from ensue.runners.lane import to_bytes
 from ensue.runners.lane_run import Outcome, run_lane
+from ensue.runners.lane_shelf import Shelf, forget_live
 from ensue.runners.lane_state import Head, rebuilt
 from ensue.runners.stream_job import StreamJob
 
@@ -70,6 +70,7 @@ class DictStore:
 class Stream:
     """A query over a stream whose micro-batches are given one by one.
 
+    `early`: the watermark that a micro-batch brings about is known in it, as with `watermark=`.
     `forget` is asked before each call of a lane whether the process that ran it is gone, so that
     the lane is built anew from its store.
     """
@@ -81,11 +82,15 @@ class Stream:
         *,
         bad_events: str = "raise",
         forget: Callable[[], bool] = lambda: False,
+        shelf: Shelf | None = None,
+        early: bool = True,
     ) -> None:
         self.job = job
         self.delay_ms = delay_ms
         self.bad_events = bad_events
         self.forget = forget
+        self.shelf = shelf or Shelf()
+        self.early = early
         self.watermark_ms = 0
         self.stores = [DictStore() for _ in range(job.lanes)]
         self.timers: list[int | None] = [None] * job.lanes
@@ -96,11 +101,12 @@ class Stream:
     def feed(self, events: pa.Table) -> None:
         """A micro-batch with these events. The watermark they bring counts from the next one."""
         events, _ = with_time(events, self.job.shape, self.bad_events)
+        newest_ms = self.job.clock.newest_ms(ends(events, self.job.shape))
+        next_ms = max(self.watermark_ms, newest_ms - self.delay_ms)
         for number, part in enumerate(self._by_lane(events)):
-            self._run(number, [to_bytes(part)] if part.num_rows else [])
-        if events.num_rows:
-            newest = int(np.floor(ends(events, self.job.shape).max() / self.job.clock.per_ms))
-            self.watermark_ms = max(self.watermark_ms, newest - self.delay_ms)
+            blobs = [to_bytes(part)] if part.num_rows else []
+            self._run(number, blobs, next_ms if self.early else 0)
+        self.watermark_ms = next_ms
 
     def pause(self) -> None:
         """A micro-batch without events: only lanes whose timer has expired are called."""
@@ -118,10 +124,12 @@ class Stream:
                 self.delivered.append(left)
         return pa.concat_tables([self.job.result.empty_table(), *self.delivered])
 
-    def _run(self, number: int, blobs: list[bytes]) -> Outcome:
+    def _run(self, number: int, blobs: list[bytes], next_ms: int = 0) -> Outcome:
         if self.forget():
-            lane_state.forget_live()
-        outcome = run_lane(self.stores[number], self.job, self.watermark_ms, blobs)
+            forget_live()
+        outcome = run_lane(
+            self.stores[number], self.job, self.watermark_ms, blobs, next_ms, self.shelf
+        )
         self.timers[number] = outcome.timer
         self.delivered.append(outcome.delivered)
         self.late += outcome.counters.late
