@@ -62,7 +62,7 @@ def _form(path: Path) -> str | None:
     return FORMS.get(name.suffix.lower())
 
 
-def event_files(arguments: Sequence[str]) -> tuple[EventFile, ...]:
+def event_files(arguments: Sequence[str], option: str = "--events") -> tuple[EventFile, ...]:
     """What the `--events` options name.
 
     >>> event_files(["Shelf=shelf.csv", "Exit=exit.csv"])[1]
@@ -71,7 +71,7 @@ def event_files(arguments: Sequence[str]) -> tuple[EventFile, ...]:
     files = tuple(_event_file(argument) for argument in arguments)
     typed = [f for f in files if f.type is not None]
     if typed and len(typed) < len(files):
-        raise UsageError("give a type to each --events TYPE=PATH, or to none of them")
+        raise UsageError(f"give a type to each {option} TYPE=PATH, or to none of them")
     return files
 
 

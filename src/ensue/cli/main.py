@@ -18,13 +18,16 @@ exit codes:
   2    wrong usage, or a query that cannot be run
   3    events that cannot be read
   4    the engine is not available (no Spark, no Java) or failed
-  130  interrupted
+  130  interrupted; a stream that goes on for ever is stopped so
 """
 _EXAMPLES = """\
 examples:
   ensue run theft.ensue --events readings.parquet --time ts --type reader
   ensue run "SEQ(A a, B b) WHERE [id] WITHIN 5 minutes" --events A=a.csv --events B=b.csv
   cat query.ensue | ensue run - --events trades.csv --output found.jsonl
+  ensue run theft.ensue --stream readings/ --time ts --type reader \\
+      --watermark "1 minute" --checkpoint state/ --output thefts/
+  ensue run "SEQ(A a, !B b, C c) WHERE [key] WITHIN 1 s" --stream rate://1000 --watermark "1 s"
 """
 
 
@@ -77,7 +80,7 @@ def _parser() -> ArgumentParser:
         added.set_defaults(command=runs)
         return added
 
-    _run_options(command("run", "find the matches of a query in event files", _run))
+    _run_options(command("run", "find the matches of a query in event files or in a stream", _run))
     explain = command("explain", "show how a query will be run", _explain)
     _query_and_events(explain, needed=False)
     explain.add_argument("--picture", metavar="FILE.svg", help="also draw the plan")
@@ -89,15 +92,24 @@ def _parser() -> ArgumentParser:
 
 def _query_and_events(parser: ArgumentParser, *, needed: bool) -> None:
     parser.add_argument("query", metavar="QUERY", help="a file, the text itself, or - for stdin")
-    parser.add_argument(
+    events = parser.add_mutually_exclusive_group(required=True) if needed else parser
+    events.add_argument(
         "--events",
         metavar="[TYPE=]PATH",
         action="append",
-        required=needed,
         default=None if needed else [],
         help="CSV, JSON lines or Parquet, a file or a folder; several times for several files; "
         "TYPE=PATH where each event type has a file of its own",
     )
+    if needed:
+        events.add_argument(
+            "--stream",
+            metavar="[TYPE=]SOURCE",
+            action="append",
+            help="events that keep coming: a folder that files are put into, "
+            "kafka://host:port/topic with JSON values, or rate://EVENTS_A_SECOND for trials "
+            "(columns ts, type: A, B or C, key, value)",
+        )
     parser.add_argument(
         "--time",
         metavar="COLUMN",
@@ -120,14 +132,66 @@ def _query_and_events(parser: ArgumentParser, *, needed: bool) -> None:
 
 def _run_options(parser: ArgumentParser) -> None:
     _query_and_events(parser, needed=True)
-    parser.add_argument("--engine", choices=_ENGINES, default="local", help="default: local")
-    parser.add_argument("--output", metavar="PATH", default="-", help="default: - (stdout)")
+    parser.add_argument("--engine", choices=_ENGINES, help="default: local")
+    parser.add_argument(
+        "--output",
+        metavar="PATH",
+        default="-",
+        help="default: - (stdout); of a stream: a folder for Parquet files, delta:FOLDER or "
+        "kafka://host:port/topic",
+    )
     parser.add_argument(
         "--format", choices=_FORMATS, help="default: by the ending of --output, else table"
     )
     parser.add_argument(
         "--limit", metavar="N", type=_count, default=20, help="rows of a table, default: 20"
     )
+
+    parser.add_argument(
+        "--bad-events",
+        choices=("raise", "drop"),
+        default="raise",
+        help="what to do with events without usable time; default: raise",
+    )
+    parser.add_argument(
+        "--timeouts",
+        action="store_true",
+        help="also give partial matches whose window was over before they were complete",
+    )
+    _stream_options(parser)
+
+
+def _stream_options(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group("streams (--stream), on Spark, until Ctrl-C")
+    group.add_argument(
+        "--watermark",
+        metavar="LENGTH",
+        help='how much later than the newest event an event may come: "10 seconds", or a number '
+        "where the time column holds numbers; every stream needs one",
+    )
+    group.add_argument(
+        "--checkpoint",
+        metavar="FOLDER",
+        help="where the stream's state is kept, to go on from after a stop; "
+        "by default a temporary one",
+    )
+    group.add_argument(
+        "--schema",
+        metavar="COLUMNS",
+        help='"ts timestamp, type string, ..." if the columns cannot be seen from what is there',
+    )
+    group.add_argument("--late", metavar="FOLDER", help="put late events aside, as Parquet")
+    group.add_argument("--once", action="store_true", help="process what is there, and stop")
+    group.add_argument(
+        "--flush",
+        action="store_true",
+        help="with --once: the stream is over then, so also deliver what waited for more of it",
+    )
+    group.add_argument(
+        "--every", metavar="LENGTH", help="time between micro-batches; default: none"
+    )
+    group.add_argument("--packages", metavar="MAVEN", help="for Spark, such as Kafka's connector")
+    group.add_argument("--jars", metavar="FILES", help="for Spark, with commas between them")
 
 
 def _demo_options(parser: ArgumentParser) -> None:
@@ -167,6 +231,10 @@ def _version() -> str:
 
 
 def _run(options: Namespace) -> Exit:
+    if options.stream is not None:
+        from ensue.cli.stream import run_stream
+
+        return run_stream(options)
     from ensue.cli.run import run
 
     return run(options)

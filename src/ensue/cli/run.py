@@ -11,10 +11,14 @@ from ensue.cli.query_text import query_text
 from ensue.cli.terminal import Exit, UsageError, notice, output, progress
 
 _ENOUGH_TO_KNOW_THE_COLUMNS = 1_000
+_OF_STREAMS = (
+    "watermark", "checkpoint", "schema", "late", "once", "flush", "every", "packages", "jars",
+)  # fmt: skip
 
 
 def run(options: Namespace) -> Exit:
     """Finds the matches and writes them."""
+    _require_no_stream(options)
     text = query_text(options.query)
     form = matches.chosen_format(options.format, options.output)
     ensue.parse(text)  # a mistake in the text shows before a large file is read
@@ -38,7 +42,20 @@ def _run_here(text: str, files: tuple[event_files.EventFile, ...], options: Name
     events = event_files.read_local(files)
     columns = event_columns(events, options)
     with progress("matching") as report:
-        return ensue.match(events, text, **columns, progress=report)
+        return ensue.match(
+            events,
+            text,
+            **columns,
+            bad_events=options.bad_events,
+            emit_timeouts=options.timeouts,
+            progress=report,
+        )
+
+
+def _require_no_stream(options: Namespace) -> None:
+    given = [name for name in _OF_STREAMS if getattr(options, name)]
+    if given:
+        raise UsageError(f"--{given[0]} says something of a --stream; --events is none")
 
 
 def _run_on_spark(
@@ -48,7 +65,13 @@ def _run_on_spark(
 
     notice("starting Spark ...")
     events = event_files.read_spark(files)
-    found = ensue.match(events, text, **event_columns(events, options))
+    found = ensue.match(
+        events,
+        text,
+        **event_columns(events, options),
+        bad_events=options.bad_events,
+        emit_timeouts=options.timeouts,
+    )
     if form == "parquet" and options.output != "-":
         if Path(options.output).exists():
             raise UsageError(f"{options.output} exists; Spark writes a new folder")

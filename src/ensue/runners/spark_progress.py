@@ -62,7 +62,7 @@ def read(progress: Any) -> BatchProgress:
         state_bytes=count("state_bytes"),
         written_bytes=count("written_bytes"),
         rebuilt=count("rebuilt"),
-        input_rows=int(progress["numInputRows"]),
+        input_rows=int(progress.numInputRows),  # over Connect it is not among the items
         seconds=int(dict(progress["durationMs"]).get("triggerExecution", 0)) / 1_000,
         matching_share=count("matching_us") / busy if busy else 0.0,
         watermark=watermark,

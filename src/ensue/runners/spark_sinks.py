@@ -58,7 +58,9 @@ class ParquetTable:
 
     def _table(self, matches: DataFrame) -> DataFrame | None:
         try:
-            return matches.sparkSession.read.schema(matches.schema).parquet(self.path)
+            table = matches.sparkSession.read.schema(matches.schema).parquet(self.path)
+            _ = table.columns  # Spark Connect looks at the path only when it is asked something
+            return table
         except AnalysisException as error:
             if error.getCondition() == "PATH_NOT_FOUND":
                 return None

@@ -1,0 +1,231 @@
+"""`ensue run --stream`: a query over events that keep coming, until it is stopped."""
+
+import shutil
+import signal
+import tempfile
+import threading
+import time
+import warnings
+from argparse import Namespace
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import ensue
+from ensue.algebra.durations import parse_duration
+from ensue.cli.query_text import query_text
+from ensue.cli.run import event_columns
+from ensue.cli.stream_counters import Scale, Screen, many
+from ensue.cli.stream_ends import Rate, opened, require_output, sink, sources
+from ensue.cli.terminal import Exit, UsageError, notice
+
+_GLANCE = 0.5  # seconds between two looks at the query
+
+
+def run_stream(options: Namespace) -> Exit:
+    """Finds matches as events come, and shows how it goes."""
+    text = query_text(options.query)
+    ensue.parse(text)
+    watermark = _checked(options)
+    found = sources(options.stream, declared=options.schema is not None)
+    if all(isinstance(s, Rate) for several in found.values() for s in several):
+        options.time, options.type = options.time or "ts", options.type or "type"
+    from ensue.runners import spark_failure, spark_session
+
+    notice("starting Spark ...")
+    session = spark_session.embedded(_settings(options))
+    events = opened(session, found, options.schema)
+    columns = event_columns(events, options)
+    with _warnings_as_notices():
+        matches = ensue.match(
+            events,
+            text,
+            **columns,
+            bad_events=options.bad_events,
+            emit_timeouts=options.timeouts,
+            watermark=watermark,
+            late_events="count" if options.late is None else "deliver",
+        )
+    title = f"{', '.join(options.stream)} -> {_named(options.output)}"
+    screen = Screen(
+        title, form=options.format, limit=options.limit, scale=_scale(events, columns["time"])
+    )
+    target = screen.show if options.output == "-" else sink(options.output)
+    with _checkpoint(options.checkpoint) as checkpoint, _asked_to_stop() as asked:
+        flushed = 0
+        with screen:
+            query = _started(matches, target, checkpoint, options)
+            try:
+                while query.isActive and not asked and not screen.broken:
+                    screen.report(ensue.progress_of(query))
+                    time.sleep(_GLANCE)
+            finally:
+                query.stop()
+            screen.report(ensue.progress_of(query))
+            error = None if asked or screen.broken else spark_failure.failed(query)
+            if options.flush and not asked and error is None:
+                flushed = _flush(session, checkpoint, target, screen)
+        if screen.broken:
+            raise BrokenPipeError
+        if error is not None:
+            raise error
+        _farewell(screen, flushed, options)
+    return Exit.INTERRUPTED if signal.SIGINT in asked else Exit.FINE
+
+
+# ------------------------------------------------------------------------------- arguments
+
+
+def _checked(options: Namespace) -> str | float:
+    """The watermark; raises UsageError for what does not go together."""
+    if options.engine == "local":
+        raise UsageError("a stream runs on Spark: leave out --engine local")
+    if options.watermark is None:
+        raise UsageError(
+            "a stream needs --watermark: how late events may come\n"
+            '  hint: --watermark "10 seconds", or a number where the time column holds numbers'
+        )
+    if options.flush and not options.once:
+        raise UsageError("--flush goes with --once: only a stream that ends can be flushed")
+    if options.once and options.every is not None:
+        raise UsageError("--once and --every exclude each other")
+    if options.every is not None:
+        _length("--every", options.every)
+    require_output(options.output)
+    if options.output != "-" and options.format is not None:
+        raise UsageError("--format says how matches are printed; a stream's --output has its own")
+    if options.format not in (None, "table", "json"):
+        raise UsageError(f"a stream is printed as table or json, not as {options.format}")
+    if options.late is not None and Path(options.late).is_file():
+        raise UsageError(f"--late {options.late} is a file; name a folder")
+    try:
+        return float(options.watermark)
+    except ValueError:
+        _length("--watermark", options.watermark)
+        return str(options.watermark)
+
+
+def _length(option: str, text: str) -> int:
+    """A length of time in milliseconds."""
+    try:
+        return parse_duration(text) // 1_000_000
+    except ensue.EventError as error:
+        raise UsageError(f"{option}: {error}") from None
+
+
+def _settings(options: Namespace) -> dict[str, str]:
+    named = {"spark.jars.packages": options.packages, "spark.jars": options.jars}
+    return {key: value for key, value in named.items() if value is not None}
+
+
+def _named(target: str) -> str:
+    return "this terminal" if target == "-" else target
+
+
+def _scale(events: Any, time_column: str | tuple[str, str]) -> Scale:
+    name = time_column if isinstance(time_column, str) else time_column[1]
+    frame = next(iter(events.values())) if isinstance(events, Mapping) else events
+    kinds = {field.name: field.dataType.typeName() for field in frame.schema.fields}
+    return Scale(numbers=not kinds.get(name, "").startswith(("timestamp", "date")))
+
+
+# --------------------------------------------------------------------------------- running
+
+
+def _started(matches: Any, target: Any, checkpoint: str, options: Namespace) -> Any:
+    from ensue.runners.spark_failure import failure, spark_errors
+
+    every = None
+    if options.every is not None:
+        every = f"{_length('--every', options.every)} milliseconds"
+    try:
+        return ensue.start(
+            matches,
+            target,
+            checkpoint=checkpoint,
+            late=options.late,
+            every=every,
+            once=options.once,
+        )
+    except spark_errors() as error:
+        raise ensue.RunnerError(f"the stream does not start: {failure(error)}") from None
+
+
+def _flush(session: Any, checkpoint: str, target: Any, screen: Screen) -> int:
+    """The stream is over: what only waited for more events or for time is delivered too.
+
+    Returns how many matches that are.
+    """
+    from ensue.runners.spark_failure import failure, spark_errors
+
+    last = screen.totals.last
+    try:
+        rest = ensue.remaining(session, checkpoint).persist()
+        target(rest, 0 if last is None else last.batch + 1)
+        return int(rest.count())
+    except ensue.StateError:
+        if last is not None:
+            raise
+        return 0  # nothing ever came
+    except spark_errors() as error:
+        raise failure(error) from None
+
+
+@contextmanager
+def _checkpoint(named: str | None) -> Iterator[str]:
+    if named is not None:
+        yield named
+        return
+    folder = tempfile.mkdtemp(prefix="ensue-checkpoint-")
+    notice("no --checkpoint: nothing survives a stop, the next run begins anew")
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _asked_to_stop() -> Iterator[list[int]]:
+    """The signals that asked the stream to stop. A second one does not wait for it."""
+    asked: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+
+    def ask(number: int, _: object) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+
+    # Spark's own handler would cancel the running jobs, and the query would fail.
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _warnings_as_notices() -> Iterator[None]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        yield
+    for warning in caught:
+        notice(f"note: {warning.message}")
+
+
+def _farewell(screen: Screen, flushed: int, options: Namespace) -> None:
+    totals = screen.totals
+    if totals.last is None and not flushed:
+        notice("no new events" if options.once else "stopped before the first micro-batch")
+    else:
+        late = f", {totals.late:,} late" if totals.late else ""
+        matches = many(totals.matches + flushed, "match", "matches")
+        waited = f" ({flushed:,} of them waited for the end of the stream)" if flushed else ""
+        notice(f"{many(totals.input_rows, 'event', 'events')}{late}, {matches}{waited}")
+    if options.output != "-":
+        notice(f"matches are in {options.output}")
+    if options.checkpoint is not None:
+        notice(f"the same command goes on from here, by the checkpoint {options.checkpoint}")

@@ -1,0 +1,229 @@
+"""`ensue run --stream`: events that keep coming, matches as they are found."""
+
+import json
+from dataclasses import fields, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+import ensue
+from ensue.cli.main import main
+from ensue.cli.stream_counters import Scale, Totals, counters, line
+from ensue.cli.terminal import messages
+
+QUERY = "SEQ(A a, B b) WHERE [id] WITHIN 5 minutes RETURN a.n AS first, b.n AS second"
+MINUTE = 60_000_000
+
+
+@pytest.fixture
+def run(capsys):
+    """Runs the command; returns exit code, standard output and standard error."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        try:
+            code = main(["run", QUERY, *map(str, arguments)])
+        except SystemExit as end:  # argparse ends so
+            code = end.code
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+def events(first: int, count: int) -> pa.Table:
+    numbers = range(first, first + count)
+    return pa.table(
+        {
+            "ts": pa.array([n * MINUTE // 2 for n in numbers], pa.timestamp("us", "UTC")),
+            "kind": ["AB"[n // 3 % 2] for n in numbers],
+            "id": [n % 3 for n in numbers],
+            "n": list(numbers),
+        }
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the first file of a stream."""
+    folder = tmp_path / "events"
+    folder.mkdir()
+    pa.parquet.write_table(events(0, 40), folder / "1.parquet")
+    return folder
+
+
+def pairs(rows: list[dict[str, Any]]) -> list[tuple[int, int]]:
+    return sorted((row["first"], row["second"]) for row in rows)
+
+
+# ------------------------------------------------------------------ without Spark: arguments
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "a stream needs --watermark"),
+        (("--watermark", "10 fortnights"), "'fortnights' is not a unit of time"),
+        (("--watermark", "1 s", "--flush"), "--flush goes with --once"),
+        (("--watermark", "1 s", "--once", "--every", "1 s"), "exclude each other"),
+        (("--watermark", "1 s", "--every", "soon"), "--every: 'soon' is not a length of time"),
+        (("--watermark", "1 s", "--output", "found.csv"), "delta:FOLDER"),
+        (("--watermark", "1 s", "--output", "kafka://here"), "kafka://host:9092/topic"),
+        (("--watermark", "1 s", "--output", "found", "--format", "json"), "--format"),
+        (("--watermark", "1 s", "--format", "csv"), "table or json"),
+        (("--watermark", "1 s", "--engine", "local"), "runs on Spark"),
+        (("--watermark", "1 s", "--stream", "A=rate://5"), "to each --stream"),
+        (("--watermark", "1 s", "--events", "x.csv"), "not allowed with"),
+    ],
+)
+def test_arguments_that_do_not_go_together(run, arguments, said):
+    code, out, err = run("--stream", "rate://10", *arguments)
+    assert (code, out) == (2, "")
+    assert said in " ".join(err.split())
+
+
+@pytest.mark.parametrize(
+    ("source", "code", "said"),
+    [
+        ("rate://many", 2, "write it like rate://1000"),
+        ("kafka://127.0.0.1:9092", 2, "kafka://host:9092/topic"),
+        ("nowhere", 3, "there is no folder"),
+        ("nowhere/*.csv", 3, "there is no folder"),
+        ("empty", 3, "hint: put a first file there"),
+        ("empty/*.csv", 3, '--schema "ts timestamp, type string, ..."'),
+        ("one.csv", 2, "is a file"),
+    ],
+)
+def test_sources_that_are_none(run, tmp_path, source, code, said):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "one.csv").write_text("ts,kind\n")
+    named = source if "://" in source else tmp_path / source
+    ended, out, err = run("--stream", named, "--watermark", "10 s")
+    assert (ended, out) == (code, "")
+    assert said.lower() in err.lower()
+    assert "Traceback" not in err
+
+
+def test_an_empty_folder_with_a_schema_still_needs_to_know_the_kind_of_files(run, tmp_path):
+    code, _, err = run("--stream", tmp_path, "--watermark", "1 s", "--schema", "ts timestamp")
+    assert code == 3
+    assert "*.parquet" in err
+
+
+@pytest.mark.parametrize("option", [("--once",), ("--watermark", "1 s"), ("--late", "aside")])
+def test_options_of_streams_need_one(run, option):
+    code, _, err = run("--events", "x.csv", *option)
+    assert code == 2
+    assert f"{option[0]} says something of a --stream" in err
+
+
+# ------------------------------------------------------------------- without Spark: counters
+
+
+@pytest.fixture
+def report():
+    from ensue.runners.spark_progress import BatchProgress
+
+    shown: dict[str, Any] = {
+        "input_rows": 10, "events": 8, "late": 1, "matches": 3, "partial_matches": 4,
+        "state_bytes": 2_000, "seconds": 0.5, "matching_share": 0.25,
+        "watermark": datetime(2026, 3, 14, 9, 0, 0, tzinfo=UTC), "lag_seconds": 10.0,
+    }  # fmt: skip
+    return BatchProgress(**{f.name: shown.get(f.name, 0) for f in fields(BatchProgress)})
+
+
+def test_totals_count_every_micro_batch_once(report):
+    totals = Totals()
+    reports = [replace(report, batch=number) for number in range(500)]
+    for seen in range(0, 500, 40):  # Spark remembers the last 100
+        totals.add(reports[max(0, seen - 100) : seen])
+    new = totals.add(reports[400:])
+    assert [p.batch for p in new][-1] == 499
+    assert (totals.batches, totals.input_rows, totals.matches) == (500, 5_000, 1_500)
+    assert totals.add(reports[400:]) == []
+
+
+def test_the_display_shows_what_there_is_to_know(report):
+    totals = Totals()
+    totals.add([report])
+    console = messages()
+    with console.capture() as shown:
+        console.print(counters("here -> there", totals, 75.0, Scale()))
+    for part in ("here -> there", "0:01:15", "20 a second", "2.0 kB", "25%", "10.0 s behind"):
+        assert part in shown.get()
+
+
+def test_a_line_for_logs_knows_times_that_are_numbers(report):
+    text = line(replace(report, matches=1), Scale(numbers=True))
+    assert "1 match," in text
+    assert "watermark 1,773,478,800,000, 10,000 behind the newest event" in text
+
+
+# ------------------------------------------------------------------------------- with Spark
+
+
+@pytest.fixture
+def two_lanes(spark):
+    """Few tasks: most of the time of so small a stream is theirs."""
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
+    yield
+    spark.conf.set("spark.sql.shuffle.partitions", before)
+
+
+@pytest.mark.spark
+def test_a_stream_that_ends_gives_the_matches_of_a_batch_run(run, two_lanes, folder, tmp_path):
+    whole = ensue.match(events(0, 40), QUERY, time="ts", type="kind").to_pylist()
+    found, state = tmp_path / "found", tmp_path / "state"
+    options = ("--stream", folder, "--type", "kind", "--watermark", "1 minute")
+    options += ("--checkpoint", state, "--output", found, "--once", "--flush")
+    code, out, err = run(*options)
+    assert (code, out) == (0, ""), err
+    assert "taking 'ts' as the time" in err
+    assert "micro-batch 0: 40 events" in err
+    assert "waited for the end of the stream" in err
+    assert f"goes on from here, by the checkpoint {state}" in " ".join(err.split())
+    assert pairs(pa.parquet.read_table(found).to_pylist()) == pairs(whole) != []
+
+
+@pytest.mark.spark
+def test_matches_are_printed_as_they_come(run, two_lanes, folder):
+    options = ("--stream", folder, "--type", "kind", "--watermark", "1 minute", "--once")
+    code, out, err = run(*options)
+    assert code == 0, err
+    assert "nothing survives a stop" in err
+    whole = ensue.match(events(0, 40), QUERY, time="ts", type="kind").to_pylist()
+    printed = pairs([json.loads(text) for text in out.splitlines()])
+    assert printed == [pair for pair in pairs(whole) if pair[1] < 37]  # the watermark's minute
+
+
+@pytest.mark.spark
+def test_an_event_without_time_ends_the_stream_in_two_lines(run, two_lanes, folder):
+    bad = events(0, 3).set_column(0, "ts", pa.nulls(3, pa.timestamp("us", "UTC")))
+    pa.parquet.write_table(bad, folder / "2.parquet")
+    code, out, err = run(
+        "--stream", folder, "--time", "ts", "--type", "kind", "--watermark", "1 s", "--once"
+    )
+    assert (code, out) == (3, "")
+    assert "3 events have no usable time" in err
+    assert len(err.splitlines()) < 8
+    assert "Traceback" not in err
+
+
+@pytest.mark.spark
+def test_a_source_that_cannot_be_read_is_named(run, spark, tmp_path):
+    (tmp_path / "x.parquet").write_bytes(b"not parquet")
+    code, _, err = run("--stream", tmp_path, "--time", "ts", "--watermark", "1 s")
+    assert code == 3
+    assert "x.parquet" in err
+    assert "\tat " not in err
+
+
+@pytest.mark.spark
+def test_a_schema_that_cannot_be_read(run, two_lanes, folder):
+    code, _, err = run("--stream", folder, "--watermark", "1 s", "--schema", "ts", "--time", "ts")
+    assert code == 3
+    assert "hint: write it like" in err
