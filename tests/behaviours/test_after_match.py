@@ -12,7 +12,7 @@ def test_without_it_every_match_is_kept(matched):
     assert matched(PAIRS % "", "AABB") == [(0, 2), (0, 3), (1, 2), (1, 3)]
 
 
-@pytest.mark.everywhere
+@pytest.mark.streams
 def test_past_the_last_event(matched):
     query = PAIRS % "AFTER MATCH SKIP PAST LAST EVENT"
     assert matched(query, "AABB") == [(0, 2)]

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import ensue
@@ -60,13 +61,36 @@ tables = {
 }
 matches = ensue.match(tables, task["tables query"], time="at").toArrow().to_pylist()
 found["tables"] = {"matches": matches}
+
+folder = task["folder"]
+stream = session.readStream.schema(events.schema).option("maxFilesPerTrigger", 1)
+stream = stream.parquet(folder + "/events")
+matches = ensue.match(stream, task["queries"]["negation"], time="at", type="type", watermark=2)
+ran = ensue.start(
+    matches, folder + "/table", checkpoint=folder + "/checkpoint", once=True, flush=True
+)
+progress = ensue.progress_of(ran)
+found["stream"] = {"rows": sum(p.input_rows for p in progress), "batches": len(progress)}
 print("ANSWER " + json.dumps(found))
 session.stop()
 """
 
 
 @pytest.fixture(scope="module")
-def answers():
+def folder(tmp_path_factory):
+    """A stream of the events, in two files."""
+    folder = tmp_path_factory.mktemp("connect")
+    (folder / "events").mkdir()
+    half = EVENTS.num_rows // 2
+    for number, part in enumerate((EVENTS.slice(0, half), EVENTS.slice(half))):
+        path = folder / "events" / f"{number}.parquet"
+        pq.write_table(part, path)
+        os.utime(path, (1_700_000_000 + number,) * 2)  # Spark reads the oldest first
+    return folder
+
+
+@pytest.fixture(scope="module")
+def answers(folder):
     """All answers of one Connect server, which starts and ends with its client."""
     source = str(Path(ensue.__file__).parent.parent)
     paths = [source, *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -76,6 +100,7 @@ def answers():
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
     task = {"events": EVENTS.to_pylist(), "queries": QUERIES, "tables query": TABLES_QUERY}
+    task["folder"] = str(folder)
     ended = subprocess.run(
         [sys.executable, "-c", CLIENT],
         input=json.dumps(task),
@@ -105,3 +130,11 @@ def test_a_query_gives_what_it_gives_here(answers, name):
 def test_tables_by_type(answers):
     (row,) = answers["tables"]["matches"]
     assert (row["w"], row["v"]) == (10, "light")
+
+
+def test_a_stream_gives_the_matches_of_the_batch_run(answers, folder):
+    here = ensue.match(EVENTS, QUERIES["negation"], time="at", type="type")
+    table = pq.read_table(folder / "table")
+    assert sorted(table["match_id"].to_pylist()) == sorted(here["match_id"].to_pylist())
+    assert answers["stream"]["rows"] == EVENTS.num_rows
+    assert answers["stream"]["batches"] >= 2

@@ -106,7 +106,7 @@ def test_a_column_comes_out_as_it_went_in(runner, name):
     assert (row["v"], row["a"]["v"], row["vs"], row["w"]) == (first, first, [middle], last)
 
 
-@pytest.mark.everywhere
+@pytest.mark.streams
 def test_many_columns_at_once(runner):
     left_out = {"nothing", "uint64", "nanoseconds", "seconds", "zone", "text view"}  # not Spark's
     kept = {n: c for n, c in COLUMNS.items() if n not in left_out}
@@ -124,7 +124,7 @@ EXIT = pa.table({"at": [3, 9], "tag": ["p", "q"], "weight": ["light", "heavy"], 
 TABLES = {"Shelf": SHELF, "Exit": EXIT}
 
 
-@pytest.mark.everywhere
+@pytest.mark.streams
 def test_tables_with_columns_of_one_name_and_different_types(runner):
     query = """SEQ(Shelf s, Exit e) WHERE [tag] and s.weight > 5 and e.weight like 'l%'
         RETURN s, e.weight AS w"""

@@ -69,7 +69,7 @@ def test_only_events_of_the_key_count(matched):
 # ------------------------------------------------------------------------------- at the start
 
 
-@pytest.mark.everywhere
+@pytest.mark.streams
 def test_at_the_start_inside_the_window(matched):
     query = "SEQ(!C c, A a, B b) WITHIN 3"
     assert matched(query, "CAB") == []
@@ -94,7 +94,7 @@ def test_at_the_start_by_events(matched):
 # ------------------------------------------------------------------------------- at the end
 
 
-@pytest.mark.everywhere
+@pytest.mark.streams
 def test_at_the_end_inside_the_window(matched):
     query = "SEQ(A a, B b, !C c) WITHIN 3"
     assert matched(query, "ABXC") == []
@@ -124,7 +124,7 @@ def test_at_both_ends(matched):
 # ------------------------------------------------------------------------------- elsewhere
 
 
-@pytest.mark.everywhere
+@pytest.mark.streams
 def test_of_a_sequence(matched):
     query = "SEQ(A a, !SEQ(C c, D d), B b)"
     assert matched(query, "ACDB") == []

@@ -77,7 +77,7 @@ def test_nanoseconds_are_not_rounded(matched):
     assert matched("SEQ(A a, B b) WITHIN 100 ns", "ABB", at=at) == [(0, 1)]
 
 
-@pytest.mark.everywhere
+@pytest.mark.streams
 def test_timestamps_with_a_zone(matched):
     at = pa.array([NOON, NOON + timedelta(hours=1)], pa.timestamp("us", "Europe/Berlin"))
     assert matched("SEQ(A a, B b) WITHIN 1 hour", "AB", at=at) == [(0, 1)]
@@ -103,7 +103,7 @@ def test_events_are_counted_whatever_their_type(matched):
     assert matched("SEQ(A a, B b) WITHIN 3 EVENTS", "AXXB") == []
 
 
-@pytest.mark.everywhere
+@pytest.mark.streams
 def test_events_of_the_partition_are_counted(matched):
     query = "SEQ(A a, B b) WHERE [k] WITHIN 2 EVENTS"
     assert matched(query, "AXXB", k="pqqp") == [(0, 3)]
