@@ -275,7 +275,7 @@ def used_store(**options) -> DictStore:
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"lanes": 2}, "lanes"),
+        ({"lanes": 2}, "number of lanes"),
         ({"query": SEQUENCE.replace("20", "30")}, "query"),
         ({"emit_timeouts": True}, "emit_timeouts"),
     ],

@@ -145,7 +145,7 @@ def _check(head: Head, store: Store, job: str) -> None:
     for name in given:
         if written.get(name) != given[name]:
             raise StateError(
-                f"the checkpoint was written with another {name}:\n"
+                f"the checkpoint was written with another {_WORDS.get(name, name)}:\n"
                 f"  then: {_short(written.get(name))}\n"
                 f"  now:  {_short(given[name])}\n"
                 f"  hint: {_REMEDY.get(name, _RESTART)}"
@@ -153,6 +153,12 @@ def _check(head: Head, store: Store, job: str) -> None:
 
 
 _RESTART = "go on with what it was written with, or start with a new checkpoint"
+_WORDS = {
+    "lanes": "number of lanes",
+    "time": "time column",
+    "type": "type column",
+    "columns": "set of columns",
+}
 _REMEDY = {
     "lanes": "pass lanes= as it was; the state of a stream stays in the lanes it began with"
 }

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sql
 
 from ensue.errors import StateError
@@ -17,7 +17,7 @@ from ensue.runners.stream_job import StreamJob
 
 def remaining(session: SparkSession, checkpoint: str) -> DataFrame:
     """The matches that a stopped stream would still deliver if it ended where it stopped."""
-    operator = _operator(session, checkpoint)
+    operator = _operator(session, checkpoint).operatorId
 
     def state(name: str) -> DataFrame:
         reader = session.read.format("statestore").option("operatorId", operator)
@@ -43,7 +43,12 @@ def remaining(session: SparkSession, checkpoint: str) -> DataFrame:
     return parts.repartition(job.lanes, "lane").mapInArrow(Finish(job), spark_schema(job.result))
 
 
-def _operator(session: SparkSession, checkpoint: str) -> int:
+def next_batch(session: SparkSession, checkpoint: str) -> int:
+    """The number behind those of the micro-batches that a stream has done."""
+    return int(_operator(session, checkpoint).maxBatchId) + 1
+
+
+def _operator(session: SparkSession, checkpoint: str) -> Row:
     """The stateful operator of a query that is ours."""
     try:
         rows = session.read.format("state-metadata").load(checkpoint).collect()
@@ -53,7 +58,7 @@ def _operator(session: SparkSession, checkpoint: str) -> int:
     for row in rows:
         variables = json.loads(row.operatorProperties or "{}").get("stateVariables", [])
         if any(v.get("stateName") == HEAD for v in variables):
-            return int(row.operatorId)
+            return row
     raise StateError(f"the checkpoint {checkpoint} has no state of a query of Ensue")
 
 

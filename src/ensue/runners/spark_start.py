@@ -7,8 +7,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 from pyspark.sql.streaming.query import StreamingQuery
 
-from ensue.errors import EventError, RunnerError
-from ensue.runners.spark_finish import remaining
+from ensue.errors import EventError
+from ensue.runners.spark_finish import next_batch, remaining
 from ensue.runners.spark_sinks import THOROUGH, ParquetBatches, ParquetTable, Sink
 from ensue.runners.stream_job import LATE
 
@@ -53,10 +53,8 @@ def start(
     query = writer.start()
     if flush:
         query.awaitTermination()
-        last = query.lastProgress
-        if last is None:
-            raise RunnerError("the stream had nothing to process, so there is nothing to flush")
-        deliver(remaining(matches.sparkSession, str(checkpoint)), last["batchId"] + 1)
+        session, place = matches.sparkSession, str(checkpoint)
+        deliver(remaining(session, place), next_batch(session, place))
     return query
 
 

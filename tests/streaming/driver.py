@@ -1,0 +1,53 @@
+"""A stream in a process of its own, which the tests kill and start again.
+
+    python driver.py FOLDER MASTER SINK
+
+FOLDER has the events, one file a micro-batch, and gets the checkpoint and the table of matches.
+"""
+
+import sys
+from pathlib import Path
+
+import ensue
+
+QUERY = """
+    SEQ(A a, B+ b[], !C c)
+    WHERE skip_till_next_match(a, b[]) { [k] and b[i].x > a.x }
+    WITHIN 8 seconds"""
+EVENTS = {"time": "ts", "type": "type", "order": "row"}
+WATERMARK = "3 seconds"
+
+
+def run(folder: Path, master: str, sink: str) -> None:
+    """From the checkpoint, if there is one, to the end of the stream."""
+    from ensue.runners.spark_session import embedded
+
+    log = folder / "log"
+    log.mkdir(exist_ok=True)
+    session = embedded(
+        {
+            "spark.master": master,
+            # a JVM that lives for seconds does not earn back what it compiles well
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.eventLog.enabled": "true",  # says which tasks failed
+            "spark.eventLog.dir": log.as_uri(),
+            "spark.eventLog.rolling.enabled": "false",
+            "spark.eventLog.compress": "false",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.streaming.minBatchesToRetain": "5",
+        }
+    )
+    try:
+        source = str(folder / "events")
+        schema = session.read.parquet(source).schema
+        stream = session.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(source)
+        matches = ensue.match(stream, QUERY, **EVENTS, watermark=WATERMARK)
+        table = folder / "table"
+        output = ensue.delta_table(table) if sink == "delta" else table
+        ensue.start(matches, output, checkpoint=folder / "checkpoint", once=True, flush=True)
+    finally:
+        session.stop()
+
+
+if __name__ == "__main__":
+    run(Path(sys.argv[1]), sys.argv[2], sys.argv[3])

@@ -1,0 +1,362 @@
+"""Kill the stream at any moment and start it again: the table has the matches of the batch run.
+
+The stream is a process with an embedded Spark (driver.py). The driver is killed with its JVM and
+its Python workers, or a Python worker alone; SIGKILL leaves nobody time to clean up.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.streaming import driver
+
+import ensue
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in /proc"),
+]
+
+ROWS = 60  # in a file, which is a micro-batch
+RETRYING, FAILING = "local[2,4]", "local[2]"  # whether Spark tries a failed task again
+PATIENCE = 240.0  # seconds until a stream must have done something
+MOMENTS = {"begun": 1.5, "done": 1.5, "written": 0.3}  # and how long behind it a kill may come
+
+
+# ------------------------------------------------------------------------------ the stream
+
+
+def events(count: int) -> pa.Table:
+    """Events of eight keys, in the order of the stream, ties among them."""
+    random = np.random.default_rng(11)
+    times = np.datetime64("2026-01-05T14:30:00", "us") + np.cumsum(
+        random.integers(0, 20, count) * 10_000
+    ).astype("m8[us]")
+    return pa.table(
+        {
+            "ts": pa.array(times, pa.timestamp("us", "UTC")),
+            "type": random.choice(list("AABBC"), count),
+            "k": random.integers(0, 8, count),
+            "x": random.integers(0, 10, count),
+            "row": np.arange(count),
+            # wide enough for snapshots of lanes, and for copies that workers leave each other
+            "note": [f"{number:04}" * 250 for number in range(count)],
+        }
+    )
+
+
+def arriving(table: pa.Table) -> pa.Table:
+    """The events in another order, none later than the watermark allows."""
+    random = np.random.default_rng(12)
+    delay = random.integers(0, 2_900_000, table.num_rows)
+    arrival = table["ts"].cast(pa.int64()).to_numpy() + delay
+    return table.take(pa.array(np.argsort(arrival, kind="stable")))
+
+
+@dataclass(frozen=True)
+class Kill:
+    """Where a kill has hit."""
+
+    batch: int  # the last that was committed
+    where: str
+
+
+class Crashing:
+    """A stream that is killed and started again, with what it leaves on disk."""
+
+    def __init__(self, folder: Path, files: int, *, sink: str = "parquet") -> None:
+        self.folder, self.files, self.sink = folder, files, sink
+        self.kills: list[Kill] = []
+        self.starts = 0
+        self.table = events(files * ROWS)
+        (folder / "events").mkdir(parents=True)
+        shuffled = arriving(self.table)
+        for number in range(files):
+            path = folder / "events" / f"{number:04}.parquet"
+            pq.write_table(shuffled.slice(number * ROWS, ROWS), path)
+            os.utime(path, (1_600_000_000 + number,) * 2)  # the order in which Spark reads them
+
+    def start(self, master: str = RETRYING) -> "Driver":
+        self.starts += 1
+        return Driver(self.folder, master, self.sink)
+
+    def numbers(self, log: str) -> set[int]:
+        """The micro-batches in a log of the checkpoint: begun are `offsets`, done `commits`."""
+        found = self._names(self.folder / "checkpoint" / log)
+        return {int(name) for name in found if name.isdigit()}
+
+    @property
+    def last(self) -> int:
+        """The last micro-batch that was committed."""
+        return max(self.numbers("commits"), default=-1)
+
+    def written(self) -> set[str]:
+        inside = "_delta_log" if self.sink == "delta" else "."
+        return {n for n in self._names(self.folder / "table" / inside) if n[0] not in "._"}
+
+    def _names(self, folder: Path) -> list[str]:
+        return [path.name for path in folder.iterdir()] if folder.exists() else []
+
+    def output(self) -> str:
+        """What all drivers have printed."""
+        return (self.folder / "output").read_text(errors="replace")
+
+    def failed_tasks(self) -> int:
+        """How many tasks have failed, as Spark's own log has it."""
+        count = 0
+        for path in (self.folder / "log").iterdir():
+            for line in path.read_text(errors="replace").splitlines():
+                if '"SparkListenerTaskEnd"' in line:
+                    count += json.loads(line)["Task End Reason"]["Reason"] != "Success"
+        return count
+
+    # -------------------------------------------------------------------- kills
+
+    def kill_driver(self, random: Random) -> None:
+        """Starts the stream, and kills it with everything it has started, at a random moment."""
+        look: dict[str, Callable[[], set]] = {
+            "begun": lambda: self.numbers("offsets"),
+            "done": lambda: self.numbers("commits"),
+            "written": self.written,
+        }
+        moment = random.choice(list(MOMENTS))
+        before = look[moment]()
+        running = self.start()
+        running.wait(lambda: look[moment]() - before)
+        time.sleep(random.uniform(0, MOMENTS[moment]))
+        assert running.process.poll() is None, "the stream was over before the kill"
+        running.kill()
+        self.kills.append(Kill(self.last, self._where()))
+
+    def _where(self) -> str:
+        begun, done = max(self.numbers("offsets"), default=-1), self.last
+        if begun == done:
+            return "between micro-batches"
+        since = (self.folder / "checkpoint" / "offsets" / str(begun)).stat().st_mtime
+        place = self.folder / "table" / ("_delta_log" if self.sink == "delta" else ".")
+        files = [place / n for n in self.written()]
+        if any(f.stat().st_mtime > since for f in files):
+            return "matches written, micro-batch not committed"
+        return "in a micro-batch"
+
+    def kill_worker(self, running: "Driver", random: Random) -> None:
+        """Kills a Python worker that is at work, in the next micro-batch."""
+        before = self.numbers("offsets")
+        running.wait(lambda: self.numbers("offsets") - before)
+        time.sleep(random.uniform(0, 0.5))
+        if running.kill_busy_worker(random):
+            self.kills.append(Kill(self.last, "worker"))
+
+    # -------------------------------------------------------------------- the outcome
+
+    def check(self) -> int:
+        """Compares the table with the batch run. The number of matches."""
+        wanted = ensue.match(self.table, driver.QUERY, **driver.EVENTS)
+        if self.sink == "delta":
+            import deltalake
+
+            found = deltalake.DeltaTable(str(self.folder / "table")).to_pyarrow_table()
+        else:
+            found = pq.read_table(self.folder / "table")
+        assert Counter(found["match_id"].to_pylist()) == Counter(wanted["match_id"].to_pylist())
+        found = found.cast(wanted.schema)  # Spark's files count in nanoseconds
+        assert found.sort_by("match_id").equals(wanted.sort_by("match_id"))
+        return wanted.num_rows
+
+
+# ---------------------------------------------------------------------------- the processes
+
+
+class Driver:
+    """The stream's process, and those it has started: all of its session."""
+
+    def __init__(self, folder: Path, master: str, sink: str) -> None:
+        source = str(Path(ensue.__file__).parent.parent)
+        paths = [source, *filter(None, [os.environ.get("PYTHONPATH")])]
+        with (folder / "output").open("ab") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, driver.__file__, str(folder), master, sink],
+                stdout=output,
+                stderr=output,
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+                start_new_session=True,
+            )
+        self.output = folder / "output"
+
+    def wait(self, seen: Callable[[], object]) -> None:
+        """Until something is seen on disk, or the process has ended."""
+        limit = time.monotonic() + PATIENCE
+        while not seen() and self.process.poll() is None:
+            assert time.monotonic() < limit, f"nothing happens\n{self.said()}"
+            time.sleep(0.01)
+
+    def finish(self) -> None:
+        assert self.process.wait(4 * PATIENCE) == 0, self.said()
+
+    def said(self) -> str:
+        return self.output.read_text(errors="replace")[-4_000:]
+
+    def kill(self) -> None:
+        """SIGKILL to the driver, its JVM and all Python workers, until none is left."""
+        os.killpg(self.process.pid, signal.SIGKILL)  # the driver and the JVM at the same time
+        self.process.wait()
+        while left := [p for p in processes() if p.session == self.process.pid]:
+            for process in left:  # workers have a group of their own
+                process.kill()
+            time.sleep(0.02)
+
+    def kill_busy_worker(self, random: Random) -> bool:
+        """SIGKILL to a Python worker that uses the processor. False if none has for a while."""
+        limit = time.monotonic() + 5
+        while time.monotonic() < limit and self.process.poll() is None:
+            before = {p.number: p.ticks for p in self.workers()}
+            time.sleep(0.03)
+            busy = [p for p in self.workers() if p.ticks > before.get(p.number, p.ticks)]
+            if busy:
+                random.choice(busy).kill()
+                return True
+        return False
+
+    def workers(self) -> list["Process"]:
+        """Python workers are forked by a daemon, and have its command line."""
+        ours = {p.number: p for p in processes() if p.session == self.process.pid}
+        daemons = {n for n, p in ours.items() if p.is_daemon()}
+        return [p for n, p in ours.items() if n in daemons and p.parent in daemons]
+
+
+@dataclass(frozen=True)
+class Process:
+    number: int
+    parent: int
+    session: int
+    ticks: int  # of the processor's time
+
+    def is_daemon(self) -> bool:
+        try:
+            return b"pyspark.daemon" in Path(f"/proc/{self.number}/cmdline").read_bytes()
+        except OSError:
+            return False
+
+    def kill(self) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self.number, signal.SIGKILL)
+
+
+def processes() -> Iterator[Process]:
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            values = (entry / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has ended
+        if values[0] not in "ZX":
+            ticks = int(values[11]) + int(values[12])
+            yield Process(int(entry.name), int(values[1]), int(values[3]), ticks)
+
+
+@pytest.fixture
+def crashing(tmp_path: Path) -> Iterator[Callable[..., Crashing]]:
+    """Streams in a folder of the test. None of their processes outlives it."""
+    made: list[Driver] = []
+    start = Crashing.start
+
+    class Watched(Crashing):
+        def start(self, master: str = RETRYING) -> Driver:
+            made.append(start(self, master))
+            return made[-1]
+
+    yield lambda *arguments, **options: Watched(tmp_path / "stream", *arguments, **options)
+    for running in made:
+        if running.process.poll() is None:
+            running.kill()
+
+
+# --------------------------------------------------------------------------------- tests
+
+
+def test_a_killed_driver_and_killed_workers_lose_and_double_nothing(crashing):
+    random = Random(5)
+    stream = crashing(files=16)
+    stream.kill_driver(random)
+    stream.kill_driver(random)
+    assert stream.last < stream.files
+
+    fails_at_once = stream.start(FAILING)
+    while fails_at_once.process.poll() is None:  # a worker may be killed between two tasks
+        stream.kill_worker(fails_at_once, random)
+    assert fails_at_once.process.wait() != 0, "no kill has hit a task"
+    assert "StreamingQueryException" in stream.output()
+
+    tries_again = stream.start(RETRYING)
+    before = stream.failed_tasks()
+    while stream.failed_tasks() == before and tries_again.process.poll() is None:
+        stream.kill_worker(tries_again, random)
+    tries_again.finish()
+    assert stream.failed_tasks() > before
+    assert len(stream.kills) >= 4
+    assert stream.check() > 50
+
+
+@pytest.mark.slow
+def test_twenty_killed_drivers(crashing):
+    random = Random(20)
+    stream = crashing(files=60)
+    for _ in range(20):
+        stream.kill_driver(random)
+    at = [kill.batch for kill in stream.kills]
+    assert at == sorted(at)
+    assert at[-1] < stream.files - 1  # all of them came before the end
+    assert at[-1] - at[0] >= 10  # and the stream went on between them
+    where = Counter(kill.where for kill in stream.kills)
+    assert where["in a micro-batch"] + where["matches written, micro-batch not committed"] >= 10
+    stream.start().finish()
+    report(stream, stream.check())
+
+
+@pytest.mark.slow
+def test_twenty_killed_workers(crashing):
+    random = Random(21)
+    stream = crashing(files=60)
+    running = stream.start()
+    running.wait(lambda: stream.numbers("commits"))
+    # not every kill hits a task: a worker may be between two
+    while stream.failed_tasks() < 20 and running.process.poll() is None:
+        stream.kill_worker(running, random)
+    running.finish()
+    assert stream.failed_tasks() >= 20
+    assert len(stream.kills) >= 20
+    assert stream.starts == 1  # the driver went on
+    report(stream, stream.check())
+
+
+@pytest.mark.slow
+def test_killed_drivers_with_a_delta_table(crashing):
+    random = Random(22)
+    stream = crashing(files=20, sink="delta")
+    for _ in range(5):
+        stream.kill_driver(random)
+    assert stream.last < stream.files
+    stream.start().finish()
+    report(stream, stream.check())
+
+
+def report(stream: Crashing, matches: int) -> None:
+    where = Counter(kill.where for kill in stream.kills)
+    print(f"\n{len(stream.kills)} kills, {stream.starts} starts, {matches} matches compared")
+    print(f"  where: {dict(where)}")
+    print(f"  committed at the kills: {[kill.batch for kill in stream.kills]}")
+    print(f"  failed tasks: {stream.failed_tasks()}")
