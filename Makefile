@@ -10,10 +10,10 @@ USER_STAMP := $(VENV)/.installed-user
 DEV_STAMP  := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-python test-kernels lint format bench bench-peers kafka crashes clean java
+.PHONY: help install demo test test-python test-kernels lint format bench bench-streaming bench-peers soak kafka crashes clean java
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -68,6 +68,13 @@ format: $(DEV_STAMP)  ## let ruff mend and format the code
 
 bench: java $(DEV_STAMP)  ## measure kernels, ensue.match and Spark; writes benchmarks/results
 	$(BIN)/python -m benchmarks.run
+
+bench-streaming: java $(DEV_STAMP)  ## measure Structured Streaming: throughput, latency, ways to keep state
+	$(BIN)/python -m benchmarks.state_forms
+	$(BIN)/python -m benchmarks.streaming
+
+soak: java $(DEV_STAMP)  ## 30 million events through a stream: state and memory stay level
+	$(BIN)/python -m benchmarks.soak
 
 bench-peers: java $(DEV_STAMP)  ## the same queries on Apache Flink, in an environment of its own
 	$(BIN)/python -m benchmarks.peers.run

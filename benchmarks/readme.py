@@ -9,9 +9,13 @@ from benchmarks.tables import (
     Report,
     Sheet,
     first_answer_sheet,
+    latency_sheet,
     local_sheet,
     peers_sheet,
+    per_key_sheet,
+    soak_sheet,
     spark_sheet,
+    streaming_sheet,
 )
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -20,12 +24,16 @@ README = ROOT / "README.md"
 START, END = "<!-- bench:start -->", "<!-- bench:end -->"
 
 Draw = Callable[[Sequence[Report]], Sheet]
-_FILES: dict[str, Draw] = {
-    "local.json": local_sheet,
-    "spark.json": spark_sheet,
-    "first_answer.json": first_answer_sheet,
-    "peers.json": peers_sheet,
-}
+_TABLES: tuple[tuple[str, str, Draw], ...] = (  # file, part of it, table
+    ("local.json", "queries", local_sheet),
+    ("spark.json", "queries", spark_sheet),
+    ("streaming.json", "throughput", streaming_sheet),
+    ("streaming.json", "per_key", per_key_sheet),
+    ("streaming.json", "latency", latency_sheet),
+    ("soak.json", "runs", soak_sheet),
+    ("first_answer.json", "queries", first_answer_sheet),
+    ("peers.json", "queries", peers_sheet),
+)
 
 
 def main() -> None:
@@ -53,12 +61,12 @@ def block(folder: Path) -> str:
     """The tables of all files of results, each with its machine."""
     parts = []
     machines = set()
-    for name, draw in _FILES.items():
+    for name, part, draw in _TABLES:
         path = folder / name
         if not path.exists():
             continue
         results = json.loads(path.read_text(encoding="utf-8"))
-        parts.append(draw(results["queries"]).markdown())
+        parts.append(draw(results[part]).markdown())
         machines.add(sentence(results["machine"]))
     parts.extend(f"Measured on {machine}." for machine in sorted(machines))
     return "\n\n".join(parts)

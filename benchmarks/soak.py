@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 import ensue
+from benchmarks import readme
 from benchmarks.machine import machine
 from benchmarks.readme import RESULTS
 
@@ -59,8 +60,9 @@ def main() -> int:
     console.print({k: v for k, v in report.items() if k != "samples"})
     level = all(growth[what] <= LEVEL for what in growth if what != "java_bytes")
     if options.events >= 30_000_000:
-        text = json.dumps({"machine": machine(), "results": report}, indent=1)
+        text = json.dumps({"machine": machine(), "runs": [report]}, indent=1)
         (RESULTS / "soak.json").write_text(text + "\n", encoding="utf-8")
+        readme.main()
     return 0 if level and found == wanted else 1
 
 

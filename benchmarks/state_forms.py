@@ -55,7 +55,7 @@ def main() -> int:
         session.stop()
     console.print(forms, stores)
     if not options.quick:
-        said = {"machine": machine(), "results": {"forms": forms, "stores": stores}}
+        said = {"machine": machine(), "forms": forms, "stores": stores}
         (RESULTS / "state_forms.json").write_text(json.dumps(said, indent=1) + "\n")
     return 0
 

@@ -22,9 +22,10 @@ import pyarrow.parquet as pq
 from rich.console import Console
 
 import ensue
+from benchmarks import readme
 from benchmarks.machine import machine, sentence
 from benchmarks.readme import RESULTS
-from benchmarks.tables import streaming_sheet
+from benchmarks.tables import latency_sheet, per_key_sheet, streaming_sheet
 from benchmarks.workloads import FEW_KEYS, MANY_KEYS, WORKLOADS, events
 
 if TYPE_CHECKING:
@@ -50,11 +51,12 @@ def main() -> int:
         said = measured(session, Path(name), quick=options.quick)
         session.stop()
     console.print(streaming_sheet(said["throughput"]).rich())
-    console.print({name: said[name] for name in ("latency", "per_key")})
+    console.print(per_key_sheet(said["per_key"]).rich(), latency_sheet(said["latency"]).rich())
     if not options.quick:
         RESULTS.mkdir(exist_ok=True)
-        text = json.dumps({"machine": machine(), "results": said}, indent=1)
+        text = json.dumps({"machine": machine(), **said}, indent=1)
         (RESULTS / "streaming.json").write_text(text + "\n", encoding="utf-8")
+        readme.main()
     return 0 if all(r["same"] for r in said["throughput"]) else 1
 
 
@@ -72,7 +74,7 @@ def measured(session: "SparkSession", folder: Path, *, quick: bool) -> dict[str,
         _per_key(session, folder / f"key-{symbols}-{size}", size, symbols)
         for size, symbols in ((10_000, FEW_KEYS), (100_000, FEW_KEYS), (10_000, 10_000))
     ]
-    return {"throughput": throughput, "latency": latency, "per_key": per_key}
+    return {"throughput": throughput, "latency": [latency], "per_key": per_key}
 
 
 # ------------------------------------------------------------------------------ the stream

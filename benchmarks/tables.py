@@ -81,6 +81,59 @@ def streaming_sheet(reports: Sequence[Report]) -> Sheet:
     )
 
 
+def per_key_sheet(reports: Sequence[Report]) -> Sheet:
+    """Lanes beside one state for each key."""
+    return Sheet(
+        "Structured Streaming: lanes beside one state for each key (the naive way)",
+        ("rows a micro-batch, keys", "lanes", "one state a key", "ratio"),
+        tuple(
+            (
+                f"{r['rows']:,}, {r['symbols']:,}" + ("" if r["same"] else " (differ)"),
+                f"{r['match_seconds']:.2f} s",
+                f"{r['per_key_seconds']:.1f} s",
+                f"{r['ratio']:.0f}",
+            )
+            for r in reports
+        ),
+    )
+
+
+def latency_sheet(reports: Sequence[Report]) -> Sheet:
+    """How long a small micro-batch takes, and with what."""
+    (said,) = reports
+    where = sorted(said["where_seconds"].items(), key=lambda step: -step[1])
+    return Sheet(
+        f"Structured Streaming: {said['batches']} micro-batches of {said['rows']:,} rows",
+        ("", "seconds"),
+        (
+            ("p50", f"{said['p50']:.2f}"),
+            ("p99", f"{said['p99']:.2f}"),
+            *((f"of it {name} (median)", f"{seconds:.3f}") for name, seconds in where if seconds),
+            ("all lanes, state included", f"{said['lanes_busy_seconds']:.3f}"),
+            ("matching in them", f"{said['lanes_matching_seconds']:.3f}"),
+        ),
+    )
+
+
+def soak_sheet(reports: Sequence[Report]) -> Sheet:
+    """A long stream: its last third beside the one before."""
+    return Sheet(
+        "A long stream with a small window: the most of the last third over that of the second",
+        ("events", "matches", "state", "partial matches", "Python memory", "JVM memory"),
+        tuple(
+            (
+                f"{r['events']:,}",
+                f"{r['matches']:,}" + ("" if r["matches"] == r["batch_matches"] else " (differ)"),
+                *(
+                    f"{r['growth_of_last_third'][what]:.2f}"
+                    for what in ("state_bytes", "partial_matches", "python_bytes", "java_bytes")
+                ),
+            )
+            for r in reports
+        ),
+    )
+
+
 def spark_sheet(reports: Sequence[Report]) -> Sheet:
     """Spark beside the identity pipeline."""
     return Sheet(

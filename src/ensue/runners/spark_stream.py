@@ -53,6 +53,11 @@ def match(
         raise EventError(f"bad_events is 'raise' or 'drop', not {bad_events!r}")
     if late_events not in ("count", "deliver"):
         raise EventError(f"late_events is 'count' or 'deliver', not {late_events!r}")
+    if any(returned.name == "match_id" for returned in query.returns):
+        raise EventError(
+            "RETURN ... AS match_id: sinks know a match by its own match_id\n"
+            "  hint: give the column another name"
+        )
     frame, shape = frame_of(events, time=time, type=type, order=order)
     watched, delay_ms = with_watermark(frame, shape, watermark)
     job = StreamJob(
