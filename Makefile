@@ -43,7 +43,8 @@ install: $(DEV_STAMP)  ## make .venv with everything needed for development
 demo: java $(USER_STAMP)  ## find the thefts in a day of a shop's RFID readings, on embedded Spark
 	@$(BIN)/ensue demo --folder demo
 
-test: lint test-python test-kernels  ## lint, types, import contracts, all tests
+test: lint  ## lint, types, import contracts, all tests
+	@$(MAKE) --no-print-directory -j2 -Oline test-python test-kernels
 
 test-python: java $(DEV_STAMP)
 	$(BIN)/python -m pytest
@@ -53,7 +54,7 @@ test-kernels: $(DEV_STAMP)  ## kernel tests with JIT off, and with bounds checks
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -p no:cacheprovider tests/kernels
 	NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -q -p no:cacheprovider tests/kernels
 
-crashes: java $(DEV_STAMP)  ## kill a stream 45 times, and compare its table with the batch run
+crashes: java $(DEV_STAMP)  ## kill streams some 50 times, and compare their tables with the batch run
 	$(BIN)/python -m pytest -s -m slow tests/streaming/test_crashes.py
 
 lint: $(DEV_STAMP)  ## ruff, import contracts, mypy

@@ -5,7 +5,7 @@ import pytest
 pytestmark = pytest.mark.filterwarnings("ignore:no event is of type")
 
 
-@pytest.mark.streams
+@pytest.mark.everywhere
 def test_either_order_is_a_match(matched):
     assert matched("AND(A a, B b)", "ABXA") == [(0, 1), (3, 1)]
 

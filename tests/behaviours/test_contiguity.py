@@ -28,7 +28,7 @@ def test_an_event_without_a_key_breaks_strict_contiguity(matched):
     assert matched(STRICT_BY_KEY, "AXB", k=["p", None, "p"]) == []
 
 
-@pytest.mark.streams
+@pytest.mark.everywhere
 def test_other_keys_do_not_break_partition_contiguity(matched):
     assert matched(PARTITION, "AABB", k="pqpq") == [(0, 2), (1, 3)]
 

@@ -18,7 +18,7 @@ def test_events_of_one_key(matched):
     assert matched(BY_KEY, "AABB", k="pqqp") == [(0, 3), (1, 2)]
 
 
-@pytest.mark.streams
+@pytest.mark.everywhere
 def test_null_equals_nothing(matched):
     assert matched(BY_KEY, "AABB", k=["p", None, None, "p"]) == [(0, 3)]
 

@@ -106,7 +106,7 @@ def test_a_column_comes_out_as_it_went_in(runner, name):
     assert (row["v"], row["a"]["v"], row["vs"], row["w"]) == (first, first, [middle], last)
 
 
-@pytest.mark.streams
+@pytest.mark.everywhere
 def test_many_columns_at_once(runner):
     left_out = {"nothing", "uint64", "nanoseconds", "seconds", "zone", "text view"}  # not Spark's
     kept = {n: c for n, c in COLUMNS.items() if n not in left_out}

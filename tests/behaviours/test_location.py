@@ -16,7 +16,7 @@ EVENTS = pa.table(
 QUERY = "SEQ(A a, B+ b[], C c) WHERE partition_contiguity(a, b[], c) {} RETURN count(b) AS n"
 
 
-@pytest.mark.streams
+@pytest.mark.everywhere
 def test_the_location_is_the_hull_of_the_members(runner):
     (match,) = runner.match(EVENTS, QUERY, time="t", type="type", location="place").to_pylist()
     expected = shapely.from_wkt("POLYGON ((0 0, 4 4, 4 0, 0 0))")

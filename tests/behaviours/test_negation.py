@@ -69,7 +69,7 @@ def test_only_events_of_the_key_count(matched):
 # ------------------------------------------------------------------------------- at the start
 
 
-@pytest.mark.streams
+@pytest.mark.everywhere
 def test_at_the_start_inside_the_window(matched):
     query = "SEQ(!C c, A a, B b) WITHIN 3"
     assert matched(query, "CAB") == []
@@ -124,7 +124,7 @@ def test_at_both_ends(matched):
 # ------------------------------------------------------------------------------- elsewhere
 
 
-@pytest.mark.streams
+@pytest.mark.everywhere
 def test_of_a_sequence(matched):
     query = "SEQ(A a, !SEQ(C c, D d), B b)"
     assert matched(query, "ACDB") == []

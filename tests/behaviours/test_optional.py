@@ -5,7 +5,7 @@ import pytest
 pytestmark = pytest.mark.filterwarnings("ignore:no event is of type")
 
 
-@pytest.mark.streams
+@pytest.mark.everywhere
 def test_with_and_without(matched):
     assert matched("SEQ(A a, B? b, C c)", "ABC") == [(0, None, 2), (0, 1, 2)]
 

@@ -52,7 +52,7 @@ PRICES = [100, 120, 120, 121, 120, 125, 120, 120]
 VOLUMES = [1010, 990, 1005, 999, 999, 750, 950, 700]
 
 
-@pytest.mark.streams
+@pytest.mark.everywhere
 def test_the_stock_query_of_the_papers(matched):
     """Events e1 to e8: the rise from e1 and from e3 ends at e6, the one from e1 again at e8."""
     query = RISING.replace("1 hour", "60").replace("Stock", "S")

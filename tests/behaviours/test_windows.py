@@ -103,7 +103,7 @@ def test_events_are_counted_whatever_their_type(matched):
     assert matched("SEQ(A a, B b) WITHIN 3 EVENTS", "AXXB") == []
 
 
-@pytest.mark.streams
+@pytest.mark.everywhere
 def test_events_of_the_partition_are_counted(matched):
     query = "SEQ(A a, B b) WHERE [k] WITHIN 2 EVENTS"
     assert matched(query, "AXXB", k="pqqp") == [(0, 3)]

@@ -1,6 +1,6 @@
 """Random queries on streaming DataFrames, cut and delayed at random: the matches of the batch run.
 
-Two of them in every test run; `pytest --everywhere` runs more. The same without Spark, by the
+One in every test run; `pytest --everywhere` runs more. The same without Spark, by the
 hundred, is in `test_lanes.py`.
 """
 
@@ -25,7 +25,7 @@ from ensue.testing.queries import random_query
 from ensue.testing.streams import Nature, random_events
 
 pytestmark = pytest.mark.spark
-FEW, MANY = 2, 25
+FEW, MANY = 1, 25
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

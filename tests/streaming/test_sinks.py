@@ -361,21 +361,13 @@ def test_a_checkpoint_is_refused_to_another_stream(source, run, tmp_path):
     run(source.match())
     source.add("A3p B4p")
 
-    def refused(matches: Any) -> str:
-        with pytest.raises(StreamingQueryException) as raised:
-            run(matches)
-        return str(raised.value)
-
-    said = refused(source.match("SEQ(A a, B b) WHERE [k] WITHIN 11 seconds"))
+    with pytest.raises(StreamingQueryException) as raised:
+        run(source.match("SEQ(A a, B b) WHERE [k] WITHIN 11 seconds"))
+    said = str(raised.value)
     assert "the checkpoint was written with another query" in said
     assert "WITHIN 10 seconds" in said
     assert "WITHIN 11 seconds" in said
-    said = refused(source.match(lanes=3))
-    assert "the checkpoint was written with another number of lanes" in said
-    wider = source.stream().selectExpr("*", "1 AS more")
-    said = refused(ensue.match(wider, PAIRS, **EVENTS, watermark="2 seconds"))
-    assert "the checkpoint was written with another set of columns" in said
-    run(source.match(), flush=True)  # none of them has done harm
+    run(source.match(), flush=True)  # no harm was done
     assert ids(tmp_path / "table") == ids(source.batch())
 
 

@@ -1,16 +1,22 @@
 """What a running stream says of itself, without a listener."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from ensue.runners.spark_stream import OBSERVED
 
+_KEPT = ("partial_matches", "waiting", "state_bytes")
+
 
 @dataclass(frozen=True, slots=True)
 class BatchProgress:
-    """One micro-batch of a stream. Of what is kept, the lanes that took part are counted."""
+    """One micro-batch of a stream.
+
+    In one without events only the lanes that are due take part; what all of them keep is then
+    that of the one before.
+    """
 
     batch: int
     events: int  # that matter to the query
@@ -36,7 +42,14 @@ class BatchProgress:
 def progress_of(query: Any) -> list[BatchProgress]:
     """The micro-batches that a query remembers (Spark keeps the last 100), the newest last."""
     # While there is nothing to do Spark reports too, under the number of the next micro-batch.
-    return [read(p) for p in query.recentProgress if "addBatch" in p["durationMs"]]
+    found: list[BatchProgress] = []
+    for report in query.recentProgress:
+        if "addBatch" in report["durationMs"]:
+            done = read(report)
+            if not done.input_rows and found:
+                done = replace(done, **{name: getattr(found[-1], name) for name in _KEPT})
+            found.append(done)
+    return found
 
 
 def read(progress: Any) -> BatchProgress:

@@ -69,6 +69,7 @@ def delivery(output: Output, late: Output | None) -> Callable[[DataFrame, int], 
             return
         kept = batch.persist()
         try:
+            kept.count()  # a function may ask for a part, but every lane has to move on
             if LATE in batch.columns:
                 found, behind = split(kept)
                 sink(found, number)
@@ -76,7 +77,6 @@ def delivery(output: Output, late: Output | None) -> Callable[[DataFrame, int], 
                     aside(behind, number)
             else:
                 sink(kept, number)
-            kept.count()  # a function may ask for a part, but every lane has to move on
         finally:
             kept.unpersist()
 
