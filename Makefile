@@ -44,7 +44,7 @@ demo: java $(USER_STAMP)  ## find the thefts in a day of a shop's RFID readings,
 	@$(BIN)/ensue demo --folder demo
 
 test: lint  ## lint, types, import contracts, all tests
-	@$(MAKE) --no-print-directory -j2 -Oline test-python test-kernels
+	@$(MAKE) --no-print-directory -j2 test-python test-kernels
 
 test-python: java $(DEV_STAMP)
 	$(BIN)/python -m pytest

@@ -45,15 +45,18 @@ class Shelf:
         while len(_live) > MOST_LIVE:
             _live.popitem(last=False)
 
-    def leave(self, stamp: bytes, lane: Lane, before: bytes) -> None:
-        """Leaves a copy for other processes, in place of the one of the stamp `before`."""
+    def leave(self, stamp: bytes, lane: Lane, before: bytes, saved: bytes | None = None) -> None:
+        """Leaves a copy for other processes, in place of the one of the stamp `before`.
+
+        `saved` are the bytes of the lane where they are known already.
+        """
         if self.folder is None:
             return
         if lane.state_bytes >= WORTH:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             handle, name = tempfile.mkstemp(dir=self.folder)
             with os.fdopen(handle, "wb") as file:
-                file.write(lane.save())
+                file.write(lane.save() if saved is None else saved)
             Path(name).rename(self._path(stamp))
         if before:
             with contextlib.suppress(FileNotFoundError):

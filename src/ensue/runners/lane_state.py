@@ -92,7 +92,7 @@ class KeptLane:
         entry = packed(header, {}, {str(k): b for k, b in enumerate(blobs)})
         stamp = os.urandom(16)
         head = replace(self.head, stamp=stamp, timer=timer)
-        logged = head.logged + len(entry)
+        logged, snapshot = head.logged + len(entry), None
         if logged > max(SMALL, self.lane.state_bytes):
             snapshot = self.lane.save()
             parts = [snapshot[k : k + PART] for k in range(0, len(snapshot), PART)]
@@ -106,7 +106,7 @@ class KeptLane:
             written = len(entry)
             head = replace(head, entries=head.entries + 1, logged=logged)
         self.store.put_head(head)
-        self.shelf.leave(stamp, self.lane, self.head.stamp)
+        self.shelf.leave(stamp, self.lane, self.head.stamp, snapshot)
         self.head = head
         self.remember()
         return written
