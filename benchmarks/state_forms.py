@@ -23,9 +23,9 @@ from rich.console import Console
 
 from benchmarks.machine import machine, sentence
 from benchmarks.readme import RESULTS
-from benchmarks.streaming import FIRST, _run, _stream, _timed, _written
+from benchmarks.streaming import FIRST, in_files, run, stream_of, timed
 from benchmarks.workloads import FEW_KEYS, events
-from ensue.runners.lane import from_bytes, to_bytes
+from ensue.compile.state import from_bytes, to_bytes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -64,14 +64,14 @@ def _forms(session: "SparkSession", folder: Path, sizes: tuple[int, ...]) -> lis
     found = []
     for size in sizes:
         here = folder / str(size)
-        files = _written(events(size * (FIRST + 3), FEW_KEYS), here / "events", size)
+        files = in_files(events(size * (FIRST + 3), FEW_KEYS), here / "events", size)
         for packed in (False, True):
-            for operator, run in OPERATORS.items():
-                frame = _lanes(_stream(session, here / "events", files), packed)
+            for operator, piped in OPERATORS.items():
+                frame = _lanes(stream_of(session, here / "events", files), packed)
                 kind = f"{'packed' if packed else 'rows'}, {operator}"
                 console.print(f"{size:,}: {kind} ...", style="dim")
-                reports = _run(run(frame, packed), here / kind.replace(" ", "-"))
-                seconds = [p["durationMs"]["triggerExecution"] / 1_000 for p in _timed(reports)]
+                reports = run(piped(frame, packed), here / kind.replace(" ", "-"))
+                seconds = [p["durationMs"]["triggerExecution"] / 1_000 for p in timed(reports)]
                 median = statistics.median(seconds)
                 found.append(
                     {
@@ -86,14 +86,14 @@ def _forms(session: "SparkSession", folder: Path, sizes: tuple[int, ...]) -> lis
 
 def _stores(session: "SparkSession", folder: Path, sizes: tuple[int, ...]) -> list[dict[str, Any]]:
     found = []
-    files = _written(events(1_000 * (FIRST + 4), FEW_KEYS), folder / "small", 1_000)
+    files = in_files(events(1_000 * (FIRST + 4), FEW_KEYS), folder / "small", 1_000)
     for changelog in ("true", "false"):
         session.conf.set(CHANGELOG, changelog)
         for size in sizes:
             console.print(f"{size} MB a lane, changelog {changelog} ...", style="dim")
-            frame = _lanes(_stream(session, folder / "small", files), packed=True)
+            frame = _lanes(stream_of(session, folder / "small", files), packed=True)
             checkpoint = folder / f"store-{size}-{changelog}"
-            reports = _timed(_run(_by_rows(frame, True, size << 20), checkpoint))
+            reports = timed(run(_by_rows(frame, True, size << 20), checkpoint))
             seen = [p["observedMetrics"]["seen"] for p in reports]
             found.append(
                 {

@@ -48,6 +48,7 @@ def main() -> int:
 
         session = embedded()
         session.conf.set("spark.sql.shuffle.partitions", str(os.cpu_count() or 1))
+        session.conf.set("spark.sql.streaming.numRecentProgressUpdates", "200")
         said = measured(session, Path(name), quick=options.quick)
         session.stop()
     console.print(streaming_sheet(said["throughput"]).rich())
@@ -80,7 +81,7 @@ def measured(session: "SparkSession", folder: Path, *, quick: bool) -> dict[str,
 # ------------------------------------------------------------------------------ the stream
 
 
-def _written(table: pa.Table, folder: Path, size: int) -> int:
+def in_files(table: pa.Table, folder: Path, size: int) -> int:
     """The events as micro-batches of one file for each core."""
     folder.mkdir(parents=True)
     cores = os.cpu_count() or 1
@@ -92,13 +93,13 @@ def _written(table: pa.Table, folder: Path, size: int) -> int:
     return cores
 
 
-def _stream(session: "SparkSession", folder: Path, files: int) -> "DataFrame":
+def stream_of(session: "SparkSession", folder: Path, files: int) -> "DataFrame":
     schema = session.read.parquet(str(folder / "00000.parquet")).schema
     reader = session.readStream.schema(schema).option("maxFilesPerTrigger", files)
     return reader.parquet(str(folder))
 
 
-def _run(frame: "DataFrame", checkpoint: Path) -> list[Any]:
+def run(frame: "DataFrame", checkpoint: Path) -> list[Any]:
     """Runs a stream to its end into nothing; Spark's reports of its micro-batches."""
     writer = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
     query = writer.trigger(availableNow=True).start()
@@ -106,12 +107,12 @@ def _run(frame: "DataFrame", checkpoint: Path) -> list[Any]:
     return list(query.recentProgress)
 
 
-def _timed(reports: list[Any]) -> list[Any]:
+def timed(reports: list[Any]) -> list[Any]:
     return [p for p in reports if p["numInputRows"]][FIRST:]
 
 
 def _seconds(reports: list[Any]) -> list[float]:
-    return [p["durationMs"]["triggerExecution"] / 1_000 for p in _timed(reports)]
+    return [p["durationMs"]["triggerExecution"] / 1_000 for p in timed(reports)]
 
 
 def _matches(reports: list[Any]) -> int:
@@ -119,7 +120,7 @@ def _matches(reports: list[Any]) -> int:
 
 
 def _match(session: "SparkSession", folder: Path, files: int, text: str) -> "DataFrame":
-    stream = _stream(session, folder, files)
+    stream = stream_of(session, folder, files)
     return ensue.match(stream, text, time="ts", type="type", watermark=WATERMARK)
 
 
@@ -129,7 +130,7 @@ def _match(session: "SparkSession", folder: Path, files: int, text: str) -> "Dat
 def _throughput(session: "SparkSession", folder: Path, size: int, symbols: int) -> Report:
     cores = os.cpu_count() or 1
     table = events(size * (FIRST + (3 if size >= 1_000_000 else 6)), symbols)
-    files = _written(table, folder / "events", size)
+    files = in_files(table, folder / "events", size)
     text = WORKLOAD.text(symbols)
     wanted = ensue.match(table, text, time="ts", type="type").num_rows
     del table
@@ -138,13 +139,13 @@ def _throughput(session: "SparkSession", folder: Path, size: int, symbols: int) 
     observed: list[Any] = []
     for turn in range(2):  # in turns: what disturbs one disturbs the other too
         checkpoint = folder / f"match-{turn}"
-        reports = _run(_match(session, folder / "events", files, text), checkpoint)
+        reports = run(_match(session, folder / "events", files, text), checkpoint)
         found.add(_matches(reports) + ensue.remaining(session, checkpoint).count())
         seconds["match"] += _seconds(reports)
-        observed = [p["observedMetrics"]["ensue"] for p in _timed(reports)]
+        observed = [p["observedMetrics"]["ensue"] for p in timed(reports)]
         written = round(statistics.mean(o.written_bytes for o in observed))
-        same = _identity(_stream(session, folder / "events", files), text, written // cores)
-        seconds["identity"] += _seconds(_run(same, folder / f"identity-{turn}"))
+        same = _identity(stream_of(session, folder / "events", files), text, written // cores)
+        seconds["identity"] += _seconds(run(same, folder / f"identity-{turn}"))
     medians = {name: statistics.median(times) for name, times in seconds.items()}
     share = statistics.median(o.matching_us / 1e6 / cores for o in observed) / medians["match"]
     return {
@@ -218,8 +219,8 @@ def _identity_processor(job: Any, write: int) -> Any:
 def _latency(session: "SparkSession", folder: Path, batches: int) -> Report:
     """Micro-batches of 1,000 rows, one after the other."""
     size = 1_000
-    files = _written(events(size * (batches + 5), FEW_KEYS), folder / "events", size)
-    reports = _run(
+    files = in_files(events(size * (batches + 5), FEW_KEYS), folder / "events", size)
+    reports = run(
         _match(session, folder / "events", files, WORKLOAD.text(FEW_KEYS)), folder / "checkpoint"
     )
     timed = [p for p in reports if p["numInputRows"]][-batches:]
@@ -247,10 +248,10 @@ def _latency(session: "SparkSession", folder: Path, batches: int) -> Report:
 def _per_key(session: "SparkSession", folder: Path, size: int, symbols: int) -> Report:
     """The naive way: Spark groups by the natural key, and each has a state of its own."""
     batches = FIRST + 3
-    files = _written(events(size * batches, symbols), folder / "events", size)
+    files = in_files(events(size * batches, symbols), folder / "events", size)
     text = WORKLOAD.text(symbols)
-    naive = _run(_by_key(_stream(session, folder / "events", files), text), folder / "naive")
-    ours = _run(_match(session, folder / "events", files, text), folder / "match")
+    naive = run(_by_key(stream_of(session, folder / "events", files), text), folder / "naive")
+    ours = run(_match(session, folder / "events", files, text), folder / "match")
     naive_seconds, seconds = (statistics.median(_seconds(r)) for r in (naive, ours))
     return {
         "rows": size,
@@ -287,7 +288,7 @@ def _key_processor(job: Any) -> Any:
 
     import pandas as pd
 
-    from ensue.runners.lane import to_bytes
+    from ensue.compile.state import to_bytes
     from ensue.runners.lane_run import run_lane
     from ensue.runners.spark_stream import LaneProcessor
 

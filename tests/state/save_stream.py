@@ -8,10 +8,10 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
+from ensue.compile.state import to_bytes
 from ensue.compile.stream import ends
 from ensue.languages.patterns import parse
 from ensue.runners import lane_state
-from ensue.runners.lane import to_bytes
 from ensue.runners.lane_run import run_lane
 from ensue.runners.lane_shelf import forget_live
 from ensue.runners.stream_job import StreamJob

@@ -297,21 +297,6 @@ def test_a_killed_driver_loses_and_doubles_nothing(crashing):
 
 
 @pytest.mark.slow
-def test_a_killed_driver_and_a_killed_worker_lose_and_double_nothing(crashing):
-    random = Random(5)
-    stream = crashing(files=7)
-    stream.kill_driver(random)
-    assert stream.last < stream.files
-    tries_again = stream.start(RETRYING)
-    before = stream.failed_tasks()
-    while stream.failed_tasks() == before and tries_again.process.poll() is None:
-        stream.kill_worker(tries_again, random)
-    tries_again.finish()
-    assert stream.failed_tasks() > before
-    assert stream.check() > 20
-
-
-@pytest.mark.slow
 def test_a_killed_driver_and_killed_workers_lose_and_double_nothing(crashing):
     random = Random(5)
     stream = crashing(files=16)

@@ -17,11 +17,11 @@ import pytest
 import ensue
 from ensue import semantics
 from ensue.compile.reference import events_of
+from ensue.compile.state import to_bytes
 from ensue.compile.stream import ends
 from ensue.errors import QueryError, StateError
 from ensue.languages.patterns import parse
 from ensue.runners import lane_state
-from ensue.runners.lane import to_bytes
 from ensue.runners.lane_run import run_lane
 from ensue.runners.lane_shelf import Shelf, forget_live
 from ensue.runners.stream_job import StreamJob
@@ -238,7 +238,6 @@ def test_what_a_lane_keeps_does_not_grow_with_the_stream():
         events = stocks(1_000, symbols=1_000, seed=seed)  # 10 seconds
         shifted = pa.array(np.asarray(events["ts"]) + np.timedelta64(30 * seed, "s"))
         events = events.set_column(0, "ts", shifted.cast(events.schema.field("ts").type))
-        outcome = None
         stream.feed(events)
         outcome = run_lane(stream.stores[0], stream.job, stream.watermark_ms)
         stored = sum(len(v) for v in stream.stores[0].values.values() if isinstance(v, bytes))

@@ -1,6 +1,5 @@
 """A matcher that is fed piece by piece and keeps the events it still needs."""
 
-import io
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +9,7 @@ import pyarrow as pa
 from ensue.compile.identity import ORDINAL, ordinals
 from ensue.compile.matcher import Prepared, build_result
 from ensue.compile.matches import Matches
-from ensue.compile.state import packed, unpacked
+from ensue.compile.state import from_bytes, packed, to_bytes, unpacked
 
 Rows = npt.NDArray[np.int64]
 
@@ -103,10 +102,7 @@ class LiveMatcher:
 
     def save(self) -> bytes:
         """Everything needed to go on elsewhere."""
-        out = io.BytesIO()
-        with pa.ipc.new_stream(out, self.held.events.schema) as writer:
-            writer.write_table(self.held.events)
-        blobs = {"engine": self.engine.save(), "events": out.getvalue()}
+        blobs = {"engine": self.engine.save(), "events": to_bytes(self.held.events)}
         return packed({}, {"rows": self.held.rows}, blobs)
 
     @classmethod
@@ -115,7 +111,7 @@ class LiveMatcher:
         _, arrays, blobs = unpacked(data)
         matcher = cls(prepared)
         matcher.engine.restore(blobs["engine"])
-        events = pa.ipc.open_stream(blobs["events"]).read_all()
+        events = from_bytes(blobs["events"])
         if ORDINAL not in events.column_names:  # saved before events knew their number
             events = events.append_column(ORDINAL, pa.array(np.zeros(len(events), np.int64)))
         matcher.held = Held(events.cast(matcher.held.events.schema), arrays["rows"])

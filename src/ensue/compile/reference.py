@@ -1,7 +1,6 @@
 """The reference semantics as a matcher: for what no kernel takes yet."""
 
 import hashlib
-import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,7 +18,7 @@ from ensue.compile import vectors
 from ensue.compile.arrow_kinds import Unit
 from ensue.compile.matches import Matches
 from ensue.compile.reach import Key, key_of, matters, reach, waits
-from ensue.compile.state import packed, unpacked
+from ensue.compile.state import from_bytes, packed, to_bytes, unpacked
 from ensue.compile.taking import taken
 from ensue.errors import StateError
 from ensue.plan.physical import Plan
@@ -250,10 +249,7 @@ class ReferenceEngine:
         """The state as bytes: the events that are held, and how far they are judged."""
         known, blobs = self._known(), {}
         if known is not None:
-            out = io.BytesIO()
-            with pa.ipc.new_stream(out, known.schema) as writer:
-                writer.write_table(known)
-            blobs["events"] = out.getvalue()
+            blobs["events"] = to_bytes(known)
         header = {
             "query": self._fingerprint(),
             "rows": self.rows,
@@ -281,7 +277,7 @@ class ReferenceEngine:
         self._mark = Mark(*header["judged"])
         self._held, self._fresh = Held(), []
         if "events" in blobs:
-            known = pa.ipc.open_stream(blobs["events"]).read_all()
+            known = from_bytes(blobs["events"])
             count = len(arrays["rows"])
             self._fresh = [known.slice(count)] if known.num_rows > count else []
             if count:

@@ -1,12 +1,14 @@
 """The state of a matcher as bytes: versioned, compact, checked when it is read."""
 
 import hashlib
+import io
 import json
 import struct
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from ensue.errors import StateError
 
@@ -14,6 +16,23 @@ MAGIC = b"ENSUE"
 VERSION = 1
 
 Arrays = dict[str, npt.NDArray[Any]]
+
+
+def to_bytes(table: pa.Table) -> bytes:
+    """A table in Arrow's stream format."""
+    out = io.BytesIO()
+    with pa.ipc.new_stream(out, table.schema) as writer:
+        writer.write_table(table)
+    return out.getvalue()
+
+
+def from_bytes(data: bytes) -> pa.Table:
+    """The table that `to_bytes` was given.
+
+    >>> from_bytes(to_bytes(pa.table({"x": [1, None]})))["x"].to_pylist()
+    [1, None]
+    """
+    return pa.ipc.open_stream(data).read_all()
 
 
 def packed(header: dict[str, Any], arrays: Arrays, blobs: dict[str, bytes]) -> bytes:

@@ -92,6 +92,20 @@ def shape_of(
     )
 
 
+def shape_again(
+    schema: pa.Schema,
+    by_type: Mapping[str, Columns] | None,
+    *,
+    time: str | tuple[str, str],
+    type: str | None,
+    order: Sequence[str],
+) -> Shape:
+    """The shape of events whose tables were joined before, or that are of one table."""
+    if by_type is None:
+        return shape_of(schema, time=time, type=type, order=order)
+    return shape_of_union(schema, by_type, time=time, order=order)
+
+
 def located(shape: Shape, location: str | None) -> Shape:
     """The shape with the column that says where events happened."""
     if location is None:

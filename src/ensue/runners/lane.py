@@ -1,6 +1,5 @@
 """A lane of a stream: events wait for the watermark, are put in order and go to the matchers."""
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -9,7 +8,7 @@ import pyarrow as pa
 
 from ensue.compile.live import LiveMatcher
 from ensue.compile.matcher import Prepared
-from ensue.compile.state import packed, unpacked
+from ensue.compile.state import from_bytes, packed, to_bytes, unpacked
 from ensue.compile.stream import Shape, ends, in_order
 from ensue.errors import StateError
 
@@ -133,19 +132,6 @@ class Lane:
             LiveMatcher.restore(query, blobs[str(k)]) for k, query in enumerate(watch.queries)
         ]
         return lane
-
-
-def to_bytes(table: pa.Table) -> bytes:
-    """A table in Arrow's stream format."""
-    out = io.BytesIO()
-    with pa.ipc.new_stream(out, table.schema) as writer:
-        writer.write_table(table)
-    return out.getvalue()
-
-
-def from_bytes(data: bytes) -> pa.Table:
-    """The table that `to_bytes` was given."""
-    return pa.ipc.open_stream(data).read_all()
 
 
 def together(blobs: Sequence[bytes], schema: pa.Schema) -> pa.Table:

@@ -9,14 +9,7 @@ from pyspark.sql import functions as sql
 
 from ensue.algebra.query import Query
 from ensue.compile.matcher import Prepared
-from ensue.compile.stream import (
-    Columns,
-    Shape,
-    in_order,
-    located,
-    shape_of,
-    shape_of_union,
-)
+from ensue.compile.stream import Columns, Shape, in_order, located, shape_again
 from ensue.compile.timeouts import bundle
 from ensue.errors import EventError
 from ensue.runners.local import match_in_order
@@ -107,6 +100,4 @@ class Lane:
         yield from matches.cast(self.result).to_batches(max_chunksize=OUTPUT_ROWS)
 
     def _shape(self, schema: pa.Schema, order: Sequence[str]) -> Shape:
-        if self.by_type is None:
-            return shape_of(schema, time=self.time, type=self.type, order=order)
-        return shape_of_union(schema, self.by_type, time=self.time, order=order)
+        return shape_again(schema, self.by_type, time=self.time, type=self.type, order=order)

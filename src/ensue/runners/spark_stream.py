@@ -13,9 +13,9 @@ from pyspark.sql import functions as sql
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from ensue.algebra.query import Query
+from ensue.compile.state import from_bytes, to_bytes
 from ensue.compile.stream import ends, with_time
 from ensue.errors import EventError
-from ensue.runners.lane import from_bytes, to_bytes
 from ensue.runners.lane_run import Counters, run_lane
 from ensue.runners.lane_shelf import Shelf
 from ensue.runners.spark_frames import frame_of, partition_columns, quoted, relevant, unusable

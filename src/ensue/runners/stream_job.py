@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ensue.algebra.query import Query
 from ensue.compile.matcher import Prepared
-from ensue.compile.stream import Columns, Shape, located, shape_of, shape_of_union
+from ensue.compile.stream import Columns, Shape, located, shape_again
 from ensue.compile.timeouts import Bundle, bundle
 from ensue.languages.patterns import parse
 from ensue.languages.printing import show
@@ -38,10 +38,9 @@ class StreamJob:
 
     @cached_property
     def shape(self) -> Shape:
-        if self.by_type is None:
-            shape = shape_of(self.arrow, time=self.time, type=self.type, order=self.order)
-        else:
-            shape = shape_of_union(self.arrow, self.by_type, time=self.time, order=self.order)
+        shape = shape_again(
+            self.arrow, self.by_type, time=self.time, type=self.type, order=self.order
+        )
         return located(shape, self.location)
 
     @cached_property

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 
 from ensue.compile.keys import KeyCodes
+from ensue.compile.state import to_bytes
 from ensue.compile.stream import ends, with_time
-from ensue.runners.lane import to_bytes
 from ensue.runners.lane_run import Outcome, run_lane
 from ensue.runners.lane_shelf import Shelf, forget_live
 from ensue.runners.lane_state import Head, rebuilt
