@@ -3,6 +3,8 @@
 from ensue.api import (
     EnsueError,
     EventError,
+    Operator,
+    OperatorError,
     Query,
     QueryError,
     RunnerError,
@@ -11,6 +13,7 @@ from ensue.api import (
     explain,
     kafka_topic,
     match,
+    operator,
     parquet_table,
     parse,
     picture,
@@ -25,6 +28,8 @@ __version__ = "0.1.0"
 __all__ = [
     "EnsueError",
     "EventError",
+    "Operator",
+    "OperatorError",
     "Query",
     "QueryError",
     "RunnerError",
@@ -34,6 +39,7 @@ __all__ = [
     "explain",
     "kafka_topic",
     "match",
+    "operator",
     "parquet_table",
     "parse",
     "picture",

@@ -4,11 +4,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from ensue.algebra.arrangement import optional
-from ensue.algebra.pattern import And, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
+from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
 from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import At, Expr, Field
 from ensue.algebra.query import Query
-from ensue.algebra.walk import atoms, kleenes, negations, positives, references, variables
+from ensue.algebra.walk import atoms, kleenes, negations, positives, references, results, variables
 from ensue.plan.automaton import TooManyStates, automaton
 from ensue.plan.bound import always_bound
 from ensue.plan.features import Kinds, fits_a_kernel
@@ -42,6 +42,10 @@ def choose(query: Query, schema: Schema, *, off: Collection[str] = ()) -> Plan:
         if rewritten != query:
             notes.append(f"{name}: applied")
         query = rewritten
+    applied = next(results(query.pattern), None)
+    if applied is not None:
+        unplanned = Reference(f"the operator {applied.operator.name}")
+        return Plan(query, unplanned, notes=tuple(notes))
     sorted_out = _sort_conditions(query)
     kinds = Kinds(schema, query.pattern)
     reason = _no_kernel(query, schema, sorted_out, kinds)
@@ -147,7 +151,7 @@ def _negation_in_and(pattern: Pattern, inside: bool) -> bool:
             return any(_negation_in_and(p, inside) for p in parts)
         case Maybe(part=part):
             return _negation_in_and(part, inside)
-        case Atom() | Kleene():
+        case Atom() | Kleene() | Apply():
             return False
 
 
@@ -173,7 +177,7 @@ def _meets_itself(pattern: Pattern, around: frozenset[str]) -> bool:
             return any(_meets_itself(p, around) for p in parts)
         case Maybe(part=part):
             return _meets_itself(part, around)
-        case Atom() | Kleene() | And() | Not():
+        case Atom() | Kleene() | And() | Not() | Apply():
             return False
 
 
@@ -185,7 +189,7 @@ def _has_and(pattern: Pattern) -> bool:
             return any(_has_and(p) for p in parts)
         case Maybe(part=part):
             return _has_and(part)
-        case Atom() | Kleene() | Not():
+        case Atom() | Kleene() | Not() | Apply():
             return False
 
 

@@ -1,13 +1,14 @@
 """The end of a stream that has one: what is still open in a checkpoint's state."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sql
 
+from ensue.algebra.operator import Operator
 from ensue.errors import StateError
 from ensue.runners.lane_state import Head, rebuilt
 from ensue.runners.spark_state import HEAD, JOB, LOG, SNAPSHOT
@@ -15,7 +16,9 @@ from ensue.runners.spark_types import spark_schema
 from ensue.runners.stream_job import StreamJob
 
 
-def remaining(session: SparkSession, checkpoint: str) -> DataFrame:
+def remaining(
+    session: SparkSession, checkpoint: str, operators: Iterable[Operator] = ()
+) -> DataFrame:
     """The matches that a stopped stream would still deliver if it ended where it stopped."""
     operator = _operator(session, checkpoint).operatorId
 
@@ -26,7 +29,7 @@ def remaining(session: SparkSession, checkpoint: str) -> DataFrame:
     first = state(JOB).select("value.job").first()
     if first is None:
         raise StateError(f"the checkpoint {checkpoint} has no state yet: the stream has not begun")
-    job = StreamJob.read(first.job)
+    job = StreamJob.read(first.job, operators)
     lane = sql.col("key.lane").alias("lane")
     heads = state(HEAD).select(
         lane, sql.lit("head").alias("part"), sql.lit(0).alias("number"),

@@ -8,12 +8,14 @@ give exactly these.
 from ensue.semantics.conditions import holds, value_of
 from ensue.semantics.events import Binding, Event, before, members
 from ensue.semantics.matches import matches
+from ensue.semantics.results import derived
 from ensue.semantics.timeouts import timeouts
 
 __all__ = [
     "Binding",
     "Event",
     "before",
+    "derived",
     "holds",
     "matches",
     "members",
