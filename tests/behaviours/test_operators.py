@@ -252,6 +252,7 @@ def test_tables_that_name_a_field_alike(runner):
         ("follows(A a, B b) a", "are both called 'a'", "another name"),
         ("follows(A a, B b) r WHERE r.height > 1", "unknown field 'height'", "start"),
         ("double_peak(A a, B b) r WHERE r.heigt > 1", "unknown field 'heigt'", "'height'"),
+        ("double_peak(follows(A a, B b) r, C c) s", "double_peak reads 'x', which r", "start"),
         ("dedup(A a, 3 minutes) d", "holds numbers, which have no unit", "same numbers"),
         (
             "follows(A a, B b) r WHERE skip_till_next_match(a, b) { a.x > 1 }",

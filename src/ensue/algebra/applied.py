@@ -68,16 +68,26 @@ def resolved(pattern: Pattern, types: Mapping[str, EventType], schema: Schema) -
         if not isinstance(node, Apply):
             return node
         _check_parameters(node, schema)
-        reads = tuple(_reads(node, part, types) for part in node.inputs)
+        reads = tuple(_reads(node, k, types) for k in range(len(node.inputs)))
         return replace(node, reads=reads, time=time_of(schema))
 
     return rewrite(pattern, fill)
 
 
-def _reads(node: Apply, part: Pattern, types: Mapping[str, EventType]) -> tuple[Reading, ...]:
+def _reads(node: Apply, k: int, types: Mapping[str, EventType]) -> tuple[Reading, ...]:
+    part = node.inputs[k]
     assert isinstance(part, Atom | Apply)
+    fields = types[part.variable].fields
+    for name in sorted(node.operator.takes[k] - set(TIMES)):
+        if name not in fields:
+            raise QueryError(
+                f"{node.operator.name} reads '{name}', which {part.variable} "
+                f"({types[part.variable].name}) does not have",
+                hint=did_you_mean(name, fields),
+                span=part.span,
+            )
     found = []
-    for name, kind in types[part.variable].fields.items():
+    for name, kind in fields.items():
         if name in TIMES or name not in node.operator.reads:
             continue
         if kind not in READABLE:

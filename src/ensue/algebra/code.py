@@ -1,5 +1,6 @@
 """What can be said of a user's function from its code: the names in it, and whether it changed."""
 
+import dis
 import hashlib
 from collections.abc import Callable, Iterator
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
@@ -20,6 +21,27 @@ def names_in(function: Function) -> frozenset[str]:
     ['price']
     """
     return frozenset(name for one in _called(function) for name in _names(one.__code__))
+
+
+def attributes_of(function: Function) -> tuple[tuple[str, ...], ...]:
+    """By parameter, the attributes that a function is seen to take directly of it.
+
+    >>> attributes_of(lambda a, b: a.price < b.price and a.size > 1)
+    (('price', 'size'), ('price',))
+    """
+    plain = plain_function(function)
+    if not isinstance(plain, FunctionType):
+        return ()
+    code = plain.__code__
+    found: dict[str, dict[str, None]] = {n: {} for n in code.co_varnames[: code.co_argcount]}
+    loaded: object = None
+    for step in dis.get_instructions(code):
+        if step.opname == "LOAD_ATTR" and loaded in found:
+            found[str(loaded)][str(step.argval)] = None
+        loaded = None
+        if step.opname.startswith("LOAD_FAST"):
+            loaded = step.argval[-1] if isinstance(step.argval, tuple) else step.argval
+    return tuple(tuple(names) for names in found.values())
 
 
 def code_fingerprint(*parts: object) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from ensue.algebra.code import code_fingerprint, names_in, plain_function
+from ensue.algebra.code import attributes_of, code_fingerprint, names_in, plain_function
 from ensue.errors import OperatorError, QueryError, did_you_mean
 from ensue.schema import Kind
 from ensue.span import Span
@@ -60,6 +60,7 @@ class Operator:
     cost: float = 1.0
     passes: float = 0.5
     reads: frozenset[str] = field(default=frozenset(), repr=False)  # names in Q and F
+    takes: tuple[frozenset[str], ...] = ()  # by input, fields that it must have
     fingerprint: str = ""  # changes with the code and the constants of Q and F
 
     def __repr__(self) -> str:
@@ -115,8 +116,20 @@ def operator(
     return Operator(
         name, kind, q, f, attributes, parameters, required, bool(own), order == "sequence",
         cost, passes,
-        frozenset(reads).union(*map(names_in, functions)), code,
+        frozenset(reads).union(*map(names_in, functions)), _taken(kind, q, f), code,
     )  # fmt: skip
+
+
+def _taken(over: Over, q: Function | None, f: Function | None) -> tuple[frozenset[str], ...]:
+    """What the functions take of each input, as far as it shows."""
+    asked = attributes_of(q) if q is not None else ()
+    given = attributes_of(f) if f is not None else ()
+    if over is Over.REPEAT:
+        asked = asked[1:]  # the latest result comes first
+    return tuple(
+        frozenset(asked[k] if k < len(asked) else ()).union(given[k] if k < len(given) else ())
+        for k in range(over.inputs)
+    )
 
 
 def _check_name(name: str) -> None:

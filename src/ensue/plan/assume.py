@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from ensue.algebra.check import check, check_structure
 from ensue.algebra.kinds import kind_of_constant
+from ensue.algebra.pattern import Apply, Atom
 from ensue.algebra.predicate import (
     COMPARISONS,
     Aggregate,
@@ -62,6 +63,8 @@ def assumed_schema(query: Query) -> Schema:
     use = _Use({a.variable: a.type for a in atoms(query.pattern)})
     use.results = {a.variable: dict(a.operator.z) for a in results(query.pattern)}
     use.origins = origins(query.pattern)
+    for applied in results(query.pattern):
+        use.taken_by(applied)
     for expr in query.where:
         use.wants(expr, Kind.BOOLEAN)
     for column in query.returns:
@@ -230,6 +233,16 @@ class _Use:
                 return Kind.BOOLEAN
             case Call(function=function, arguments=arguments):
                 return self._called(function, arguments)
+
+    def taken_by(self, applied: Apply) -> None:
+        """What an operator takes of its events, or of those that its inputs are made of."""
+        for part, names in zip(applied.inputs, applied.operator.takes, strict=True):
+            if isinstance(part, Atom | Apply):
+                event = self.origins.get(part.variable, part.variable)
+                own = (*TIMES, *self.results.get(part.variable, {}))
+                for name in names:
+                    if event in self.types and name not in own:
+                        self.slot(event, name)
 
     def _of_result(self, variable: str, name: str) -> Term:
         if name in self.results[variable]:
