@@ -64,7 +64,7 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
-def _outside(function: FunctionType) -> dict[str, Any]:
+def outside(function: FunctionType) -> dict[str, Any]:
     """What a function knows from around it."""
     used = {n: function.__globals__[n] for n in _names(function.__code__)
             if n in function.__globals__}  # fmt: skip
@@ -85,7 +85,7 @@ def _called(function: Function, seen: set[int] | None = None) -> Iterator[Functi
         return
     seen.add(id(plain))
     yield plain
-    for value in _outside(plain).values():
+    for value in outside(plain).values():
         yield from _called(value, seen)
 
 
@@ -98,7 +98,7 @@ def _described(part: object, seen: set[int]) -> Iterator[str]:
             seen.add(id(plain))
             yield from _code(plain.__code__)
             yield repr(plain.__defaults__)
-            for name, value in _outside(plain).items():
+            for name, value in outside(plain).items():
                 yield name
                 yield from _described(value, seen)
         case ModuleType() | BuiltinFunctionType() | type():
