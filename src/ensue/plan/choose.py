@@ -21,6 +21,7 @@ from ensue.plan.physical import (
     Role,
     Stacks,
     Structure,
+    Tree,
 )
 from ensue.plan.placement import MOVING, moving_variable, unary
 from ensue.plan.rules import RULES
@@ -270,5 +271,7 @@ def structure_name(structure: Structure) -> str:
             return "runs"
         case Stacks():
             return "instance stacks"
+        case Tree():
+            return "join tree"
         case Reference():
             return "reference"
