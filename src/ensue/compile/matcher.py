@@ -15,6 +15,7 @@ from ensue.compile.results import build
 from ensue.compile.stream import Shape
 from ensue.plan.choose import choose
 from ensue.plan.physical import Plan, Reference
+from ensue.plan.tree import Shape as TreeShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +36,19 @@ class Prepared:
 
 
 def prepare(
-    query: Query, shape: Shape, *, streaming: bool = False, off: Collection[str] = ()
+    query: Query,
+    shape: Shape,
+    *,
+    streaming: bool = False,
+    off: Collection[str] = (),
+    structure: str | None = None,
+    tree: TreeShape | None = None,
 ) -> Prepared:
-    """Checks a query against a stream's shape and plans it."""
+    """Checks a query against a stream's shape and plans it; see `choose` for what can be asked."""
     checked = check(query, shape.schema, streaming=streaming)
     physical, schema = shape.physical(checked)
-    return Prepared(checked, choose(physical, schema, off=off), shape)
+    plan = choose(physical, schema, off=off, structure=structure, shape=tree)
+    return Prepared(checked, plan, shape)
 
 
 def build_result(prepared: Prepared, matches: Matches, events: pa.Table) -> pa.Table:

@@ -16,7 +16,10 @@ from ensue.compile.runs import STATE as RUN_STATE
 from ensue.compile.runs import RunsSource, runs_source
 from ensue.compile.stacks import STATE as STACK_STATE
 from ensue.compile.stacks import StacksSource, stacks_source
-from ensue.plan.physical import Automaton, Plan, Stacks
+from ensue.compile.trees import RETURNED as TREE_RETURNED
+from ensue.compile.trees import STATE as TREE_STATE
+from ensue.compile.trees import TreeSource, tree_source
+from ensue.plan.physical import Automaton, Plan, Stacks, Tree
 from ensue.schema import Schema
 
 WHOLE, REAL, INT32, INT64 = (
@@ -51,13 +54,12 @@ class Program:
     unit: Unit
     nullable: bool
     frame: Frame = field(init=False)
-    source: RunsSource | StacksSource = field(init=False)
+    source: RunsSource | StacksSource | TreeSource = field(init=False)
 
     def __post_init__(self) -> None:
         frame = Frame.of(self.plan, self.schema, self.unit, self.nullable)
-        write = stacks_source if isinstance(self.plan.structure, Stacks) else runs_source
         object.__setattr__(self, "frame", frame)
-        object.__setattr__(self, "source", write(frame))
+        object.__setattr__(self, "source", _source(frame))
 
     @property
     def features(self) -> tuple[Feature, ...]:
@@ -71,11 +73,28 @@ class Program:
 
     @property
     def state_names(self) -> list[str]:
-        return RUN_STATE if isinstance(self.source, RunsSource) else STACK_STATE
+        match self.source:
+            case RunsSource():
+                return RUN_STATE
+            case StacksSource():
+                return STACK_STATE
+            case TreeSource():
+                return TREE_STATE
+
+    @property
+    def returned(self) -> tuple[str, ...]:
+        """The tables that the kernel gives back beside its code: it may have made them larger."""
+        match self.source:
+            case RunsSource():
+                return ()
+            case StacksSource():
+                return ("O",)
+            case TreeSource():
+                return TREE_RETURNED
 
     @cached_property
     def step(self) -> Callable[..., Any]:
-        """The kernel: feeds events, returns a code (and the output, for stacks)."""
+        """The kernel: feeds events, returns a code (and the tables in `returned`)."""
         events: list[numba.types.Type] = [
             _readonly(nb.int64),
             _readonly(nb.int32),
@@ -102,6 +121,16 @@ class Program:
     @property
     def _time(self) -> numba.types.Type:
         return nb.float64 if self.frame.real_time else nb.int64
+
+
+def _source(frame: Frame) -> RunsSource | StacksSource | TreeSource:
+    match frame.plan.structure:
+        case Stacks():
+            return stacks_source(frame)
+        case Tree():
+            return tree_source(frame)
+        case _:
+            return runs_source(frame)
 
 
 def _readonly(kind: numba.types.Type) -> numba.types.Type:

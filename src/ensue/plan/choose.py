@@ -21,17 +21,30 @@ from ensue.plan.physical import (
     Role,
     Stacks,
     Structure,
+    Tree,
 )
 from ensue.plan.placement import MOVING, moving_variable, unary
 from ensue.plan.rules import RULES
+from ensue.plan.tree import Shape, tree_of, why_no_tree
 from ensue.schema import Schema
 
 MOST_ROLES = 60  # bits of the mask
-CHOICES = ("stacks", "window")  # what `off` may name beside the rules
+CHOICES = ("stacks", "window", "predicate_placement")  # what `off` may name beside the rules
 
 
-def choose(query: Query, schema: Schema, *, off: Collection[str] = ()) -> Plan:
-    """The plan for a checked query. `off` names rules to leave out, to measure their effect."""
+def choose(
+    query: Query,
+    schema: Schema,
+    *,
+    off: Collection[str] = (),
+    structure: str | None = None,
+    shape: Shape | None = None,
+) -> Plan:
+    """The plan for a checked query. `off` names rules to leave out, to measure their effect.
+
+    `structure="tree"` asks for a join tree, of a `shape` or left-deep; where the pattern allows
+    none, the plan is what it would be otherwise.
+    """
     notes = []
     for rule in RULES:
         name = rule.__name__
@@ -57,21 +70,27 @@ def choose(query: Query, schema: Schema, *, off: Collection[str] = ()) -> Plan:
             reason = "a condition between events that compiled code cannot judge"
         (tied if fits else residual).append(condition)
     notes += [f"{choice}: off" for choice in CHOICES if choice in off]
-    structure: Structure | None = None if reason is None else Reference(reason)
-    if structure is None and "stacks" not in off:
-        structure = _stacks(query, tuple(tied), sorted_out.absent)
-    if structure is None:
-        structure = _automaton(query, tuple(tied), sorted_out.absent)
-    if isinstance(structure, Reference):
+    built: Structure | None = None if reason is None else Reference(reason)
+    if built is None and structure == "tree":
+        push = "predicate_placement" not in off
+        built = tree_of(query, tuple(tied), sorted_out.absent, shape, push=push)
+        if built is None:
+            why = why_no_tree(query, tuple(tied), sorted_out.absent)
+            notes.append(f"no join tree, because {why}")
+    if built is None and "stacks" not in off:
+        built = _stacks(query, tuple(tied), sorted_out.absent)
+    if built is None:
+        built = _automaton(query, tuple(tied), sorted_out.absent)
+    if isinstance(built, Reference):
         return Plan(
             query,
-            structure,
+            built,
             whole_stream=query.strategy is Strategy.STRICT,
             notes=tuple(notes),
         )
     return Plan(
         query,
-        structure,
+        built,
         roles=sorted_out.roles,
         residual=tuple(residual),
         prune="window" not in off,
@@ -274,5 +293,7 @@ def structure_name(structure: Structure) -> str:
             return "runs"
         case Stacks():
             return "instance stacks"
+        case Tree():
+            return "join tree"
         case Reference():
             return "reference"
