@@ -32,7 +32,8 @@ SPARSE = 1 << 16  # rows from which on a table that is nearly empty is made smal
 RUNS, NODES, INSTANCES = ("I", "F", "nxt"), ("N", "NF"), ("A", "AF")
 TOPS = dict.fromkeys(RUNS, RUN_TOP) | dict.fromkeys(NODES, NODE_TOP)
 TOPS |= dict.fromkeys(INSTANCES, INSTANCE_TOP)
-BY_KEY = {"head": -1, "live": 0, "tops": -1, "counts": 0}  # with the value of a new key
+# With the value of a new key; L and LF are what repeats remember.
+BY_KEY = {"head": -1, "live": 0, "tops": -1, "counts": 0, "L": 0, "LF": 0}
 
 
 class Arenas:
@@ -81,6 +82,9 @@ class Arenas:
             wholes, reals = columns.widths()
             tables[whole] = np.zeros((FIRST_ROOM, wholes), np.int64)
             tables[real] = np.zeros((FIRST_ROOM, reals), np.float64)
+        if isinstance(source, TreeSource) and source.memory.width:
+            wholes, reals = source.memory.columns.widths()
+            tables["L"], tables["LF"] = np.zeros((1, wholes), np.int64), np.zeros((1, reals))
         if isinstance(source, RunsSource):
             tables["head"] = np.full((1, self.program.lists), -1, np.int32)
             tables["live"] = np.zeros(1, np.int32)
@@ -135,7 +139,8 @@ class Arenas:
     def population(self) -> int:
         """How many runs, Kleene events and instances there are: each holds one key at most."""
         meta = self.meta
-        return int(meta[LIVE] + meta[NODE_TOP] + meta[INSTANCE_TOP])
+        remembered = len(self.tables["L"]) if "L" in self.tables else 0
+        return int(meta[LIVE] + meta[NODE_TOP] + meta[INSTANCE_TOP]) + remembered
 
     @property
     def is_sparse(self) -> bool:

@@ -34,9 +34,14 @@ def folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="ensue-"))
 
 
-def compiled(text: str, function: str, signature: object) -> Callable[..., Any]:
-    """A function of a generated source, compiled for a signature (or lazily, for None)."""
-    if interpreted or numba.config.DISABLE_JIT:
+def compiled(
+    text: str, function: str, signature: object, *, python: bool = False
+) -> Callable[..., Any]:
+    """A function of a generated source, compiled for a signature (or lazily, for None).
+
+    With `python` it is not compiled: it calls what Numba does not take.
+    """
+    if interpreted or python or numba.config.DISABLE_JIT:
         plain: Callable[..., Any] = getattr(_plain(text), function)
         return plain
     module = _module(text)

@@ -10,6 +10,7 @@ from ensue.algebra.query import Query
 from ensue.compile.engine import Engine
 from ensue.compile.identity import fingerprint
 from ensue.compile.matches import Matches
+from ensue.compile.operator_functions import run_as_python
 from ensue.compile.reference import ReferenceEngine
 from ensue.compile.results import build
 from ensue.compile.stream import Shape
@@ -47,7 +48,8 @@ def prepare(
     """Checks a query against a stream's shape and plans it; see `choose` for what can be asked."""
     checked = check(query, shape.schema, streaming=streaming)
     physical, schema = shape.physical(checked)
-    plan = choose(physical, schema, off=off, structure=structure, shape=tree)
+    python = run_as_python(physical)
+    plan = choose(physical, schema, off=off, structure=structure, shape=tree, python=python)
     return Prepared(checked, plan, shape)
 
 

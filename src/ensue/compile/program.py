@@ -12,6 +12,7 @@ from ensue.compile.arrow_kinds import Unit
 from ensue.compile.cache import compiled
 from ensue.compile.expressions import Feature
 from ensue.compile.frame import Frame
+from ensue.compile.operator_functions import know
 from ensue.compile.runs import STATE as RUN_STATE
 from ensue.compile.runs import RunsSource, runs_source
 from ensue.compile.stacks import STATE as STACK_STATE
@@ -40,6 +41,8 @@ STATE_TYPES = {
     "AF": REAL,
     "tops": nb.Array(nb.int32, 2, "C"),
     "counts": INT64,
+    "L": WHOLE,
+    "LF": REAL,
     "O": WHOLE,
     "meta": INT64,
 }
@@ -57,6 +60,7 @@ class Program:
     source: RunsSource | StacksSource | TreeSource = field(init=False)
 
     def __post_init__(self) -> None:
+        know(self.plan.query)
         frame = Frame.of(self.plan, self.schema, self.unit, self.nullable)
         object.__setattr__(self, "frame", frame)
         object.__setattr__(self, "source", _source(frame))
@@ -79,7 +83,7 @@ class Program:
             case StacksSource():
                 return STACK_STATE
             case TreeSource():
-                return TREE_STATE
+                return [*TREE_STATE, *(("L", "LF") if self.source.memory.width else ())]
 
     @property
     def returned(self) -> tuple[str, ...]:
@@ -106,7 +110,8 @@ class Program:
             if self.nullable:
                 events.append(_readonly(nb.boolean))
         state = [STATE_TYPES[name] for name in [*self.state_names, "O", "meta"]]
-        return compiled(self.source.text, "step", (nb.int64, nb.int64, nb.int64, *events, *state))
+        types = (nb.int64, nb.int64, nb.int64, *events, *state)
+        return compiled(self.source.text, "step", types, python=self.plan.interpreted)
 
     @cached_property
     def sweep(self) -> Callable[..., Any]:

@@ -5,12 +5,11 @@ right part is joined with them at once. Both parts of an AND are kept. A match l
 its last event comes.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ensue.algebra.predicate import Field
 from ensue.algebra.walk import positives
 from ensue.compile.absence import search
-from ensue.compile.expressions import Text
 from ensue.compile.frame import (
     DONE,
     INSTANCE_TOP,
@@ -26,6 +25,8 @@ from ensue.compile.stacks import GROW, SPARE_OUTPUT
 from ensue.compile.tree_nodes import Spot, spots_of
 from ensue.compile.tree_parts import AtHand, Kept, Part
 from ensue.compile.tree_records import Records
+from ensue.compile.tree_results import Memory, TreeResults
+from ensue.compile.tree_results import before as before_by_time
 from ensue.plan.operators import Function, Order
 from ensue.plan.physical import Absence, Join, Leaf, Tree
 
@@ -64,6 +65,7 @@ class TreeSource:
     text: str
     instances: Records
     output: tuple[str, ...]
+    memory: Memory
 
 
 def tree_source(frame: Frame) -> TreeSource:
@@ -88,6 +90,7 @@ class _Trees:
         self.records = Records(
             frame, (*kept, *negated), chains=any(spot.kleene for spot in self.spots)
         )
+        self.results = TreeResults(frame, self.records)
         self.output = tuple(
             column
             for leaf in self.leaves
@@ -117,7 +120,8 @@ class _Trees:
         head(*text.splitlines())
         for function in self._functions():
             head(*function.text.splitlines(), "")
-        names = [*self.frame.event_parameters(), *STATE, "O", "meta"]
+        memory = ("L", "LF") if self.results.memory.width else ()
+        names = [*self.frame.event_parameters(), *STATE, *memory, "O", "meta"]
         head("", f"def step(begin, stop, base, {', '.join(names)}):")
         pushes = len(self.leaves) + len(self.frame.negatives)
         with head:
@@ -150,7 +154,8 @@ class _Trees:
             f"meta[{OUT_TOP}] = otop",
             f"return code, {', '.join(RETURNED)}",
         )
-        return TreeSource(head.text() + body.text() + tail.text(), self.records, self.output)
+        text = head.text() + body.text() + tail.text()
+        return TreeSource(text, self.records, self.output, self.results.memory)
 
     def _functions(self) -> list[Function]:
         found: dict[str, Function] = {}
@@ -289,6 +294,7 @@ class _Trees:
         if not spot.natural:
             for which, text in (("start", part.opens), ("end", part.closes)):
                 out(f"{records.kept_time(spot.list, '', which, node)} = {text}")
+        self.results.keep(out, spot, part, node)
         for feature in self.frame.features.all():
             for variable in part.events:
                 if (variable, f"f{feature.number}") in wanted:
@@ -301,11 +307,19 @@ class _Trees:
             self._emit(out, part)
             return
         other = spot.sibling
-        assert other is not None
+        if other is None:
+            self._apply(out, spot.parent, part)
+            return
         if other.waits:
             self._join(out, spot, other, part)
         if other.optional:
             self._arrive_tested(out, spot.parent, self._alone(part, other))
+
+    def _apply(self, out: Source, spot: Spot, part: Part) -> None:
+        """The result of an operator over one part."""
+        tests = self.results.fits(spot, (part,))
+        making, made = self.results.made(spot, (part,), part)
+        self._arrive_tested(out, spot, made, tests, making)
 
     def _alone(self, part: Part, other: Spot) -> Part:
         """A result without any event of the other side."""
@@ -332,22 +346,19 @@ class _Trees:
                 tests += self._in_window(old)
             if parent.in_order and not jump:
                 tests.append(f"{left.last} < {right.first}")
-            if before and (self.frame.intervals or not parent.in_order):
+            if before and not parent.in_order:
+                tests.append(before_by_time(left, right))
+            elif before and self.frame.intervals:
                 tests.append(f"{left.closes} <= {right.opens}")
             if not parent.in_order:
                 tests += self._apart(left, right)
             if other.kleene and other.least > 1:
                 tests.append(f"{self.records.get('count', old)} >= {other.least}")
-            if operator.fits is not None:
-                tests.append(self._called(operator.fits, parent, (left, right)))
-            joined = self._hull(out, parent, left, right)
-            if operator.builds is not None:
-                made = f"made{parent.number}"
-                joined = replace(joined, begins=f"{made}[0]", ends=f"{made}[1]")
-                call = self._called(operator.builds, parent, (left, right))
-                self._arrive_tested(out, parent, joined, tests, f"{made} = {call}")
-            else:
-                self._arrive_tested(out, parent, joined, tests)
+            tests += self.results.fits(parent, (left, right))
+            whole = self._hull(out, parent, left, right)
+            whole = self.results.joined(out, parent, left, right, whole)
+            making, made = self.results.made(parent, (left, right), whole)
+            self._arrive_tested(out, parent, made, tests, making)
             out(f"{old} = {self.records.get('previous', old)}")
 
     def _kept_part(self, spot: Spot, node: str) -> Part:
@@ -373,6 +384,7 @@ class _Trees:
             records.get("index", node) if self.frame.counts else "",
             records.get("rip", node),
         )
+        part = self.results.kept(spot, part, node)
         if spot.natural:
             return part
         begins, ends = (records.kept_time(spot.list, "", w, node) for w in ("start", "end"))
@@ -415,13 +427,15 @@ class _Trees:
         spot: Spot,
         part: Part,
         tests: list[str] | None = None,
-        making: str = "",
+        making: Sequence[str] = (),
     ) -> None:
         """A result of a node, if it passes the tests of its node; `making` is run then."""
         node = spot.node
-        assert isinstance(node, Join)
+        assert not isinstance(node, Leaf)
         tests = [] if tests is None else tests
-        tests += [self.frame.writer.condition(c.condition, part) for c in node.checks]
+        late = [c for c in node.checks if self.results.is_late(c.condition, spot)]
+        tests += [self.frame.writer.condition(c.condition, part) for c in node.checks
+                  if c not in late]  # fmt: skip
         if spot.parent is None and not self.frame.plan.prune:
             tests += self._whole_in_window(part)
         flag = " and ".join(tests) or "True"
@@ -432,9 +446,13 @@ class _Trees:
                 with out.block(f"if {flag}:"):
                     self._absent(out, absence, part, flag)
         with out.block(f"if {flag}:"):
-            if making:
-                out(making)
-            self._arrive(out, spot, part)
+            out(*making)
+            if not late:
+                self._arrive(out, spot, part)
+                return
+            conditions = [self.frame.writer.condition(c.condition, part) for c in late]
+            with out.block(f"if {' and '.join(conditions)}:"):
+                self._arrive(out, spot, part)
 
     # ------------------------------------------------------------------------ tests
 
@@ -520,22 +538,6 @@ class _Trees:
         if chain == "-1":
             return none
         return f"({self.records.get(which, chain)} if {chain} >= 0 else {none})"
-
-    def _called(self, function: Function, spot: Spot, parts: tuple[Part, ...]) -> str:
-        """A call of an operator's function; false where a value is missing."""
-        values = [
-            self._argument(spot.parts[a.side], parts[a.side], a.name) for a in function.arguments
-        ]
-        call = f"{function.name}({', '.join(value for value, _ in values)})"
-        return " and ".join([*(ok for _, ok in values if ok is not None), call])
-
-    def _argument(self, spot: Spot, part: Part, name: str) -> Text:
-        if name in ("start", "end"):
-            return (part.opens if name == "start" else part.closes), None
-        if isinstance(spot.node, Leaf):
-            feature = self.frame.features.of(Field(spot.variable, name))
-            return part.events[spot.variable].feature(feature)
-        return part.attributes[spot.node.variable or "", name]
 
     # ------------------------------------------------------------------------ matches
 

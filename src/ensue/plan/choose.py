@@ -1,6 +1,6 @@
 """Chooses the plan of a checked query: the same input, the same plan."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from ensue.algebra.arrangement import optional
@@ -8,7 +8,16 @@ from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Patt
 from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import At, Expr, Field
 from ensue.algebra.query import Query
-from ensue.algebra.walk import atoms, kleenes, negations, positives, references, results, variables
+from ensue.algebra.walk import (
+    atoms,
+    bound_variables,
+    kleenes,
+    negations,
+    positives,
+    references,
+    results,
+    variables,
+)
 from ensue.plan.automaton import TooManyStates, automaton
 from ensue.plan.bound import always_bound
 from ensue.plan.features import Kinds, fits_a_kernel
@@ -26,6 +35,7 @@ from ensue.plan.physical import (
 from ensue.plan.placement import MOVING, moving_variable, unary
 from ensue.plan.rules import RULES
 from ensue.plan.tree import Shape, tree_of, why_no_tree
+from ensue.plan.with_operators import Asked, plan_with_operators
 from ensue.schema import Schema
 
 MOST_ROLES = 60  # bits of the mask
@@ -39,11 +49,13 @@ def choose(
     off: Collection[str] = (),
     structure: str | None = None,
     shape: Shape | None = None,
+    python: Mapping[str, str] | None = None,
 ) -> Plan:
     """The plan for a checked query. `off` names rules to leave out, to measure their effect.
 
     `structure="tree"` asks for a join tree, of a `shape` or left-deep; where the pattern allows
-    none, the plan is what it would be otherwise.
+    none, the plan is what it would be otherwise. `python` names the operators of users that cannot
+    be compiled, with the reason.
     """
     notes = []
     for rule in RULES:
@@ -55,12 +67,14 @@ def choose(
         if rewritten != query:
             notes.append(f"{name}: applied")
         query = rewritten
-    applied = next(results(query.pattern), None)
-    if applied is not None:
-        unplanned = Reference(f"the operator {applied.operator.name}")
-        return Plan(query, unplanned, notes=tuple(notes))
     sorted_out = _sort_conditions(query)
     kinds = Kinds(schema, query.pattern)
+    if any(results(query.pattern)):
+        notes += [f"{choice}: off" for choice in CHOICES if choice in off]
+        asked = Asked(shape, "predicate_placement" not in off, "window" not in off, python or {})
+        return plan_with_operators(
+            query, sorted_out.roles, sorted_out.between, kinds, notes, asked
+        )
     reason = _no_kernel(query, schema, sorted_out, kinds)
     tied: list[Expr] = []
     residual: list[Expr] = []
@@ -110,7 +124,7 @@ class _Sorted:
 
 def _sort_conditions(query: Query) -> _Sorted:
     kleene = kleenes(query.pattern)
-    bound = {a.variable for a in positives(query.pattern)}
+    bound = set(bound_variables(query.pattern))
     every: dict[str, list[Expr]] = {a.variable: [] for a in atoms(query.pattern)}
     first: dict[str, list[Expr]] = {v: [] for v in every}
     between: list[Expr] = []
@@ -121,7 +135,7 @@ def _sort_conditions(query: Query) -> _Sorted:
         if not names:
             for conditions in every.values():
                 conditions.append(condition)
-        elif alone is not None:
+        elif alone is not None and alone[0] in every:
             (first if alone[1] else every)[alone[0]].append(condition)
         elif names <= bound:
             between.append(condition)

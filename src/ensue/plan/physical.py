@@ -153,6 +153,7 @@ class Plan:
     prune: bool = True  # the window is pushed into the scan
     whole_stream: bool = False  # the answer depends on events of every partition
     notes: tuple[str, ...] = ()  # what the rules did, for explain
+    interpreted: bool = False  # the kernel runs as Python: it calls what cannot be compiled
 
     def role(self, variable: str) -> Role:
         return next(r for r in self.roles if r.variable == variable)

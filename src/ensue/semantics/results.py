@@ -140,7 +140,7 @@ def _result(
     operator = applied.operator
     low, high = min(e.start for e in members), max(e.end for e in members)
     if operator.f is None:
-        given: tuple[Any, ...] = (inputs[0].start, inputs[-1].end)
+        given: tuple[Any, ...] = (min(e.start for e in inputs), max(e.end for e in inputs))
     else:
         given = _given(operator, _called(applied, operator.f, "f", views))
     start, end = within(low, high, *(_time(applied, value) for value in given[:2]))
