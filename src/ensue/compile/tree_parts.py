@@ -78,7 +78,8 @@ class Part:
     rip: str = "-1"
     begins: str = ""  # as the operator's F says; empty: its start
     ends: str = ""
-    attributes: Mapping[tuple[str, str], Text] = field(default_factory=dict)
+    # what operators say of their results, by the name of the result and of the attribute
+    attributes: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     @property
     def opens(self) -> str:

@@ -5,9 +5,10 @@ columns that all lists share by sort.
 """
 
 from ensue.compile.absence import Instances
-from ensue.compile.expressions import Feature, Text
+from ensue.compile.expressions import INTEGRAL, Feature, Text
 from ensue.compile.frame import Frame
 from ensue.compile.layout import Source
+from ensue.plan.operators import Attribute
 from ensue.schema import Kind
 
 ROW, LINK, WHOLE, TEXT, REAL = "row", "link", "whole", "text", "real"  # sorts of columns
@@ -60,6 +61,10 @@ class Records(Instances):
     def kept_time(self, list: str, owner: str, which: str, node: str) -> str:
         """When a variable's event starts or ends, or a result of an operator."""
         return self.slot(list, (owner, which), REAL if self.frame.real_time else WHOLE, node)
+
+    def kept_attribute(self, list: str, owner: str, attribute: Attribute, node: str) -> str:
+        sort = WHOLE if attribute.kind in INTEGRAL else REAL
+        return self.slot(list, (owner, f".{attribute.name}"), sort, node)
 
     def kept_feature(self, list: str, variable: str, feature: Feature, node: str) -> Text:
         """A feature of a variable's event, kept in an entry."""
