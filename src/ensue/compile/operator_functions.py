@@ -1,7 +1,8 @@
 """Users' functions where generated kernels find them, and whether they can be compiled."""
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -11,7 +12,8 @@ from numba import types as nb
 from ensue.algebra.pattern import Apply
 from ensue.algebra.query import Query
 from ensue.algebra.walk import results
-from ensue.compile.cache import folder
+from ensue.compile import cache
+from ensue.errors import OperatorError
 from ensue.plan.operators import Function
 from ensue.plan.user_operators import operator_of
 from ensue.schema import Kind
@@ -33,6 +35,20 @@ def know(query: Query) -> None:
         for which, function in (("q", user.q), ("f", user.f)):
             if function is not None:
                 _GIVEN[user.fingerprint, which] = function
+
+
+@contextmanager
+def failing_functions(query: Query) -> Iterator[None]:
+    """Says whose function failed, where a kernel calls functions of users."""
+    try:
+        yield
+    except Exception as error:
+        names = ", ".join(dict.fromkeys(a.operator.name for a in results(query.pattern)))
+        if not names:
+            raise
+        raise OperatorError(
+            f"a function of operator {names} failed: {type(error).__name__}: {error}"
+        ) from error
 
 
 def run_as_python(query: Query) -> Mapping[str, str]:
@@ -79,11 +95,11 @@ def _type(kind: Kind) -> Any:
 
 def _tried(function: Function, types: tuple[Any, ...]) -> str | None:
     """Why Numba cannot compile a function, if it cannot; remembered on disk."""
-    if numba.config.DISABLE_JIT:
+    if cache.interpreted or numba.config.DISABLE_JIT:
         return None
     shown = f"{numba.__version__} {function.text} {types}"
     digest = hashlib.sha256(shown.encode()).hexdigest()[:32]
-    path = folder() / f"operator_{digest}.txt"
+    path = cache.folder() / f"operator_{digest}.txt"
     if path.exists():
         verdict = path.read_text(encoding="utf-8")
         return None if verdict == COMPILED else verdict

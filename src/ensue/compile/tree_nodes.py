@@ -47,6 +47,14 @@ class Spot:
         return self.node.operator.natural and all(part.natural for part in self.parts)
 
     @property
+    def is_made(self) -> bool:
+        """Whether its results are events of their own, not parts that stand together."""
+        if isinstance(self.node, Leaf):
+            return False
+        operator = self.node.operator
+        return bool(self.node.variable or operator.fits or operator.builds)
+
+    @property
     def is_sequence(self) -> bool:
         """Whether its left part is before its right part."""
         return isinstance(self.node, Join) and self.node.operator.order is Order.BEFORE

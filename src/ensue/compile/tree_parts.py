@@ -80,7 +80,8 @@ class Part:
     ends: str = ""
     head: str = ""  # the row that counts where it begins, if several parts begin at that time
     tail: str = ""  # likewise where it ends
-    attributes: Mapping[tuple[str, str], Callable[[], Text]] = field(default_factory=dict)
+    # what operators say of their results, by the name of the result and of the attribute
+    attributes: Mapping[tuple[str, str], Callable[[], str]] = field(default_factory=dict)
 
     @property
     def opens(self) -> str:
@@ -108,5 +109,5 @@ class Part:
     def aggregate(self, aggregate: Aggregate, feature: Feature | None) -> Text:
         match aggregate.argument:
             case Field(variable=variable, name=str(name)) if feature is None:
-                return self.attributes[variable, name]()
+                return self.attributes[variable, name](), None
         raise AssertionError(f"no aggregates in a join tree: {aggregate} {feature}")

@@ -4,23 +4,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from ensue.algebra.operator import TIMES
-from ensue.algebra.pattern import Apply as Applied
 from ensue.algebra.predicate import Expr, Field
-from ensue.algebra.walk import references, results
+from ensue.algebra.walk import references
 from ensue.compile.expressions import Text
 from ensue.compile.frame import Frame
 from ensue.compile.layout import Columns, Source
 from ensue.compile.tree_nodes import Spot
 from ensue.compile.tree_parts import Part
-from ensue.compile.tree_records import REAL, WHOLE, Records
-from ensue.plan import user_operators
+from ensue.compile.tree_records import REAL, Records
+from ensue.compile.tree_records import WHOLE as WHOLES
 from ensue.plan.operators import Function
 from ensue.plan.physical import Join, Leaf
-from ensue.plan.user_operators import remembered
+from ensue.plan.user_operators import LAST, WHOLE
 from ensue.schema import Kind
 
 REALS = (Kind.FLOAT, Kind.DECIMAL)
-Later = Callable[[], Text]
+Later = Callable[[], str]
 
 
 @dataclass(slots=True)
@@ -37,107 +36,109 @@ class Memory:
         """Not 0 once it has fired."""
         return self.columns.at(f"{spot.number} there", "k")
 
-    def value(self, spot: Spot, name: str, kind: Kind) -> str:
-        return self.columns.at(f"{spot.number} {name}", "k", real=kind in REALS)
+    def value(self, spot: Spot, name: str, *, real: bool) -> str:
+        return self.columns.at(f"{spot.number} {name}", "k", real=real)
 
 
 class TreeResults:
-    """Writes what operators of users add to the nodes of a tree."""
+    """Writes what the Q and F of operators add to the nodes of a tree."""
 
     def __init__(self, frame: Frame, records: Records) -> None:
         self.frame = frame
         self.records = records
         self.memory = Memory()
-        self.applied = {a.variable: a for a in results(frame.plan.query.pattern)}
-
-    def of(self, spot: Spot) -> Applied | None:
-        """The operator of a user at a node, if there is one."""
-        if isinstance(spot.node, Leaf) or spot.node.variable is None:
-            return None
-        return self.applied[spot.node.variable]
 
     # -------------------------------------------------------------------------- questions
 
     def fits(self, spot: Spot, parts: tuple[Part, ...]) -> list[str]:
-        """When Q is true of the parts of a node."""
-        applied = self.of(spot)
-        function = None if isinstance(spot.node, Leaf) else spot.node.operator.fits
-        if function is None or applied is None:
-            return []
-        call = self._call(function, spot, parts)
-        if not spot.remembers:
-            return [call]
-        return [f"({self.memory.there(spot)} == 0 or {call})"]
+        """When Q is true of the parts of a node, and F can be asked."""
+        assert not isinstance(spot.node, Leaf)
+        operator, tests = spot.node.operator, []
+        if operator.fits is not None:
+            values = self._arguments(operator.fits, spot, parts)
+            call = _called(operator.fits, values)
+            if spot.remembers:
+                call = f"({self.memory.there(spot)} == 0 or {call})"
+            tests += [*_there(values), call]
+        if operator.builds is not None:
+            # the result itself has times in any case
+            tests += _there(self._arguments(operator.builds, spot, (*parts, parts[0])))
+        return list(dict.fromkeys(tests))
 
     def made(self, spot: Spot, parts: tuple[Part, ...], whole: Part) -> tuple[list[str], Part]:
         """The lines that compute a result, and the result; `whole` is what it is made of."""
-        applied = self.of(spot)
-        if applied is None:
+        if not spot.is_made:
             return [], whole
         assert not isinstance(spot.node, Leaf)
-        lines: list[str] = []
-        name = f"made{spot.number}"
-        function = spot.node.operator.builds
-        if function is not None:
-            lines.append(f"{name} = {self._call(function, spot, (*parts, whole))}")
-            whole = replace(whole, begins=f"{name}[0]", ends=f"{name}[1]", head="", tail="")
-        elif not spot.natural:
-            whole = replace(whole, head="", tail="")
-        variable, result = applied.variable, whole
+        operator, lines, name = spot.node.operator, [], f"made{spot.number}"
+        if operator.builds is not None:
+            call = _called(
+                operator.builds, self._arguments(operator.builds, spot, (*parts, whole))
+            )
+            lines.append(f"{name} = {call}")
+            whole = replace(whole, begins=f"{name}[0]", ends=f"{name}[1]")
+        whole = result = replace(whole, head="", tail="")
+        variable = spot.node.variable or ""
         attributes: dict[tuple[str, str], Later] = dict(whole.attributes)
-        attributes[variable, "start"] = lambda: (result.opens, None)
-        attributes[variable, "end"] = lambda: (result.closes, None)
-        for place, (attribute, _) in enumerate(applied.operator.z, 2):
-            attributes[variable, attribute] = _at(f"{name}[{place}]")
+        attributes[variable, "start"] = lambda: result.opens
+        attributes[variable, "end"] = lambda: result.closes
+        for place, attribute in enumerate(operator.attributes, 2):
+            attributes[variable, attribute.name] = _at(f"{name}[{place}]")
         result = replace(whole, attributes=attributes)
         if spot.remembers:
-            lines += self._remember(spot, applied, result)
+            lines += self._remember(spot, result)
         return lines, result
 
-    def _remember(self, spot: Spot, applied: Applied, result: Part) -> Iterator[str]:
+    def _remember(self, spot: Spot, result: Part) -> Iterator[str]:
+        assert not isinstance(spot.node, Leaf)
+        function, variable = spot.node.operator.fits, spot.node.variable or ""
         yield f"{self.memory.there(spot)} = 1"
-        columns = {r.field: r.column for r in applied.reads[0]}
-        for name, kind in remembered(applied):
-            if (applied.variable, name) in result.attributes:
-                value = result.attributes[applied.variable, name]()[0]
+        names = {} if function is None else {a.name for a in function.arguments if a.side == LAST}
+        for name in sorted(names):
+            if (variable, name) in result.attributes:
+                value = result.attributes[variable, name]()
             else:
-                value = self._read(spot.parts[0], result, columns[name])[0]
-            yield f"{self.memory.value(spot, name, kind)} = {value}"
+                value = self._read(spot.parts[0], result, name)[0]
+            yield f"{self._latest(spot, name)} = {value}"
+
+    def _latest(self, spot: Spot, name: str) -> str:
+        assert not isinstance(spot.node, Leaf)
+        own = {a.name: a.kind in REALS for a in spot.node.operator.attributes}
+        own |= dict.fromkeys(TIMES, self.frame.real_time)
+        if name not in own:
+            (leaf,) = spot.leaves()
+            own[name] = not self.frame.features.of(Field(leaf.variable, name)).integral
+        return self.memory.value(spot, name, real=own[name])
 
     def is_late(self, condition: Expr, spot: Spot) -> bool:
         """Whether a condition can only be tried when a node's result is made."""
-        if self.of(spot) is None:
-            return False
         assert not isinstance(spot.node, Leaf)
         variable = spot.node.variable
         return spot.remembers or any(r.variable == variable for r in references(condition))
 
     # -------------------------------------------------------------------------- arguments
 
-    def _call(self, function: Function, spot: Spot, parts: tuple[Part, ...]) -> str:
-        values = [self._argument(spot, parts, a.side, a.name) for a in function.arguments]
-        return f"{function.name}({', '.join(values)})"
+    def _arguments(self, function: Function, spot: Spot, parts: tuple[Part, ...]) -> list[Text]:
+        return [self._argument(spot, parts, a.side, a.name) for a in function.arguments]
 
-    def _argument(self, spot: Spot, parts: tuple[Part, ...], side: int, name: str) -> str:
-        if side == user_operators.WHOLE:
-            return parts[-1].start if name == "start" else parts[-1].end
+    def _argument(self, spot: Spot, parts: tuple[Part, ...], side: int, name: str) -> Text:
+        if side == WHOLE:
+            return (parts[-1].start if name == "start" else parts[-1].end), None
         if spot.remembers:
-            applied = self.of(spot)
-            assert applied is not None
-            if side == user_operators.LAST:
-                return self.memory.value(spot, name, dict(remembered(applied))[name])
+            if side == LAST:
+                return self._latest(spot, name), None
             side = 0
         inner, part = spot.parts[side], parts[side]
         if name in TIMES:
-            return part.opens if name == "start" else part.closes
-        return self._read(inner, part, name)[0]
+            return (part.opens if name == "start" else part.closes), None
+        return self._read(inner, part, name)
 
     def _read(self, spot: Spot, part: Part, name: str) -> Text:
         """What a part has under a name: a field of its event, or an attribute of its result."""
         if not isinstance(spot.node, Leaf):
             key = (spot.node.variable or "", name)
             if key in part.attributes:
-                return part.attributes[key]()
+                return part.attributes[key](), None
         (leaf,) = spot.leaves()
         feature = self.frame.features.of(Field(leaf.variable, name))
         return part.events[leaf.variable].feature(feature)
@@ -146,41 +147,45 @@ class TreeResults:
 
     def keep(self, out: Source, spot: Spot, part: Part, node: str) -> None:
         """Keeps of a result what conditions and functions further up ask for."""
+        sorts = dict(self._attributes(spot))
         for variable, what in list(self.records.slots[spot.list]):
             if what.startswith("@"):
-                place = self._slot(spot, variable, what[1:], node)
-                out(f"{place} = {part.attributes[variable, what[1:]]()[0]}")
-        if not spot.natural and self.of(spot) is None:
+                key = (variable, what[1:])
+                out(f"{self._slot(spot, key, sorts[key], node)} = {part.attributes[key]()}")
+        if not spot.natural and not spot.is_made:
             out(f"{self._end(spot, 'head', node)} = {part.heads}")
             out(f"{self._end(spot, 'tail', node)} = {part.tails}")
 
     def kept(self, spot: Spot, part: Part, node: str) -> Part:
         """A result that stands in the arena, with what is kept of it."""
-        attributes: dict[tuple[str, str], Later] = {}
-        for inner in spot.walk():
-            applied = self.of(inner)
-            if applied is not None:
-                for name in (*TIMES, *dict(applied.operator.z)):
-                    attributes[applied.variable, name] = self._kept_later(
-                        spot, applied.variable, name, node
-                    )
-        if not spot.natural and self.of(spot) is None:
+        attributes = {
+            key: self._kept_later(spot, key, sort, node) for key, sort in self._attributes(spot)
+        }
+        if not spot.natural and not spot.is_made:
             part = replace(
                 part, head=self._end(spot, "head", node), tail=self._end(spot, "tail", node)
             )
         return replace(part, attributes=attributes)
 
-    def _kept_later(self, spot: Spot, variable: str, name: str, node: str) -> Later:
-        return lambda: (self._slot(spot, variable, name, node), None)
+    def _attributes(self, spot: Spot) -> Iterator[tuple[tuple[str, str], str]]:
+        """The attributes of all results in a part, with the sort of column for each."""
+        for inner in spot.walk():
+            if isinstance(inner.node, Leaf) or not inner.is_made:
+                continue
+            name = inner.node.variable or ""
+            for time in TIMES:
+                yield (name, time), REAL if self.frame.real_time else WHOLES
+            for attribute in inner.node.operator.attributes:
+                yield (name, attribute.name), REAL if attribute.kind in REALS else WHOLES
 
-    def _slot(self, spot: Spot, variable: str, name: str, node: str) -> str:
-        applied = self.applied[variable]
-        kind = applied.time if name in TIMES else dict(applied.operator.z)[name]
-        sort = REAL if kind in REALS else WHOLE
-        return self.records.slot(spot.list, (variable, f"@{name}"), sort, node)
+    def _kept_later(self, spot: Spot, key: tuple[str, str], sort: str, node: str) -> Later:
+        return lambda: self._slot(spot, key, sort, node)
+
+    def _slot(self, spot: Spot, key: tuple[str, str], sort: str, node: str) -> str:
+        return self.records.slot(spot.list, (key[0], f"@{key[1]}"), sort, node)
 
     def _end(self, spot: Spot, which: str, node: str) -> str:
-        return self.records.slot(spot.list, ("", which), WHOLE, node)
+        return self.records.slot(spot.list, ("", which), WHOLES, node)
 
     # -------------------------------------------------------------------------- order
 
@@ -215,4 +220,13 @@ def before(left: Part, right: Part) -> str:
 
 
 def _at(text: str) -> Later:
-    return lambda: (text, None)
+    return lambda: text
+
+
+def _called(function: Function, values: list[Text]) -> str:
+    return f"{function.name}({', '.join(value for value, _ in values)})"
+
+
+def _there(values: list[Text]) -> list[str]:
+    """When every value that a function is called with is there."""
+    return [ok for _, ok in values if ok is not None]

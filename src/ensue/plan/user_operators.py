@@ -11,6 +11,7 @@ from ensue.schema import Kind
 
 LAST, EVENT = 0, 1  # the sides of a repeat: its latest result, the event at hand
 WHOLE = 2  # of F: the events of the result, which its times lie within
+JIT = 'njit(error_model="python")'  # a division by zero is an error, as in Python
 IN_TICKS = (Kind.TIMESTAMP, Kind.DATE, Kind.DURATION)
 
 
@@ -34,15 +35,6 @@ def operator_of(applied: Apply, number: int, *, python: bool = False) -> Operato
     )
 
 
-def remembered(applied: Apply) -> tuple[tuple[str, Kind], ...]:
-    """What a repeat keeps of its latest result, as far as Q may ask for it."""
-    own = [name for name, _ in applied.operator.z]
-    assert applied.time is not None
-    times = tuple((name, applied.time) for name in TIMES)
-    fields = tuple((r.field, r.kind) for r in applied.reads[0] if r.field not in own)
-    return (*times, *fields, *applied.operator.z)
-
-
 # ---------------------------------------------------------------------------------- functions
 
 
@@ -51,8 +43,9 @@ def _fits(applied: Apply, number: int, python: bool) -> Function | None:
         return None
     sides = _sides(applied)
     if applied.operator.over is Over.REPEAT:
-        names = [(name, name, kind) for name, kind in remembered(applied)]
-        sides = [names, sides[0]]
+        own = dict(applied.operator.z)
+        last = [seen for seen in sides[0] if seen[0] not in own]
+        sides = [[*last, *((name, name, kind) for name, kind in own.items())], sides[0]]
     call = _Call(f"asks{number}", applied, "q", sides, python)
     lines = [f"    return bool({call.text()})"]
     return Function(call.name, call.defined([], lines), call.arguments())
@@ -120,10 +113,14 @@ def _kept(kind: Kind | None, value: str, tick: int) -> str:
 
 
 def _shown(kind: Kind, value: str, tick: int) -> str:
-    """A number that kernels keep, as functions see it."""
-    if kind is Kind.BOOLEAN:
-        return f"({value} != 0)"
-    return f"{value} * {tick}" if kind in IN_TICKS and tick != 1 else value
+    """A number that kernels keep, as functions see it: where they run as Python, Python's own."""
+    match kind:
+        case Kind.BOOLEAN:
+            return f"bool({value})"
+        case Kind.FLOAT | Kind.DECIMAL:
+            return f"float({value})"
+        case _:
+            return f"int({value}) * {tick}" if kind in IN_TICKS and tick != 1 else f"int({value})"
 
 
 class _Call:
@@ -141,7 +138,7 @@ class _Call:
         self.applied = applied
         self.which = which
         self.sides = sides
-        self.decorated = [] if python else ["@njit"]
+        self.decorated = [] if python else [f"@{JIT}"]
         self.first = 0  # the number of the first side
 
     def arguments(self) -> tuple[Argument, ...]:
@@ -169,7 +166,7 @@ class _Call:
         head = [
             "from collections import namedtuple",
             "from ensue.compile.operator_functions import given",
-            f"{self.name}_given = {f'njit({given})' if self.decorated else given}",
+            f"{self.name}_given = {f'{JIT}({given})' if self.decorated else given}",
         ]
         for side, seen in enumerate(self.sides):
             fields = tuple(name for name, _, _ in seen)
