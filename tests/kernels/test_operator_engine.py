@@ -46,6 +46,12 @@ OPERATORS = [
         known=False,
     ),
     ensue.operator(
+        "rise",
+        f=lambda a, b: (a.start, b.end, b.x - a.x),
+        z={"by": "integer"},
+        known=False,
+    ),
+    ensue.operator(
         "early",
         f=lambda a, b: (a.start, a.start, a.x < b.x),
         z={"up": "boolean"},
@@ -77,6 +83,7 @@ OPERATORS = [
 ]
 ATTRIBUTES = {
     "instant": ["mid", "low"],
+    "rise": ["by", "by"],
     "big": ["twice", "x"],
     "record": ["top", "x"],
     "dedup": ["x", "y"],
