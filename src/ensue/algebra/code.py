@@ -50,8 +50,8 @@ class _Known(float):
     def _refuse(self, _: object) -> bool:
         raise TypeError("its value is not known")
 
-    __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = _refuse  # type: ignore[assignment]
-    __hash__ = None
+    __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = _refuse
+    __hash__ = float.__hash__
 
     def __bool__(self) -> bool:
         raise TypeError("its value is not known")
