@@ -1,6 +1,7 @@
 """A compiled matcher at work: feeds events to the kernel and lets time pass."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -66,6 +67,13 @@ class Engine:
         """The matches that these events complete, or that they show to be complete."""
         if events.num_rows == 0:
             return joined([], self.program.source.output)
+        keys = self._take(events)
+        found = self._delivered(keys, self.rows - events.num_rows)
+        self._compact_if_it_pays()
+        return found
+
+    def _take(self, events: pa.Table) -> Table:
+        """Moves the state along events; gives their partitions."""
         scanned = self.scan(events)
         if scanned.has_nulls and not self.program.nullable:
             self._become_nullable()
@@ -85,9 +93,21 @@ class Engine:
         self._drain()
         self.rows += count
         self.now = scanned.ends[-1].item()
-        found = self._delivered(arrays[1], self.rows - count)
-        self._compact_if_it_pays()
-        return found
+        return arrays[1]
+
+    def replay(self, pieces: Sequence[pa.Table], rows: int, now: float | None) -> None:
+        """Takes up the state that the last events of a stream leave behind.
+
+        The pieces are its last events, so many that no match to come needs an older one, up to
+        row `rows` and time `now`. Their matches have been delivered.
+        """
+        self.rows = rows - sum(piece.num_rows for piece in pieces)
+        for piece in pieces:
+            self._take(piece)
+            self._pieces.clear()
+        if now is not None:
+            self._pass_time(now)
+            self._pieces.clear()
 
     def advance(self, now: float) -> Matches:
         """Lets time pass until `now`: what only waited for it is delivered.
@@ -95,6 +115,12 @@ class Engine:
         All events that end before `now` have been fed and none can still come; one that ends
         at `now` can.
         """
+        self._pass_time(now)
+        found = self._delivered(np.zeros(0, np.int32), self.rows)
+        self._compact_if_it_pays()
+        return found
+
+    def _pass_time(self, now: float) -> None:
         now = float(now) if self.program.frame.real_time else math.ceil(now)
         self.now = now if self.now is None else max(self.now, now)
         if self._swept != (self.now, self.rows):
@@ -103,9 +129,6 @@ class Engine:
             self._drain()
             self.arenas.drop_broken(self.rows)
             self.arenas.expire_instances(self.now)
-        found = self._delivered(np.zeros(0, np.int32), self.rows)
-        self._compact_if_it_pays()
-        return found
 
     def finish(self) -> Matches:
         """The stream is over: no more events come that could forbid anything."""

@@ -55,8 +55,3 @@ def build_result(prepared: Prepared, matches: Matches, events: pa.Table) -> pa.T
         columns_of=prepared.shape.columns_of(query),
         query_fingerprint=prepared.identity or fingerprint(prepared.query),
     )
-
-
-def slices(events: pa.Table, size: int) -> list[pa.Table]:
-    """Pieces of bounded size: a kernel cannot be interrupted inside one."""
-    return [events.slice(k, size) for k in range(0, events.num_rows, size)]

@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from ensue.algebra.query import Query
 from ensue.compile.engine import Engine, joined
-from ensue.compile.matcher import Prepared, build_result, slices
+from ensue.compile.matcher import Prepared, build_result
 from ensue.compile.matches import Matches
 from ensue.compile.reference import ReferenceEngine
-from ensue.compile.stream import Shape, in_order, located, shape_of, together
+from ensue.compile.stream import Shape, in_order, located, shape_of, slices, together
 from ensue.compile.timeouts import Bundle, bundle
 from ensue.errors import EventError, did_you_mean
 
