@@ -56,6 +56,10 @@ class Advice:
 class Adviser(Protocol):
     """Says when another plan would be better, from what a matcher has seen."""
 
+    def begin(self, engine: Engine) -> None:
+        """An engine that it has not seen before takes over."""
+        ...
+
     def advise(self, engine: Engine) -> Advice | None:
         """Another plan, if it is time for one."""
         ...
@@ -90,7 +94,7 @@ class AdaptiveEngine:
         nullable: bool = False,
     ) -> None:
         assert why_not_adaptive(plan) is None
-        self.engine = Engine(plan, schema, unit, nullable=nullable)
+        self.engine = Engine(plan, schema, unit, nullable=nullable, counted=True)
         self.adviser = adviser
         self.memo = memo
         self.changes: list[Change] = []
@@ -146,6 +150,7 @@ class AdaptiveEngine:
             left = old.advance(old.now)  # what the new plan would take for delivered
         self._forget()
         self.engine = self._taken_over(advice.plan)
+        self.adviser.begin(self.engine)
         self.memo = advice.memo
         change = Change(
             old.rows,
@@ -167,7 +172,9 @@ class AdaptiveEngine:
     def _taken_over(self, plan: Plan) -> Engine:
         """An engine of another plan in the state that the events so far leave behind."""
         old = self.engine
-        new = Engine(plan, self._schema, self._unit, nullable=old.program.nullable)
+        new = Engine(
+            plan, self._schema, self._unit, nullable=old.program.nullable, counted=True
+        )
         new.scan.keys, new.scan.strings = old.scan.keys, old.scan.strings
         new.replay(self._pieces(), old.rows, old.now)
         new.scan.seen |= old.scan.seen if _same_roles(plan, old.program.plan) else 0
@@ -210,8 +217,10 @@ class AdaptiveEngine:
         self.memo = str(header["memo"])
         self.changes = [Change(**change) for change in header["changes"]]
         if self.memo:
-            self.engine = Engine(self.adviser.recall(self.memo), self._schema, self._unit)
+            plan = self.adviser.recall(self.memo)
+            self.engine = Engine(plan, self._schema, self._unit, counted=True)
         self.engine.restore(blobs["engine"])
+        self.adviser.begin(self.engine)
         self._recent = from_bytes(blobs["recent"]) if "recent" in blobs else None
 
     @property
@@ -246,6 +255,9 @@ class Given:
     def __init__(self, plans: Sequence[Plan], rows: Sequence[int]) -> None:
         self.plans = list(plans)
         self.rows = sorted(rows)
+
+    def begin(self, engine: Engine) -> None:
+        """Nothing is counted."""
 
     def advise(self, engine: Engine) -> Advice | None:
         passed = sum(row <= engine.rows for row in self.rows)
