@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from ensue.algebra.query import Query
 from ensue.errors import EnsueError, EventError, QueryError, RunnerError, StateError
+from ensue.plan.statistics import Statistics
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from ensue.plan.planning import Planning
     from ensue.runners.local import Progress
     from ensue.runners.spark_progress import BatchProgress
     from ensue.runners.spark_sinks import Sink
@@ -25,6 +27,7 @@ __all__ = [
     "QueryError",
     "RunnerError",
     "StateError",
+    "Statistics",
     "delta_table",
     "explain",
     "kafka_topic",
@@ -78,6 +81,9 @@ def match(
     watermark: "Watermark | None" = None,
     late_events: str = "count",
     lanes: int | None = None,
+    statistics: Statistics | None = None,
+    off: Sequence[str] | str = (),
+    structure: str | None = None,
 ) -> Any:
     """Every match of a query in a stream of events.
 
@@ -101,6 +107,10 @@ def match(
     (see `progress_of`), and with `late_events="deliver"` given back in a column `late_event`.
     `lanes` is into how many lanes the partitions are hashed, each with its own state; by default
     spark.sql.shuffle.partitions. It stays the same for as long as a checkpoint is used.
+
+    How a query is run never changes its matches. `statistics` say what the stream looks like (see
+    `statistics`), and so which plan is the cheapest; `off` names rules of the planner to leave
+    out, `structure` what holds partial matches ("stacks", "runs" or "reference").
     """
     checked = parse(query) if not isinstance(query, Query) else query
     order = (order,) if isinstance(order, str) else tuple(order)
@@ -110,6 +120,7 @@ def match(
         "order": order,
         "location": location,
         "bad_events": bad_events,
+        "planning": _planning(statistics, off, structure),
     }
     if _is_spark(events):
         from ensue.runners import spark_batch, spark_frames
@@ -219,6 +230,9 @@ def explain(
     time: str | tuple[str, str] | None = None,
     type: str | None = None,
     order: Sequence[str] | str = (),
+    statistics: Statistics | None = None,
+    off: Sequence[str] | str = (),
+    structure: str | None = None,
 ) -> str:
     """How a query is run: the plan, with what each rule did, as stable text.
 
@@ -226,7 +240,8 @@ def explain(
     """
     from ensue.plan.explain import explain as explain_plan
 
-    return explain_plan(_planned(query, events, time, type, order))
+    planning = _planning(statistics, off, structure)
+    return explain_plan(_planned(query, events, time, type, order, planning))
 
 
 def picture(
@@ -236,11 +251,15 @@ def picture(
     time: str | tuple[str, str] | None = None,
     type: str | None = None,
     order: Sequence[str] | str = (),
+    statistics: Statistics | None = None,
+    off: Sequence[str] | str = (),
+    structure: str | None = None,
 ) -> str:
     """The plan as a picture (SVG): the automaton or the stacks, with their predicates."""
     from ensue.plan.picture import picture as picture_plan
 
-    return picture_plan(_planned(query, events, time, type, order))
+    planning = _planning(statistics, off, structure)
+    return picture_plan(_planned(query, events, time, type, order, planning))
 
 
 def _planned(
@@ -249,12 +268,13 @@ def _planned(
     time: str | tuple[str, str] | None,
     type: str | None,
     order: Sequence[str] | str,
+    planning: "Planning",
 ) -> Any:
     checked = parse(query) if not isinstance(query, Query) else query
     if events is None:
         from ensue.plan.assume import plan_without_events
 
-        return plan_without_events(checked)
+        return plan_without_events(checked, planning)
     if time is None:
         raise EventError("the events' time column is needed: pass time=")
     from ensue.compile.matcher import prepare
@@ -266,7 +286,22 @@ def _planned(
         shape = shape_of_frames(events, time=_time(time), type=type, order=order)
     else:
         _, shape = stream_of(events, time=_time(time), type=type, order=order)
-    return prepare(checked, shape).plan
+    return prepare(checked, shape, planning).plan
+
+
+def _planning(
+    statistics: Statistics | None, off: Sequence[str] | str, structure: str | None
+) -> "Planning":
+    from ensue.plan.planning import Planning
+
+    if not isinstance(statistics, Statistics | None):
+        raise EventError(
+            f"statistics= is {_a_type(statistics)}\n"
+            "  hint: ensue.statistics(events, query, ...) measures them, "
+            "ensue.Statistics.given(...) takes what you know"
+        )
+    names = (off,) if isinstance(off, str) else off
+    return Planning(statistics or Statistics(), frozenset(names), structure)
 
 
 def _time(time: object) -> str | tuple[str, str]:

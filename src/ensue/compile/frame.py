@@ -48,8 +48,16 @@ class Frame:
     first_bits: dict[str, int]  # Kleene variable -> bit for its first event
 
     @classmethod
-    def of(cls, plan: Plan, schema: Schema, unit: str, nullable: bool) -> "Frame":
-        features = Features(Kinds(schema, plan.query.pattern))
+    def of(
+        cls,
+        plan: Plan,
+        schema: Schema,
+        unit: str,
+        nullable: bool,
+        features: Features | None = None,
+    ) -> "Frame":
+        """With `features` their numbers stay as they are, and new ones go behind them."""
+        features = features or Features(Kinds(schema, plan.query.pattern))
         bits: dict[str, int] = {}
         first_bits: dict[str, int] = {}
         for role in plan.roles:

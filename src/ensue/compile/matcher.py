@@ -15,6 +15,7 @@ from ensue.compile.results import build
 from ensue.compile.stream import Shape
 from ensue.plan.choose import choose
 from ensue.plan.physical import Plan, Reference
+from ensue.plan.planning import DEFAULT, Planning
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +36,17 @@ class Prepared:
 
 
 def prepare(
-    query: Query, shape: Shape, *, streaming: bool = False, off: Collection[str] = ()
+    query: Query,
+    shape: Shape,
+    planning: Planning = DEFAULT,
+    *,
+    streaming: bool = False,
+    off: Collection[str] = (),
 ) -> Prepared:
     """Checks a query against a stream's shape and plans it."""
     checked = check(query, shape.schema, streaming=streaming)
     physical, schema = shape.physical(checked)
-    return Prepared(checked, choose(physical, schema, off=off), shape)
+    return Prepared(checked, choose(physical, schema, planning, off=off), shape)
 
 
 def build_result(prepared: Prepared, matches: Matches, events: pa.Table) -> pa.Table:

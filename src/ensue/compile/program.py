@@ -1,7 +1,7 @@
 """A plan made executable: the compiled kernel and the shape of its state."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +16,7 @@ from ensue.compile.runs import STATE as RUN_STATE
 from ensue.compile.runs import RunsSource, runs_source
 from ensue.compile.stacks import STATE as STACK_STATE
 from ensue.compile.stacks import StacksSource, stacks_source
+from ensue.plan.ordering import as_written
 from ensue.plan.physical import Automaton, Plan, Stacks
 from ensue.schema import Schema
 
@@ -54,8 +55,14 @@ class Program:
     source: RunsSource | StacksSource = field(init=False)
 
     def __post_init__(self) -> None:
-        frame = Frame.of(self.plan, self.schema, self.unit, self.nullable)
         write = stacks_source if isinstance(self.plan.structure, Stacks) else runs_source
+        frame = Frame.of(self.plan, self.schema, self.unit, self.nullable)
+        written = as_written(self.plan.structure, self.plan.query.where)
+        if written != self.plan.structure:
+            # saved state knows features by number: it must fit whatever order conditions are in
+            plain = replace(frame, plan=replace(self.plan, structure=written))
+            write(plain)
+            frame = Frame.of(self.plan, self.schema, self.unit, self.nullable, plain.features)
         object.__setattr__(self, "frame", frame)
         object.__setattr__(self, "source", write(frame))
 

@@ -11,7 +11,12 @@ from ensue.algebra.query import Query
 from ensue.algebra.walk import atoms, kleenes, negations, positives, references, variables
 from ensue.plan.automaton import TooManyStates, automaton
 from ensue.plan.bound import always_bound
+from ensue.plan.candidates import cheapest, require_possible
+from ensue.plan.decisions import Decision
+from ensue.plan.estimates import estimate
 from ensue.plan.features import Kinds, fits_a_kernel
+from ensue.plan.load import Load
+from ensue.plan.ordering import order_decisions, predicate_order
 from ensue.plan.physical import (
     Absence,
     Automaton,
@@ -22,16 +27,21 @@ from ensue.plan.physical import (
     Stacks,
     Structure,
 )
-from ensue.plan.placement import MOVING, moving_variable, unary
+from ensue.plan.placement import MOVING, can_be_late, moving_variable, unary
+from ensue.plan.planning import CHOICES, DEFAULT, Planning
 from ensue.plan.rules import RULES
 from ensue.schema import Schema
 
 MOST_ROLES = 60  # bits of the mask
-CHOICES = ("stacks", "window")  # what `off` may name beside the rules
 
 
-def choose(query: Query, schema: Schema, *, off: Collection[str] = ()) -> Plan:
+def choose(
+    query: Query, schema: Schema, planning: Planning = DEFAULT, *, off: Collection[str] = ()
+) -> Plan:
     """The plan for a checked query. `off` names rules to leave out, to measure their effect."""
+    planning = planning.without(off)
+    off, statistics = planning.off, planning.statistics
+    late = "predicate_placement" in off and query.strategy is Strategy.ANY
     notes = []
     for rule in RULES:
         name = rule.__name__
@@ -42,9 +52,11 @@ def choose(query: Query, schema: Schema, *, off: Collection[str] = ()) -> Plan:
         if rewritten != query:
             notes.append(f"{name}: applied")
         query = rewritten
-    sorted_out = _sort_conditions(query)
+    sorted_out = _sort_conditions(query, late=late)
     kinds = Kinds(schema, query.pattern)
     reason = _no_kernel(query, schema, sorted_out, kinds)
+    if planning.structure == "reference":
+        reason = reason or "structure='reference'"
     tied: list[Expr] = []
     residual: list[Expr] = []
     for condition in sorted_out.between:
@@ -53,17 +65,21 @@ def choose(query: Query, schema: Schema, *, off: Collection[str] = ()) -> Plan:
             reason = "a condition between events that compiled code cannot judge"
         (tied if fits else residual).append(condition)
     notes += [f"{choice}: off" for choice in CHOICES if choice in off]
-    structure: Structure | None = None if reason is None else Reference(reason)
-    if structure is None and "stacks" not in off:
-        structure = _stacks(query, tuple(tied), sorted_out.absent)
-    if structure is None:
-        structure = _automaton(query, tuple(tied), sorted_out.absent)
+    structure: Structure
+    decisions: tuple[Decision, ...]
+    if reason is None:
+        between = _Between(tuple(tied), sorted_out.absent, late=late)
+        structure, decisions = _structure(query, between, sorted_out.roles, planning)
+    else:
+        require_possible(planning, {}, reason)
+        structure, decisions = Reference(reason), ()
     if isinstance(structure, Reference):
         return Plan(
             query,
             structure,
             whole_stream=query.strategy is Strategy.STRICT,
             notes=tuple(notes),
+            statistics=statistics,
         )
     return Plan(
         query,
@@ -73,6 +89,8 @@ def choose(query: Query, schema: Schema, *, off: Collection[str] = ()) -> Plan:
         prune="window" not in off,
         whole_stream=query.strategy is Strategy.STRICT,
         notes=tuple(notes),
+        statistics=statistics,
+        decisions=decisions,
     )
 
 
@@ -85,7 +103,41 @@ class _Sorted:
     absent: tuple[Expr, ...]  # a negated event together with others
 
 
-def _sort_conditions(query: Query) -> _Sorted:
+@dataclass(frozen=True, slots=True)
+class _Between:
+    """The conditions that kernels judge."""
+
+    tied: tuple[Expr, ...]  # several events of the match
+    absent: tuple[Expr, ...]  # a negated event together with others
+    late: bool = False  # they wait for the whole match
+
+
+def _structure(
+    query: Query, between: _Between, roles: tuple[Role, ...], planning: Planning
+) -> tuple[Structure, tuple[Decision, ...]]:
+    """What holds the partial matches: the cheapest of those that can, by their estimates."""
+    possible: dict[str, Structure] = {}
+    if "stacks" not in planning.off and (stacks := _stacks(query, between)) is not None:
+        possible["stacks"] = stacks
+    runs = _automaton(query, between)
+    if isinstance(runs, Reference) and not possible:
+        require_possible(planning, {}, runs.reason)
+        return runs, ()
+    if isinstance(runs, Automaton):
+        possible["runs"] = runs
+    require_possible(planning, possible, why_no_stacks(query) or "it is switched off")
+    statistics, ordering = planning.statistics, "predicate_order" not in planning.off
+    if ordering:
+        possible = {n: predicate_order(s, statistics) for n, s in possible.items()}
+    load = Load.of(query, roles, statistics)
+    structure, decision = cheapest(
+        {n: (s, estimate(s, query, load)) for n, s in possible.items()}, planning
+    )
+    orders = order_decisions(structure, statistics) if ordering else ()
+    return structure, (decision, *orders)
+
+
+def _sort_conditions(query: Query, *, late: bool = False) -> _Sorted:
     kleene = kleenes(query.pattern)
     bound = {a.variable for a in positives(query.pattern)}
     every: dict[str, list[Expr]] = {a.variable: [] for a in atoms(query.pattern)}
@@ -98,7 +150,7 @@ def _sort_conditions(query: Query) -> _Sorted:
         if not names:
             for conditions in every.values():
                 conditions.append(condition)
-        elif alone is not None:
+        elif alone is not None and not (late and alone[0] in bound):
             (first if alone[1] else every)[alone[0]].append(condition)
         elif names <= bound:
             between.append(condition)
@@ -202,9 +254,11 @@ def _can_wait(condition: Expr, query: Query) -> bool:
     )
 
 
-def _automaton(query: Query, between: tuple[Expr, ...], absent: tuple[Expr, ...]) -> Structure:
+def _automaton(query: Query, between: _Between) -> Structure:
+    late = tuple(c for c in between.tied if between.late and can_be_late(c))
+    early = tuple(c for c in between.tied if c not in late)
     try:
-        built = automaton(query.pattern, between, absent)
+        built = automaton(query.pattern, early, between.absent, late=late)
     except TooManyStates:
         return Reference("a pattern with too many orders of events")
     checks = [check for edge in built.edges for check in edge.checks]
@@ -217,7 +271,7 @@ def _automaton(query: Query, between: tuple[Expr, ...], absent: tuple[Expr, ...]
     return built
 
 
-def _stacks(query: Query, between: tuple[Expr, ...], absent: tuple[Expr, ...]) -> Stacks | None:
+def _stacks(query: Query, between: _Between) -> Stacks | None:
     """Instance stacks, for sequences of single events under skip-till-any-match."""
     if why_no_stacks(query) is not None:
         return None
@@ -225,15 +279,16 @@ def _stacks(query: Query, between: tuple[Expr, ...], absent: tuple[Expr, ...]) -
     parts = query.pattern.parts
     order = [p.variable for p in parts if isinstance(p, Atom)]
     checks: list[list[Check]] = [[] for _ in order]
-    for condition in between:
-        checks[min(order.index(v) for v in variables(condition))].append(Check(condition))
+    for condition in between.tied:
+        place = 0 if between.late else min(order.index(v) for v in variables(condition))
+        checks[place].append(Check(condition))
     absences: list[list[Absence]] = [[] for _ in order]
     position = 0  # of the next positive
     for part in parts:
         if isinstance(part, Not):
             assert isinstance(part.part, Atom)
             variable = part.part.variable
-            conditions = tuple(c for c in absent if variable in variables(c))
+            conditions = tuple(c for c in between.absent if variable in variables(c))
             tied = {order.index(v) for c in conditions for v in variables(c) - {variable}}
             front = order[position - 1 : position] if position else []
             absences[min({max(position - 1, 0), *tied})].append(

@@ -14,6 +14,7 @@ from ensue.algebra.text import (
     show_window,
 )
 from ensue.plan.choose import why_no_stacks
+from ensue.plan.explain_decisions import decided
 from ensue.plan.physical import (
     Absence,
     Automaton,
@@ -52,7 +53,7 @@ def explain(plan: Plan) -> str:
       the events are collected and judged when the stream is over
     """
     sections = [list(_query(plan)), list(_scan(plan)), list(_structure(plan))]
-    sections += [list(_finished(plan)), list(_notes(plan))]
+    sections += [list(_finished(plan)), list(decided(plan)), list(_notes(plan))]
     return "\n\n".join("\n".join(lines) for lines in sections if lines)
 
 
@@ -161,7 +162,8 @@ def _automaton(plan: Plan, automaton: Automaton) -> Iterator[str]:
 
 def why_runs(plan: Plan) -> str:
     """Why the plan follows runs."""
-    return why_no_stacks(plan.query) or "instance stacks are off"
+    off = "instance stacks are off" if "stacks: off" in plan.notes else "chosen before stacks"
+    return why_no_stacks(plan.query) or off
 
 
 def _holds(plan: Plan, state: State) -> str:

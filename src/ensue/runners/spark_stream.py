@@ -16,6 +16,7 @@ from ensue.algebra.query import Query
 from ensue.compile.state import from_bytes, to_bytes
 from ensue.compile.stream import ends, with_time
 from ensue.errors import EventError
+from ensue.plan.planning import DEFAULT, Planning
 from ensue.runners.lane_run import Counters, run_lane
 from ensue.runners.lane_shelf import Shelf
 from ensue.runners.spark_frames import frame_of, partition_columns, quoted, relevant, unusable
@@ -47,6 +48,7 @@ def match(
     watermark: Watermark | None = None,
     late_events: str = "count",
     lanes: int | None = None,
+    planning: Planning = DEFAULT,
 ) -> DataFrame:
     """The matches of a stream, as a streaming DataFrame."""
     if bad_events not in ("raise", "drop"):
@@ -65,6 +67,7 @@ def match(
         lanes=_lane_count(frame, lanes),
         emit_timeouts=emit_timeouts,
         deliver_late=late_events == "deliver",
+        planning=planning,
     )  # fmt: skip
     _require_rocksdb(frame)
     columns = partition_columns(job.prepared)
