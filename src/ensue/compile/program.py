@@ -13,6 +13,7 @@ from numba import types as nb
 from ensue.compile.arrow_kinds import Unit
 from ensue.compile.cache import compiled
 from ensue.compile.constants import lifted
+from ensue.compile.counting import TABLE
 from ensue.compile.expressions import Feature
 from ensue.compile.frame import Frame
 from ensue.compile.runs import STATE as RUN_STATE
@@ -46,6 +47,7 @@ STATE_TYPES = {
     "AF": REAL,
     "tops": nb.Array(nb.int32, 2, "C"),
     "counts": INT64,
+    TABLE: WHOLE,
     "O": WHOLE,
     "meta": INT64,
 }
@@ -55,25 +57,30 @@ Constants = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]
 
 @dataclass(frozen=True)
 class Program:
-    """A compiled plan. Two programs of one plan differ only in whether events may lack values."""
+    """A compiled plan.
+
+    Two programs of one plan differ only in whether events may lack values, and in counting.
+    """
 
     plan: Plan
     schema: Schema
     unit: Unit
     nullable: bool
+    counted: bool = False  # the kernel counts what it tries
     frame: Frame = field(init=False)
     source: RunsSource | StacksSource = field(init=False)
     constants: Constants = field(init=False, compare=False)  # that `step` and `sweep` are given
 
     def __post_init__(self) -> None:
         write = stacks_source if isinstance(self.plan.structure, Stacks) else runs_source
-        frame = Frame.of(self.plan, self.schema, self.unit, self.nullable)
+        given = (self.plan, self.schema, self.unit, self.nullable)
+        frame = Frame.of(*given, counted=self.counted)
         written = as_written(self.plan.structure, self.plan.query.where)
         if written != self.plan.structure:
             # saved state knows features by number: it must fit whatever order conditions are in
             plain = replace(frame, plan=replace(self.plan, structure=written))
             write(plain)
-            frame = Frame.of(self.plan, self.schema, self.unit, self.nullable, plain.features)
+            frame = Frame.of(*given, plain.features, self.counted)
         object.__setattr__(self, "frame", frame)
         source = write(frame)
         without = lifted(source.text)
@@ -92,7 +99,8 @@ class Program:
 
     @property
     def state_names(self) -> list[str]:
-        return RUN_STATE if isinstance(self.source, RunsSource) else STACK_STATE
+        names = RUN_STATE if isinstance(self.source, RunsSource) else STACK_STATE
+        return [*names, *self.frame.tally.tables]
 
     @cached_property
     def step(self) -> Callable[..., Any]:
