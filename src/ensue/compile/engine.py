@@ -27,7 +27,7 @@ from ensue.compile.matches import Matches
 from ensue.compile.program import Program
 from ensue.compile.runs import RunsSource
 from ensue.compile.saving import Saved, column_names, take_up, used_parts
-from ensue.compile.scan import Scan
+from ensue.compile.scan import Scan, Scanned
 from ensue.compile.skipping import Skipping
 from ensue.kernels import arena
 from ensue.plan.physical import Plan
@@ -67,10 +67,14 @@ class Engine:
         if events.num_rows == 0:
             return joined([], self.program.source.output)
         scanned = self.scan(events)
+        return self.feed_scanned(scanned, len(self.scan.keys))
+
+    def feed_scanned(self, scanned: Scanned, keys: int) -> Matches:
+        """The same for events that are scanned already; they have so many keys up to now."""
         if scanned.has_nulls and not self.program.nullable:
             self._become_nullable()
-        self.arenas.room_for_keys(max(1, len(self.scan.keys)))
-        count = events.num_rows
+        self.arenas.room_for_keys(max(1, keys))
+        count = len(scanned.mask)
         position, meta = 0, self.arenas.meta
         arrays = scanned.arrays(self.program.nullable)
         asked = (DONE, 0)

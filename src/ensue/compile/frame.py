@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from ensue.algebra.policy import Strategy
 from ensue.algebra.window import ByEvents, ByTime, ByUnits
+from ensue.compile.constants import marked
 from ensue.compile.expressions import Feature, Features, Writer
 from ensue.plan.features import Kinds
 from ensue.plan.physical import Plan, Role
@@ -92,6 +93,11 @@ class Frame:
                 return count - 1
             case None:
                 return None
+
+    @property
+    def window_text(self) -> str:
+        """The window's length in a kernel's source."""
+        return "" if self.window is None else marked(self.window)
 
     @property
     def by_events(self) -> bool:

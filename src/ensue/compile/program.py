@@ -2,14 +2,17 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numba
+import numpy as np
+import numpy.typing as npt
 from numba import types as nb
 
 from ensue.compile.arrow_kinds import Unit
 from ensue.compile.cache import compiled
+from ensue.compile.constants import lifted
 from ensue.compile.expressions import Feature
 from ensue.compile.frame import Frame
 from ensue.compile.runs import STATE as RUN_STATE
@@ -19,6 +22,11 @@ from ensue.compile.stacks import StacksSource, stacks_source
 from ensue.plan.ordering import as_written
 from ensue.plan.physical import Automaton, Plan, Stacks
 from ensue.schema import Schema
+
+
+def _readonly(kind: numba.types.Type) -> numba.types.Type:
+    return nb.Array(kind, 1, "C", readonly=True)
+
 
 WHOLE, REAL, INT32, INT64 = (
     nb.Array(nb.int64, 2, "C"),
@@ -41,6 +49,8 @@ STATE_TYPES = {
     "O": WHOLE,
     "meta": INT64,
 }
+CONSTANTS = (_readonly(nb.int64), _readonly(nb.float64))
+Constants = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]
 
 
 @dataclass(frozen=True)
@@ -53,6 +63,7 @@ class Program:
     nullable: bool
     frame: Frame = field(init=False)
     source: RunsSource | StacksSource = field(init=False)
+    constants: Constants = field(init=False, compare=False)  # that `step` and `sweep` are given
 
     def __post_init__(self) -> None:
         write = stacks_source if isinstance(self.plan.structure, Stacks) else runs_source
@@ -64,7 +75,10 @@ class Program:
             write(plain)
             frame = Frame.of(self.plan, self.schema, self.unit, self.nullable, plain.features)
         object.__setattr__(self, "frame", frame)
-        object.__setattr__(self, "source", write(frame))
+        source = write(frame)
+        without = lifted(source.text)
+        object.__setattr__(self, "source", replace(source, text=without.text))
+        object.__setattr__(self, "constants", (without.wholes, without.reals))
 
     @property
     def features(self) -> tuple[Feature, ...]:
@@ -94,22 +108,18 @@ class Program:
             if self.nullable:
                 events.append(_readonly(nb.boolean))
         state = [STATE_TYPES[name] for name in [*self.state_names, "O", "meta"]]
-        return compiled(self.source.text, "step", (nb.int64, nb.int64, nb.int64, *events, *state))
+        numbers = (*CONSTANTS, nb.int64, nb.int64, nb.int64)
+        step = compiled(self.source.text, "step", (*numbers, *events, *state))
+        return partial(step, *self.constants)
 
     @cached_property
     def sweep(self) -> Callable[..., Any]:
         """Lets time pass for runs."""
         names = ["head", "live", "nxt", "I", "F", "counts", "O", "meta"]
-        return compiled(
-            self.source.text,
-            "sweep",
-            (self._time, nb.boolean, *[STATE_TYPES[name] for name in names]),
-        )
+        state = [STATE_TYPES[name] for name in names]
+        sweep = compiled(self.source.text, "sweep", (*CONSTANTS, self._time, nb.boolean, *state))
+        return partial(sweep, *self.constants)
 
     @property
     def _time(self) -> numba.types.Type:
         return nb.float64 if self.frame.real_time else nb.int64
-
-
-def _readonly(kind: numba.types.Type) -> numba.types.Type:
-    return nb.Array(kind, 1, "C", readonly=True)

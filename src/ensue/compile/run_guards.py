@@ -26,9 +26,9 @@ class Guards:
 
     def expired(self) -> str | None:
         """When a run is out of its window."""
-        window = self.frame.window
-        if window is None:
+        if self.frame.window is None:
             return None
+        window = self.frame.window_text
         if self.frame.by_events:
             return f"idx - {self.registers.first_index('r')} > {window}"
         return f"t - {self.registers.first_time('r')} > {window}"
@@ -50,7 +50,7 @@ class Guards:
             if other in bound
         ]
         if self.frame.intervals and self.frame.window is not None and not self.frame.by_events:
-            tests.append(f"t - s <= {self.frame.window}")
+            tests.append(f"t - s <= {self.frame.window_text}")
         if not self.frame.plan.prune and (expired := self.expired()):
             tests.append(f"not ({expired})")
         access = RunAccess(self.registers, "r", edge.variable, first=edge.first)

@@ -305,7 +305,7 @@ class _Runs:
         ends = not self.automaton.out_of(edge.target)
         tests = [self.frame.test(edge.variable, first=edge.first)]
         if self.frame.intervals and self.frame.window is not None and not self.frame.by_events:
-            tests.append(f"t - s <= {self.frame.window}")
+            tests.append(f"t - s <= {self.frame.window_text}")
         with out.block(f"if {' and '.join(f'({t})' for t in tests)}:"):
             self.lists.allocate(out, "q")
             self.registers.begin(out, "q")
@@ -443,9 +443,9 @@ class _Runs:
             self.lists.walk(out, place, visit, loops=False)
 
     def _sweep_states(self, out: Source) -> None:
-        window = self.frame.window
-        if window is None:
+        if self.frame.window is None:
             return
+        window = self.frame.window_text
         if self.frame.by_events:
             over = f"counts[k] + 1 - {self.registers.first_index('r')} > {window}"
         else:

@@ -35,6 +35,17 @@ class Scanned:
     def has_nulls(self) -> bool:
         return any(f.valid is not None for f in self.features)
 
+    def part(self, begin: int, end: int) -> "Scanned":
+        """Some of the events, one behind the other."""
+        where = slice(begin, end)
+        features = tuple(
+            Vector(f.kind, f.values[where], None if f.valid is None else f.valid[where])
+            for f in self.features
+        )
+        return Scanned(
+            self.mask[where], self.key[where], self.starts[where], self.ends[where], features
+        )
+
     def arrays(self, nullable: bool) -> list[Array]:
         """The kernel's arguments about events, in its order."""
         found: list[Array] = [self.mask, self.key, self.starts, self.ends]
@@ -156,16 +167,19 @@ class Scan:
 
     def _feature(self, feature: Feature, lookup: vectors.Lookup, count: int) -> Vector:
         vector = vectors.evaluate(feature.expr, lookup, count, self.program.unit)
-        if feature.kind is Kind.STRING:
-            assert isinstance(vector.values, pa.Array)
-            coded = self.strings.encode([vector.values])
-            known = coded >= 0
-            return Vector(
-                Kind.INTEGER, coded.astype(np.int64), None if bool(known.all()) else known
-            )
-        wanted = np.int64 if feature.integral else np.float64
-        if vector.kind is Kind.NULL:
-            return Vector(Kind.INTEGER, np.zeros(count, wanted), np.zeros(count, np.bool_))
-        values = np.ascontiguousarray(vector.values, wanted)
-        valid = None if vector.valid is None or bool(vector.valid.all()) else vector.valid
-        return Vector(vector.kind, values, valid)
+        return numbers_of(vector, feature, count, self.strings)
+
+
+def numbers_of(vector: Vector, feature: Feature, count: int, strings: KeyCodes) -> Vector:
+    """A feature's values as the numbers that a kernel compares; strings become codes."""
+    if feature.kind is Kind.STRING:
+        assert isinstance(vector.values, pa.Array)
+        coded = strings.encode([vector.values])
+        known = coded >= 0
+        return Vector(Kind.INTEGER, coded.astype(np.int64), None if bool(known.all()) else known)
+    wanted = np.int64 if feature.integral else np.float64
+    if vector.kind is Kind.NULL:
+        return Vector(Kind.INTEGER, np.zeros(count, wanted), np.zeros(count, np.bool_))
+    values = np.ascontiguousarray(vector.values, wanted)
+    valid = None if vector.valid is None or bool(vector.valid.all()) else vector.valid
+    return Vector(vector.kind, values, valid)

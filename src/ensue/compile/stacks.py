@@ -151,9 +151,9 @@ class _Stacks:
         return f"{node} >= 0 and not ({far})"
 
     def _too_far(self, node: str) -> str | None:
-        window = self.frame.window
-        if window is None:
+        if self.frame.window is None:
             return None
+        window = self.frame.window_text
         if self.frame.by_events:
             return f"idx - {self.instances.get('index', node)} > {window}"
         return f"t - {self.instances.get('end', node)} > {window}"
@@ -177,7 +177,7 @@ class _Stacks:
                 after = "s" if place == len(self.order) - 2 else self._get("start", place + 1)
                 tests.insert(0, f"{self._get('end', place)} <= {after}")
                 if self.frame.window is not None and not self.frame.by_events:
-                    tests.insert(0, f"t - {self._get('start', place)} <= {self.frame.window}")
+                    tests.insert(0, f"t - {self._get('start', place)} <= {self.frame.window_text}")
             out(f"go = {' and '.join(f'({t})' for t in tests) or 'True'}")
             for absence in self.stacks.absences[place]:
                 self._absent(out, absence)
