@@ -109,30 +109,14 @@ def match(
     `lanes` is into how many lanes the partitions are hashed, each with its own state; by default
     spark.sql.shuffle.partitions. It stays the same for as long as a checkpoint is used.
 
-    Several queries, as a list or as a dict by name, share one scan of the events; the result is a
-    dict of their matches. A list's queries go by their own names (`EVENT Name AS ...`) where all
-    have one and no two the same, else by their places from 0.
-
     How a query is run never changes its matches. `statistics` say what the stream looks like (see
     `statistics`), and so which plan is the cheapest; `off` names rules of the planner to leave
     out, `structure` what holds partial matches ("stacks", "runs" or "reference").
+
+    Several queries, as a list or as a dict by name, share one scan of the events; the result is a
+    dict of their matches. A list's queries go by their own names (`EVENT Name AS ...`) where all
+    have one and no two the same, else by their places from 0.
     """
-    if not isinstance(query, str | Query):
-        return _match_several(
-            events,
-            query,
-            {
-                "time": _time(time),
-                "type": type,
-                "order": (order,) if isinstance(order, str) else tuple(order),
-                "location": location,
-                "bad_events": bad_events,
-                "emit_timeouts": emit_timeouts,
-            },
-            progress,
-            {"watermark": watermark, "late_events": late_events, "lanes": lanes},
-        )
-    checked = parse(query) if not isinstance(query, Query) else query
     order = (order,) if isinstance(order, str) else tuple(order)
     arguments: dict[str, Any] = {
         "time": _time(time),
@@ -142,6 +126,11 @@ def match(
         "bad_events": bad_events,
         "planning": _planning(statistics, off, structure),
     }
+    if not isinstance(query, str | Query):
+        arguments["emit_timeouts"] = emit_timeouts
+        streaming = {"watermark": watermark, "late_events": late_events, "lanes": lanes}
+        return _match_several(events, query, arguments, progress, streaming)
+    checked = parse(query) if not isinstance(query, Query) else query
     if _is_spark(events):
         from ensue.runners import spark_batch, spark_frames
 

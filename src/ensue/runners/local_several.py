@@ -10,6 +10,7 @@ from ensue.compile.several import Several
 from ensue.compile.stream import Shape, in_order, located
 from ensue.compile.timeouts import Bundle, bundle
 from ensue.errors import did_you_mean
+from ensue.plan.planning import DEFAULT, Planning
 from ensue.runners.local import Progress, stream_of
 from ensue.runners.named import Name, Names, speaking_of
 
@@ -24,24 +25,32 @@ def match(
     location: str | None = None,
     bad_events: str = "raise",
     emit_timeouts: bool = False,
+    planning: Planning = DEFAULT,
     progress: Progress | None = None,
 ) -> dict[Name, pa.Table]:
     """The matches of each query, as Arrow tables."""
     table, shape = stream_of(events, time=time, type=type, order=order)
-    bundles = bundles_of(queries, located(shape, location), emit_timeouts=emit_timeouts)
+    bundles = bundles_of(queries, located(shape, location), planning, emit_timeouts=emit_timeouts)
     ordered = in_order(table, shape, bad_events)
     found = match_in_order(list(bundles.values()), ordered, progress)
     return dict(zip(bundles, found, strict=True))
 
 
 def bundles_of(
-    queries: Names, shape: Shape, *, emit_timeouts: bool = False, streaming: bool = False
+    queries: Names,
+    shape: Shape,
+    planning: Planning = DEFAULT,
+    *,
+    emit_timeouts: bool = False,
+    streaming: bool = False,
 ) -> dict[Name, Bundle]:
     """Queries made ready, or an error that says which cannot be."""
     found = {}
     for name, query in queries.items():
         with speaking_of(name):
-            found[name] = bundle(query, shape, emit_timeouts=emit_timeouts, streaming=streaming)
+            found[name] = bundle(
+                query, shape, planning, emit_timeouts=emit_timeouts, streaming=streaming
+            )
     return found
 
 

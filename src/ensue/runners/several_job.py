@@ -47,7 +47,10 @@ class SeveralJob(StreamJob):
     def bundles(self) -> list[Bundle]:
         if self.text not in _ready:
             named = dict(zip(self.names, self.several, strict=True))
-            found = bundles_of(named, self.shape, emit_timeouts=self.emit_timeouts, streaming=True)
+            timeouts = self.emit_timeouts
+            found = bundles_of(
+                named, self.shape, self.planning, emit_timeouts=timeouts, streaming=True
+            )
             _ready[self.text] = list(found.values())
             while len(_ready) > _MOST_JOBS:
                 _ready.popitem(last=False)
@@ -107,7 +110,7 @@ def read_job(text: str) -> StreamJob:
     plain = StreamJob.read(json.dumps({**whole, "query": whole["queries"][0]}))
     return SeveralJob(
         plain.query, plain.arrow, plain.time, plain.type, plain.order, plain.location,
-        plain.by_type, plain.lanes, plain.emit_timeouts,
+        plain.by_type, plain.lanes, plain.emit_timeouts, planning=plain.planning,
         several=tuple(map(parse, whole["queries"])),
         numbers=tuple(whole["numbers"]),
         names=tuple(whole["names"]),

@@ -10,6 +10,7 @@ from pyspark.sql import functions as sql
 
 from ensue.compile.stream import Columns, Shape, in_order, located, shape_again
 from ensue.errors import EventError
+from ensue.plan.planning import DEFAULT, Planning
 from ensue.runners.local_several import bundles_of, match_in_order
 from ensue.runners.named import Names
 from ensue.runners.several_job import PACKED, packed_rows
@@ -29,19 +30,20 @@ def match(
     location: str | None = None,
     bad_events: str = "raise",
     emit_timeouts: bool = False,
+    planning: Planning = DEFAULT,
 ) -> SeveralMatches:
     """The matches of each query, as DataFrames that are computed when they are asked for."""
     frame, shape = frame_of(events, time=time, type=type, order=order)
     if bad_events not in ("raise", "drop"):
         raise EventError(f"bad_events is 'raise' or 'drop', not {bad_events!r}")
-    bundles = bundles_of(queries, located(shape, location), emit_timeouts=emit_timeouts)
+    bundles = bundles_of(queries, located(shape, location), planning, emit_timeouts=emit_timeouts)
     names = list(queries)
     pieces = []
     for group in groups_of([bundle.main for bundle in bundles.values()]):
         mine = {names[n]: queries[names[n]] for n in group.numbers}
         lane = SeveralLane(
             mine, group.numbers, time, type, tuple(order), location, shape.by_type, bad_events,
-            emit_timeouts,
+            emit_timeouts, planning,
         )  # fmt: skip
         lanes = _lanes(frame, group, keep_bad=bad_events == "raise")
         pieces.append(lanes.mapInArrow(lane, PACKED_COLUMNS))
@@ -73,6 +75,7 @@ class SeveralLane:
     by_type: Mapping[str, Columns] | None
     bad_events: str
     emit_timeouts: bool
+    planning: Planning
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         kept = [batch for batch in batches if batch.num_rows]
@@ -82,7 +85,7 @@ class SeveralLane:
         columns = table.drop_columns([ARRIVAL])
         sortable = self._shape(table.schema, (*self.order, ARRIVAL))
         shape = located(self._shape(columns.schema, self.order), self.location)
-        bundles = bundles_of(self.queries, shape, emit_timeouts=self.emit_timeouts)
+        bundles = bundles_of(self.queries, shape, self.planning, emit_timeouts=self.emit_timeouts)
         events = in_order(table, sortable, self.bad_events).drop_columns([ARRIVAL])
         found = match_in_order(list(bundles.values()), events, whole=False)
         for number, matches in zip(self.numbers, found, strict=True):

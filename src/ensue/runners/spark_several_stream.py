@@ -9,6 +9,7 @@ from pyspark.sql import functions as sql
 
 from ensue.compile.stream import located
 from ensue.errors import EventError
+from ensue.plan.planning import DEFAULT, Planning
 from ensue.runners.local_several import bundles_of
 from ensue.runners.named import Names, speaking_of
 from ensue.runners.several_job import SeveralJob
@@ -45,6 +46,7 @@ def match(
     watermark: Watermark | None = None,
     late_events: str = "count",
     lanes: int | None = None,
+    planning: Planning = DEFAULT,
 ) -> SeveralMatches:
     """The matches of each query in a stream, as streaming DataFrames."""
     if bad_events not in ("raise", "drop"):
@@ -58,7 +60,7 @@ def match(
     watched, delay_ms = with_watermark(frame, shape, watermark)
     shape = replace(shape, arrow=nullable(shape.arrow))
     bundles = bundles_of(
-        queries, located(shape, location), emit_timeouts=emit_timeouts, streaming=True
+        queries, located(shape, location), planning, emit_timeouts=emit_timeouts, streaming=True
     )
     require_rocksdb(frame)
     groups = groups_of([bundle.main for bundle in bundles.values()])
@@ -77,6 +79,7 @@ def match(
             lanes=lane_count(frame, lanes) if group.key else 1,
             emit_timeouts=emit_timeouts,
             deliver_late=late_events == "deliver",
+            planning=planning,
             several=mine,
             numbers=group.numbers,
             names=tuple(names[n] for n in group.numbers),
