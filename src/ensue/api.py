@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from ensue.plan.planning import Planning
     from ensue.runners.local import Progress
+    from ensue.runners.spark_matches import SeveralMatches
     from ensue.runners.spark_progress import BatchProgress
     from ensue.runners.spark_sinks import Sink
     from ensue.runners.spark_start import Output
@@ -69,7 +70,7 @@ def show(query: Query) -> str:
 
 def match(
     events: Any,
-    query: str | Query,
+    query: "str | Query | Sequence[str | Query] | Mapping[str, str | Query]",
     *,
     time: str | tuple[str, str],
     type: str | None = None,
@@ -111,8 +112,11 @@ def match(
     How a query is run never changes its matches. `statistics` say what the stream looks like (see
     `statistics`), and so which plan is the cheapest; `off` names rules of the planner to leave
     out, `structure` what holds partial matches ("stacks", "runs" or "reference").
+
+    Several queries, as a list or as a dict by name, share one scan of the events; the result is a
+    dict of their matches. A list's queries go by their own names (`EVENT Name AS ...`) where all
+    have one and no two the same, else by their places from 0.
     """
-    checked = parse(query) if not isinstance(query, Query) else query
     order = (order,) if isinstance(order, str) else tuple(order)
     arguments: dict[str, Any] = {
         "time": _time(time),
@@ -122,6 +126,11 @@ def match(
         "bad_events": bad_events,
         "planning": _planning(statistics, off, structure),
     }
+    if not isinstance(query, str | Query):
+        arguments["emit_timeouts"] = emit_timeouts
+        streaming = {"watermark": watermark, "late_events": late_events, "lanes": lanes}
+        return _match_several(events, query, arguments, progress, streaming)
+    checked = parse(query) if not isinstance(query, Query) else query
     if _is_spark(events):
         from ensue.runners import spark_batch, spark_frames
 
@@ -145,9 +154,36 @@ def match(
     )
 
 
+def _match_several(
+    events: Any,
+    queries: Any,
+    arguments: dict[str, Any],
+    progress: "Progress | None",
+    streaming: dict[str, Any],
+) -> Any:
+    from ensue.runners.named import named
+
+    if not isinstance(queries, Mapping | Sequence):
+        raise QueryError(f"a query is a text, not {_a_type(queries)}")
+    checked = named(queries, parse)
+    if _is_spark(events):
+        from ensue.runners import spark_frames
+
+        if spark_frames.is_streaming(events):
+            from ensue.runners import spark_several_stream
+
+            return spark_several_stream.match(events, checked, **arguments, **streaming)
+        from ensue.runners import spark_several
+
+        return spark_several.match(events, checked, **arguments)
+    from ensue.runners import local_several
+
+    return local_several.match(events, checked, **arguments, progress=progress)
+
+
 def start(
-    matches: "DataFrame",
-    output: "Output",
+    matches: "DataFrame | SeveralMatches",
+    output: "Output | Mapping[str | int, Output]",
     *,
     checkpoint: "str | Path",
     late: "Output | None" = None,
@@ -167,6 +203,9 @@ def start(
     processes what is there and stops; with `flush=True` the stream is then taken to be over, and
     what only waited for more events or for time is delivered as well: together the same matches as
     in a batch run. It returns when that is done.
+
+    The matches of several queries go each to its own output: `output` is a dict of one output by
+    query, or a folder in which each query has a folder of its name.
     """
     from ensue.runners import spark_start
 
@@ -182,7 +221,7 @@ def start(
     )
 
 
-def remaining(spark: "SparkSession", checkpoint: "str | Path") -> "DataFrame":
+def remaining(spark: "SparkSession", checkpoint: "str | Path") -> "DataFrame | SeveralMatches":
     """What a stopped stream would still deliver if it ended here: a batch DataFrame of matches.
 
     Nothing is changed: the stream can go on from the checkpoint.

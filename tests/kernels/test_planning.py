@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),
 ]
 UNCOMPILED = bool(numba.config.DISABLE_JIT)
-SEEDS_AT_ONCE = 100
+SEEDS_AT_ONCE = 60
 
 
 def random_planning(random: Random, query) -> Planning:
@@ -48,14 +48,14 @@ def outcome_of(random: Random) -> str:
     except QueryError as error:
         return "no structure" if "structure=" in str(error) else "refused"
     pieces = random_slices(random, events)
-    found = matches_of(prepared, pieces, events)
+    found = matches_of(prepared, pieces, events, counted=random.random() < 0.5)
     expected = matches_of(prepare(query, shape), [events], events)
     assert found == expected, f"{text}\n{prepared.plan}\n{events.to_pydict()}"
     return structure_name(prepared.plan.structure) if expected else "nothing"
 
 
-def matches_of(prepared, pieces, events) -> list[str]:
-    engine = prepared.engine()
+def matches_of(prepared, pieces, events, *, counted=False) -> list[str]:
+    engine = prepared.engine(counted=counted)
     found = [engine.feed(piece) for piece in pieces]
     tables = [build_result(prepared, f, events) for f in (*found, engine.finish())]
     return sorted(match for table in tables for match in table["match_id"].to_pylist())
@@ -75,7 +75,7 @@ def test_no_choice_of_the_planner_changes_a_match(round):
 
 
 @pytest.mark.skipif(not UNCOMPILED, reason="hundreds of queries would be compiled")
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", range(80))
 def test_sequences_in_every_structure(seed):
     """Sequences of single events, which most structures can run."""
     random = Random(seed)

@@ -172,9 +172,7 @@ class AdaptiveEngine:
     def _taken_over(self, plan: Plan) -> Engine:
         """An engine of another plan in the state that the events so far leave behind."""
         old = self.engine
-        new = Engine(
-            plan, self._schema, self._unit, nullable=old.program.nullable, counted=True
-        )
+        new = Engine(plan, self._schema, self._unit, nullable=old.program.nullable, counted=True)
         new.scan.keys, new.scan.strings = old.scan.keys, old.scan.strings
         new.replay(self._pieces(), old.rows, old.now)
         new.scan.seen |= old.scan.seen if _same_roles(plan, old.program.plan) else 0

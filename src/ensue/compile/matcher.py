@@ -27,12 +27,12 @@ class Prepared:
     shape: Shape
     identity: bytes | None = None  # what sets the ids of its matches apart; None: the query
 
-    def engine(self, *, nullable: bool = False) -> Engine | ReferenceEngine:
-        """A matcher with no events yet."""
+    def engine(self, *, nullable: bool = False, counted: bool = False) -> Engine | ReferenceEngine:
+        """A matcher with no events yet; `counted`: it counts what it tries."""
         _, schema = self.shape.physical(self.query)
         if isinstance(self.plan.structure, Reference):
             return ReferenceEngine(self.plan, schema, self.shape.unit)
-        return Engine(self.plan, schema, self.shape.unit, nullable=nullable)
+        return Engine(self.plan, schema, self.shape.unit, nullable=nullable, counted=counted)
 
 
 def prepare(

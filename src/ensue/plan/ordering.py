@@ -92,6 +92,10 @@ def edge_place(source: int, target: int, variable: str) -> str:
     return f"{show_name(variable)} from state {source} to {target}"
 
 
+def state_place(number: int) -> str:
+    return f"state {number}"
+
+
 def end_place(state: int) -> str:
     return f"end in state {state}"
 
