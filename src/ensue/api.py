@@ -85,6 +85,7 @@ def match(
     statistics: Statistics | None = None,
     off: Sequence[str] | str = (),
     structure: str | None = None,
+    adaptive: bool = False,
 ) -> Any:
     """Every match of a query in a stream of events.
 
@@ -111,7 +112,10 @@ def match(
 
     How a query is run never changes its matches. `statistics` say what the stream looks like (see
     `statistics`), and so which plan is the cheapest; `off` names rules of the planner to leave
-    out, `structure` what holds partial matches ("stacks", "runs" or "reference").
+    out, `structure` what holds partial matches ("stacks", "runs" or "reference"). With
+    `adaptive=True` the plan follows the stream: what it looks like is counted, and when another
+    plan would be clearly cheaper, that one takes over; each change is logged with its reason
+    (logger `ensue.plan`).
 
     Several queries, as a list or as a dict by name, share one scan of the events; the result is a
     dict of their matches. A list's queries go by their own names (`EVENT Name AS ...`) where all
@@ -124,7 +128,7 @@ def match(
         "order": order,
         "location": location,
         "bad_events": bad_events,
-        "planning": _planning(statistics, off, structure),
+        "planning": _planning(statistics, off, structure, adaptive=adaptive),
     }
     if not isinstance(query, str | Query):
         arguments["emit_timeouts"] = emit_timeouts
@@ -329,7 +333,11 @@ def _planned(
 
 
 def _planning(
-    statistics: Statistics | None, off: Sequence[str] | str, structure: str | None
+    statistics: Statistics | None,
+    off: Sequence[str] | str,
+    structure: str | None,
+    *,
+    adaptive: bool = False,
 ) -> "Planning":
     from ensue.plan.planning import Planning
 
@@ -340,7 +348,9 @@ def _planning(
             "ensue.Statistics.given(...) takes what you know"
         )
     names = (off,) if isinstance(off, str) else off
-    return Planning(statistics or Statistics(), frozenset(names), structure)
+    return Planning(
+        statistics or Statistics(), frozenset(names), structure, adaptive=bool(adaptive)
+    )
 
 
 def _time(time: object) -> str | tuple[str, str]:

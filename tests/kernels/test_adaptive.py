@@ -17,6 +17,7 @@ from ensue.compile.stream import shape_of
 from ensue.errors import QueryError
 from ensue.languages.patterns import parse
 from ensue.plan.physical import Plan
+from ensue.plan.planning import Planning
 from ensue.testing.queries import random_query
 from ensue.testing.streams import PLAIN, Nature, random_events, random_nature, random_slices
 
@@ -145,3 +146,55 @@ def test_a_plan_without_an_end_in_time_stays(text, reason):
     events = random_events(Random(1), 6, PLAIN)
     prepared, _ = plans_of(text, events, PLAIN)
     assert reason in str(why_not_adaptive(prepared.plan))
+
+
+# ------------------------------------------------------------------------------- drift
+
+DRIFTING = (
+    "SEQ(A a, B b) WHERE a.x * a.x + a.x > b.x * b.x + b.x + 90 and a.y * a.y > b.y * b.y + 90 "
+    "WITHIN 60"
+)
+
+
+def drifting(count: int) -> pa.Table:
+    """In the first half of the stream x is what passes rarely, in the second half y is."""
+    random = Random(2)
+    half = count // 2
+    rows = [
+        {
+            "t": k,
+            "row": k,
+            "type": random.choice("AB"),
+            "x": random.choice((0, 0, 0, 0, 0, 0, 0, 10) if k < half else (10, 10, 10, 0)),
+            "y": random.choice((10, 10, 10, 0) if k < half else (0, 0, 0, 0, 0, 0, 0, 10)),
+        }
+        for k in range(count)
+    ]
+    for row in rows:  # a passes against most of b, or against few
+        if row["type"] == "B":
+            row["x"], row["y"] = 0, 0
+    return pa.Table.from_pylist(rows)
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_a_plan_follows_the_stream(saved, monkeypatch):
+    monkeypatch.setattr("ensue.compile.adaptive.PIECE", 100)
+    monkeypatch.setattr("ensue.compile.advice.LEAST", 200)
+    monkeypatch.setattr("ensue.compile.advice.GAIN", 0.05)
+    events = drifting(1_200)
+    shape = shape_of(events.schema, time="t", type="type", order=())
+    prepared = prepare(parse(DRIFTING), shape, Planning(adaptive=True))
+    engine = prepared.engine()
+    assert isinstance(engine, AdaptiveEngine)
+    found = []
+    for begin in range(0, 1_200, 150):
+        found.append(engine.feed(events.slice(begin, 150)))
+        if saved:
+            data, engine = engine.save(), prepared.engine()
+            engine.restore(data)
+    found.append(engine.finish())
+    still = prepare(parse(DRIFTING), shape).engine()
+    assert joined(found, engine.program.source.output).count == still.feed(events).count > 0
+    late = [c for c in engine.changes if c.row > 600]
+    assert late, "the plan should have changed after the stream did"
+    assert "estimated cost of an event" in late[0].reason

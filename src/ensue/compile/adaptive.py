@@ -56,10 +56,6 @@ class Advice:
 class Adviser(Protocol):
     """Says when another plan would be better, from what a matcher has seen."""
 
-    def begin(self, engine: Engine) -> None:
-        """An engine that it has not seen before takes over."""
-        ...
-
     def advise(self, engine: Engine) -> Advice | None:
         """Another plan, if it is time for one."""
         ...
@@ -150,7 +146,6 @@ class AdaptiveEngine:
             left = old.advance(old.now)  # what the new plan would take for delivered
         self._forget()
         self.engine = self._taken_over(advice.plan)
-        self.adviser.begin(self.engine)
         self.memo = advice.memo
         change = Change(
             old.rows,
@@ -175,6 +170,7 @@ class AdaptiveEngine:
         new = Engine(plan, self._schema, self._unit, nullable=old.program.nullable, counted=True)
         new.scan.keys, new.scan.strings = old.scan.keys, old.scan.strings
         new.replay(self._pieces(), old.rows, old.now)
+        new.count_anew()
         new.scan.seen |= old.scan.seen if _same_roles(plan, old.program.plan) else 0
         new.skipping = old.skipping
         return new
@@ -218,7 +214,6 @@ class AdaptiveEngine:
             plan = self.adviser.recall(self.memo)
             self.engine = Engine(plan, self._schema, self._unit, counted=True)
         self.engine.restore(blobs["engine"])
-        self.adviser.begin(self.engine)
         self._recent = from_bytes(blobs["recent"]) if "recent" in blobs else None
 
     @property
@@ -253,9 +248,6 @@ class Given:
     def __init__(self, plans: Sequence[Plan], rows: Sequence[int]) -> None:
         self.plans = list(plans)
         self.rows = sorted(rows)
-
-    def begin(self, engine: Engine) -> None:
-        """Nothing is counted."""
 
     def advise(self, engine: Engine) -> Advice | None:
         passed = sum(row <= engine.rows for row in self.rows)

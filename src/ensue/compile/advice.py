@@ -7,7 +7,7 @@ from ensue.algebra.query import Query
 from ensue.compile.adaptive import Advice
 from ensue.compile.engine import Engine
 from ensue.plan.choose import choose
-from ensue.plan.counters import Counters, measured
+from ensue.plan.counters import measured
 from ensue.plan.decisions import figure
 from ensue.plan.estimates import estimate
 from ensue.plan.load import Load
@@ -32,19 +32,12 @@ class Watchful:
         self.schema = schema
         self.planning = planning
         self._known = planning.statistics
-        self._looked = Counters()
-
-    def begin(self, engine: Engine) -> None:
-        """From here on this engine counts."""
-        self._looked = engine.counters()
 
     def advise(self, engine: Engine) -> Advice | None:
-        counters = engine.counters()
-        fresh = counters.since(self._looked)
-        if fresh.events < LEAST:
+        if engine.scan.counts.events < LEAST:
             return None
-        self._looked = counters
-        before, self._known = self._known, measured(fresh, self._known)
+        before, self._known = self._known, measured(engine.counters(), self._known)
+        engine.count_anew()
         plan = self._plan(self._known)
         if plan.structure == engine.program.plan.structure:
             return None
@@ -55,7 +48,8 @@ class Watchful:
         return Advice(plan, self._known.text(), f"{reason}; {_difference(before, self._known)}")
 
     def recall(self, memo: str) -> Plan:
-        return self._plan(Statistics.read(memo))
+        self._known = Statistics.read(memo)
+        return self._plan(self._known)
 
     def _plan(self, statistics: Statistics) -> Plan:
         return choose(self.query, self.schema, replace(self.planning, statistics=statistics))

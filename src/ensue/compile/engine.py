@@ -332,6 +332,12 @@ class Engine:
         runs = isinstance(self.program.source, RunsSource)
         return int(self.arenas.meta[LIVE if runs else INSTANCE_TOP])
 
+    def count_anew(self) -> None:
+        """Forgets what was counted so far."""
+        self.scan.counts = ScanCounts()
+        self.state[TABLE][:] = 0
+        self.found = 0
+
     def counters(self) -> Counters:
         """What was counted so far, by an engine that was made to count."""
         program, scan = self.program, self.scan.counts

@@ -1,13 +1,15 @@
 """From a checked query to matches: plan, engine and results in one."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from ensue.algebra.check import check
 from ensue.algebra.query import Query
-from ensue.compile.engine import Engine
+from ensue.compile.adaptive import AdaptiveEngine, why_not_adaptive
+from ensue.compile.advice import Watchful
+from ensue.compile.engine import Engine, joined
 from ensue.compile.identity import fingerprint
 from ensue.compile.matches import Matches
 from ensue.compile.reference import ReferenceEngine
@@ -16,6 +18,8 @@ from ensue.compile.stream import Shape
 from ensue.plan.choose import choose
 from ensue.plan.physical import Plan, Reference
 from ensue.plan.planning import DEFAULT, Planning
+
+Matcher = Engine | AdaptiveEngine | ReferenceEngine
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +30,16 @@ class Prepared:
     plan: Plan  # in terms of columns
     shape: Shape
     identity: bytes | None = None  # what sets the ids of its matches apart; None: the query
+    planning: Planning = DEFAULT
 
-    def engine(self, *, nullable: bool = False, counted: bool = False) -> Engine | ReferenceEngine:
+    def engine(self, *, nullable: bool = False, counted: bool = False) -> Matcher:
         """A matcher with no events yet; `counted`: it counts what it tries."""
-        _, schema = self.shape.physical(self.query)
+        query, schema = self.shape.physical(self.query)
         if isinstance(self.plan.structure, Reference):
             return ReferenceEngine(self.plan, schema, self.shape.unit)
+        if self.planning.adaptive and why_not_adaptive(self.plan) is None:
+            adviser = Watchful(query, schema, self.planning)
+            return AdaptiveEngine(self.plan, schema, self.shape.unit, adviser, nullable=nullable)
         return Engine(self.plan, schema, self.shape.unit, nullable=nullable, counted=counted)
 
 
@@ -46,7 +54,8 @@ def prepare(
     """Checks a query against a stream's shape and plans it."""
     checked = check(query, shape.schema, streaming=streaming)
     physical, schema = shape.physical(checked)
-    return Prepared(checked, choose(physical, schema, planning, off=off), shape)
+    plan = choose(physical, schema, planning, off=off)
+    return Prepared(checked, plan, shape, planning=planning)
 
 
 def build_result(prepared: Prepared, matches: Matches, events: pa.Table) -> pa.Table:
@@ -61,3 +70,10 @@ def build_result(prepared: Prepared, matches: Matches, events: pa.Table) -> pa.T
         columns_of=prepared.shape.columns_of(query),
         query_fingerprint=prepared.identity or fingerprint(prepared.query),
     )
+
+
+def joined_of(matcher: Matcher, found: Sequence[Matches]) -> Matches:
+    """Several deliveries of a matcher as one."""
+    if isinstance(matcher, ReferenceEngine):
+        return found[-1]  # it delivers at the end
+    return joined([f for f in found if f.count], matcher.program.source.output)

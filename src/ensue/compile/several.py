@@ -7,11 +7,12 @@ import pyarrow as pa
 
 from ensue.compile.buffers import Ints
 from ensue.compile.identity import ORDINAL, ordinals
-from ensue.compile.matcher import Prepared, build_result, slices
+from ensue.compile.matcher import Prepared, build_result, joined_of
 from ensue.compile.matches import Matches
 from ensue.compile.shared_scan import Block
+from ensue.compile.stream import slices
 from ensue.compile.taking import whole_column
-from ensue.compile.watcher import Watcher, joined_of, renumbered, uses_of, watchers_of
+from ensue.compile.watcher import Watcher, renumbered, uses_of, watchers_of
 
 BLOCK = 1 << 22  # events that are scanned at a time
 Progress = Callable[[int, int], None]

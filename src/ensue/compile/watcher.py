@@ -10,9 +10,9 @@ from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import Expr
 from ensue.compile.buffers import Ints
 from ensue.compile.engine import Engine, joined
-from ensue.compile.matcher import Prepared
+from ensue.compile.matcher import Prepared, joined_of
 from ensue.compile.matches import Matches
-from ensue.compile.reference import ReferenceEngine, rows_of
+from ensue.compile.reference import rows_of
 from ensue.compile.scan import Scanned
 from ensue.compile.shared_scan import (
     Block,
@@ -177,13 +177,6 @@ def _recoded(
     table[used] = encode(at)
     codes: Codes = table[found]
     return codes
-
-
-def joined_of(engine: Engine | ReferenceEngine, found: Sequence[Matches]) -> Matches:
-    """Several deliveries of an engine as one."""
-    if isinstance(engine, Engine):
-        return joined([f for f in found if f.count], engine.program.source.output)
-    return found[-1]
 
 
 def nothing(watcher: Watcher) -> Matches:

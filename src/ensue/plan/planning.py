@@ -36,6 +36,7 @@ class Planning:
     off: frozenset[str] = frozenset()  # rules and choices to leave out, to measure their effect
     structure: str | None = None  # one of STRUCTURES, instead of the cheapest
     shape: Shape | None = None  # of a join tree, instead of the cheapest
+    adaptive: bool = False  # the plan may change while the stream runs
 
     def __post_init__(self) -> None:
         _known(self.off, switches(), "there is no rule '{}' to switch off", "Rules")
@@ -55,6 +56,7 @@ class Planning:
             "off": sorted(self.off),
             "structure": self.structure,
             "shape": self.shape,
+            "adaptive": self.adaptive,
         }
 
     @classmethod
@@ -67,6 +69,7 @@ class Planning:
             frozenset(described["off"]),
             described["structure"],
             _shape(described["shape"]),
+            described["adaptive"],
         )
 
     def text(self) -> str:

@@ -8,8 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from ensue.algebra.query import Query
-from ensue.compile.engine import Engine, joined
-from ensue.compile.matcher import Prepared, build_result
+from ensue.compile.adaptive import AdaptiveEngine
+from ensue.compile.engine import Engine
+from ensue.compile.matcher import Prepared, build_result, joined_of
 from ensue.compile.matches import Matches
 from ensue.compile.reference import ReferenceEngine
 from ensue.compile.stream import Shape, in_order, located, shape_of, slices, together
@@ -135,21 +136,15 @@ def _match_all(
             matches.append(engine.feed(piece))
         if progress is not None:
             progress(engines[0].rows, events.num_rows)
-    if whole and isinstance(engines[0], Engine):
+    if whole and not isinstance(engines[0], ReferenceEngine):
         _warn_of_unseen(engines[0], events, queries[0])
     return [
-        build_result(query, _all_of(engine, [*matches, engine.finish()]), events)
+        build_result(query, joined_of(engine, [*matches, engine.finish()]), events)
         for query, engine, matches in zip(queries, engines, found, strict=True)
     ]
 
 
-def _all_of(engine: Engine | ReferenceEngine, found: Sequence[Matches]) -> Matches:
-    if isinstance(engine, Engine):
-        return joined([f for f in found if f.count], engine.program.source.output)
-    return found[-1]
-
-
-def _warn_of_unseen(engine: Engine, events: pa.Table, prepared: Prepared) -> None:
+def _warn_of_unseen(engine: Engine | AdaptiveEngine, events: pa.Table, prepared: Prepared) -> None:
     wanted = {r.type for r in prepared.plan.roles if not r.negative}
     unseen = [name for name in engine.scan.unseen_types() if name in wanted]
     column = prepared.shape.schema.type_column
