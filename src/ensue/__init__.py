@@ -19,6 +19,7 @@ from ensue.api import (
     remaining,
     show,
     start,
+    statistics,
 )
 
 __version__ = "0.1.0"
@@ -43,4 +44,5 @@ __all__ = [
     "remaining",
     "show",
     "start",
+    "statistics",
 ]

@@ -40,6 +40,7 @@ __all__ = [
     "remaining",
     "show",
     "start",
+    "statistics",
 ]
 
 
@@ -264,6 +265,36 @@ def kafka_topic(servers: str, topic: str, **options: str) -> "Sink":
     from ensue.runners import spark_sinks
 
     return spark_sinks.KafkaTopic(servers, topic, options)
+
+
+def statistics(
+    events: Any,
+    query: str | Query,
+    *,
+    time: str | tuple[str, str],
+    type: str | None = None,
+    order: Sequence[str] | str = (),
+    sample: int = 10_000,
+    seed: int = 0,
+) -> Statistics:
+    """What events look like to a query: measured, to choose the plan by.
+
+    `events` are as for `match`, also those of an archive of the stream. Types and partitions are
+    counted in all of them; conditions are tried on a sample of so many events. The same events,
+    sample and seed give the same statistics; `Statistics.text` and `Statistics.read` keep them.
+    """
+    checked = parse(query) if not isinstance(query, Query) else query
+    if sample < 1:
+        raise EventError(f"sample={sample}: a sample has at least one event")
+    columns: dict[str, Any] = {"time": _time(time), "type": type}
+    columns["order"] = (order,) if isinstance(order, str) else tuple(order)
+    if _is_spark(events):
+        from ensue.runners import spark_statistics
+
+        return spark_statistics.measured(events, checked, **columns, sample=sample, seed=seed)
+    from ensue.runners import local
+
+    return local.measured(events, checked, **columns, sample=sample, seed=seed)
 
 
 def explain(

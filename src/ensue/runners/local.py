@@ -10,13 +10,15 @@ import pyarrow as pa
 from ensue.algebra.query import Query
 from ensue.compile.adaptive import AdaptiveEngine
 from ensue.compile.engine import Engine
-from ensue.compile.matcher import Prepared, build_result, joined_of
+from ensue.compile.matcher import Prepared, build_result, joined_of, prepare
 from ensue.compile.matches import Matches
 from ensue.compile.reference import ReferenceEngine
-from ensue.compile.stream import Shape, in_order, located, shape_of, slices, together
+from ensue.compile.sampling import sampled
+from ensue.compile.stream import Shape, in_order, located, shape_of, slices, together, with_time
 from ensue.compile.timeouts import Bundle, bundle
 from ensue.errors import EventError, did_you_mean
 from ensue.plan.planning import DEFAULT, Planning
+from ensue.plan.statistics import Statistics
 
 SLICE = 1 << 20  # rows a kernel looks at before it can be interrupted
 
@@ -107,6 +109,22 @@ def match(
     table, shape = stream_of(events, time=time, type=type, order=order)
     queries = bundle(query, located(shape, location), planning, emit_timeouts=emit_timeouts)
     return match_in_order(queries, in_order(table, shape, bad_events), progress)
+
+
+def measured(
+    events: Any,
+    query: Query,
+    *,
+    time: str | tuple[str, str],
+    type: str | None = None,
+    order: Sequence[str] = (),
+    sample: int = 10_000,
+    seed: int = 0,
+) -> Statistics:
+    """The statistics of tables of events."""
+    table, shape = stream_of(events, time=time, type=type, order=order)
+    usable, _ = with_time(table, shape, "drop")
+    return sampled(prepare(query, shape), usable, sample=sample, seed=seed)
 
 
 def match_in_order(
