@@ -10,7 +10,7 @@ USER_STAMP := $(VENV)/.installed-user
 DEV_STAMP  := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-python test-kernels test-slow lint format bench bench-streaming bench-peers soak kafka crashes clean java
+.PHONY: help install demo test test-python test-kernels test-slow lint format bench bench-streaming bench-peers bench-papers soak kafka crashes clean java
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -83,6 +83,10 @@ soak: java $(DEV_STAMP)  ## 30 million events through a stream: state and memory
 
 bench-peers: java $(DEV_STAMP)  ## the same queries on Apache Flink, in an environment of its own
 	$(BIN)/python -m benchmarks.peers.run
+
+PAPERS := negation operators user_operators dense several drift
+bench-papers: java $(DEV_STAMP)  ## the papers' experiments: tables and plots in benchmarks/results
+	@for topic in $(PAPERS); do echo "== $$topic"; $(BIN)/python -m benchmarks.papers.$$topic || exit 1; done
 
 PORT ?= 9092
 kafka: java $(USER_STAMP)  ## run a Kafka broker on this machine until Ctrl-C
