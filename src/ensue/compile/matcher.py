@@ -8,7 +8,7 @@ import pyarrow as pa
 from ensue.algebra.check import check
 from ensue.algebra.query import Query
 from ensue.compile.engine import Engine
-from ensue.compile.identity import fingerprint
+from ensue.compile.identity import RowHashes, fingerprint
 from ensue.compile.matches import Matches
 from ensue.compile.reference import ReferenceEngine
 from ensue.compile.results import build
@@ -49,8 +49,10 @@ def prepare(
     return Prepared(checked, choose(physical, schema, planning, off=off), shape)
 
 
-def build_result(prepared: Prepared, matches: Matches, events: pa.Table) -> pa.Table:
-    """Matches as the table the query asks for."""
+def build_result(
+    prepared: Prepared, matches: Matches, events: pa.Table, hashes: RowHashes | None = None
+) -> pa.Table:
+    """Matches as the table the query asks for; the events' hashes may be known already."""
     query, schema = prepared.shape.physical(prepared.query)
     return build(
         matches,
@@ -60,6 +62,7 @@ def build_result(prepared: Prepared, matches: Matches, events: pa.Table) -> pa.T
         prepared.plan.residual,
         columns_of=prepared.shape.columns_of(query),
         query_fingerprint=prepared.identity or fingerprint(prepared.query),
+        hashes=hashes,
     )
 
 

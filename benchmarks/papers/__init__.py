@@ -1,0 +1,1 @@
+"""The experiments of the papers, measured here: one module a topic."""
