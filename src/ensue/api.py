@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from ensue.algebra.query import Query
 from ensue.errors import EnsueError, EventError, QueryError, RunnerError, StateError
+from ensue.plan.statistics import Statistics
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -12,7 +13,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from ensue.plan.planning import Planning
     from ensue.runners.local import Progress
+    from ensue.runners.spark_matches import SeveralMatches
     from ensue.runners.spark_progress import BatchProgress
     from ensue.runners.spark_sinks import Sink
     from ensue.runners.spark_start import Output
@@ -25,6 +28,7 @@ __all__ = [
     "QueryError",
     "RunnerError",
     "StateError",
+    "Statistics",
     "delta_table",
     "explain",
     "kafka_topic",
@@ -66,7 +70,7 @@ def show(query: Query) -> str:
 
 def match(
     events: Any,
-    query: str | Query,
+    query: "str | Query | Sequence[str | Query] | Mapping[str, str | Query]",
     *,
     time: str | tuple[str, str],
     type: str | None = None,
@@ -78,6 +82,9 @@ def match(
     watermark: "Watermark | None" = None,
     late_events: str = "count",
     lanes: int | None = None,
+    statistics: Statistics | None = None,
+    off: Sequence[str] | str = (),
+    structure: str | None = None,
 ) -> Any:
     """Every match of a query in a stream of events.
 
@@ -101,8 +108,15 @@ def match(
     (see `progress_of`), and with `late_events="deliver"` given back in a column `late_event`.
     `lanes` is into how many lanes the partitions are hashed, each with its own state; by default
     spark.sql.shuffle.partitions. It stays the same for as long as a checkpoint is used.
+
+    How a query is run never changes its matches. `statistics` say what the stream looks like (see
+    `statistics`), and so which plan is the cheapest; `off` names rules of the planner to leave
+    out, `structure` what holds partial matches ("stacks", "runs", "tree" or "reference").
+
+    Several queries, as a list or as a dict by name, share one scan of the events; the result is a
+    dict of their matches. A list's queries go by their own names (`EVENT Name AS ...`) where all
+    have one and no two the same, else by their places from 0.
     """
-    checked = parse(query) if not isinstance(query, Query) else query
     order = (order,) if isinstance(order, str) else tuple(order)
     arguments: dict[str, Any] = {
         "time": _time(time),
@@ -110,7 +124,13 @@ def match(
         "order": order,
         "location": location,
         "bad_events": bad_events,
+        "planning": _planning(statistics, off, structure),
     }
+    if not isinstance(query, str | Query):
+        arguments["emit_timeouts"] = emit_timeouts
+        streaming = {"watermark": watermark, "late_events": late_events, "lanes": lanes}
+        return _match_several(events, query, arguments, progress, streaming)
+    checked = parse(query) if not isinstance(query, Query) else query
     if _is_spark(events):
         from ensue.runners import spark_batch, spark_frames
 
@@ -134,9 +154,36 @@ def match(
     )
 
 
+def _match_several(
+    events: Any,
+    queries: Any,
+    arguments: dict[str, Any],
+    progress: "Progress | None",
+    streaming: dict[str, Any],
+) -> Any:
+    from ensue.runners.named import named
+
+    if not isinstance(queries, Mapping | Sequence):
+        raise QueryError(f"a query is a text, not {_a_type(queries)}")
+    checked = named(queries, parse)
+    if _is_spark(events):
+        from ensue.runners import spark_frames
+
+        if spark_frames.is_streaming(events):
+            from ensue.runners import spark_several_stream
+
+            return spark_several_stream.match(events, checked, **arguments, **streaming)
+        from ensue.runners import spark_several
+
+        return spark_several.match(events, checked, **arguments)
+    from ensue.runners import local_several
+
+    return local_several.match(events, checked, **arguments, progress=progress)
+
+
 def start(
-    matches: "DataFrame",
-    output: "Output",
+    matches: "DataFrame | SeveralMatches",
+    output: "Output | Mapping[str | int, Output]",
     *,
     checkpoint: "str | Path",
     late: "Output | None" = None,
@@ -156,6 +203,9 @@ def start(
     processes what is there and stops; with `flush=True` the stream is then taken to be over, and
     what only waited for more events or for time is delivered as well: together the same matches as
     in a batch run. It returns when that is done.
+
+    The matches of several queries go each to its own output: `output` is a dict of one output by
+    query, or a folder in which each query has a folder of its name.
     """
     from ensue.runners import spark_start
 
@@ -171,7 +221,7 @@ def start(
     )
 
 
-def remaining(spark: "SparkSession", checkpoint: "str | Path") -> "DataFrame":
+def remaining(spark: "SparkSession", checkpoint: "str | Path") -> "DataFrame | SeveralMatches":
     """What a stopped stream would still deliver if it ended here: a batch DataFrame of matches.
 
     Nothing is changed: the stream can go on from the checkpoint.
@@ -219,6 +269,9 @@ def explain(
     time: str | tuple[str, str] | None = None,
     type: str | None = None,
     order: Sequence[str] | str = (),
+    statistics: Statistics | None = None,
+    off: Sequence[str] | str = (),
+    structure: str | None = None,
 ) -> str:
     """How a query is run: the plan, with what each rule did, as stable text.
 
@@ -226,7 +279,8 @@ def explain(
     """
     from ensue.plan.explain import explain as explain_plan
 
-    return explain_plan(_planned(query, events, time, type, order))
+    planning = _planning(statistics, off, structure)
+    return explain_plan(_planned(query, events, time, type, order, planning))
 
 
 def picture(
@@ -236,11 +290,15 @@ def picture(
     time: str | tuple[str, str] | None = None,
     type: str | None = None,
     order: Sequence[str] | str = (),
+    statistics: Statistics | None = None,
+    off: Sequence[str] | str = (),
+    structure: str | None = None,
 ) -> str:
     """The plan as a picture (SVG): the automaton or the stacks, with their predicates."""
     from ensue.plan.picture import picture as picture_plan
 
-    return picture_plan(_planned(query, events, time, type, order))
+    planning = _planning(statistics, off, structure)
+    return picture_plan(_planned(query, events, time, type, order, planning))
 
 
 def _planned(
@@ -249,12 +307,13 @@ def _planned(
     time: str | tuple[str, str] | None,
     type: str | None,
     order: Sequence[str] | str,
+    planning: "Planning",
 ) -> Any:
     checked = parse(query) if not isinstance(query, Query) else query
     if events is None:
         from ensue.plan.assume import plan_without_events
 
-        return plan_without_events(checked)
+        return plan_without_events(checked, planning)
     if time is None:
         raise EventError("the events' time column is needed: pass time=")
     from ensue.compile.matcher import prepare
@@ -266,7 +325,22 @@ def _planned(
         shape = shape_of_frames(events, time=_time(time), type=type, order=order)
     else:
         _, shape = stream_of(events, time=_time(time), type=type, order=order)
-    return prepare(checked, shape).plan
+    return prepare(checked, shape, planning).plan
+
+
+def _planning(
+    statistics: Statistics | None, off: Sequence[str] | str, structure: str | None
+) -> "Planning":
+    from ensue.plan.planning import Planning
+
+    if not isinstance(statistics, Statistics | None):
+        raise EventError(
+            f"statistics= is {_a_type(statistics)}\n"
+            "  hint: ensue.statistics(events, query, ...) measures them, "
+            "ensue.Statistics.given(...) takes what you know"
+        )
+    names = (off,) if isinstance(off, str) else off
+    return Planning(statistics or Statistics(), frozenset(names), structure)
 
 
 def _time(time: object) -> str | tuple[str, str]:

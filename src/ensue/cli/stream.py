@@ -161,7 +161,8 @@ def _flush(session: Any, checkpoint: str, target: Any, screen: Screen) -> int:
 
     last = screen.totals.last
     try:
-        rest = ensue.remaining(session, checkpoint).persist()
+        rest: Any = ensue.remaining(session, checkpoint)
+        rest = rest.persist()
         target(rest, 0 if last is None else last.batch + 1)
         return int(rest.count())
     except ensue.StateError:

@@ -75,6 +75,8 @@ class Arenas:
         tables["meta"] = np.zeros(META_SIZE, np.int64)
         tables["meta"][FREE] = -1
         tables["counts"] = np.zeros(1, np.int64)
+        for name in self.program.frame.tally.tables:
+            tables[name] = np.zeros((max(1, len(self.program.frame.tally.labels)), 2), np.int64)
         tables["tops"] = np.full((1, max(1, len(source.instances.number))), -1, np.int32)
         tables["O"] = np.zeros((4 * FIRST_ROOM, max(1, len(source.output))), np.int64)
         for whole, real, columns in self.columns:

@@ -1,6 +1,8 @@
 """A compiled matcher at work: feeds events to the kernel and lets time pass."""
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -8,6 +10,7 @@ import pyarrow as pa
 
 from ensue.compile.arenas import Arenas, Table
 from ensue.compile.arrow_kinds import Unit
+from ensue.compile.counting import TABLE, ScanCounts, kernel_counts
 from ensue.compile.forgetting import forget_keys, forget_strings
 from ensue.compile.frame import (
     DONE,
@@ -27,9 +30,10 @@ from ensue.compile.matches import Matches
 from ensue.compile.program import Program
 from ensue.compile.runs import RunsSource
 from ensue.compile.saving import Saved, column_names, take_up, used_parts
-from ensue.compile.scan import Scan
+from ensue.compile.scan import Scan, Scanned
 from ensue.compile.skipping import Skipping
 from ensue.kernels import arena
+from ensue.plan.counters import Counters, Tried
 from ensue.plan.physical import Plan
 from ensue.schema import Schema
 
@@ -44,13 +48,22 @@ class Engine:
     the unit of the engine. What it keeps depends on what is alive, not on how long it runs.
     """
 
-    def __init__(self, plan: Plan, schema: Schema, unit: Unit, *, nullable: bool = False) -> None:
-        self.program = Program(plan, schema, unit, nullable)
+    def __init__(
+        self,
+        plan: Plan,
+        schema: Schema,
+        unit: Unit,
+        *,
+        nullable: bool = False,
+        counted: bool = False,
+    ) -> None:
+        self.program = Program(plan, schema, unit, nullable, counted)
         self.scan = Scan(self.program)
         self.arenas = Arenas(self.program)
         self.rows = 0  # events fed so far
         self.now: float | None = None  # no event that ends before can still come
         self.skipping = None if plan.query.after is None else Skipping(plan.query)
+        self.found = 0  # matches so far
         self._pieces: list[Matches] = []
         self._swept: tuple[float, int] | None = None  # now and rows at the last sweep
         self._compacted = (0, 0)  # rows and population when codes were last forgotten
@@ -67,10 +80,14 @@ class Engine:
         if events.num_rows == 0:
             return joined([], self.program.source.output)
         scanned = self.scan(events)
+        return self.feed_scanned(scanned, len(self.scan.keys))
+
+    def feed_scanned(self, scanned: Scanned, keys: int) -> Matches:
+        """The same for events that are scanned already; they have so many keys up to now."""
         if scanned.has_nulls and not self.program.nullable:
             self._become_nullable()
-        self.arenas.room_for_keys(max(1, len(self.scan.keys)))
-        count = events.num_rows
+        self.arenas.room_for_keys(max(1, keys))
+        count = len(scanned.mask)
         position, meta = 0, self.arenas.meta
         arrays = scanned.arrays(self.program.nullable)
         asked = (DONE, 0)
@@ -128,8 +145,7 @@ class Engine:
 
     def _become_nullable(self) -> None:
         """From here on events may lack values."""
-        old = self.program
-        self.program = Program(old.plan, old.schema, old.unit, nullable=True)
+        self.program = replace(self.program, nullable=True)
         self.scan.program = self.program
         self.arenas.become(self.program)
 
@@ -224,9 +240,10 @@ class Engine:
     def _delivered(self, keys: Table, base: int) -> Matches:
         pieces, self._pieces = self._pieces, []
         found = joined(pieces, self.program.source.output)
-        if self.skipping is None or found.count == 0:
-            return found
-        return self.skipping(found, keys, base)
+        if self.skipping is not None and found.count:
+            found = self.skipping(found, keys, base)
+        self.found += found.count
+        return found
 
     # ---------------------------------------------------------------------------- saving
 
@@ -249,6 +266,7 @@ class Engine:
             self.scan.strings,
             column_names(self.arenas),
             arrays,
+            None if not self.program.counted else self._counted(),
         )
         return saved.packed(self.program)
 
@@ -256,8 +274,7 @@ class Engine:
         """Goes on where the matcher that saved this state stopped."""
         saved = Saved.unpacked(data, self.program)
         if saved.nullable and not self.program.nullable:
-            old = self.program
-            self.program = Program(old.plan, old.schema, old.unit, nullable=True)
+            self.program = replace(self.program, nullable=True)
         self.scan = Scan(self.program)
         self.scan.seen = saved.seen
         self.scan.keys, self.scan.strings = saved.keys, saved.strings
@@ -266,7 +283,14 @@ class Engine:
         self.rows, self.now = saved.rows, saved.now
         if self.skipping is not None:
             self.skipping.earliest = saved.arrays["earliest"]
+        if self.program.counted and saved.counted is not None:
+            self.scan.counts = ScanCounts.of(saved.counted["scan"])
+            self.found = int(saved.counted["found"])
         self._swept, self._compacted = None, (self.rows, self.arenas.population)
+
+    def _counted(self) -> dict[str, Any]:
+        labels = [list(label) for label in self.program.frame.tally.labels]
+        return {"labels": labels, "scan": self.scan.counts.described(), "found": self.found}
 
     @property
     def state_bytes(self) -> int:
@@ -288,6 +312,29 @@ class Engine:
         """Runs that are alive, or instances in stacks."""
         runs = isinstance(self.program.source, RunsSource)
         return int(self.arenas.meta[LIVE if runs else INSTANCE_TOP])
+
+    def counters(self) -> Counters:
+        """What was counted so far, by an engine that was made to count."""
+        program, scan = self.program, self.scan.counts
+        if not program.counted:
+            raise ValueError("the engine was not made to count: counted=True")
+        checks, absences, places = kernel_counts(program.frame.tally.labels, self.state[TABLE])
+        ticks = program.frame.ticks_per_second
+        passed = 0.0 if scan.first is None or scan.last is None else scan.last - scan.first
+        return Counters(
+            scan.events,
+            passed / ticks,
+            {role.variable: role.type for role in program.plan.roles},
+            {variable: Tried(*count) for variable, count in scan.roles.items()},
+            {label: Tried(*count) for label, count in scan.conditions.items()},
+            checks,
+            absences,
+            places,
+            self.found,
+            self.partial_matches,
+            max(1, scan.partitions),
+            scan.crowding,
+        )
 
     def deadline(self) -> float | None:
         """The time after which something that waits for it can be delivered.

@@ -15,7 +15,7 @@ from ensue.compile.results import build
 from ensue.compile.stream import Shape
 from ensue.plan.choose import choose
 from ensue.plan.physical import Plan, Reference
-from ensue.plan.tree import Shape as TreeShape
+from ensue.plan.planning import DEFAULT, Planning
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,28 +27,26 @@ class Prepared:
     shape: Shape
     identity: bytes | None = None  # what sets the ids of its matches apart; None: the query
 
-    def engine(self, *, nullable: bool = False) -> Engine | ReferenceEngine:
-        """A matcher with no events yet."""
+    def engine(self, *, nullable: bool = False, counted: bool = False) -> Engine | ReferenceEngine:
+        """A matcher with no events yet; `counted`: it counts what it tries."""
         _, schema = self.shape.physical(self.query)
         if isinstance(self.plan.structure, Reference):
             return ReferenceEngine(self.plan, schema, self.shape.unit)
-        return Engine(self.plan, schema, self.shape.unit, nullable=nullable)
+        return Engine(self.plan, schema, self.shape.unit, nullable=nullable, counted=counted)
 
 
 def prepare(
     query: Query,
     shape: Shape,
+    planning: Planning = DEFAULT,
     *,
     streaming: bool = False,
     off: Collection[str] = (),
-    structure: str | None = None,
-    tree: TreeShape | None = None,
 ) -> Prepared:
-    """Checks a query against a stream's shape and plans it; see `choose` for what can be asked."""
+    """Checks a query against a stream's shape and plans it."""
     checked = check(query, shape.schema, streaming=streaming)
     physical, schema = shape.physical(checked)
-    plan = choose(physical, schema, off=off, structure=structure, shape=tree)
-    return Prepared(checked, plan, shape)
+    return Prepared(checked, choose(physical, schema, planning, off=off), shape)
 
 
 def build_result(prepared: Prepared, matches: Matches, events: pa.Table) -> pa.Table:

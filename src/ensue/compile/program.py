@@ -1,15 +1,19 @@
 """A plan made executable: the compiled kernel and the shape of its state."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import Any
 
 import numba
+import numpy as np
+import numpy.typing as npt
 from numba import types as nb
 
 from ensue.compile.arrow_kinds import Unit
 from ensue.compile.cache import compiled
+from ensue.compile.constants import lifted
+from ensue.compile.counting import TABLE
 from ensue.compile.expressions import Feature
 from ensue.compile.frame import Frame
 from ensue.compile.runs import STATE as RUN_STATE
@@ -19,8 +23,14 @@ from ensue.compile.stacks import StacksSource, stacks_source
 from ensue.compile.trees import RETURNED as TREE_RETURNED
 from ensue.compile.trees import STATE as TREE_STATE
 from ensue.compile.trees import TreeSource, tree_source
+from ensue.plan.ordering import as_written
 from ensue.plan.physical import Automaton, Plan, Stacks, Tree
 from ensue.schema import Schema
+
+
+def _readonly(kind: numba.types.Type) -> numba.types.Type:
+    return nb.Array(kind, 1, "C", readonly=True)
+
 
 WHOLE, REAL, INT32, INT64 = (
     nb.Array(nb.int64, 2, "C"),
@@ -40,26 +50,44 @@ STATE_TYPES = {
     "AF": REAL,
     "tops": nb.Array(nb.int32, 2, "C"),
     "counts": INT64,
+    TABLE: WHOLE,
     "O": WHOLE,
     "meta": INT64,
 }
+CONSTANTS = (_readonly(nb.int64), _readonly(nb.float64))
+Constants = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]
 
 
 @dataclass(frozen=True)
 class Program:
-    """A compiled plan. Two programs of one plan differ only in whether events may lack values."""
+    """A compiled plan.
+
+    Two programs of one plan differ only in whether events may lack values, and in counting.
+    """
 
     plan: Plan
     schema: Schema
     unit: Unit
     nullable: bool
+    counted: bool = False  # the kernel counts what it tries
     frame: Frame = field(init=False)
     source: RunsSource | StacksSource | TreeSource = field(init=False)
+    constants: Constants = field(init=False, compare=False)  # that `step` and `sweep` are given
 
     def __post_init__(self) -> None:
-        frame = Frame.of(self.plan, self.schema, self.unit, self.nullable)
+        given = (self.plan, self.schema, self.unit, self.nullable)
+        frame = Frame.of(*given, counted=self.counted)
+        written = as_written(self.plan.structure, self.plan.query.where)
+        if written != self.plan.structure:
+            # saved state knows features by number: it must fit whatever order conditions are in
+            plain = replace(frame, plan=replace(self.plan, structure=written))
+            _source(plain)
+            frame = Frame.of(*given, plain.features, self.counted)
         object.__setattr__(self, "frame", frame)
-        object.__setattr__(self, "source", _source(frame))
+        source = _source(frame)
+        without = lifted(source.text)
+        object.__setattr__(self, "source", replace(source, text=without.text))
+        object.__setattr__(self, "constants", (without.wholes, without.reals))
 
     @property
     def features(self) -> tuple[Feature, ...]:
@@ -73,6 +101,10 @@ class Program:
 
     @property
     def state_names(self) -> list[str]:
+        return [*self._own_state, *self.frame.tally.tables]
+
+    @property
+    def _own_state(self) -> list[str]:
         match self.source:
             case RunsSource():
                 return RUN_STATE
@@ -106,17 +138,17 @@ class Program:
             if self.nullable:
                 events.append(_readonly(nb.boolean))
         state = [STATE_TYPES[name] for name in [*self.state_names, "O", "meta"]]
-        return compiled(self.source.text, "step", (nb.int64, nb.int64, nb.int64, *events, *state))
+        numbers = (*CONSTANTS, nb.int64, nb.int64, nb.int64)
+        step = compiled(self.source.text, "step", (*numbers, *events, *state))
+        return partial(step, *self.constants)
 
     @cached_property
     def sweep(self) -> Callable[..., Any]:
         """Lets time pass for runs."""
         names = ["head", "live", "nxt", "I", "F", "counts", "O", "meta"]
-        return compiled(
-            self.source.text,
-            "sweep",
-            (self._time, nb.boolean, *[STATE_TYPES[name] for name in names]),
-        )
+        state = [STATE_TYPES[name] for name in names]
+        sweep = compiled(self.source.text, "sweep", (*CONSTANTS, self._time, nb.boolean, *state))
+        return partial(sweep, *self.constants)
 
     @property
     def _time(self) -> numba.types.Type:
@@ -131,7 +163,3 @@ def _source(frame: Frame) -> RunsSource | StacksSource | TreeSource:
             return tree_source(frame)
         case _:
             return runs_source(frame)
-
-
-def _readonly(kind: numba.types.Type) -> numba.types.Type:
-    return nb.Array(kind, 1, "C", readonly=True)

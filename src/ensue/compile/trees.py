@@ -6,8 +6,10 @@ its last event comes.
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from ensue.algebra.walk import positives
+from ensue.compile.counting import absence_label, check_label, place_label
 from ensue.compile.frame import (
     DONE,
     INSTANCE_TOP,
@@ -25,8 +27,10 @@ from ensue.compile.tree_guards import CHAINS, TreeGuards
 from ensue.compile.tree_nodes import Spot, spots_of
 from ensue.compile.tree_parts import AtHand, Part
 from ensue.compile.tree_records import Records
+from ensue.plan.counters import Label
 from ensue.plan.operators import Function, Order
 from ensue.plan.physical import Apply, Join, Leaf, Tree
+from ensue.plan.tree import tree_text
 
 STATE = ["A", "AF", "tops", "counts"]
 RETURNED = ("O", "A", "AF")  # tables that the kernel may have replaced by larger ones
@@ -84,6 +88,7 @@ class _Trees:
         while size != (size := self.records.size):
             body = Source(depth=2)
             self._event(body)
+        self.records.settle()
         body = Source(depth=2)
         self._event(body)
         head = Source()
@@ -94,7 +99,7 @@ class _Trees:
         head(*text.splitlines())
         for function in self._functions():
             head(*function.text.splitlines(), "")
-        names = [*self.frame.event_parameters(), *STATE, "O", "meta"]
+        names = [*self.frame.event_parameters(), *STATE, *self.frame.tally.tables, "O", "meta"]
         head("", f"def step(begin, stop, base, {', '.join(names)}):")
         pushes = len(self.leaves) + len(self.frame.negatives)
         with head:
@@ -148,7 +153,7 @@ class _Trees:
                 continue
             with out.block(f"if {self.frame.test(leaf.variable)}:"):
                 if self._lasts_too_long:
-                    with out.block(f"if t - s <= {self.frame.window}:"):
+                    with out.block(f"if t - s <= {self.frame.window_text}:"):
                         self._arrive(out, leaf, self._single(leaf))
                 else:
                     self._arrive(out, leaf, self._single(leaf))
@@ -199,7 +204,7 @@ class _Trees:
                 with out.block("else:"):
                     fresh = [begins]
                     if self._lasts_too_long:
-                        fresh.append(f"t - s <= {self.frame.window}")
+                        fresh.append(f"t - s <= {self.frame.window_text}")
                     out(f"go = {' and '.join(f'({t}) != 0' for t in fresh)}")
                     started = {
                         "first": "row",
@@ -216,6 +221,7 @@ class _Trees:
                         name: f"{name}{leaf.number}"
                         for name in self._known(("first", "start", "index", "rip", "count"))
                     }
+                    out(*self.frame.tally.passed(place_label(tree_text(leaf.node))))
                     records.add(out, leaf.list, new, {**values, "back": old})
                     part = Part(
                         {},
@@ -244,6 +250,7 @@ class _Trees:
 
     def _arrive(self, out: Source, spot: Spot, part: Part) -> None:
         """A node has a new result: keep it if it must wait for others, and pass it on."""
+        out(*self.frame.tally.passed(place_label(tree_text(spot.node))))
         if spot.kept:
             self.entries.keep(out, spot, part)
         self._rise(out, spot, part)
@@ -283,6 +290,7 @@ class _Trees:
             if (far := self.guards.out_of_reach(old)) is not None:
                 with out.block(f"if {far}:"):
                     out("break")
+            out(*self.frame.tally.tried(place_label(tree_text(parent.node))))
             tests = []
             if self.frame.plan.prune and self.guards.may_begin_early(other):
                 tests += self.guards.in_window(old)
@@ -332,19 +340,23 @@ class _Trees:
         making: str = "",
     ) -> None:
         """A result of a node, if it passes the tests of its node; `making` is run then."""
-        node = spot.node
+        node, tally = spot.node, self.frame.tally
         assert not isinstance(node, Leaf)
-        tests = [] if tests is None else tests
-        tests += [self.frame.writer.condition(c.condition, part) for c in node.checks]
+        here = tree_text(node)
+        labelled: list[tuple[str, Label | None]] = [(text, None) for text in tests or ()]
+        labelled += [
+            (self.frame.writer.condition(c.condition, part), check_label(here, c.condition))
+            for c in node.checks
+        ]
         if spot.parent is None and not self.frame.plan.prune:
-            tests += self.guards.whole_in_window(part)
-        flag = " and ".join(tests) or "True"
-        if node.absences:
-            out(f"go{spot.number} = {flag}")
+            labelled += [(text, None) for text in self.guards.whole_in_window(part)]
+        flag = " and ".join(text for text, _ in labelled) or "True"
+        if node.absences or tally.on:
             flag = f"go{spot.number}"
-            for absence in node.absences:
-                with out.block(f"if {flag}:"):
-                    self.guards.absent(out, absence, part, flag)
+            tally.all_hold(out, flag, labelled)
+        for absence in node.absences:
+            search = partial(self.guards.absent, out, absence, part, flag)
+            tally.around(out, flag, absence_label(here, absence), search)
         with out.block(f"if {flag}:"):
             if making:
                 out(making)

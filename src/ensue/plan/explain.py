@@ -14,6 +14,7 @@ from ensue.algebra.text import (
     show_window,
 )
 from ensue.plan.choose import why_no_stacks
+from ensue.plan.explain_decisions import decided
 from ensue.plan.physical import (
     Absence,
     Apply,
@@ -30,6 +31,7 @@ from ensue.plan.physical import (
     State,
     Tree,
 )
+from ensue.plan.tree import tree_text
 
 MOST_STATES = 64  # a longer list of states is cut
 
@@ -57,7 +59,7 @@ def explain(plan: Plan) -> str:
       the events are collected and judged when the stream is over
     """
     sections = [list(_query(plan)), list(_scan(plan)), list(_structure(plan))]
-    sections += [list(_finished(plan)), list(_notes(plan))]
+    sections += [list(_finished(plan)), list(decided(plan)), list(_notes(plan))]
     return "\n\n".join("\n".join(lines) for lines in sections if lines)
 
 
@@ -169,7 +171,8 @@ def _automaton(plan: Plan, automaton: Automaton) -> Iterator[str]:
 
 def why_runs(plan: Plan) -> str:
     """Why the plan follows runs."""
-    return why_no_stacks(plan.query) or "instance stacks are off"
+    off = "instance stacks are off" if "stacks: off" in plan.notes else "chosen before stacks"
+    return why_no_stacks(plan.query) or off
 
 
 def _holds(plan: Plan, state: State) -> str:
@@ -255,23 +258,6 @@ def _stacks(plan: Plan, stacks: Stacks) -> Iterator[str]:
         yield f"  {role_name(role)}: {how}"
         yield from (f"    {check_text(check)}" for check in stacks.checks[number])
         yield from (f"    {absence_text(plan, a)}" for a in stacks.absences[number])
-
-
-def tree_text(node: Node) -> str:
-    """The shape of a join tree: `((a -> b) & c)`."""
-    match node:
-        case Leaf(variable=variable):
-            return show_name(variable)
-        case Join(left=left, right=right):
-            return f"({tree_text(left)} {node_name(node)} {tree_text(right)})"
-        case Apply(part=part):
-            return f"{node_name(node)}({tree_text(part)})"
-
-
-def node_name(node: Join | Apply) -> str:
-    """An operator as the shape of a tree shows it."""
-    name = node.operator.name
-    return {"sequence": "->", "conjunction": "&"}.get(name, name)
 
 
 def _node(plan: Plan, node: Node, indent: str) -> Iterator[str]:

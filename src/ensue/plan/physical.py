@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from ensue.algebra.pattern import Kleene
 from ensue.algebra.predicate import Expr
 from ensue.algebra.query import Query
+from ensue.plan.decisions import Decision
 from ensue.plan.operators import Operator
+from ensue.plan.statistics import ASSUMED, Statistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +155,8 @@ class Plan:
     prune: bool = True  # the window is pushed into the scan
     whole_stream: bool = False  # the answer depends on events of every partition
     notes: tuple[str, ...] = ()  # what the rules did, for explain
+    statistics: Statistics = ASSUMED  # what the decisions were made by
+    decisions: tuple[Decision, ...] = ()
 
     def role(self, variable: str) -> Role:
         return next(r for r in self.roles if r.variable == variable)

@@ -15,6 +15,7 @@ from ensue.compile.reference import ReferenceEngine
 from ensue.compile.stream import Shape, in_order, located, shape_of, together
 from ensue.compile.timeouts import Bundle, bundle
 from ensue.errors import EventError, did_you_mean
+from ensue.plan.planning import DEFAULT, Planning
 
 SLICE = 1 << 20  # rows a kernel looks at before it can be interrupted
 
@@ -98,11 +99,12 @@ def match(
     location: str | None = None,
     bad_events: str = "raise",
     emit_timeouts: bool = False,
+    planning: Planning = DEFAULT,
     progress: Progress | None = None,
 ) -> pa.Table:
     """All matches in tables of events, as an Arrow table."""
     table, shape = stream_of(events, time=time, type=type, order=order)
-    queries = bundle(query, located(shape, location), emit_timeouts=emit_timeouts)
+    queries = bundle(query, located(shape, location), planning, emit_timeouts=emit_timeouts)
     return match_in_order(queries, in_order(table, shape, bad_events), progress)
 
 
