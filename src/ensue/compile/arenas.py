@@ -19,6 +19,7 @@ from ensue.compile.frame import (
 from ensue.compile.layout import Columns
 from ensue.compile.program import Program
 from ensue.compile.runs import RunsSource
+from ensue.compile.trees import TreeSource
 from ensue.kernels import arena
 from ensue.plan.physical import Automaton
 
@@ -218,19 +219,35 @@ class Arenas:
             index = kept[:, columns.wholes["index"]]
             alive &= tables["counts"][kept[:, arena.KEY]] - index <= frame.window
         elif frame.window is not None and now is not None:
-            real = frame.real_time
-            ends = (
-                tables["AF"][:top, columns.reals["end"]]
-                if real
-                else kept[:, columns.wholes["end"]]
+            # a joined result is as old as its first event
+            name = "start" if isinstance(self.program.source, TreeSource) else "end"
+            times = (
+                tables["AF"][:top, columns.reals[name]]
+                if frame.real_time
+                else kept[:, columns.wholes[name]]
             )
-            alive &= now - ends <= frame.window
+            alive &= now - times <= frame.window
         if self.looks_behind_runs:
             alive &= kept[:, arena.ROW] > self._oldest_rows()[kept[:, arena.KEY]]
         moved = np.empty(top, np.int64)
         meta[INSTANCE_TOP] = arena.keep_instances(
-            tables["A"], tables["AF"], top, tables["tops"], alive, moved
+            tables["A"], tables["AF"], top, tables["tops"], self._links, alive, moved
         )
+
+    @property
+    def _links(self) -> Table:
+        """The places in an instance, beside the first, that lead to other instances."""
+        source = self.program.source
+        links = source.instances.links if isinstance(source, TreeSource) else [arena.RIP]
+        return np.array(links, np.int64)
+
+    @property
+    def kleene_events(self) -> tuple[Table, int, int]:
+        """Where the events of Kleene variables are: the table, its places of links and of rows."""
+        source = self.program.source
+        if isinstance(source, TreeSource):
+            return self.tables["A"], source.instances.columns.wholes["back"], arena.ROW
+        return self.tables["N"], 0, 1
 
     def _oldest_rows(self) -> Table:
         """The oldest row that the runs of each key hold; no row is as high without a run."""
@@ -280,8 +297,11 @@ class Arenas:
     def held_rows(self) -> npt.NDArray[np.int64]:
         """The rows of the stream that a later match may still contain, ascending."""
         tables, meta = self.tables, self.meta
-        if not isinstance(self.program.source, RunsSource):
-            return np.unique(tables["A"][: int(meta[INSTANCE_TOP]), arena.ROW])
+        source = self.program.source
+        if not isinstance(source, RunsSource):
+            places = source.instances.rows if isinstance(source, TreeSource) else [arena.ROW]
+            rows = np.unique(tables["A"][: int(meta[INSTANCE_TOP]), places])
+            return rows[rows >= 0]
         self.keep_nodes()
         live = tables["I"][self.live_runs()]
         pieces = [live[:, column] for column in self._run_columns("row_")]

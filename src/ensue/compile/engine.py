@@ -159,9 +159,10 @@ class Engine:
         given = self.program.step(
             position, count, self.rows, *arrays, *(state[name] for name in names)
         )
-        if isinstance(self.program.source, RunsSource):
+        if not self.program.returned:
             return int(given)
-        code, state["O"] = given
+        code, *tables = given
+        state.update(zip(self.program.returned, tables, strict=True))
         return int(code)
 
     def _become_nullable(self) -> None:
@@ -192,6 +193,7 @@ class Engine:
                 if again or meta[NODE_TOP] * 2 > len(state["N"]):
                     arenas.grow("N", "NF")
             case _ if code == NEEDS_INSTANCES:
+                self._drain()  # matches of a join tree lead to instances
                 arenas.expire_instances(now)
                 if again or meta[INSTANCE_TOP] * 2 > len(state["A"]):
                     arenas.grow("A", "AF")
@@ -251,7 +253,8 @@ class Engine:
                 np.cumsum(counts, out=offsets[1:])
                 values = np.empty(offsets[-1], np.int64)
                 heads = output[:, number].copy()
-                arena.lists_of(state["N"], heads, counts, offsets, values)
+                nodes, link, row = self.arenas.kleene_events
+                arena.lists_of(nodes, link, row, heads, counts, offsets, values)
                 lists[variable] = (offsets, values)
         state["meta"][OUT_TOP] = 0
         self._pieces.append(Matches(rows, lists, count))

@@ -20,8 +20,11 @@ from ensue.compile.runs import STATE as RUN_STATE
 from ensue.compile.runs import RunsSource, runs_source
 from ensue.compile.stacks import STATE as STACK_STATE
 from ensue.compile.stacks import StacksSource, stacks_source
+from ensue.compile.trees import RETURNED as TREE_RETURNED
+from ensue.compile.trees import STATE as TREE_STATE
+from ensue.compile.trees import TreeSource, tree_source
 from ensue.plan.ordering import as_written
-from ensue.plan.physical import Automaton, Plan, Stacks
+from ensue.plan.physical import Automaton, Plan, Stacks, Tree
 from ensue.schema import Schema
 
 
@@ -68,21 +71,20 @@ class Program:
     nullable: bool
     counted: bool = False  # the kernel counts what it tries
     frame: Frame = field(init=False)
-    source: RunsSource | StacksSource = field(init=False)
+    source: RunsSource | StacksSource | TreeSource = field(init=False)
     constants: Constants = field(init=False, compare=False)  # that `step` and `sweep` are given
 
     def __post_init__(self) -> None:
-        write = stacks_source if isinstance(self.plan.structure, Stacks) else runs_source
         given = (self.plan, self.schema, self.unit, self.nullable)
         frame = Frame.of(*given, counted=self.counted)
         written = as_written(self.plan.structure, self.plan.query.where)
         if written != self.plan.structure:
             # saved state knows features by number: it must fit whatever order conditions are in
             plain = replace(frame, plan=replace(self.plan, structure=written))
-            write(plain)
+            _source(plain)
             frame = Frame.of(*given, plain.features, self.counted)
         object.__setattr__(self, "frame", frame)
-        source = write(frame)
+        source = _source(frame)
         without = lifted(source.text)
         object.__setattr__(self, "source", replace(source, text=without.text))
         object.__setattr__(self, "constants", (without.wholes, without.reals))
@@ -99,12 +101,32 @@ class Program:
 
     @property
     def state_names(self) -> list[str]:
-        names = RUN_STATE if isinstance(self.source, RunsSource) else STACK_STATE
-        return [*names, *self.frame.tally.tables]
+        return [*self._own_state, *self.frame.tally.tables]
+
+    @property
+    def _own_state(self) -> list[str]:
+        match self.source:
+            case RunsSource():
+                return RUN_STATE
+            case StacksSource():
+                return STACK_STATE
+            case TreeSource():
+                return TREE_STATE
+
+    @property
+    def returned(self) -> tuple[str, ...]:
+        """The tables that the kernel gives back beside its code: it may have made them larger."""
+        match self.source:
+            case RunsSource():
+                return ()
+            case StacksSource():
+                return ("O",)
+            case TreeSource():
+                return TREE_RETURNED
 
     @cached_property
     def step(self) -> Callable[..., Any]:
-        """The kernel: feeds events, returns a code (and the output, for stacks)."""
+        """The kernel: feeds events, returns a code (and the tables in `returned`)."""
         events: list[numba.types.Type] = [
             _readonly(nb.int64),
             _readonly(nb.int32),
@@ -131,3 +153,13 @@ class Program:
     @property
     def _time(self) -> numba.types.Type:
         return nb.float64 if self.frame.real_time else nb.int64
+
+
+def _source(frame: Frame) -> RunsSource | StacksSource | TreeSource:
+    match frame.plan.structure:
+        case Stacks():
+            return stacks_source(frame)
+        case Tree():
+            return tree_source(frame)
+        case _:
+            return runs_source(frame)

@@ -14,6 +14,8 @@ from ensue.compile.program import Program
 from ensue.compile.state import Arrays, packed, unpacked
 from ensue.errors import StateError
 from ensue.plan.counters import Label
+from ensue.plan.ordering import as_written
+from ensue.plan.physical import Tree
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,7 +71,10 @@ def fingerprint(program: Program) -> str:
     """What must be equal for a state to fit."""
     plan = program.plan
     kinds = sorted((name, kind.value) for name, kind in (program.schema.common or {}).items())
-    shown = f"{plan.query!r} {type(plan.structure).__name__} {kinds} {program.unit}"
+    structure = type(plan.structure).__name__
+    if isinstance(plan.structure, Tree):  # what an entry holds depends on the whole tree
+        structure = repr(as_written(plan.structure, plan.query.where))
+    shown = f"{plan.query!r} {structure} {kinds} {program.unit}"
     return hashlib.sha256(shown.encode()).hexdigest()
 
 

@@ -13,24 +13,28 @@ PREVIOUS, RIP, ROW, KEY = 0, 1, 2, 3  # places in an instance
 
 @njit(cache=True, nogil=True)
 def keep_instances(
-    whole: Table, real: Table, top: int, tops: Table, alive: Table, moved: Table
+    whole: Table, real: Table, top: int, tops: Table, links: Table, alive: Table, moved: Table
 ) -> int:
     """Moves the instances that are still alive to the front and mends the links.
 
-    `alive` says which ones (of the first `top`); an instance's links lead to older ones, so a
-    link to a dead instance ends there. Returns the new top. `moved` is scratch of size top.
+    `alive` says which ones (of the first `top`); an instance's links, in PREVIOUS and the columns
+    `links`, lead to older ones. A link to a dead instance leads on to the next older one of its
+    list. Returns the new top. `moved` is scratch of size top.
     """
     new = 0
     for old in range(top):
         if not alive[old]:
-            moved[old] = -1
+            link = whole[old, PREVIOUS]
+            moved[old] = moved[link] if link >= 0 else -1
             continue
         moved[old] = new
         for column in range(whole.shape[1]):
             whole[new, column] = whole[old, column]
         for column in range(real.shape[1]):
             real[new, column] = real[old, column]
-        for column in (PREVIOUS, RIP):
+        link = whole[new, PREVIOUS]
+        whole[new, PREVIOUS] = moved[link] if link >= 0 else -1
+        for column in links:
             link = whole[new, column]
             whole[new, column] = moved[link] if link >= 0 else -1
         new += 1
@@ -91,14 +95,25 @@ def keep_nodes(
 
 
 @njit(cache=True, nogil=True)
-def lists_of(nodes: Table, heads: Table, counts: Table, offsets: Table, rows: Table) -> None:
-    """Writes out the events of Kleene variables, oldest first."""
+def lists_of(
+    nodes: Table,
+    link: int,
+    row: int,
+    heads: Table,
+    counts: Table,
+    offsets: Table,
+    rows: Table,
+) -> None:
+    """Writes out the events of Kleene variables, oldest first.
+
+    `link` and `row` are the places in a node that lead to the node before and that hold its row.
+    """
     for k in range(heads.shape[0]):
         node = heads[k]
         place = offsets[k] + counts[k] - 1
         while node >= 0 and place >= offsets[k]:
-            rows[place] = nodes[node, 1]
-            node = nodes[node, 0]
+            rows[place] = nodes[node, row]
+            node = nodes[node, link]
             place -= 1
 
 

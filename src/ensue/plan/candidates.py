@@ -7,7 +7,12 @@ from ensue.plan.decisions import Candidate, Decision, Estimate
 from ensue.plan.physical import Structure
 from ensue.plan.planning import Planning
 
-NAMES = {"stacks": "instance stacks", "runs": "runs", "reference": "reference"}
+NAMES = {
+    "stacks": "instance stacks",
+    "runs": "runs",
+    "tree": "join tree",
+    "reference": "reference",
+}
 
 Possible = Mapping[str, tuple[Structure, Estimate]]  # the first is the one taken unknowingly
 

@@ -26,10 +26,13 @@ from ensue.plan.physical import (
     Role,
     Stacks,
     Structure,
+    Tree,
 )
 from ensue.plan.placement import MOVING, can_be_late, moving_variable, unary
 from ensue.plan.planning import CHOICES, DEFAULT, Planning
 from ensue.plan.rules import RULES
+from ensue.plan.shapes import Joins, best_shape
+from ensue.plan.tree import tree_of, why_no_tree
 from ensue.schema import Schema
 
 MOST_ROLES = 60  # bits of the mask
@@ -120,21 +123,42 @@ def _structure(
     if "stacks" not in planning.off and (stacks := _stacks(query, between)) is not None:
         possible["stacks"] = stacks
     runs = _automaton(query, between)
-    if isinstance(runs, Reference) and not possible:
+    if isinstance(runs, Reference) and not possible and planning.structure != "tree":
         require_possible(planning, {}, runs.reason)
         return runs, ()
     if isinstance(runs, Automaton):
         possible["runs"] = runs
-    require_possible(planning, possible, why_no_stacks(query) or "it is switched off")
     statistics, ordering = planning.statistics, "predicate_order" not in planning.off
+    load = Load.of(query, roles, statistics)
+    if (tree := _tree(query, between, load, planning)) is not None:
+        possible["tree"] = tree
+    no_tree = why_no_tree(query, between.tied, between.absent)
+    why = no_tree if planning.structure == "tree" else why_no_stacks(query)
+    require_possible(planning, possible, why or "it is switched off")
     if ordering:
         possible = {n: predicate_order(s, statistics) for n, s in possible.items()}
-    load = Load.of(query, roles, statistics)
     structure, decision = cheapest(
         {n: (s, estimate(s, query, load)) for n, s in possible.items()}, planning
     )
     orders = order_decisions(structure, statistics) if ordering else ()
     return structure, (decision, *orders)
+
+
+def _tree(query: Query, between: _Between, load: Load, planning: Planning) -> Tree | None:
+    """A join tree of the shape asked for or of the cheapest one, if the query can have one.
+
+    Where nothing is known of the stream, only if it is asked for.
+    """
+    asked = planning.structure == "tree"
+    if not asked and (planning.statistics.assumed or "tree" in planning.off):
+        return None
+    if why_no_tree(query, between.tied, between.absent) is not None:
+        return None
+    ordered = "predicate_order" not in planning.off
+    shape = planning.shape
+    if shape is None:
+        shape = best_shape(Joins(query.pattern, between.tied, load, ordered))
+    return tree_of(query, between.tied, between.absent, shape, push=not between.late)
 
 
 def _sort_conditions(query: Query, *, late: bool = False) -> _Sorted:
@@ -325,5 +349,7 @@ def structure_name(structure: Structure) -> str:
             return "runs"
         case Stacks():
             return "instance stacks"
+        case Tree():
+            return "join tree"
         case Reference():
             return "reference"

@@ -1,4 +1,4 @@
-"""What runs, instance stacks and compact enumeration are expected to cost on a stream."""
+"""What the structures of plans are expected to cost on a stream."""
 
 from collections.abc import Iterable
 from math import expm1, factorial, prod
@@ -26,7 +26,10 @@ from ensue.plan.physical import (
     Stacks,
     State,
     Structure,
+    Tree,
 )
+from ensue.plan.shapes import Joins
+from ensue.plan.tree import joins_of, shape_of
 
 STEPS = 16  # through a window, where the growth of runs is followed
 WORK = 40_000  # edges looked at altogether while following it
@@ -41,6 +44,9 @@ def estimate(structure: Structure, query: Query, load: Load) -> Estimate:
             return of_runs(structure, query.strategy, load)
         case Stacks():
             return of_stacks(structure, load)
+        case Tree(root=root):
+            conditions = tuple(c.condition for node in joins_of(root) for c in node.checks)
+            return Joins(query.pattern, conditions, load).estimate(shape_of(root))
         case Reference():
             return Estimate(MOST, MOST, 0.0)
 

@@ -17,15 +17,21 @@ from ensue.plan.choose import why_no_stacks
 from ensue.plan.explain_decisions import decided
 from ensue.plan.physical import (
     Absence,
+    Apply,
     Automaton,
     Check,
     Edge,
+    Join,
+    Leaf,
+    Node,
     Plan,
     Reference,
     Role,
     Stacks,
     State,
+    Tree,
 )
+from ensue.plan.tree import tree_text
 
 MOST_STATES = 64  # a longer list of states is cut
 
@@ -134,6 +140,9 @@ def _structure(plan: Plan) -> Iterator[str]:
             yield from _automaton(plan, plan.structure)
         case Stacks():
             yield from _stacks(plan, plan.structure)
+        case Tree(root=root):
+            yield f"join tree: {tree_text(root)}"
+            yield from _node(plan, root, "  ")
         case Reference(reason=reason):
             yield f"reference: slower exact path, because of {reason}"
             yield "  the events are collected and judged when the stream is over"
@@ -249,6 +258,22 @@ def _stacks(plan: Plan, stacks: Stacks) -> Iterator[str]:
         yield f"  {role_name(role)}: {how}"
         yield from (f"    {check_text(check)}" for check in stacks.checks[number])
         yield from (f"    {absence_text(plan, a)}" for a in stacks.absences[number])
+
+
+def _node(plan: Plan, node: Node, indent: str) -> Iterator[str]:
+    if isinstance(node, Leaf):
+        yield f"{indent}{role_name(plan.role(node.variable))}"
+        return
+    yield f"{indent}{node.operator.name}"
+    yield from (f"{indent}  . {test}" for test in node_tests(plan, node))
+    for part in (node.left, node.right) if isinstance(node, Join) else (node.part,):
+        yield from _node(plan, part, indent + "  ")
+
+
+def node_tests(plan: Plan, node: Join | Apply) -> list[str]:
+    """What is tried at a node, in this order, beside the operator's own Q."""
+    tests = [check_text(check) for check in node.checks]
+    return tests + [absence_text(plan, a) for a in node.absences]
 
 
 # ---------------------------------------------------------------------------- finished matches

@@ -7,8 +7,21 @@ from ensue.algebra.predicate import Expr
 from ensue.algebra.text import show_condition, show_name
 from ensue.plan.cost import trial_of
 from ensue.plan.decisions import Decision, figure
-from ensue.plan.physical import Absence, Automaton, Check, Reference, Stacks, Structure
+from ensue.plan.physical import (
+    Absence,
+    Apply,
+    Automaton,
+    Check,
+    Join,
+    Leaf,
+    Node,
+    Reference,
+    Stacks,
+    Structure,
+    Tree,
+)
 from ensue.plan.statistics import Statistics
+from ensue.plan.tree import joins_of, tree_text
 
 RULE = "predicate_order"
 
@@ -53,6 +66,19 @@ def ordered_by(structure: Structure, key: Key) -> Structure:
                 checks=tuple(map(checks, structure.checks)),
                 absences=tuple(map(absences, structure.absences)),
             )
+        case Tree(root=root):
+
+            def changed(node: Node) -> Node:
+                match node:
+                    case Leaf():
+                        return node
+                    case Join(left=left, right=right):
+                        node = replace(node, left=changed(left), right=changed(right))
+                    case Apply(part=part):
+                        node = replace(node, part=changed(part))
+                return replace(node, checks=checks(node.checks), absences=absences(node.absences))
+
+            return Tree(changed(root))
         case Reference():
             return structure
 
@@ -79,6 +105,9 @@ def places(structure: Structure) -> Iterator[tuple[str, tuple[Expr, ...]]]:
         case Stacks(variables=variables):
             for variable, checks in zip(variables, structure.checks, strict=True):
                 yield stack_place(variable), _exprs(checks)
+        case Tree(root=root):
+            for node in joins_of(root):
+                yield tree_text(node), _exprs(node.checks)
         case Reference():
             return
 

@@ -6,6 +6,7 @@ from ensue.algebra.pattern import Kleene
 from ensue.algebra.predicate import Expr
 from ensue.algebra.query import Query
 from ensue.plan.decisions import Decision
+from ensue.plan.operators import Operator
 from ensue.plan.statistics import ASSUMED, Statistics
 
 
@@ -94,13 +95,53 @@ class Stacks:
 
 
 @dataclass(frozen=True, slots=True)
+class Leaf:
+    """The events of a variable, or the chains of a Kleene variable's events."""
+
+    variable: str
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Results of two nodes put together by an operator, where its Q and the conditions hold."""
+
+    operator: Operator
+    left: "Node"
+    right: "Node"
+    checks: tuple[Check, ...] = ()  # in the order they are tried
+    absences: tuple[Absence, ...] = ()
+    variable: str | None = None  # by which conditions name the operator's attributes
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """Results of one node that pass an operator."""
+
+    operator: Operator
+    part: "Node"
+    checks: tuple[Check, ...] = ()
+    absences: tuple[Absence, ...] = ()
+    variable: str | None = None
+
+
+Node = Leaf | Join | Apply
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A join tree: events enter at the leaves, matches leave at the root."""
+
+    root: Node
+
+
+@dataclass(frozen=True, slots=True)
 class Reference:
     """The reference semantics itself: exact and slow, for what no kernel takes yet."""
 
     reason: str
 
 
-Structure = Automaton | Stacks | Reference
+Structure = Automaton | Stacks | Tree | Reference
 
 
 @dataclass(frozen=True, slots=True)

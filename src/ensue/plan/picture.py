@@ -10,17 +10,18 @@ from ensue.algebra.text import (
 )
 from ensue.plan.drawing.automaton import draw_automaton
 from ensue.plan.drawing.canvas import DIM, LINE, Canvas, wrapped
+from ensue.plan.drawing.joins import draw_joins
 from ensue.plan.drawing.legend import LONG, Legend
 from ensue.plan.drawing.stacks import draw_stacks
 from ensue.plan.drawing.tree import draw_tree
 from ensue.plan.explain import is_rule
-from ensue.plan.physical import Automaton, Plan, Reference, Stacks
+from ensue.plan.physical import Automaton, Plan, Reference, Stacks, Tree
 
 MOST_STATES = 32  # a larger automaton is shown as its pattern
 
 
 def picture(plan: Plan) -> str:
-    """SVG: the automaton with its tests, the stacks, or the pattern as a tree.
+    """SVG: the automaton with its tests, the stacks, the join tree, or the pattern.
 
     >>> from ensue.algebra.pattern import Atom
     >>> from ensue.algebra.query import Query
@@ -38,6 +39,8 @@ def picture(plan: Plan) -> str:
             draw_automaton(canvas, legend, plan, plan.structure)
         case Stacks():
             draw_stacks(canvas, legend, plan, plan.structure)
+        case Tree(root=root):
+            draw_joins(canvas, legend, plan, root)
         case Reference(reason=reason):
             draw_tree(canvas, plan.query.pattern)
             legend.tests += [show_condition(c) for c in plan.query.where]

@@ -1,0 +1,113 @@
+"""Results of a join tree's nodes as entries of the arena: written, read, put together."""
+
+from dataclasses import replace
+
+from ensue.compile.frame import Frame
+from ensue.compile.layout import Source
+from ensue.compile.tree_nodes import Spot
+from ensue.compile.tree_parts import Kept, Part
+from ensue.compile.tree_records import Records
+from ensue.plan.physical import Leaf
+
+
+class TreeEntries:
+    """Writes what entries keep, and says where it is found."""
+
+    def __init__(self, frame: Frame, records: Records) -> None:
+        self.frame = frame
+        self.records = records
+
+    def keep(self, out: Source, spot: Spot, part: Part) -> None:
+        node, records = f"n{spot.number}", self.records
+        values = {"first": part.first, "start": part.start, "index": part.index, "rip": part.rip}
+        records.add(out, spot.list, node, values)
+        if not isinstance(spot.node, Leaf):
+            for variable, event in part.events.items():
+                out(f"{records.kept_row(spot.list, variable, node)} = {event.row}")
+            for variable, chain in part.chains.items():
+                out(f"{records.kept_chain(spot.list, variable, node)} = {chain}")
+        wanted = set(records.slots[spot.list])
+        for variable, event in part.events.items():
+            for which in ("start", "end"):
+                if (variable, which) in wanted:
+                    kept = records.kept_time(spot.list, variable, which, node)
+                    out(f"{kept} = {event.time(which)}")
+        for inner in spot.walk():
+            if not isinstance(inner.node, Leaf):
+                name = inner.node.variable or ""
+                for attribute in inner.node.operator.attributes:
+                    kept = records.kept_attribute(spot.list, name, attribute, node)
+                    out(f"{kept} = {part.attributes[name, attribute.name]}")
+        if not spot.natural:
+            for which, text in (("start", part.opens), ("end", part.closes)):
+                out(f"{records.kept_time(spot.list, '', which, node)} = {text}")
+        for feature in self.frame.features.all():
+            for variable in part.events:
+                if (variable, f"f{feature.number}") in wanted:
+                    place = records.kept_feature(spot.list, variable, feature, node)
+                    records.put(out, place, part.events[variable].feature(feature))
+
+    def part(self, spot: Spot, node: str) -> Part:
+        records = self.records
+        alone = isinstance(spot.node, Leaf)
+        events = {
+            leaf.variable: Kept(records, spot.list, leaf.variable, node, alone)
+            for leaf in spot.leaves()
+            if not leaf.kleene
+        }
+        chains = {
+            leaf.variable: (node if alone else records.kept_chain(spot.list, leaf.variable, node))
+            for leaf in spot.leaves()
+            if leaf.kleene
+        }
+        part = Part(
+            events,
+            chains,
+            records.get("first", node),
+            records.get("row", node),
+            records.get("start", node),
+            records.get("end", node),
+            records.get("index", node) if self.frame.counts else "",
+            records.get("rip", node),
+        )
+        attributes = {
+            (inner.node.variable or "", a.name): records.kept_attribute(
+                spot.list, inner.node.variable or "", a, node
+            )
+            for inner in spot.walk()
+            if not isinstance(inner.node, Leaf)
+            for a in inner.node.operator.attributes
+        }
+        part = replace(part, attributes=attributes)
+        if spot.natural:
+            return part
+        begins, ends = (records.kept_time(spot.list, "", w, node) for w in ("start", "end"))
+        return replace(part, begins=begins, ends=ends)
+
+    def joined(self, out: Source, parent: Spot, left: Part, right: Part) -> Part:
+        """The result of two parts that fit; the event at hand is its last."""
+        number = parent.number
+
+        def least(name: str, one: str, other: str) -> str:
+            out(f"{name}{number} = {one}")
+            with out.block(f"if {other} < {name}{number}:"):
+                out(f"{name}{number} = {other}")
+            return f"{name}{number}"
+
+        first, start, index = left.first, left.start, left.index
+        if not parent.in_order:
+            first = least("first", left.first, right.first)
+            start = least("start", left.start, right.start)
+            if self.frame.counts:
+                index = least("index", left.index, right.index)
+        return Part(
+            {**left.events, **right.events},
+            {**left.chains, **right.chains},
+            first,
+            "row",
+            start,
+            "t",
+            index,
+            left.rip,
+            attributes={**left.attributes, **right.attributes},
+        )

@@ -1,0 +1,379 @@
+"""Writes the source of a join-tree kernel: results of nodes are joined from the leaves upwards.
+
+Events come in order, so of a sequence only the left part's results are kept: a result of the
+right part is joined with them at once. Both parts of an AND are kept. A match leaves the root when
+its last event comes.
+"""
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+from ensue.algebra.walk import positives
+from ensue.compile.counting import absence_label, check_label, place_label
+from ensue.compile.frame import (
+    DONE,
+    INSTANCE_TOP,
+    NEEDS_INSTANCES,
+    NEEDS_OUTPUT,
+    OUT_TOP,
+    POSITION,
+    PRELUDE,
+    Frame,
+)
+from ensue.compile.layout import Source
+from ensue.compile.stacks import GROW, SPARE_OUTPUT
+from ensue.compile.tree_entries import TreeEntries
+from ensue.compile.tree_guards import CHAINS, TreeGuards
+from ensue.compile.tree_nodes import Spot, spots_of
+from ensue.compile.tree_parts import AtHand, Part
+from ensue.compile.tree_records import Records
+from ensue.plan.counters import Label
+from ensue.plan.operators import Function, Order
+from ensue.plan.physical import Apply, Join, Leaf, Tree
+from ensue.plan.tree import tree_text
+
+STATE = ["A", "AF", "tops", "counts"]
+RETURNED = ("O", "A", "AF")  # tables that the kernel may have replaced by larger ones
+
+
+@dataclass(frozen=True, slots=True)
+class TreeSource:
+    """The text of a kernel and what the caller must know of it."""
+
+    text: str
+    instances: Records
+    output: tuple[str, ...]
+
+
+def tree_source(frame: Frame) -> TreeSource:
+    """The kernel of a join tree."""
+    return _Trees(frame).written()
+
+
+class _Trees:
+    def __init__(self, frame: Frame) -> None:
+        structure = frame.plan.structure
+        assert isinstance(structure, Tree)
+        self.frame = frame
+        self.root = spots_of(structure.root, frame.plan)
+        self.spots = list(self.root.walk())
+        order = [a.variable for a in positives(frame.plan.query.pattern)]
+        self.leaves = sorted(
+            (spot for spot in self.spots if isinstance(spot.node, Leaf)),
+            key=lambda spot: order.index(spot.variable),
+        )
+        kept = tuple(spot.list for spot in self.spots if spot.kept)
+        negated = tuple(r.variable for r in frame.negatives)
+        self.records = Records(
+            frame, (*kept, *negated), chains=any(spot.kleene for spot in self.spots)
+        )
+        self.guards = TreeGuards(frame, self.records)
+        self.entries = TreeEntries(frame, self.records)
+        self.output = tuple(
+            column
+            for leaf in self.leaves
+            for column in (
+                (f"node_{leaf.variable}", f"count_{leaf.variable}")
+                if leaf.kleene
+                else (f"row_{leaf.variable}",)
+            )
+        )
+
+    # ------------------------------------------------------------------------ the whole
+
+    def written(self) -> TreeSource:
+        body = Source(depth=2)
+        size = -1
+        # again, until no condition asks for more than entries keep
+        while size != (size := self.records.size):
+            body = Source(depth=2)
+            self._event(body)
+        self.records.settle()
+        body = Source(depth=2)
+        self._event(body)
+        head = Source()
+        text = PRELUDE.format(title="A join tree.") + GROW
+        if self.records.chains:
+            wholes = self.records.columns.wholes
+            text += CHAINS.format(row=wholes["row"], back=wholes["back"])
+        head(*text.splitlines())
+        for function in self._functions():
+            head(*function.text.splitlines(), "")
+        names = [*self.frame.event_parameters(), *STATE, *self.frame.tally.tables, "O", "meta"]
+        head("", f"def step(begin, stop, base, {', '.join(names)}):")
+        pushes = len(self.leaves) + len(self.frame.negatives)
+        with head:
+            head(f"atop = meta[{INSTANCE_TOP}]", f"otop = meta[{OUT_TOP}]", f"code = {DONE}")
+            head("i = begin")
+            with head.block("while i < stop:"):
+                head("k = key[i]")
+                with head.block("if k < 0:"):
+                    head("i += 1", "continue")
+                head("m = mask[i]")
+                if not self.frame.counts:
+                    with head.block("if m == 0:"):
+                        head("i += 1", "continue")
+                # an event may need more room than this: it then makes the tables larger itself
+                with head.block(f"if 4 * (atop + {pushes}) > 3 * A.shape[0]:"):
+                    head(f"code = {NEEDS_INSTANCES}", "break")
+                with head.block(f"if otop + {SPARE_OUTPUT} > O.shape[0]:"):
+                    head(f"code = {NEEDS_OUTPUT}", "break")
+                if self.frame.counts:
+                    head("idx = counts[k] + 1", "counts[k] = idx")
+                    with head.block("if m == 0:"):
+                        head("i += 1", "continue")
+                head("row = base + i", "t = ends[i]", "s = starts[i]")
+        tail = Source(depth=2)
+        tail("i += 1")
+        tail.depth = 1
+        tail(
+            f"meta[{POSITION}] = i",
+            f"meta[{INSTANCE_TOP}] = atop",
+            f"meta[{OUT_TOP}] = otop",
+            f"return code, {', '.join(RETURNED)}",
+        )
+        return TreeSource(head.text() + body.text() + tail.text(), self.records, self.output)
+
+    def _functions(self) -> list[Function]:
+        found: dict[str, Function] = {}
+        for spot in self.spots:
+            if not isinstance(spot.node, Leaf):
+                for function in (spot.node.operator.fits, spot.node.operator.builds):
+                    if function is not None:
+                        found[function.name] = function
+        return list(found.values())
+
+    # ------------------------------------------------------------------------ one event
+
+    def _event(self, out: Source) -> None:
+        # from the last variable to the first: what an event begins does not see what it ends
+        for leaf in reversed(self.leaves):
+            if leaf.kleene:
+                self._chain(out, leaf)
+                continue
+            with out.block(f"if {self.frame.test(leaf.variable)}:"):
+                if self._lasts_too_long:
+                    with out.block(f"if t - s <= {self.frame.window_text}:"):
+                        self._arrive(out, leaf, self._single(leaf))
+                else:
+                    self._arrive(out, leaf, self._single(leaf))
+        for role in self.frame.negatives:
+            with out.block(f"if {self.frame.test(role.variable)}:"):
+                self.records.push(out, role.variable)
+
+    @property
+    def _lasts_too_long(self) -> bool:
+        """Whether an event alone can be longer than the window."""
+        frame = self.frame
+        return frame.intervals and frame.window is not None and not frame.by_events
+
+    def _single(self, leaf: Spot) -> Part:
+        events = {leaf.variable: AtHand(self.frame)}
+        return Part(events, {}, "row", "row", "s", "t", "idx", self._newest_left(leaf))
+
+    def _newest_left(self, leaf: Spot) -> str:
+        """Of a part's first event: the newest result that may stand before the part."""
+        before = leaf.rip_of
+        return "-1" if before is None else self.records.top(before.list)
+
+    def _chain(self, out: Source, leaf: Spot) -> None:
+        """Every chain of a Kleene variable that ends with the event at hand."""
+        kleene, records = self.frame.plan.role(leaf.variable).kleene, self.records
+        assert kleene is not None
+        old, new = f"p{leaf.number}", f"n{leaf.number}"
+        tested = self.frame.test(leaf.variable)
+        begins = self.frame.test(leaf.variable, first=True)
+        with out.block(f"if {tested}:"):
+            out(f"{old} = {records.top(leaf.list) if kleene.most != 1 else -1}")
+            with out.block("while True:"):
+                out("go = True")
+                with out.block(f"if {old} >= 0:"):
+                    if (far := self.guards.out_of_reach(old)) is not None:
+                        with out.block(f"if {far}:"):
+                            out(f"{old} = -1", "continue")
+                    tests = self.guards.in_window(old) if self.frame.plan.prune else []
+                    if self.frame.intervals:
+                        tests.append(f"{records.get('end', old)} <= s")
+                    if kleene.most is not None:
+                        tests.append(f"{records.get('count', old)} < {kleene.most}")
+                    if tests:
+                        out(f"go = {' and '.join(tests)}")
+                    names = ("first", "start", "index", "rip", "count")
+                    for name in self._known(names):
+                        out(f"{name}{leaf.number} = {records.get(name, old)}")
+                with out.block("else:"):
+                    fresh = [begins]
+                    if self._lasts_too_long:
+                        fresh.append(f"t - s <= {self.frame.window_text}")
+                    out(f"go = {' and '.join(f'({t}) != 0' for t in fresh)}")
+                    started = {
+                        "first": "row",
+                        "start": "s",
+                        "index": "idx",
+                        "rip": self._newest_left(leaf),
+                        "count": "0",
+                    }
+                    for name in self._known(tuple(started)):
+                        out(f"{name}{leaf.number} = {started[name]}")
+                with out.block("if go:"):
+                    out(f"count{leaf.number} += 1")
+                    values = {
+                        name: f"{name}{leaf.number}"
+                        for name in self._known(("first", "start", "index", "rip", "count"))
+                    }
+                    out(*self.frame.tally.passed(place_label(tree_text(leaf.node))))
+                    records.add(out, leaf.list, new, {**values, "back": old})
+                    part = Part(
+                        {},
+                        {leaf.variable: new},
+                        values["first"],
+                        "row",
+                        values["start"],
+                        "t",
+                        values.get("index", ""),
+                        values["rip"],
+                    )
+                    if kleene.least > 1:
+                        with out.block(f"if count{leaf.number} >= {kleene.least}:"):
+                            out("pass")
+                            self._rise(out, leaf, part)
+                    else:
+                        self._rise(out, leaf, part)
+                with out.block(f"if {old} < 0:"):
+                    out("break")
+                out(f"{old} = {records.get('previous', old)}")
+
+    def _known(self, names: tuple[str, ...]) -> list[str]:
+        return [n for n in names if n != "index" or self.frame.counts]
+
+    # ------------------------------------------------------------------------ upwards
+
+    def _arrive(self, out: Source, spot: Spot, part: Part) -> None:
+        """A node has a new result: keep it if it must wait for others, and pass it on."""
+        out(*self.frame.tally.passed(place_label(tree_text(spot.node))))
+        if spot.kept:
+            self.entries.keep(out, spot, part)
+        self._rise(out, spot, part)
+
+    def _rise(self, out: Source, spot: Spot, part: Part) -> None:
+        """Joins a new result with what its parent has on the other side."""
+        if spot.parent is None:
+            self._emit(out, part)
+            return
+        if isinstance(spot.parent.node, Apply):
+            self._make(out, spot.parent, (part,), part, [])
+            return
+        other = spot.sibling
+        assert other is not None
+        if other.waits:
+            self._join(out, spot, other, part)
+        if other.optional:
+            self._arrive_tested(out, spot.parent, self._alone(part, other))
+
+    def _alone(self, part: Part, other: Spot) -> Part:
+        """A result without any event of the other side."""
+        missing = {leaf.variable: "-1" for leaf in other.leaves()}
+        return replace(part, chains={**part.chains, **missing})
+
+    def _join(self, out: Source, spot: Spot, other: Spot, part: Part) -> None:
+        parent = spot.parent
+        assert parent is not None
+        assert isinstance(parent.node, Join)
+        old = f"p{other.number}"
+        operator = parent.node.operator
+        before = operator.order is Order.BEFORE
+        jump = parent.in_order and spot.first_leaf is not None
+        out(f"{old} = {part.rip if jump else self.records.top(other.list)}")
+        kept = self.entries.part(other, old)
+        left, right = (kept, part) if other.is_left else (part, kept)
+        with out.block(f"while {old} >= 0:"):
+            if (far := self.guards.out_of_reach(old)) is not None:
+                with out.block(f"if {far}:"):
+                    out("break")
+            out(*self.frame.tally.tried(place_label(tree_text(parent.node))))
+            tests = []
+            if self.frame.plan.prune and self.guards.may_begin_early(other):
+                tests += self.guards.in_window(old)
+            if parent.in_order and not jump:
+                tests.append(f"{left.last} < {right.first}")
+            if before and (self.frame.intervals or not parent.in_order):
+                tests.append(f"{left.closes} <= {right.opens}")
+            if not parent.in_order:
+                tests += self.guards.apart(left, right)
+            if other.kleene and other.least > 1:
+                tests.append(f"{self.records.get('count', old)} >= {other.least}")
+            joined = self.entries.joined(out, parent, left, right)
+            self._make(out, parent, (left, right), joined, tests)
+            out(f"{old} = {self.records.get('previous', old)}")
+
+    def _make(
+        self, out: Source, spot: Spot, parts: tuple[Part, ...], whole: Part, tests: list[str]
+    ) -> None:
+        """A node's result, made of parts that pass the tests, as the operator's Q and F say."""
+        assert not isinstance(spot.node, Leaf)
+        operator, making = spot.node.operator, ""
+        assert not operator.remembers, "no kernel keeps an operator's last result yet"
+        if operator.fits is not None:
+            tests.append(self.guards.called(operator.fits, spot, parts))
+        if operator.builds is not None:
+            made = f"made{spot.number}"
+            making = f"{made} = {self.guards.called(operator.builds, spot, parts, known=True)}"
+            tests += self.guards.there(operator.builds, spot, parts)
+            values = {
+                (spot.node.variable or "", attribute.name): f"{made}[{place}]"
+                for place, attribute in enumerate(operator.attributes, 2)
+            }
+            whole = replace(
+                whole,
+                begins=f"{made}[0]",
+                ends=f"{made}[1]",
+                attributes={**whole.attributes, **values},
+            )
+        self._arrive_tested(out, spot, whole, tests, making)
+
+    def _arrive_tested(
+        self,
+        out: Source,
+        spot: Spot,
+        part: Part,
+        tests: list[str] | None = None,
+        making: str = "",
+    ) -> None:
+        """A result of a node, if it passes the tests of its node; `making` is run then."""
+        node, tally = spot.node, self.frame.tally
+        assert not isinstance(node, Leaf)
+        here = tree_text(node)
+        labelled: list[tuple[str, Label | None]] = [(text, None) for text in tests or ()]
+        labelled += [
+            (self.frame.writer.condition(c.condition, part), check_label(here, c.condition))
+            for c in node.checks
+        ]
+        if spot.parent is None and not self.frame.plan.prune:
+            labelled += [(text, None) for text in self.guards.whole_in_window(part)]
+        flag = " and ".join(text for text, _ in labelled) or "True"
+        if node.absences or tally.on:
+            flag = f"go{spot.number}"
+            tally.all_hold(out, flag, labelled)
+        for absence in node.absences:
+            search = partial(self.guards.absent, out, absence, part, flag)
+            tally.around(out, flag, absence_label(here, absence), search)
+        with out.block(f"if {flag}:"):
+            if making:
+                out(making)
+            self._arrive(out, spot, part)
+
+    # ------------------------------------------------------------------------ matches
+
+    def _emit(self, out: Source, part: Part) -> None:
+        with out.block("if otop == O.shape[0]:"):
+            out("O = grown(O)")
+        for number, column in enumerate(self.output):
+            kind, variable = column.split("_", 1)
+            if kind == "row":
+                text = part.events[variable].row
+            elif kind == "node":
+                text = part.chains[variable]
+            else:
+                text = self.guards.of_chain(part.chains[variable], "count", "0")
+            out(f"O[otop, {number}] = {text}")
+        out("otop += 1")
