@@ -24,6 +24,7 @@ _EXAMPLES = """\
 examples:
   ensue run theft.ensue --events readings.parquet --time ts --type reader
   ensue run "SEQ(A a, B b) WHERE [id] WITHIN 5 minutes" --events A=a.csv --events B=b.csv
+  ensue run theft.ensue return.ensue --events readings.parquet --type reader --output found/
   cat query.ensue | ensue run - --events trades.csv --output found.jsonl
   ensue run theft.ensue --stream readings/ --time ts --type reader \\
       --watermark "1 minute" --checkpoint state/ --output thefts/
@@ -91,7 +92,13 @@ def _parser() -> ArgumentParser:
 
 
 def _query_and_events(parser: ArgumentParser, *, needed: bool) -> None:
-    parser.add_argument("query", metavar="QUERY", help="a file, the text itself, or - for stdin")
+    said = "a file, the text itself, or - for stdin"
+    if needed:
+        parser.add_argument(
+            "query", metavar="QUERY", nargs="+", help=f"{said}; several share a scan"
+        )
+    else:
+        parser.add_argument("query", metavar="QUERY", help=said)
     events = parser.add_mutually_exclusive_group(required=True) if needed else parser
     events.add_argument(
         "--events",
@@ -231,6 +238,16 @@ def _version() -> str:
 
 
 def _run(options: Namespace) -> Exit:
+    if len(options.query) > 1:
+        if options.stream is not None:
+            raise UsageError(
+                "a --stream on the command line has one query\n"
+                "  hint: ensue.match(stream, [query, ...]) and ensue.start run several as one"
+            )
+        from ensue.cli.several import run_several
+
+        return run_several(options)
+    options.query = options.query[0]
     if options.stream is not None:
         from ensue.cli.stream import run_stream
 

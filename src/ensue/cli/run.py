@@ -18,7 +18,7 @@ _OF_STREAMS = (
 
 def run(options: Namespace) -> Exit:
     """Finds the matches and writes them."""
-    _require_no_stream(options)
+    require_no_stream(options)
     text = query_text(options.query)
     form = matches.chosen_format(options.format, options.output)
     ensue.parse(text)  # a mistake in the text shows before a large file is read
@@ -52,7 +52,8 @@ def _run_here(text: str, files: tuple[event_files.EventFile, ...], options: Name
         )
 
 
-def _require_no_stream(options: Namespace) -> None:
+def require_no_stream(options: Namespace) -> None:
+    """Refuses what says something of streams only."""
     given = [name for name in _OF_STREAMS if getattr(options, name)]
     if given:
         raise UsageError(f"--{given[0]} says something of a --stream; --events is none")

@@ -10,7 +10,7 @@ from ensue.algebra.query import Query
 from ensue.compile.adaptive import AdaptiveEngine, why_not_adaptive
 from ensue.compile.advice import Watchful
 from ensue.compile.engine import Engine, joined
-from ensue.compile.identity import fingerprint
+from ensue.compile.identity import RowHashes, fingerprint
 from ensue.compile.matches import Matches
 from ensue.compile.reference import ReferenceEngine
 from ensue.compile.results import build
@@ -58,8 +58,10 @@ def prepare(
     return Prepared(checked, plan, shape, planning=planning)
 
 
-def build_result(prepared: Prepared, matches: Matches, events: pa.Table) -> pa.Table:
-    """Matches as the table the query asks for."""
+def build_result(
+    prepared: Prepared, matches: Matches, events: pa.Table, hashes: RowHashes | None = None
+) -> pa.Table:
+    """Matches as the table the query asks for; the events' hashes may be known already."""
     query, schema = prepared.shape.physical(prepared.query)
     return build(
         matches,
@@ -69,6 +71,7 @@ def build_result(prepared: Prepared, matches: Matches, events: pa.Table) -> pa.T
         prepared.plan.residual,
         columns_of=prepared.shape.columns_of(query),
         query_fingerprint=prepared.identity or fingerprint(prepared.query),
+        hashes=hashes,
     )
 
 

@@ -13,7 +13,7 @@ from ensue.algebra.walk import kleenes, nodes, positives
 from ensue.compile.arrow_kinds import kind_of_arrow, plain_type, time_unit
 from ensue.compile.buffers import Bools, Ints, frozen, known_to_kernels
 from ensue.compile.gather import ColumnsOf, Gathered, columns_by_name
-from ensue.compile.identity import fingerprint, match_ids
+from ensue.compile.identity import RowHashes, fingerprint, match_ids
 from ensue.compile.location import hulls
 from ensue.compile.matches import Matches
 from ensue.compile.taking import taken
@@ -58,6 +58,7 @@ def build(
     *,
     columns_of: ColumnsOf,
     query_fingerprint: bytes | None = None,
+    hashes: RowHashes | None = None,
 ) -> pa.Table:
     """The result of a query, given its matches as rows of the events.
 
@@ -71,7 +72,8 @@ def build(
 
     def assemble(part: Matches) -> pa.Table:
         try:
-            return _assembled(gathered.of(part), shape, schema, residual, identity, wanted)
+            found = gathered.of(part)
+            return _assembled(found, shape, schema, residual, identity, wanted, hashes)
         except (pa.ArrowInvalid, pa.ArrowCapacityError):
             # Strings or lists beyond what one array can hold: the result comes in pieces.
             if part.count < 2:
@@ -90,11 +92,14 @@ def _assembled(
     residual: tuple[Expr, ...],
     identity: bytes,
     wanted: pa.Schema,
+    hashes: RowHashes | None,
 ) -> pa.Table:
     gathered = _filtered(gathered, shape.query.having, residual)
     matches, events = gathered.matches, gathered.events
     standard: dict[str, Callable[[], pa.Array]] = {
-        "match_id": lambda: match_ids(identity, matches, events, shape.columns_of, schema.end),
+        "match_id": lambda: match_ids(
+            identity, matches, events, shape.columns_of, schema.end, hashes
+        ),
         "start": lambda: taken(gathered.whole(schema.start), _first_rows(gathered, schema)),
         "end": lambda: taken(gathered.whole(schema.end), _last_rows(matches)),
         "location": lambda: hulls(matches, events.column(schema.location or "")),

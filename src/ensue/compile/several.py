@@ -6,12 +6,12 @@ import numpy as np
 import pyarrow as pa
 
 from ensue.compile.buffers import Ints
-from ensue.compile.identity import ORDINAL, ordinals
+from ensue.compile.identity import ORDINAL, RowHashes, ordinals
 from ensue.compile.matcher import Prepared, build_result, joined_of
 from ensue.compile.matches import Matches
 from ensue.compile.shared_scan import Block
 from ensue.compile.stream import slices
-from ensue.compile.taking import whole_column
+from ensue.compile.taking import taken, whole_column
 from ensue.compile.watcher import Watcher, renumbered, uses_of, watchers_of
 
 BLOCK = 1 << 22  # events that are scanned at a time
@@ -101,17 +101,21 @@ class Several:
         return {name for name in wanted if not block.has_type(name)}
 
     def _built(self, found: dict[int, Matches], events: pa.Table) -> list[pa.Table]:
-        """The tables; which events have equal ones beside them is found out once for all."""
+        """The tables; which events are alike, and what their ids are, is found out once."""
         wanted = np.zeros(events.num_rows, np.bool_)
         for matches in found.values():
             for variable in matches.variables:
                 wanted[matches.elements(variable)] = True
-        if wanted.any():
-            numbers = ordinals(events, wanted, self.queries[0].shape.schema.end)
-        else:
-            numbers = np.zeros(events.num_rows, np.int64)
-        known = events.append_column(ORDINAL, pa.array(numbers))
+        end = self.queries[0].shape.schema.end
+        rows = np.flatnonzero(wanted)
+        numbers = ordinals(events, wanted, end)[rows] if len(rows) else rows
+        columns = [taken(whole_column(events, name), rows) for name in events.column_names]
+        known = pa.table(columns, schema=events.schema)
+        known = known.append_column(ORDINAL, pa.array(numbers))
+        hashes = RowHashes(known, end)
+        places = np.zeros(events.num_rows, np.int64)
+        places[rows] = np.arange(len(rows))
         return [
-            build_result(prepared, found[number], known)
+            build_result(prepared, renumbered(found[number], places), known, hashes)
             for number, prepared in enumerate(self.queries)
         ]

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from ensue.compile.buffers import Ints
 from ensue.compile.engine import FEW_CODES, Engine
-from ensue.compile.identity import ORDINAL, ordinals
+from ensue.compile.identity import ORDINAL, RowHashes, ordinals
 from ensue.compile.live import Held
 from ensue.compile.matcher import Prepared, build_result
 from ensue.compile.matches import Matches
@@ -141,6 +141,7 @@ class SeveralLive:
 
     def _built(self, found: Sequence[Matches], known: Held) -> list[pa.Table]:
         tables: dict[int, pa.Table] = {}
+        hashes = RowHashes(known.events, self.queries[0].shape.schema.end)
         for watcher, matches in zip(self.watchers, found, strict=True):
             moved = Matches(
                 {v: _places(known.rows, rows) for v, rows in matches.rows.items()},
@@ -151,7 +152,7 @@ class SeveralLive:
                 if matches.count == 0 and number in self._empty:
                     tables[number] = self._empty[number]
                     continue
-                tables[number] = build_result(self.queries[number], moved, known.events)
+                tables[number] = build_result(self.queries[number], moved, known.events, hashes)
                 self._empty[number] = tables[number].slice(0, 0)
         return [tables[number] for number in range(len(self.queries))]
 

@@ -254,10 +254,10 @@ def at_rows(vector: Vector, rows: Ints, unit: Unit) -> Vector:
     """A vector's values at some rows."""
     if not isinstance(vector.values, np.ndarray):
         return vectors.from_arrow(vector.values.take(pa.array(rows)), unit)
-    valid = None if vector.valid is None else vector.valid[rows]
+    valid = None if vector.valid is None else vector.valid.take(rows)
     if valid is not None and bool(valid.all()):
         valid = None
-    return Vector(vector.kind, vector.values[rows], valid)
+    return Vector(vector.kind, vector.values.take(rows), valid)
 
 
 def first_rows(found: npt.NDArray[np.integer]) -> Ints:

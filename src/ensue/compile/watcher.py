@@ -85,8 +85,13 @@ class Watcher:
         total = sum(map(len, found))
         if self.needs_every_event or DENSE * total > block.count:
             mask = block.blank_mask()
+            seen: set[str] = set()
             for test, rows in zip(self.tests, found, strict=True):
-                mask[rows] |= test.bit
+                if test.key.type in seen:
+                    mask[rows] |= test.bit
+                else:  # no row of this type has a role yet
+                    mask[rows] = test.bit
+                seen.add(test.key.type)
             return None, mask
         offsets = np.zeros(len(found) + 1, np.int64)
         np.cumsum([len(rows) for rows in found], out=offsets[1:])
@@ -111,18 +116,22 @@ class Watcher:
         if not len(mask):
             return nothing(self), rows
         key, codes = block.keys(self.names)
-        key = key if rows is None else key[rows]
+        key = key if rows is None else key.take(rows)
         if lasting and self.names:
             columns = [block.events.column(name) for name in self.names]
             key = _recoded(
                 key, rows, lambda at: engine.scan.keys.encode([taken(c, at) for c in columns])
             )
             codes = len(engine.scan.keys)
+        starts = block.starts if rows is None else block.starts.take(rows)
+        ends = starts
+        if block.schema.intervals:
+            ends = block.ends if rows is None else block.ends.take(rows)
         scanned = Scanned(
             mask,
             key,
-            block.starts if rows is None else block.starts[rows],
-            block.ends if rows is None else block.ends[rows],
+            starts,
+            ends,
             tuple(self._features(block, rows, lasting=lasting)),
         )
         pieces = [

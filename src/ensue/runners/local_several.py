@@ -11,6 +11,7 @@ from ensue.compile.stream import Shape, in_order, located
 from ensue.compile.timeouts import Bundle, bundle
 from ensue.errors import did_you_mean
 from ensue.plan.planning import DEFAULT, Planning
+from ensue.runners import local
 from ensue.runners.local import Progress, stream_of
 from ensue.runners.named import Name, Names, speaking_of
 
@@ -65,6 +66,8 @@ def match_in_order(
 
     `whole`: these are all events, so that a type that does not occur is worth a warning.
     """
+    if len(bundles) == 1:  # nothing to share
+        return [local.match_in_order(bundles[0], events, progress, whole=whole)]
     several = Several([query for b in bundles for query in b.queries])
     tables = iter(several.match(events, progress))
     if whole and several.unseen:
