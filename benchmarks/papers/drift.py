@@ -27,12 +27,13 @@ from ensue.compile.stream import shape_of
 from ensue.plan.planning import Planning
 
 RESULTS = Path(__file__).parent.parent / "results"
-QUERY = "SEQ(A a, B b, C c) WHERE a.x > b.x + 0.9 and c.x > b.x + 0.9 WITHIN 4000"
+QUERY = "SEQ(A a, B b, C c) WHERE a.x > b.x + 0.9 and c.y > b.y + 0.9 WITHIN 4000"
 PHASES = ((0.6, 0.39, 0.01), (0.01, 0.39, 0.6), (0.6, 0.39, 0.01), (0.01, 0.39, 0.6))
 PLANS = {
     "from the left": Planning(structure="tree", shape=(("a", "b"), "c")),
     "from the right": Planning(structure="tree", shape=("a", ("b", "c"))),
-    "adaptive": Planning(adaptive=True, off=frozenset({"stacks", "compact"})),
+    "stacks": Planning(structure="stacks"),
+    "adaptive": Planning(adaptive=True),
 }
 
 
@@ -46,6 +47,7 @@ def drifting(events: int, seed: int = 3) -> pa.Table:
             "t": np.arange(len(types)),
             "type": pa.array(np.array(["A", "B", "C"])[types]).dictionary_encode(),
             "x": random.random(len(types)),
+            "y": random.random(len(types)),
         }
     )
 
@@ -86,8 +88,8 @@ def run(events: int, chunk: int) -> dict[str, Any]:
         raise AssertionError({name: plan["matches"] for name, plan in plans.items()})
     static = [plan for name, plan in plans.items() if name != "adaptive"]
     report["plans"] = plans
-    # of each chunk the better static plan: what nobody can reach without knowing the future
-    report["best_of_both_seconds"] = sum(
+    # of each chunk the best static plan: what nobody can reach without knowing the future
+    report["best_of_all_seconds"] = sum(
         min(chunk / plan["chunks"][k] for plan in static) for k in range(len(static[0]["chunks"]))
     )
     return report
@@ -125,7 +127,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         changes = str(len(plan["changes"])) if "changes" in plan else ""
         speed = f"{plan['events_per_second']:,.0f}"
         shown.add_row(name, f"{plan['seconds']:.2f}", speed, f"{plan['matches']:,}", changes)
-    shown.add_row("best of both, chunk by chunk", f"{report['best_of_both_seconds']:.2f}")
+    shown.add_row("best static one, chunk by chunk", f"{report['best_of_all_seconds']:.2f}")
     console = Console()
     console.print(shown)
     for change in report["plans"]["adaptive"]["changes"]:
