@@ -210,3 +210,9 @@ def test_a_thousand_queries():
     assert list(found) == list(queries)
     some = {name: queries[name] for name in list(queries)[::97]}
     assert_as_alone({name: found[name] for name in some}, some, events())
+
+
+def test_plans_that_adapt_run_beside_the_others():
+    queries = {"pair": PAIR, "triple": "SEQ(A a, B b, C c) WHERE c.x > a.x WITHIN 6"}
+    found = ensue.match(events(), queries, **HERE, adaptive=True)
+    assert_as_alone(found, queries, events())

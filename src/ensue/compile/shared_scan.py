@@ -41,12 +41,14 @@ class RoleKey:
 class Uses:
     """How often each thing will be asked for, so that it is kept no longer than it is of use."""
 
+    types: dict[str, None] = field(default_factory=dict)
     roles: Counter[RoleKey] = field(default_factory=Counter)
     conditions: Counter[tuple[str, str]] = field(default_factory=Counter)
     features: Counter[str] = field(default_factory=Counter)
 
     def copy(self) -> "Uses":
-        return Uses(self.roles.copy(), self.conditions.copy(), self.features.copy())
+        counters = self.roles.copy(), self.conditions.copy(), self.features.copy()
+        return Uses(self.types, *counters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ class Block:
         array = single(self.events.column(self.schema.type_column))
         if kind_of_arrow(array.type) is not Kind.STRING:
             array = array.cast(pa.string())
-        wanted = list(dict.fromkeys(key.type for key in self.uses.roles))
+        wanted = list(self.uses.types)
         if pa.types.is_dictionary(array.type):
             places = codes(array)
             known = _index_in(plain_text(array.dictionary), wanted)

@@ -72,6 +72,7 @@ class Watcher:
 
     def count(self, uses: Uses) -> None:
         """Says what it will ask of a block."""
+        uses.types.update(dict.fromkeys(role.type for role in self.prepared.plan.roles))
         for test in self.tests:
             test.count(uses)
         if isinstance(self.engine, Engine):
