@@ -307,14 +307,26 @@ def explain(
     statistics: Statistics | None = None,
     off: Sequence[str] | str = (),
     structure: str | None = None,
+    analyze: bool = False,
 ) -> str:
     """How a query is run: the plan, with what each rule did, as stable text.
 
-    With `events` the query is also checked against their columns.
+    With `events` the query is also checked against their columns. With `analyze=True` it is run
+    on them, in this process, and each estimate stands beside what was counted.
     """
     from ensue.plan.explain import explain as explain_plan
 
     planning = _planning(statistics, off, structure)
+    if analyze:
+        if events is None or time is None or _is_spark(events):
+            raise EventError(
+                "analyze=True runs the query in this process: pass a table of events and time="
+            )
+        from ensue.runners.local_analysis import analysis
+
+        checked = parse(query) if not isinstance(query, Query) else query
+        order = (order,) if isinstance(order, str) else tuple(order)
+        return analysis(events, checked, planning, time=_time(time), type=type, order=order)
     return explain_plan(_planned(query, events, time, type, order, planning))
 
 

@@ -61,12 +61,13 @@ def test_ties_keep_the_written_order():
 
 def test_conditions_are_tried_by_what_is_known_of_them():
     text = "SEQ(A a, B b) WHERE a.x < b.x and a.y < b.y and a.z = b.z"
-    plan = planned(text, off=frozenset({"partition_by_equality"}))
+    off = frozenset({"partition_by_equality"})
+    plan = planned(text, off=off, structure="stacks")
     assert shown_checks(plan) == ["a.z = b.z", "a.x < b.x", "a.y < b.y"]
     known = Statistics.given(passes={"a.y < b.y": 0.01, "a.z = b.z": 0.9})
-    plan = planned(text, known, off=frozenset({"partition_by_equality"}))
+    plan = planned(text, known, off=off, structure="stacks")
     assert shown_checks(plan) == ["a.y < b.y", "a.x < b.x", "a.z = b.z"]
-    plan = planned(text, known, off=frozenset({"partition_by_equality", "predicate_order"}))
+    plan = planned(text, known, off=off | {"predicate_order"}, structure="stacks")
     assert shown_checks(plan) == ["a.x < b.x", "a.y < b.y", "a.z = b.z"]
 
 

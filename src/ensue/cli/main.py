@@ -6,6 +6,7 @@ from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
+from ensue.cli.planning import planning_options
 from ensue.cli.terminal import Exit, UsageError, complain
 from ensue.errors import EnsueError, EventError, RunnerError
 
@@ -85,6 +86,12 @@ def _parser() -> ArgumentParser:
     explain = command("explain", "show how a query will be run", _explain)
     _query_and_events(explain, needed=False)
     explain.add_argument("--picture", metavar="FILE.svg", help="also draw the plan")
+    explain.add_argument(
+        "--analyze",
+        action="store_true",
+        help="run the query on all --events, and show estimates beside what was counted",
+    )
+    planning_options(explain)
     _query_and_events(command("check", "say whether a query can be run", _check), needed=False)
     _demo_options(command("demo", "find the thefts in a day of a shop's RFID readings", _demo))
     _bench_options(command("bench", "measure a few queries on this machine", _bench))
@@ -165,6 +172,7 @@ def _run_options(parser: ArgumentParser) -> None:
         action="store_true",
         help="also give partial matches whose window was over before they were complete",
     )
+    planning_options(parser)
     _stream_options(parser)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import ensue
 from ensue.algebra.durations import parse_duration
+from ensue.cli.planning import planning_of
 from ensue.cli.query_text import query_text
 from ensue.cli.run import event_columns
 from ensue.cli.stream_counters import Scale, Screen, many
@@ -42,6 +43,7 @@ def run_stream(options: Namespace) -> Exit:
             events,
             text,
             **columns,
+            **planning_of(options, text, None, columns),
             bad_events=options.bad_events,
             emit_timeouts=options.timeouts,
             watermark=watermark,

@@ -25,10 +25,11 @@ from ensue.plan.statistics import Statistics
 
 COMPARE = 1.0  # n: one comparison
 FETCH = 0.5  # u: one field of an event
-NEW = 8.0  # j: a partial match made from another
-PUSH = 4.0  # an event kept on a stack
-VISIT = 2.0  # going from one partial match to the next
-EMIT = 4.0  # a finished match
+NEW = 10.0  # j: a partial match made from another
+PUSH = 5.0  # an event kept on a stack
+VISIT = 3.0  # going from one run to the next
+STEP = 8.0  # going from one instance on a stack to the next: they lie further apart
+EMIT = 20.0  # a finished match
 CALL = 5.0  # a function
 
 Item = TypeVar("Item")

@@ -10,6 +10,7 @@ from ensue.plan.cost import (
     EMIT,
     NEW,
     PUSH,
+    STEP,
     VISIT,
     Trial,
     trial_of,
@@ -33,8 +34,8 @@ from ensue.plan.tree import joins_of, shape_of
 
 STEPS = 16  # through a window, where the growth of runs is followed
 WORK = 40_000  # edges looked at altogether while following it
-NODE = 12.0  # a node of compact enumeration
-ENUMERATE = 20.0  # a match taken out of it
+NODE = 15.0  # a node of compact enumeration
+ENUMERATE = 25.0  # a match taken out of it
 
 
 def estimate(structure: Structure, query: Query, load: Load) -> Estimate:
@@ -191,12 +192,13 @@ def of_stacks(stacks: Stacks, load: Load) -> Estimate:
         length = last - place
         meeting = prod(load.inside(v) for v in order[place:last]) / factorial(length)
         test = _tests(stacks.checks[place], stacks.absences[place], load)
-        built += meeting * passed * (VISIT + test.cost)
+        built += meeting * passed * (STEP + test.cost)
         passed *= test.chance
     found = load.chances[order[last]] * prod(load.inside(v) for v in order[:last])
     found *= passed / factorial(last)
     cost += load.chances[order[last]] * built + found * EMIT
-    kept = sum(load.inside(v) for v in order[:-1]) * load.partitions
+    negated = {a.variable for group in stacks.absences for a in group}
+    kept = sum(load.inside(v) for v in (*order[:-1], *sorted(negated))) * load.partitions
     return _capped(cost, kept, found)
 
 
