@@ -12,6 +12,8 @@ from numba import types as nb
 
 from ensue.compile.arrow_kinds import Unit
 from ensue.compile.cache import compiled
+from ensue.compile.compact import CompactSource, compact_source
+from ensue.compile.compact_nodes import TIME_STATE
 from ensue.compile.constants import lifted
 from ensue.compile.counting import TABLE
 from ensue.compile.expressions import Feature
@@ -21,7 +23,7 @@ from ensue.compile.runs import RunsSource, runs_source
 from ensue.compile.stacks import STATE as STACK_STATE
 from ensue.compile.stacks import StacksSource, stacks_source
 from ensue.plan.ordering import as_written
-from ensue.plan.physical import Automaton, Plan, Stacks
+from ensue.plan.physical import Automaton, Compact, Plan, Stacks
 from ensue.schema import Schema
 
 
@@ -48,6 +50,8 @@ STATE_TYPES = {
     "tops": nb.Array(nb.int32, 2, "C"),
     "counts": INT64,
     TABLE: WHOLE,
+    "K": WHOLE,
+    "KF": REAL,
     "O": WHOLE,
     "meta": INT64,
 }
@@ -68,11 +72,11 @@ class Program:
     nullable: bool
     counted: bool = False  # the kernel counts what it tries
     frame: Frame = field(init=False)
-    source: RunsSource | StacksSource = field(init=False)
-    constants: Constants = field(init=False, compare=False)  # that `step` and `sweep` are given
+    source: RunsSource | StacksSource | CompactSource = field(init=False)
+    constants: Constants = field(init=False, compare=False)  # that kernels are given
 
     def __post_init__(self) -> None:
-        write = stacks_source if isinstance(self.plan.structure, Stacks) else runs_source
+        write = _writer(self.plan)
         given = (self.plan, self.schema, self.unit, self.nullable)
         frame = Frame.of(*given, counted=self.counted)
         written = as_written(self.plan.structure, self.plan.query.where)
@@ -99,7 +103,10 @@ class Program:
 
     @property
     def state_names(self) -> list[str]:
-        names = RUN_STATE if isinstance(self.source, RunsSource) else STACK_STATE
+        if isinstance(self.source, CompactSource):
+            names = list(self.source.state)
+        else:
+            names = RUN_STATE if isinstance(self.source, RunsSource) else STACK_STATE
         return [*names, *self.frame.tally.tables]
 
     @cached_property
@@ -128,6 +135,23 @@ class Program:
         sweep = compiled(self.source.text, "sweep", (*CONSTANTS, self._time, nb.boolean, *state))
         return partial(sweep, *self.constants)
 
+    @cached_property
+    def settle_all(self) -> Callable[..., Any]:
+        """Lets time pass for a compact structure."""
+        state = [STATE_TYPES[name] for name in TIME_STATE]
+        settle = compiled(self.source.text, "settle_all", (*CONSTANTS, self._time, *state))
+        return partial(settle, *self.constants)
+
     @property
     def _time(self) -> numba.types.Type:
         return nb.float64 if self.frame.real_time else nb.int64
+
+
+def _writer(plan: Plan) -> Callable[[Frame], RunsSource | StacksSource | CompactSource]:
+    match plan.structure:
+        case Stacks():
+            return stacks_source
+        case Compact():
+            return compact_source
+        case _:
+            return runs_source

@@ -69,7 +69,7 @@ def fingerprint(program: Program) -> str:
     """What must be equal for a state to fit."""
     plan = program.plan
     kinds = sorted((name, kind.value) for name, kind in (program.schema.common or {}).items())
-    shown = f"{plan.query!r} {type(plan.structure).__name__} {kinds} {program.unit}"
+    shown = f"{plan.query.known_as} {type(plan.structure).__name__} {kinds} {program.unit}"
     return hashlib.sha256(shown.encode()).hexdigest()
 
 

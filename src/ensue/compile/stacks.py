@@ -49,6 +49,7 @@ class StacksSource:
     text: str
     instances: Instances
     output: tuple[str, ...]
+    growing: tuple[str, ...] = ("O",)  # the tables that `step` may replace by larger ones
 
 
 def stacks_source(frame: Frame) -> StacksSource:

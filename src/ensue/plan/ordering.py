@@ -7,7 +7,7 @@ from ensue.algebra.predicate import Expr
 from ensue.algebra.text import show_condition, show_name
 from ensue.plan.cost import trial_of
 from ensue.plan.decisions import Decision, figure
-from ensue.plan.physical import Absence, Automaton, Check, Reference, Stacks, Structure
+from ensue.plan.physical import Absence, Automaton, Check, Compact, Reference, Stacks, Structure
 from ensue.plan.statistics import Statistics
 
 RULE = "predicate_order"
@@ -53,7 +53,7 @@ def ordered_by(structure: Structure, key: Key) -> Structure:
                 checks=tuple(map(checks, structure.checks)),
                 absences=tuple(map(absences, structure.absences)),
             )
-        case Reference():
+        case Compact() | Reference():
             return structure
 
 
@@ -79,7 +79,7 @@ def places(structure: Structure) -> Iterator[tuple[str, tuple[Expr, ...]]]:
         case Stacks(variables=variables):
             for variable, checks in zip(variables, structure.checks, strict=True):
                 yield stack_place(variable), _exprs(checks)
-        case Reference():
+        case Compact() | Reference():
             return
 
 
