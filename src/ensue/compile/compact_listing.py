@@ -13,7 +13,7 @@ from ensue.compile.compact_nodes import CompactText
 from ensue.compile.constants import marked
 from ensue.compile.frame import NODE_TOP, Frame
 from ensue.compile.layout import Source
-from ensue.compile.stacks import GROW
+from ensue.compile.stacks import GROW, SPARE_OUTPUT
 from ensue.plan.physical import Compact, Step
 
 AFTER_ALL = 1 << 30  # behind every step of a state
@@ -24,6 +24,7 @@ class Listing(CompactText):
 
     title = "Matches, in their order."
     functions = GROW
+    spare = SPARE_OUTPUT
 
     def __init__(self, frame: Frame, compact: Compact) -> None:
         pattern = frame.plan.query.pattern
@@ -56,7 +57,9 @@ class Listing(CompactText):
         if self.kleenes:
             out(f"ntop = meta[{NODE_TOP}]")
         if not self._chain():
-            out("P = np.empty((A.shape[0] + 1, 2), np.int64)")
+            out(f"P = np.empty((A.shape[0] + 1, {len(self.output) + 2}), np.int64)")
+            for place, name in enumerate(self.output):
+                out(f"P[0, {place + 2}] = {0 if name.startswith('count_') else -1}")
 
     # ------------------------------------------------------------------------ keeping
 
@@ -141,6 +144,7 @@ class Listing(CompactText):
         if self.limit is not None:
             tests.append("left > 0")
         with out.block(f"while {' and '.join(tests)}:"):
+            out(f"r{place} = {self.nodes.get('row', f'x{place}')}")
             if place < len(bits) - 1:
                 out(f"x{place + 1} = {self.nodes.get(f'next_{bits[place + 1]}', f'x{place}')}")
                 self._loop(out, place + 1, bits)
@@ -151,8 +155,7 @@ class Listing(CompactText):
     def _emit_chain(self, out: Source) -> None:
         self._room(out)
         for place, step in enumerate(self.inner):
-            row = self.nodes.get("row", f"x{place}")
-            out(f"O[otop, {self.output.index(f'row_{step.variable}')}] = {row}")
+            out(f"O[otop, {self.output.index(f'row_{step.variable}')}] = r{place}")
         last = self.final[0].variable
         out(f"O[otop, {self.output.index(f'row_{last}')}] = row", "otop += 1")
         if self.limit is not None:
@@ -184,20 +187,30 @@ class Listing(CompactText):
                         out(f"u{state} = d")
 
     def _search(self, out: Source) -> None:
-        """A walk forwards. `P` is the way so far: nodes, and the numbers of the steps to them."""
+        """A walk forwards. `P` is the way so far: nodes, numbers of steps, and what is bound.
+
+        Row 0 binds nothing. Matches that begin alike share the lists of their Kleene variables.
+        """
         out("depth = 0", "state = 0", "x = -1", f"e = {AFTER_ALL}", "going = True")
         with out.block("while going:"):
             out("nx = -1", "ne = -1", "ns = -1")
             self._by_state(out, self._next_step)
             with out.block("if nx >= 0:"):
-                out("P[depth, 0] = nx", "P[depth, 1] = ne", "depth += 1")
+                out("depth += 1", "P[depth, 0] = nx", "P[depth, 1] = ne")
+                for place in range(2, len(self.output) + 2):
+                    out(f"P[depth, {place}] = P[depth - 1, {place}]")
+                out(f"taken = {self.nodes.get('row', 'nx')}")
+                for variable in dict.fromkeys(s.variable for s in self.inner):
+                    numbers = [n for n, s in enumerate(self.inner) if s.variable == variable]
+                    with out.block(f"if {' or '.join(f'ne == {n}' for n in numbers)}:"):
+                        self._bind(out, variable, "taken", "P", "depth", 2)
                 out("state = ns", "x = nx", f"e = {AFTER_ALL}")
             with out.block("else:"):
                 self._by_state(out, self._ends)
                 with out.block("if depth == 0:"):
                     out("going = False")
                 with out.block("else:"):
-                    out("depth -= 1", "x = P[depth, 0]", "e = P[depth, 1]", "state = 0")
+                    out("x = P[depth, 0]", "e = P[depth, 1]", "depth -= 1", "state = 0")
                     for number, step in enumerate(self.inner):
                         if step.source:
                             with out.block(f"if e == {number}:"):
@@ -239,30 +252,28 @@ class Listing(CompactText):
 
     def _emit(self, out: Source, final: Step) -> None:
         self._room(out)
-        for place, name in enumerate(self.output):
-            out(f"O[otop, {place}] = {0 if name.startswith('count_') else -1}")
-        with out.block("for y in range(depth):"):
-            out(f"taken = {self.nodes.get('row', 'P[y, 0]')}", "q = P[y, 1]")
-            for variable in dict.fromkeys(s.variable for s in self.inner):
-                numbers = [n for n, s in enumerate(self.inner) if s.variable == variable]
-                with out.block(f"if {' or '.join(f'q == {n}' for n in numbers)}:"):
-                    self._bind(out, variable, "taken")
-        self._bind(out, final.variable, "row")
+        for place in range(len(self.output)):
+            out(f"O[otop, {place}] = P[depth, {place + 2}]")
+        self._bind(out, final.variable, "row", "O", "otop", 0)
         out("otop += 1")
         if self.limit is not None:
             out("left -= 1")
 
-    def _bind(self, out: Source, variable: str, row: str) -> None:
+    def _bind(
+        self, out: Source, variable: str, row: str, table: str, line: str, first: int
+    ) -> None:
+        """Binds an event in a line of a table whose columns of output begin at `first`."""
         if variable not in self.kleenes:
-            out(f"O[otop, {self.output.index(f'row_{variable}')}] = {row}")
+            place = first + self.output.index(f"row_{variable}")
+            out(f"{table}[{line}, {place}] = {row}")
             return
-        node = self.output.index(f"node_{variable}")
+        node = first + self.output.index(f"node_{variable}")
         with out.block("if ntop == N.shape[0]:"):
             out("N = grown(N)")
         out(
-            f"N[ntop, 0] = O[otop, {node}]",
+            f"N[ntop, 0] = {table}[{line}, {node}]",
             f"N[ntop, 1] = {row}",
-            f"O[otop, {node}] = ntop",
-            f"O[otop, {node + 1}] += 1",
+            f"{table}[{line}, {node}] = ntop",
+            f"{table}[{line}, {node + 1}] += 1",
             "ntop += 1",
         )

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from ensue.compile.frame import (
     DONE,
     INSTANCE_TOP,
+    MOST_WAITING,
+    NEEDS_DRAIN,
     NEEDS_INSTANCES,
     NEEDS_OUTPUT,
     NODE_TOP,
@@ -72,6 +74,7 @@ class CompactText:
     functions = ""  # that the kernel calls
     output: tuple[str, ...] = ()
     growing: tuple[str, ...] = ("O",)
+    spare = 1  # free places in the output that an event needs before it is looked at
     tops: tuple[str, ...] = ()
 
     def __init__(self, frame: Frame, compact: Compact) -> None:
@@ -165,7 +168,9 @@ class CompactText:
                         head("i += 1", "continue")
                 with head.block("if atop + 1 > A.shape[0]:"):
                     head(f"code = {NEEDS_INSTANCES}", "break")
-                with head.block("if otop + 1 > O.shape[0]:"):
+                with head.block(f"if otop > {MOST_WAITING}:"):
+                    head(f"code = {NEEDS_DRAIN}", "break")
+                with head.block(f"if otop + {self.spare} > O.shape[0]:"):
                     head(f"code = {NEEDS_OUTPUT}", "break")
                 if self.frame.counts:
                     head("idx = counts[k] + 1", "counts[k] = idx")

@@ -20,6 +20,7 @@ from ensue.compile.frame import (
     FREE_COUNT,
     INSTANCE_TOP,
     LIVE,
+    NEEDS_DRAIN,
     NEEDS_INSTANCES,
     NEEDS_NODES,
     NEEDS_OUTPUT,
@@ -185,6 +186,8 @@ class Engine:
                 self._drain()
                 if crowded or len(state["O"]) < MOST_OUTPUT:
                     arenas.grow("O")
+            case _ if code == NEEDS_DRAIN:
+                self._drain()
             case _ if code == NEEDS_RUNS:
                 self._drop_runs(now)
                 free = meta[FREE_COUNT] + len(state["I"]) - meta[RUN_TOP]
