@@ -144,7 +144,7 @@ class Listing(CompactText):
         if self.limit is not None:
             tests.append("left > 0")
         with out.block(f"while {' and '.join(tests)}:"):
-            out(f"r{place} = {self.nodes.get('row', f'x{place}')}")
+            out(f"at{place} = {self.nodes.get('row', f'x{place}')}")
             if place < len(bits) - 1:
                 out(f"x{place + 1} = {self.nodes.get(f'next_{bits[place + 1]}', f'x{place}')}")
                 self._loop(out, place + 1, bits)
@@ -155,7 +155,7 @@ class Listing(CompactText):
     def _emit_chain(self, out: Source) -> None:
         self._room(out)
         for place, step in enumerate(self.inner):
-            out(f"O[otop, {self.output.index(f'row_{step.variable}')}] = r{place}")
+            out(f"O[otop, {self.output.index(f'row_{step.variable}')}] = at{place}")
         last = self.final[0].variable
         out(f"O[otop, {self.output.index(f'row_{last}')}] = row", "otop += 1")
         if self.limit is not None:
