@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+from ensue.algebra.answers import check_answer
 from ensue.algebra.arrangement import check_arrangement, open_ended
 from ensue.algebra.equivalence import equal_through_negation
 from ensue.algebra.kinds import comparable, kind_of
@@ -30,6 +31,7 @@ def check_structure(query: Query) -> Query:
         _check_end(query)
         _check_after(query, roles)
         _check_columns(query.returns)
+        check_answer(query)
         split = [part for expr in query.where for part in conjuncts(expr)]
         return replace(
             query,

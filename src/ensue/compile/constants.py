@@ -1,7 +1,7 @@
 """Constants of a kernel as arguments: queries that differ in them alone share one compiled text.
 
-The writers mark a constant where they write it. Before the text is compiled, the marks in `step`
-and `sweep` become names, whose values the functions are given in two arrays.
+The writers mark a constant where they write it. Before the text is compiled, the marks in
+`step`, `sweep` and `settle_all` become names, whose values the functions are given in two arrays.
 """
 
 import re
@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-FUNCTIONS = ("step", "sweep")  # the others have their constants in the text
+FUNCTIONS = ("step", "sweep", "settle_all")  # the others have their constants in the text
 _MARK = re.compile(r"\b(whole|real)_constant\(([^()]*)\)")
 _FUNCTION = re.compile(r"^def (\w+)\((.*)\):$")
 

@@ -9,8 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ensue.compile import compact_state
 from ensue.compile.arenas import Arenas, Table
 from ensue.compile.arrow_kinds import Unit
+from ensue.compile.compact import CompactSource
 from ensue.compile.counting import TABLE, ScanCounts, kernel_counts
 from ensue.compile.forgetting import forget_keys, forget_strings
 from ensue.compile.frame import (
@@ -18,6 +20,7 @@ from ensue.compile.frame import (
     FREE_COUNT,
     INSTANCE_TOP,
     LIVE,
+    NEEDS_DRAIN,
     NEEDS_INSTANCES,
     NEEDS_NODES,
     NEEDS_OUTPUT,
@@ -181,6 +184,8 @@ class Engine:
                 self._drain()
                 if crowded or len(state["O"]) < MOST_OUTPUT:
                     arenas.grow("O")
+            case _ if code == NEEDS_DRAIN:
+                self._drain()
             case _ if code == NEEDS_RUNS:
                 self._drop_runs(now)
                 free = meta[FREE_COUNT] + len(state["I"]) - meta[RUN_TOP]
@@ -242,11 +247,14 @@ class Engine:
         output = state["O"][:count]
         rows: dict[str, Table] = {}
         lists: dict[str, tuple[Table, Table]] = {}
+        tally: Table | None = None
         place = {name: number for number, name in enumerate(source.output)}
         for name, number in place.items():
             kind, variable = name.split("_", 1)
             if kind == "row":
                 rows[variable] = output[:, number].copy()
+            elif kind == "tally":
+                tally = output[:, number].copy()
             elif kind == "node":
                 counts = output[:, place[f"count_{variable}"]].copy()
                 offsets = np.zeros(count + 1, np.int64)
@@ -257,7 +265,9 @@ class Engine:
                 arena.lists_of(nodes, link, row, heads, counts, offsets, values)
                 lists[variable] = (offsets, values)
         state["meta"][OUT_TOP] = 0
-        self._pieces.append(Matches(rows, lists, count))
+        if isinstance(source, CompactSource):
+            state["meta"][NODE_TOP] = 0  # they were only for the output
+        self._pieces.append(Matches(rows, lists, count, tally))
 
     def _delivered(self, keys: Table, base: int) -> Matches:
         pieces, self._pieces = self._pieces, []
@@ -332,6 +342,8 @@ class Engine:
     @property
     def partial_matches(self) -> int:
         """Runs that are alive, or instances in stacks."""
+        if isinstance(self.program.source, CompactSource):
+            return compact_state.size(self.arenas)
         runs = isinstance(self.program.source, RunsSource)
         return int(self.arenas.meta[LIVE if runs else INSTANCE_TOP])
 
@@ -388,6 +400,7 @@ def joined(pieces: list[Matches], output: tuple[str, ...]) -> Matches:
         return pieces[0]
     rows: dict[str, Table] = {}
     lists: dict[str, tuple[Table, Table]] = {}
+    tally: Table | None = None
     for name in output:
         kind, variable = name.split("_", 1)
         if kind == "row":
@@ -404,4 +417,7 @@ def joined(pieces: list[Matches], output: tuple[str, ...]) -> Matches:
                 np.concatenate(offsets),
                 np.concatenate(values) if values else np.zeros(0, np.int64),
             )
-    return Matches(rows, lists, sum(p.count for p in pieces))
+        elif kind == "tally":
+            counts = [p.tally for p in pieces if p.tally is not None]
+            tally = np.concatenate([np.zeros(0, np.int64), *counts])
+    return Matches(rows, lists, sum(p.count for p in pieces), tally)

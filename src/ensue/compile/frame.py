@@ -12,7 +12,9 @@ from ensue.plan.physical import Plan, Role
 from ensue.schema import Kind, Schema
 
 # Codes a kernel returns: what it needs before it can go on.
-DONE, NEEDS_RUNS, NEEDS_NODES, NEEDS_OUTPUT, NEEDS_INSTANCES = range(5)
+DONE, NEEDS_RUNS, NEEDS_NODES, NEEDS_OUTPUT, NEEDS_INSTANCES, NEEDS_DRAIN = range(6)
+
+MOST_WAITING = 1 << 17  # matches that may wait in the output when the next event is looked at
 
 # Places in `meta`, where a kernel leaves its position and counters between calls.
 POSITION, RUN_TOP, FREE, FREE_COUNT, NODE_TOP, INSTANCE_TOP, OUT_TOP, LIVE = range(8)

@@ -88,11 +88,7 @@ class LiveMatcher:
             found = np.searchsorted(known.rows, rows)
             return np.where(rows < 0, np.int64(-1), found)
 
-        moved = Matches(
-            {v: place(rows) for v, rows in matches.rows.items()},
-            {v: (offsets, place(rows)) for v, (offsets, rows) in matches.lists.items()},
-            matches.count,
-        )
+        moved = matches.moved(place)
         return build_result(self.prepared, moved, known.events)
 
     # ---------------------------------------------------------------------------- state

@@ -51,7 +51,7 @@ def prepare(
     streaming: bool = False,
     off: Collection[str] = (),
 ) -> Prepared:
-    """Checks a query against a stream's shape and plans it."""
+    """Checks a query against a stream's shape and plans it; the options are those of `choose`."""
     checked = check(query, shape.schema, streaming=streaming)
     physical, schema = shape.physical(checked)
     plan = choose(physical, schema, planning, off=off)

@@ -12,6 +12,8 @@ from numba import types as nb
 
 from ensue.compile.arrow_kinds import Unit
 from ensue.compile.cache import compiled
+from ensue.compile.compact import CompactSource, compact_source
+from ensue.compile.compact_nodes import TIME_STATE
 from ensue.compile.constants import lifted
 from ensue.compile.counting import TABLE
 from ensue.compile.expressions import Feature
@@ -24,7 +26,7 @@ from ensue.compile.trees import RETURNED as TREE_RETURNED
 from ensue.compile.trees import STATE as TREE_STATE
 from ensue.compile.trees import TreeSource, tree_source
 from ensue.plan.ordering import as_written
-from ensue.plan.physical import Automaton, Plan, Stacks, Tree
+from ensue.plan.physical import Automaton, Compact, Plan, Stacks, Tree
 from ensue.schema import Schema
 
 
@@ -51,6 +53,8 @@ STATE_TYPES = {
     "tops": nb.Array(nb.int32, 2, "C"),
     "counts": INT64,
     TABLE: WHOLE,
+    "K": WHOLE,
+    "KF": REAL,
     "O": WHOLE,
     "meta": INT64,
 }
@@ -71,8 +75,8 @@ class Program:
     nullable: bool
     counted: bool = False  # the kernel counts what it tries
     frame: Frame = field(init=False)
-    source: RunsSource | StacksSource | TreeSource = field(init=False)
-    constants: Constants = field(init=False, compare=False)  # that `step` and `sweep` are given
+    source: RunsSource | StacksSource | TreeSource | CompactSource = field(init=False)
+    constants: Constants = field(init=False, compare=False)  # that kernels are given
 
     def __post_init__(self) -> None:
         given = (self.plan, self.schema, self.unit, self.nullable)
@@ -112,6 +116,8 @@ class Program:
                 return STACK_STATE
             case TreeSource():
                 return TREE_STATE
+            case CompactSource():
+                return list(self.source.state)
 
     @property
     def returned(self) -> tuple[str, ...]:
@@ -123,6 +129,8 @@ class Program:
                 return ("O",)
             case TreeSource():
                 return TREE_RETURNED
+            case CompactSource():
+                return tuple(self.source.growing)
 
     @cached_property
     def step(self) -> Callable[..., Any]:
@@ -150,16 +158,25 @@ class Program:
         sweep = compiled(self.source.text, "sweep", (*CONSTANTS, self._time, nb.boolean, *state))
         return partial(sweep, *self.constants)
 
+    @cached_property
+    def settle_all(self) -> Callable[..., Any]:
+        """Lets time pass for a compact structure."""
+        state = [STATE_TYPES[name] for name in TIME_STATE]
+        settle = compiled(self.source.text, "settle_all", (*CONSTANTS, self._time, *state))
+        return partial(settle, *self.constants)
+
     @property
     def _time(self) -> numba.types.Type:
         return nb.float64 if self.frame.real_time else nb.int64
 
 
-def _source(frame: Frame) -> RunsSource | StacksSource | TreeSource:
+def _source(frame: Frame) -> RunsSource | StacksSource | TreeSource | CompactSource:
     match frame.plan.structure:
         case Stacks():
             return stacks_source(frame)
         case Tree():
             return tree_source(frame)
+        case Compact():
+            return compact_source(frame)
         case _:
             return runs_source(frame)

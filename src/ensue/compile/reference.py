@@ -62,7 +62,7 @@ class ReferenceEngine:
         self.rows = 0  # events fed so far
         self.now: float | None = None  # the time of the last one, or what was told since
         # what earlier matches use up is remembered here, beyond the events that are held
-        self._query = replace(plan.query, after=None, having=None)
+        self._query = replace(plan.query, after=None, having=None, limit=None)
         self._columns = columns_used(plan.query, schema)
         self._untyped = next(iter(atoms(plan.query.pattern))).type
         self._scale = _nanoseconds(schema, unit)
@@ -307,7 +307,7 @@ class ReferenceEngine:
 
     def _fingerprint(self) -> str:
         kinds = sorted((name, kind.value) for name, kind in (self.schema.common or {}).items())
-        shown = f"{self.plan.query!r} Reference {kinds} {self.unit}"
+        shown = f"{self.plan.query.known_as} Reference {kinds} {self.unit}"
         return hashlib.sha256(shown.encode()).hexdigest()
 
 

@@ -43,11 +43,7 @@ class Numbers:
 
     def matches(self, found: Matches) -> Matches:
         """Matches in rows of the stream."""
-        places = Matches(
-            {v: _places(self.own, rows) for v, rows in found.rows.items()},
-            {v: (at, _places(self.own, rows)) for v, (at, rows) in found.lists.items()},
-            found.count,
-        )
+        places = found.moved(lambda rows: _places(self.own, rows))
         return renumbered(places, self.rows)
 
 
@@ -143,11 +139,7 @@ class SeveralLive:
         tables: dict[int, pa.Table] = {}
         hashes = RowHashes(known.events, self.queries[0].shape.schema.end)
         for watcher, matches in zip(self.watchers, found, strict=True):
-            moved = Matches(
-                {v: _places(known.rows, rows) for v, rows in matches.rows.items()},
-                {v: (at, _places(known.rows, rows)) for v, (at, rows) in matches.lists.items()},
-                matches.count,
-            )
+            moved = matches.moved(lambda rows: _places(known.rows, rows))
             for number in watcher.members:
                 if matches.count == 0 and number in self._empty:
                     tables[number] = self._empty[number]

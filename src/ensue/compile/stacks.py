@@ -14,6 +14,8 @@ from ensue.compile.expressions import Feature, Text
 from ensue.compile.frame import (
     DONE,
     INSTANCE_TOP,
+    MOST_WAITING,
+    NEEDS_DRAIN,
     NEEDS_INSTANCES,
     NEEDS_OUTPUT,
     OUT_TOP,
@@ -49,6 +51,7 @@ class StacksSource:
     text: str
     instances: Instances
     output: tuple[str, ...]
+    growing: tuple[str, ...] = ("O",)  # the tables that `step` may replace by larger ones
 
 
 def stacks_source(frame: Frame) -> StacksSource:
@@ -110,6 +113,8 @@ class _Stacks:
                         head("i += 1", "continue")
                 with head.block(f"if atop + {pushes} > A.shape[0]:"):
                     head(f"code = {NEEDS_INSTANCES}", "break")
+                with head.block(f"if otop > {MOST_WAITING}:"):
+                    head(f"code = {NEEDS_DRAIN}", "break")
                 with head.block(f"if otop + {SPARE_OUTPUT} > O.shape[0]:"):
                     head(f"code = {NEEDS_OUTPUT}", "break")
                 if self.frame.counts:

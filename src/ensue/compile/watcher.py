@@ -204,11 +204,7 @@ def renumbered(matches: Matches, numbers: Ints) -> Matches:
             return rows
         return np.where(rows < 0, np.int64(-1), numbers[rows])
 
-    return Matches(
-        {v: moved(rows) for v, rows in matches.rows.items()},
-        {v: (offsets, moved(rows)) for v, (offsets, rows) in matches.lists.items()},
-        matches.count,
-    )
+    return matches.moved(moved)
 
 
 def watchers_of(queries: Sequence[Prepared]) -> list[Watcher]:

@@ -11,15 +11,19 @@ NAMES = {
     "stacks": "instance stacks",
     "runs": "runs",
     "tree": "join tree",
+    "compact": "compact",
     "reference": "reference",
 }
 
 Possible = Mapping[str, tuple[Structure, Estimate]]  # the first is the one taken unknowingly
 
 
-def cheapest(possible: Possible, planning: Planning) -> tuple[Structure, Decision]:
+def cheapest(
+    possible: Possible, planning: Planning, *, preferred: bool = False
+) -> tuple[Structure, Decision]:
     """The structure that was asked for, else the one with the lowest estimate.
 
+    `preferred`: not all matches are asked for, so that the compact one is taken where it can be.
     Where nothing is known of the stream, the first one: assumptions are too weak to leave what
     does well on most streams.
     """
@@ -27,6 +31,8 @@ def cheapest(possible: Possible, planning: Planning) -> tuple[Structure, Decisio
     why = ""
     if planning.structure is not None:
         chosen, why = planning.structure, "asked for"
+    elif preferred and "compact" in possible:
+        chosen, why = "compact", "not all matches are asked for"
     elif planning.statistics.assumed:
         chosen = next(iter(possible))
         why = "" if chosen == order[0] else "nothing is known of the stream"

@@ -12,6 +12,7 @@ from ensue.algebra.walk import atoms, kleenes, negations, positives, references,
 from ensue.plan.automaton import TooManyStates, automaton
 from ensue.plan.bound import always_bound
 from ensue.plan.candidates import cheapest, require_possible
+from ensue.plan.compact import asks_for_less, compact
 from ensue.plan.decisions import Decision
 from ensue.plan.estimates import estimate
 from ensue.plan.features import Kinds, fits_a_kernel
@@ -21,6 +22,7 @@ from ensue.plan.physical import (
     Absence,
     Automaton,
     Check,
+    Compact,
     Plan,
     Reference,
     Role,
@@ -72,7 +74,9 @@ def choose(
     decisions: tuple[Decision, ...]
     if reason is None:
         between = _Between(tuple(tied), sorted_out.absent, late=late)
-        structure, decisions = _structure(query, between, sorted_out.roles, planning)
+        alone = not sorted_out.between and not sorted_out.absent
+        together = compact(query, schema, off) if alone else "conditions compare events"
+        structure, decisions = _structure(query, between, sorted_out.roles, planning, together)
     else:
         require_possible(planning, {}, reason)
         structure, decisions = Reference(reason), ()
@@ -116,29 +120,39 @@ class _Between:
 
 
 def _structure(
-    query: Query, between: _Between, roles: tuple[Role, ...], planning: Planning
+    query: Query,
+    between: _Between,
+    roles: tuple[Role, ...],
+    planning: Planning,
+    together: Compact | str,
 ) -> tuple[Structure, tuple[Decision, ...]]:
     """What holds the partial matches: the cheapest of those that can, by their estimates."""
     possible: dict[str, Structure] = {}
     if "stacks" not in planning.off and (stacks := _stacks(query, between)) is not None:
         possible["stacks"] = stacks
     runs = _automaton(query, between)
+    if isinstance(runs, Automaton):
+        possible["runs"] = runs
+    if isinstance(together, Compact):
+        possible["compact"] = together
     if isinstance(runs, Reference) and not possible and planning.structure != "tree":
         require_possible(planning, {}, runs.reason)
         return runs, ()
-    if isinstance(runs, Automaton):
-        possible["runs"] = runs
     statistics, ordering = planning.statistics, "predicate_order" not in planning.off
     load = Load.of(query, roles, statistics)
     if (tree := _tree(query, between, load, planning)) is not None:
         possible["tree"] = tree
     no_tree = why_no_tree(query, between.tied, between.absent)
-    why = no_tree if planning.structure == "tree" else why_no_stacks(query)
+    why = {"tree": no_tree, "compact": str(together)}.get(
+        planning.structure or "", why_no_stacks(query)
+    )
     require_possible(planning, possible, why or "it is switched off")
     if ordering:
         possible = {n: predicate_order(s, statistics) for n, s in possible.items()}
     structure, decision = cheapest(
-        {n: (s, estimate(s, query, load)) for n, s in possible.items()}, planning
+        {n: (s, estimate(s, query, load)) for n, s in possible.items()},
+        planning,
+        preferred=asks_for_less(query),
     )
     orders = order_decisions(structure, statistics) if ordering else ()
     return structure, (decision, *orders)
@@ -351,5 +365,7 @@ def structure_name(structure: Structure) -> str:
             return "instance stacks"
         case Tree():
             return "join tree"
+        case Compact():
+            return "compact"
         case Reference():
             return "reference"

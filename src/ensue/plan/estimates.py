@@ -5,6 +5,7 @@ from math import expm1, factorial, prod
 
 from ensue.algebra.policy import Strategy
 from ensue.algebra.query import Query
+from ensue.plan.compact import as_automaton
 from ensue.plan.cost import (
     COMPARE,
     EMIT,
@@ -20,8 +21,10 @@ from ensue.plan.decisions import Estimate
 from ensue.plan.load import MOST, Load
 from ensue.plan.physical import (
     Absence,
+    Answer,
     Automaton,
     Check,
+    Compact,
     Edge,
     Reference,
     Stacks,
@@ -48,6 +51,8 @@ def estimate(structure: Structure, query: Query, load: Load) -> Estimate:
         case Tree(root=root):
             conditions = tuple(c.condition for node in joins_of(root) for c in node.checks)
             return Joins(query.pattern, conditions, load).estimate(shape_of(root))
+        case Compact():
+            return of_answer(structure, load)
         case Reference():
             return Estimate(MOST, MOST, 0.0)
 
@@ -200,6 +205,18 @@ def of_stacks(stacks: Stacks, load: Load) -> Estimate:
     negated = {a.variable for group in stacks.absences for a in group}
     kept = sum(load.inside(v) for v in (*order[:-1], *sorted(negated))) * load.partitions
     return _capped(cost, kept, found)
+
+
+def of_answer(compact: Compact, load: Load) -> Estimate:
+    """What a compact structure is asked for: it lists all matches, some, or none."""
+    runs = of_runs(as_automaton(compact), Strategy.ANY, load)
+    listed = compact.answer is Answer.MATCHES
+    matches = runs.matches
+    if compact.limit is not None:
+        triggers = {s.variable for s in compact.steps if s.target in compact.accepting}
+        matches = min(matches, compact.limit * sum(load.chances[v] for v in triggers))
+    variables = dict.fromkeys(s.variable for s in compact.steps if s.target in compact.kept)
+    return of_compact(variables, load, matches, enumerated=listed)
 
 
 def of_compact(

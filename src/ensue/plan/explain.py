@@ -6,20 +6,22 @@ from ensue.algebra.pattern import Atom
 from ensue.algebra.policy import Strategy
 from ensue.algebra.text import (
     show_after,
+    show_columns,
     show_condition,
     show_expr,
     show_name,
     show_pattern,
-    show_returned,
     show_window,
 )
 from ensue.plan.choose import why_no_stacks
 from ensue.plan.explain_decisions import decided
 from ensue.plan.physical import (
     Absence,
+    Answer,
     Apply,
     Automaton,
     Check,
+    Compact,
     Edge,
     Join,
     Leaf,
@@ -143,6 +145,8 @@ def _structure(plan: Plan) -> Iterator[str]:
         case Tree(root=root):
             yield f"join tree: {tree_text(root)}"
             yield from _node(plan, root, "  ")
+        case Compact():
+            yield from compact_lines(plan, plan.structure)
         case Reference(reason=reason):
             yield f"reference: slower exact path, because of {reason}"
             yield "  the events are collected and judged when the stream is over"
@@ -247,6 +251,35 @@ def _named(plan: Plan, variable: str) -> str:
     return show_name(variable) + ("[]" if kleene else "")
 
 
+def compact_lines(plan: Plan, compact: Compact) -> Iterator[str]:
+    """The states of a compact structure, and what takes partial matches from one to the next."""
+    yield f"compact: {held_together(compact)}"
+    for state in range(compact.states):
+        accepting = " (match)" if state in compact.accepting else ""
+        steps = compact.out_of(state)
+        if not steps and accepting:
+            continue
+        yield f"  state {state}{accepting}" + (": start" if state == 0 else "")
+        for step in steps:
+            target = "stays" if step.target == state else f"to state {step.target}"
+            done = " (match)" if step.target in compact.accepting else ""
+            taken = f"{show_name(plan.role(step.variable).type)} {_named(plan, step.variable)}"
+            yield f"    {taken} {target}{done}"
+        for variable, ended in compact.resets:
+            if ended == state:
+                yield f"    {role_name(plan.role(variable))} ends what waits here"
+
+
+def held_together(compact: Compact) -> str:
+    """What a compact structure gives, and what that costs."""
+    how = {
+        Answer.MATCHES: "listed from the events in the window when one completes them",
+        Answer.COUNT: "counted by numbers of ways, never listed",
+        Answer.EXISTS: "known by the newest beginning that got so far, never listed",
+    }
+    return f"matches are {how[compact.answer]}"
+
+
 def _stacks(plan: Plan, stacks: Stacks) -> Iterator[str]:
     yield "instance stacks: single events in sequence, in any combination"
     order = [show_name(variable) for variable in stacks.variables]
@@ -286,8 +319,10 @@ def _finished(plan: Plan) -> Iterator[str]:
         lines.append(f"  AFTER MATCH SKIP {show_after(query.after)}")
     if query.having is not None:
         lines.append(f"  HAVING {show_expr(query.having)}")
-    if query.returns:
-        lines.append(f"  RETURN {', '.join(map(show_returned, query.returns))}")
+    if query.returns or query.exists:
+        lines.append(f"  RETURN {', '.join(show_columns(query))}")
+    if query.limit is not None:
+        lines.append(f"  LIMIT {query.limit.count} a last event")
     if lines:
         yield "finished matches"
         yield from lines

@@ -12,6 +12,7 @@ from ensue.plan.physical import (
     Apply,
     Automaton,
     Check,
+    Compact,
     Join,
     Leaf,
     Node,
@@ -79,7 +80,7 @@ def ordered_by(structure: Structure, key: Key) -> Structure:
                 return replace(node, checks=checks(node.checks), absences=absences(node.absences))
 
             return Tree(changed(root))
-        case Reference():
+        case Compact() | Reference():
             return structure
 
 
@@ -108,7 +109,7 @@ def places(structure: Structure) -> Iterator[tuple[str, tuple[Expr, ...]]]:
         case Tree(root=root):
             for node in joins_of(root):
                 yield tree_text(node), _exprs(node.checks)
-        case Reference():
+        case Compact() | Reference():
             return
 
 

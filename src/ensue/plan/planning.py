@@ -12,8 +12,8 @@ from ensue.plan.statistics import ASSUMED, Statistics
 Shape = str | tuple["Shape", "Shape"]  # of a join tree: a variable, or two shapes joined
 
 # Decisions that can be switched off by name, beside the rules.
-CHOICES = ("stacks", "tree", "window", "predicate_order", "predicate_placement")
-STRUCTURES = ("stacks", "runs", "tree", "reference")
+CHOICES = ("stacks", "tree", "compact", "window", "predicate_order", "predicate_placement")
+STRUCTURES = ("stacks", "runs", "tree", "compact", "reference")
 
 
 def switches() -> tuple[str, ...]:

@@ -6,8 +6,8 @@ from typing import Any
 
 from ensue.algebra.query import Query
 from ensue.compile.engine import Engine
-from ensue.compile.matcher import build_result, prepare, slices
-from ensue.compile.stream import in_order
+from ensue.compile.matcher import build_result, prepare
+from ensue.compile.stream import in_order, slices
 from ensue.plan.analysis import Met, analysed
 from ensue.plan.explain import explain
 from ensue.plan.planning import Planning
