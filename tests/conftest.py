@@ -340,7 +340,7 @@ def matched(runner: Runner) -> Callable[..., list[tuple[Any, ...]]]:
     Each character is an event of that type, at the times 0, 1, 2, ... or at `at`; for events that
     last, `start` and `end`. Other columns are given by name, a text as one character an event. A
     match is the positions of its events, in the order of the variables: a tuple for a Kleene
-    variable, None for an unbound one.
+    variable, None for an unbound one. Results of operators are left out.
     """
 
     def run(
@@ -351,11 +351,18 @@ def matched(runner: Runner) -> Callable[..., list[tuple[Any, ...]]]:
         table |= {"type": list(events), "position": range(len(events))}
         table |= {n: list(c) if isinstance(c, str) else c for n, c in columns.items()}
         found = runner.match(pa.table(table), query, time=time, type="type", order=order)
-        variables = [c for c in found.column_names if c not in ("match_id", "start", "end")]
+        variables = [f.name for f in found.schema if _holds_events(f.type)]
         matches = [tuple(_positions(row[v]) for v in variables) for row in found.to_pylist()]
         return sorted(matches, key=lambda match: [-1 if v is None else v for v in match])
 
     return run
+
+
+def _holds_events(type: pa.DataType) -> bool:
+    """Whether a column is a variable's: not that of a standard column, nor of a result."""
+    if pa.types.is_list(type):
+        type = type.value_type
+    return pa.types.is_struct(type) and type.get_field_index("position") >= 0
 
 
 def _positions(bound: Any) -> Any:

@@ -3,6 +3,8 @@
 from ensue.api import (
     EnsueError,
     EventError,
+    Operator,
+    OperatorError,
     Query,
     QueryError,
     RunnerError,
@@ -12,6 +14,7 @@ from ensue.api import (
     explain,
     kafka_topic,
     match,
+    operator,
     parquet_table,
     parse,
     picture,
@@ -27,6 +30,8 @@ __version__ = "0.1.0"
 __all__ = [
     "EnsueError",
     "EventError",
+    "Operator",
+    "OperatorError",
     "Query",
     "QueryError",
     "RunnerError",
@@ -37,6 +42,7 @@ __all__ = [
     "explain",
     "kafka_topic",
     "match",
+    "operator",
     "parquet_table",
     "parse",
     "picture",

@@ -1,10 +1,19 @@
 """The public interface: everything else may change."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ensue.algebra.operator import Operator, register
+from ensue.algebra.operator import operator as _operator
 from ensue.algebra.query import Query
-from ensue.errors import EnsueError, EventError, QueryError, RunnerError, StateError
+from ensue.errors import (
+    EnsueError,
+    EventError,
+    OperatorError,
+    QueryError,
+    RunnerError,
+    StateError,
+)
 from ensue.plan.statistics import Statistics
 
 if TYPE_CHECKING:
@@ -24,6 +33,8 @@ if TYPE_CHECKING:
 __all__ = [
     "EnsueError",
     "EventError",
+    "Operator",
+    "OperatorError",
     "Query",
     "QueryError",
     "RunnerError",
@@ -33,6 +44,7 @@ __all__ = [
     "explain",
     "kafka_topic",
     "match",
+    "operator",
     "parquet_table",
     "parse",
     "picture",
@@ -44,8 +56,50 @@ __all__ = [
 ]
 
 
-def parse(text: str) -> Query:
+def operator(
+    name: str,
+    *,
+    q: Callable[..., Any] | None = None,
+    f: Callable[..., Any] | None = None,
+    z: Mapping[str, str] | None = None,
+    over: str = "pair",
+    order: str = "sequence",
+    cost: float = 1.0,
+    passes: float = 0.5,
+    reads: Iterable[str] = (),
+    known: bool = True,
+) -> Operator:
+    """Adds an operator S = (Q, F, Z) to the pattern language: `name(A a, B b) r`.
+
+    `q` says whether events combine, `f` gives (start, end, attributes...) of the result, and `z`
+    the names and kinds of these attributes: "float", "integer", "boolean", "timestamp",
+    "duration" or "string". Events have `.start`, `.end` and their fields; times and durations
+    are numbers of nanoseconds, where the time column holds timestamps.
+
+    `over="pair"`: q(a, b) and f(a, b) of two events, `a` before `b` unless `order="any"`.
+    `over="each"`: q(a) and f(a) of one event.
+    `over="repeat"`: q(last, a) and f(a); it fires at the first event of a partition, then
+    whenever `q` is true of its latest result and the next event.
+
+    Constants of the query, as in `near(A a, B b, 10 minutes) r`, are further arguments of `q`
+    and, if it takes them, of `f`. Without `q` everything combines; without `f` a result lasts
+    from the first event's start to the last one's end.
+
+    `cost` (of asking `q`, compared with `a.x < b.x`) and `passes` (the share of combinations for
+    which it is true) are for the planner. `reads` names fields that `q` or `f` read in a way that
+    does not show in their code. With `known=False` the operator is only known to calls that are
+    given it: `match(..., operators=[op])`.
+    """
+    made = _operator(
+        name, q=q, f=f, z=z, over=over, order=order, cost=cost, passes=passes, reads=reads
+    )
+    return register(made) if known else made
+
+
+def parse(text: str, *, operators: Iterable[Operator] = ()) -> Query:
     """The query a text stands for, or a QueryError that points at what is wrong.
+
+    `operators` are known in it beside those that `operator` has made known.
 
     >>> parse("SEQ(Shelf x, !Counter y, Exit z) WHERE [tag] WITHIN 12 hours").strategy.value
     'skip_till_any_match'
@@ -54,7 +108,7 @@ def parse(text: str) -> Query:
 
     if not isinstance(text, str):
         raise QueryError(f"a query is a text, not {_a_type(text)}")
-    return parse_pattern(text)
+    return parse_pattern(text, operators)
 
 
 def show(query: Query) -> str:
@@ -87,6 +141,7 @@ def match(
     off: Sequence[str] | str = (),
     structure: str | None = None,
     adaptive: bool = False,
+    operators: Iterable[Operator] = (),
 ) -> Any:
     """Every match of a query in a stream of events.
 
@@ -103,6 +158,7 @@ def match(
     `emit_timeouts=True` also gives the partial matches whose window was over before they were
     complete: a column `timed_out` tells them from matches, and what they lack is NULL.
     `progress` is called with the number of events done and of all events.
+    `operators` are known in the query beside those that `operator` has made known.
 
     A streaming DataFrame gives a streaming DataFrame. It needs a `watermark`, how much later than
     the newest event an event may come: a length of time such as "10 seconds", a number where the
@@ -134,8 +190,8 @@ def match(
     if not isinstance(query, str | Query):
         arguments["emit_timeouts"] = emit_timeouts
         streaming = {"watermark": watermark, "late_events": late_events, "lanes": lanes}
-        return _match_several(events, query, arguments, progress, streaming)
-    checked = parse(query) if not isinstance(query, Query) else query
+        return _match_several(events, query, arguments, progress, streaming, operators)
+    checked = query if isinstance(query, Query) else parse(query, operators=operators)
     if _is_spark(events):
         from ensue.runners import spark_batch, spark_frames
 
@@ -165,13 +221,23 @@ def _match_several(
     arguments: dict[str, Any],
     progress: "Progress | None",
     streaming: dict[str, Any],
+    operators: Iterable[Operator],
 ) -> Any:
+    from ensue.algebra.walk import results
     from ensue.runners.named import named
 
     if not isinstance(queries, Mapping | Sequence):
         raise QueryError(f"a query is a text, not {_a_type(queries)}")
-    checked = named(queries, parse)
+    checked = named(queries, lambda text: parse(text, operators=operators))
     if _is_spark(events):
+        own = next((q for q in checked.values() if any(results(q.pattern))), None)
+        if own is not None:
+            raise QueryError(
+                "operators of your own go with one query at a time on Spark",
+                hint="match this query in a call of its own",
+                span=own.pattern.span,
+                text=own.text,
+            )
         from ensue.runners import spark_frames
 
         if spark_frames.is_streaming(events):
@@ -226,14 +292,17 @@ def start(
     )
 
 
-def remaining(spark: "SparkSession", checkpoint: "str | Path") -> "DataFrame | SeveralMatches":
+def remaining(
+    spark: "SparkSession", checkpoint: "str | Path", *, operators: Iterable[Operator] = ()
+) -> "DataFrame | SeveralMatches":
     """What a stopped stream would still deliver if it ended here: a batch DataFrame of matches.
 
-    Nothing is changed: the stream can go on from the checkpoint.
+    Nothing is changed: the stream can go on from the checkpoint. Operators that its query uses
+    must be known, or given here.
     """
     from ensue.runners import spark_finish
 
-    return spark_finish.remaining(spark, str(checkpoint))
+    return spark_finish.remaining(spark, str(checkpoint), operators)
 
 
 def progress_of(query: "StreamingQuery") -> "list[BatchProgress]":

@@ -80,6 +80,10 @@ class EventError(EnsueError):
     """Events that cannot be read as the call says: no time, no such column, a broken file."""
 
 
+class OperatorError(EnsueError):
+    """A user's operator that cannot be what it says it is, or that failed on an event."""
+
+
 class StateError(EnsueError):
     """Saved state that cannot be restored."""
 

@@ -11,6 +11,8 @@ SAYS = {
     "stock_collapse": "the longest climbs:",
     "response_time": "ann gave up at 12:01:10: 3 responses",
     "sensor_intervals": "press: hot with an open door from 20 to 22, stopped at 26",
+    "alarm_deduplication": "0 missed, 0 false",
+    "double_peak": "0 missed, 0 false",
     "spark_batch": "|exit-1|",
 }
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))

@@ -19,7 +19,7 @@ SYNTAX = [
     ("SEQ(A a, B b) WHER a.x = 1", "WHER", "found 'WHER'", "did you mean WHERE?"),
     ("SEQ(A a, B b) WHERE a.x = 5 WITHN 5 s", "WITHN", "found", "did you mean WITHIN?"),
     ("SEQ(A a, B b) RETRUN a.x", "RETRUN", "the next clause", "did you mean RETURN?"),
-    ("SQE(A a, B b)", "(", "found '('", "did you mean SEQ?"),
+    ("SQE(A a, B b)", "SQE", "unknown operator 'SQE'", "did you mean 'SEQ'?"),
     ("PATERN SEQ(A a, B b)", "(", "found '('", "did you mean PATTERN?"),
     ("EVENT X SEQ(A a, B b)", "(", "found '('", "EVENT Name AS SEQ(...)"),
     ("SEQ(A a B b)", "B", "expected ',', '[', ')' or '->'", "a comma missing before B"),

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
-from ensue.algebra.pattern import And, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
-from ensue.algebra.walk import atoms, parts, positives
+from ensue.algebra.operator import Over
+from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
+from ensue.algebra.walk import atoms, parts, positives, results
 from ensue.errors import QueryError
 
 
@@ -32,7 +33,7 @@ def optional(pattern: Pattern) -> bool:
     True
     """
     match pattern:
-        case Atom():
+        case Atom() | Apply():
             return False
         case Kleene(least=least):
             return least == 0
@@ -70,6 +71,14 @@ def _check_variables(pattern: Pattern) -> None:
                 span=atom.span,
             )
         seen.add(atom.variable)
+    for applied in results(pattern):
+        if applied.variable in seen:
+            raise QueryError(
+                f"a result and something else are both called '{applied.variable}'",
+                hint=f"give the result another name: {applied.variable}2",
+                span=applied.span,
+            )
+        seen.add(applied.variable)
 
 
 def _check_part(pattern: Pattern) -> None:
@@ -96,6 +105,8 @@ def _check_part(pattern: Pattern) -> None:
                 )
         case And():
             _check_together(pattern)
+        case Apply():
+            _check_applied(pattern)
         case Atom() | Maybe():
             pass
     if not isinstance(pattern, Not):
@@ -137,6 +148,12 @@ def _check_negated(pattern: Pattern) -> None:
             raise QueryError(
                 "a negated part takes no quantifier", hint="leave out the ?", span=pattern.span
             )
+        case Apply(operator=operator):
+            raise QueryError(
+                f"the absence of a result of {operator.name}",
+                hint="negate an event: !B b",
+                span=pattern.span,
+            )
         case _:
             for part in parts(pattern):
                 _check_negated(part)
@@ -160,3 +177,43 @@ def _check_together(pattern: And) -> None:
             hint="add an event, or say where the absence is: SEQ(A a, !B b)",
             span=pattern.span,
         )
+
+
+def _check_applied(applied: Apply) -> None:
+    operator, given = applied.operator, len(applied.inputs)
+    if given != operator.over.inputs:
+        example = ", ".join(["A a", "B b"][: operator.over.inputs])
+        raise QueryError(
+            f"{operator.name} takes {_number(operator.over.inputs, 'event')}, not {given}",
+            hint=f"as in {operator.name}({example}) {applied.variable}",
+            span=applied.span,
+        )
+    for part in applied.inputs:
+        if isinstance(part, Atom) or (
+            isinstance(part, Apply) and operator.over is not Over.REPEAT
+        ):
+            continue
+        raise QueryError(
+            f"{operator.name} takes single events"
+            + (" of the stream" if operator.over is Over.REPEAT else ", or results of operators"),
+            hint=f"as in {operator.name}(A a)"
+            if operator.over.inputs == 1
+            else f"as in {operator.name}(A a, B b)",
+            span=part.span,
+        )
+    most, fewest = len(operator.parameters), operator.required
+    if not fewest <= len(applied.parameters) <= most:
+        wanted = _number(most, "constant") if fewest == most else f"{fewest} to {most} constants"
+        names = f" ({', '.join(operator.parameters)})" if most else ""
+        raise QueryError(
+            f"{operator.name} takes {wanted} behind its events{names}, "
+            f"not {len(applied.parameters)}",
+            hint=None if not most else f"as in {operator.name}(A a, 10 minutes)",
+            span=applied.span,
+        )
+
+
+def _number(count: int, what: str) -> str:
+    numbers = ("no", "one", "two")
+    number = numbers[count] if count < len(numbers) else str(count)
+    return f"{number} {what}{'' if count == 1 else 's'}"

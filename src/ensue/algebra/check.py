@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ensue.algebra.answers import check_answer
+from ensue.algebra.applied import check_operators, resolved, result_types
 from ensue.algebra.arrangement import check_arrangement, open_ended
 from ensue.algebra.equivalence import equal_through_negation
 from ensue.algebra.kinds import comparable, kind_of
@@ -29,6 +30,7 @@ def check_structure(query: Query) -> Query:
         if query.within is not None:
             _check_length(query.within)
         _check_end(query)
+        check_operators(query)
         _check_after(query, roles)
         _check_columns(query.returns)
         check_answer(query)
@@ -56,17 +58,19 @@ def check(query: Query, schema: Schema, *, streaming: bool = False) -> Query:
         _check_window(query, schema, streaming)
         for equivalence in query.equivalence:
             _check_equivalence(equivalence, types)
+        types |= result_types(query.pattern, types, schema)
+        query = replace(query, pattern=resolved(query.pattern, types, schema))
 
-        def resolved(expr: Expr) -> Expr:
+        def timed(expr: Expr) -> Expr:
             return rewrite_expr(expr, lambda node: _timed(node, types, schema))
 
         def kind(field: Field) -> Kind:
             assert field.name is not None
             return types[field.variable].kind_of(field.name, field.span, field.variable)
 
-        where = tuple(resolved(expr) for expr in query.where)
-        returns = tuple(replace(r, expr=resolved(r.expr)) for r in query.returns)
-        having = None if query.having is None else resolved(query.having)
+        where = tuple(timed(expr) for expr in query.where)
+        returns = tuple(replace(r, expr=timed(r.expr)) for r in query.returns)
+        having = None if query.having is None else timed(query.having)
         for expr in where:
             _check_condition(expr, kind, "WHERE")
         for column in returns:

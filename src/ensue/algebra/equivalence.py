@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ensue.algebra.pattern import And, Atom, Not, Pattern, Seq
+from ensue.algebra.operator import Over
+from ensue.algebra.pattern import And, Apply, Atom, Not, Pattern, Seq
 from ensue.algebra.predicate import At, Binary, Expr, Field
 from ensue.algebra.query import Equivalence, Query
 from ensue.algebra.walk import atoms, positives
@@ -25,11 +26,12 @@ def tie(condition: Expr) -> tuple[str, str, str] | None:
 def tied_fields(query: Query) -> dict[str, list[tuple[str, str]]]:
     """By field, the pairs of variables that must agree in it."""
     found: dict[str, list[tuple[str, str]]] = {}
+    events = {a.variable for a in atoms(query.pattern)}  # not results: they have no columns
     for condition in query.where:
         match tie(condition):
-            case (field, x, y):
+            case (field, x, y) if {x, y} <= events:
                 found.setdefault(field, []).append((x, y))
-            case None:
+            case _:
                 pass
     return found
 
@@ -48,7 +50,9 @@ def connected(start: str, pairs: Iterable[tuple[str, str]]) -> set[str]:
 
 def with_equivalence(query: Query, field: str) -> Query:
     """The query with the equalities on a field replaced by `[field]`."""
-    kept = tuple(c for c in query.where if (tie(c) or ("",))[0] != field)
+    tied = tied_fields(query).get(field, [])
+    gone = [(field, x, y) for x, y in tied]
+    kept = tuple(c for c in query.where if tie(c) not in gone)
     if any(e.field_name == field for e in query.equivalence):
         return replace(query, where=kept)
     return replace(query, where=kept, equivalence=(*query.equivalence, Equivalence(field)))
@@ -63,6 +67,9 @@ def mandatory(pattern: Pattern) -> bool:
             return isinstance(part, Atom)
         case Seq(parts=parts) | And(parts=parts):
             return all(mandatory(p) for p in parts)
+        case Apply(operator=operator, inputs=inputs):
+            # what a repeat absorbs depends on its partition, so that this must not change
+            return operator.over is not Over.REPEAT and all(mandatory(p) for p in inputs)
         case _:
             return False
 

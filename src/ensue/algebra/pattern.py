@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass, field
 
+from ensue.algebra.operator import Operator
+from ensue.algebra.predicate import Literal
+from ensue.schema import Kind
 from ensue.span import Span
 
 
@@ -64,4 +67,30 @@ class Not:
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
-Pattern = Atom | Kleene | Maybe | Seq | And | Or | Not
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A field that an operator's functions name, and the column it is in."""
+
+    field: str
+    column: str
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """A user's operator over events or other results: `dedup(Alarm a, 10 minutes) d`.
+
+    Its variable stands for the result: an event with a start, an end and attributes.
+    """
+
+    operator: Operator
+    inputs: tuple["Pattern", ...]  # each an Atom or an Apply
+    parameters: tuple[Literal, ...]
+    variable: str
+    reads: tuple[tuple[Reading, ...], ...] = ()  # by input; set when the query is checked
+    time: Kind | None = None  # the kind of its start and end; likewise
+    tick: int = 1  # nanoseconds: times and durations of results are multiples of it
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+Pattern = Atom | Kleene | Maybe | Seq | And | Or | Not | Apply

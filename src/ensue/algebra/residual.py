@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from ensue.algebra.pattern import And, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
+from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
 from ensue.algebra.walk import rewrite
 
 DONE = Seq(())
@@ -55,6 +55,8 @@ def advance(pattern: Pattern, variable: str) -> Pattern | None:
                 if rest is not None:
                     return rest
             return None
+        case Apply(inputs=inputs):  # its inputs may come in any order
+            return advance(And(inputs), variable)
 
 
 def _seq(inner: tuple[Pattern, ...]) -> Pattern:
@@ -65,7 +67,7 @@ def _seq(inner: tuple[Pattern, ...]) -> Pattern:
 def skippable(pattern: Pattern) -> bool:
     """Whether nothing more needs to come."""
     match pattern:
-        case Atom():
+        case Atom() | Apply():
             return False
         case Kleene(least=least):
             return least == 0

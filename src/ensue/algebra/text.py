@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from ensue.algebra.chains import chain, links
 from ensue.algebra.durations import show_duration
-from ensue.algebra.pattern import And, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
+from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
 from ensue.algebra.policy import AfterMatch
 from ensue.algebra.predicate import (
     COMPARISONS,
@@ -77,6 +77,9 @@ def show_pattern(pattern: Pattern) -> str:
             return f"AND({', '.join(map(show_pattern, parts))})"
         case Or(parts=parts):
             return f"OR({', '.join(map(show_pattern, parts))})"
+        case Apply(operator=operator, inputs=inputs, parameters=parameters, variable=variable):
+            inside = [*map(show_pattern, inputs), *(show_expr(p) for p in parameters)]
+            return f"{show_name(operator.name)}({', '.join(inside)}) {show_name(variable)}"
 
 
 def _quantifier(kleene: Kleene) -> str:

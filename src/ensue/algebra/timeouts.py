@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from ensue.algebra.answers import summarised
 from ensue.algebra.arrangement import optional
-from ensue.algebra.pattern import And, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
+from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
 from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import Aggregate, At, Binary, Expr, Field, IsNull, Literal
 from ensue.algebra.query import Query, Returned
@@ -351,6 +351,8 @@ def _check_part(part: Pattern) -> None:
             return
         case And() | Or():
             name = "AND" if isinstance(part, And) else "OR"
+        case Apply(operator=operator):
+            name = f"results of an operator ({operator.name})"
         case Maybe():
             name = "an optional group"
         case Seq():

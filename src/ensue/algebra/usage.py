@@ -20,6 +20,7 @@ from ensue.algebra.predicate import (
 )
 from ensue.algebra.walk import (
     atoms,
+    bound_variables,
     kleenes,
     negations,
     operands,
@@ -46,7 +47,9 @@ class Roles:
 def roles_of(pattern: Pattern, text: str | None = None) -> Roles:
     """The roles that the variables of a pattern play."""
     return Roles(
-        known=tuple(atom.variable for atom in atoms(pattern)),
+        known=tuple(
+            dict.fromkeys([*bound_variables(pattern), *(a.variable for a in atoms(pattern))])
+        ),
         lists=frozenset(kleenes(pattern)),
         absent={
             atom.variable: number

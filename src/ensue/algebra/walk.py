@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from ensue.algebra.pattern import And, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
+from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
 from ensue.algebra.predicate import (
     Aggregate,
     Between,
@@ -30,6 +30,8 @@ def parts(pattern: Pattern) -> tuple[Pattern, ...]:
             return (part,)
         case Seq(parts=inner) | And(parts=inner) | Or(parts=inner):
             return inner
+        case Apply(inputs=inputs):
+            return inputs
 
 
 def with_parts(pattern: Pattern, new: tuple[Pattern, ...]) -> Pattern:
@@ -45,6 +47,8 @@ def with_parts(pattern: Pattern, new: tuple[Pattern, ...]) -> Pattern:
             return replace(pattern, part=new[0])
         case Seq() | And() | Or():
             return replace(pattern, parts=new)
+        case Apply():
+            return replace(pattern, inputs=new)
 
 
 def rewrite(pattern: Pattern, change: Callable[[Pattern], Pattern]) -> Pattern:
@@ -88,6 +92,36 @@ def kleenes(pattern: Pattern) -> dict[str, Kleene]:
     found = {pattern.atom.variable: pattern} if isinstance(pattern, Kleene) else {}
     for part in parts(pattern):
         found |= kleenes(part)
+    return found
+
+
+def results(pattern: Pattern) -> Iterator[Apply]:
+    """The operators of users, each behind those that give its inputs."""
+    for part in parts(pattern):
+        yield from results(part)
+    if isinstance(pattern, Apply):
+        yield pattern
+
+
+def bound_variables(pattern: Pattern) -> Iterator[str]:
+    """The variables of a match, events and results, in the order of the text."""
+    if isinstance(pattern, Not):
+        return
+    for part in parts(pattern):
+        yield from bound_variables(part)
+    if isinstance(pattern, Atom | Apply):
+        yield pattern.variable
+
+
+def origins(pattern: Pattern) -> dict[str, str]:
+    """Of each result that is made of one event, that event: the result has its fields too."""
+    found: dict[str, str] = {}
+    for applied in results(pattern):
+        if len(applied.inputs) == 1:
+            source = applied.inputs[0]
+            assert isinstance(source, Atom | Apply)
+            if isinstance(source, Atom) or source.variable in found:
+                found[applied.variable] = found.get(source.variable, source.variable)
     return found
 
 

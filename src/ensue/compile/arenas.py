@@ -41,6 +41,8 @@ BY_KEY = {
     "counts": 0,
     "K": 0,
     "KF": 0,
+    "L": 0,  # what repeats remember
+    "LF": 0,
 }  # with the value of a new key
 
 
@@ -94,6 +96,9 @@ class Arenas:
             tables[real] = np.zeros((FIRST_ROOM, reals), np.float64)
         if isinstance(source, CompactSource):
             tables |= compact_state.tables(source, FIRST_ROOM)
+        if isinstance(source, TreeSource) and source.memory.width:
+            wholes, reals = source.memory.columns.widths()
+            tables["L"], tables["LF"] = np.zeros((1, wholes), np.int64), np.zeros((1, reals))
         if isinstance(source, RunsSource):
             tables["head"] = np.full((1, self.program.lists), -1, np.int32)
             tables["live"] = np.zeros(1, np.int32)
@@ -148,7 +153,8 @@ class Arenas:
     def population(self) -> int:
         """How many runs, Kleene events and instances there are: each holds one key at most."""
         meta = self.meta
-        return int(meta[LIVE] + meta[NODE_TOP] + meta[INSTANCE_TOP])
+        remembered = len(self.tables["L"]) if "L" in self.tables else 0
+        return int(meta[LIVE] + meta[NODE_TOP] + meta[INSTANCE_TOP]) + remembered
 
     @property
     def is_sparse(self) -> bool:

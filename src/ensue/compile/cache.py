@@ -17,6 +17,10 @@ import numpy as np
 
 interpreted = False  # True: generated kernels run as plain Python, which tests find quicker
 _loading = threading.Lock()
+_NOTHING_COMPILED = """
+def njit(*given, **_):
+    return given[0] if given else lambda function: function
+"""
 
 
 @lru_cache(maxsize=1)
@@ -34,9 +38,14 @@ def folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="ensue-"))
 
 
-def compiled(text: str, function: str, signature: object) -> Callable[..., Any]:
-    """A function of a generated source, compiled for a signature (or lazily, for None)."""
-    if interpreted or numba.config.DISABLE_JIT:
+def compiled(
+    text: str, function: str, signature: object, *, python: bool = False
+) -> Callable[..., Any]:
+    """A function of a generated source, compiled for a signature (or lazily, for None).
+
+    With `python` it is not compiled: it calls what Numba does not take.
+    """
+    if interpreted or python or numba.config.DISABLE_JIT:
         plain: Callable[..., Any] = getattr(_plain(text), function)
         return plain
     module = _module(text)
@@ -53,7 +62,8 @@ def compiled(text: str, function: str, signature: object) -> Callable[..., Any]:
 def _plain(text: str) -> ModuleType:
     """The source as an ordinary module, with nothing kept on disk."""
     module = ModuleType("ensue_kernel")
-    exec(compile(text, module.__name__, "exec"), module.__dict__)
+    plain = text.replace("from numba import njit\n", _NOTHING_COMPILED)
+    exec(compile(plain, module.__name__, "exec"), module.__dict__)
     return module
 
 

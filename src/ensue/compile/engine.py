@@ -31,6 +31,7 @@ from ensue.compile.frame import (
     RUN_TOP,
 )
 from ensue.compile.matches import Matches
+from ensue.compile.operator_functions import failing_functions
 from ensue.compile.program import Program
 from ensue.compile.runs import RunsSource
 from ensue.compile.saving import Saved, column_names, take_up, used_parts
@@ -159,9 +160,10 @@ class Engine:
     def _step(self, position: int, count: int, arrays: list[Table]) -> int:
         state = self.state
         names = [*self.program.state_names, "O", "meta"]
-        given = self.program.step(
-            position, count, self.rows, *arrays, *(state[name] for name in names)
-        )
+        with failing_functions(self.program.plan.query):
+            given = self.program.step(
+                position, count, self.rows, *arrays, *(state[name] for name in names)
+            )
         if not self.program.returned:
             return int(given)
         code, *tables = given

@@ -138,6 +138,8 @@ class Writer:
         match expr:
             case Literal(value=constant):
                 return self._constant(constant)
+            case Aggregate(variable=variable) if variable in self.features.kinds.results:
+                return access.aggregate(expr, None)
             case Aggregate(argument=argument):
                 feature = None if argument is None else self.features.of(argument)
                 return access.aggregate(expr, feature)

@@ -30,6 +30,8 @@ def forget_keys(arenas: Arenas, keys: KeyCodes, skipping: Skipping | None) -> No
         alive = compact_state.live_keys(arenas)[:count]
     if "live" in tables:
         alive |= tables["live"][:count] > 0
+    if "L" in tables:  # a repeat remembers its latest result however long ago it was
+        alive |= np.any(tables["L"][:count] != 0, axis=1)
     kept = np.flatnonzero(alive)
     if len(kept) == count == keys.known:
         return

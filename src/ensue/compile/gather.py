@@ -10,6 +10,7 @@ from ensue.algebra.predicate import Aggregate, At, Expr, Field
 from ensue.algebra.walk import references
 from ensue.compile.arrow_kinds import Unit, time_unit
 from ensue.compile.buffers import Bools, Floats, Ints, fixed_array, frozen, known_to_kernels, raw
+from ensue.compile.made import Made, Results
 from ensue.compile.matches import Matches
 from ensue.compile.operators import both, rounded_duration
 from ensue.compile.taking import taken, whole_column
@@ -35,8 +36,16 @@ def columns_by_name(columns_of: ColumnsOf) -> dict[str, dict[str, str]]:
 class Gathered:
     """The events of some matches; each column is looked up once, and only if it is needed."""
 
-    def __init__(self, matches: Matches, events: pa.Table, columns_of: ColumnsOf) -> None:
+    def __init__(
+        self,
+        matches: Matches,
+        events: pa.Table,
+        columns_of: ColumnsOf,
+        results: Results | None = None,
+    ) -> None:
         self.matches = matches
+        self.results = results
+        self._made: Made | None = None  # what results have, one a match
         self.events = events
         self.unit: Unit = time_unit(events.schema)
         self.columns = columns_by_name(columns_of)
@@ -45,12 +54,14 @@ class Gathered:
 
     def of(self, matches: Matches) -> "Gathered":
         """The same events for other matches."""
-        other = Gathered(matches, self.events, {})
+        other = Gathered(matches, self.events, {}, self.results)
         other.columns, other._whole = self.columns, self._whole
         return other
 
     def column(self, variable: str, name: str) -> pa.Array | pa.ChunkedArray:
-        """The events' column that a variable's field is in."""
+        """The events' column that a variable's field is in; of a result, its values by match."""
+        if self._is_result(variable):
+            return self._of_result(variable, name)
         return self.whole(self.columns[variable][name])
 
     def whole(self, column: str) -> pa.Array | pa.ChunkedArray:
@@ -58,15 +69,39 @@ class Gathered:
             self._whole[column] = whole_column(self.events, column)
         return self._whole[column]
 
+    def _is_result(self, variable: str) -> bool:
+        return self.results is not None and variable in self.results.applied
+
+    def _of_result(self, variable: str, name: str) -> pa.Array | pa.ChunkedArray:
+        assert self.results is not None
+        if name not in self.results.own(variable):
+            source = self.results.origins[variable]
+            return taken(self.column(source, name), self.matches.nth(source, 1))
+        return self._results().columns[variable][name]
+
+    def _results(self) -> Made:
+        assert self.results is not None
+        if self._made is None:
+            self._made = self.results.made(self.matches, self.events)
+        return self._made
+
+    def bound(self, variable: str) -> Matches:
+        """The matches with the rows of a variable; a result's row is the number of its match."""
+        if not self._is_result(variable):
+            return self.matches
+        rows = np.where(self._results().there[variable], np.arange(self.matches.count), -1)
+        return Matches({variable: rows}, {}, self.matches.count)
+
     def rows(self, field: Field) -> Ints:
         """The row of the event that a reference means, in each match; -1 for none."""
+        matches = self.bound(field.variable)
         match field.at:
             case At.NTH:
-                return self.matches.nth(field.variable, field.nth)
+                return matches.nth(field.variable, field.nth)
             case At.LAST:
-                return self.matches.nth(field.variable, -1)
+                return matches.nth(field.variable, -1)
             case At.ONLY | At.ALL:
-                return self.matches.nth(field.variable, 1)
+                return matches.nth(field.variable, 1)
             case _:
                 raise AssertionError(f"a finished match has no {field.at.value}")
 
@@ -104,7 +139,7 @@ class Gathered:
         field = aggregate.argument
         assert isinstance(field, Field)
         assert field.name is not None
-        offsets, elements = self.matches.segments(aggregate.variable)
+        offsets, elements = self.bound(aggregate.variable).segments(aggregate.variable)
         if aggregate.function in ("first", "last"):
             places = _ends(aggregate.function, offsets)
         else:
@@ -114,7 +149,7 @@ class Gathered:
 
     def _argument(self, aggregate: Aggregate) -> Vector:
         """The argument's values for every event of the variable, in all matches."""
-        _, elements = self.matches.segments(aggregate.variable)
+        _, elements = self.bound(aggregate.variable).segments(aggregate.variable)
 
         def lookup(ref: Field | Aggregate) -> Vector:
             assert isinstance(ref, Field)
@@ -126,7 +161,7 @@ class Gathered:
 
     def _aggregate(self, aggregate: Aggregate) -> Vector:
         assert aggregate.at in (At.ALL, At.ONLY), "a finished match has no current event"
-        offsets, _ = self.matches.segments(aggregate.variable)
+        offsets, _ = self.bound(aggregate.variable).segments(aggregate.variable)
         if aggregate.argument is None:
             return Vector(Kind.INTEGER, np.diff(offsets))
         argument = self._argument(aggregate)

@@ -12,6 +12,7 @@ from ensue.compile.advice import Watchful
 from ensue.compile.engine import Engine, joined
 from ensue.compile.identity import RowHashes, fingerprint
 from ensue.compile.matches import Matches
+from ensue.compile.operator_functions import run_as_python
 from ensue.compile.reference import ReferenceEngine
 from ensue.compile.results import build
 from ensue.compile.stream import Shape
@@ -54,7 +55,7 @@ def prepare(
     """Checks a query against a stream's shape and plans it; the options are those of `choose`."""
     checked = check(query, shape.schema, streaming=streaming)
     physical, schema = shape.physical(checked)
-    plan = choose(physical, schema, planning, off=off)
+    plan = choose(physical, schema, planning, off=off, python=run_as_python(physical))
     return Prepared(checked, plan, shape, planning=planning)
 
 

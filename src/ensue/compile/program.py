@@ -18,6 +18,7 @@ from ensue.compile.constants import lifted
 from ensue.compile.counting import TABLE
 from ensue.compile.expressions import Feature
 from ensue.compile.frame import Frame
+from ensue.compile.operator_functions import know
 from ensue.compile.runs import STATE as RUN_STATE
 from ensue.compile.runs import RunsSource, runs_source
 from ensue.compile.stacks import STATE as STACK_STATE
@@ -55,6 +56,8 @@ STATE_TYPES = {
     TABLE: WHOLE,
     "K": WHOLE,
     "KF": REAL,
+    "L": WHOLE,
+    "LF": REAL,
     "O": WHOLE,
     "meta": INT64,
 }
@@ -79,6 +82,7 @@ class Program:
     constants: Constants = field(init=False, compare=False)  # that kernels are given
 
     def __post_init__(self) -> None:
+        know(self.plan.query)
         given = (self.plan, self.schema, self.unit, self.nullable)
         frame = Frame.of(*given, counted=self.counted)
         written = as_written(self.plan.structure, self.plan.query.where)
@@ -115,7 +119,7 @@ class Program:
             case StacksSource():
                 return STACK_STATE
             case TreeSource():
-                return TREE_STATE
+                return [*TREE_STATE, *(("L", "LF") if self.source.memory.width else ())]
             case CompactSource():
                 return list(self.source.state)
 
@@ -146,8 +150,8 @@ class Program:
             if self.nullable:
                 events.append(_readonly(nb.boolean))
         state = [STATE_TYPES[name] for name in [*self.state_names, "O", "meta"]]
-        numbers = (*CONSTANTS, nb.int64, nb.int64, nb.int64)
-        step = compiled(self.source.text, "step", (*numbers, *events, *state))
+        types = (*CONSTANTS, nb.int64, nb.int64, nb.int64, *events, *state)
+        step = compiled(self.source.text, "step", types, python=self.plan.interpreted)
         return partial(step, *self.constants)
 
     @cached_property

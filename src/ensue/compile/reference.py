@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ensue.algebra.applied import read
 from ensue.algebra.policy import SkipTo
 from ensue.algebra.predicate import Field
 from ensue.algebra.query import Query
@@ -18,12 +19,13 @@ from ensue.compile import vectors
 from ensue.compile.arrow_kinds import Unit
 from ensue.compile.matches import Matches
 from ensue.compile.reach import Key, key_of, matters, reach, waits
+from ensue.compile.repeats import Repeats
 from ensue.compile.state import from_bytes, packed, to_bytes, unpacked
 from ensue.compile.taking import taken
 from ensue.errors import StateError
 from ensue.plan.physical import Plan
 from ensue.schema import Kind, Schema
-from ensue.semantics import Binding, Event, matches, members, value_of
+from ensue.semantics import Binding, Event, derived, matches, members, value_of
 
 PIECE = 64  # events judged at a time, if not as many are held: the semantics is slow on more
 
@@ -70,6 +72,7 @@ class ReferenceEngine:
         self._held = Held()
         self._mark = Mark()  # how far the stream is judged
         self._waiting: list[Binding] = []  # matches, unless an event still forbids them
+        self._repeats = Repeats(self._query)
         self._earliest: dict[Key, int] = {}  # by partition, where the next match may begin
 
     def why_not_streamed(self) -> str | None:
@@ -115,6 +118,7 @@ class ReferenceEngine:
         """What is decided now, in the order of the semantics."""
         known, rows = self._known(), self.held_rows()
         new = self._events(self._fresh, rows[len(self._held.rows) :])
+        self._repeats.take(new)
         held = self._held.events
         found: list[Binding] = []
         begin, end = 0, -1
@@ -140,7 +144,8 @@ class ReferenceEngine:
         found: list[Binding] = []
         waiting: list[Binding] = []
         # without new events, what waits is still what waited
-        for binding in matches(self._query, events) if fresh else self._waiting:
+        fired = self._repeats.fired
+        for binding in matches(self._query, events, fired) if fresh else self._waiting:
             # of the past only what waited counts: what forbade the rest may be forgotten
             past = members(binding)[-1].position < self._mark.rows
             if past and _rows_bound(binding) not in waited:
@@ -184,7 +189,8 @@ class ReferenceEngine:
 
     def _rank(self, binding: Binding) -> tuple[int, list[tuple[int, int]]]:
         order = [atom.variable for atom in positives(self._query.pattern)]
-        steps = sorted((e.position, order.index(v)) for v, es in binding.items() for e in es)
+        bound = ((v, e) for v, es in binding.items() if v in order for e in es)
+        steps = sorted((e.position, order.index(v)) for v, e in bound)
         return steps[-1][0], steps
 
     def _events(self, tables: list[pa.Table], rows: Rows) -> list[Event]:
@@ -203,6 +209,7 @@ class ReferenceEngine:
 
     def _hold(self, events: tuple[Event, ...], known: pa.Table | None, rows: Rows) -> None:
         """Forgets all but some of the known events."""
+        self._repeats.keep(events)
         if self._earliest:
             # a partition without events that are held begins anew behind its last match anyway
             keys = {key_of(self._query, event) for event in events}
@@ -263,6 +270,8 @@ class ReferenceEngine:
         arrays["waiting"] = np.array([waiting.count])
         for variable in waiting.variables:
             arrays[f"at_{variable}"], arrays[f"rows_{variable}"] = waiting.segments(variable)
+        if self._repeats:
+            header["repeats"] = self._repeats.save()
         return packed(header, arrays, blobs)
 
     def restore(self, data: bytes) -> None:
@@ -286,6 +295,7 @@ class ReferenceEngine:
                 self._held = Held(table, arrays["rows"], events)
         pairs = zip(self._held.events, arrays["earliest"].tolist(), strict=True)
         self._earliest = {self._key(event): row for event, row in pairs if row}
+        self._repeats.restore(header.get("repeats"), self._held.events)
         self._waiting = self._bound(arrays)
 
     def _bound(self, arrays: Mapping[str, npt.NDArray[Any]]) -> list[Binding]:
@@ -298,7 +308,7 @@ class ReferenceEngine:
                 bound = rows[offsets[k] : offsets[k + 1]].tolist()
                 if bound:
                     binding[atom.variable] = tuple(events[row] for row in bound)
-        return found
+        return [derived(self._query.pattern, binding) for binding in found]
 
     def _key(self, event: Event) -> Key:
         key = key_of(self._query, event)
@@ -321,7 +331,7 @@ def columns_used(query: Query, schema: Schema) -> frozenset[str]:
     conditions = [*query.where, *(() if query.having is None else (query.having,))]
     fields = {n.name for c in conditions for n in nodes(c) if isinstance(n, Field)}
     keys = {equivalence.field_name for equivalence in query.equivalence}
-    used = {schema.start, schema.end, schema.type_column, *keys, *fields}
+    used = {schema.start, schema.end, schema.type_column, *keys, *fields, *read(query.pattern)}
     return frozenset(name for name in used if name is not None)
 
 

@@ -11,12 +11,13 @@ from ensue.algebra.answers import is_tally, summarised
 from ensue.algebra.kinds import kind_of
 from ensue.algebra.predicate import Aggregate, At, Expr, Field
 from ensue.algebra.query import Query, Returned
-from ensue.algebra.walk import kleenes, nodes, positives
+from ensue.algebra.walk import bound_variables, kleenes, nodes
 from ensue.compile.arrow_kinds import kind_of_arrow, plain_type, time_unit
 from ensue.compile.buffers import Bools, Ints, frozen, known_to_kernels
 from ensue.compile.gather import ColumnsOf, Gathered, columns_by_name
 from ensue.compile.identity import RowHashes, fingerprint, match_ids
 from ensue.compile.location import hulls
+from ensue.compile.made import Results
 from ensue.compile.matches import Matches
 from ensue.compile.taking import taken
 from ensue.compile.triggers import (
@@ -44,7 +45,7 @@ def result_schema(
     `columns_of` lists for each positive variable its fields, and the columns of the events table
     that hold them.
     """
-    shape = _Shape(query, arrow_schema, columns_of)
+    shape = _Shape(query, schema, arrow_schema, columns_of)
     returned = shape.returned()
     standard = {
         "match_id": pa.string(),
@@ -77,13 +78,16 @@ def build(
     """
     wanted = result_schema(query, schema, events.schema, columns_of)
     identity = fingerprint(query) if query_fingerprint is None else query_fingerprint
-    gathered = Gathered(matches, events, columns_of)
-    shape = _Shape(query, events.schema, columns_of)
+    shape = _Shape(query, schema, events.schema, columns_of)
+    gathered = Gathered(matches, events, columns_of, shape.results)
 
     if query.limit is not None or summarised(query):
         # what speaks of all matches of an event comes before anything is cut into pieces
         gathered = _reduced(_filtered(gathered, query.having, residual), query, schema)
-        residual, shape = (), _Shape(replace(query, having=None), events.schema, columns_of)
+        residual, shape = (
+            (),
+            _Shape(replace(query, having=None), schema, events.schema, columns_of),
+        )
     finished = _summarised if summarised(query) else _assembled
 
     def assemble(part: Matches) -> pa.Table:
@@ -217,8 +221,11 @@ def _first_rows(gathered: Gathered, schema: Schema) -> Ints:
 class _Shape:
     """What a query returns, and in which types."""
 
-    def __init__(self, query: Query, arrow_schema: pa.Schema, columns_of: ColumnsOf) -> None:
+    def __init__(
+        self, query: Query, schema: Schema, arrow_schema: pa.Schema, columns_of: ColumnsOf
+    ) -> None:
         self.query = query
+        self.results = Results(query, schema, arrow_schema)
         self.columns_of = columns_of
         self._schema = arrow_schema
         self._unit = time_unit(arrow_schema)
@@ -226,13 +233,13 @@ class _Shape:
         self._columns = columns_by_name(columns_of)
 
     def returned(self) -> Sequence[Returned]:
-        """The columns of RETURN; without it, every positive variable."""
+        """The columns of RETURN; without it, every positive variable, results too."""
         if self.query.returns or self.query.exists:
             return self.query.returns
         found = []
-        for atom in positives(self.query.pattern):
-            at = At.ALL if atom.variable in self._kleenes else At.ONLY
-            found.append(Returned(Field(atom.variable, None, at), atom.variable))
+        for variable in bound_variables(self.query.pattern):
+            at = At.ALL if variable in self._kleenes else At.ONLY
+            found.append(Returned(Field(variable, None, at), variable))
         return found
 
     def type_of(self, expr: Expr) -> pa.DataType:
@@ -271,9 +278,12 @@ class _Shape:
         """A field, or whole events, at some rows of the events."""
         if field.name is not None:
             return taken(gathered.column(field.variable, field.name), rows)
-        parts = [
-            taken(gathered.whole(column), rows) for _, column in self.columns_of[field.variable]
-        ]
+        if field.variable in self.results.applied:
+            names = self.results.own(field.variable)
+            parts = [taken(gathered.column(field.variable, name), rows) for name in names]
+        else:
+            columns = self.columns_of[field.variable]
+            parts = [taken(gathered.whole(column), rows) for _, column in columns]
         unbound = rows < 0
         mask = pa.array(unbound) if bool(unbound.any()) else None
         type = self._event_type(field.variable)
@@ -283,6 +293,9 @@ class _Shape:
         return field.variable in self._kleenes and field.at in (At.ALL, At.ONLY)
 
     def _event_type(self, variable: str) -> pa.DataType:
+        if variable in self.results.applied:
+            names = self.results.own(variable)
+            return pa.struct([(name, self.results.type_of(variable, name)) for name in names])
         return pa.struct(
             [
                 pa.field(name, self._schema.field(column).type)
@@ -292,6 +305,11 @@ class _Shape:
 
     def _column_type(self, field: Field) -> pa.DataType:
         assert field.name is not None
+        if field.variable in self.results.applied:
+            if field.name in self.results.own(field.variable):
+                return self.results.type_of(field.variable, field.name)
+            source = self.results.origins[field.variable]
+            return self._schema.field(self._columns[source][field.name]).type
         return self._schema.field(self._columns[field.variable][field.name]).type
 
     def _kind(self, field: Field) -> Kind:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ensue.algebra.applied import read_from, result_columns, with_tick
 from ensue.algebra.predicate import Expr, Field
 from ensue.algebra.query import Query
 from ensue.algebra.walk import atoms, rewrite_expr
@@ -38,7 +39,7 @@ class Shape:
     def columns_of(self, query: Query) -> dict[str, Columns]:
         """For each variable the fields of its events and the columns they are in."""
         found: dict[str, Columns] = {}
-        for atom in atoms(query.pattern):
+        for atom in atoms(query.pattern):  # results of operators have no columns
             if self.by_type is not None:
                 found[atom.variable] = self.by_type.get(atom.type, ())
             else:
@@ -47,9 +48,11 @@ class Shape:
 
     def physical(self, query: Query) -> tuple[Query, Schema]:
         """The query in terms of columns, where fields of one name had to be told apart."""
+        query = replace(query, pattern=with_tick(query.pattern, self._tick))
         if self.by_type is None or all(f == c for cs in self.by_type.values() for f, c in cs):
             return query, self.schema
         places = {v: dict(cs) for v, cs in self.columns_of(query).items()}
+        places |= result_columns(query.pattern, places)
 
         def rename(node: Expr) -> Expr:
             if isinstance(node, Field) and node.name is not None:
@@ -58,7 +61,7 @@ class Shape:
 
         for equivalence in query.equivalence:
             name = equivalence.field_name
-            if any(columns.get(name) != name for columns in places.values()):
+            if any(columns.get(name) != name for columns in self._events(places, query)):
                 raise QueryError(
                     f"[{equivalence.field_name}] compares values of different kinds",
                     hint="give the field the same type in every table",
@@ -67,6 +70,7 @@ class Shape:
                 )
         renamed = replace(
             query,
+            pattern=read_from(query.pattern, places),
             where=tuple(rewrite_expr(c, rename) for c in query.where),
             returns=tuple(replace(r, expr=rewrite_expr(r.expr, rename)) for r in query.returns),
             having=None if query.having is None else rewrite_expr(query.having, rename),
@@ -77,6 +81,15 @@ class Shape:
             for name, columns in self.by_type.items()
         }
         return renamed, replace(self.schema, types=MappingProxyType(types))
+
+    @property
+    def _tick(self) -> int:
+        return 1_000 if self.unit == "us" else 1
+
+    def _events(
+        self, places: Mapping[str, Mapping[str, str]], query: Query
+    ) -> list[Mapping[str, str]]:
+        return [places[atom.variable] for atom in atoms(query.pattern)]
 
 
 def shape_of(

@@ -7,15 +7,17 @@ from ensue.compile.layout import Source
 from ensue.compile.tree_nodes import Spot
 from ensue.compile.tree_parts import Kept, Part
 from ensue.compile.tree_records import Records
+from ensue.compile.tree_results import TreeResults
 from ensue.plan.physical import Leaf
 
 
 class TreeEntries:
     """Writes what entries keep, and says where it is found."""
 
-    def __init__(self, frame: Frame, records: Records) -> None:
+    def __init__(self, frame: Frame, records: Records, results: TreeResults) -> None:
         self.frame = frame
         self.records = records
+        self.results = results
 
     def keep(self, out: Source, spot: Spot, part: Part) -> None:
         node, records = f"n{spot.number}", self.records
@@ -32,12 +34,7 @@ class TreeEntries:
                 if (variable, which) in wanted:
                     kept = records.kept_time(spot.list, variable, which, node)
                     out(f"{kept} = {event.time(which)}")
-        for inner in spot.walk():
-            if not isinstance(inner.node, Leaf):
-                name = inner.node.variable or ""
-                for attribute in inner.node.operator.attributes:
-                    kept = records.kept_attribute(spot.list, name, attribute, node)
-                    out(f"{kept} = {part.attributes[name, attribute.name]}")
+        self.results.keep(out, spot, part, node)
         if not spot.natural:
             for which, text in (("start", part.opens), ("end", part.closes)):
                 out(f"{records.kept_time(spot.list, '', which, node)} = {text}")
@@ -70,15 +67,7 @@ class TreeEntries:
             records.get("index", node) if self.frame.counts else "",
             records.get("rip", node),
         )
-        attributes = {
-            (inner.node.variable or "", a.name): records.kept_attribute(
-                spot.list, inner.node.variable or "", a, node
-            )
-            for inner in spot.walk()
-            if not isinstance(inner.node, Leaf)
-            for a in inner.node.operator.attributes
-        }
-        part = replace(part, attributes=attributes)
+        part = self.results.kept(spot, part, node)
         if spot.natural:
             return part
         begins, ends = (records.kept_time(spot.list, "", w, node) for w in ("start", "end"))
@@ -100,7 +89,7 @@ class TreeEntries:
             start = least("start", left.start, right.start)
             if self.frame.counts:
                 index = least("index", left.index, right.index)
-        return Part(
+        whole = Part(
             {**left.events, **right.events},
             {**left.chains, **right.chains},
             first,
@@ -109,5 +98,5 @@ class TreeEntries:
             "t",
             index,
             left.rip,
-            attributes={**left.attributes, **right.attributes},
         )
+        return self.results.joined(out, parent, left, right, whole)

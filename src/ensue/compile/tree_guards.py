@@ -1,14 +1,11 @@
 """When parts of a join tree fit: window, order, negations, and what an operator asks for."""
 
-from ensue.algebra.predicate import Field
 from ensue.compile.absence import search
-from ensue.compile.expressions import Text
 from ensue.compile.frame import Frame
 from ensue.compile.layout import Source
 from ensue.compile.tree_nodes import Spot
 from ensue.compile.tree_parts import Part
 from ensue.compile.tree_records import Records
-from ensue.plan.operators import Function
 from ensue.plan.physical import Absence, Leaf
 
 FAR = str(2**62)  # behind every row and time
@@ -127,31 +124,6 @@ class TreeGuards:
         if chain == "-1":
             return none
         return f"({self.records.get(which, chain)} if {chain} >= 0 else {none})"
-
-    def called(
-        self, function: Function, spot: Spot, parts: tuple[Part, ...], *, known: bool = False
-    ) -> str:
-        """A call of an operator's function; false where a value is missing, if that can be."""
-        values = self._arguments(function, spot, parts)
-        call = f"{function.name}({', '.join(value for value, _ in values)})"
-        return call if known else " and ".join([*self.there(function, spot, parts), call])
-
-    def there(self, function: Function, spot: Spot, parts: tuple[Part, ...]) -> list[str]:
-        """When every value that a function is called with is there."""
-        return [ok for _, ok in self._arguments(function, spot, parts) if ok is not None]
-
-    def _arguments(self, function: Function, spot: Spot, parts: tuple[Part, ...]) -> list[Text]:
-        return [
-            self._argument(spot.parts[a.side], parts[a.side], a.name) for a in function.arguments
-        ]
-
-    def _argument(self, spot: Spot, part: Part, name: str) -> Text:
-        if name in ("start", "end"):
-            return (part.opens if name == "start" else part.closes), None
-        if isinstance(spot.node, Leaf):
-            feature = self.frame.features.of(Field(spot.variable, name))
-            return part.events[spot.variable].feature(feature)
-        return part.attributes[spot.node.variable or "", name], None
 
     def may_begin_early(self, spot: Spot) -> bool:
         """Whether an entry that is in reach by its end may be out of the window by its start."""

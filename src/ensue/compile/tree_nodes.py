@@ -42,7 +42,27 @@ class Spot:
     @property
     def natural(self) -> bool:
         """Whether its results last from their first start to their last end."""
-        return isinstance(self.node, Leaf) or self.node.operator.natural
+        if isinstance(self.node, Leaf):
+            return True
+        return self.node.operator.natural and all(part.natural for part in self.parts)
+
+    @property
+    def is_made(self) -> bool:
+        """Whether its results are events of their own, not parts that stand together."""
+        if isinstance(self.node, Leaf):
+            return False
+        operator = self.node.operator
+        return bool(self.node.variable or operator.fits or operator.builds)
+
+    @property
+    def is_sequence(self) -> bool:
+        """Whether its left part is before its right part."""
+        return isinstance(self.node, Join) and self.node.operator.order is Order.BEFORE
+
+    @property
+    def remembers(self) -> bool:
+        """Whether it asks for its latest result."""
+        return isinstance(self.node, Apply) and self.node.operator.remembers
 
     @property
     def in_order(self) -> bool:

@@ -1,10 +1,10 @@
 """A result while it is put together: where its events, times and values are found."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ensue.algebra.predicate import Aggregate, At
+from ensue.algebra.predicate import Aggregate, At, Field
 from ensue.compile.expressions import Feature, Text
 from ensue.compile.frame import Frame
 from ensue.compile.tree_records import Records
@@ -78,8 +78,10 @@ class Part:
     rip: str = "-1"
     begins: str = ""  # as the operator's F says; empty: its start
     ends: str = ""
+    head: str = ""  # the row that counts where it begins, if several parts begin at that time
+    tail: str = ""  # likewise where it ends
     # what operators say of their results, by the name of the result and of the attribute
-    attributes: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    attributes: Mapping[tuple[str, str], Callable[[], str]] = field(default_factory=dict)
 
     @property
     def opens(self) -> str:
@@ -89,6 +91,14 @@ class Part:
     def closes(self) -> str:
         return self.ends or self.end
 
+    @property
+    def heads(self) -> str:
+        return self.head or self.first
+
+    @property
+    def tails(self) -> str:
+        return self.tail or self.last
+
     # -------------------------------------------------------------------------- conditions
 
     def feature(self, place: Place, feature: Feature) -> Text:
@@ -97,4 +107,7 @@ class Part:
         return self.events[variable].feature(feature)
 
     def aggregate(self, aggregate: Aggregate, feature: Feature | None) -> Text:
+        match aggregate.argument:
+            case Field(variable=variable, name=str(name)) if feature is None:
+                return self.attributes[variable, name](), None
         raise AssertionError(f"no aggregates in a join tree: {aggregate} {feature}")

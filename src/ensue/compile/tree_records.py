@@ -5,10 +5,9 @@ columns that all lists share by sort.
 """
 
 from ensue.compile.absence import Instances
-from ensue.compile.expressions import INTEGRAL, Feature, Text
+from ensue.compile.expressions import Feature, Text
 from ensue.compile.frame import Frame
 from ensue.compile.layout import Source
-from ensue.plan.operators import Attribute
 from ensue.schema import Kind
 
 # Sorts of columns: rows, links to entries, features, times, and what operators say of results.
@@ -73,10 +72,6 @@ class Records(Instances):
     def kept_time(self, list: str, owner: str, which: str, node: str) -> str:
         """When a variable's event starts or ends, or a result of an operator."""
         return self.slot(list, (owner, which), TIME, node)
-
-    def kept_attribute(self, list: str, owner: str, attribute: Attribute, node: str) -> str:
-        sort = SAID if attribute.kind in INTEGRAL else SAID_REAL
-        return self.slot(list, (owner, f".{attribute.name}"), sort, node)
 
     def kept_feature(self, list: str, variable: str, feature: Feature, node: str) -> Text:
         """A feature of a variable's event, kept in an entry."""

@@ -5,6 +5,7 @@ right part is joined with them at once. Both parts of an AND are kept. A match l
 its last event comes.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -27,12 +28,15 @@ from ensue.compile.tree_guards import CHAINS, TreeGuards
 from ensue.compile.tree_nodes import Spot, spots_of
 from ensue.compile.tree_parts import AtHand, Part
 from ensue.compile.tree_records import Records
+from ensue.compile.tree_results import Memory, TreeResults
+from ensue.compile.tree_results import before as before_by_time
 from ensue.plan.counters import Label
 from ensue.plan.operators import Function, Order
 from ensue.plan.physical import Apply, Join, Leaf, Tree
 from ensue.plan.tree import tree_text
 
 STATE = ["A", "AF", "tops", "counts"]
+MEMORY = ("L", "LF")  # where there are repeats
 RETURNED = ("O", "A", "AF")  # tables that the kernel may have replaced by larger ones
 
 
@@ -43,6 +47,7 @@ class TreeSource:
     text: str
     instances: Records
     output: tuple[str, ...]
+    memory: Memory
 
 
 def tree_source(frame: Frame) -> TreeSource:
@@ -68,7 +73,8 @@ class _Trees:
             frame, (*kept, *negated), chains=any(spot.kleene for spot in self.spots)
         )
         self.guards = TreeGuards(frame, self.records)
-        self.entries = TreeEntries(frame, self.records)
+        self.results = TreeResults(frame, self.records)
+        self.entries = TreeEntries(frame, self.records, self.results)
         self.output = tuple(
             column
             for leaf in self.leaves
@@ -99,7 +105,9 @@ class _Trees:
         head(*text.splitlines())
         for function in self._functions():
             head(*function.text.splitlines(), "")
-        names = [*self.frame.event_parameters(), *STATE, *self.frame.tally.tables, "O", "meta"]
+        memory = MEMORY if self.results.memory.width else ()
+        tables = [*STATE, *memory, *self.frame.tally.tables]
+        names = [*self.frame.event_parameters(), *tables, "O", "meta"]
         head("", f"def step(begin, stop, base, {', '.join(names)}):")
         pushes = len(self.leaves) + len(self.frame.negatives)
         with head:
@@ -132,7 +140,8 @@ class _Trees:
             f"meta[{OUT_TOP}] = otop",
             f"return code, {', '.join(RETURNED)}",
         )
-        return TreeSource(head.text() + body.text() + tail.text(), self.records, self.output)
+        text = head.text() + body.text() + tail.text()
+        return TreeSource(text, self.records, self.output, self.results.memory)
 
     def _functions(self) -> list[Function]:
         found: dict[str, Function] = {}
@@ -296,7 +305,9 @@ class _Trees:
                 tests += self.guards.in_window(old)
             if parent.in_order and not jump:
                 tests.append(f"{left.last} < {right.first}")
-            if before and (self.frame.intervals or not parent.in_order):
+            if before and not parent.in_order:
+                tests.append(before_by_time(left, right))
+            elif before and self.frame.intervals:
                 tests.append(f"{left.closes} <= {right.opens}")
             if not parent.in_order:
                 tests += self.guards.apart(left, right)
@@ -310,26 +321,9 @@ class _Trees:
         self, out: Source, spot: Spot, parts: tuple[Part, ...], whole: Part, tests: list[str]
     ) -> None:
         """A node's result, made of parts that pass the tests, as the operator's Q and F say."""
-        assert not isinstance(spot.node, Leaf)
-        operator, making = spot.node.operator, ""
-        assert not operator.remembers, "no kernel keeps an operator's last result yet"
-        if operator.fits is not None:
-            tests.append(self.guards.called(operator.fits, spot, parts))
-        if operator.builds is not None:
-            made = f"made{spot.number}"
-            making = f"{made} = {self.guards.called(operator.builds, spot, parts, known=True)}"
-            tests += self.guards.there(operator.builds, spot, parts)
-            values = {
-                (spot.node.variable or "", attribute.name): f"{made}[{place}]"
-                for place, attribute in enumerate(operator.attributes, 2)
-            }
-            whole = replace(
-                whole,
-                begins=f"{made}[0]",
-                ends=f"{made}[1]",
-                attributes={**whole.attributes, **values},
-            )
-        self._arrive_tested(out, spot, whole, tests, making)
+        tests = [*tests, *self.results.fits(spot, parts)]
+        making, made = self.results.made(spot, parts, whole)
+        self._arrive_tested(out, spot, made, tests, making)
 
     def _arrive_tested(
         self,
@@ -337,16 +331,18 @@ class _Trees:
         spot: Spot,
         part: Part,
         tests: list[str] | None = None,
-        making: str = "",
+        making: Sequence[str] = (),
     ) -> None:
         """A result of a node, if it passes the tests of its node; `making` is run then."""
         node, tally = spot.node, self.frame.tally
         assert not isinstance(node, Leaf)
         here = tree_text(node)
+        late = [c.condition for c in node.checks if self.results.is_late(c.condition, spot)]
         labelled: list[tuple[str, Label | None]] = [(text, None) for text in tests or ()]
         labelled += [
             (self.frame.writer.condition(c.condition, part), check_label(here, c.condition))
             for c in node.checks
+            if c.condition not in late
         ]
         if spot.parent is None and not self.frame.plan.prune:
             labelled += [(text, None) for text in self.guards.whole_in_window(part)]
@@ -358,9 +354,13 @@ class _Trees:
             search = partial(self.guards.absent, out, absence, part, flag)
             tally.around(out, flag, absence_label(here, absence), search)
         with out.block(f"if {flag}:"):
-            if making:
-                out(making)
-            self._arrive(out, spot, part)
+            out(*making)
+            if not late:
+                self._arrive(out, spot, part)
+                return
+            conditions = [self.frame.writer.condition(c, part) for c in late]
+            with out.block(f"if {' and '.join(conditions)}:"):
+                self._arrive(out, spot, part)
 
     # ------------------------------------------------------------------------ matches
 

@@ -2,6 +2,8 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import timedelta
 from functools import cache
 from importlib.resources import files
 
@@ -9,11 +11,13 @@ from lark import Lark, Token, Tree, UnexpectedInput
 
 from ensue.algebra.check import check_structure
 from ensue.algebra.durations import nanoseconds
-from ensue.algebra.pattern import And, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
+from ensue.algebra.operator import Operator, known_operator
+from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
 from ensue.algebra.policy import AfterMatch, SkipTo, Strategy
+from ensue.algebra.predicate import Literal, Unary
 from ensue.algebra.query import Limit, Query, Returned
 from ensue.algebra.text import default_name
-from ensue.algebra.walk import atoms, positives, rewrite
+from ensue.algebra.walk import atoms, positives, results, rewrite
 from ensue.algebra.window import ByEvents, ByTime, ByUnits, Window
 from ensue.errors import QueryError, did_you_mean
 from ensue.languages.expressions import (
@@ -30,11 +34,12 @@ from ensue.languages.syntax import explain
 from ensue.span import Span
 
 _DEEPEST = 200  # levels of syntax: what follows walks trees recursively
+_CONSTANTS = ("number", "percent", "duration", "interval", "string", "minus")
 _WIDEST = 32  # levels that a chain of and/or adds at most
 
 
-def parse(text: str) -> Query:
-    """Reads a query.
+def parse(text: str, operators: Iterable[Operator] = ()) -> Query:
+    """Reads a query. `operators` are known in it beside those that are registered.
 
     >>> query = parse("SEQ(Shelf x, !Counter y, Exit z) WHERE [tag] WITHIN 12 hours")
     >>> [atom.variable for atom in positives(query.pattern)]
@@ -43,7 +48,7 @@ def parse(text: str) -> Query:
     try:
         tree = _grammar().parse(text)
         _limit_depth(tree)
-        return check_structure(_query(tree, text))
+        return check_structure(_query(tree, text, tuple(operators)))
     except UnexpectedInput as error:
         raise explain(error, text) from None
     except QueryError as error:
@@ -79,11 +84,11 @@ def _limit_depth(tree: Node) -> None:
 # ------------------------------------------------------------------------------------ clauses
 
 
-def _query(tree: Node, text: str) -> Query:
+def _query(tree: Node, text: str, operators: tuple[Operator, ...]) -> Query:
     *name, body = pieces(tree)
     pattern, where, within, after, returning, having, limit = pieces(body)
     strategy, conditions = Strategy.ANY, None
-    shape = _with_names(_pattern(pattern))
+    shape = _with_names(_pattern(pattern, operators))
     if where is not None:
         *selection, conditions = pieces(where)
         if selection:
@@ -182,31 +187,53 @@ def _limit(node: Node) -> Limit:
 # ----------------------------------------------------------------------------------- patterns
 
 
-def _pattern(node: Node) -> Pattern:
+def _pattern(node: Node, operators: tuple[Operator, ...]) -> Pattern:
     span = span_of(node)
+
+    def inner(part: Node) -> Pattern:
+        return _pattern(part, operators)
+
     match node.data, pieces(node):
         case "seq", parts:
-            return _group(Seq, parts, span)
+            return _group(Seq, map(inner, parts), span)
         case "all", parts:
-            return _group(And, parts, span)
+            return _group(And, map(inner, parts), span)
         case "any", parts:
-            return _group(Or, parts, span)
+            return _group(Or, map(inner, parts), span)
         case "bracketed", [inside]:
-            return _pattern(inside)
+            return inner(inside)
         case "negated", [part]:
-            return Not(_pattern(part), span)
+            return Not(inner(part), span)
         case "repeated", [part, quantifier]:
-            return _repeated(_pattern(part), quantifier, span)
+            return _repeated(inner(part), quantifier, span)
+        case "applied", [name, *given, variable]:
+            operator = known_operator(name_of(name), operators, span_of(name))
+            inputs = [inner(g) for g in given if g.data not in _CONSTANTS]
+            constants = [_constant(g) for g in given if g.data in _CONSTANTS]
+            called = name_of(variable) if variable else ""
+            return Apply(operator, tuple(inputs), tuple(constants), called, span=span)
         case "atom", [type_, quantifier, variable]:
             return _atom(type_, quantifier, variable, span)
         case _:
             raise AssertionError(node.data)
 
 
-def _group(kind: type[Seq] | type[And] | type[Or], nodes: Iterable[Node], span: Span) -> Pattern:
+def _constant(node: Node) -> Literal:
+    match expr_of(node):
+        case Literal() as literal:
+            return literal
+        case Unary(operand=Literal(value=int() | float() | timedelta() as value), span=span):
+            return Literal(-value, span)
+        case _:
+            raise QueryError("this has no negative", span=span_of(node))
+
+
+def _group(
+    kind: type[Seq] | type[And] | type[Or], inside: Iterable[Pattern], span: Span
+) -> Pattern:
     """The parts together; a group directly inside one of its kind is spliced into it."""
     parts: list[Pattern] = []
-    for part in map(_pattern, nodes):
+    for part in inside:
         parts += part.parts if isinstance(part, kind) else [part]
     return kind(tuple(parts), span) if len(parts) > 1 else parts[0]
 
@@ -265,16 +292,18 @@ def _whole(digits: Token) -> int:
 def _with_names(pattern: Pattern) -> Pattern:
     """Names the variables of atoms like `SEQ(A, B, A)`: A, B and A2."""
     taken = {atom.variable for atom in atoms(pattern)}
+    taken |= {applied.variable for applied in results(pattern)}
     used: Counter[str] = Counter()
 
     def named(part: Pattern) -> Pattern:
-        if not isinstance(part, Atom) or part.variable:
+        if not isinstance(part, Atom | Apply) or part.variable:
             return part
-        name = part.type
+        base = part.type if isinstance(part, Atom) else part.operator.name
+        name = base
         while name in taken:
-            used[part.type] += 1
-            name = f"{part.type}{used[part.type] + 1}"
+            used[base] += 1
+            name = f"{base}{used[base] + 1}"
         taken.add(name)
-        return Atom(part.type, name, part.span)
+        return replace(part, variable=name)
 
     return rewrite(pattern, named)

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from itertools import pairwise
 from types import MappingProxyType
 
 from ensue.algebra.check import check, check_structure
 from ensue.algebra.kinds import kind_of_constant
+from ensue.algebra.pattern import Apply, Atom
 from ensue.algebra.predicate import (
     COMPARISONS,
     Aggregate,
@@ -22,7 +24,7 @@ from ensue.algebra.predicate import (
     Unary,
 )
 from ensue.algebra.query import Query
-from ensue.algebra.walk import atoms
+from ensue.algebra.walk import atoms, origins, results
 from ensue.algebra.window import ByEvents, ByTime, ByUnits
 from ensue.plan.choose import choose
 from ensue.plan.physical import Plan
@@ -60,6 +62,10 @@ def assumed_schema(query: Query) -> Schema:
     """Event types with the fields that a query names, of kinds that fit their use."""
     query = check_structure(query)
     use = _Use({a.variable: a.type for a in atoms(query.pattern)})
+    use.results = {a.variable: dict(a.operator.z) for a in results(query.pattern)}
+    use.origins = origins(query.pattern)
+    for applied in results(query.pattern):
+        use.taken_by(applied)
     for expr in query.where:
         use.wants(expr, Kind.BOOLEAN)
     for column in query.returns:
@@ -96,6 +102,9 @@ def _time_kind(query: Query, use: "_Use") -> Kind:
             return Kind.INTEGER
         case ByEvents() | None:
             pass
+    parameters = [p.value for a in results(query.pattern) for p in a.parameters]
+    if any(isinstance(value, timedelta) for value in parameters):
+        return Kind.TIMESTAMP
     for slot in use.slots:
         kind = use.evidence(slot)
         if slot[1] in TIMES and (kind is Kind.INTEGER or kind in INSTANTS):
@@ -114,6 +123,8 @@ class _Use:
     slots: dict[Slot, Slot] = field(default_factory=dict)  # to one it agrees with, or itself
     shown: dict[Slot, Kind] = field(default_factory=dict)
     compared: set[Slot] = field(default_factory=set)  # only ever tested for equality
+    results: dict[str, dict[str, Kind]] = field(default_factory=dict)  # attributes by variable
+    origins: dict[str, str] = field(default_factory=dict)  # of results, their only event
 
     def slot(self, variable: str, name: str) -> Slot:
         slot = (self.types[variable], name)
@@ -183,6 +194,8 @@ class _Use:
                 return Kind.FLOAT if kind is Kind.INTEGER else kind
             case Field(name=None):
                 return Kind.OTHER
+            case Field(variable=variable, name=str(name)) if variable in self.results:
+                return self._of_result(variable, name)
             case Field(variable=variable, name=str(name)):
                 return self.slot(variable, name)
             case Field():
@@ -221,6 +234,23 @@ class _Use:
                 return Kind.BOOLEAN
             case Call(function=function, arguments=arguments):
                 return self._called(function, arguments)
+
+    def taken_by(self, applied: Apply) -> None:
+        """What an operator takes of its events, or of those that its inputs are made of."""
+        for part, names in zip(applied.inputs, applied.operator.takes, strict=True):
+            if isinstance(part, Atom | Apply):
+                event = self.origins.get(part.variable, part.variable)
+                own = (*TIMES, *self.results.get(part.variable, {}))
+                for name in names:
+                    if event in self.types and name not in own:
+                        self.slot(event, name)
+
+    def _of_result(self, variable: str, name: str) -> Term:
+        if name in self.results[variable]:
+            return self.results[variable][name]
+        if name in ("start", "end") or variable not in self.origins:
+            return None
+        return self.slot(self.origins[variable], name)
 
     def _compare(self, operand: Expr, others: Iterable[Expr], *, equality: bool) -> None:
         for other in others:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ensue.algebra.pattern import And, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
+from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
 from ensue.algebra.predicate import Expr
 from ensue.algebra.residual import advance, skippable, uncounted
 from ensue.algebra.walk import kleenes, positives, variables
@@ -195,5 +195,5 @@ def _negations(pattern: Pattern, negative: tuple[Expr, ...]) -> Iterator[_Negati
         case Or(parts=parts) | And(parts=parts):
             for part in parts:
                 yield from _negations(part, negative)
-        case Atom() | Kleene() | Not():
+        case Atom() | Kleene() | Not() | Apply():
             return

@@ -1,6 +1,6 @@
 """Which variables every match binds."""
 
-from ensue.algebra.pattern import And, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
+from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
 
 
 def always_bound(pattern: Pattern, *, kleene: bool = True) -> set[str]:
@@ -16,5 +16,8 @@ def always_bound(pattern: Pattern, *, kleene: bool = True) -> set[str]:
             return {atom.variable} if least and kleene else set()
         case Seq(parts=parts) | And(parts=parts):
             return {v for p in parts for v in always_bound(p, kleene=kleene)}
+        case Apply(inputs=inputs):
+            inside = {v for p in inputs for v in always_bound(p, kleene=kleene)}
+            return {pattern.variable, *inside}
         case Or() | Maybe() | Not():
             return set()

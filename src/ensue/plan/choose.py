@@ -1,14 +1,23 @@
 """Chooses the plan of a checked query: the same input, the same plan."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from ensue.algebra.arrangement import optional
-from ensue.algebra.pattern import And, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
+from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
 from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import At, Expr, Field
 from ensue.algebra.query import Query
-from ensue.algebra.walk import atoms, kleenes, negations, positives, references, variables
+from ensue.algebra.walk import (
+    atoms,
+    bound_variables,
+    kleenes,
+    negations,
+    positives,
+    references,
+    results,
+    variables,
+)
 from ensue.plan.automaton import TooManyStates, automaton
 from ensue.plan.bound import always_bound
 from ensue.plan.candidates import cheapest, require_possible
@@ -35,15 +44,24 @@ from ensue.plan.planning import CHOICES, DEFAULT, Planning
 from ensue.plan.rules import RULES
 from ensue.plan.shapes import Joins, best_shape
 from ensue.plan.tree import tree_of, why_no_tree
+from ensue.plan.with_operators import Asked, plan_with_operators
 from ensue.schema import Schema
 
 MOST_ROLES = 60  # bits of the mask
 
 
 def choose(
-    query: Query, schema: Schema, planning: Planning = DEFAULT, *, off: Collection[str] = ()
+    query: Query,
+    schema: Schema,
+    planning: Planning = DEFAULT,
+    *,
+    off: Collection[str] = (),
+    python: Mapping[str, str] | None = None,
 ) -> Plan:
-    """The plan for a checked query. `off` names rules to leave out, to measure their effect."""
+    """The plan for a checked query. `off` names rules to leave out, to measure their effect.
+
+    `python` names the operators of users that cannot be compiled, with the reason.
+    """
     planning = planning.without(off)
     off, statistics = planning.off, planning.statistics
     late = "predicate_placement" in off and query.strategy is Strategy.ANY
@@ -59,6 +77,14 @@ def choose(
         query = rewritten
     sorted_out = _sort_conditions(query, late=late)
     kinds = Kinds(schema, query.pattern)
+    if any(results(query.pattern)):
+        notes += [f"{choice}: off" for choice in CHOICES if choice in off]
+        asked = Asked(
+            planning.shape, "predicate_placement" not in off, "window" not in off, python or {}
+        )
+        return plan_with_operators(
+            query, sorted_out.roles, sorted_out.between, kinds, notes, asked
+        )
     reason = _no_kernel(query, schema, sorted_out, kinds)
     if planning.structure == "reference":
         reason = reason or "structure='reference'"
@@ -177,7 +203,7 @@ def _tree(query: Query, between: _Between, load: Load, planning: Planning) -> Tr
 
 def _sort_conditions(query: Query, *, late: bool = False) -> _Sorted:
     kleene = kleenes(query.pattern)
-    bound = {a.variable for a in positives(query.pattern)}
+    bound = set(bound_variables(query.pattern))
     every: dict[str, list[Expr]] = {a.variable: [] for a in atoms(query.pattern)}
     first: dict[str, list[Expr]] = {v: [] for v in every}
     between: list[Expr] = []
@@ -188,7 +214,7 @@ def _sort_conditions(query: Query, *, late: bool = False) -> _Sorted:
         if not names:
             for conditions in every.values():
                 conditions.append(condition)
-        elif alone is not None and not (late and alone[0] in bound):
+        elif alone is not None and alone[0] in every and not (late and alone[0] in bound):
             (first if alone[1] else every)[alone[0]].append(condition)
         elif names <= bound:
             between.append(condition)
@@ -237,7 +263,7 @@ def _negation_in_and(pattern: Pattern, inside: bool) -> bool:
             return any(_negation_in_and(p, inside) for p in parts)
         case Maybe(part=part):
             return _negation_in_and(part, inside)
-        case Atom() | Kleene():
+        case Atom() | Kleene() | Apply():
             return False
 
 
@@ -263,7 +289,7 @@ def _meets_itself(pattern: Pattern, around: frozenset[str]) -> bool:
             return any(_meets_itself(p, around) for p in parts)
         case Maybe(part=part):
             return _meets_itself(part, around)
-        case Atom() | Kleene() | And() | Not():
+        case Atom() | Kleene() | And() | Not() | Apply():
             return False
 
 
@@ -275,7 +301,7 @@ def _has_and(pattern: Pattern) -> bool:
             return any(_has_and(p) for p in parts)
         case Maybe(part=part):
             return _has_and(part)
-        case Atom() | Kleene() | Not():
+        case Atom() | Kleene() | Not() | Apply():
             return False
 
 

@@ -6,6 +6,7 @@ becomes a feature of that event; what is left for the kernel compares numbers.
 
 from dataclasses import replace
 
+from ensue.algebra.applied import result_types
 from ensue.algebra.kinds import kind_of
 from ensue.algebra.pattern import Pattern
 from ensue.algebra.predicate import (
@@ -24,7 +25,7 @@ from ensue.algebra.predicate import (
     Literal,
     Unary,
 )
-from ensue.algebra.walk import atoms, kleenes, nodes, references, rewrite_expr
+from ensue.algebra.walk import atoms, kleenes, nodes, references, results, rewrite_expr
 from ensue.schema import Kind, Schema
 
 Place = tuple[str, At, int]  # variable, which of its events, number
@@ -70,10 +71,16 @@ class Kinds:
         self._schema = schema
         self._types = {a.variable: a.type for a in atoms(pattern)}
         self.kleene = frozenset(kleenes(pattern))
+        self.results = frozenset(a.variable for a in results(pattern))
+        self._pattern = pattern
 
     def field(self, ref: Field) -> Kind:
         if ref.name is None:
             return Kind.OTHER
+        if ref.variable in self.results:
+            types = {v: self._schema.event_type(t, None) for v, t in self._types.items()}
+            made = result_types(self._pattern, types, self._schema)[ref.variable]
+            return made.kind_of(ref.name, ref.span, ref.variable)
         name = self._types[ref.variable]
         return self._schema.event_type(name, ref.span).kind_of(ref.name, ref.span, ref.variable)
 
@@ -91,6 +98,8 @@ def fits_a_kernel(expr: Expr, kinds: Kinds) -> bool:
             return not isinstance(value, str)
         case Field():
             return False
+        case Aggregate(variable=variable) if variable in kinds.results:
+            return kind in KERNEL_KINDS
         case Aggregate(function=function, argument=argument, at=at):
             if expr.variable not in kinds.kleene or function == "percentile":
                 return False

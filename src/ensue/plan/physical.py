@@ -203,6 +203,7 @@ class Plan:
     notes: tuple[str, ...] = ()  # what the rules did, for explain
     statistics: Statistics = ASSUMED  # what the decisions were made by
     decisions: tuple[Decision, ...] = ()
+    interpreted: bool = False  # the kernel runs as Python: it calls what cannot be compiled
 
     def role(self, variable: str) -> Role:
         return next(r for r in self.roles if r.variable == variable)

@@ -1,20 +1,23 @@
 """Join trees of a pattern: which shapes there are, and the tree of a shape."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from itertools import combinations, product
 
 from ensue.algebra.arrangement import optional
-from ensue.algebra.pattern import And, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
+from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
 from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import Expr
 from ensue.algebra.query import Query
 from ensue.algebra.text import show_name, show_pattern
-from ensue.algebra.walk import kleenes, positives, variables
+from ensue.algebra.walk import kleenes, positives, results, variables
+from ensue.algebra.walk import parts as parts_of
 from ensue.errors import QueryError
-from ensue.plan.operators import CONJUNCTION, SEQUENCE
-from ensue.plan.physical import Absence, Apply, Check, Join, Leaf, Node, Tree
+from ensue.plan import physical
+from ensue.plan.operators import CONJUNCTION, SEQUENCE, Operator
+from ensue.plan.physical import Absence, Check, Join, Leaf, Node, Tree
 from ensue.plan.planning import Shape
+from ensue.plan.user_operators import operator_of
 
 
 def why_no_tree(query: Query, between: tuple[Expr, ...], absent: tuple[Expr, ...]) -> str | None:
@@ -25,12 +28,21 @@ def why_no_tree(query: Query, between: tuple[Expr, ...], absent: tuple[Expr, ...
     """
     if query.strategy is not Strategy.ANY:
         return f"{query.strategy.value} decides event by event what a match takes"
-    if len(list(positives(query.pattern))) < 2:
+    applied = any(results(query.pattern))
+    if len(list(positives(query.pattern))) < 2 and not applied:
         return "there is only one event to wait for"
     chains = kleenes(query.pattern)
     if any(variables(c) & set(chains) for c in (*between, *absent)):
         return "a condition compares the events of a Kleene variable"
+    if applied and any(isinstance(p, Not) for p in _all_parts(query.pattern)):
+        return "a negation stands beside the results of operators"
     return _why_not(query.pattern)
+
+
+def _all_parts(pattern: Pattern) -> Iterator[Pattern]:
+    yield pattern
+    for part in parts_of(pattern):
+        yield from _all_parts(part)
 
 
 def _why_not(pattern: Pattern) -> str | None:
@@ -41,7 +53,7 @@ def _why_not(pattern: Pattern) -> str | None:
             return "the pattern has parts that may be missing or that exclude each other"
         case Not():
             return "a negation inside AND"
-        case And(parts=parts):
+        case And(parts=parts) | Apply(inputs=parts):
             return next((why for p in parts if (why := _why_not(p))), None)
         case Seq(parts=parts):
             for k, part in enumerate(parts):
@@ -87,6 +99,10 @@ def left_deep(query: Query) -> Shape:
                 for other in others:
                     first = (first, other)
                 return first
+            case Apply(inputs=(left, right)):
+                return (deep(left), deep(right))
+            case Apply(inputs=inputs):
+                return deep(inputs[0])
             case _:
                 return next(positives(pattern)).variable
 
@@ -103,6 +119,10 @@ def _shapes(pattern: Pattern) -> Iterator[Shape]:
             yield from _over(_positive(pattern), in_order=True)
         case And():
             yield from _over(_positive(pattern), in_order=False)
+        case Apply(inputs=(left, right)):
+            yield from product(list(_shapes(left)), list(_shapes(right)))
+        case Apply(inputs=inputs):
+            yield from _shapes(inputs[0])
         case _:
             yield next(positives(pattern)).variable
 
@@ -137,12 +157,14 @@ def tree_of(
     shape: Shape | None = None,
     *,
     push: bool = True,
+    python: Collection[str] = (),
 ) -> Tree | None:
     """The join tree of a shape, left-deep without one; None where there is none.
 
     Conditions are tried at the lowest node that sees all their variables (rule 2), in the order
     they come in; without `push` at the root. A shape may name negated variables too: a negation
-    is tried at the lowest node that also has its neighbours.
+    is tried at the lowest node that also has its neighbours. `python` names the operators of
+    users whose functions are not compiled.
     """
     if why_no_tree(query, between, absent) is not None:
         return None
@@ -150,7 +172,7 @@ def tree_of(
     plain = left_deep(query) if shape is None else _without(shape, negated)
     if plain is None:
         raise _misfit(shape, query.pattern)
-    root = _joined(plain, query.pattern)
+    root = _joined(plain, _Numbered(query.pattern, python), query.pattern)
     for condition in between:
         wanted = variables(condition) if push else frozenset(_names(root))
         root = _with(root, wanted, check=Check(condition))
@@ -178,20 +200,38 @@ def _without(shape: Shape, negated: frozenset[str]) -> Shape | None:
     return (left, right)
 
 
-def _joined(shape: Shape, pattern: Pattern) -> Node:
+class _Numbered:
+    """The operators of users in a pattern, each with its functions' names."""
+
+    def __init__(self, pattern: Pattern, python: Collection[str]) -> None:
+        self.number = {a.variable: k for k, a in enumerate(results(pattern))}
+        self.python = python
+
+    def operator(self, applied: Apply) -> Operator:
+        python = bool(self.python)  # a kernel is compiled as a whole, or not at all
+        return operator_of(applied, self.number[applied.variable], python=python)
+
+
+def _joined(shape: Shape, users: _Numbered, pattern: Pattern) -> Node:
     """The nodes of a shape, without conditions."""
     match pattern:
         case Seq() | And():
-            return _split(shape, pattern, _positive(pattern))
+            return _split(shape, users, pattern, _positive(pattern))
+        case Apply(inputs=(left, right)) if not isinstance(shape, str):
+            parts = _joined(shape[0], users, left), _joined(shape[1], users, right)
+            return Join(users.operator(pattern), *parts, variable=pattern.variable)
+        case Apply(inputs=(part,)):
+            inner = _joined(shape, users, part)
+            return physical.Apply(users.operator(pattern), inner, variable=pattern.variable)
         case _:
             if shape != next(positives(pattern)).variable:
                 raise _misfit(shape, pattern)
             return Leaf(str(shape))
 
 
-def _split(shape: Shape, pattern: Seq | And, parts: list[Pattern]) -> Node:
+def _split(shape: Shape, users: _Numbered, pattern: Seq | And, parts: list[Pattern]) -> Node:
     if len(parts) == 1:
-        return _joined(shape, parts[0])
+        return _joined(shape, users, parts[0])
     in_order = isinstance(pattern, Seq)
     if not isinstance(shape, str):
         mine = set(_variables(shape[0]))
@@ -202,8 +242,8 @@ def _split(shape: Shape, pattern: Seq | And, parts: list[Pattern]) -> Node:
         if whole and (not in_order or parts == left + right):
             return Join(
                 SEQUENCE if in_order else CONJUNCTION,
-                _split(shape[0], pattern, left),
-                _split(shape[1], pattern, right),
+                _split(shape[0], users, pattern, left),
+                _split(shape[1], users, pattern, right),
             )
     raise _misfit(shape, pattern)
 
@@ -224,20 +264,24 @@ def _names(node: Node) -> list[str]:
     match node:
         case Leaf(variable=variable):
             return [variable]
-        case Join(left=left, right=right):
-            return _names(left) + _names(right)
+        case Join(left=left, right=right, variable=variable):
+            return _names(left) + _names(right) + _named(variable)
         case _:
-            return _names(node.part)
+            return _names(node.part) + _named(node.variable)
 
 
-def joins_of(node: Node) -> Iterator[Join | Apply]:
+def _named(variable: str | None) -> list[str]:
+    return [] if variable is None else [variable]
+
+
+def joins_of(node: Node) -> Iterator[Join | physical.Apply]:
     """The inner nodes, from the root downwards."""
     match node:
         case Join(left=left, right=right):
             yield node
             yield from joins_of(left)
             yield from joins_of(right)
-        case Apply(part=part):
+        case physical.Apply(part=part):
             yield node
             yield from joins_of(part)
         case Leaf():
@@ -251,7 +295,7 @@ def shape_of(node: Node) -> Shape:
             return variable
         case Join(left=left, right=right):
             return (shape_of(left), shape_of(right))
-        case Apply(part=part):
+        case physical.Apply(part=part):
             return shape_of(part)
 
 
@@ -266,11 +310,11 @@ def tree_text(node: Node) -> str:
             return show_name(variable)
         case Join(left=left, right=right):
             return f"({tree_text(left)} {node_name(node)} {tree_text(right)})"
-        case Apply(part=part):
+        case physical.Apply(part=part):
             return f"{node_name(node)}({tree_text(part)})"
 
 
-def node_name(node: Join | Apply) -> str:
+def node_name(node: Join | physical.Apply) -> str:
     """An operator as the shape of a tree shows it."""
     name = node.operator.name
     return {"sequence": "->", "conjunction": "&"}.get(name, name)
@@ -284,11 +328,14 @@ def _with(
     absence: Absence | None = None,
 ) -> Node:
     """The tree with something to try at the lowest node that has all of these variables."""
-    assert isinstance(node, Join)
-    if isinstance(node.left, Join) and wanted <= set(_names(node.left)):
-        return replace(node, left=_with(node.left, wanted, check=check, absence=absence))
-    if isinstance(node.right, Join) and wanted <= set(_names(node.right)):
-        return replace(node, right=_with(node.right, wanted, check=check, absence=absence))
+    assert not isinstance(node, Leaf)
+    if isinstance(node, Join):
+        if not isinstance(node.left, Leaf) and wanted <= set(_names(node.left)):
+            return replace(node, left=_with(node.left, wanted, check=check, absence=absence))
+        if not isinstance(node.right, Leaf) and wanted <= set(_names(node.right)):
+            return replace(node, right=_with(node.right, wanted, check=check, absence=absence))
+    elif not isinstance(node.part, Leaf) and wanted <= set(_names(node.part)):
+        return replace(node, part=_with(node.part, wanted, check=check, absence=absence))
     if check is not None:
         node = replace(node, checks=(*node.checks, check))
     if absence is not None:

@@ -2,12 +2,14 @@
 
 import json
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
+from ensue.algebra.operator import Operator
 from ensue.algebra.query import Query
 from ensue.compile.state import from_bytes, to_bytes
 from ensue.compile.timeouts import Bundle
@@ -102,11 +104,11 @@ def unpacked(packed: pa.Table, number: int, schema: pa.Schema) -> pa.Table:
     return pa.concat_tables([schema.empty_table(), *tables])
 
 
-def read_job(text: str) -> StreamJob:
-    """The job that a checkpoint was written with."""
+def read_job(text: str, operators: Iterable[Operator] = ()) -> StreamJob:
+    """The job that a checkpoint was written with; operators of users must be known or given."""
     whole: dict[str, Any] = json.loads(text)
     if "queries" not in whole:
-        return StreamJob.read(text)
+        return StreamJob.read(text, operators)
     plain = StreamJob.read(json.dumps({**whole, "query": whole["queries"][0]}))
     return SeveralJob(
         plain.query, plain.arrow, plain.time, plain.type, plain.order, plain.location,

@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
 from ensue.algebra.query import Query
+from ensue.compile.carrying import Carried, arrived, carried
 from ensue.compile.matcher import Prepared
 from ensue.compile.stream import Columns, Shape, in_order, located, shape_again
 from ensue.compile.timeouts import bundle
@@ -39,8 +40,8 @@ def match(
         raise EventError(f"bad_events is 'raise' or 'drop', not {bad_events!r}")
     queries = bundle(query, located(shape, location), planning, emit_timeouts=emit_timeouts)
     lane = Lane(
-        query, time, type, tuple(order), location, shape.by_type, bad_events, emit_timeouts,
-        queries.result, planning,
+        carried(query), time, type, tuple(order), location, shape.by_type, bad_events,
+        emit_timeouts, queries.result, planning,
     )  # fmt: skip
     lanes = _lanes(frame, queries.main, keep_bad=bad_events == "raise")
     return lanes.mapInArrow(lane, spark_schema(queries.result))
@@ -77,7 +78,7 @@ def _lanes(frame: DataFrame, prepared: Prepared, *, keep_bad: bool) -> DataFrame
 class Lane:
     """What a task does with its events. Everything is made anew where the task runs."""
 
-    query: Query
+    query: Carried
     time: str | tuple[str, str]
     type: str | None
     order: tuple[str, ...]
@@ -97,7 +98,8 @@ class Lane:
         order = (*self.order, ARRIVAL)
         sortable = self._shape(table.schema, order)
         shape = located(self._shape(columns.schema, self.order), self.location)
-        queries = bundle(self.query, shape, self.planning, emit_timeouts=self.emit_timeouts)
+        query = arrived(self.query)
+        queries = bundle(query, shape, self.planning, emit_timeouts=self.emit_timeouts)
         events = in_order(table, sortable, self.bad_events).drop_columns([ARRIVAL])
         matches = match_in_order(queries, events, whole=False)
         yield from matches.cast(self.result).to_batches(max_chunksize=OUTPUT_ROWS)

@@ -1,7 +1,7 @@
 """The end of a stream that has one: what is still open in a checkpoint's state."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sql
 
+from ensue.algebra.operator import Operator
 from ensue.errors import StateError
 from ensue.runners.lane_state import Head, rebuilt
 from ensue.runners.several_job import SeveralJob, read_job
@@ -18,10 +19,12 @@ from ensue.runners.spark_types import spark_schema
 from ensue.runners.stream_job import StreamJob
 
 
-def remaining(session: SparkSession, checkpoint: str) -> "DataFrame | SeveralMatches":
+def remaining(
+    session: SparkSession, checkpoint: str, operators: Iterable[Operator] = ()
+) -> "DataFrame | SeveralMatches":
     """The matches that a stopped stream would still deliver if it ended where it stopped."""
-    operators = _operators(session, checkpoint)
-    found = [_remaining(session, checkpoint, operator.operatorId) for operator in operators]
+    stateful = [row.operatorId for row in _operators(session, checkpoint)]
+    found = [_remaining(session, checkpoint, number, operators) for number in stateful]
     jobs = [job for job, _ in found if isinstance(job, SeveralJob)]
     if not jobs:
         return found[0][1]
@@ -29,7 +32,7 @@ def remaining(session: SparkSession, checkpoint: str) -> "DataFrame | SeveralMat
 
 
 def _remaining(
-    session: SparkSession, checkpoint: str, operator: int
+    session: SparkSession, checkpoint: str, operator: int, operators: Iterable[Operator]
 ) -> tuple[StreamJob, DataFrame]:
     """What one stateful operator of a stream still has to deliver."""
 
@@ -40,7 +43,7 @@ def _remaining(
     first = state(JOB).select("value.job").first()
     if first is None:
         raise StateError(f"the checkpoint {checkpoint} has no state yet: the stream has not begun")
-    job = read_job(first.job)
+    job = read_job(first.job, operators)
     lane = sql.col("key.lane").alias("lane")
     heads = state(HEAD).select(
         lane, sql.lit("head").alias("part"), sql.lit(0).alias("number"),

@@ -23,7 +23,7 @@ from ensue.runners.spark_frames import frame_of, partition_columns, quoted, rele
 from ensue.runners.spark_state import LaneStore
 from ensue.runners.spark_time import Watermark, with_watermark
 from ensue.runners.spark_types import spark_schema
-from ensue.runners.stream_job import StreamJob
+from ensue.runners.stream_job import StreamJob, remember
 
 LANE = "__lane"
 MOST_LANES = 4_096
@@ -65,6 +65,7 @@ def match(
         deliver_late=late_events == "deliver",
         planning=planning,
     )  # fmt: skip
+    remember(query)
     require_rocksdb(frame)
     columns = partition_columns(job.prepared)
     if not columns:

@@ -2,17 +2,21 @@
 
 import base64
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
+from ensue.algebra.operator import Operator, known_operator
 from ensue.algebra.query import Query
+from ensue.algebra.walk import results
+from ensue.compile.carrying import arrived, carried
 from ensue.compile.matcher import Prepared
 from ensue.compile.stream import Columns, Shape, located, shape_again
 from ensue.compile.timeouts import Bundle, bundle
+from ensue.errors import QueryError, StateError
 from ensue.languages.patterns import parse
 from ensue.languages.printing import show
 from ensue.plan.planning import DEFAULT, Planning
@@ -20,6 +24,7 @@ from ensue.runners.clock import Clock, clock_of
 from ensue.runners.lane import Watch
 
 LATE = "late_event"
+_BEGUN: dict[tuple[str, str], Operator] = {}  # of streams that this process has begun
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,13 @@ class StreamJob:
     emit_timeouts: bool = False
     deliver_late: bool = False
     planning: Planning = DEFAULT
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {f.name: getattr(self, f.name) for f in fields(self)}
+        return state | {"query": carried(self.query)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, query=arrived(state["query"]))
 
     @cached_property
     def shape(self) -> Shape:
@@ -93,6 +105,8 @@ class StreamJob:
     def text(self) -> str:
         """The job as text; `read` gives it back."""
         planned = {} if self.planning == DEFAULT else {"planning": self.planning.described()}
+        # only where there are some: texts of older checkpoints stay what they are
+        operators = {a.operator.name: a.operator.fingerprint for a in results(self.query.pattern)}
         return json.dumps(
             {
                 "query": show(self.query),
@@ -106,15 +120,17 @@ class StreamJob:
                 "emit_timeouts": self.emit_timeouts,
                 **planned,  # a job of an earlier release has none
                 "arrow": base64.b64encode(self.arrow.serialize().to_pybytes()).decode(),
+                **({"operators": operators} if operators else {}),
             }
         )
 
     @classmethod
-    def read(cls, text: str) -> "StreamJob":
+    def read(cls, text: str, operators: Iterable[Operator] = ()) -> "StreamJob":
+        """The job of a text. Its operators are known by name and must be the same ones."""
         job: dict[str, Any] = json.loads(text)
         tables = job["tables"]
         return cls(
-            parse(job["query"]),
+            _query(job["query"], job.get("operators", {}), operators),
             pa.ipc.read_schema(pa.py_buffer(base64.b64decode(job["arrow"]))),
             job["time"] if isinstance(job["time"], str) else (job["time"][0], job["time"][1]),
             job["type"],
@@ -125,3 +141,31 @@ class StreamJob:
             job["emit_timeouts"],
             planning=Planning.of(job.get("planning")),
         )
+
+
+def remember(query: Query) -> None:
+    """Keeps the operators of a stream, so that its end finds them."""
+    for applied in results(query.pattern):
+        _BEGUN[applied.operator.name, applied.operator.fingerprint] = applied.operator
+
+
+def _query(text: str, used: Mapping[str, str], operators: Iterable[Operator]) -> Query:
+    """The query of a checkpoint, with its operators as they were when it began."""
+    operators = tuple(operators)
+    for name, fingerprint in used.items():
+        if (name, fingerprint) in _BEGUN:
+            operators = (*operators, _BEGUN[name, fingerprint])
+            continue
+        try:
+            found = known_operator(name, operators, None)
+        except QueryError:
+            raise StateError(
+                f"the stream's query uses the operator {name}, which is not known here\n"
+                f"  hint: run its ensue.operator({name!r}, ...) first"
+            ) from None
+        if found.fingerprint != fingerprint:
+            raise StateError(
+                f"the operator {name} is not what it was when the stream began\n"
+                "  hint: give it the functions and attributes it had, or begin a new checkpoint"
+            )
+    return parse(text, operators)

@@ -9,6 +9,7 @@ give exactly these.
 from ensue.semantics.conditions import holds, value_of
 from ensue.semantics.events import Binding, Event, before, members
 from ensue.semantics.matches import matches
+from ensue.semantics.results import derived
 from ensue.semantics.summaries import Summary, summaries
 from ensue.semantics.timeouts import timeouts
 
@@ -17,6 +18,7 @@ __all__ = [
     "Event",
     "Summary",
     "before",
+    "derived",
     "holds",
     "matches",
     "members",

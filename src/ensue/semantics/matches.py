@@ -1,24 +1,30 @@
 """Matches: the arrangements of events that a pattern allows and that break no condition."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby, islice, pairwise
+from itertools import groupby, islice, pairwise, product
 
-from ensue.algebra.pattern import And, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
+from ensue.algebra.operator import Over
+from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
 from ensue.algebra.policy import AfterMatch, SkipTo, Strategy
 from ensue.algebra.predicate import At, Expr, Field
 from ensue.algebra.query import Limit, Query
 from ensue.algebra.residual import advance, uncounted
-from ensue.algebra.walk import atoms, kleenes, positives, references, variables
+from ensue.algebra.walk import atoms, bound_variables, kleenes, positives, references, variables
 from ensue.algebra.window import ByEvents, ByTime, ByUnits
 from ensue.semantics.conditions import MOVING, holds, is_true
-from ensue.semantics.events import Binding, Event, before, members
+from ensue.semantics.events import Binding, Event, before, members, seen
+from ensue.semantics.results import Fired, made_of, repeats
 
 
-def matches(query: Query, events: Sequence[Event]) -> list[Binding]:
-    """All matches, in the order of their last event, then of their members."""
+def matches(query: Query, events: Sequence[Event], fired: Fired | None = None) -> list[Binding]:
+    """All matches, in the order of their last event, then of their members.
+
+    `fired` are the results of repeats, where events before these have a say in them.
+    """
     found: list[Binding] = []
     for partition in partitions(query, events):
+        partition.fired = fired
         here = [b for b in _ways(query.pattern, partition) if partition.accepts(b)]
         here.sort(key=lambda binding: rank(query.pattern, binding))
         if query.after is not None:
@@ -37,7 +43,8 @@ def _limited(limit: Limit, found: Iterable[Binding]) -> Iterator[Binding]:
 def rank(pattern: Pattern, binding: Binding) -> tuple[object, ...]:
     """The place of a match among others: by its last event, then by its members."""
     number = {atom.variable: k for k, atom in enumerate(positives(pattern))}
-    steps = sorted((e.position, number[v]) for v, es in binding.items() for e in es)
+    bound = ((v, e) for v, es in binding.items() if v in number for e in es)
+    steps = sorted((e.position, number[v]) for v, e in bound)
     return (steps[-1][0], steps)
 
 
@@ -83,11 +90,43 @@ def _ways(pattern: Pattern, partition: "Partition") -> list[Binding]:
                     if _fit(pattern, left, right) and partition.near(left | right)
                 ]
             return joined
+        case Apply():
+            return _applied(pattern, partition)
+
+
+def _applied(applied: Apply, partition: "Partition") -> list[Binding]:
+    """The results of an operator, each with the events it is made of."""
+    ways = [_ways(part, partition) for part in applied.inputs]
+    if applied.operator.over is Over.REPEAT:
+        atom = applied.inputs[0]
+        assert isinstance(atom, Atom)
+        made = partition.fires(applied, [way[atom.variable][0] for way in ways[0]])
+        return [
+            way | {applied.variable: (made[way[atom.variable][0].position],)}
+            for way in ways[0]
+            if way[atom.variable][0].position in made
+        ]
+    found: list[Binding] = []
+    for chosen in product(*ways):
+        way = {v: es for one in chosen for v, es in one.items()}
+        if len(chosen) > 1 and not _disjoint(*chosen):
+            continue
+        inputs = [way[p.variable][0] for p in applied.inputs if isinstance(p, Atom | Apply)]
+        ordered = len(inputs) < 2 or not applied.operator.in_order or before(*inputs)
+        if ordered and partition.near(way):
+            result = made_of(applied, inputs, tuple(e for es in way.values() for e in es))
+            if result is not None:
+                found.append(way | {applied.variable: (result,)})
+    return found
 
 
 def _fit(pattern: Pattern, left: Binding, right: Binding) -> bool:
-    if isinstance(pattern, Seq):
-        return all(before(a, b) for a in members(left) for b in members(right))
+    if isinstance(pattern, Seq) and not all(before(a, b) for a in seen(left) for b in seen(right)):
+        return False
+    return _disjoint(left, right)
+
+
+def _disjoint(left: Binding, right: Binding) -> bool:
     return not {e.position for e in members(left)} & {e.position for e in members(right)}
 
 
@@ -122,6 +161,7 @@ class Partition:
         self.positive = [c for c in query.where if not variables(c) & negated]
         self.negative = [c for c in query.where if variables(c) & negated]
         self.kleenes = kleenes(query.pattern)
+        self.fired: Fired | None = None  # by the events of a longer stream
 
     def candidates(self, atom: Atom) -> list[Event]:
         """The events of an atom's type that meet the conditions on this variable alone."""
@@ -137,6 +177,12 @@ class Partition:
             for e in self.events
             if e.type == atom.type and all(holds(c, {atom.variable: (e,)}) for c in alone)
         ]
+
+    def fires(self, applied: Apply, candidates: Sequence[Event]) -> Mapping[int, Event]:
+        """The results of a repeat, by the position of their event."""
+        if self.fired is not None:
+            return self.fired[applied.variable]
+        return repeats(applied, candidates)
 
     def accepts(self, binding: Binding) -> bool:
         """Whether an arrangement is a match."""
@@ -314,8 +360,10 @@ def scopes(pattern: Pattern, binding: Binding) -> Iterator[Scope]:
     """The place of every negation whose SEQ or AND is bound."""
 
     def bound(parts: Iterable[Pattern]) -> list[Event]:
-        inside = {a.variable for p in parts for a in positives(p)}
-        return members({v: es for v, es in binding.items() if v in inside})
+        inside = {v for p in parts for v in bound_variables(p)}
+        return sorted(
+            seen({v: es for v, es in binding.items() if v in inside}), key=lambda e: e.position
+        )
 
     match pattern:
         case Seq(parts=parts) if bound(parts):
@@ -340,7 +388,7 @@ def scopes(pattern: Pattern, binding: Binding) -> Iterator[Scope]:
 def _arranged(pattern: Pattern, binding: Binding) -> bool:
     """Whether the bound events stand in the order the pattern asks for."""
     match pattern:
-        case Atom() | Not():
+        case Atom() | Not() | Apply():
             return True
         case Kleene(atom=atom):
             return all(before(a, b) for a, b in pairwise(binding.get(atom.variable, ())))
