@@ -10,7 +10,7 @@ USER_STAMP := $(VENV)/.installed-user
 DEV_STAMP  := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-python test-kernels lint format bench bench-streaming bench-peers soak kafka crashes clean java
+.PHONY: help install demo test test-python test-kernels test-slow lint format bench bench-streaming bench-peers bench-papers soak kafka crashes clean java
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,13 +46,17 @@ demo: java $(USER_STAMP)  ## find the thefts in a day of a shop's RFID readings,
 test: lint  ## lint, types, import contracts, all tests
 	@$(MAKE) --no-print-directory -j2 test-python test-kernels
 
+# Kernel tests have a target of their own, which compiles them with bounds checks.
 test-python: java $(DEV_STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --ignore tests/kernels
 
 # The same tests on uncompiled loops, then on compiled ones that check every index.
 test-kernels: $(DEV_STAMP)  ## kernel tests with JIT off, and with bounds checks
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -p no:cacheprovider tests/kernels
 	NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -q -p no:cacheprovider tests/kernels
+
+test-slow: java $(DEV_STAMP)  ## the tests that `make test` leaves out: Spark Connect, and streams killed some 50 times
+	$(BIN)/python -m pytest -s -m slow
 
 crashes: java $(DEV_STAMP)  ## kill streams some 50 times, and compare their tables with the batch run
 	$(BIN)/python -m pytest -s -m slow tests/streaming/test_crashes.py
@@ -79,6 +83,10 @@ soak: java $(DEV_STAMP)  ## 30 million events through a stream: state and memory
 
 bench-peers: java $(DEV_STAMP)  ## the same queries on Apache Flink, in an environment of its own
 	$(BIN)/python -m benchmarks.peers.run
+
+PAPERS := negation operators user_operators dense several drift
+bench-papers: java $(DEV_STAMP)  ## the papers' experiments: tables and plots in benchmarks/results
+	@for topic in $(PAPERS); do echo "== $$topic"; $(BIN)/python -m benchmarks.papers.$$topic || exit 1; done
 
 PORT ?= 9092
 kafka: java $(USER_STAMP)  ## run a Kafka broker on this machine until Ctrl-C

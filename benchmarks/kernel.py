@@ -10,8 +10,9 @@ from benchmarks.workloads import Workload
 from ensue.compile.engine import Engine
 from ensue.compile.frame import OUT_TOP
 from ensue.compile.keys import KeyCodes
-from ensue.compile.matcher import Prepared, prepare, slices
+from ensue.compile.matcher import Prepared, prepare
 from ensue.compile.scan import Scanned
+from ensue.compile.stream import slices
 from ensue.runners.local import SLICE, stream_of
 
 

@@ -28,7 +28,7 @@ from ensue.compile.matcher import Prepared, prepare
 from ensue.compile.stream import shape_of
 from ensue.plan.operators import SEQUENCE, Argument, Function, Operator
 from ensue.plan.physical import Join, Leaf, Node, Tree
-from ensue.plan.tree import Shape
+from ensue.plan.planning import Planning, Shape
 
 RESULTS = Path(__file__).parent.parent / "results"
 
@@ -77,9 +77,10 @@ def events(count: int, types: str, seed: int = 1) -> pa.Table:
 def planned(
     text: str, table: pa.Table, shape: Shape | None = None, off: Sequence[str] = ()
 ) -> Prepared:
-    """A query on a join tree of a shape, left-deep without one."""
+    """A query on a join tree of a shape, with the conditions in the order of the text."""
     stream = shape_of(table.schema, time="t", type="type", order=())
-    ready = prepare(ensue.parse(text), stream, structure="tree", tree=shape, off=off)
+    planning = Planning(structure="tree", shape=shape)
+    ready = prepare(ensue.parse(text), stream, planning, off=("predicate_order", *off))
     assert isinstance(ready.plan.structure, Tree)
     return ready
 

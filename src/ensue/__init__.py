@@ -9,6 +9,7 @@ from ensue.api import (
     QueryError,
     RunnerError,
     StateError,
+    Statistics,
     delta_table,
     explain,
     kafka_topic,
@@ -21,6 +22,7 @@ from ensue.api import (
     remaining,
     show,
     start,
+    statistics,
 )
 
 __version__ = "0.1.0"
@@ -34,6 +36,7 @@ __all__ = [
     "QueryError",
     "RunnerError",
     "StateError",
+    "Statistics",
     "__version__",
     "delta_table",
     "explain",
@@ -47,4 +50,5 @@ __all__ = [
     "remaining",
     "show",
     "start",
+    "statistics",
 ]

@@ -14,6 +14,7 @@ from ensue.errors import (
     RunnerError,
     StateError,
 )
+from ensue.plan.statistics import Statistics
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from ensue.plan.planning import Planning
     from ensue.runners.local import Progress
+    from ensue.runners.spark_matches import SeveralMatches
     from ensue.runners.spark_progress import BatchProgress
     from ensue.runners.spark_sinks import Sink
     from ensue.runners.spark_start import Output
@@ -36,6 +39,7 @@ __all__ = [
     "QueryError",
     "RunnerError",
     "StateError",
+    "Statistics",
     "delta_table",
     "explain",
     "kafka_topic",
@@ -48,6 +52,7 @@ __all__ = [
     "remaining",
     "show",
     "start",
+    "statistics",
 ]
 
 
@@ -120,7 +125,7 @@ def show(query: Query) -> str:
 
 def match(
     events: Any,
-    query: str | Query,
+    query: "str | Query | Sequence[str | Query] | Mapping[str, str | Query]",
     *,
     time: str | tuple[str, str],
     type: str | None = None,
@@ -132,6 +137,10 @@ def match(
     watermark: "Watermark | None" = None,
     late_events: str = "count",
     lanes: int | None = None,
+    statistics: Statistics | None = None,
+    off: Sequence[str] | str = (),
+    structure: str | None = None,
+    adaptive: bool = False,
     operators: Iterable[Operator] = (),
 ) -> Any:
     """Every match of a query in a stream of events.
@@ -157,8 +166,18 @@ def match(
     (see `progress_of`), and with `late_events="deliver"` given back in a column `late_event`.
     `lanes` is into how many lanes the partitions are hashed, each with its own state; by default
     spark.sql.shuffle.partitions. It stays the same for as long as a checkpoint is used.
+
+    How a query is run never changes its matches. `statistics` say what the stream looks like (see
+    `statistics`), and so which plan is the cheapest; `off` names rules of the planner to leave
+    out, `structure` what holds partial matches ("stacks", "runs", "tree" or "reference"). With
+    `adaptive=True` the plan follows the stream: what it looks like is counted, and when another
+    plan would be clearly cheaper, that one takes over; each change is logged with its reason
+    (logger `ensue.plan`).
+
+    Several queries, as a list or as a dict by name, share one scan of the events; the result is a
+    dict of their matches. A list's queries go by their own names (`EVENT Name AS ...`) where all
+    have one and no two the same, else by their places from 0.
     """
-    checked = query if isinstance(query, Query) else parse(query, operators=operators)
     order = (order,) if isinstance(order, str) else tuple(order)
     arguments: dict[str, Any] = {
         "time": _time(time),
@@ -166,7 +185,13 @@ def match(
         "order": order,
         "location": location,
         "bad_events": bad_events,
+        "planning": _planning(statistics, off, structure, adaptive=adaptive),
     }
+    if not isinstance(query, str | Query):
+        arguments["emit_timeouts"] = emit_timeouts
+        streaming = {"watermark": watermark, "late_events": late_events, "lanes": lanes}
+        return _match_several(events, query, arguments, progress, streaming, operators)
+    checked = query if isinstance(query, Query) else parse(query, operators=operators)
     if _is_spark(events):
         from ensue.runners import spark_batch, spark_frames
 
@@ -190,9 +215,46 @@ def match(
     )
 
 
+def _match_several(
+    events: Any,
+    queries: Any,
+    arguments: dict[str, Any],
+    progress: "Progress | None",
+    streaming: dict[str, Any],
+    operators: Iterable[Operator],
+) -> Any:
+    from ensue.algebra.walk import results
+    from ensue.runners.named import named
+
+    if not isinstance(queries, Mapping | Sequence):
+        raise QueryError(f"a query is a text, not {_a_type(queries)}")
+    checked = named(queries, lambda text: parse(text, operators=operators))
+    if _is_spark(events):
+        own = next((q for q in checked.values() if any(results(q.pattern))), None)
+        if own is not None:
+            raise QueryError(
+                "operators of your own go with one query at a time on Spark",
+                hint="match this query in a call of its own",
+                span=own.pattern.span,
+                text=own.text,
+            )
+        from ensue.runners import spark_frames
+
+        if spark_frames.is_streaming(events):
+            from ensue.runners import spark_several_stream
+
+            return spark_several_stream.match(events, checked, **arguments, **streaming)
+        from ensue.runners import spark_several
+
+        return spark_several.match(events, checked, **arguments)
+    from ensue.runners import local_several
+
+    return local_several.match(events, checked, **arguments, progress=progress)
+
+
 def start(
-    matches: "DataFrame",
-    output: "Output",
+    matches: "DataFrame | SeveralMatches",
+    output: "Output | Mapping[str | int, Output]",
     *,
     checkpoint: "str | Path",
     late: "Output | None" = None,
@@ -212,6 +274,9 @@ def start(
     processes what is there and stops; with `flush=True` the stream is then taken to be over, and
     what only waited for more events or for time is delivered as well: together the same matches as
     in a batch run. It returns when that is done.
+
+    The matches of several queries go each to its own output: `output` is a dict of one output by
+    query, or a folder in which each query has a folder of its name.
     """
     from ensue.runners import spark_start
 
@@ -229,7 +294,7 @@ def start(
 
 def remaining(
     spark: "SparkSession", checkpoint: "str | Path", *, operators: Iterable[Operator] = ()
-) -> "DataFrame":
+) -> "DataFrame | SeveralMatches":
     """What a stopped stream would still deliver if it ended here: a batch DataFrame of matches.
 
     Nothing is changed: the stream can go on from the checkpoint. Operators that its query uses
@@ -271,6 +336,36 @@ def kafka_topic(servers: str, topic: str, **options: str) -> "Sink":
     return spark_sinks.KafkaTopic(servers, topic, options)
 
 
+def statistics(
+    events: Any,
+    query: str | Query,
+    *,
+    time: str | tuple[str, str],
+    type: str | None = None,
+    order: Sequence[str] | str = (),
+    sample: int = 10_000,
+    seed: int = 0,
+) -> Statistics:
+    """What events look like to a query: measured, to choose the plan by.
+
+    `events` are as for `match`, also those of an archive of the stream. Types and partitions are
+    counted in all of them; conditions are tried on a sample of so many events. The same events,
+    sample and seed give the same statistics; `Statistics.text` and `Statistics.read` keep them.
+    """
+    checked = parse(query) if not isinstance(query, Query) else query
+    if sample < 1:
+        raise EventError(f"sample={sample}: a sample has at least one event")
+    columns: dict[str, Any] = {"time": _time(time), "type": type}
+    columns["order"] = (order,) if isinstance(order, str) else tuple(order)
+    if _is_spark(events):
+        from ensue.runners import spark_statistics
+
+        return spark_statistics.measured(events, checked, **columns, sample=sample, seed=seed)
+    from ensue.runners import local
+
+    return local.measured(events, checked, **columns, sample=sample, seed=seed)
+
+
 def explain(
     query: str | Query,
     events: Any = None,
@@ -278,14 +373,30 @@ def explain(
     time: str | tuple[str, str] | None = None,
     type: str | None = None,
     order: Sequence[str] | str = (),
+    statistics: Statistics | None = None,
+    off: Sequence[str] | str = (),
+    structure: str | None = None,
+    analyze: bool = False,
 ) -> str:
     """How a query is run: the plan, with what each rule did, as stable text.
 
-    With `events` the query is also checked against their columns.
+    With `events` the query is also checked against their columns. With `analyze=True` it is run
+    on them, in this process, and each estimate stands beside what was counted.
     """
     from ensue.plan.explain import explain as explain_plan
 
-    return explain_plan(_planned(query, events, time, type, order))
+    planning = _planning(statistics, off, structure)
+    if analyze:
+        if events is None or time is None or _is_spark(events):
+            raise EventError(
+                "analyze=True runs the query in this process: pass a table of events and time="
+            )
+        from ensue.runners.local_analysis import analysis
+
+        checked = parse(query) if not isinstance(query, Query) else query
+        order = (order,) if isinstance(order, str) else tuple(order)
+        return analysis(events, checked, planning, time=_time(time), type=type, order=order)
+    return explain_plan(_planned(query, events, time, type, order, planning))
 
 
 def picture(
@@ -295,11 +406,15 @@ def picture(
     time: str | tuple[str, str] | None = None,
     type: str | None = None,
     order: Sequence[str] | str = (),
+    statistics: Statistics | None = None,
+    off: Sequence[str] | str = (),
+    structure: str | None = None,
 ) -> str:
     """The plan as a picture (SVG): the automaton or the stacks, with their predicates."""
     from ensue.plan.picture import picture as picture_plan
 
-    return picture_plan(_planned(query, events, time, type, order))
+    planning = _planning(statistics, off, structure)
+    return picture_plan(_planned(query, events, time, type, order, planning))
 
 
 def _planned(
@@ -308,12 +423,13 @@ def _planned(
     time: str | tuple[str, str] | None,
     type: str | None,
     order: Sequence[str] | str,
+    planning: "Planning",
 ) -> Any:
     checked = parse(query) if not isinstance(query, Query) else query
     if events is None:
         from ensue.plan.assume import plan_without_events
 
-        return plan_without_events(checked)
+        return plan_without_events(checked, planning)
     if time is None:
         raise EventError("the events' time column is needed: pass time=")
     from ensue.compile.matcher import prepare
@@ -325,7 +441,28 @@ def _planned(
         shape = shape_of_frames(events, time=_time(time), type=type, order=order)
     else:
         _, shape = stream_of(events, time=_time(time), type=type, order=order)
-    return prepare(checked, shape).plan
+    return prepare(checked, shape, planning).plan
+
+
+def _planning(
+    statistics: Statistics | None,
+    off: Sequence[str] | str,
+    structure: str | None,
+    *,
+    adaptive: bool = False,
+) -> "Planning":
+    from ensue.plan.planning import Planning
+
+    if not isinstance(statistics, Statistics | None):
+        raise EventError(
+            f"statistics= is {_a_type(statistics)}\n"
+            "  hint: ensue.statistics(events, query, ...) measures them, "
+            "ensue.Statistics.given(...) takes what you know"
+        )
+    names = (off,) if isinstance(off, str) else off
+    return Planning(
+        statistics or Statistics(), frozenset(names), structure, adaptive=bool(adaptive)
+    )
 
 
 def _time(time: object) -> str | tuple[str, str]:

@@ -15,7 +15,7 @@ import pytest
 
 import ensue
 
-pytestmark = [pytest.mark.spark, pytest.mark.connect]
+pytestmark = [pytest.mark.spark, pytest.mark.connect, pytest.mark.slow]
 
 EVENTS = pa.table(
     {

@@ -298,3 +298,33 @@ def test_spark_gives_the_same_matches(run, events, tmp_path):
     code, _, _ = run("run", RETURNING, *options, "--engine", "spark", "--output", folder)
     assert code == 0
     assert pa.parquet.read_table(folder).num_rows == 2
+
+
+def test_several_queries_share_a_scan_and_have_a_file_each(run, events, tmp_path):
+    named = tmp_path / "pairs.ensue"
+    named.write_text(RETURNING)
+    folder = tmp_path / "found"
+    code, _, err = run(
+        "run", named, "EVENT Dear AS SEQ(B b, A a)", "--events", events, "--type", "kind",
+        "--output", folder, "--format", "json",
+    )  # fmt: skip
+    assert code == 0
+    assert sorted(p.name for p in folder.iterdir()) == ["query1.jsonl", "query2.jsonl"]
+    assert [m["after"] for m in json_lines((folder / "query1.jsonl").read_text())] == [4.0, 5.0]
+    assert "query2: 1 match" in err
+    code, out, err = run(
+        "run", "EVENT Up AS " + RETURNING, "EVENT Dear AS SEQ(B b, A a)", "--events", events,
+        "--type", "kind",
+    )  # fmt: skip
+    assert code == 0
+    assert "before" in out
+    assert "Up: 2 matches" in err
+
+
+def test_several_queries_need_a_place_each(run, events, tmp_path):
+    code, _, err = run("run", QUERY, RETURNING, "--events", events, "--format", "json")
+    assert code == 2
+    assert "need a folder" in err
+    code, _, err = run("run", QUERY, RETURNING, "--stream", tmp_path, "--watermark", "1 s")
+    assert code == 2
+    assert "has one query" in err

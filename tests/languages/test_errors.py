@@ -38,7 +38,7 @@ SYNTAX = [
     ("A a WHERE 1 < a.x < 2", "<", "found '<'", "use BETWEEN"),
     ("A a WHERE a.x => 3", ">", "a value", "write >="),
     ("A a WHERE a.x = 3 a.y = 4", "a", "an operator", "join conditions with 'and'"),
-    ("A a WHERE count(*) > 3", "*", "a value", "count(a)"),
+    ("A a WHERE count(*) > 3", "count(*)", "a column of RETURN", "count(a)"),
     ("A a WHERE a.x = \u2018x\u2019", "\u2018", "a value", "straight single quotes"),
     ("A a WHERE { a.x = 1 }", "{", "a value", "braces follow a strategy"),
     ("A a WHERE a.x IN (1 2)", "2", "found '2'", "a comma missing before 2"),

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from ensue import semantics
+from ensue.algebra.answers import summarised
 from ensue.algebra.check import check
 from ensue.algebra.predicate import Literal
 from ensue.algebra.query import Query
@@ -149,6 +150,9 @@ class Case:
 
     def found(self, events):
         """What the plan finds: for each match the rows of each variable."""
+        if summarised(self.query):
+            result = match_in_order(prepare(self.query, self.shape, off=self.off), events)
+            return [(r["start"], r["end"], r.get("n")) for r in result.to_pylist()]
         query = replace(self.query, returns=())
         result = match_in_order(prepare(query, self.shape, off=self.off), events)
         names = [n for n in result.column_names if n not in ("match_id", "start", "end")]
@@ -157,6 +161,12 @@ class Case:
     def expected(self, events, query=None):
         """What the semantics says, of this query or of what a rule made of it."""
         query = self.checked if query is None else query
+        if summarised(query):
+            told = events_of(events, self.shape.schema, self.shape.unit)
+            return [
+                (s.start, s.trigger.end, None if query.exists else s.count)
+                for s in semantics.summaries(query, told)
+            ]
         found = semantics.matches(query, events_of(events, self.shape.schema, self.shape.unit))
         return sorted(
             tuple(sorted((v, tuple(e.position for e in es)) for v, es in b.items())) for b in found

@@ -11,7 +11,7 @@ def test_a_long_list_of_states_is_cut(case):
     atoms = ", ".join(f"A a{n}" for n in range(8))
     text = explain(case(f"AND({atoms})").plan)
     assert text.count("\n  state ") == MOST_STATES
-    assert text.endswith(f"and {2**8 - MOST_STATES} more states")
+    assert f"and {2**8 - MOST_STATES} more states" in text
 
 
 def test_names_that_need_quotes_have_them(case):
@@ -39,6 +39,6 @@ def test_with_events_the_kinds_are_theirs():
     events = pa.table({"t": [1, 2], "kind": ["A", "B"], "x": [1, 2]})
     query = "SEQ(A a, B b) WHERE a.x < b.x WITHIN 5"
     told = ensue.explain(query, events, time="t", type="kind")
-    assert "assumed" not in told
+    assert "the kinds of fields are assumed" not in told
     assert ensue.explain(query).startswith(told)
     assert ensue.picture(query, events, time="t", type="kind").startswith("<svg")

@@ -12,7 +12,12 @@ from ensue.plan.picture import picture
 
 GOLDEN = Path(__file__).parent / "golden"
 QUERIES = sorted(GOLDEN.glob("*.ensue"))
-EVERYTHING = "runs along an automaton", "instance stacks", "reference: slower exact path"
+EVERYTHING = (
+    "runs along an automaton",
+    "instance stacks",
+    "compact:",
+    "reference: slower exact path",
+)
 
 
 @pytest.fixture(params=QUERIES, ids=lambda path: path.stem)

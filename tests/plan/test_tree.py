@@ -3,11 +3,13 @@
 import pytest
 
 import ensue
+from ensue.errors import QueryError
 from ensue.plan.choose import choose
-from ensue.plan.explain import explain, tree_text
+from ensue.plan.explain import explain
 from ensue.plan.physical import Join, Tree
 from ensue.plan.picture import picture
-from ensue.plan.tree import left_deep, shapes, tree_of
+from ensue.plan.planning import Planning
+from ensue.plan.tree import left_deep, shapes, tree_of, tree_text
 
 
 def planned(text: str, shape=None, **options) -> Tree:
@@ -90,15 +92,14 @@ def test_a_negation_may_be_named_in_a_shape():
 
 @pytest.mark.parametrize("shape", [("b", "a"), (("a", "c"), "b"), "a", ("a", ("b", "x"))])
 def test_a_shape_that_does_not_fit_is_refused(shape):
-    with pytest.raises(ValueError, match="does not fit"):
+    with pytest.raises(QueryError, match="does not fit"):
         planned("SEQ(A a, B b, C c)", shape)
 
 
 def test_explain_and_picture_show_the_tree(case):
     told = case("SEQ(A a, !X n, B b, AND(C c, D+ d[])) WHERE a.x < b.x WITHIN 5")
-    plan = choose(
-        told.checked, told.shape.schema, structure="tree", shape=("a", ("b", ("c", "d")))
-    )
+    planning = Planning(structure="tree", shape=("a", ("b", ("c", "d"))))
+    plan = choose(told.checked, told.shape.schema, planning)
     shown = explain(plan)
     assert "join tree: (a -> (b -> (c & d)))" in shown
     assert "\n    . a.x < b.x\n    . no X n after a and before b\n" in shown

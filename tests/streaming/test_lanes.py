@@ -21,6 +21,8 @@ from ensue.compile.state import to_bytes
 from ensue.compile.stream import ends
 from ensue.errors import QueryError, StateError
 from ensue.languages.patterns import parse
+from ensue.plan.planning import Planning
+from ensue.plan.statistics import Statistics
 from ensue.runners import lane_state
 from ensue.runners.lane_run import run_lane
 from ensue.runners.lane_shelf import Shelf, forget_live
@@ -335,3 +337,29 @@ def _read(value):
 def test_a_job_is_what_its_text_says():
     job = stock_job(emit_timeouts=True, lanes=7)
     assert StreamJob.read(job.text).text == job.text
+
+
+def test_a_job_keeps_how_it_was_planned():
+    planning = Planning(
+        Statistics.given(rates={"A": 5, "B": 1}, passes={"a.price < b.price": 0.25}),
+        off=frozenset({"window"}),
+        structure="runs",
+    )
+    job = stock_job(planning=planning)
+    again = StreamJob.read(job.text)
+    assert again.planning == planning
+    assert again.prepared.plan == job.prepared.plan
+    assert again.text == job.text
+    assert "planning" not in stock_job().text
+    assert StreamJob.read(stock_job().text).planning == Planning()
+
+
+def test_a_checkpoint_goes_on_with_the_plan_it_was_written_with():
+    known = Planning(Statistics.given(rates={"A": 5, "B": 1}))
+    for before, after in ((known, Planning()), (Planning(), known)):
+        stream = Stream(stock_job(planning=before), delay_ms=0, forget=lambda: True)
+        stream.feed(stocks(100))
+        other = Stream(stock_job(planning=after), delay_ms=0, forget=lambda: True)
+        other.stores = stream.stores
+        with pytest.raises(StateError, match="another choice of plan"):
+            other.feed(stocks(100, seed=1))

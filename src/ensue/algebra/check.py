@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+from ensue.algebra.answers import check_answer
 from ensue.algebra.applied import check_operators, resolved, result_types
 from ensue.algebra.arrangement import check_arrangement, open_ended
 from ensue.algebra.equivalence import equal_through_negation
@@ -32,6 +33,7 @@ def check_structure(query: Query) -> Query:
         check_operators(query)
         _check_after(query, roles)
         _check_columns(query.returns)
+        check_answer(query)
         split = [part for expr in query.where for part in conjuncts(expr)]
         return replace(
             query,

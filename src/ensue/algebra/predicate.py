@@ -64,6 +64,8 @@ class Aggregate:
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
+MATCHES = ""  # the variable of `COUNT(*)`: all matches of a trigger; no name of an event is empty
+
 AGGREGATES = (
     "avg", "sum", "min", "max", "count", "first", "last", "stddev", "percentile",
 )  # fmt: skip

@@ -10,6 +10,7 @@ from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Patt
 from ensue.algebra.policy import AfterMatch
 from ensue.algebra.predicate import (
     COMPARISONS,
+    MATCHES,
     Aggregate,
     At,
     Between,
@@ -24,14 +25,14 @@ from ensue.algebra.predicate import (
     Literal,
     Unary,
 )
-from ensue.algebra.query import Returned
+from ensue.algebra.query import Query, Returned
 from ensue.algebra.walk import rewrite_expr
 from ensue.algebra.window import ByEvents, ByTime, ByUnits, Window
 
 _NAME = re.compile(r"[^\W\d]\w*")
 _RESERVED = re.compile(
     r"pattern|event|as|seq|and|or|not|where|within\d*|after|return|having|is|in|between|like"
-    r"|true|false|null",
+    r"|true|false|null|exists",
     re.IGNORECASE,
 )
 
@@ -118,6 +119,11 @@ def show_after(after: AfterMatch) -> str:
     if after.variable is None:
         return after.to.value
     return f"{after.to.value} {show_name(after.variable)}"
+
+
+def show_columns(query: Query) -> list[str]:
+    """What stands behind RETURN."""
+    return [*(("EXISTS",) if query.exists else ()), *map(show_returned, query.returns)]
 
 
 def show_returned(returned: Returned) -> str:
@@ -236,6 +242,8 @@ def _index(field: Field) -> str:
 
 
 def _aggregate(aggregate: Aggregate) -> str:
+    if aggregate.variable == MATCHES:
+        return "count(*)"
     argument = aggregate.argument or Field(aggregate.variable, None, aggregate.at)
     text = show_expr(rewrite_expr(argument, _unmarked))
     if aggregate.parameter is not None:

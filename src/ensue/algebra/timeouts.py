@@ -7,6 +7,7 @@ An order that was paid and not shipped within its window is a match of `SEQ(Orde
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from ensue.algebra.answers import summarised
 from ensue.algebra.arrangement import optional
 from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
 from ensue.algebra.policy import Strategy
@@ -131,6 +132,7 @@ def _query(query: Query, state: _State, time: str) -> Query:
         after=None,
         returns=_returned(query.returns, judge.bound),
         having=None,
+        limit=None,
         text=None,
     )
 
@@ -282,6 +284,13 @@ def _fresh(name: str, taken: set[str]) -> str:
 
 def _check(query: Query) -> None:
     _check_window(query)
+    if summarised(query):
+        raise QueryError(
+            "emit_timeouts does not go with COUNT(*) and EXISTS: "
+            "a timed-out partial match has no last event to count for",
+            hint="return the matches themselves, or leave out emit_timeouts",
+            span=query.pattern.span,
+        )
     if query.strategy in (Strategy.STRICT, Strategy.PARTITION):
         raise QueryError(
             f"under {query.strategy.value} the next event takes a partial match further or ends "

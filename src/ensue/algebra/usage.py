@@ -4,10 +4,12 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from math import isfinite
 
+from ensue.algebra.answers import is_tally
 from ensue.algebra.pattern import Pattern
 from ensue.algebra.predicate import (
     AGGREGATES,
     FUNCTIONS,
+    MATCHES,
     Aggregate,
     At,
     Call,
@@ -92,6 +94,8 @@ def in_having(expr: Expr, roles: Roles) -> Expr:
 
 def in_return(expr: Expr, roles: Roles) -> Expr:
     """A column of RETURN in its normal form; it may be a whole event or a list `a[].price`."""
+    if is_tally(expr):
+        return expr
     expr = _normal(expr, roles)
     if isinstance(expr, Field) and expr.variable in roles.lists:
         if expr.name is None and expr.at is At.ONLY:
@@ -160,6 +164,13 @@ def _check_known(reference: Field | Aggregate, roles: Roles) -> None:
     name = reference.variable
     if name in roles.known:
         return
+    if name == MATCHES:
+        raise QueryError(
+            "COUNT(*) is a column of RETURN, and counts the matches that end with one event",
+            hint="RETURN COUNT(*) AS n; the events of a variable are counted by "
+            f"count({roles.known[0]})",
+            span=reference.span,
+        )
     problem, hint = f"unknown variable '{name}'", did_you_mean(name, roles.known)
     if isinstance(reference, Field) and reference.name is None and reference.at is At.ONLY:
         hint = f"a field is written with its event: {roles.known[0]}.{name}"

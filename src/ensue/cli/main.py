@@ -6,6 +6,7 @@ from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
+from ensue.cli.planning import planning_options
 from ensue.cli.terminal import Exit, UsageError, complain
 from ensue.errors import EnsueError, EventError, RunnerError
 
@@ -24,6 +25,7 @@ _EXAMPLES = """\
 examples:
   ensue run theft.ensue --events readings.parquet --time ts --type reader
   ensue run "SEQ(A a, B b) WHERE [id] WITHIN 5 minutes" --events A=a.csv --events B=b.csv
+  ensue run theft.ensue return.ensue --events readings.parquet --type reader --output found/
   cat query.ensue | ensue run - --events trades.csv --output found.jsonl
   ensue run theft.ensue --stream readings/ --time ts --type reader \\
       --watermark "1 minute" --checkpoint state/ --output thefts/
@@ -84,6 +86,12 @@ def _parser() -> ArgumentParser:
     explain = command("explain", "show how a query will be run", _explain)
     _query_and_events(explain, needed=False)
     explain.add_argument("--picture", metavar="FILE.svg", help="also draw the plan")
+    explain.add_argument(
+        "--analyze",
+        action="store_true",
+        help="run the query on all --events, and show estimates beside what was counted",
+    )
+    planning_options(explain)
     _query_and_events(command("check", "say whether a query can be run", _check), needed=False)
     _demo_options(command("demo", "find the thefts in a day of a shop's RFID readings", _demo))
     _bench_options(command("bench", "measure a few queries on this machine", _bench))
@@ -91,7 +99,13 @@ def _parser() -> ArgumentParser:
 
 
 def _query_and_events(parser: ArgumentParser, *, needed: bool) -> None:
-    parser.add_argument("query", metavar="QUERY", help="a file, the text itself, or - for stdin")
+    said = "a file, the text itself, or - for stdin"
+    if needed:
+        parser.add_argument(
+            "query", metavar="QUERY", nargs="+", help=f"{said}; several share a scan"
+        )
+    else:
+        parser.add_argument("query", metavar="QUERY", help=said)
     events = parser.add_mutually_exclusive_group(required=True) if needed else parser
     events.add_argument(
         "--events",
@@ -158,6 +172,7 @@ def _run_options(parser: ArgumentParser) -> None:
         action="store_true",
         help="also give partial matches whose window was over before they were complete",
     )
+    planning_options(parser)
     _stream_options(parser)
 
 
@@ -231,6 +246,16 @@ def _version() -> str:
 
 
 def _run(options: Namespace) -> Exit:
+    if len(options.query) > 1:
+        if options.stream is not None:
+            raise UsageError(
+                "a --stream on the command line has one query\n"
+                "  hint: ensue.match(stream, [query, ...]) and ensue.start run several as one"
+            )
+        from ensue.cli.several import run_several
+
+        return run_several(options)
+    options.query = options.query[0]
     if options.stream is not None:
         from ensue.cli.stream import run_stream
 

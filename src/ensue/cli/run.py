@@ -7,6 +7,7 @@ from typing import Any
 
 import ensue
 from ensue.cli import event_files, matches
+from ensue.cli.planning import MEASURE, planning_of
 from ensue.cli.query_text import query_text
 from ensue.cli.terminal import Exit, UsageError, notice, output, progress
 
@@ -18,7 +19,7 @@ _OF_STREAMS = (
 
 def run(options: Namespace) -> Exit:
     """Finds the matches and writes them."""
-    _require_no_stream(options)
+    require_no_stream(options)
     text = query_text(options.query)
     form = matches.chosen_format(options.format, options.output)
     ensue.parse(text)  # a mistake in the text shows before a large file is read
@@ -41,18 +42,21 @@ def run(options: Namespace) -> Exit:
 def _run_here(text: str, files: tuple[event_files.EventFile, ...], options: Namespace) -> Any:
     events = event_files.read_local(files)
     columns = event_columns(events, options)
+    planned = planning_of(options, text, events, columns)
     with progress("matching") as report:
         return ensue.match(
             events,
             text,
             **columns,
+            **planned,
             bad_events=options.bad_events,
             emit_timeouts=options.timeouts,
             progress=report,
         )
 
 
-def _require_no_stream(options: Namespace) -> None:
+def require_no_stream(options: Namespace) -> None:
+    """Refuses what says something of streams only."""
     given = [name for name in _OF_STREAMS if getattr(options, name)]
     if given:
         raise UsageError(f"--{given[0]} says something of a --stream; --events is none")
@@ -65,10 +69,12 @@ def _run_on_spark(
 
     notice("starting Spark ...")
     events = event_files.read_spark(files)
+    columns = event_columns(events, options)
     found = ensue.match(
         events,
         text,
-        **event_columns(events, options),
+        **columns,
+        **planning_of(options, text, events, columns),
         bad_events=options.bad_events,
         emit_timeouts=options.timeouts,
     )
@@ -81,12 +87,17 @@ def _run_on_spark(
 
 
 def explain(options: Namespace) -> Exit:
-    """Prints the plan; with --picture also writes it as SVG."""
+    """Prints the plan; with --picture also writes it as SVG, with --analyze runs it."""
     text = query_text(options.query)
-    events, columns = _known(options)
-    output().print(ensue.explain(text, events, **columns), markup=False, soft_wrap=True)
+    if options.analyze and not options.events:
+        raise UsageError("--analyze runs the query: name events with --events")
+    whole = options.analyze or options.statistics == MEASURE
+    events, columns = _known(options, rows=None if whole else _ENOUGH_TO_KNOW_THE_COLUMNS)
+    planned = planning_of(options, text, events, columns)
+    told = ensue.explain(text, events, **columns, **planned, analyze=options.analyze)
+    output().print(told, markup=False, soft_wrap=True)
     if options.picture:
-        picture = ensue.picture(text, events, **columns)
+        picture = ensue.picture(text, events, **columns, **planned)
         try:
             Path(options.picture).write_text(picture, encoding="utf-8")
         except OSError as error:
@@ -107,14 +118,16 @@ def check(options: Namespace) -> Exit:
     return Exit.FINE
 
 
-def _known(options: Namespace) -> tuple[Any, dict[str, Any]]:
+def _known(
+    options: Namespace, rows: int | None = _ENOUGH_TO_KNOW_THE_COLUMNS
+) -> tuple[Any, dict[str, Any]]:
     """The first events of each file, enough to know the columns, and which columns are which."""
     if not options.events:
         if options.time or options.type or options.order:
             raise UsageError("--time, --type and --order say something of --events; name some")
         return None, {}
     files = event_files.event_files(options.events)
-    events = event_files.read_local(files, rows=_ENOUGH_TO_KNOW_THE_COLUMNS)
+    events = event_files.read_local(files, rows=rows)
     return events, event_columns(events, options)
 
 

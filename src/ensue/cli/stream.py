@@ -14,6 +14,7 @@ from typing import Any
 
 import ensue
 from ensue.algebra.durations import parse_duration
+from ensue.cli.planning import planning_of
 from ensue.cli.query_text import query_text
 from ensue.cli.run import event_columns
 from ensue.cli.stream_counters import Scale, Screen, many
@@ -42,6 +43,7 @@ def run_stream(options: Namespace) -> Exit:
             events,
             text,
             **columns,
+            **planning_of(options, text, None, columns),
             bad_events=options.bad_events,
             emit_timeouts=options.timeouts,
             watermark=watermark,
@@ -161,7 +163,8 @@ def _flush(session: Any, checkpoint: str, target: Any, screen: Screen) -> int:
 
     last = screen.totals.last
     try:
-        rest = ensue.remaining(session, checkpoint).persist()
+        rest: Any = ensue.remaining(session, checkpoint)
+        rest = rest.persist()
         target(rest, 0 if last is None else last.batch + 1)
         return int(rest.count())
     except ensue.StateError:

@@ -101,7 +101,7 @@ def search(
     says when a condition speaks of an element that the match does not have: it does not apply.
     """
     frame = instances.frame
-    window = frame.window
+    window = None if frame.window is None else frame.window_text
     absent = AbsentAccess(instances, absence.variable, access)
     conditions = [
         f"({' or '.join([*missing(c), frame.writer.condition(c, absent)])})"

@@ -6,6 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ensue.algebra.policy import Strategy
+from ensue.compile import compact_state
+from ensue.compile.compact import CompactSource
 from ensue.compile.frame import (
     FREE,
     FREE_COUNT,
@@ -32,8 +34,16 @@ SPARSE = 1 << 16  # rows from which on a table that is nearly empty is made smal
 RUNS, NODES, INSTANCES = ("I", "F", "nxt"), ("N", "NF"), ("A", "AF")
 TOPS = dict.fromkeys(RUNS, RUN_TOP) | dict.fromkeys(NODES, NODE_TOP)
 TOPS |= dict.fromkeys(INSTANCES, INSTANCE_TOP)
-# With the value of a new key; L and LF are what repeats remember.
-BY_KEY = {"head": -1, "live": 0, "tops": -1, "counts": 0, "L": 0, "LF": 0}
+BY_KEY = {
+    "head": -1,
+    "live": 0,
+    "tops": -1,
+    "counts": 0,
+    "K": 0,
+    "KF": 0,
+    "L": 0,  # what repeats remember
+    "LF": 0,
+}  # with the value of a new key
 
 
 class Arenas:
@@ -76,12 +86,16 @@ class Arenas:
         tables["meta"] = np.zeros(META_SIZE, np.int64)
         tables["meta"][FREE] = -1
         tables["counts"] = np.zeros(1, np.int64)
+        for name in self.program.frame.tally.tables:
+            tables[name] = np.zeros((max(1, len(self.program.frame.tally.labels)), 2), np.int64)
         tables["tops"] = np.full((1, max(1, len(source.instances.number))), -1, np.int32)
         tables["O"] = np.zeros((4 * FIRST_ROOM, max(1, len(source.output))), np.int64)
         for whole, real, columns in self.columns:
             wholes, reals = columns.widths()
             tables[whole] = np.zeros((FIRST_ROOM, wholes), np.int64)
             tables[real] = np.zeros((FIRST_ROOM, reals), np.float64)
+        if isinstance(source, CompactSource):
+            tables |= compact_state.tables(source, FIRST_ROOM)
         if isinstance(source, TreeSource) and source.memory.width:
             wholes, reals = source.memory.columns.widths()
             tables["L"], tables["LF"] = np.zeros((1, wholes), np.int64), np.zeros((1, reals))
@@ -211,6 +225,9 @@ class Arenas:
 
     def expire_instances(self, now: float | None) -> None:
         """Drops the instances that no event to come can reach."""
+        if isinstance(self.program.source, CompactSource):
+            compact_state.expire(self, now)
+            return
         frame, tables, meta = self.program.frame, self.tables, self.meta
         top = int(meta[INSTANCE_TOP])
         if top == 0:
@@ -301,6 +318,8 @@ class Arenas:
         """The rows of the stream that a later match may still contain, ascending."""
         tables, meta = self.tables, self.meta
         source = self.program.source
+        if isinstance(source, CompactSource):
+            return compact_state.held_rows(self)
         if not isinstance(source, RunsSource):
             places = source.instances.rows if isinstance(source, TreeSource) else [arena.ROW]
             rows = np.unique(tables["A"][: int(meta[INSTANCE_TOP]), places])

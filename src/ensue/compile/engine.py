@@ -1,19 +1,26 @@
 """A compiled matcher at work: feeds events to the kernel and lets time pass."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ensue.compile import compact_state
 from ensue.compile.arenas import Arenas, Table
 from ensue.compile.arrow_kinds import Unit
+from ensue.compile.compact import CompactSource
+from ensue.compile.counting import TABLE, ScanCounts, kernel_counts
 from ensue.compile.forgetting import forget_keys, forget_strings
 from ensue.compile.frame import (
     DONE,
     FREE_COUNT,
     INSTANCE_TOP,
     LIVE,
+    NEEDS_DRAIN,
     NEEDS_INSTANCES,
     NEEDS_NODES,
     NEEDS_OUTPUT,
@@ -28,9 +35,10 @@ from ensue.compile.operator_functions import failing_functions
 from ensue.compile.program import Program
 from ensue.compile.runs import RunsSource
 from ensue.compile.saving import Saved, column_names, take_up, used_parts
-from ensue.compile.scan import Scan
+from ensue.compile.scan import Scan, Scanned
 from ensue.compile.skipping import Skipping
 from ensue.kernels import arena
+from ensue.plan.counters import Counters, Tried
 from ensue.plan.physical import Plan
 from ensue.schema import Schema
 
@@ -45,13 +53,22 @@ class Engine:
     the unit of the engine. What it keeps depends on what is alive, not on how long it runs.
     """
 
-    def __init__(self, plan: Plan, schema: Schema, unit: Unit, *, nullable: bool = False) -> None:
-        self.program = Program(plan, schema, unit, nullable)
+    def __init__(
+        self,
+        plan: Plan,
+        schema: Schema,
+        unit: Unit,
+        *,
+        nullable: bool = False,
+        counted: bool = False,
+    ) -> None:
+        self.program = Program(plan, schema, unit, nullable, counted)
         self.scan = Scan(self.program)
         self.arenas = Arenas(self.program)
         self.rows = 0  # events fed so far
         self.now: float | None = None  # no event that ends before can still come
         self.skipping = None if plan.query.after is None else Skipping(plan.query)
+        self.found = 0  # matches so far
         self._pieces: list[Matches] = []
         self._swept: tuple[float, int] | None = None  # now and rows at the last sweep
         self._compacted = (0, 0)  # rows and population when codes were last forgotten
@@ -68,10 +85,21 @@ class Engine:
         if events.num_rows == 0:
             return joined([], self.program.source.output)
         scanned = self.scan(events)
+        return self.feed_scanned(scanned, len(self.scan.keys))
+
+    def feed_scanned(self, scanned: Scanned, keys: int) -> Matches:
+        """The same for events that are scanned already; they have so many keys up to now."""
+        self._take(scanned, keys)
+        found = self._delivered(scanned.key, self.rows - len(scanned.mask))
+        self._compact_if_it_pays()
+        return found
+
+    def _take(self, scanned: Scanned, keys: int) -> None:
+        """Moves the state along events."""
         if scanned.has_nulls and not self.program.nullable:
             self._become_nullable()
-        self.arenas.room_for_keys(max(1, len(self.scan.keys)))
-        count = events.num_rows
+        self.arenas.room_for_keys(max(1, keys))
+        count = len(scanned.mask)
         position, meta = 0, self.arenas.meta
         arrays = scanned.arrays(self.program.nullable)
         asked = (DONE, 0)
@@ -86,9 +114,20 @@ class Engine:
         self._drain()
         self.rows += count
         self.now = scanned.ends[-1].item()
-        found = self._delivered(arrays[1], self.rows - count)
-        self._compact_if_it_pays()
-        return found
+
+    def replay(self, pieces: Sequence[pa.Table], rows: int, now: float | None) -> None:
+        """Takes up the state that the last events of a stream leave behind.
+
+        The pieces are its last events, so many that no match to come needs an older one, up to
+        row `rows` and time `now`. Their matches have been delivered.
+        """
+        self.rows = rows - sum(piece.num_rows for piece in pieces)
+        for piece in pieces:
+            self._take(self.scan(piece), len(self.scan.keys))
+            self._pieces.clear()
+        if now is not None:
+            self._pass_time(now)
+            self._pieces.clear()
 
     def advance(self, now: float) -> Matches:
         """Lets time pass until `now`: what only waited for it is delivered.
@@ -96,6 +135,12 @@ class Engine:
         All events that end before `now` have been fed and none can still come; one that ends
         at `now` can.
         """
+        self._pass_time(now)
+        found = self._delivered(np.zeros(0, np.int32), self.rows)
+        self._compact_if_it_pays()
+        return found
+
+    def _pass_time(self, now: float) -> None:
         now = float(now) if self.program.frame.real_time else math.ceil(now)
         self.now = now if self.now is None else max(self.now, now)
         if self._swept != (self.now, self.rows):
@@ -104,9 +149,6 @@ class Engine:
             self._drain()
             self.arenas.drop_broken(self.rows)
             self.arenas.expire_instances(self.now)
-        found = self._delivered(np.zeros(0, np.int32), self.rows)
-        self._compact_if_it_pays()
-        return found
 
     def finish(self) -> Matches:
         """The stream is over: no more events come that could forbid anything."""
@@ -130,8 +172,7 @@ class Engine:
 
     def _become_nullable(self) -> None:
         """From here on events may lack values."""
-        old = self.program
-        self.program = Program(old.plan, old.schema, old.unit, nullable=True)
+        self.program = replace(self.program, nullable=True)
         self.scan.program = self.program
         self.arenas.become(self.program)
 
@@ -145,6 +186,8 @@ class Engine:
                 self._drain()
                 if crowded or len(state["O"]) < MOST_OUTPUT:
                     arenas.grow("O")
+            case _ if code == NEEDS_DRAIN:
+                self._drain()
             case _ if code == NEEDS_RUNS:
                 self._drop_runs(now)
                 free = meta[FREE_COUNT] + len(state["I"]) - meta[RUN_TOP]
@@ -206,11 +249,14 @@ class Engine:
         output = state["O"][:count]
         rows: dict[str, Table] = {}
         lists: dict[str, tuple[Table, Table]] = {}
+        tally: Table | None = None
         place = {name: number for number, name in enumerate(source.output)}
         for name, number in place.items():
             kind, variable = name.split("_", 1)
             if kind == "row":
                 rows[variable] = output[:, number].copy()
+            elif kind == "tally":
+                tally = output[:, number].copy()
             elif kind == "node":
                 counts = output[:, place[f"count_{variable}"]].copy()
                 offsets = np.zeros(count + 1, np.int64)
@@ -221,14 +267,17 @@ class Engine:
                 arena.lists_of(nodes, link, row, heads, counts, offsets, values)
                 lists[variable] = (offsets, values)
         state["meta"][OUT_TOP] = 0
-        self._pieces.append(Matches(rows, lists, count))
+        if isinstance(source, CompactSource):
+            state["meta"][NODE_TOP] = 0  # they were only for the output
+        self._pieces.append(Matches(rows, lists, count, tally))
 
     def _delivered(self, keys: Table, base: int) -> Matches:
         pieces, self._pieces = self._pieces, []
         found = joined(pieces, self.program.source.output)
-        if self.skipping is None or found.count == 0:
-            return found
-        return self.skipping(found, keys, base)
+        if self.skipping is not None and found.count:
+            found = self.skipping(found, keys, base)
+        self.found += found.count
+        return found
 
     # ---------------------------------------------------------------------------- saving
 
@@ -251,6 +300,7 @@ class Engine:
             self.scan.strings,
             column_names(self.arenas),
             arrays,
+            None if not self.program.counted else self._counted(),
         )
         return saved.packed(self.program)
 
@@ -258,8 +308,7 @@ class Engine:
         """Goes on where the matcher that saved this state stopped."""
         saved = Saved.unpacked(data, self.program)
         if saved.nullable and not self.program.nullable:
-            old = self.program
-            self.program = Program(old.plan, old.schema, old.unit, nullable=True)
+            self.program = replace(self.program, nullable=True)
         self.scan = Scan(self.program)
         self.scan.seen = saved.seen
         self.scan.keys, self.scan.strings = saved.keys, saved.strings
@@ -268,7 +317,14 @@ class Engine:
         self.rows, self.now = saved.rows, saved.now
         if self.skipping is not None:
             self.skipping.earliest = saved.arrays["earliest"]
+        if self.program.counted and saved.counted is not None:
+            self.scan.counts = ScanCounts.of(saved.counted["scan"])
+            self.found = int(saved.counted["found"])
         self._swept, self._compacted = None, (self.rows, self.arenas.population)
+
+    def _counted(self) -> dict[str, Any]:
+        labels = [list(label) for label in self.program.frame.tally.labels]
+        return {"labels": labels, "scan": self.scan.counts.described(), "found": self.found}
 
     @property
     def state_bytes(self) -> int:
@@ -288,8 +344,39 @@ class Engine:
     @property
     def partial_matches(self) -> int:
         """Runs that are alive, or instances in stacks."""
+        if isinstance(self.program.source, CompactSource):
+            return compact_state.size(self.arenas)
         runs = isinstance(self.program.source, RunsSource)
         return int(self.arenas.meta[LIVE if runs else INSTANCE_TOP])
+
+    def count_anew(self) -> None:
+        """Forgets what was counted so far."""
+        self.scan.counts = ScanCounts()
+        self.state[TABLE][:] = 0
+        self.found = 0
+
+    def counters(self) -> Counters:
+        """What was counted so far, by an engine that was made to count."""
+        program, scan = self.program, self.scan.counts
+        if not program.counted:
+            raise ValueError("the engine was not made to count: counted=True")
+        checks, absences, places = kernel_counts(program.frame.tally.labels, self.state[TABLE])
+        ticks = program.frame.ticks_per_second
+        passed = 0.0 if scan.first is None or scan.last is None else scan.last - scan.first
+        return Counters(
+            scan.events,
+            passed / ticks,
+            {role.variable: role.type for role in program.plan.roles},
+            {variable: Tried(*count) for variable, count in scan.roles.items()},
+            {label: Tried(*count) for label, count in scan.conditions.items()},
+            checks,
+            absences,
+            places,
+            self.found,
+            self.partial_matches,
+            max(1, scan.partitions),
+            scan.crowding,
+        )
 
     def deadline(self) -> float | None:
         """The time after which something that waits for it can be delivered.
@@ -315,6 +402,7 @@ def joined(pieces: list[Matches], output: tuple[str, ...]) -> Matches:
         return pieces[0]
     rows: dict[str, Table] = {}
     lists: dict[str, tuple[Table, Table]] = {}
+    tally: Table | None = None
     for name in output:
         kind, variable = name.split("_", 1)
         if kind == "row":
@@ -331,4 +419,7 @@ def joined(pieces: list[Matches], output: tuple[str, ...]) -> Matches:
                 np.concatenate(offsets),
                 np.concatenate(values) if values else np.zeros(0, np.int64),
             )
-    return Matches(rows, lists, sum(p.count for p in pieces))
+        elif kind == "tally":
+            counts = [p.tally for p in pieces if p.tally is not None]
+            tally = np.concatenate([np.zeros(0, np.int64), *counts])
+    return Matches(rows, lists, sum(p.count for p in pieces), tally)

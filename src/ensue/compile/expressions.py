@@ -22,6 +22,7 @@ from ensue.algebra.predicate import (
     Literal,
     Unary,
 )
+from ensue.compile.constants import marked
 from ensue.plan.features import Kinds, Place, feature_of, place_of
 from ensue.schema import Kind
 
@@ -196,16 +197,14 @@ class Writer:
             case bool():
                 return str(int(value)), None
             case int() if not -(2**63) <= value < 2**63:
-                return f"({float(value)!r})", None  # no integer of 64 bits; a bound all the same
+                return marked(float(value)), None  # no integer of 64 bits; a bound all the same
             case int() | float():
-                return f"({value!r})" if value == value and abs(value) != float("inf") else (
-                    "np.nan" if value != value else f"({'-' if value < 0 else ''}np.inf)"
-                ), None
+                return marked(value), None
             case timedelta():
                 micros = (value.days * 86_400 + value.seconds) * 1_000_000 + value.microseconds
-                return f"({micros * (1_000 if self.unit == 'ns' else 1)})", None
+                return marked(micros * (1_000 if self.unit == "ns" else 1)), None
             case datetime() | date():
-                return f"({_instant(value) * (1_000 if self.unit == 'ns' else 1)})", None
+                return marked(_instant(value) * (1_000 if self.unit == "ns" else 1)), None
             case _:
                 raise AssertionError(f"no compiled form of {value!r}")
 

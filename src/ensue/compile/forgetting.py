@@ -5,8 +5,10 @@ Both have codes, which are indices of tables; forgetting numbers those that stay
 
 import numpy as np
 
+from ensue.compile import compact_state
 from ensue.compile.arenas import BY_KEY, TOPS, Arenas
 from ensue.compile.buffers import Bools
+from ensue.compile.compact import CompactSource
 from ensue.compile.frame import INSTANCE_TOP
 from ensue.compile.keys import KeyCodes
 from ensue.compile.skipping import Skipping
@@ -24,6 +26,8 @@ def forget_keys(arenas: Arenas, keys: KeyCodes, skipping: Skipping | None) -> No
     if keys.known == 0:
         return
     alive: Bools = np.any(tables["tops"][:count] >= 0, axis=1)
+    if isinstance(arenas.program.source, CompactSource):
+        alive = compact_state.live_keys(arenas)[:count]
     if "live" in tables:
         alive |= tables["live"][:count] > 0
     if "L" in tables:  # a repeat remembers its latest result however long ago it was

@@ -4,13 +4,17 @@ from dataclasses import dataclass
 
 from ensue.algebra.policy import Strategy
 from ensue.algebra.window import ByEvents, ByTime, ByUnits
+from ensue.compile.constants import marked
+from ensue.compile.counting import Tally
 from ensue.compile.expressions import Feature, Features, Writer
 from ensue.plan.features import Kinds
 from ensue.plan.physical import Plan, Role
 from ensue.schema import Kind, Schema
 
 # Codes a kernel returns: what it needs before it can go on.
-DONE, NEEDS_RUNS, NEEDS_NODES, NEEDS_OUTPUT, NEEDS_INSTANCES = range(5)
+DONE, NEEDS_RUNS, NEEDS_NODES, NEEDS_OUTPUT, NEEDS_INSTANCES, NEEDS_DRAIN = range(6)
+
+MOST_WAITING = 1 << 17  # matches that may wait in the output when the next event is looked at
 
 # Places in `meta`, where a kernel leaves its position and counters between calls.
 POSITION, RUN_TOP, FREE, FREE_COUNT, NODE_TOP, INSTANCE_TOP, OUT_TOP, LIVE = range(8)
@@ -46,10 +50,20 @@ class Frame:
     writer: Writer
     bits: dict[str, int]  # variable -> bit of the mask
     first_bits: dict[str, int]  # Kleene variable -> bit for its first event
+    tally: Tally  # what the kernel counts
 
     @classmethod
-    def of(cls, plan: Plan, schema: Schema, unit: str, nullable: bool) -> "Frame":
-        features = Features(Kinds(schema, plan.query.pattern))
+    def of(
+        cls,
+        plan: Plan,
+        schema: Schema,
+        unit: str,
+        nullable: bool,
+        features: Features | None = None,
+        counted: bool = False,
+    ) -> "Frame":
+        """With `features` their numbers stay as they are, and new ones go behind them."""
+        features = features or Features(Kinds(schema, plan.query.pattern))
         bits: dict[str, int] = {}
         first_bits: dict[str, int] = {}
         for role in plan.roles:
@@ -57,7 +71,8 @@ class Frame:
             if role.first:
                 first_bits[role.variable] = len(bits) + len(first_bits)
         writer = Writer(features, unit)
-        return cls(plan, schema, unit, nullable, features, writer, bits, first_bits)
+        tally = Tally(counted)
+        return cls(plan, schema, unit, nullable, features, writer, bits, first_bits, tally)
 
     # -------------------------------------------------------------------------- the mask
 
@@ -86,12 +101,24 @@ class Frame:
                 return None
 
     @property
+    def window_text(self) -> str:
+        """The window's length in a kernel's source."""
+        return "" if self.window is None else marked(self.window)
+
+    @property
     def by_events(self) -> bool:
         return isinstance(self.plan.query.within, ByEvents)
 
     @property
     def real_time(self) -> bool:
         return self.schema.time_kind in (Kind.FLOAT, Kind.DECIMAL)
+
+    @property
+    def ticks_per_second(self) -> float:
+        """How many units of the time arrays a second has; 1 where time is only a number."""
+        if self.schema.time_kind not in (Kind.TIMESTAMP, Kind.DATE):
+            return 1.0
+        return 1e9 if self.unit == "ns" else 1e6
 
     @property
     def intervals(self) -> bool:

@@ -53,6 +53,7 @@ def match_ids(
     events: pa.Table,
     columns_of: ColumnsOf,
     end: str,
+    hashes: "RowHashes | None" = None,
 ) -> pa.Array:
     """A string of 32 hexadecimal digits for each match.
 
@@ -68,6 +69,9 @@ def match_ids(
     for variable in matches.variables:
         groups.setdefault(tuple(columns_of[variable]), []).append(variable)
     for columns, variables in groups.items():
+        if hashes is not None:
+            hashed[columns] = hashes.of(columns)
+            continue
         rows = [matches.elements(v) for v in variables]
         hashed[columns] = _event_hashes(events, columns, rows, end)
     for variable in sorted(matches.variables):
@@ -83,6 +87,21 @@ def match_ids(
     places = np.arange(0, 32 * matches.count + 1, 32, dtype=np.int32)
     buffers = [None, pa.py_buffer(places), pa.py_buffer(data)]
     return pa.Array.from_buffers(pa.string(), matches.count, buffers)
+
+
+class RowHashes:
+    """The hashes of all rows of a table that knows its ordinals, for several results from it."""
+
+    def __init__(self, events: pa.Table, end: str) -> None:
+        self.events = events
+        self.end = end
+        self._found: dict[tuple[tuple[str, str], ...], Pair] = {}
+
+    def of(self, columns: tuple[tuple[str, str], ...]) -> Pair:
+        if columns not in self._found:
+            every = np.arange(self.events.num_rows)
+            self._found[columns] = _event_hashes(self.events, columns, [every], self.end)
+        return self._found[columns]
 
 
 def _salts(name: bytes) -> tuple[np.uint64, np.uint64]:

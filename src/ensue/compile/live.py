@@ -1,5 +1,6 @@
 """A matcher that is fed piece by piece and keeps the events it still needs."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,7 @@ from ensue.compile.identity import ORDINAL, ordinals
 from ensue.compile.matcher import Prepared, build_result
 from ensue.compile.matches import Matches
 from ensue.compile.state import from_bytes, packed, to_bytes, unpacked
+from ensue.errors import StateError
 
 Rows = npt.NDArray[np.int64]
 
@@ -86,11 +88,7 @@ class LiveMatcher:
             found = np.searchsorted(known.rows, rows)
             return np.where(rows < 0, np.int64(-1), found)
 
-        moved = Matches(
-            {v: place(rows) for v, rows in matches.rows.items()},
-            {v: (offsets, place(rows)) for v, (offsets, rows) in matches.lists.items()},
-            matches.count,
-        )
+        moved = matches.moved(place)
         return build_result(self.prepared, moved, known.events)
 
     # ---------------------------------------------------------------------------- state
@@ -116,3 +114,48 @@ class LiveMatcher:
             events = events.append_column(ORDINAL, pa.array(np.zeros(len(events), np.int64)))
         matcher.held = Held(events.cast(matcher.held.events.schema), arrays["rows"])
         return matcher
+
+
+class LiveMatchers:
+    """Queries over one stream, each with its own matcher and its own events."""
+
+    def __init__(self, queries: Sequence[Prepared]) -> None:
+        self.queries = tuple(queries)
+        self.matchers = [LiveMatcher(query) for query in queries]
+
+    def feed(self, events: pa.Table) -> list[pa.Table]:
+        """The matches of each query that the next events complete."""
+        return [matcher.feed(events) for matcher in self.matchers]
+
+    def advance(self, now: float) -> list[pa.Table]:
+        """The matches of each query that only waited for time to pass."""
+        return [matcher.advance(now) for matcher in self.matchers]
+
+    def finish(self) -> list[pa.Table]:
+        """The matches of each query that only waited for the stream to end."""
+        return [matcher.finish() for matcher in self.matchers]
+
+    def deadline(self) -> float | None:
+        times = [t for m in self.matchers if (t := m.engine.deadline()) is not None]
+        return min(times, default=None)
+
+    @property
+    def partial_matches(self) -> int:
+        return sum(m.engine.partial_matches for m in self.matchers)
+
+    @property
+    def state_bytes(self) -> int:
+        """About as many bytes as `save` gives."""
+        return sum(m.state_bytes for m in self.matchers)
+
+    def save(self) -> dict[str, bytes]:
+        """Everything needed to go on elsewhere, by names."""
+        return {str(k): matcher.save() for k, matcher in enumerate(self.matchers)}
+
+    def restore(self, saved: Mapping[str, bytes]) -> None:
+        """Goes on where the saved ones stopped."""
+        if set(saved) != {str(k) for k in range(len(self.matchers))}:
+            raise StateError("the state of a stream was saved for another set of queries")
+        self.matchers = [
+            LiveMatcher.restore(query, saved[str(k)]) for k, query in enumerate(self.queries)
+        ]

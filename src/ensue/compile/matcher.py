@@ -1,14 +1,16 @@
 """From a checked query to matches: plan, engine and results in one."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from ensue.algebra.check import check
 from ensue.algebra.query import Query
-from ensue.compile.engine import Engine
-from ensue.compile.identity import fingerprint
+from ensue.compile.adaptive import AdaptiveEngine, why_not_adaptive
+from ensue.compile.advice import Watchful
+from ensue.compile.engine import Engine, joined
+from ensue.compile.identity import RowHashes, fingerprint
 from ensue.compile.matches import Matches
 from ensue.compile.operator_functions import run_as_python
 from ensue.compile.reference import ReferenceEngine
@@ -16,7 +18,9 @@ from ensue.compile.results import build
 from ensue.compile.stream import Shape
 from ensue.plan.choose import choose
 from ensue.plan.physical import Plan, Reference
-from ensue.plan.tree import Shape as TreeShape
+from ensue.plan.planning import DEFAULT, Planning
+
+Matcher = Engine | AdaptiveEngine | ReferenceEngine
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,34 +31,38 @@ class Prepared:
     plan: Plan  # in terms of columns
     shape: Shape
     identity: bytes | None = None  # what sets the ids of its matches apart; None: the query
+    planning: Planning = DEFAULT
 
-    def engine(self, *, nullable: bool = False) -> Engine | ReferenceEngine:
-        """A matcher with no events yet."""
-        _, schema = self.shape.physical(self.query)
+    def engine(self, *, nullable: bool = False, counted: bool = False) -> Matcher:
+        """A matcher with no events yet; `counted`: it counts what it tries."""
+        query, schema = self.shape.physical(self.query)
         if isinstance(self.plan.structure, Reference):
             return ReferenceEngine(self.plan, schema, self.shape.unit)
-        return Engine(self.plan, schema, self.shape.unit, nullable=nullable)
+        if self.planning.adaptive and why_not_adaptive(self.plan) is None:
+            adviser = Watchful(query, schema, self.planning)
+            return AdaptiveEngine(self.plan, schema, self.shape.unit, adviser, nullable=nullable)
+        return Engine(self.plan, schema, self.shape.unit, nullable=nullable, counted=counted)
 
 
 def prepare(
     query: Query,
     shape: Shape,
+    planning: Planning = DEFAULT,
     *,
     streaming: bool = False,
     off: Collection[str] = (),
-    structure: str | None = None,
-    tree: TreeShape | None = None,
 ) -> Prepared:
-    """Checks a query against a stream's shape and plans it; see `choose` for what can be asked."""
+    """Checks a query against a stream's shape and plans it; the options are those of `choose`."""
     checked = check(query, shape.schema, streaming=streaming)
     physical, schema = shape.physical(checked)
-    python = run_as_python(physical)
-    plan = choose(physical, schema, off=off, structure=structure, shape=tree, python=python)
-    return Prepared(checked, plan, shape)
+    plan = choose(physical, schema, planning, off=off, python=run_as_python(physical))
+    return Prepared(checked, plan, shape, planning=planning)
 
 
-def build_result(prepared: Prepared, matches: Matches, events: pa.Table) -> pa.Table:
-    """Matches as the table the query asks for."""
+def build_result(
+    prepared: Prepared, matches: Matches, events: pa.Table, hashes: RowHashes | None = None
+) -> pa.Table:
+    """Matches as the table the query asks for; the events' hashes may be known already."""
     query, schema = prepared.shape.physical(prepared.query)
     return build(
         matches,
@@ -64,9 +72,12 @@ def build_result(prepared: Prepared, matches: Matches, events: pa.Table) -> pa.T
         prepared.plan.residual,
         columns_of=prepared.shape.columns_of(query),
         query_fingerprint=prepared.identity or fingerprint(prepared.query),
+        hashes=hashes,
     )
 
 
-def slices(events: pa.Table, size: int) -> list[pa.Table]:
-    """Pieces of bounded size: a kernel cannot be interrupted inside one."""
-    return [events.slice(k, size) for k in range(0, events.num_rows, size)]
+def joined_of(matcher: Matcher, found: Sequence[Matches]) -> Matches:
+    """Several deliveries of a matcher as one."""
+    if isinstance(matcher, ReferenceEngine):
+        return found[-1]  # it delivers at the end
+    return joined([f for f in found if f.count], matcher.program.source.output)

@@ -1,6 +1,6 @@
 """Matches as rows of the events: which event each variable is bound to."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,12 +13,13 @@ class Matches:
     """For each match the row of each plain variable, and the rows of each Kleene variable.
 
     A row of -1 means that the variable is unbound; the rows of a Kleene variable's events in
-    match k are `rows[offsets[k] : offsets[k + 1]]`.
+    match k are `rows[offsets[k] : offsets[k + 1]]`. With `tally` a row stands for so many matches.
     """
 
     rows: Mapping[str, Ints]
     lists: Mapping[str, tuple[Ints, Ints]]
     count: int
+    tally: Ints | None = None
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -64,6 +65,15 @@ class Matches:
             return np.full(self.count, -1, np.int64)
         return np.where(found, rows[np.where(found, place, 0)], np.int64(-1))
 
+    def moved(self, change: Callable[[Ints], Ints]) -> "Matches":
+        """The same matches with other numbers for their rows."""
+        return Matches(
+            {variable: change(rows) for variable, rows in self.rows.items()},
+            {v: (offsets, change(rows)) for v, (offsets, rows) in self.lists.items()},
+            self.count,
+            self.tally,
+        )
+
     def where(self, kept: Bools) -> "Matches":
         """Only the matches that a mask keeps."""
         return self.pick(np.flatnonzero(kept))
@@ -83,4 +93,5 @@ class Matches:
             shift = np.repeat(offsets[:-1][chosen] - places[:-1], lengths)
             lists[variable] = places, rows[shift + np.arange(places[-1])]
         singles = {variable: rows[chosen] for variable, rows in self.rows.items()}
-        return Matches(singles, lists, len(chosen))
+        tally = None if self.tally is None else self.tally[chosen]
+        return Matches(singles, lists, len(chosen), tally)

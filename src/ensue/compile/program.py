@@ -1,15 +1,21 @@
 """A plan made executable: the compiled kernel and the shape of its state."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import Any
 
 import numba
+import numpy as np
+import numpy.typing as npt
 from numba import types as nb
 
 from ensue.compile.arrow_kinds import Unit
 from ensue.compile.cache import compiled
+from ensue.compile.compact import CompactSource, compact_source
+from ensue.compile.compact_nodes import TIME_STATE
+from ensue.compile.constants import lifted
+from ensue.compile.counting import TABLE
 from ensue.compile.expressions import Feature
 from ensue.compile.frame import Frame
 from ensue.compile.operator_functions import know
@@ -20,8 +26,14 @@ from ensue.compile.stacks import StacksSource, stacks_source
 from ensue.compile.trees import RETURNED as TREE_RETURNED
 from ensue.compile.trees import STATE as TREE_STATE
 from ensue.compile.trees import TreeSource, tree_source
-from ensue.plan.physical import Automaton, Plan, Stacks, Tree
+from ensue.plan.ordering import as_written
+from ensue.plan.physical import Automaton, Compact, Plan, Stacks, Tree
 from ensue.schema import Schema
+
+
+def _readonly(kind: numba.types.Type) -> numba.types.Type:
+    return nb.Array(kind, 1, "C", readonly=True)
+
 
 WHOLE, REAL, INT32, INT64 = (
     nb.Array(nb.int64, 2, "C"),
@@ -41,29 +53,49 @@ STATE_TYPES = {
     "AF": REAL,
     "tops": nb.Array(nb.int32, 2, "C"),
     "counts": INT64,
+    TABLE: WHOLE,
+    "K": WHOLE,
+    "KF": REAL,
     "L": WHOLE,
     "LF": REAL,
     "O": WHOLE,
     "meta": INT64,
 }
+CONSTANTS = (_readonly(nb.int64), _readonly(nb.float64))
+Constants = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]
 
 
 @dataclass(frozen=True)
 class Program:
-    """A compiled plan. Two programs of one plan differ only in whether events may lack values."""
+    """A compiled plan.
+
+    Two programs of one plan differ only in whether events may lack values, and in counting.
+    """
 
     plan: Plan
     schema: Schema
     unit: Unit
     nullable: bool
+    counted: bool = False  # the kernel counts what it tries
     frame: Frame = field(init=False)
-    source: RunsSource | StacksSource | TreeSource = field(init=False)
+    source: RunsSource | StacksSource | TreeSource | CompactSource = field(init=False)
+    constants: Constants = field(init=False, compare=False)  # that kernels are given
 
     def __post_init__(self) -> None:
         know(self.plan.query)
-        frame = Frame.of(self.plan, self.schema, self.unit, self.nullable)
+        given = (self.plan, self.schema, self.unit, self.nullable)
+        frame = Frame.of(*given, counted=self.counted)
+        written = as_written(self.plan.structure, self.plan.query.where)
+        if written != self.plan.structure:
+            # saved state knows features by number: it must fit whatever order conditions are in
+            plain = replace(frame, plan=replace(self.plan, structure=written))
+            _source(plain)
+            frame = Frame.of(*given, plain.features, self.counted)
         object.__setattr__(self, "frame", frame)
-        object.__setattr__(self, "source", _source(frame))
+        source = _source(frame)
+        without = lifted(source.text)
+        object.__setattr__(self, "source", replace(source, text=without.text))
+        object.__setattr__(self, "constants", (without.wholes, without.reals))
 
     @property
     def features(self) -> tuple[Feature, ...]:
@@ -77,6 +109,10 @@ class Program:
 
     @property
     def state_names(self) -> list[str]:
+        return [*self._own_state, *self.frame.tally.tables]
+
+    @property
+    def _own_state(self) -> list[str]:
         match self.source:
             case RunsSource():
                 return RUN_STATE
@@ -84,6 +120,8 @@ class Program:
                 return STACK_STATE
             case TreeSource():
                 return [*TREE_STATE, *(("L", "LF") if self.source.memory.width else ())]
+            case CompactSource():
+                return list(self.source.state)
 
     @property
     def returned(self) -> tuple[str, ...]:
@@ -95,6 +133,8 @@ class Program:
                 return ("O",)
             case TreeSource():
                 return TREE_RETURNED
+            case CompactSource():
+                return tuple(self.source.growing)
 
     @cached_property
     def step(self) -> Callable[..., Any]:
@@ -110,33 +150,37 @@ class Program:
             if self.nullable:
                 events.append(_readonly(nb.boolean))
         state = [STATE_TYPES[name] for name in [*self.state_names, "O", "meta"]]
-        types = (nb.int64, nb.int64, nb.int64, *events, *state)
-        return compiled(self.source.text, "step", types, python=self.plan.interpreted)
+        types = (*CONSTANTS, nb.int64, nb.int64, nb.int64, *events, *state)
+        step = compiled(self.source.text, "step", types, python=self.plan.interpreted)
+        return partial(step, *self.constants)
 
     @cached_property
     def sweep(self) -> Callable[..., Any]:
         """Lets time pass for runs."""
         names = ["head", "live", "nxt", "I", "F", "counts", "O", "meta"]
-        return compiled(
-            self.source.text,
-            "sweep",
-            (self._time, nb.boolean, *[STATE_TYPES[name] for name in names]),
-        )
+        state = [STATE_TYPES[name] for name in names]
+        sweep = compiled(self.source.text, "sweep", (*CONSTANTS, self._time, nb.boolean, *state))
+        return partial(sweep, *self.constants)
+
+    @cached_property
+    def settle_all(self) -> Callable[..., Any]:
+        """Lets time pass for a compact structure."""
+        state = [STATE_TYPES[name] for name in TIME_STATE]
+        settle = compiled(self.source.text, "settle_all", (*CONSTANTS, self._time, *state))
+        return partial(settle, *self.constants)
 
     @property
     def _time(self) -> numba.types.Type:
         return nb.float64 if self.frame.real_time else nb.int64
 
 
-def _source(frame: Frame) -> RunsSource | StacksSource | TreeSource:
+def _source(frame: Frame) -> RunsSource | StacksSource | TreeSource | CompactSource:
     match frame.plan.structure:
         case Stacks():
             return stacks_source(frame)
         case Tree():
             return tree_source(frame)
+        case Compact():
+            return compact_source(frame)
         case _:
             return runs_source(frame)
-
-
-def _readonly(kind: numba.types.Type) -> numba.types.Type:
-    return nb.Array(kind, 1, "C", readonly=True)

@@ -64,8 +64,8 @@ class ReferenceEngine:
         self.rows = 0  # events fed so far
         self.now: float | None = None  # the time of the last one, or what was told since
         # what earlier matches use up is remembered here, beyond the events that are held
-        self._query = replace(plan.query, after=None, having=None)
-        self._columns = _columns_used(plan.query, schema)
+        self._query = replace(plan.query, after=None, having=None, limit=None)
+        self._columns = columns_used(plan.query, schema)
         self._untyped = next(iter(atoms(plan.query.pattern))).type
         self._scale = _nanoseconds(schema, unit)
         self._fresh: list[pa.Table] = []  # not judged yet
@@ -317,7 +317,7 @@ class ReferenceEngine:
 
     def _fingerprint(self) -> str:
         kinds = sorted((name, kind.value) for name, kind in (self.schema.common or {}).items())
-        shown = f"{self.plan.query!r} Reference {kinds} {self.unit}"
+        shown = f"{self.plan.query.known_as} Reference {kinds} {self.unit}"
         return hashlib.sha256(shown.encode()).hexdigest()
 
 
@@ -326,7 +326,7 @@ def _rows_bound(binding: Binding) -> frozenset[tuple[str, int]]:
     return frozenset((v, event.position) for v, events in binding.items() for event in events)
 
 
-def _columns_used(query: Query, schema: Schema) -> frozenset[str]:
+def columns_used(query: Query, schema: Schema) -> frozenset[str]:
     """The columns that decide what a match is."""
     conditions = [*query.where, *(() if query.having is None else (query.having,))]
     fields = {n.name for c in conditions for n in nodes(c) if isinstance(n, Field)}

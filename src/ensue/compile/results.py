@@ -1,11 +1,13 @@
 """The table of matches that a query returns."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
+from ensue.algebra.answers import is_tally, summarised
 from ensue.algebra.kinds import kind_of
 from ensue.algebra.predicate import Aggregate, At, Expr, Field
 from ensue.algebra.query import Query, Returned
@@ -13,11 +15,19 @@ from ensue.algebra.walk import bound_variables, kleenes, nodes
 from ensue.compile.arrow_kinds import kind_of_arrow, plain_type, time_unit
 from ensue.compile.buffers import Bools, Ints, frozen, known_to_kernels
 from ensue.compile.gather import ColumnsOf, Gathered, columns_by_name
-from ensue.compile.identity import fingerprint, match_ids
+from ensue.compile.identity import RowHashes, fingerprint, match_ids
 from ensue.compile.location import hulls
 from ensue.compile.made import Results
 from ensue.compile.matches import Matches
 from ensue.compile.taking import taken
+from ensue.compile.triggers import (
+    FIRST,
+    TRIGGER,
+    Summaries,
+    last_rows,
+    limited,
+    taken_together,
+)
 from ensue.compile.vectors import arrow_type, from_arrow, to_arrow, truth
 from ensue.kernels import segments
 from ensue.schema import Kind, Schema
@@ -59,6 +69,7 @@ def build(
     *,
     columns_of: ColumnsOf,
     query_fingerprint: bytes | None = None,
+    hashes: RowHashes | None = None,
 ) -> pa.Table:
     """The result of a query, given its matches as rows of the events.
 
@@ -70,9 +81,19 @@ def build(
     shape = _Shape(query, schema, events.schema, columns_of)
     gathered = Gathered(matches, events, columns_of, shape.results)
 
+    if query.limit is not None or summarised(query):
+        # what speaks of all matches of an event comes before anything is cut into pieces
+        gathered = _reduced(_filtered(gathered, query.having, residual), query, schema)
+        residual, shape = (
+            (),
+            _Shape(replace(query, having=None), schema, events.schema, columns_of),
+        )
+    finished = _summarised if summarised(query) else _assembled
+
     def assemble(part: Matches) -> pa.Table:
         try:
-            return _assembled(gathered.of(part), shape, schema, residual, identity, wanted)
+            found = gathered.of(part)
+            return finished(found, shape, schema, residual, identity, wanted, hashes)
         except (pa.ArrowInvalid, pa.ArrowCapacityError):
             # Strings or lists beyond what one array can hold: the result comes in pieces.
             if part.count < 2:
@@ -81,7 +102,21 @@ def build(
             halves = np.arange(middle), np.arange(middle, part.count)
             return pa.concat_tables([assemble(part.pick(half)) for half in halves])
 
-    return assemble(matches)
+    return assemble(gathered.matches)
+
+
+def _reduced(gathered: Gathered, query: Query, schema: Schema) -> Gathered:
+    """What LIMIT keeps, or one row a trigger."""
+    matches = gathered.matches
+    if query.limit is not None:
+        return gathered.of(limited(matches, query))
+    if matches.tally is not None:
+        return gathered
+    firsts, starts = _first_rows(gathered, schema), None
+    if schema.intervals:
+        times = np.asarray(from_arrow(gathered.whole(schema.start), gathered.unit).values)
+        starts = times[firsts]
+    return gathered.of(taken_together(matches, firsts, starts, latest=query.exists))
 
 
 def _assembled(
@@ -91,13 +126,16 @@ def _assembled(
     residual: tuple[Expr, ...],
     identity: bytes,
     wanted: pa.Schema,
+    hashes: RowHashes | None,
 ) -> pa.Table:
     gathered = _filtered(gathered, shape.query.having, residual)
     matches, events = gathered.matches, gathered.events
     standard: dict[str, Callable[[], pa.Array]] = {
-        "match_id": lambda: match_ids(identity, matches, events, shape.columns_of, schema.end),
+        "match_id": lambda: match_ids(
+            identity, matches, events, shape.columns_of, schema.end, hashes
+        ),
         "start": lambda: taken(gathered.whole(schema.start), _first_rows(gathered, schema)),
-        "end": lambda: taken(gathered.whole(schema.end), _last_rows(matches)),
+        "end": lambda: taken(gathered.whole(schema.end), last_rows(matches)),
         "location": lambda: hulls(matches, events.column(schema.location or "")),
     }
     returned = {r.name: r.expr for r in shape.returned()}
@@ -124,12 +162,37 @@ def _filtered(gathered: Gathered, having: Expr | None, residual: tuple[Expr, ...
     return gathered.of(gathered.matches.where(kept))
 
 
-def _last_rows(matches: Matches) -> Ints:
-    """The last event of each match: the events are in order of their end."""
-    last = np.full(matches.count, -1, np.int64)
-    for variable in matches.variables:
-        np.maximum(last, matches.nth(variable, -1), out=last)
-    return last
+def _summarised(
+    gathered: Gathered,
+    shape: "_Shape",
+    schema: Schema,
+    _residual: tuple[Expr, ...],
+    identity: bytes,
+    wanted: pa.Schema,
+    hashes: RowHashes | None,
+) -> pa.Table:
+    """One row a trigger."""
+    rows, events, query = gathered.matches, gathered.events, shape.query
+    summaries = Summaries(query, shape.columns_of, schema.type_column)
+    members = gathered.of(summaries.members(rows))
+    standard: dict[str, Callable[[], pa.Array]] = {
+        "match_id": lambda: summaries.ids(identity, rows, events, schema.end, hashes),
+        "start": lambda: taken(gathered.whole(schema.start), rows.rows[FIRST]),
+        "end": lambda: taken(gathered.whole(schema.end), rows.rows[TRIGGER]),
+        "location": lambda: hulls(summaries.located(rows), events.column(schema.location or "")),
+    }
+    returned = {r.name: r.expr for r in query.returns}
+    arrays = []
+    for field in wanted:
+        expr = returned.get(field.name)
+        if expr is None:
+            array = standard[field.name]()
+        elif is_tally(expr):
+            array = pa.array(rows.tally, pa.int64())
+        else:
+            array = shape.array_of(expr, members)
+        arrays.append(array if array.type == field.type else array.cast(field.type))
+    return pa.table(arrays, schema=wanted)
 
 
 def _first_rows(gathered: Gathered, schema: Schema) -> Ints:
@@ -171,7 +234,7 @@ class _Shape:
 
     def returned(self) -> Sequence[Returned]:
         """The columns of RETURN; without it, every positive variable, results too."""
-        if self.query.returns:
+        if self.query.returns or self.query.exists:
             return self.query.returns
         found = []
         for variable in bound_variables(self.query.pattern):

@@ -1,11 +1,17 @@
 """When an event may take a run along an edge: conditions, negations, order and window."""
 
+from collections.abc import Iterable
+from functools import partial
+
 from ensue.algebra.predicate import At, Expr, Field
 from ensue.algebra.walk import references
 from ensue.compile.absence import Instances, search
+from ensue.compile.counting import absence_label, check_label
 from ensue.compile.frame import Frame
 from ensue.compile.layout import Source
 from ensue.compile.run_registers import Registers, RunAccess
+from ensue.plan.counters import Label
+from ensue.plan.ordering import edge_place
 from ensue.plan.physical import Absence, Automaton, Check, Edge
 from ensue.plan.placement import from_the_second
 from ensue.plan.sequence import predecessors
@@ -21,14 +27,15 @@ class Guards:
         self.automaton = automaton
         self.registers = registers
         self.instances = instances
+        self.tally = frame.tally
         # for events with a duration: what must have ended before a variable's event starts
         self.order = predecessors(frame.plan.query.pattern) if frame.intervals else {}
 
     def expired(self) -> str | None:
         """When a run is out of its window."""
-        window = self.frame.window
-        if window is None:
+        if self.frame.window is None:
             return None
+        window = self.frame.window_text
         if self.frame.by_events:
             return f"idx - {self.registers.first_index('r')} > {window}"
         return f"t - {self.registers.first_time('r')} > {window}"
@@ -50,17 +57,46 @@ class Guards:
             if other in bound
         ]
         if self.frame.intervals and self.frame.window is not None and not self.frame.by_events:
-            tests.append(f"t - s <= {self.frame.window}")
+            tests.append(f"t - s <= {self.frame.window_text}")
         if not self.frame.plan.prune and (expired := self.expired()):
             tests.append(f"not ({expired})")
         access = RunAccess(self.registers, "r", edge.variable, first=edge.first)
-        tests += [self.tested(c.condition, access) for c in edge.checks if not c.each]
-        out(f"{flag} = {' and '.join(f'({t})' for t in tests)}")
-        for check in edge.checks:
+        at = edge_place(edge.source, edge.target, edge.variable)
+        self.tally.all_hold(
+            out, flag, [*((t, None) for t in tests), *self.labelled(edge.checks, access, at)]
+        )
+        self.judge(out, edge.checks, edge.absences, flag, "r", edge, at)
+
+    def labelled(
+        self, checks: Iterable[Check], access: RunAccess, at: str
+    ) -> list[tuple[str, Label | None]]:
+        """The tests of conditions on the event at hand, with what they are counted under."""
+        return [
+            (self.tested(c.condition, access), check_label(at, c.condition))
+            for c in checks
+            if not c.each
+        ]
+
+    def judge(
+        self,
+        out: Source,
+        checks: Iterable[Check],
+        absences: Iterable[Absence],
+        flag: str,
+        run: str,
+        edge: Edge | None,
+        at: str,
+    ) -> None:
+        """What is tried event by event: conditions on all events of a variable, negations."""
+        taking = None if edge is None else edge.variable
+        for check in checks:
             if check.each:
-                self.each(out, check, flag, "r", edge.variable)
-        for absence in edge.absences:
-            self.absent(out, absence, flag, "r", edge)
+                label = check_label(at, check.condition)
+                each = partial(self.each, out, check, flag, run, taking)
+                self.tally.around(out, flag, label, each)
+        for absence in absences:
+            absent = partial(self.absent, out, absence, flag, run, edge)
+            self.tally.around(out, flag, absence_label(at, absence), absent)
 
     def tested(self, condition: Expr, access: RunAccess) -> str:
         """A condition, where the elements it names exist."""

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from ensue.algebra.policy import Strategy
 from ensue.compile.absence import Instances
+from ensue.compile.counting import place_label
 from ensue.compile.frame import (
     DONE,
     FREE,
@@ -25,6 +26,7 @@ from ensue.compile.layout import Source
 from ensue.compile.run_guards import Guards
 from ensue.compile.run_lists import RunLists
 from ensue.compile.run_registers import Registers, RunAccess
+from ensue.plan.ordering import edge_place, end_place, state_place
 from ensue.plan.physical import Automaton, Edge, State
 
 STATE = ["head", "live", "nxt", "I", "F", "N", "NF", "A", "AF", "tops", "counts"]
@@ -57,6 +59,7 @@ class _Runs:
         self.registers = Registers(frame)
         self.instances = Instances(frame, tuple(r.variable for r in frame.negatives))
         self.lists = RunLists(self.registers)
+        self.tally = frame.tally
         self.guards = Guards(frame, structure, self.registers, self.instances)
         self.output = tuple(
             column
@@ -97,7 +100,7 @@ class _Runs:
         ) * (2 if pending else 1)
         head = Source()
         head(*PRELUDE.format(title="Runs along an automaton.").splitlines())
-        names = [*self.frame.event_parameters(), *STATE, "O", "meta"]
+        names = [*self.frame.event_parameters(), *STATE, *self.tally.tables, "O", "meta"]
         head("", f"def step(begin, stop, base, {', '.join(names)}):")
         with head:
             head(
@@ -223,6 +226,7 @@ class _Runs:
                 self.lists.unlink(out, place)
                 self.lists.release(out, "r")
                 out("r = nx", "continue")
+        out(*self.tally.tried(place_label(state_place(state.number))))
         for number, edge in enumerate(edges):
             self.guards.guard(out, edge, f"e{number}")
         stay = self._stays(state, edges)
@@ -305,7 +309,7 @@ class _Runs:
         ends = not self.automaton.out_of(edge.target)
         tests = [self.frame.test(edge.variable, first=edge.first)]
         if self.frame.intervals and self.frame.window is not None and not self.frame.by_events:
-            tests.append(f"t - s <= {self.frame.window}")
+            tests.append(f"t - s <= {self.frame.window_text}")
         with out.block(f"if {' and '.join(f'({t})' for t in tests)}:"):
             self.lists.allocate(out, "q")
             self.registers.begin(out, "q")
@@ -314,9 +318,10 @@ class _Runs:
             if self.registers.runs.has("first_index"):
                 out(f"{self.registers.first_index('q')} = idx")
             access = RunAccess(self.registers, "q", edge.variable, first=True)
-            tested = [self.guards.tested(c.condition, access) for c in edge.checks if not c.each]
+            at = edge_place(edge.source, edge.target, edge.variable)
+            tested = self.guards.labelled(edge.checks, access, at)
             if tested:
-                out(f"go = {' and '.join(f'({t})' for t in tested)}")
+                self.tally.all_hold(out, "go", tested)
                 with out.block("if go:"):
                     self.registers.take(out, edge.variable, "q")
                     self._arrive(out, target, ends, loop=False)
@@ -335,6 +340,7 @@ class _Runs:
         if ends:
             self.lists.give_back(out, "q")
             return
+        out(*self.tally.passed(place_label(state_place(target.number))))
         if loop:
             out("nxt[q] = added", "added = q")
             with out.block("if added_last < 0:"):
@@ -358,21 +364,19 @@ class _Runs:
 
     def _accept(self, out: Source, state: State) -> None:
         access = RunAccess(self.registers, "q")
-        tests = [self.guards.tested(c.condition, access) for c in state.checks if not c.each]
+        at = end_place(state.number)
+        tests = self.guards.labelled(state.checks, access, at)
         for variable in sorted(state.open):
             kleene = self.frame.plan.role(variable).kleene
             assert kleene is not None
             if kleene.least > 1:
-                tests.append(f"{self.registers.count(variable, 'q')} >= {kleene.least}")
+                tests.append((f"{self.registers.count(variable, 'q')} >= {kleene.least}", None))
         if not tests and not state.checks and not state.absences and not state.pending:
             self._emit(out, "q", None)
             return
-        out(f"done = {' and '.join(f'({t})' for t in tests) or 'True'}")
-        for check in state.checks:
-            if check.each:
-                self.guards.each(out, check, "done", "q", None)
-        for absence in (*state.absences, *state.pending):
-            self.guards.absent(out, absence, "done", "q", None)
+        self.tally.all_hold(out, "done", tests)
+        absences = (*state.absences, *state.pending)
+        self.guards.judge(out, state.checks, absences, "done", "q", None, at)
         with out.block("if done:"):
             if not state.pending:
                 self._emit(out, "q", None)
@@ -443,9 +447,9 @@ class _Runs:
             self.lists.walk(out, place, visit, loops=False)
 
     def _sweep_states(self, out: Source) -> None:
-        window = self.frame.window
-        if window is None:
+        if self.frame.window is None:
             return
+        window = self.frame.window_text
         if self.frame.by_events:
             over = f"counts[k] + 1 - {self.registers.first_index('r')} > {window}"
         else:

@@ -2,14 +2,19 @@
 
 import hashlib
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ensue.compile.arenas import BY_KEY, TOPS, Arenas
+from ensue.compile.counting import TABLE
 from ensue.compile.keys import KeyCodes
 from ensue.compile.program import Program
 from ensue.compile.state import Arrays, packed, unpacked
 from ensue.errors import StateError
+from ensue.plan.counters import Label
+from ensue.plan.ordering import as_written
 from ensue.plan.physical import Tree
 
 
@@ -25,6 +30,7 @@ class Saved:
     strings: KeyCodes
     columns: dict[str, list[str]]  # of the tables that have named ones
     arrays: Arrays
+    counted: dict[str, Any] | None = None  # of an engine that counts
 
     def packed(self, program: Program) -> bytes:
         header = {
@@ -34,6 +40,7 @@ class Saved:
             "now": self.now,
             "seen": self.seen,
             "columns": self.columns,
+            "counted": self.counted,
         }
         blobs = {"keys": self.keys.save(), "strings": self.strings.save()}
         return packed(header, self.arrays, blobs)
@@ -56,6 +63,7 @@ class Saved:
             strings=KeyCodes.restore(blobs["strings"]),
             columns=header["columns"],
             arrays=arrays,
+            counted=header.get("counted"),
         )
 
 
@@ -65,8 +73,8 @@ def fingerprint(program: Program) -> str:
     kinds = sorted((name, kind.value) for name, kind in (program.schema.common or {}).items())
     structure = type(plan.structure).__name__
     if isinstance(plan.structure, Tree):  # what an entry holds depends on the whole tree
-        structure = repr(plan.structure)
-    shown = f"{plan.query!r} {structure} {kinds} {program.unit}"
+        structure = repr(as_written(plan.structure, plan.query.where))
+    shown = f"{plan.query.known_as} {structure} {kinds} {program.unit}"
     return hashlib.sha256(shown.encode()).hexdigest()
 
 
@@ -102,6 +110,9 @@ def take_up(arenas: Arenas, saved: Saved) -> None:
         if columns:
             arrays[name] = arrays[name][:, [known.index(c) for c in columns]]
     for name, fresh in arenas.tables.items():
+        if name == TABLE:
+            _take_up_counts(fresh, arenas.program.frame.tally.labels, saved)
+            continue
         if name == "O":
             continue
         table = arrays[name]
@@ -110,3 +121,12 @@ def take_up(arenas: Arenas, saved: Saved) -> None:
             room[: len(table)] = table
             table = room
         arenas.tables[name] = np.ascontiguousarray(table)
+
+
+def _take_up_counts(table: npt.NDArray[np.int64], labels: dict[Label, int], saved: Saved) -> None:
+    """Goes on counting what was counted before, by its label."""
+    if saved.counted is None:
+        return
+    for number, (place, what) in enumerate(saved.counted["labels"]):
+        if (place, what) in labels:
+            table[labels[place, what]] = saved.arrays[TABLE][number]

@@ -6,10 +6,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ensue.algebra.predicate import Aggregate, Field
+from ensue.algebra.predicate import Aggregate, Expr, Field
 from ensue.compile import vectors
 from ensue.compile.arrow_kinds import kind_of_arrow
 from ensue.compile.buffers import codes, frozen, plain_text, single, text_parts, validity
+from ensue.compile.counting import ScanCounts
 from ensue.compile.expressions import Feature
 from ensue.compile.keys import KeyCodes
 from ensue.compile.program import Program
@@ -35,6 +36,17 @@ class Scanned:
     def has_nulls(self) -> bool:
         return any(f.valid is not None for f in self.features)
 
+    def part(self, begin: int, end: int) -> "Scanned":
+        """Some of the events, one behind the other."""
+        where = slice(begin, end)
+        features = tuple(
+            Vector(f.kind, f.values[where], None if f.valid is None else f.valid[where])
+            for f in self.features
+        )
+        return Scanned(
+            self.mask[where], self.key[where], self.starts[where], self.ends[where], features
+        )
+
     def arrays(self, nullable: bool) -> list[Array]:
         """The kernel's arguments about events, in its order."""
         found: list[Array] = [self.mask, self.key, self.starts, self.ends]
@@ -57,6 +69,7 @@ class Scan:
         self.strings = KeyCodes()
         self.types = list(dict.fromkeys(r.type for r in program.plan.roles))
         self.seen = 0  # bits of the roles whose types have occurred
+        self.counts = ScanCounts()  # of a program that counts
 
     def __call__(self, events: pa.Table) -> Scanned:
         program, schema = self.program, self.program.schema
@@ -77,13 +90,11 @@ class Scan:
         else:
             key = np.zeros(count, np.int32)
         features = tuple(self._feature(f, lookup, count) for f in program.features)
-        return Scanned(
-            mask,
-            key,
-            starts=self._time(lookup(Field("", schema.start))),
-            ends=self._time(lookup(Field("", schema.end))),
-            features=features,
-        )
+        starts = self._time(lookup(Field("", schema.start)))
+        ends = self._time(lookup(Field("", schema.end)))
+        if program.counted:
+            self.counts.batch(starts, ends, key)
+        return Scanned(mask, key, starts, ends, features)
 
     def _mask(self, events: pa.Table, lookup: vectors.Lookup) -> npt.NDArray[np.int64]:
         program = self.program
@@ -102,15 +113,35 @@ class Scan:
             mask[:] = bits[0]
         self.seen |= int(np.bitwise_or.reduce(mask))
         for role in program.plan.roles:
+            every, first = (program.frame.bit(role.variable, first=f) for f in (False, True))
+            of_type = left = self._playing(mask, every)
             for condition in role.conditions:
                 holds = vectors.truth(vectors.evaluate(condition, lookup, count, program.unit))
-                clear_bit(mask, holds, program.frame.bit(role.variable))
+                clear_bit(mask, holds, every)
                 if role.first:
-                    clear_bit(mask, holds, program.frame.bit(role.variable, first=True))
+                    clear_bit(mask, holds, first)
+                left = self._count(role.variable, condition, mask, left, every)
+            playing = left
             for condition in role.first:
                 holds = vectors.truth(vectors.evaluate(condition, lookup, count, program.unit))
-                clear_bit(mask, holds, program.frame.bit(role.variable, first=True))
+                clear_bit(mask, holds, first)
+                left = self._count(role.variable, condition, mask, left, first)
+            if program.counted:
+                self.counts.role(role.variable, of_type, playing)
         return mask
+
+    def _playing(self, mask: npt.NDArray[np.int64], bit: int) -> int:
+        """How many events have a bit, where that is to be counted."""
+        return int(np.count_nonzero(mask & (1 << bit))) if self.program.counted else 0
+
+    def _count(
+        self, variable: str, condition: Expr, mask: npt.NDArray[np.int64], before: int, bit: int
+    ) -> int:
+        """Counts what a condition let through; gives how many events are left."""
+        left = self._playing(mask, bit)
+        if self.program.counted:
+            self.counts.condition(variable, condition, before, left)
+        return left
 
     @property
     def known(self) -> int:
@@ -156,16 +187,19 @@ class Scan:
 
     def _feature(self, feature: Feature, lookup: vectors.Lookup, count: int) -> Vector:
         vector = vectors.evaluate(feature.expr, lookup, count, self.program.unit)
-        if feature.kind is Kind.STRING:
-            assert isinstance(vector.values, pa.Array)
-            coded = self.strings.encode([vector.values])
-            known = coded >= 0
-            return Vector(
-                Kind.INTEGER, coded.astype(np.int64), None if bool(known.all()) else known
-            )
-        wanted = np.int64 if feature.integral else np.float64
-        if vector.kind is Kind.NULL:
-            return Vector(Kind.INTEGER, np.zeros(count, wanted), np.zeros(count, np.bool_))
-        values = np.ascontiguousarray(vector.values, wanted)
-        valid = None if vector.valid is None or bool(vector.valid.all()) else vector.valid
-        return Vector(vector.kind, values, valid)
+        return numbers_of(vector, feature, count, self.strings)
+
+
+def numbers_of(vector: Vector, feature: Feature, count: int, strings: KeyCodes) -> Vector:
+    """A feature's values as the numbers that a kernel compares; strings become codes."""
+    if feature.kind is Kind.STRING:
+        assert isinstance(vector.values, pa.Array)
+        coded = strings.encode([vector.values])
+        known = coded >= 0
+        return Vector(Kind.INTEGER, coded.astype(np.int64), None if bool(known.all()) else known)
+    wanted = np.int64 if feature.integral else np.float64
+    if vector.kind is Kind.NULL:
+        return Vector(Kind.INTEGER, np.zeros(count, wanted), np.zeros(count, np.bool_))
+    values = np.ascontiguousarray(vector.values, wanted)
+    valid = None if vector.valid is None or bool(vector.valid.all()) else vector.valid
+    return Vector(vector.kind, values, valid)

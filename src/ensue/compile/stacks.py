@@ -5,13 +5,17 @@ sequence construction: backwards from it, along the RIP of every instance.
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 from ensue.algebra.predicate import Aggregate, At
 from ensue.compile.absence import Instances, search
+from ensue.compile.counting import absence_label, check_label, place_label
 from ensue.compile.expressions import Feature, Text
 from ensue.compile.frame import (
     DONE,
     INSTANCE_TOP,
+    MOST_WAITING,
+    NEEDS_DRAIN,
     NEEDS_INSTANCES,
     NEEDS_OUTPUT,
     OUT_TOP,
@@ -20,7 +24,9 @@ from ensue.compile.frame import (
     Frame,
 )
 from ensue.compile.layout import Source
+from ensue.plan.counters import Label
 from ensue.plan.features import Place
+from ensue.plan.ordering import stack_place
 from ensue.plan.physical import Absence, Stacks
 
 STATE = ["A", "AF", "tops", "counts"]
@@ -45,6 +51,7 @@ class StacksSource:
     text: str
     instances: Instances
     output: tuple[str, ...]
+    growing: tuple[str, ...] = ("O",)  # the tables that `step` may replace by larger ones
 
 
 def stacks_source(frame: Frame) -> StacksSource:
@@ -81,6 +88,7 @@ class _Stacks:
         negated = tuple(r.variable for r in frame.negatives)
         self.instances = Instances(frame, (*self.order[:-1], *negated))
         self.access = _Bound(self.instances, self.order)
+        self.tally = frame.tally
 
     def written(self) -> StacksSource:
         body = Source(depth=2)
@@ -89,7 +97,7 @@ class _Stacks:
             self._event(body)
         head = Source()
         head(*(PRELUDE.format(title="Instance stacks.") + GROW).splitlines())
-        names = [*self.frame.event_parameters(), *STATE, "O", "meta"]
+        names = [*self.frame.event_parameters(), *STATE, *self.tally.tables, "O", "meta"]
         head("", f"def step(begin, stop, base, {', '.join(names)}):")
         pushes = len(self.order) - 1 + len(self.frame.negatives)
         with head:
@@ -105,6 +113,8 @@ class _Stacks:
                         head("i += 1", "continue")
                 with head.block(f"if atop + {pushes} > A.shape[0]:"):
                     head(f"code = {NEEDS_INSTANCES}", "break")
+                with head.block(f"if otop > {MOST_WAITING}:"):
+                    head(f"code = {NEEDS_DRAIN}", "break")
                 with head.block(f"if otop + {SPARE_OUTPUT} > O.shape[0]:"):
                     head(f"code = {NEEDS_OUTPUT}", "break")
                 if self.frame.counts:
@@ -134,14 +144,18 @@ class _Stacks:
                 if place == len(self.order) - 1:
                     self._construct(out, place - 1, f"tops[k, {place - 1}]")
                 elif place == 0:
-                    self.instances.push(out, variable)
+                    self._push(out, variable)
                 else:
                     out(f"rip = tops[k, {place - 1}]")
                     with out.block(f"if {self._reachable('rip')}:"):
-                        self.instances.push(out, variable, "rip")
+                        self._push(out, variable, "rip")
         for role in self.frame.negatives:
             with out.block(f"if {self.frame.test(role.variable)}:"):
-                self.instances.push(out, role.variable)
+                self._push(out, role.variable)
+
+    def _push(self, out: Source, variable: str, rip: str = "-1") -> None:
+        self.instances.push(out, variable, rip)
+        out(*self.tally.passed(place_label(stack_place(variable))))
 
     def _reachable(self, node: str) -> str:
         """Whether an instance and so perhaps older ones are inside the window."""
@@ -151,9 +165,9 @@ class _Stacks:
         return f"{node} >= 0 and not ({far})"
 
     def _too_far(self, node: str) -> str | None:
-        window = self.frame.window
-        if window is None:
+        if self.frame.window is None:
             return None
+        window = self.frame.window_text
         if self.frame.by_events:
             return f"idx - {self.instances.get('index', node)} > {window}"
         return f"t - {self.instances.get('end', node)} > {window}"
@@ -167,20 +181,28 @@ class _Stacks:
             if far is not None and self.frame.plan.prune:
                 with out.block(f"if {far}:"):
                     out("break")
-            tests = [
-                self.frame.writer.condition(c.condition, self.access)
+            at = stack_place(self.order[place])
+            out(*self.tally.tried(place_label(at)))
+            tests: list[tuple[str, Label | None]] = [
+                (
+                    self.frame.writer.condition(c.condition, self.access),
+                    check_label(at, c.condition),
+                )
                 for c in self.stacks.checks[place]
             ]
             if far is not None and not self.frame.plan.prune and place == 0:
-                tests.append(f"not ({far})")
+                tests.append((f"not ({far})", None))
             if self.frame.intervals:
                 after = "s" if place == len(self.order) - 2 else self._get("start", place + 1)
-                tests.insert(0, f"{self._get('end', place)} <= {after}")
+                tests.insert(0, (f"{self._get('end', place)} <= {after}", None))
                 if self.frame.window is not None and not self.frame.by_events:
-                    tests.insert(0, f"t - {self._get('start', place)} <= {self.frame.window}")
-            out(f"go = {' and '.join(f'({t})' for t in tests) or 'True'}")
+                    near = f"t - {self._get('start', place)} <= {self.frame.window_text}"
+                    tests.insert(0, (near, None))
+            self.tally.all_hold(out, "go", tests)
             for absence in self.stacks.absences[place]:
-                self._absent(out, absence)
+                self.tally.around(
+                    out, "go", absence_label(at, absence), partial(self._absent, out, absence)
+                )
             with out.block("if go:"):
                 if place:
                     self._construct(out, place - 1, self.instances.get("rip", node))

@@ -295,3 +295,8 @@ def _ascending(start: npt.NDArray[Any], end: npt.NDArray[Any], intervals: bool) 
     if not bool((later >= earlier).all()):
         return False
     return not intervals or bool(((later > earlier) | (start[1:] >= start[:-1])).all())
+
+
+def slices(events: pa.Table, size: int) -> list[pa.Table]:
+    """Pieces of bounded size: a kernel cannot be interrupted inside one."""
+    return [events.slice(k, size) for k in range(0, events.num_rows, size)]

@@ -1,7 +1,7 @@
 """A query together with those that find its timed-out partial matches, and their common result."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ from ensue.compile.matcher import Prepared, prepare
 from ensue.compile.results import result_schema
 from ensue.compile.stream import Shape
 from ensue.plan.choose import choose
+from ensue.plan.planning import DEFAULT, Planning
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +53,16 @@ class Bundle:
 
 
 def bundle(
-    query: Query, shape: Shape, *, emit_timeouts: bool = False, streaming: bool = False
+    query: Query,
+    shape: Shape,
+    planning: Planning = DEFAULT,
+    *,
+    emit_timeouts: bool = False,
+    streaming: bool = False,
 ) -> Bundle:
     """A query made ready for a stream of a known shape, with its timed-out partial matches if
     they are asked for."""
-    main = prepare(query, shape, streaming=streaming)
+    main = prepare(query, shape, planning, streaming=streaming)
     result = _result_of(main)
     if not emit_timeouts:
         return Bundle((main,), result)
@@ -66,7 +72,8 @@ def bundle(
     for other in timeout_queries(checked, shape.schema.end):
         # not checked again: a chain of equalities must not become a key that the query has not
         physical, schema = shape.physical(other)
-        others.append(Prepared(other, choose(physical, schema), shape, identity))
+        plan = choose(physical, schema, replace(planning, structure=None, shape=None))
+        others.append(Prepared(other, plan, shape, identity))
     columns = len(main.query.returns) or sum(1 for _ in positives(main.query.pattern))
     place = len(result) - columns
     return Bundle((main, *others), result.insert(place, pa.field(TIMED_OUT, pa.bool_())))

@@ -43,24 +43,24 @@ class TreeGuards:
 
     def out_of_reach(self, node: str) -> str | None:
         """When this entry and all older ones ended too long ago."""
-        window = self.frame.window
-        if window is None or not self.frame.plan.prune:
+        window = self.frame.window_text
+        if not window or not self.frame.plan.prune:
             return None
         if self.frame.by_events:
             return f"idx - {self.records.get('last_index', node)} > {window}"
         return f"t - {self.records.get('end', node)} > {window}"
 
     def in_window(self, node: str) -> list[str]:
-        window = self.frame.window
-        if window is None:
+        window = self.frame.window_text
+        if not window:
             return []
         if self.frame.by_events:
             return [f"idx - {self.records.get('index', node)} <= {window}"]
         return [f"t - {self.records.get('start', node)} <= {window}"]
 
     def whole_in_window(self, part: Part) -> list[str]:
-        window = self.frame.window
-        if window is None:
+        window = self.frame.window_text
+        if not window:
             return []
         if self.frame.by_events:
             return [f"idx - {part.index} <= {window}"]
@@ -94,19 +94,20 @@ class TreeGuards:
 
         early, late = ("-np.inf", "np.inf") if self.frame.real_time else (f"-{FAR}", FAR)
         times = self.frame.intervals
-        search(
-            out,
-            self.records,
-            absence,
-            part,
-            after_row=[self._row(part, v, "row", "-1") for v in absence.after],
-            after_end=[self._time(part, v, "end", early) for v in absence.after if times],
-            before_row=[self._row(part, v, "first", FAR) for v in absence.before],
-            before_start=[self._time(part, v, "start", late) for v in absence.before if times],
-            first="",
-            last="idx" if self.frame.by_events else "t",
-            found=found,
-        )
+        with out.block(f"if {flag}:"):
+            search(
+                out,
+                self.records,
+                absence,
+                part,
+                after_row=[self._row(part, v, "row", "-1") for v in absence.after],
+                after_end=[self._time(part, v, "end", early) for v in absence.after if times],
+                before_row=[self._row(part, v, "first", FAR) for v in absence.before],
+                before_start=[self._time(part, v, "start", late) for v in absence.before if times],
+                first="",
+                last="idx" if self.frame.by_events else "t",
+                found=found,
+            )
 
     def _row(self, part: Part, variable: str, which: str, none: str) -> str:
         """The row of a variable's first or last event; `none` where it has no events."""

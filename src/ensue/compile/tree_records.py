@@ -10,7 +10,9 @@ from ensue.compile.frame import Frame
 from ensue.compile.layout import Source
 from ensue.schema import Kind
 
-ROW, LINK, WHOLE, TEXT, REAL = "row", "link", "whole", "text", "real"  # sorts of columns
+# Sorts of columns: rows, links to entries, features, times, and what operators say of results.
+ROW, LINK, WHOLE, TEXT, REAL = "row", "link", "whole", "text", "real"
+TIME, SAID, SAID_REAL = "time", "said", "said_real"
 NONE = (ROW, LINK)  # sorts in which -1 stands for nothing
 
 
@@ -49,7 +51,17 @@ class Records(Instances):
             self.most[sort] = max(self.most.get(sort, 0), number + 1)
             if sort == TEXT:
                 self.columns.texts.add(f"{sort}{number}")
-        return self.columns.at(slots[what][0], node, real=sort == REAL)
+        real = sort in (REAL, SAID_REAL) or (sort == TIME and self.frame.real_time)
+        return self.columns.at(slots[what][0], node, real=real)
+
+    def settle(self) -> None:
+        """Gives what is kept its places by name, whatever order it was asked for in."""
+        for slots in self.slots.values():
+            number: dict[str, int] = {}
+            for what in sorted(slots):
+                sort = slots[what][1]
+                slots[what] = (f"{sort}{number.get(sort, 0)}", sort)
+                number[sort] = number.get(sort, 0) + 1
 
     def kept_row(self, list: str, variable: str, node: str) -> str:
         return self.slot(list, (variable, "row"), ROW, node)
@@ -59,7 +71,7 @@ class Records(Instances):
 
     def kept_time(self, list: str, owner: str, which: str, node: str) -> str:
         """When a variable's event starts or ends, or a result of an operator."""
-        return self.slot(list, (owner, which), REAL if self.frame.real_time else WHOLE, node)
+        return self.slot(list, (owner, which), TIME, node)
 
     def kept_feature(self, list: str, variable: str, feature: Feature, node: str) -> Text:
         """A feature of a variable's event, kept in an entry."""

@@ -7,8 +7,10 @@ its last event comes.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from ensue.algebra.walk import positives
+from ensue.compile.counting import absence_label, check_label, place_label
 from ensue.compile.frame import (
     DONE,
     INSTANCE_TOP,
@@ -28,8 +30,10 @@ from ensue.compile.tree_parts import AtHand, Part
 from ensue.compile.tree_records import Records
 from ensue.compile.tree_results import Memory, TreeResults
 from ensue.compile.tree_results import before as before_by_time
+from ensue.plan.counters import Label
 from ensue.plan.operators import Function, Order
 from ensue.plan.physical import Apply, Join, Leaf, Tree
+from ensue.plan.tree import tree_text
 
 STATE = ["A", "AF", "tops", "counts"]
 MEMORY = ("L", "LF")  # where there are repeats
@@ -90,6 +94,7 @@ class _Trees:
         while size != (size := self.records.size):
             body = Source(depth=2)
             self._event(body)
+        self.records.settle()
         body = Source(depth=2)
         self._event(body)
         head = Source()
@@ -101,7 +106,8 @@ class _Trees:
         for function in self._functions():
             head(*function.text.splitlines(), "")
         memory = MEMORY if self.results.memory.width else ()
-        names = [*self.frame.event_parameters(), *STATE, *memory, "O", "meta"]
+        tables = [*STATE, *memory, *self.frame.tally.tables]
+        names = [*self.frame.event_parameters(), *tables, "O", "meta"]
         head("", f"def step(begin, stop, base, {', '.join(names)}):")
         pushes = len(self.leaves) + len(self.frame.negatives)
         with head:
@@ -156,7 +162,7 @@ class _Trees:
                 continue
             with out.block(f"if {self.frame.test(leaf.variable)}:"):
                 if self._lasts_too_long:
-                    with out.block(f"if t - s <= {self.frame.window}:"):
+                    with out.block(f"if t - s <= {self.frame.window_text}:"):
                         self._arrive(out, leaf, self._single(leaf))
                 else:
                     self._arrive(out, leaf, self._single(leaf))
@@ -207,7 +213,7 @@ class _Trees:
                 with out.block("else:"):
                     fresh = [begins]
                     if self._lasts_too_long:
-                        fresh.append(f"t - s <= {self.frame.window}")
+                        fresh.append(f"t - s <= {self.frame.window_text}")
                     out(f"go = {' and '.join(f'({t}) != 0' for t in fresh)}")
                     started = {
                         "first": "row",
@@ -224,6 +230,7 @@ class _Trees:
                         name: f"{name}{leaf.number}"
                         for name in self._known(("first", "start", "index", "rip", "count"))
                     }
+                    out(*self.frame.tally.passed(place_label(tree_text(leaf.node))))
                     records.add(out, leaf.list, new, {**values, "back": old})
                     part = Part(
                         {},
@@ -252,6 +259,7 @@ class _Trees:
 
     def _arrive(self, out: Source, spot: Spot, part: Part) -> None:
         """A node has a new result: keep it if it must wait for others, and pass it on."""
+        out(*self.frame.tally.passed(place_label(tree_text(spot.node))))
         if spot.kept:
             self.entries.keep(out, spot, part)
         self._rise(out, spot, part)
@@ -291,6 +299,7 @@ class _Trees:
             if (far := self.guards.out_of_reach(old)) is not None:
                 with out.block(f"if {far}:"):
                     out("break")
+            out(*self.frame.tally.tried(place_label(tree_text(parent.node))))
             tests = []
             if self.frame.plan.prune and self.guards.may_begin_early(other):
                 tests += self.guards.in_window(old)
@@ -325,21 +334,25 @@ class _Trees:
         making: Sequence[str] = (),
     ) -> None:
         """A result of a node, if it passes the tests of its node; `making` is run then."""
-        node = spot.node
+        node, tally = spot.node, self.frame.tally
         assert not isinstance(node, Leaf)
-        tests = [] if tests is None else tests
+        here = tree_text(node)
         late = [c.condition for c in node.checks if self.results.is_late(c.condition, spot)]
-        early = [c.condition for c in node.checks if c.condition not in late]
-        tests += [self.frame.writer.condition(c, part) for c in early]
+        labelled: list[tuple[str, Label | None]] = [(text, None) for text in tests or ()]
+        labelled += [
+            (self.frame.writer.condition(c.condition, part), check_label(here, c.condition))
+            for c in node.checks
+            if c.condition not in late
+        ]
         if spot.parent is None and not self.frame.plan.prune:
-            tests += self.guards.whole_in_window(part)
-        flag = " and ".join(tests) or "True"
-        if node.absences:
-            out(f"go{spot.number} = {flag}")
+            labelled += [(text, None) for text in self.guards.whole_in_window(part)]
+        flag = " and ".join(text for text, _ in labelled) or "True"
+        if node.absences or tally.on:
             flag = f"go{spot.number}"
-            for absence in node.absences:
-                with out.block(f"if {flag}:"):
-                    self.guards.absent(out, absence, part, flag)
+            tally.all_hold(out, flag, labelled)
+        for absence in node.absences:
+            search = partial(self.guards.absent, out, absence, part, flag)
+            tally.around(out, flag, absence_label(here, absence), search)
         with out.block(f"if {flag}:"):
             out(*making)
             if not late:

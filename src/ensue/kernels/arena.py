@@ -46,6 +46,37 @@ def keep_instances(
 
 
 @njit(cache=True, nogil=True)
+def keep_linked(
+    whole: Table, real: Table, top: int, tops: Table, alive: Table, moved: Table, links: Table
+) -> int:
+    """Moves the nodes that are still alive to the front and mends their links, both ways.
+
+    `links` are the columns that lead to other nodes; a link to a dead one ends there. Returns the
+    new top. `moved` is scratch of size top.
+    """
+    new = 0
+    for old in range(top):
+        moved[old] = new if alive[old] else -1
+        new += 1 if alive[old] else 0
+    for old in range(top):
+        place = moved[old]
+        if place < 0:
+            continue
+        for column in range(whole.shape[1]):
+            whole[place, column] = whole[old, column]
+        for column in range(real.shape[1]):
+            real[place, column] = real[old, column]
+        for column in links:
+            link = whole[place, column]
+            whole[place, column] = moved[link] if link >= 0 else -1
+    for key in range(tops.shape[0]):
+        for place in range(tops.shape[1]):
+            link = tops[key, place]
+            tops[key, place] = moved[link] if link >= 0 else -1
+    return new
+
+
+@njit(cache=True, nogil=True)
 def keep_nodes(
     nodes: Table,
     reals: Table,

@@ -12,6 +12,7 @@ from ensue.algebra.chains import chain
 from ensue.algebra.durations import nanoseconds
 from ensue.algebra.predicate import (
     AGGREGATES,
+    MATCHES,
     Aggregate,
     At,
     Between,
@@ -121,6 +122,8 @@ def expr_of(node: Node) -> Expr:
         case "call", [function, *arguments]:
             inside = tuple(expr_of(argument) for argument in arguments if argument)
             return _called(name_of(function).lower(), inside, span)
+        case "tally", [function, _]:
+            return _tally(name_of(function).lower(), span)
         case _:
             return Literal(_constant(node, span), span)
 
@@ -264,6 +267,16 @@ def _called(function: str, arguments: Sequence[Expr], span: Span) -> Expr:
     if function in AGGREGATES:
         return _aggregate(function, arguments, span)
     return Call(_ALIASES.get(function, function), tuple(arguments), span)
+
+
+def _tally(function: str, span: Span) -> Aggregate:
+    if function == "count":
+        return Aggregate("count", MATCHES, None, span=span)
+    raise QueryError(
+        f"{function}(*) means nothing: only COUNT(*) counts matches",
+        hint="take the events of a variable, as in avg(a.price)",
+        span=span,
+    )
 
 
 def _aggregate(function: str, arguments: Sequence[Expr], span: Span) -> Aggregate:

@@ -15,7 +15,7 @@ from ensue.algebra.operator import Operator, known_operator
 from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
 from ensue.algebra.policy import AfterMatch, SkipTo, Strategy
 from ensue.algebra.predicate import Literal, Unary
-from ensue.algebra.query import Query, Returned
+from ensue.algebra.query import Limit, Query, Returned
 from ensue.algebra.text import default_name
 from ensue.algebra.walk import atoms, positives, results, rewrite
 from ensue.algebra.window import ByEvents, ByTime, ByUnits, Window
@@ -86,7 +86,7 @@ def _limit_depth(tree: Node) -> None:
 
 def _query(tree: Node, text: str, operators: tuple[Operator, ...]) -> Query:
     *name, body = pieces(tree)
-    pattern, where, within, after, returning, having = pieces(body)
+    pattern, where, within, after, returning, having, limit = pieces(body)
     strategy, conditions = Strategy.ANY, None
     shape = _with_names(_pattern(pattern, operators))
     if where is not None:
@@ -95,6 +95,7 @@ def _query(tree: Node, text: str, operators: tuple[Operator, ...]) -> Query:
             strategy = Strategy(selection[0].lower())
             _expect_all(selection[1:], shape, span_of(where))
     conjuncts, equivalence = condition(conditions) if conditions else ((), ())
+    columns = pieces(returning) if returning else []
     return Query(
         pattern=shape,
         name=name_of(name[0]) if name else None,
@@ -103,8 +104,10 @@ def _query(tree: Node, text: str, operators: tuple[Operator, ...]) -> Query:
         equivalence=equivalence,
         within=_window(within.children[0]) if within else None,
         after=_after(after) if after else None,
-        returns=tuple(map(_returned, returning.children)) if returning else (),
+        returns=tuple(_returned(c) for c in columns if c.data != "exists"),
         having=expr_of(having.children[0]) if having else None,
+        exists=any(column.data == "exists" for column in columns),
+        limit=_limit(limit) if limit else None,
         text=text,
     )
 
@@ -173,6 +176,12 @@ def _returned(node: Node) -> Returned:
     expression, alias = pieces(node)
     expr = expr_of(expression)
     return Returned(expr, name_of(alias) if alias else default_name(expr), span_of(node))
+
+
+def _limit(node: Node) -> Limit:
+    sign, amount = pieces(node)
+    count = _whole(amount)
+    return Limit(-count if sign else count, span_of(node))
 
 
 # ----------------------------------------------------------------------------------- patterns

@@ -4,11 +4,11 @@ from ensue.algebra.policy import Strategy
 from ensue.algebra.query import Query
 from ensue.algebra.text import (
     show_after,
+    show_columns,
     show_condition,
     show_expr,
     show_name,
     show_pattern,
-    show_returned,
     show_window,
 )
 from ensue.algebra.walk import kleenes, positives
@@ -24,10 +24,12 @@ def show(query: Query) -> str:
         lines.append(f"WITHIN {show_window(query.within)}")
     if query.after is not None:
         lines.append(f"AFTER MATCH SKIP {show_after(query.after)}")
-    if query.returns:
-        lines.append("RETURN " + ", ".join(show_returned(r) for r in query.returns))
+    if query.returns or query.exists:
+        lines.append("RETURN " + ", ".join(show_columns(query)))
     if query.having is not None:
         lines.append(f"HAVING {show_expr(query.having)}")
+    if query.limit is not None:
+        lines.append(f"LIMIT {query.limit.count}")
     return "\n".join(lines)
 
 

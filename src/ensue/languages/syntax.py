@@ -12,7 +12,7 @@ from ensue.errors import QueryError
 from ensue.languages.expressions import POSITIONS
 from ensue.span import Span
 
-_CLAUSES = ("WHERE", "WITHIN", "AFTER", "RETURN", "HAVING")
+_CLAUSES = ("WHERE", "WITHIN", "AFTER", "RETURN", "HAVING", "LIMIT")
 _WORDS = {
     "LPAR": "'('", "RPAR": "')'", "LSQB": "'['", "RSQB": "']'", "LBRACE": "'{'",
     "RBRACE": "'}'", "COMMA": "','", "DOT": "'.'", "QMARK": "'?'", "PLUS": "'+'",
@@ -32,7 +32,7 @@ _GROUPS: tuple[tuple[str, set[str], set[str]], ...] = (
         "a value",
         {"NUMBER", "STRING", "NAME"},
         {"NUMBER", "STRING", "NAME", "QUOTED", "PERCENT", "LPAR", "MINUS", "_NOT", "_TRUE",
-         "_FALSE", "_NULL", "TIMESTAMP", "DATE", "_INTERVAL", "STRATEGY"},
+         "_FALSE", "_NULL", "TIMESTAMP", "DATE", "_INTERVAL", "STRATEGY", "EXISTS"},
     ),
     (
         "an operator",
@@ -44,7 +44,7 @@ _GROUPS: tuple[tuple[str, set[str], set[str]], ...] = (
     (
         "the next clause",
         {"_HAVING", "_RETURN"},
-        {"_WHERE", "_WITHIN", "_AFTER", "_RETURN", "_HAVING", "SEMICOLON", "$END"},
+        {"_WHERE", "_WITHIN", "_AFTER", "_RETURN", "_HAVING", "_LIMIT", "SEMICOLON", "$END"},
     ),
 )  # fmt: skip
 _SCAN = re.compile(
@@ -127,10 +127,14 @@ def _hints(text: str, start: int, found: str, expected: set[str]) -> Iterator[st
     word = previous[0].upper() if previous else ""
     yield from _misspelt(found, expected)
     yield from _unbalanced(text, start, found, expected)
-    if found.upper() in _CLAUSES and re.search(r"(?i)\b(within|after|return|having)\b", before):
+    if found.upper() in _CLAUSES and re.search(
+        r"(?i)\b(within|after|return|having|limit)\b", before
+    ):
         yield f"the clauses come in this order: {', '.join(_CLAUSES)}"
     if word == "WITHIN":
         yield "say how long: WITHIN 5 minutes, or WITHIN 20 EVENTS"
+    if found.upper() == "LIMIT":
+        yield "say how many: LIMIT 10"
     if found == "(":
         yield from _misspelt_before(before, word)
     if found in _SLIPS:

@@ -28,6 +28,7 @@ from ensue.algebra.walk import atoms, origins, results
 from ensue.algebra.window import ByEvents, ByTime, ByUnits
 from ensue.plan.choose import choose
 from ensue.plan.physical import Plan
+from ensue.plan.planning import DEFAULT, Planning
 from ensue.schema import EventType, Kind, Schema
 
 NOTE = "the kinds of fields are assumed from how the query uses them"
@@ -44,7 +45,7 @@ Slot = tuple[str, str]  # event type, field
 Term = Kind | Slot | None  # what is known of a value: its kind, or the field it is; None: nothing
 
 
-def plan_without_events(query: Query) -> Plan:
+def plan_without_events(query: Query, planning: Planning = DEFAULT) -> Plan:
     """The plan for events that fit the query.
 
     >>> from ensue.algebra.pattern import Atom, Seq
@@ -53,7 +54,7 @@ def plan_without_events(query: Query) -> Plan:
     ('the kinds of fields are assumed from how the query uses them',)
     """
     schema = assumed_schema(query)
-    plan = choose(check(query, schema), schema)
+    plan = choose(check(query, schema), schema, planning)
     return replace(plan, notes=(*plan.notes, NOTE))
 
 

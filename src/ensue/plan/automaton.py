@@ -8,7 +8,14 @@ from ensue.algebra.predicate import Expr
 from ensue.algebra.residual import advance, skippable, uncounted
 from ensue.algebra.walk import kleenes, positives, variables
 from ensue.plan.physical import Absence, Automaton, Edge, State
-from ensue.plan.placement import Moment, applies, checks_at_the_end, checks_on_the_way, ready
+from ensue.plan.placement import (
+    Moment,
+    applies,
+    checks_at_the_end,
+    checks_late,
+    checks_on_the_way,
+    ready,
+)
 
 LIMIT = 4_096  # states; a pattern beyond it is run by the reference
 
@@ -31,13 +38,17 @@ Key = tuple[Pattern, frozenset[str]]
 
 
 def automaton(
-    pattern: Pattern, conditions: tuple[Expr, ...], negative: tuple[Expr, ...]
+    pattern: Pattern,
+    conditions: tuple[Expr, ...],
+    negative: tuple[Expr, ...],
+    *,
+    late: tuple[Expr, ...] = (),
 ) -> Automaton:
     """Builds the states reachable from the whole pattern.
 
     `conditions` are the conjuncts on positive variables that no single event decides,
-    `negative` those that tie a negated variable to others. Numbers of repetitions are left to
-    counters in the runs.
+    `negative` those that tie a negated variable to others. Those of `late` wait for the end of
+    the match. Numbers of repetitions are left to counters in the runs.
     """
     counted = kleenes(pattern)
     kleene = frozenset(counted)
@@ -62,7 +73,9 @@ def automaton(
     _deepen(depth, found)
     numbers = {key: n for n, key in enumerate(sorted(depth, key=lambda k: _order(k, depth)))}
     negations = tuple(_negations(pattern, negative))
-    states = tuple(_state(key, n, conditions, negations, kleene) for key, n in numbers.items())
+    states = tuple(
+        _state(key, n, conditions, late, negations, kleene) for key, n in numbers.items()
+    )
     edges = (
         _edge(source, variable, target, numbers, conditions, negations, counted)
         for source, variable, target in found
@@ -122,6 +135,7 @@ def _state(
     key: Key,
     number: int,
     conditions: tuple[Expr, ...],
+    late: tuple[Expr, ...],
     negations: tuple[_Negation, ...],
     kleene: frozenset[str],
 ) -> State:
@@ -135,7 +149,7 @@ def _state(
     undecided = [n for n in negations if bound & set(n.behind) and not _between(n, moment, kleene)]
     return replace(
         state,
-        checks=checks_at_the_end(conditions, moment, kleene),
+        checks=(*checks_at_the_end(conditions, moment, kleene), *checks_late(late, moment)),
         absences=tuple(_absence(n, moment) for n in undecided),
         pending=tuple(_absence(n, moment) for n in ends),
     )

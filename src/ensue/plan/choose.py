@@ -20,11 +20,18 @@ from ensue.algebra.walk import (
 )
 from ensue.plan.automaton import TooManyStates, automaton
 from ensue.plan.bound import always_bound
+from ensue.plan.candidates import cheapest, require_possible
+from ensue.plan.compact import asks_for_less, compact
+from ensue.plan.decisions import Decision
+from ensue.plan.estimates import estimate
 from ensue.plan.features import Kinds, fits_a_kernel
+from ensue.plan.load import Load
+from ensue.plan.ordering import order_decisions, predicate_order
 from ensue.plan.physical import (
     Absence,
     Automaton,
     Check,
+    Compact,
     Plan,
     Reference,
     Role,
@@ -32,31 +39,32 @@ from ensue.plan.physical import (
     Structure,
     Tree,
 )
-from ensue.plan.placement import MOVING, moving_variable, unary
+from ensue.plan.placement import MOVING, can_be_late, moving_variable, unary
+from ensue.plan.planning import CHOICES, DEFAULT, Planning
 from ensue.plan.rules import RULES
-from ensue.plan.tree import Shape, tree_of, why_no_tree
+from ensue.plan.shapes import Joins, best_shape
+from ensue.plan.tree import tree_of, why_no_tree
 from ensue.plan.with_operators import Asked, plan_with_operators
 from ensue.schema import Schema
 
 MOST_ROLES = 60  # bits of the mask
-CHOICES = ("stacks", "window", "predicate_placement")  # what `off` may name beside the rules
 
 
 def choose(
     query: Query,
     schema: Schema,
+    planning: Planning = DEFAULT,
     *,
     off: Collection[str] = (),
-    structure: str | None = None,
-    shape: Shape | None = None,
     python: Mapping[str, str] | None = None,
 ) -> Plan:
     """The plan for a checked query. `off` names rules to leave out, to measure their effect.
 
-    `structure="tree"` asks for a join tree, of a `shape` or left-deep; where the pattern allows
-    none, the plan is what it would be otherwise. `python` names the operators of users that cannot
-    be compiled, with the reason.
+    `python` names the operators of users that cannot be compiled, with the reason.
     """
+    planning = planning.without(off)
+    off, statistics = planning.off, planning.statistics
+    late = "predicate_placement" in off and query.strategy is Strategy.ANY
     notes = []
     for rule in RULES:
         name = rule.__name__
@@ -67,15 +75,19 @@ def choose(
         if rewritten != query:
             notes.append(f"{name}: applied")
         query = rewritten
-    sorted_out = _sort_conditions(query)
+    sorted_out = _sort_conditions(query, late=late)
     kinds = Kinds(schema, query.pattern)
     if any(results(query.pattern)):
         notes += [f"{choice}: off" for choice in CHOICES if choice in off]
-        asked = Asked(shape, "predicate_placement" not in off, "window" not in off, python or {})
+        asked = Asked(
+            planning.shape, "predicate_placement" not in off, "window" not in off, python or {}
+        )
         return plan_with_operators(
             query, sorted_out.roles, sorted_out.between, kinds, notes, asked
         )
     reason = _no_kernel(query, schema, sorted_out, kinds)
+    if planning.structure == "reference":
+        reason = reason or "structure='reference'"
     tied: list[Expr] = []
     residual: list[Expr] = []
     for condition in sorted_out.between:
@@ -84,32 +96,34 @@ def choose(
             reason = "a condition between events that compiled code cannot judge"
         (tied if fits else residual).append(condition)
     notes += [f"{choice}: off" for choice in CHOICES if choice in off]
-    built: Structure | None = None if reason is None else Reference(reason)
-    if built is None and structure == "tree":
-        push = "predicate_placement" not in off
-        built = tree_of(query, tuple(tied), sorted_out.absent, shape, push=push)
-        if built is None:
-            why = why_no_tree(query, tuple(tied), sorted_out.absent)
-            notes.append(f"no join tree, because {why}")
-    if built is None and "stacks" not in off:
-        built = _stacks(query, tuple(tied), sorted_out.absent)
-    if built is None:
-        built = _automaton(query, tuple(tied), sorted_out.absent)
-    if isinstance(built, Reference):
+    structure: Structure
+    decisions: tuple[Decision, ...]
+    if reason is None:
+        between = _Between(tuple(tied), sorted_out.absent, late=late)
+        alone = not sorted_out.between and not sorted_out.absent
+        together = compact(query, schema, off) if alone else "conditions compare events"
+        structure, decisions = _structure(query, between, sorted_out.roles, planning, together)
+    else:
+        require_possible(planning, {}, reason)
+        structure, decisions = Reference(reason), ()
+    if isinstance(structure, Reference):
         return Plan(
             query,
-            built,
+            structure,
             whole_stream=query.strategy is Strategy.STRICT,
             notes=tuple(notes),
+            statistics=statistics,
         )
     return Plan(
         query,
-        built,
+        structure,
         roles=sorted_out.roles,
         residual=tuple(residual),
         prune="window" not in off,
         whole_stream=query.strategy is Strategy.STRICT,
         notes=tuple(notes),
+        statistics=statistics,
+        decisions=decisions,
     )
 
 
@@ -122,7 +136,72 @@ class _Sorted:
     absent: tuple[Expr, ...]  # a negated event together with others
 
 
-def _sort_conditions(query: Query) -> _Sorted:
+@dataclass(frozen=True, slots=True)
+class _Between:
+    """The conditions that kernels judge."""
+
+    tied: tuple[Expr, ...]  # several events of the match
+    absent: tuple[Expr, ...]  # a negated event together with others
+    late: bool = False  # they wait for the whole match
+
+
+def _structure(
+    query: Query,
+    between: _Between,
+    roles: tuple[Role, ...],
+    planning: Planning,
+    together: Compact | str,
+) -> tuple[Structure, tuple[Decision, ...]]:
+    """What holds the partial matches: the cheapest of those that can, by their estimates."""
+    possible: dict[str, Structure] = {}
+    if "stacks" not in planning.off and (stacks := _stacks(query, between)) is not None:
+        possible["stacks"] = stacks
+    runs = _automaton(query, between)
+    if isinstance(runs, Automaton):
+        possible["runs"] = runs
+    if isinstance(together, Compact):
+        possible["compact"] = together
+    if isinstance(runs, Reference) and not possible and planning.structure != "tree":
+        require_possible(planning, {}, runs.reason)
+        return runs, ()
+    statistics, ordering = planning.statistics, "predicate_order" not in planning.off
+    load = Load.of(query, roles, statistics)
+    if (tree := _tree(query, between, load, planning)) is not None:
+        possible["tree"] = tree
+    no_tree = why_no_tree(query, between.tied, between.absent)
+    why = {"tree": no_tree, "compact": str(together)}.get(
+        planning.structure or "", why_no_stacks(query)
+    )
+    require_possible(planning, possible, why or "it is switched off")
+    if ordering:
+        possible = {n: predicate_order(s, statistics) for n, s in possible.items()}
+    structure, decision = cheapest(
+        {n: (s, estimate(s, query, load)) for n, s in possible.items()},
+        planning,
+        preferred=asks_for_less(query),
+    )
+    orders = order_decisions(structure, statistics) if ordering else ()
+    return structure, (decision, *orders)
+
+
+def _tree(query: Query, between: _Between, load: Load, planning: Planning) -> Tree | None:
+    """A join tree of the shape asked for or of the cheapest one, if the query can have one.
+
+    Where nothing is known of the stream, only if it is asked for.
+    """
+    asked = planning.structure == "tree"
+    if not asked and (planning.statistics.assumed or "tree" in planning.off):
+        return None
+    if why_no_tree(query, between.tied, between.absent) is not None:
+        return None
+    ordered = "predicate_order" not in planning.off
+    shape = planning.shape
+    if shape is None:
+        shape = best_shape(Joins(query.pattern, between.tied, load, ordered))
+    return tree_of(query, between.tied, between.absent, shape, push=not between.late)
+
+
+def _sort_conditions(query: Query, *, late: bool = False) -> _Sorted:
     kleene = kleenes(query.pattern)
     bound = set(bound_variables(query.pattern))
     every: dict[str, list[Expr]] = {a.variable: [] for a in atoms(query.pattern)}
@@ -135,7 +214,7 @@ def _sort_conditions(query: Query) -> _Sorted:
         if not names:
             for conditions in every.values():
                 conditions.append(condition)
-        elif alone is not None and alone[0] in every:
+        elif alone is not None and alone[0] in every and not (late and alone[0] in bound):
             (first if alone[1] else every)[alone[0]].append(condition)
         elif names <= bound:
             between.append(condition)
@@ -239,9 +318,11 @@ def _can_wait(condition: Expr, query: Query) -> bool:
     )
 
 
-def _automaton(query: Query, between: tuple[Expr, ...], absent: tuple[Expr, ...]) -> Structure:
+def _automaton(query: Query, between: _Between) -> Structure:
+    late = tuple(c for c in between.tied if between.late and can_be_late(c))
+    early = tuple(c for c in between.tied if c not in late)
     try:
-        built = automaton(query.pattern, between, absent)
+        built = automaton(query.pattern, early, between.absent, late=late)
     except TooManyStates:
         return Reference("a pattern with too many orders of events")
     checks = [check for edge in built.edges for check in edge.checks]
@@ -254,7 +335,7 @@ def _automaton(query: Query, between: tuple[Expr, ...], absent: tuple[Expr, ...]
     return built
 
 
-def _stacks(query: Query, between: tuple[Expr, ...], absent: tuple[Expr, ...]) -> Stacks | None:
+def _stacks(query: Query, between: _Between) -> Stacks | None:
     """Instance stacks, for sequences of single events under skip-till-any-match."""
     if why_no_stacks(query) is not None:
         return None
@@ -262,15 +343,16 @@ def _stacks(query: Query, between: tuple[Expr, ...], absent: tuple[Expr, ...]) -
     parts = query.pattern.parts
     order = [p.variable for p in parts if isinstance(p, Atom)]
     checks: list[list[Check]] = [[] for _ in order]
-    for condition in between:
-        checks[min(order.index(v) for v in variables(condition))].append(Check(condition))
+    for condition in between.tied:
+        place = 0 if between.late else min(order.index(v) for v in variables(condition))
+        checks[place].append(Check(condition))
     absences: list[list[Absence]] = [[] for _ in order]
     position = 0  # of the next positive
     for part in parts:
         if isinstance(part, Not):
             assert isinstance(part.part, Atom)
             variable = part.part.variable
-            conditions = tuple(c for c in absent if variable in variables(c))
+            conditions = tuple(c for c in between.absent if variable in variables(c))
             tied = {order.index(v) for c in conditions for v in variables(c) - {variable}}
             front = order[position - 1 : position] if position else []
             absences[min({max(position - 1, 0), *tied})].append(
@@ -309,5 +391,7 @@ def structure_name(structure: Structure) -> str:
             return "instance stacks"
         case Tree():
             return "join tree"
+        case Compact():
+            return "compact"
         case Reference():
             return "reference"

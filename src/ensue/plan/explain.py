@@ -6,19 +6,22 @@ from ensue.algebra.pattern import Atom
 from ensue.algebra.policy import Strategy
 from ensue.algebra.text import (
     show_after,
+    show_columns,
     show_condition,
     show_expr,
     show_name,
     show_pattern,
-    show_returned,
     show_window,
 )
 from ensue.plan.choose import why_no_stacks
+from ensue.plan.explain_decisions import decided
 from ensue.plan.physical import (
     Absence,
+    Answer,
     Apply,
     Automaton,
     Check,
+    Compact,
     Edge,
     Join,
     Leaf,
@@ -30,6 +33,7 @@ from ensue.plan.physical import (
     State,
     Tree,
 )
+from ensue.plan.tree import tree_text
 
 MOST_STATES = 64  # a longer list of states is cut
 
@@ -57,7 +61,7 @@ def explain(plan: Plan) -> str:
       the events are collected and judged when the stream is over
     """
     sections = [list(_query(plan)), list(_scan(plan)), list(_structure(plan))]
-    sections += [list(_finished(plan)), list(_notes(plan))]
+    sections += [list(_finished(plan)), list(decided(plan)), list(_notes(plan))]
     return "\n\n".join("\n".join(lines) for lines in sections if lines)
 
 
@@ -141,6 +145,8 @@ def _structure(plan: Plan) -> Iterator[str]:
         case Tree(root=root):
             yield f"join tree: {tree_text(root)}"
             yield from _node(plan, root, "  ")
+        case Compact():
+            yield from compact_lines(plan, plan.structure)
         case Reference(reason=reason):
             yield f"reference: slower exact path, because of {reason}"
             yield "  the events are collected and judged when the stream is over"
@@ -169,7 +175,8 @@ def _automaton(plan: Plan, automaton: Automaton) -> Iterator[str]:
 
 def why_runs(plan: Plan) -> str:
     """Why the plan follows runs."""
-    return why_no_stacks(plan.query) or "instance stacks are off"
+    off = "instance stacks are off" if "stacks: off" in plan.notes else "chosen before stacks"
+    return why_no_stacks(plan.query) or off
 
 
 def _holds(plan: Plan, state: State) -> str:
@@ -244,6 +251,35 @@ def _named(plan: Plan, variable: str) -> str:
     return show_name(variable) + ("[]" if kleene else "")
 
 
+def compact_lines(plan: Plan, compact: Compact) -> Iterator[str]:
+    """The states of a compact structure, and what takes partial matches from one to the next."""
+    yield f"compact: {held_together(compact)}"
+    for state in range(compact.states):
+        accepting = " (match)" if state in compact.accepting else ""
+        steps = compact.out_of(state)
+        if not steps and accepting:
+            continue
+        yield f"  state {state}{accepting}" + (": start" if state == 0 else "")
+        for step in steps:
+            target = "stays" if step.target == state else f"to state {step.target}"
+            done = " (match)" if step.target in compact.accepting else ""
+            taken = f"{show_name(plan.role(step.variable).type)} {_named(plan, step.variable)}"
+            yield f"    {taken} {target}{done}"
+        for variable, ended in compact.resets:
+            if ended == state:
+                yield f"    {role_name(plan.role(variable))} ends what waits here"
+
+
+def held_together(compact: Compact) -> str:
+    """What a compact structure gives, and what that costs."""
+    how = {
+        Answer.MATCHES: "listed from the events in the window when one completes them",
+        Answer.COUNT: "counted by numbers of ways, never listed",
+        Answer.EXISTS: "known by the newest beginning that got so far, never listed",
+    }
+    return f"matches are {how[compact.answer]}"
+
+
 def _stacks(plan: Plan, stacks: Stacks) -> Iterator[str]:
     yield "instance stacks: single events in sequence, in any combination"
     order = [show_name(variable) for variable in stacks.variables]
@@ -255,23 +291,6 @@ def _stacks(plan: Plan, stacks: Stacks) -> Iterator[str]:
         yield f"  {role_name(role)}: {how}"
         yield from (f"    {check_text(check)}" for check in stacks.checks[number])
         yield from (f"    {absence_text(plan, a)}" for a in stacks.absences[number])
-
-
-def tree_text(node: Node) -> str:
-    """The shape of a join tree: `((a -> b) & c)`."""
-    match node:
-        case Leaf(variable=variable):
-            return show_name(variable)
-        case Join(left=left, right=right):
-            return f"({tree_text(left)} {node_name(node)} {tree_text(right)})"
-        case Apply(part=part):
-            return f"{node_name(node)}({tree_text(part)})"
-
-
-def node_name(node: Join | Apply) -> str:
-    """An operator as the shape of a tree shows it."""
-    name = node.operator.name
-    return {"sequence": "->", "conjunction": "&"}.get(name, name)
 
 
 def _node(plan: Plan, node: Node, indent: str) -> Iterator[str]:
@@ -300,8 +319,10 @@ def _finished(plan: Plan) -> Iterator[str]:
         lines.append(f"  AFTER MATCH SKIP {show_after(query.after)}")
     if query.having is not None:
         lines.append(f"  HAVING {show_expr(query.having)}")
-    if query.returns:
-        lines.append(f"  RETURN {', '.join(map(show_returned, query.returns))}")
+    if query.returns or query.exists:
+        lines.append(f"  RETURN {', '.join(show_columns(query))}")
+    if query.limit is not None:
+        lines.append(f"  LIMIT {query.limit.count} a last event")
     if lines:
         yield "finished matches"
         yield from lines

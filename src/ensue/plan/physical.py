@@ -1,11 +1,14 @@
 """The plan of a query: what the scan marks, and the structure that holds partial matches."""
 
 from dataclasses import dataclass
+from enum import Enum
 
 from ensue.algebra.pattern import Kleene
 from ensue.algebra.predicate import Expr
 from ensue.algebra.query import Query
+from ensue.plan.decisions import Decision
 from ensue.plan.operators import Operator
+from ensue.plan.statistics import ASSUMED, Statistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,51 @@ class Stacks:
     absences: tuple[tuple[Absence, ...], ...]  # likewise
 
 
+class Answer(Enum):
+    """What a compact structure is asked for."""
+
+    MATCHES = "the matches of each last event, or the first of them"
+    COUNT = "how many matches each event completes"
+    EXISTS = "whether an event completes a match"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An event for `variable` takes all partial matches of one state to another at once."""
+
+    source: int
+    target: int
+    variable: str
+    first: bool  # the variable had no event before
+
+
+@dataclass(frozen=True, slots=True)
+class Compact:
+    """Partial matches of a state held together, however many: what may follow them is the same.
+
+    States are numbered so that steps never lead backwards; 0 is the start. A match is complete
+    when a step leads to an accepting state.
+    """
+
+    states: int
+    steps: tuple[Step, ...]
+    accepting: frozenset[int]
+    answer: Answer
+    resets: tuple[tuple[str, int], ...] = ()  # a negated event ends all that wait in a state
+    limit: int | None = None  # so many matches of each last event are listed
+
+    def into(self, state: int) -> tuple[Step, ...]:
+        return tuple(s for s in self.steps if s.target == state)
+
+    def out_of(self, state: int) -> tuple[Step, ...]:
+        return tuple(s for s in self.steps if s.source == state)
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """The states that partial matches wait in, the start first."""
+        return tuple(n for n in range(self.states) if n == 0 or self.out_of(n))
+
+
 @dataclass(frozen=True, slots=True)
 class Leaf:
     """The events of a variable, or the chains of a Kleene variable's events."""
@@ -139,7 +187,7 @@ class Reference:
     reason: str
 
 
-Structure = Automaton | Stacks | Tree | Reference
+Structure = Automaton | Stacks | Tree | Compact | Reference
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +201,8 @@ class Plan:
     prune: bool = True  # the window is pushed into the scan
     whole_stream: bool = False  # the answer depends on events of every partition
     notes: tuple[str, ...] = ()  # what the rules did, for explain
+    statistics: Statistics = ASSUMED  # what the decisions were made by
+    decisions: tuple[Decision, ...] = ()
     interpreted: bool = False  # the kernel runs as Python: it calls what cannot be compiled
 
     def role(self, variable: str) -> Role:

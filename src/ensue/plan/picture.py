@@ -8,14 +8,15 @@ from ensue.algebra.text import (
     show_pattern,
     show_window,
 )
+from ensue.plan.compact import as_automaton
 from ensue.plan.drawing.automaton import draw_automaton
 from ensue.plan.drawing.canvas import DIM, LINE, Canvas, wrapped
 from ensue.plan.drawing.joins import draw_joins
 from ensue.plan.drawing.legend import LONG, Legend
 from ensue.plan.drawing.stacks import draw_stacks
 from ensue.plan.drawing.tree import draw_tree
-from ensue.plan.explain import is_rule
-from ensue.plan.physical import Automaton, Plan, Reference, Stacks, Tree
+from ensue.plan.explain import held_together, is_rule
+from ensue.plan.physical import Automaton, Compact, Plan, Reference, Stacks, Tree
 
 MOST_STATES = 32  # a larger automaton is shown as its pattern
 
@@ -41,6 +42,9 @@ def picture(plan: Plan) -> str:
             draw_stacks(canvas, legend, plan, plan.structure)
         case Tree(root=root):
             draw_joins(canvas, legend, plan, root)
+        case Compact():
+            draw_automaton(canvas, legend, plan, as_automaton(plan.structure))
+            legend.remarks.append(held_together(plan.structure))
         case Reference(reason=reason):
             draw_tree(canvas, plan.query.pattern)
             legend.tests += [show_condition(c) for c in plan.query.where]

@@ -86,6 +86,21 @@ def checks_at_the_end(
     )
 
 
+def checks_late(conditions: tuple[Expr, ...], moment: Moment) -> tuple[Check, ...]:
+    """Conditions that could have been tried before, all at the end of the match."""
+    return tuple(
+        Check(condition, moving, moving is not None)
+        for condition in conditions
+        if applies(condition, moment)
+        for moving in [moving_variable(condition)]
+    )
+
+
+def can_be_late(condition: Expr) -> bool:
+    """Whether the end of the match can still judge a condition: not what runs hold only once."""
+    return not any(r.at in (At.BEFORE, At.THROUGH) for r in references(condition))
+
+
 def unary(condition: Expr, kleene: frozenset[str]) -> tuple[str, bool] | None:
     """(variable, first only) of a condition that one event alone decides."""
     names = variables(condition)

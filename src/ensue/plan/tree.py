@@ -9,14 +9,15 @@ from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Patt
 from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import Expr
 from ensue.algebra.query import Query
+from ensue.algebra.text import show_name, show_pattern
 from ensue.algebra.walk import kleenes, positives, results, variables
 from ensue.algebra.walk import parts as parts_of
+from ensue.errors import QueryError
 from ensue.plan import physical
 from ensue.plan.operators import CONJUNCTION, SEQUENCE, Operator
 from ensue.plan.physical import Absence, Check, Join, Leaf, Node, Tree
+from ensue.plan.planning import Shape
 from ensue.plan.user_operators import operator_of
-
-Shape = str | tuple["Shape", "Shape"]  # (("a", "b"), "c"): a and b are joined first
 
 
 def why_no_tree(query: Query, between: tuple[Expr, ...], absent: tuple[Expr, ...]) -> str | None:
@@ -170,7 +171,7 @@ def tree_of(
     negated = _negated(query.pattern)
     plain = left_deep(query) if shape is None else _without(shape, negated)
     if plain is None:
-        raise ValueError(f"a shape without events: {shape}")
+        raise _misfit(shape, query.pattern)
     root = _joined(plain, _Numbered(query.pattern, python), query.pattern)
     for condition in between:
         wanted = variables(condition) if push else frozenset(_names(root))
@@ -224,7 +225,7 @@ def _joined(shape: Shape, users: _Numbered, pattern: Pattern) -> Node:
             return physical.Apply(users.operator(pattern), inner, variable=pattern.variable)
         case _:
             if shape != next(positives(pattern)).variable:
-                raise ValueError(f"a shape that does not fit the pattern: {shape}")
+                raise _misfit(shape, pattern)
             return Leaf(str(shape))
 
 
@@ -244,7 +245,14 @@ def _split(shape: Shape, users: _Numbered, pattern: Seq | And, parts: list[Patte
                 _split(shape[0], users, pattern, left),
                 _split(shape[1], users, pattern, right),
             )
-    raise ValueError(f"a shape that does not fit the pattern: {shape}")
+    raise _misfit(shape, pattern)
+
+
+def _misfit(shape: Shape | None, pattern: Pattern) -> QueryError:
+    return QueryError(
+        f"the shape {shape} does not fit {show_pattern(pattern)}",
+        hint="a shape is a pair of shapes or a variable; parts of a sequence stay in their order",
+    )
 
 
 def _variables(shape: Shape) -> list[str]:
@@ -264,6 +272,52 @@ def _names(node: Node) -> list[str]:
 
 def _named(variable: str | None) -> list[str]:
     return [] if variable is None else [variable]
+
+
+def joins_of(node: Node) -> Iterator[Join | physical.Apply]:
+    """The inner nodes, from the root downwards."""
+    match node:
+        case Join(left=left, right=right):
+            yield node
+            yield from joins_of(left)
+            yield from joins_of(right)
+        case physical.Apply(part=part):
+            yield node
+            yield from joins_of(part)
+        case Leaf():
+            return
+
+
+def shape_of(node: Node) -> Shape:
+    """The shape of a tree; operators on one part leave no trace in it."""
+    match node:
+        case Leaf(variable=variable):
+            return variable
+        case Join(left=left, right=right):
+            return (shape_of(left), shape_of(right))
+        case physical.Apply(part=part):
+            return shape_of(part)
+
+
+def tree_text(node: Node) -> str:
+    """A tree in one line.
+
+    >>> tree_text(Join(CONJUNCTION, Join(SEQUENCE, Leaf("a"), Leaf("b")), Leaf("c")))
+    '((a -> b) & c)'
+    """
+    match node:
+        case Leaf(variable=variable):
+            return show_name(variable)
+        case Join(left=left, right=right):
+            return f"({tree_text(left)} {node_name(node)} {tree_text(right)})"
+        case physical.Apply(part=part):
+            return f"{node_name(node)}({tree_text(part)})"
+
+
+def node_name(node: Join | physical.Apply) -> str:
+    """An operator as the shape of a tree shows it."""
+    name = node.operator.name
+    return {"sequence": "->", "conjunction": "&"}.get(name, name)
 
 
 def _with(

@@ -10,7 +10,8 @@ from ensue.algebra.query import Query
 from ensue.algebra.walk import origins, results, rewrite_expr
 from ensue.plan.features import KERNEL_KINDS, Kinds, fits_a_kernel
 from ensue.plan.physical import Plan, Reference, Role
-from ensue.plan.tree import Shape, tree_of, why_no_tree
+from ensue.plan.planning import Shape
+from ensue.plan.tree import tree_of, why_no_tree
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 
-from ensue.compile.live import LiveMatcher
+from ensue.compile.live import LiveMatchers
 from ensue.compile.matcher import Prepared
+from ensue.compile.several_live import SeveralLive
 from ensue.compile.state import from_bytes, packed, to_bytes, unpacked
 from ensue.compile.stream import Shape, ends, in_order
-from ensue.errors import StateError
 
 ARRIVAL = "__arrival"
 
@@ -20,6 +20,7 @@ class Watch:
     """What a lane watches for: queries over one stream."""
 
     queries: tuple[Prepared, ...]  # of the same shape
+    shared: bool = False  # they share one scan of the events
     sortable: Shape = field(init=False)  # with the order of arrival as the last tie-breaker
 
     def __post_init__(self) -> None:
@@ -32,6 +33,10 @@ class Watch:
     def shape(self) -> Shape:
         return self.queries[0].shape
 
+    def matchers(self) -> LiveMatchers | SeveralLive:
+        """New matchers of the queries."""
+        return SeveralLive(self.queries) if self.shared else LiveMatchers(self.queries)
+
 
 class Lane:
     """The events of some partitions, matched as far as the watermark has come.
@@ -43,7 +48,7 @@ class Lane:
 
     def __init__(self, watch: Watch) -> None:
         self.watch = watch
-        self.matchers = [LiveMatcher(query) for query in watch.queries]
+        self.matchers = watch.matchers()
         self.waiting = watch.sortable.arrow.empty_table()
         self.arrived = 0
         self.watermark: float | None = None  # up to which it has matched
@@ -80,57 +85,53 @@ class Lane:
             released = self.waiting.filter(pa.array(ready))
             self.waiting = self.waiting.filter(pa.array(~ready)).combine_chunks()
         found = self._fed(released)
-        passed = [matcher.advance(watermark) for matcher in self.matchers]
+        passed = self.matchers.advance(watermark)
         return [pa.concat_tables(pair) for pair in zip(found, passed, strict=True)]
 
     def finish(self) -> list[pa.Table]:
         """The matches that are left when the stream is over."""
         released, self.waiting = self.waiting, self.waiting.slice(0, 0)
         found = self._fed(released)
-        left = [matcher.finish() for matcher in self.matchers]
+        left = self.matchers.finish()
         return [pa.concat_tables(pair) for pair in zip(found, left, strict=True)]
 
     def _fed(self, released: pa.Table) -> list[pa.Table]:
         ordered = in_order(released, self.watch.sortable).drop_columns([ARRIVAL])
-        return [matcher.feed(ordered) for matcher in self.matchers]
+        return self.matchers.feed(ordered)
 
     def due(self) -> float | None:
         """The time behind which the watermark lets something happen, without further events."""
-        times = [t for m in self.matchers if (t := m.engine.deadline()) is not None]
+        due = self.matchers.deadline()
+        times = [] if due is None else [due]
         if self.waiting.num_rows:
             times.append(ends(self.waiting, self.watch.shape).min().item())
         return min(times, default=None)
 
     @property
     def partial_matches(self) -> int:
-        return sum(m.engine.partial_matches for m in self.matchers)
+        return self.matchers.partial_matches
 
     # ---------------------------------------------------------------------------- state
 
     @property
     def state_bytes(self) -> int:
         """About as many bytes as `save` gives."""
-        return int(self.waiting.nbytes) + sum(m.state_bytes for m in self.matchers)
+        return int(self.waiting.nbytes) + self.matchers.state_bytes
 
     def save(self) -> bytes:
         """Everything needed to go on elsewhere."""
-        blobs = {str(k): matcher.save() for k, matcher in enumerate(self.matchers)}
         header = {"arrived": self.arrived, "watermark": self.watermark}
-        return packed(header, {}, {"waiting": to_bytes(self.waiting), **blobs})
+        return packed(header, {}, {"waiting": to_bytes(self.waiting), **self.matchers.save()})
 
     @classmethod
     def restore(cls, watch: Watch, data: bytes) -> "Lane":
         """A lane that goes on where the saved one stopped."""
         header, _, blobs = unpacked(data)
         lane = cls(watch)
-        if len(blobs) != len(lane.matchers) + 1:
-            raise StateError("the state of a stream was saved for another set of queries")
         lane.arrived = int(header["arrived"])
         lane.watermark = header["watermark"]
         lane.waiting = from_bytes(blobs["waiting"]).cast(watch.sortable.arrow)
-        lane.matchers = [
-            LiveMatcher.restore(query, blobs[str(k)]) for k, query in enumerate(watch.queries)
-        ]
+        lane.matchers.restore({name: blob for name, blob in blobs.items() if name != "waiting"})
         return lane
 
 

@@ -142,12 +142,12 @@ def _check(head: Head, store: Store, job: str) -> None:
     if head.job == digest(job):
         return
     written, given = json.loads(store.job()), json.loads(job)
-    for name in given:
-        if written.get(name) != given[name]:
+    for name in {**given, **written}:
+        if written.get(name) != given.get(name):
             raise StateError(
                 f"the checkpoint was written with another {_WORDS.get(name, name)}:\n"
                 f"  then: {_short(written.get(name))}\n"
-                f"  now:  {_short(given[name])}\n"
+                f"  now:  {_short(given.get(name))}\n"
                 f"  hint: {_REMEDY.get(name, _RESTART)}"
             )
 
@@ -158,9 +158,11 @@ _WORDS = {
     "time": "time column",
     "type": "type column",
     "columns": "set of columns",
+    "planning": "choice of plan",
 }
 _REMEDY = {
-    "lanes": "pass lanes= as it was; the state of a stream stays in the lanes it began with"
+    "lanes": "pass lanes= as it was; the state of a stream stays in the lanes it began with",
+    "planning": "pass statistics=, off= and structure= as they were; Statistics.text() keeps them",
 }
 
 

@@ -8,13 +8,17 @@ from typing import Any
 import pyarrow as pa
 
 from ensue.algebra.query import Query
-from ensue.compile.engine import Engine, joined
-from ensue.compile.matcher import Prepared, build_result, slices
+from ensue.compile.adaptive import AdaptiveEngine
+from ensue.compile.engine import Engine
+from ensue.compile.matcher import Prepared, build_result, joined_of, prepare
 from ensue.compile.matches import Matches
 from ensue.compile.reference import ReferenceEngine
-from ensue.compile.stream import Shape, in_order, located, shape_of, together
+from ensue.compile.sampling import sampled
+from ensue.compile.stream import Shape, in_order, located, shape_of, slices, together, with_time
 from ensue.compile.timeouts import Bundle, bundle
 from ensue.errors import EventError, did_you_mean
+from ensue.plan.planning import DEFAULT, Planning
+from ensue.plan.statistics import Statistics
 
 SLICE = 1 << 20  # rows a kernel looks at before it can be interrupted
 
@@ -98,12 +102,29 @@ def match(
     location: str | None = None,
     bad_events: str = "raise",
     emit_timeouts: bool = False,
+    planning: Planning = DEFAULT,
     progress: Progress | None = None,
 ) -> pa.Table:
     """All matches in tables of events, as an Arrow table."""
     table, shape = stream_of(events, time=time, type=type, order=order)
-    queries = bundle(query, located(shape, location), emit_timeouts=emit_timeouts)
+    queries = bundle(query, located(shape, location), planning, emit_timeouts=emit_timeouts)
     return match_in_order(queries, in_order(table, shape, bad_events), progress)
+
+
+def measured(
+    events: Any,
+    query: Query,
+    *,
+    time: str | tuple[str, str],
+    type: str | None = None,
+    order: Sequence[str] = (),
+    sample: int = 10_000,
+    seed: int = 0,
+) -> Statistics:
+    """The statistics of tables of events."""
+    table, shape = stream_of(events, time=time, type=type, order=order)
+    usable, _ = with_time(table, shape, "drop")
+    return sampled(prepare(query, shape), usable, sample=sample, seed=seed)
 
 
 def match_in_order(
@@ -133,21 +154,15 @@ def _match_all(
             matches.append(engine.feed(piece))
         if progress is not None:
             progress(engines[0].rows, events.num_rows)
-    if whole and isinstance(engines[0], Engine):
+    if whole and not isinstance(engines[0], ReferenceEngine):
         _warn_of_unseen(engines[0], events, queries[0])
     return [
-        build_result(query, _all_of(engine, [*matches, engine.finish()]), events)
+        build_result(query, joined_of(engine, [*matches, engine.finish()]), events)
         for query, engine, matches in zip(queries, engines, found, strict=True)
     ]
 
 
-def _all_of(engine: Engine | ReferenceEngine, found: Sequence[Matches]) -> Matches:
-    if isinstance(engine, Engine):
-        return joined([f for f in found if f.count], engine.program.source.output)
-    return found[-1]
-
-
-def _warn_of_unseen(engine: Engine, events: pa.Table, prepared: Prepared) -> None:
+def _warn_of_unseen(engine: Engine | AdaptiveEngine, events: pa.Table, prepared: Prepared) -> None:
     wanted = {r.type for r in prepared.plan.roles if not r.negative}
     unseen = [name for name in engine.scan.unseen_types() if name in wanted]
     column = prepared.shape.schema.type_column

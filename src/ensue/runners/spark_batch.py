@@ -13,6 +13,7 @@ from ensue.compile.matcher import Prepared
 from ensue.compile.stream import Columns, Shape, in_order, located, shape_again
 from ensue.compile.timeouts import bundle
 from ensue.errors import EventError
+from ensue.plan.planning import DEFAULT, Planning
 from ensue.runners.local import match_in_order
 from ensue.runners.spark_frames import frame_of, partition_columns, relevant, unusable
 from ensue.runners.spark_types import spark_schema
@@ -31,16 +32,16 @@ def match(
     location: str | None = None,
     bad_events: str = "raise",
     emit_timeouts: bool = False,
+    planning: Planning = DEFAULT,
 ) -> DataFrame:
     """All matches, as a DataFrame that is computed when it is asked for."""
     frame, shape = frame_of(events, time=time, type=type, order=order)
     if bad_events not in ("raise", "drop"):
         raise EventError(f"bad_events is 'raise' or 'drop', not {bad_events!r}")
-    queries = bundle(query, located(shape, location), emit_timeouts=emit_timeouts)
+    queries = bundle(query, located(shape, location), planning, emit_timeouts=emit_timeouts)
     lane = Lane(
         carried(query), time, type, tuple(order), location, shape.by_type, bad_events,
-        emit_timeouts,
-        queries.result,
+        emit_timeouts, queries.result, planning,
     )  # fmt: skip
     lanes = _lanes(frame, queries.main, keep_bad=bad_events == "raise")
     return lanes.mapInArrow(lane, spark_schema(queries.result))
@@ -86,6 +87,7 @@ class Lane:
     bad_events: str
     emit_timeouts: bool
     result: pa.Schema
+    planning: Planning
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         kept = [batch for batch in batches if batch.num_rows]
@@ -96,7 +98,8 @@ class Lane:
         order = (*self.order, ARRIVAL)
         sortable = self._shape(table.schema, order)
         shape = located(self._shape(columns.schema, self.order), self.location)
-        queries = bundle(arrived(self.query), shape, emit_timeouts=self.emit_timeouts)
+        query = arrived(self.query)
+        queries = bundle(query, shape, self.planning, emit_timeouts=self.emit_timeouts)
         events = in_order(table, sortable, self.bad_events).drop_columns([ARRIVAL])
         matches = match_in_order(queries, events, whole=False)
         yield from matches.cast(self.result).to_batches(max_chunksize=OUTPUT_ROWS)

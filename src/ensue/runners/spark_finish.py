@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -11,6 +12,8 @@ from pyspark.sql import functions as sql
 from ensue.algebra.operator import Operator
 from ensue.errors import StateError
 from ensue.runners.lane_state import Head, rebuilt
+from ensue.runners.several_job import SeveralJob, read_job
+from ensue.runners.spark_matches import SeveralMatches, schemas_of
 from ensue.runners.spark_state import HEAD, JOB, LOG, SNAPSHOT
 from ensue.runners.spark_types import spark_schema
 from ensue.runners.stream_job import StreamJob
@@ -18,9 +21,20 @@ from ensue.runners.stream_job import StreamJob
 
 def remaining(
     session: SparkSession, checkpoint: str, operators: Iterable[Operator] = ()
-) -> DataFrame:
+) -> "DataFrame | SeveralMatches":
     """The matches that a stopped stream would still deliver if it ended where it stopped."""
-    operator = _operator(session, checkpoint).operatorId
+    stateful = [row.operatorId for row in _operators(session, checkpoint)]
+    found = [_remaining(session, checkpoint, number, operators) for number in stateful]
+    jobs = [job for job, _ in found if isinstance(job, SeveralJob)]
+    if not jobs:
+        return found[0][1]
+    return SeveralMatches(schemas_of(jobs), reduce(DataFrame.union, (frame for _, frame in found)))
+
+
+def _remaining(
+    session: SparkSession, checkpoint: str, operator: int, operators: Iterable[Operator]
+) -> tuple[StreamJob, DataFrame]:
+    """What one stateful operator of a stream still has to deliver."""
 
     def state(name: str) -> DataFrame:
         reader = session.read.format("statestore").option("operatorId", operator)
@@ -29,7 +43,7 @@ def remaining(
     first = state(JOB).select("value.job").first()
     if first is None:
         raise StateError(f"the checkpoint {checkpoint} has no state yet: the stream has not begun")
-    job = StreamJob.read(first.job, operators)
+    job = read_job(first.job, operators)
     lane = sql.col("key.lane").alias("lane")
     heads = state(HEAD).select(
         lane, sql.lit("head").alias("part"), sql.lit(0).alias("number"),
@@ -43,25 +57,29 @@ def remaining(
         for name, part, key in ((SNAPSHOT, "snapshot", "part"), (LOG, "log", "entry"))
     ]  # fmt: skip
     parts = heads.unionByName(rest[0]).unionByName(rest[1])
-    return parts.repartition(job.lanes, "lane").mapInArrow(Finish(job), spark_schema(job.result))
+    lanes = parts.repartition(job.lanes, "lane")
+    return job, lanes.mapInArrow(Finish(job), spark_schema(job.result))
 
 
 def next_batch(session: SparkSession, checkpoint: str) -> int:
     """The number behind those of the micro-batches that a stream has done."""
-    return int(_operator(session, checkpoint).maxBatchId) + 1
+    return int(_operators(session, checkpoint)[0].maxBatchId) + 1
 
 
-def _operator(session: SparkSession, checkpoint: str) -> Row:
-    """The stateful operator of a query that is ours."""
+def _operators(session: SparkSession, checkpoint: str) -> list[Row]:
+    """The stateful operators of a stream that are ours; several queries may have several."""
     try:
         rows = session.read.format("state-metadata").load(checkpoint).collect()
     except Exception as error:  # noqa: BLE001  whatever Spark says of a path that is none
         first = str(error).strip().splitlines()[0]
         raise StateError(f"{checkpoint} is not a checkpoint that can be read: {first}") from None
+    found = []
     for row in rows:
         variables = json.loads(row.operatorProperties or "{}").get("stateVariables", [])
         if any(v.get("stateName") == HEAD for v in variables):
-            return row
+            found.append(row)
+    if found:
+        return found
     raise StateError(f"the checkpoint {checkpoint} has no state of a query of Ensue")
 
 

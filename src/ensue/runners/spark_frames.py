@@ -94,7 +94,7 @@ def partition_columns(prepared: Prepared) -> list[Column]:
     keys = [e.field_name for e in prepared.plan.query.equivalence]
     if keys and not prepared.plan.whole_stream:
         kinds = fields_of(prepared.shape.arrow)
-        return [_hashed(key, kinds[key]) for key in keys]
+        return [hashed(key, kinds[key]) for key in keys]
     why = (
         "strict contiguity looks at the events of every partition"
         if prepared.plan.whole_stream
@@ -108,7 +108,8 @@ def partition_columns(prepared: Prepared) -> list[Column]:
     return []
 
 
-def _hashed(name: str, kind: Kind) -> Column:
+def hashed(name: str, kind: Kind) -> Column:
+    """A key column as one to hash: what is equal has one hash."""
     column = sql.col(quoted(name))
     return column + sql.lit(0.0) if kind is Kind.FLOAT else column  # -0.0 equals 0.0
 

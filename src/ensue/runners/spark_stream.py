@@ -16,6 +16,7 @@ from ensue.algebra.query import Query
 from ensue.compile.state import from_bytes, to_bytes
 from ensue.compile.stream import ends, with_time
 from ensue.errors import EventError
+from ensue.plan.planning import DEFAULT, Planning
 from ensue.runners.lane_run import Counters, run_lane
 from ensue.runners.lane_shelf import Shelf
 from ensue.runners.spark_frames import frame_of, partition_columns, quoted, relevant, unusable
@@ -47,27 +48,25 @@ def match(
     watermark: Watermark | None = None,
     late_events: str = "count",
     lanes: int | None = None,
+    planning: Planning = DEFAULT,
 ) -> DataFrame:
     """The matches of a stream, as a streaming DataFrame."""
     if bad_events not in ("raise", "drop"):
         raise EventError(f"bad_events is 'raise' or 'drop', not {bad_events!r}")
     if late_events not in ("count", "deliver"):
         raise EventError(f"late_events is 'count' or 'deliver', not {late_events!r}")
-    if any(returned.name == "match_id" for returned in query.returns):
-        raise EventError(
-            "RETURN ... AS match_id: sinks know a match by its own match_id\n"
-            "  hint: give the column another name"
-        )
+    refuse_match_id(query)
     frame, shape = frame_of(events, time=time, type=type, order=order)
     watched, delay_ms = with_watermark(frame, shape, watermark)
     job = StreamJob(
-        query, _nullable(shape.arrow), time, type, tuple(order), location, shape.by_type,
-        lanes=_lane_count(frame, lanes),
+        query, nullable(shape.arrow), time, type, tuple(order), location, shape.by_type,
+        lanes=lane_count(frame, lanes),
         emit_timeouts=emit_timeouts,
         deliver_late=late_events == "deliver",
+        planning=planning,
     )  # fmt: skip
     remember(query)
-    _require_rocksdb(frame)
+    require_rocksdb(frame)
     columns = partition_columns(job.prepared)
     if not columns:
         job = replace(job, lanes=1)
@@ -79,6 +78,15 @@ def match(
         .observe(OBSERVED, *(sql.sum(name).alias(name) for name in COUNTERS))
     )
     return found.select("blob").mapInArrow(Unpack(job), spark_schema(job.result))
+
+
+def refuse_match_id(query: Query) -> None:
+    """Sinks append a match once, and know it by its id."""
+    if any(returned.name == "match_id" for returned in query.returns):
+        raise EventError(
+            "RETURN ... AS match_id: sinks know a match by its own match_id\n"
+            "  hint: give the column another name"
+        )
 
 
 def with_lanes(frame: DataFrame, job: StreamJob, columns: Sequence[Column]) -> DataFrame:
@@ -95,12 +103,13 @@ def with_lanes(frame: DataFrame, job: StreamJob, columns: Sequence[Column]) -> D
     return frame.select(*names, lane.cast("int").alias(LANE))
 
 
-def _nullable(schema: pa.Schema) -> pa.Schema:
+def nullable(schema: pa.Schema) -> pa.Schema:
     """What Spark says of a column that is never NULL holds for a source, not for a checkpoint."""
     return pa.schema([field.with_nullable(True) for field in schema])
 
 
-def _lane_count(frame: DataFrame, lanes: int | None) -> int:
+def lane_count(frame: DataFrame, lanes: int | None) -> int:
+    """How many lanes a stream has: as many as are asked for, or as Spark shuffles to."""
     if lanes is None:
         lanes = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
     if not 1 <= lanes <= MOST_LANES:
@@ -108,7 +117,7 @@ def _lane_count(frame: DataFrame, lanes: int | None) -> int:
     return lanes
 
 
-def _require_rocksdb(frame: DataFrame) -> None:
+def require_rocksdb(frame: DataFrame) -> None:
     """Spark keeps this kind of state in RocksDB only, and has another store by default."""
     conf = frame.sparkSession.conf
     name = "spark.sql.streaming.stateStore.providerClass"

@@ -19,6 +19,7 @@ from ensue.compile.timeouts import Bundle, bundle
 from ensue.errors import QueryError, StateError
 from ensue.languages.patterns import parse
 from ensue.languages.printing import show
+from ensue.plan.planning import DEFAULT, Planning
 from ensue.runners.clock import Clock, clock_of
 from ensue.runners.lane import Watch
 
@@ -40,6 +41,7 @@ class StreamJob:
     lanes: int
     emit_timeouts: bool = False
     deliver_late: bool = False
+    planning: Planning = DEFAULT
 
     def __getstate__(self) -> dict[str, Any]:
         state = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -61,7 +63,13 @@ class StreamJob:
 
     @cached_property
     def queries(self) -> Bundle:
-        return bundle(self.query, self.shape, emit_timeouts=self.emit_timeouts, streaming=True)
+        return bundle(
+            self.query,
+            self.shape,
+            self.planning,
+            emit_timeouts=self.emit_timeouts,
+            streaming=True,
+        )
 
     @property
     def prepared(self) -> Prepared:
@@ -96,6 +104,7 @@ class StreamJob:
     @cached_property
     def text(self) -> str:
         """The job as text; `read` gives it back."""
+        planned = {} if self.planning == DEFAULT else {"planning": self.planning.described()}
         # only where there are some: texts of older checkpoints stay what they are
         operators = {a.operator.name: a.operator.fingerprint for a in results(self.query.pattern)}
         return json.dumps(
@@ -109,6 +118,7 @@ class StreamJob:
                 "tables": None if self.by_type is None else dict(self.by_type),
                 "lanes": self.lanes,
                 "emit_timeouts": self.emit_timeouts,
+                **planned,  # a job of an earlier release has none
                 "arrow": base64.b64encode(self.arrow.serialize().to_pybytes()).decode(),
                 **({"operators": operators} if operators else {}),
             }
@@ -129,6 +139,7 @@ class StreamJob:
             None if tables is None else {n: [(f, c) for f, c in t] for n, t in tables.items()},
             job["lanes"],
             job["emit_timeouts"],
+            planning=Planning.of(job.get("planning")),
         )
 
 

@@ -1,7 +1,8 @@
 """What a query means: slow, short, and the judge of everything else.
 
 `matches(query, events)` lists every match of a checked query in a stream that is already in order,
-`timeouts(query, events)` every partial match that ran out of time. Kernels, plans and runners must
+`summaries(query, events)` what COUNT(*) and EXISTS give in their place, `timeouts(query, events)`
+every partial match that ran out of time. Kernels, plans and runners must
 give exactly these.
 """
 
@@ -9,16 +10,19 @@ from ensue.semantics.conditions import holds, value_of
 from ensue.semantics.events import Binding, Event, before, members
 from ensue.semantics.matches import matches
 from ensue.semantics.results import derived
+from ensue.semantics.summaries import Summary, summaries
 from ensue.semantics.timeouts import timeouts
 
 __all__ = [
     "Binding",
     "Event",
+    "Summary",
     "before",
     "derived",
     "holds",
     "matches",
     "members",
+    "summaries",
     "timeouts",
     "value_of",
 ]

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, product
+from itertools import groupby, islice, pairwise, product
 
 from ensue.algebra.operator import Over
 from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
 from ensue.algebra.policy import AfterMatch, SkipTo, Strategy
 from ensue.algebra.predicate import At, Expr, Field
-from ensue.algebra.query import Query
+from ensue.algebra.query import Limit, Query
 from ensue.algebra.residual import advance, uncounted
 from ensue.algebra.walk import atoms, bound_variables, kleenes, positives, references, variables
 from ensue.algebra.window import ByEvents, ByTime, ByUnits
@@ -29,8 +29,15 @@ def matches(query: Query, events: Sequence[Event], fired: Fired | None = None) -
         here.sort(key=lambda binding: rank(query.pattern, binding))
         if query.after is not None:
             here = list(_skipping(query.after, here))
-        found += [b for b in here if query.having is None or is_true(query.having, b)]
+        kept = [b for b in here if query.having is None or is_true(query.having, b)]
+        found += kept if query.limit is None else _limited(query.limit, kept)
     return sorted(found, key=lambda binding: rank(query.pattern, binding))
+
+
+def _limited(limit: Limit, found: Iterable[Binding]) -> Iterator[Binding]:
+    """The first few matches of each last event; `found` is in their order."""
+    for _, same in groupby(found, key=lambda binding: members(binding)[-1].position):
+        yield from islice(same, limit.count)
 
 
 def rank(pattern: Pattern, binding: Binding) -> tuple[object, ...]:

@@ -2,8 +2,9 @@
 
 from ensue.plan.drawing.canvas import DIM, LINE, Canvas, Point, dark_width, width_of
 from ensue.plan.drawing.legend import Legend, event_label
-from ensue.plan.explain import check_text, node_name, role_tests
+from ensue.plan.explain import check_text, role_tests
 from ensue.plan.physical import Apply, Join, Leaf, Node, Plan
+from ensue.plan.tree import node_name
 
 LEVEL = 104  # from one level to the next
 BETWEEN = 26  # from one leaf to the next

@@ -1,0 +1,98 @@
+"""What a query answers with: its matches, the first few of each trigger, or one row a trigger.
+
+A trigger is an event that completes matches: their last event.
+"""
+
+from ensue.algebra.arrangement import open_ended
+from ensue.algebra.pattern import Atom, Pattern, Seq
+from ensue.algebra.predicate import MATCHES, Aggregate, Expr
+from ensue.algebra.query import Query, Returned
+from ensue.algebra.walk import variables
+from ensue.errors import QueryError
+
+
+def is_tally(expr: Expr) -> bool:
+    """Whether an expression is `COUNT(*)`.
+
+    >>> is_tally(Aggregate("count", MATCHES, None))
+    True
+    """
+    return isinstance(expr, Aggregate) and expr.variable == MATCHES
+
+
+def tally(query: Query) -> Returned | None:
+    """The column `COUNT(*)` of a query, if it has one."""
+    return next((r for r in query.returns if is_tally(r.expr)), None)
+
+
+def summarised(query: Query) -> bool:
+    """Whether a query gives one row a trigger, not one a match."""
+    return query.exists or tally(query) is not None
+
+
+def last_atom(pattern: Pattern) -> Atom | None:
+    """The single event that every match ends with, if the pattern says which.
+
+    >>> last_atom(Seq((Atom("A", "a"), Atom("B", "b"))))
+    Atom(type='B', variable='b')
+    """
+    if isinstance(pattern, Seq):
+        return last_atom(pattern.parts[-1])
+    return pattern if isinstance(pattern, Atom) else None
+
+
+def check_answer(query: Query) -> None:
+    """Raises a QueryError where COUNT(*), EXISTS or LIMIT cannot be answered."""
+    column, limit = tally(query), query.limit
+    if column is None and not query.exists and limit is None:
+        return
+    shown = "EXISTS" if query.exists else "LIMIT" if column is None else "COUNT(*)"
+    span = limit.span if limit is not None else None if column is None else column.span
+    if limit is not None and limit.count < 1:
+        raise QueryError(
+            "LIMIT is at least 1", hint="RETURN EXISTS gives a row without a match", span=span
+        )
+    if any(open_ended(query.pattern)):
+        raise QueryError(
+            f"{shown} does not go with a negation at the end: "
+            "the matches of one event are decided at different times",
+            hint="end the pattern with an event that occurs",
+            span=next(open_ended(query.pattern)).span,
+        )
+    if not summarised(query):
+        return
+    if column is not None and query.exists:
+        raise QueryError("EXISTS and COUNT(*) in one query", hint="COUNT(*) tells more", span=span)
+    if limit is not None:
+        raise QueryError(
+            f"LIMIT does not go with {shown}, which gives one row for each last event",
+            hint="leave out LIMIT",
+            span=span,
+        )
+    if query.having is not None:
+        raise QueryError(
+            f"HAVING does not go with {shown}",
+            hint="conditions on the events of a match belong into WHERE",
+            span=query.having.span,
+        )
+    _check_columns(query, shown)
+
+
+def _check_columns(query: Query, shown: str) -> None:
+    """Beside COUNT(*) and EXISTS stands only what all matches of a trigger have in common."""
+    last = last_atom(query.pattern)
+    for column in query.returns:
+        names = variables(column.expr) - {MATCHES}
+        if not names or (last is not None and names == {last.variable}):
+            continue
+        hint = (
+            f"beside {shown} take fields of {last.variable}, the last event"
+            if last is not None
+            else f"leave it out: here matches do not all end with the same variable, so {shown} "
+            "stands alone"
+        )
+        raise QueryError(
+            f"'{column.name}' differs between the matches that {shown} takes together",
+            hint=hint,
+            span=column.span,
+        )

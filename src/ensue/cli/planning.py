@@ -1,0 +1,55 @@
+"""Options that say how a query is run: statistics, rules switched off, a structure."""
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import Any
+
+import ensue
+from ensue.cli.terminal import UsageError
+
+MEASURE = "measure"
+
+
+def planning_options(parser: ArgumentParser) -> None:
+    """Adds the options."""
+    group = parser.add_argument_group("how it is run; the matches are always the same")
+    group.add_argument(
+        "--statistics",
+        metavar="FILE.json",
+        help="what the stream looks like, to choose the plan by; "
+        f"'{MEASURE}' takes it from the events",
+    )
+    group.add_argument(
+        "--off",
+        metavar="RULE",
+        action="append",
+        default=[],
+        help="leave out a rule of the planner; several times for several",
+    )
+    group.add_argument("--structure", metavar="NAME", help="stacks, runs or reference")
+
+
+def planning_of(
+    options: Namespace, text: str, events: Any, columns: dict[str, Any]
+) -> dict[str, Any]:
+    """The arguments of `ensue.match` that say how to run a query."""
+    return {
+        "statistics": _statistics(options.statistics, text, events, columns),
+        "off": tuple(options.off),
+        "structure": options.structure,
+    }
+
+
+def _statistics(
+    given: str | None, text: str, events: Any, columns: dict[str, Any]
+) -> "ensue.Statistics | None":
+    if given is None:
+        return None
+    if given == MEASURE:
+        if events is None:
+            raise UsageError("--statistics measure looks at events: name some with --events")
+        return ensue.statistics(events, text, **columns)
+    try:
+        return ensue.Statistics.read(Path(given).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read statistics from {given}: {error}") from None

@@ -1,0 +1,84 @@
+"""When another plan would be better: from what a running matcher counts."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ensue.algebra.query import Query
+from ensue.compile.adaptive import Advice
+from ensue.compile.engine import Engine
+from ensue.plan.choose import choose
+from ensue.plan.counters import measured
+from ensue.plan.decisions import figure
+from ensue.plan.estimates import estimate
+from ensue.plan.load import Load
+from ensue.plan.physical import Plan
+from ensue.plan.planning import Planning
+from ensue.plan.statistics import Statistics
+from ensue.schema import Schema
+
+LEAST = 20_000  # events that a look at the stream needs
+GAIN = 0.25  # of the estimated cost: what a change must save
+
+
+class Watchful:
+    """Looks at the counters of a matcher, plans anew, and advises a change where it pays.
+
+    A look covers the events since the look before, so that what a stream was like long ago does
+    not hide what it is like now.
+    """
+
+    def __init__(self, query: Query, schema: Schema, planning: Planning) -> None:
+        self.query = query
+        self.schema = schema
+        self.planning = planning
+        self._known = planning.statistics
+
+    def advise(self, engine: Engine) -> Advice | None:
+        if engine.scan.counts.events < LEAST:
+            return None
+        before, self._known = self._known, measured(engine.counters(), self._known)
+        engine.count_anew()
+        plan = self._plan(self._known)
+        if plan.structure == engine.program.plan.structure:
+            return None
+        now, then = (_cost(p, self._known) for p in (engine.program.plan, plan))
+        if then > (1 - GAIN) * now:
+            return None
+        reason = f"estimated cost of an event {figure(now)} -> {figure(then)}"
+        return Advice(plan, self._known.text(), f"{reason}; {_difference(before, self._known)}")
+
+    def recall(self, memo: str) -> Plan:
+        self._known = Statistics.read(memo)
+        return self._plan(self._known)
+
+    def _plan(self, statistics: Statistics) -> Plan:
+        return choose(self.query, self.schema, replace(self.planning, statistics=statistics))
+
+
+def _cost(plan: Plan, statistics: Statistics) -> float:
+    load = Load.of(plan.query, plan.roles, statistics)
+    return estimate(plan.structure, plan.query, load).cost
+
+
+def _difference(before: Statistics, now: Statistics) -> str:
+    """What has changed most."""
+    changes = [
+        *_changes("share of", dict(before.shares), dict(now.shares)),
+        *_changes("passes", dict(before.passes), dict(now.passes)),
+    ]
+    if not changes:
+        return "the stream was not known before"
+    return max(changes)[1]
+
+
+def _changes(
+    what: str, before: Mapping[str, float], now: Mapping[str, float]
+) -> list[tuple[float, str]]:
+    found = []
+    for name, share in now.items():
+        if name in before:
+            low, high = sorted((before[name], share))
+            factor = (high + 1e-9) / (low + 1e-9)
+            label = f"{what} {name}" if what == "share of" else f"{name} {what}"
+            found.append((factor, f"{label} {before[name]:.1%} -> {share:.1%}"))
+    return found

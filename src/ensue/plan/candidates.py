@@ -1,0 +1,54 @@
+"""Which of the structures that can run a query is taken."""
+
+from collections.abc import Mapping
+
+from ensue.errors import QueryError
+from ensue.plan.decisions import Candidate, Decision, Estimate
+from ensue.plan.physical import Structure
+from ensue.plan.planning import Planning
+
+NAMES = {
+    "stacks": "instance stacks",
+    "runs": "runs",
+    "tree": "join tree",
+    "compact": "compact",
+    "reference": "reference",
+}
+
+Possible = Mapping[str, tuple[Structure, Estimate]]  # the first is the one taken unknowingly
+
+
+def cheapest(
+    possible: Possible, planning: Planning, *, preferred: bool = False
+) -> tuple[Structure, Decision]:
+    """The structure that was asked for, else the one with the lowest estimate.
+
+    `preferred`: not all matches are asked for, so that the compact one is taken where it can be.
+    Where nothing is known of the stream, the first one: assumptions are too weak to leave what
+    does well on most streams.
+    """
+    order = sorted(possible, key=lambda name: possible[name][1].cost)
+    why = ""
+    if planning.structure is not None:
+        chosen, why = planning.structure, "asked for"
+    elif preferred and "compact" in possible:
+        chosen, why = "compact", "not all matches are asked for"
+    elif planning.statistics.assumed:
+        chosen = next(iter(possible))
+        why = "" if chosen == order[0] else "nothing is known of the stream"
+    else:
+        chosen = order[0]
+    if len(possible) == 1 and not why:
+        why = "the only one for this query"
+    candidates = tuple(Candidate(NAMES[name], possible[name][1]) for name in possible)
+    return possible[chosen][0], Decision("structure", NAMES[chosen], candidates, why)
+
+
+def require_possible(planning: Planning, possible: Mapping[str, object], why: str) -> None:
+    """An error if a structure is asked for that cannot run the query."""
+    wanted = planning.structure
+    if wanted is not None and wanted not in (*possible, "reference"):
+        raise QueryError(
+            f"structure='{wanted}' cannot run this query: {why}",
+            hint=f"possible here: {', '.join((*possible, 'reference'))}",
+        )

@@ -1,0 +1,97 @@
+"""What a plan is made by, beside the query: statistics, and what is left out or prescribed."""
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ensue.errors import QueryError, did_you_mean
+from ensue.plan.rules import RULES
+from ensue.plan.statistics import ASSUMED, Statistics
+
+Shape = str | tuple["Shape", "Shape"]  # of a join tree: a variable, or two shapes joined
+
+# Decisions that can be switched off by name, beside the rules.
+CHOICES = ("stacks", "tree", "compact", "window", "predicate_order", "predicate_placement")
+STRUCTURES = ("stacks", "runs", "tree", "compact", "reference")
+
+
+def switches() -> tuple[str, ...]:
+    """All that `off` may name."""
+    return (*(rule.__name__ for rule in RULES), *CHOICES)
+
+
+@dataclass(frozen=True, slots=True)
+class Planning:
+    """How to plan: the same query, schema and planning give the same plan.
+
+    >>> Planning(off=frozenset({"stakcs"}))
+    Traceback (most recent call last):
+    ...
+    ensue.errors.QueryError: there is no rule 'stakcs' to switch off
+      hint: did you mean 'stacks'? Rules: flatten, ...
+    """
+
+    statistics: Statistics = ASSUMED
+    off: frozenset[str] = frozenset()  # rules and choices to leave out, to measure their effect
+    structure: str | None = None  # one of STRUCTURES, instead of the cheapest
+    shape: Shape | None = None  # of a join tree, instead of the cheapest
+    adaptive: bool = False  # the plan may change while the stream runs
+
+    def __post_init__(self) -> None:
+        _known(self.off, switches(), "there is no rule '{}' to switch off", "Rules")
+        if self.structure is not None:
+            _known([self.structure], STRUCTURES, "there is no structure '{}'", "Structures")
+
+    def without(self, off: Collection[str]) -> "Planning":
+        """The same with more left out."""
+        return replace(self, off=self.off | frozenset(off)) if off else self
+
+    # ------------------------------------------------------------------------ as plain values
+
+    def described(self) -> dict[str, Any]:
+        """As plain values; `of` gives it back."""
+        return {
+            "statistics": self.statistics.described(),
+            "off": sorted(self.off),
+            "structure": self.structure,
+            "shape": self.shape,
+            "adaptive": self.adaptive,
+        }
+
+    @classmethod
+    def of(cls, described: dict[str, Any] | None) -> "Planning":
+        """From plain values; None is what nobody has changed."""
+        if described is None:
+            return cls()
+        return cls(
+            Statistics.of(described["statistics"]),
+            frozenset(described["off"]),
+            described["structure"],
+            _shape(described["shape"]),
+            described["adaptive"],
+        )
+
+    def text(self) -> str:
+        return json.dumps(self.described(), sort_keys=True)
+
+
+def _known(names: Collection[str], known: Collection[str], problem: str, what: str) -> None:
+    for name in sorted(names):
+        if name not in known:
+            near = did_you_mean(name, known) or ""
+            listed = f"{what}: {', '.join(known)}"
+            hint = f"{near} {listed}" if near.startswith("did you mean") else listed
+            raise QueryError(problem.format(name), hint=hint)
+
+
+def _shape(described: Any) -> Shape | None:
+    if described is None or isinstance(described, str):
+        return described
+    left, right = (_shape(part) for part in described)
+    assert left is not None
+    assert right is not None
+    return (left, right)
+
+
+DEFAULT = Planning()

@@ -1,0 +1,85 @@
+"""Several queries over tables in memory: one order, one scan."""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from ensue.compile.several import Several
+from ensue.compile.stream import Shape, in_order, located
+from ensue.compile.timeouts import Bundle, bundle
+from ensue.errors import did_you_mean
+from ensue.plan.planning import DEFAULT, Planning
+from ensue.runners import local
+from ensue.runners.local import Progress, stream_of
+from ensue.runners.named import Name, Names, speaking_of
+
+
+def match(
+    events: Any,
+    queries: Names,
+    *,
+    time: str | tuple[str, str],
+    type: str | None = None,
+    order: Sequence[str] = (),
+    location: str | None = None,
+    bad_events: str = "raise",
+    emit_timeouts: bool = False,
+    planning: Planning = DEFAULT,
+    progress: Progress | None = None,
+) -> dict[Name, pa.Table]:
+    """The matches of each query, as Arrow tables."""
+    table, shape = stream_of(events, time=time, type=type, order=order)
+    bundles = bundles_of(queries, located(shape, location), planning, emit_timeouts=emit_timeouts)
+    ordered = in_order(table, shape, bad_events)
+    found = match_in_order(list(bundles.values()), ordered, progress)
+    return dict(zip(bundles, found, strict=True))
+
+
+def bundles_of(
+    queries: Names,
+    shape: Shape,
+    planning: Planning = DEFAULT,
+    *,
+    emit_timeouts: bool = False,
+    streaming: bool = False,
+) -> dict[Name, Bundle]:
+    """Queries made ready, or an error that says which cannot be."""
+    found = {}
+    for name, query in queries.items():
+        with speaking_of(name):
+            found[name] = bundle(
+                query, shape, planning, emit_timeouts=emit_timeouts, streaming=streaming
+            )
+    return found
+
+
+def match_in_order(
+    bundles: Sequence[Bundle],
+    events: pa.Table,
+    progress: Progress | None = None,
+    *,
+    whole: bool = True,
+) -> list[pa.Table]:
+    """The result of each, in events that are in the order of the stream.
+
+    `whole`: these are all events, so that a type that does not occur is worth a warning.
+    """
+    if len(bundles) == 1:  # nothing to share
+        return [local.match_in_order(bundles[0], events, progress, whole=whole)]
+    several = Several([query for b in bundles for query in b.queries])
+    tables = iter(several.match(events, progress))
+    if whole and several.unseen:
+        _warn(several.unseen, events, bundles[0].main.shape)
+    return [b.merged([next(tables) for _ in b.queries]) for b in bundles]
+
+
+def _warn(unseen: set[str], events: pa.Table, shape: Shape) -> None:
+    column = shape.schema.type_column
+    if column is None or events.num_rows == 0:
+        return
+    known = sorted({str(v) for v in events.column(column).unique().to_pylist() if v is not None})
+    for name in sorted(unseen):
+        hint = did_you_mean(name, known)
+        warnings.warn(f"no event is of type '{name}': {hint}", stacklevel=5)

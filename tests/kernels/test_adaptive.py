@@ -1,0 +1,200 @@
+"""A plan that changes while the stream runs loses no match and repeats none."""
+
+from collections import Counter
+from itertools import combinations
+from random import Random
+
+import numba
+import pyarrow as pa
+import pytest
+
+from ensue import semantics
+from ensue.compile.adaptive import AdaptiveEngine, Given, why_not_adaptive
+from ensue.compile.engine import joined
+from ensue.compile.matcher import Prepared, build_result, prepare
+from ensue.compile.reference import events_of
+from ensue.compile.stream import shape_of
+from ensue.errors import QueryError
+from ensue.languages.patterns import parse
+from ensue.plan.physical import Plan
+from ensue.plan.planning import Planning
+from ensue.testing.queries import random_query
+from ensue.testing.streams import PLAIN, Nature, random_events, random_nature, random_slices
+
+pytestmark = [
+    pytest.mark.kernels,
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),  # with JIT off, scalars warn
+]
+
+UNCOMPILED = bool(numba.config.DISABLE_JIT)
+CHOICES = ("stacks", "window")
+
+
+def plans_of(text: str, events: pa.Table, nature: Nature) -> tuple[Prepared, list[Plan]]:
+    """A query, and plans of it that may follow each other."""
+    shape = shape_of(events.schema, time=nature.columns, type="type", order=())
+    prepared = prepare(parse(text), shape)
+    plans = [prepared.plan]
+    for number in range(len(CHOICES) + 1):
+        for off in combinations(CHOICES, number):
+            plan = prepare(parse(text), shape, off=off).plan
+            if plan not in plans and plan.residual == prepared.plan.residual:
+                plans.append(plan)
+    return prepared, plans
+
+
+def found_while_changing(
+    random: Random, prepared: Prepared, plans: list[Plan], events: pa.Table
+) -> tuple[list[str], int]:
+    """The ids of the matches, and how often the plan changed."""
+    _, schema = prepared.shape.physical(prepared.query)
+    rows = [random.randint(0, events.num_rows) for _ in range(random.randint(0, 4))]
+
+    def engine() -> AdaptiveEngine:
+        return AdaptiveEngine(plans[0], schema, prepared.shape.unit, Given(plans, rows))
+
+    at_work, found = engine(), []
+    for piece in random_slices(random, events):
+        found.append(at_work.feed(piece))
+        if random.random() < 0.3:
+            data, at_work = at_work.save(), engine()
+            at_work.restore(data)
+        if random.random() < 0.3 and piece.num_rows and at_work.engine.now is not None:
+            found.append(at_work.advance(at_work.engine.now))
+    found.append(at_work.finish())
+    matches = joined(found, at_work.program.source.output)
+    table = build_result(prepared, matches, events)
+    return sorted(table.column("match_id").to_pylist()), len(at_work.changes)
+
+
+def number_wanted(prepared: Prepared, events: pa.Table) -> int:
+    schema, unit = prepared.shape.schema, prepared.shape.unit
+    return len(semantics.matches(prepared.query, events_of(events, schema, unit)))
+
+
+def assert_changes_do_not_matter(random: Random) -> str:
+    nature = random_nature(random)
+    text = random_query(random, nature)
+    events = random_events(random, random.randint(4, 12), nature)
+    try:
+        prepared, plans = plans_of(text, events, nature)
+    except QueryError:
+        return "refused"
+    if why_not_adaptive(prepared.plan) is not None:
+        return "not adaptive"
+    ids, changes = found_while_changing(random, prepared, plans, events)
+    assert len(ids) == number_wanted(prepared, events), text
+    assert len(set(ids)) == len(ids), text
+    if not changes:
+        return "unchanged"
+    return "changed with matches" if ids else "changed"
+
+
+@pytest.mark.parametrize("block", range(8 if UNCOMPILED else 1))
+def test_changes_at_random_points_change_no_match(block, monkeypatch):
+    monkeypatch.setattr("ensue.compile.adaptive.PIECE", 2)
+    seeds = range(block * 100, block * 100 + (100 if UNCOMPILED else 4))
+    outcomes = Counter(assert_changes_do_not_matter(Random(seed)) for seed in seeds)
+    if UNCOMPILED:
+        assert outcomes["changed with matches"] > 5, outcomes
+
+
+CHOSEN = {
+    "any": "SEQ(A a, B b, C c) WHERE [k] and a.x < b.x WITHIN 6",
+    "next": "SEQ(A a, B b) WHERE skip_till_next_match(a, b) { [k] and a.x < b.x } WITHIN 6",
+    "absence": "SEQ(A a, !B b) WHERE [k] WITHIN 3",
+    "absence between": "SEQ(A a, !B b, C c) WHERE [k] and b.x > a.x WITHIN 6",
+    "kleene": "SEQ(A+ a[], B b) WHERE [k] and a[i].x >= a[i-1].x WITHIN 5",
+    "after": "SEQ(A a, B b) WHERE [k] WITHIN 6 AFTER MATCH SKIP PAST LAST EVENT",
+}
+
+
+@pytest.mark.parametrize("text", CHOSEN.values(), ids=CHOSEN.keys())
+def test_changes_of_chosen_queries(text, monkeypatch):
+    monkeypatch.setattr("ensue.compile.adaptive.PIECE", 3)
+    random, changed = Random(text), 0
+    for _ in range(20 if UNCOMPILED else 5):
+        events = random_events(random, 20 if "kleene" not in text else 12, PLAIN)
+        prepared, plans = plans_of(text, events, PLAIN)
+        ids, changes = found_while_changing(random, prepared, plans, events)
+        assert len(ids) == number_wanted(prepared, events)
+        assert len(set(ids)) == len(ids)
+        changed += changes
+    assert changed > 3
+
+
+def test_a_change_is_remembered_with_its_reason(caplog):
+    caplog.set_level("INFO", "ensue.plan")
+    events = random_events(Random(1), 6, PLAIN)
+    prepared, plans = plans_of(CHOSEN["any"], events, PLAIN)
+    _, schema = prepared.shape.physical(prepared.query)
+    engine = AdaptiveEngine(plans[0], schema, prepared.shape.unit, Given(plans, [3]))
+    engine.feed(events)
+    (change,) = engine.changes
+    assert (change.row, change.reason) == (6, "1 of the given rows have passed")
+    assert "plan changed at event 6" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("SEQ(A a, B b)", "WITHIN"),
+        ("SEQ(A a, B b) WITHIN 5 EVENTS", "counts the events"),
+    ],
+)
+def test_a_plan_without_an_end_in_time_stays(text, reason):
+    events = random_events(Random(1), 6, PLAIN)
+    prepared, _ = plans_of(text, events, PLAIN)
+    assert reason in str(why_not_adaptive(prepared.plan))
+
+
+# ------------------------------------------------------------------------------- drift
+
+DRIFTING = (
+    "SEQ(A a, B b) WHERE a.x * a.x + a.x > b.x * b.x + b.x + 90 and a.y * a.y > b.y * b.y + 90 "
+    "WITHIN 60"
+)
+
+
+def drifting(count: int) -> pa.Table:
+    """In the first half of the stream x is what passes rarely, in the second half y is."""
+    random = Random(2)
+    half = count // 2
+    rows = [
+        {
+            "t": k,
+            "row": k,
+            "type": random.choice("AB"),
+            "x": random.choice((0, 0, 0, 0, 0, 0, 0, 10) if k < half else (10, 10, 10, 0)),
+            "y": random.choice((10, 10, 10, 0) if k < half else (0, 0, 0, 0, 0, 0, 0, 10)),
+        }
+        for k in range(count)
+    ]
+    for row in rows:  # a passes against most of b, or against few
+        if row["type"] == "B":
+            row["x"], row["y"] = 0, 0
+    return pa.Table.from_pylist(rows)
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_a_plan_follows_the_stream(saved, monkeypatch):
+    monkeypatch.setattr("ensue.compile.adaptive.PIECE", 100)
+    monkeypatch.setattr("ensue.compile.advice.LEAST", 200)
+    monkeypatch.setattr("ensue.compile.advice.GAIN", 0.05)
+    events = drifting(1_200)
+    shape = shape_of(events.schema, time="t", type="type", order=())
+    prepared = prepare(parse(DRIFTING), shape, Planning(adaptive=True))
+    engine = prepared.engine()
+    assert isinstance(engine, AdaptiveEngine)
+    found = []
+    for begin in range(0, 1_200, 150):
+        found.append(engine.feed(events.slice(begin, 150)))
+        if saved:
+            data, engine = engine.save(), prepared.engine()
+            engine.restore(data)
+    found.append(engine.finish())
+    still = prepare(parse(DRIFTING), shape).engine()
+    assert joined(found, engine.program.source.output).count == still.feed(events).count > 0
+    late = [c for c in engine.changes if c.row > 600]
+    assert late, "the plan should have changed after the stream did"
+    assert "estimated cost of an event" in late[0].reason

@@ -1,0 +1,128 @@
+"""No choice of the planner changes a match: random queries, statistics and rules switched off."""
+
+from collections import Counter
+from dataclasses import replace
+from random import Random
+
+import numba
+import pytest
+
+from ensue.algebra.text import show_condition
+from ensue.algebra.walk import atoms
+from ensue.compile.matcher import build_result, prepare
+from ensue.compile.stream import shape_of
+from ensue.errors import QueryError
+from ensue.languages.patterns import parse
+from ensue.plan.choose import structure_name
+from ensue.plan.planning import STRUCTURES, Planning, switches
+from ensue.plan.statistics import Statistics
+from ensue.testing.queries import random_query
+from ensue.testing.streams import PLAIN, random_events, random_nature, random_slices
+
+pytestmark = [
+    pytest.mark.kernels,
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
+]
+UNCOMPILED = bool(numba.config.DISABLE_JIT)
+SEEDS_AT_ONCE = 60
+
+
+def random_planning(random: Random, query) -> Planning:
+    """Statistics that have nothing to do with the stream, and some rules left out."""
+    chances = {show_condition(c): random.random() for c in query.where}
+    rates = {a.type: random.choice((0.01, 1, 100)) for a in atoms(query.pattern)}
+    known = Statistics.given(rates=rates, passes=chances, partitions=random.choice((1, 50)))
+    off = {name for name in switches() if random.random() < 0.15}
+    structure = random.choice((*[None] * 6, *STRUCTURES))
+    return Planning(random.choice((known, known, Statistics())), frozenset(off), structure)
+
+
+def outcome_of(random: Random) -> str:
+    nature = random_nature(random)
+    text = random_query(random, nature)
+    events = random_events(random, random.randint(1, 9), nature)
+    shape = shape_of(events.schema, time=nature.columns, type="type", order=())
+    try:
+        query = parse(text)
+        prepared = prepare(query, shape, random_planning(random, query))
+    except QueryError as error:
+        return "no structure" if "structure=" in str(error) else "refused"
+    pieces = random_slices(random, events)
+    found = matches_of(prepared, pieces, events, counted=random.random() < 0.5)
+    expected = matches_of(prepare(query, shape), [events], events)
+    assert found == expected, f"{text}\n{prepared.plan}\n{events.to_pydict()}"
+    return structure_name(prepared.plan.structure) if expected else "nothing"
+
+
+def matches_of(prepared, pieces, events, *, counted=False) -> list[str]:
+    engine = prepared.engine(counted=counted)
+    found = [engine.feed(piece) for piece in pieces]
+    tables = [build_result(prepared, f, events) for f in (*found, engine.finish())]
+    return sorted(match for table in tables for match in table["match_id"].to_pylist())
+
+
+@pytest.mark.skipif(not UNCOMPILED, reason="thousands of queries would be compiled")
+@pytest.mark.parametrize("round", range(16))
+def test_no_choice_of_the_planner_changes_a_match(round):
+    outcomes = Counter()
+    for seed in range(round * SEEDS_AT_ONCE, (round + 1) * SEEDS_AT_ONCE):
+        try:
+            outcomes[outcome_of(Random(seed))] += 1
+        except Exception as error:
+            error.add_note(f"seed {seed}")
+            raise
+    assert outcomes["runs"] > SEEDS_AT_ONCE / 10, outcomes
+
+
+@pytest.mark.skipif(not UNCOMPILED, reason="hundreds of queries would be compiled")
+@pytest.mark.parametrize("seed", range(80))
+def test_sequences_in_every_structure(seed):
+    """Sequences of single events, which most structures can run."""
+    random = Random(seed)
+    names = "abcd"[: random.randint(2, 4)]
+    pairs = [(x, y) for x in names for y in names if x < y]
+    conditions = [
+        f"{x}.{random.choice('xy')} {random.choice(('<', '>=', '=', '!='))} {y}.x"
+        for x, y in random.sample(pairs, random.randint(0, len(pairs)))
+    ]
+    conditions += [f"{x}.x > 1" for x in names if random.random() < 0.3]
+    conditions += ["[k]"] if random.random() < 0.5 else []
+    where = f" WHERE {' and '.join(conditions)}" if conditions else ""
+    atoms_ = ", ".join(f"{random.choice('ABC')} {name}" for name in names)
+    query = parse(f"SEQ({atoms_}){where} WITHIN {random.choice(('5', '8', '6 EVENTS'))}")
+    events = random_events(random, 14, PLAIN)
+    shape = shape_of(events.schema, time="t", type="type", order=())
+    expected = matches_of(prepare(query, shape, Planning(structure="reference")), [events], events)
+    for _ in range(4):
+        planning = random_planning(random, query)
+        planning = replace(planning, structure=None if planning.off else planning.structure)
+        prepared = prepare(query, shape, planning)
+        assert matches_of(prepared, random_slices(random, events), events) == expected, planning
+
+
+@pytest.mark.skipif(not UNCOMPILED, reason="dozens of queries would be compiled")
+@pytest.mark.parametrize("structure", ["stacks", "runs"])
+@pytest.mark.parametrize("seed", range(30))
+def test_saved_state_fits_a_plan_with_another_order_of_conditions(seed, structure):
+    random = Random(seed)
+    text = (
+        "SEQ(A a, B b, C c) WHERE a.x <= c.x and a.y != c.y and b.x >= a.x and b.s = c.s "
+        "and b.y <= c.y and a.k != b.k WITHIN 9"
+    )
+    query = parse(text)
+    events = random_events(random, 30, PLAIN)
+    shape = shape_of(events.schema, time="t", type="type", order=())
+    plans = [
+        replace(random_planning(random, query), off=frozenset(), structure=structure)
+        for _ in range(2)
+    ]
+    one, other = (prepare(query, shape, planning) for planning in plans)
+    half = events.num_rows // 2
+    engine = one.engine()
+    found = [engine.feed(events.slice(0, half))]
+    state = engine.save()
+    engine = other.engine()
+    engine.restore(state)
+    found += [engine.feed(events.slice(half)), engine.finish()]
+    ids = [m for f in found for m in build_result(other, f, events)["match_id"].to_pylist()]
+    assert sorted(ids) == matches_of(one, [events], events)
