@@ -10,10 +10,11 @@ from functools import cached_property
 from itertools import combinations
 from math import expm1, factorial, prod
 
-from ensue.algebra.pattern import And, Atom, Kleene, Not, Pattern, Seq
+from ensue.algebra.operator import Over
+from ensue.algebra.pattern import And, Apply, Atom, Kleene, Not, Pattern, Seq
 from ensue.algebra.predicate import Expr
 from ensue.algebra.query import Query
-from ensue.algebra.walk import kleenes, positives, variables
+from ensue.algebra.walk import kleenes, positives, results, variables
 from ensue.plan.cost import (
     COMPARE,
     EMIT,
@@ -78,6 +79,9 @@ class Joins:
                     for place, part in enumerate(parts):
                         if not isinstance(part, Not):
                             visit(part, (*around, (pattern, place)))
+                case Apply(inputs=inputs):
+                    for place, part in enumerate(inputs):
+                        visit(part, (*around, (pattern, place)))
                 case _:
                     raise ValueError("only sequences and conjunctions of events are joined")
 
@@ -93,16 +97,26 @@ class Joins:
             self._places[one], self._places[other], strict=False
         ):
             if here != there:
-                return isinstance(pattern, Seq) and here < there
+                return _is_sequence(pattern) and here < there
         return False
 
     def kept(self, names: Names) -> float:
         """How many results over these variables a window holds, in one partition."""
         if names not in self._kept:
             meeting = prod(self._events(v) for v in names) * self._arranged(self.pattern, names)
-            within = [c for c in self.conditions if variables(c) <= names]
-            self._kept[names] = min(MOST, meeting * self.load.passes(within))
+            known = self._known(names)
+            within = [c for c in self.conditions if variables(c) <= known]
+            users = prod(a.operator.passes for a in self._applied(names))
+            self._kept[names] = min(MOST, meeting * users * self.load.passes(within))
         return self._kept[names]
+
+    def _applied(self, names: Names) -> list[Apply]:
+        """The operators of users over these variables."""
+        return [a for a in results(self.pattern) if _names(a) <= names]
+
+    def _known(self, names: Names) -> Names:
+        """The variables with the results that are made of them."""
+        return names.union(a.variable for a in self._applied(names))
 
     def _events(self, variable: str) -> float:
         inside = self.load.inside(variable)
@@ -117,11 +131,11 @@ class Joins:
     def _arranged(self, pattern: Pattern, names: Names) -> float:
         """The chance that events at random times stand as the pattern wants them."""
         match pattern:
-            case Seq(parts=parts) | And(parts=parts):
+            case Seq(parts=parts) | And(parts=parts) | Apply(inputs=parts):
                 inner = [p for p in parts if not isinstance(p, Not)]
                 sizes = [len(_names(p) & names) for p in inner]
                 chance = prod(self._arranged(p, names) for p in inner)
-                if isinstance(pattern, Seq):
+                if _is_sequence(pattern):
                     chance *= prod(map(factorial, sizes)) / factorial(sum(sizes))
                 return chance
             case _:
@@ -131,7 +145,7 @@ class Joins:
 
     def between(self, left: Names, right: Names) -> tuple[Expr, ...]:
         """The conditions tried where two sides meet, in their order (rule 2)."""
-        both = left | right
+        both, left, right = (self._known(side) for side in (left | right, left, right))
         found = [
             c
             for c in self.conditions
@@ -150,7 +164,10 @@ class Joins:
             pairs *= len(right) / size  # it is a new right side that looks for left sides
             chance = factorial(len(left)) * factorial(len(right)) / factorial(size)
             time = Trial(COMPARE + 2 * FETCH, min(1.0, chance * size / len(right)))
-        tests = [trial_of(c, self.load.statistics) for c in self.between(left, right)]
+        tests = [Trial(a.operator.cost * COMPARE, a.operator.passes)
+                 for a in self._applied(left | right)
+                 if not _names(a) <= left and not _names(a) <= right]  # fmt: skip
+        tests += [trial_of(c, self.load.statistics) for c in self.between(left, right)]
         last = left | right == _names(self.pattern)
         each = VISIT + node_cost(time, trying(tests), EMIT if last else NEW)
         return min(MOST, pairs * size / self.load.window * each)
@@ -170,6 +187,15 @@ class Joins:
         matches = self.kept(whole) * len(whole) / self.load.window
         kept = sum(map(self.kept, inner)) * self.load.partitions
         return Estimate(self.cost(shape), min(kept, MOST), min(matches, MOST))
+
+
+def _is_sequence(pattern: Pattern) -> bool:
+    """Whether its parts come one after the other."""
+    match pattern:
+        case Apply(operator=operator):
+            return operator.over is Over.PAIR and operator.in_order
+        case _:
+            return isinstance(pattern, Seq)
 
 
 def _names(pattern: Pattern) -> Names:
@@ -220,6 +246,10 @@ def _best(joins: Joins, pattern: Pattern) -> Shape:
             return (_by_subsets if len(found) <= MOST_IN_ANY_ORDER else _greedy_in_any_order)(
                 joins, found
             )
+        case Apply(inputs=(left, right)):
+            return (_best(joins, left), _best(joins, right))
+        case Apply(inputs=(part,)):
+            return _best(joins, part)
         case _:
             raise ValueError("only sequences and conjunctions of events are joined")
 
