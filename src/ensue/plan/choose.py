@@ -20,7 +20,7 @@ from ensue.algebra.walk import (
 )
 from ensue.plan.automaton import TooManyStates, automaton
 from ensue.plan.bound import always_bound
-from ensue.plan.candidates import cheapest, require_possible
+from ensue.plan.candidates import cheapest, require_possible, shape_decision
 from ensue.plan.compact import asks_for_less, compact
 from ensue.plan.decisions import Decision
 from ensue.plan.estimates import estimate
@@ -166,7 +166,8 @@ def _structure(
         return runs, ()
     statistics, ordering = planning.statistics, "predicate_order" not in planning.off
     load = Load.of(query, roles, statistics)
-    if (tree := _tree(query, between, load, planning)) is not None:
+    joins = Joins(query.pattern, between.tied, load, ordering, early=not between.late)
+    if (tree := _tree(query, between, joins, planning)) is not None:
         possible["tree"] = tree
     no_tree = why_no_tree(query, between.tied, between.absent)
     why = {"tree": no_tree, "compact": str(together)}.get(
@@ -180,11 +181,13 @@ def _structure(
         planning,
         preferred=asks_for_less(query),
     )
-    orders = order_decisions(structure, statistics) if ordering else ()
+    orders = tuple(order_decisions(structure, statistics)) if ordering else ()
+    if isinstance(structure, Tree):
+        orders = (shape_decision(structure, joins, planning), *orders)
     return structure, (decision, *orders)
 
 
-def _tree(query: Query, between: _Between, load: Load, planning: Planning) -> Tree | None:
+def _tree(query: Query, between: _Between, joins: Joins, planning: Planning) -> Tree | None:
     """A join tree of the shape asked for or of the cheapest one, if the query can have one.
 
     Where nothing is known of the stream, only if it is asked for.
@@ -194,10 +197,9 @@ def _tree(query: Query, between: _Between, load: Load, planning: Planning) -> Tr
         return None
     if why_no_tree(query, between.tied, between.absent) is not None:
         return None
-    ordered = "predicate_order" not in planning.off
     shape = planning.shape
-    if shape is None:
-        shape = best_shape(Joins(query.pattern, between.tied, load, ordered))
+    if shape is None and "join_order" not in planning.off:
+        shape = best_shape(joins)
     return tree_of(query, between.tied, between.absent, shape, push=not between.late)
 
 

@@ -12,7 +12,15 @@ from ensue.plan.statistics import ASSUMED, Statistics
 Shape = str | tuple["Shape", "Shape"]  # of a join tree: a variable, or two shapes joined
 
 # Decisions that can be switched off by name, beside the rules.
-CHOICES = ("stacks", "tree", "compact", "window", "predicate_order", "predicate_placement")
+CHOICES = (
+    "stacks",
+    "tree",
+    "compact",
+    "join_order",
+    "window",
+    "predicate_order",
+    "predicate_placement",
+)
 STRUCTURES = ("stacks", "runs", "tree", "compact", "reference")
 
 
