@@ -169,7 +169,8 @@ def match(
 
     How a query is run never changes its matches. `statistics` say what the stream looks like (see
     `statistics`), and so which plan is the cheapest; `off` names rules of the planner to leave
-    out, `structure` what holds partial matches ("stacks", "runs", "tree" or "reference"). With
+    out, `structure` what holds partial matches ("stacks", "runs", "tree",
+    "compact" or "reference"). With
     `adaptive=True` the plan follows the stream: what it looks like is counted, and when another
     plan would be clearly cheaper, that one takes over; each change is logged with its reason
     (logger `ensue.plan`).
