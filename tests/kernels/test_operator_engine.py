@@ -10,6 +10,7 @@ import pytest
 
 import ensue
 from ensue import semantics
+from ensue.compile.making import made_by_loop
 from ensue.compile.matcher import Prepared, prepare
 from ensue.compile.matches import Matches
 from ensue.compile.reference import events_of
@@ -45,6 +46,12 @@ OPERATORS = [
         known=False,
     ),
     ensue.operator(
+        "rise",
+        f=lambda a, b: (a.start, b.end, b.x - a.x),
+        z={"by": "integer"},
+        known=False,
+    ),
+    ensue.operator(
         "early",
         f=lambda a, b: (a.start, a.start, a.x < b.x),
         z={"up": "boolean"},
@@ -76,6 +83,7 @@ OPERATORS = [
 ]
 ATTRIBUTES = {
     "instant": ["mid", "low"],
+    "rise": ["by", "by"],
     "big": ["twice", "x"],
     "record": ["top", "x"],
     "dedup": ["x", "y"],
@@ -169,6 +177,38 @@ def wanted(prepared: Prepared, events: pa.Table) -> list[tuple]:
     ]
 
 
+def results_wanted(prepared: Prepared, events: pa.Table) -> dict[tuple, dict]:
+    """By match, what the semantics says of its results, as the engine's numbers."""
+    query, schema = prepared.shape.physical(prepared.query)
+    scale = 1 if schema.time_kind.numeric or prepared.shape.unit == "ns" else 1_000
+    found = {}
+    for binding in semantics.matches(query, events_of(events, schema, prepared.shape.unit)):
+        rows = {v: [e.position for e in es if not e.made_of] for v, es in binding.items()}
+        found[_written(rows)] = {
+            v: [e.start // scale if scale > 1 else e.start, e.end // scale if scale > 1 else e.end]
+            + [float(value) for value in e.numbers.values()]
+            for v, (e, *_) in binding.items()
+            if e.made_of
+        }
+    return found
+
+
+def results_given(prepared: Prepared, found: list[Matches], events: pa.Table) -> dict[tuple, dict]:
+    """By match, what the loop over matches makes of them."""
+    query, schema = prepared.shape.physical(prepared.query)
+    given = {}
+    for matches in found:
+        made = made_by_loop(
+            query.pattern, schema, prepared.shape.unit, matches, events, python=False
+        )
+        for k, match in enumerate(written([matches])):
+            given[match] = {v: [] for v in made.there if made.there[v][k]}
+            for (v, _), values in made.values.items():
+                if v in given[match]:
+                    given[match][v].append(float(values[k]))
+    return given
+
+
 def given(prepared: Prepared, pieces: list[pa.Table], random: Random) -> list[Matches]:
     """What an engine finds that is told the time, and saved and restored, on the way."""
     engine = prepared.engine()
@@ -214,11 +254,21 @@ def assert_random_case_is_exact(random: Random) -> str:
         pieces = random_slices(random, events)
         expected = wanted(prepared, events)
         there = there or bool(expected)
-        found = written(given(prepared, pieces, random))
+        matches = given(prepared, pieces, random)
+        found = written(matches)
         assert sorted(found) == sorted(expected), f"{text}\n{events.to_pydict()}"
+        made = results_given(prepared, matches, events)
+        assert repr(made) == repr_of(results_wanted(prepared, events), made), text
     if isinstance(prepared.plan.structure, Reference):
         return "reference" if there else "nothing by reference"
     return "matches" if there else "nothing"
+
+
+def repr_of(wanted: dict[tuple, dict], order: dict[tuple, dict]) -> str:
+    """In the order of another one, with all numbers as floats: NaN equals NaN in a text."""
+    return repr(
+        {m: {v: [float(x) for x in wanted[m][v]] for v in made} for m, made in order.items()}
+    )
 
 
 SEEDS_AT_ONCE = 100

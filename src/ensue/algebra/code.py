@@ -44,6 +44,52 @@ def attributes_of(function: Function) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(names) for names in found.values())
 
 
+class _Known(float):
+    """A number that is known again, and that cannot be compared: nothing may depend on it."""
+
+    def _refuse(self, _: object) -> bool:
+        raise TypeError("its value is not known")
+
+    __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = _refuse
+    __hash__ = float.__hash__
+
+    def __bool__(self) -> bool:
+        raise TypeError("its value is not known")
+
+
+class _Probe:
+    """An event whose fields are all there, each a number of its own."""
+
+    def __init__(self) -> None:
+        self.fields: dict[str, _Known] = {}
+
+    def __getattr__(self, name: str) -> _Known:
+        return self.fields.setdefault(name, _Known(1.5))
+
+
+def keeps_times(function: Function, events: int) -> bool:
+    """Whether a function of events surely gives the first one's start and the last one's end.
+
+    >>> keeps_times(lambda a, b: (a.start, b.end, b.x - a.x), 2)
+    True
+    >>> keeps_times(lambda a, b: (b.end, b.end), 2)
+    False
+    """
+    plain = plain_function(function)
+    if not isinstance(plain, FunctionType):
+        return False
+    steps = list(dis.get_instructions(plain))
+    if any(step.opcode in dis.hasjrel or step.opcode in dis.hasjabs for step in steps):
+        return False
+    probes = [_Probe() for _ in range(events)]
+    others = [_Known(2.5)] * (plain.__code__.co_argcount - events)
+    try:
+        given = plain(*probes, *others)
+        return given[0] is probes[0].start and given[1] is probes[-1].end
+    except Exception:  # noqa: BLE001  whatever it did, it cannot be told without an event
+        return False
+
+
 def code_fingerprint(*parts: object) -> str:
     """A text that changes with what functions do: their code, their constants, what they call.
 

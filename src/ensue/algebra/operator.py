@@ -11,7 +11,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from ensue.algebra.code import attributes_of, code_fingerprint, names_in, plain_function
+from ensue.algebra.code import (
+    attributes_of,
+    code_fingerprint,
+    keeps_times,
+    names_in,
+    plain_function,
+)
 from ensue.errors import OperatorError, QueryError, did_you_mean
 from ensue.schema import Kind
 from ensue.span import Span
@@ -56,6 +62,7 @@ class Operator:
     parameters: tuple[str, ...]  # of Q, behind the events
     required: int  # how many of them have no default
     constants_for_f: bool = False  # whether F takes them too
+    natural: bool = False  # a result surely lasts from its first start to its last end
     in_order: bool = True  # of a pair: the first ends before the second starts
     cost: float = 1.0
     passes: float = 0.5
@@ -110,12 +117,14 @@ def operator(
         )
     if not cost > 0 or not 0 < passes <= 1:
         raise OperatorError(f"operator {name}: cost is above 0, and passes above 0 and up to 1")
+    ordered = order == "sequence" or kind is not Over.PAIR
+    natural = f is None or (ordered and keeps_times(f, kind.inputs))
     functions = [function for function in (q, f) if function is not None]
     attributes = _attributes(name, z or {}, f)
     code = code_fingerprint(name, over, order, [(n, k.value) for n, k in attributes], *functions)
     return Operator(
-        name, kind, q, f, attributes, parameters, required, bool(own), order == "sequence",
-        cost, passes,
+        name, kind, q, f, attributes, parameters, required, bool(own), natural,
+        order == "sequence", cost, passes,
         frozenset(reads).union(*map(names_in, functions)), _taken(kind, q, f), code,
     )  # fmt: skip
 

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ensue.algebra.walk import results
 from ensue.algebra.window import ByEvents
 from ensue.compile import vectors
 from ensue.compile.arrow_kinds import Unit
@@ -73,6 +74,8 @@ def why_not_adaptive(plan: Plan) -> str | None:
         return "without WITHIN every event would have to be kept for the next plan"
     if isinstance(plan.query.within, ByEvents):
         return "its window counts the events of a partition"
+    if any(results(plan.query.pattern)):
+        return "its operators may remember what no other plan can be told"
     return None
 
 

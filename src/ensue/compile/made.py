@@ -13,7 +13,9 @@ from ensue.algebra.query import Query
 from ensue.algebra.walk import atoms, origins, results
 from ensue.compile.arrow_kinds import plain_type, time_unit
 from ensue.compile.buffers import Bools
+from ensue.compile.making import made_by_loop, of_numbers
 from ensue.compile.matches import Matches
+from ensue.compile.operator_functions import run_as_python
 from ensue.compile.vector import Vector, arrow_type, to_arrow
 from ensue.schema import Kind, Schema
 from ensue.semantics import Binding, Event, derived
@@ -34,6 +36,7 @@ class Results:
         self.applied = {applied.variable: applied for applied in results(query.pattern)}
         self.origins = origins(query.pattern)
         self._pattern = query.pattern
+        self._query = query
         self._schema = schema
         self._arrow = arrow
         self._unit = time_unit(arrow)
@@ -55,6 +58,8 @@ class Results:
 
     def made(self, matches: Matches, events: pa.Table) -> Made:
         """The results of matches, made of their events again."""
+        if of_numbers(self._pattern):
+            return self._by_loop(matches, events)
         found = [derived(self._pattern, b) for b in self._bindings(matches, events)]
         columns: dict[str, dict[str, pa.Array]] = {}
         there: dict[str, Bools] = {}
@@ -66,6 +71,17 @@ class Results:
                 for name in self.own(variable)
             }
         return Made(columns, there)
+
+    def _by_loop(self, matches: Matches, events: pa.Table) -> Made:
+        python = bool(run_as_python(self._query))
+        numbers = made_by_loop(
+            self._pattern, self._schema, self._unit, matches, events, python=python
+        )
+        columns: dict[str, dict[str, pa.Array]] = {}
+        for (variable, name), values in numbers.values.items():
+            found = columns.setdefault(variable, {})
+            found[name] = self._array(variable, name, values, numbers.there[variable])
+        return Made(columns, numbers.there)
 
     def _bindings(self, matches: Matches, events: pa.Table) -> list[Binding]:
         from ensue.compile.reference import events_of
@@ -95,9 +111,16 @@ class Results:
         if kind is Kind.STRING:
             return pa.array(values, type_)
         scale = applied.tick if kind in (Kind.TIMESTAMP, Kind.DURATION) else 1
-        dtype = {Kind.FLOAT: np.float64, Kind.BOOLEAN: np.bool_}.get(kind, np.int64)
         numbers = [0 if v is None else v if scale == 1 else v // scale for v in values]
-        vector = Vector(kind, np.array(numbers, dtype), None if there.all() else there)
+        return self._array(variable, name, np.array(numbers), there)
+
+    def _array(self, variable: str, name: str, values: Any, there: Bools) -> pa.Array:
+        type_ = self.type_of(variable, name)
+        applied = self.applied[variable]
+        kind = applied.time if name in TIMES else dict(applied.operator.z)[name]
+        assert kind is not None
+        dtype = {Kind.FLOAT: np.float64, Kind.BOOLEAN: np.bool_}.get(kind, np.int64)
+        vector = Vector(kind, values.astype(dtype), None if there.all() else there)
         array = to_arrow(vector, self._unit, None)
         return array if array.type == type_ else array.cast(type_, safe=False)
 

@@ -76,7 +76,8 @@ class TreeResults:
                 operator.builds, self._arguments(operator.builds, spot, (*parts, whole))
             )
             lines.append(f"{name} = {call}")
-            whole = replace(whole, begins=f"{name}[0]", ends=f"{name}[1]")
+            if not operator.natural:
+                whole = replace(whole, begins=f"{name}[0]", ends=f"{name}[1]")
         whole = result = replace(whole, head="", tail="")
         variable = spot.node.variable or ""
         attributes: dict[tuple[str, str], Later] = dict(whole.attributes)

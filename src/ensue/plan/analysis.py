@@ -65,7 +65,8 @@ def _scan(plan: Plan, met: Counters) -> Iterator[Row]:
 
 
 def _chances(plan: Plan) -> Iterator[tuple[str, float]]:
-    for condition in plan.query.where:
+    tested = [c for role in plan.roles for c in (*role.conditions, *role.first)]
+    for condition in (*plan.query.where, *tested):
         yield show_condition(condition), plan.statistics.pass_of(condition)
 
 

@@ -75,15 +75,18 @@ def choose(
         if rewritten != query:
             notes.append(f"{name}: applied")
         query = rewritten
-    sorted_out = _sort_conditions(query, late=late)
+    # what a repeat is asked about depends on the conditions on its event
+    sorted_out = _sort_conditions(query, late=late and not any(results(query.pattern)))
     kinds = Kinds(schema, query.pattern)
     if any(results(query.pattern)):
         notes += [f"{choice}: off" for choice in CHOICES if choice in off]
-        asked = Asked(
-            planning.shape, "predicate_placement" not in off, "window" not in off, python or {}
-        )
         return plan_with_operators(
-            query, sorted_out.roles, sorted_out.between, kinds, notes, asked
+            query,
+            sorted_out.roles,
+            sorted_out.between,
+            kinds,
+            notes,
+            Asked(planning, python or {}),
         )
     reason = _no_kernel(query, schema, sorted_out, kinds)
     if planning.structure == "reference":

@@ -66,6 +66,7 @@ class Operator:
     # F gives (start, end, *attributes); None: from the first start to the last end
     builds: Function | None = None
     attributes: tuple[Attribute, ...] = ()  # Z: beside the events of the parts
+    keeps_times: bool = False  # F gives these very times anyway
     remembers: bool = False  # unary: the left side of its functions is its own last result
     q_cost: float = 0.0  # C_Q without the conditions
     f_cost: float = 2 * COMPARE + CREATE  # C_F
@@ -75,7 +76,7 @@ class Operator:
     @property
     def natural(self) -> bool:
         """Whether a result lasts from its first event's start to its last event's end."""
-        return self.builds is None
+        return self.builds is None or self.keeps_times
 
 
 SEQUENCE = Operator("sequence", Order.BEFORE, q_cost=COMPARE + 2 * READ, passes=0.5)

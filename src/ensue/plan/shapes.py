@@ -11,11 +11,13 @@ from functools import cached_property
 from itertools import combinations
 from math import expm1, factorial, prod
 
-from ensue.algebra.pattern import And, Atom, Kleene, Not, Pattern, Seq
+from ensue.algebra.operator import Over
+from ensue.algebra.pattern import And, Apply, Atom, Kleene, Not, Pattern, Seq
 from ensue.algebra.predicate import Expr
 from ensue.algebra.query import Query
-from ensue.algebra.walk import kleenes, positives, variables
+from ensue.algebra.walk import kleenes, positives, results, variables
 from ensue.plan.cost import (
+    COMPARE,
     EMIT,
     NEW,
     PUSH,
@@ -79,6 +81,9 @@ class Joins:
                     for place, part in enumerate(parts):
                         if not isinstance(part, Not):
                             visit(part, (*around, (pattern, place)))
+                case Apply(inputs=inputs):
+                    for place, part in enumerate(inputs):
+                        visit(part, (*around, (pattern, place)))
                 case _:
                     raise ValueError("only sequences and conjunctions of events are joined")
 
@@ -94,20 +99,30 @@ class Joins:
             self._places[one], self._places[other], strict=False
         ):
             if here != there:
-                return isinstance(pattern, Seq) and here < there
+                return _is_sequence(pattern) and here < there
         return False
 
     def kept(self, names: Names) -> float:
         """How many results over these variables a window holds, in one partition."""
         if names not in self._kept:
             meeting = prod(self._events(v) for v in names) * self._arranged(self.pattern, names)
-            within = [c for c in self.conditions if self._seen(c) <= names]
-            self._kept[names] = min(MOST, meeting * self.load.passes(within))
+            known = self._known(names)
+            within = [c for c in self.conditions if self._seen(c) <= known]
+            users = prod(a.operator.passes for a in self._applied(names))
+            self._kept[names] = min(MOST, meeting * users * self.load.passes(within))
         return self._kept[names]
 
     def _seen(self, condition: Expr) -> Names:
         """The variables that must be there when a condition is tried."""
-        return variables(condition) if self.early else _names(self.pattern)
+        return variables(condition) if self.early else self._known(_names(self.pattern))
+
+    def _applied(self, names: Names) -> list[Apply]:
+        """The operators of users over these variables."""
+        return [a for a in results(self.pattern) if _names(a) <= names]
+
+    def _known(self, names: Names) -> Names:
+        """The variables with the results that are made of them."""
+        return names.union(a.variable for a in self._applied(names))
 
     def _events(self, variable: str) -> float:
         inside = self.load.inside(variable)
@@ -122,11 +137,11 @@ class Joins:
     def _arranged(self, pattern: Pattern, names: Names) -> float:
         """The chance that events at random times stand as the pattern wants them."""
         match pattern:
-            case Seq(parts=parts) | And(parts=parts):
+            case Seq(parts=parts) | And(parts=parts) | Apply(inputs=parts):
                 inner = [p for p in parts if not isinstance(p, Not)]
                 sizes = [len(_names(p) & names) for p in inner]
                 chance = prod(self._arranged(p, names) for p in inner)
-                if isinstance(pattern, Seq):
+                if _is_sequence(pattern):
                     chance *= prod(map(factorial, sizes)) / factorial(sum(sizes))
                 return chance
             case _:
@@ -136,7 +151,7 @@ class Joins:
 
     def between(self, left: Names, right: Names) -> tuple[Expr, ...]:
         """The conditions tried where two sides meet, in their order (rule 2)."""
-        both = left | right
+        both, left, right = (self._known(side) for side in (left | right, left, right))
         found = []
         for condition in self.conditions:
             seen = self._seen(condition)
@@ -153,11 +168,16 @@ class Joins:
         if self.in_sequence(left, right):
             # of the pairs only those that stand in their order are looked at
             pairs *= factorial(len(left)) * factorial(len(right)) / factorial(size)
-        tests = trying(trial_of(c, self.load.statistics) for c in self.between(left, right))
+        tests = [
+            Trial(a.operator.cost * COMPARE, a.operator.passes)
+            for a in self._applied(left | right)
+            if not _names(a) <= left and not _names(a) <= right
+        ]
+        tests += [trial_of(c, self.load.statistics) for c in self.between(left, right)]
         build = NEW if kept else PASSED_ON
         if left | right == _names(self.pattern):
             build = EMIT
-        each = node_cost(Trial(STEP, 1.0), tests, build)
+        each = node_cost(Trial(STEP, 1.0), trying(tests), build)
         return min(MOST, pairs * size / self.load.window * each)
 
     def cost(self, shape: Shape, *, kept: bool = False) -> float:
@@ -186,6 +206,15 @@ class Joins:
             yield right
         for side in shape:
             yield from self._waiting(side)
+
+
+def _is_sequence(pattern: Pattern) -> bool:
+    """Whether its parts come one after the other."""
+    match pattern:
+        case Apply(operator=operator):
+            return operator.over is Over.PAIR and operator.in_order
+        case _:
+            return isinstance(pattern, Seq)
 
 
 def _names(pattern: Pattern) -> Names:
@@ -223,6 +252,10 @@ def _best(joins: Joins, pattern: Pattern, *, kept: bool) -> Shape:
             most, exact, pairs = MOST_IN_SEQUENCE, _by_intervals, _neighbours
         case And(parts=parts):
             most, exact, pairs = MOST_IN_ANY_ORDER, _by_subsets, _any_two
+        case Apply(inputs=(left, right)):
+            return (_best(joins, left, kept=True), _best(joins, right, kept=False))
+        case Apply(inputs=(part,)):
+            return _best(joins, part, kept=kept)
         case _:
             raise ValueError("only sequences and conjunctions of events are joined")
     inside = [p for p in parts if not isinstance(p, Not)]

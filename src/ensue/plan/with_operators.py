@@ -8,9 +8,14 @@ from ensue.algebra.pattern import Apply, Atom
 from ensue.algebra.predicate import Aggregate, At, Expr, Field, IsNull
 from ensue.algebra.query import Query
 from ensue.algebra.walk import origins, results, rewrite_expr
+from ensue.plan.candidates import cheapest, require_possible
+from ensue.plan.estimates import estimate
 from ensue.plan.features import KERNEL_KINDS, Kinds, fits_a_kernel
-from ensue.plan.physical import Plan, Reference, Role
-from ensue.plan.planning import Shape
+from ensue.plan.load import Load
+from ensue.plan.ordering import order_decisions, predicate_order
+from ensue.plan.physical import Plan, Reference, Role, Structure
+from ensue.plan.planning import Planning
+from ensue.plan.shapes import Joins, best_shape
 from ensue.plan.tree import tree_of, why_no_tree
 
 
@@ -18,9 +23,7 @@ from ensue.plan.tree import tree_of, why_no_tree
 class Asked:
     """What the caller of the planner wants, beside the query."""
 
-    shape: Shape | None
-    push: bool
-    prune: bool
+    planning: Planning
     python: Mapping[str, str]  # operators that run as Python, by name, with the reason
 
 
@@ -40,23 +43,40 @@ def plan_with_operators(
         fits = fits_a_kernel(lowered, kinds)
         (tied if fits else residual).append(lowered if fits else condition)
     tied += _inherited(query)
+    planning, statistics = asked.planning, asked.planning.statistics
+    roles = tuple(_with_values(role, query) for role in roles)
     why = _why_not(query, residual) or why_no_tree(query, tuple(tied), ())
     name = next(results(query.pattern)).operator.name
+    if why is None and planning.structure == "reference":
+        why = "structure='reference'"
     if why is not None:
-        return Plan(query, Reference(f"the operator {name}: {why}"), notes=tuple(notes))
-    tree = tree_of(
-        query, tuple(tied), (), asked.shape, push=asked.push, python=tuple(asked.python)
-    )
+        require_possible(planning, {}, why)
+        structure = Reference(f"the operator {name}: {why}")
+        return Plan(query, structure, notes=tuple(notes), statistics=statistics)
+    ordered = "predicate_order" not in planning.off
+    shape, load = planning.shape, Load.of(query, roles, statistics)
+    if shape is None:
+        shape = best_shape(Joins(query.pattern, tuple(tied), load, ordered))
+    push = "predicate_placement" not in planning.off
+    python = tuple(asked.python)
+    tree: Structure | None = tree_of(query, tuple(tied), (), shape, push=push, python=python)
     assert tree is not None
+    require_possible(planning, {"tree": tree}, f"the operator {name} is joined in a tree")
+    if ordered:
+        tree = predicate_order(tree, statistics)
+    tree, decision = cheapest({"tree": (tree, estimate(tree, query, load))}, planning)
+    orders = order_decisions(tree, statistics) if ordered else ()
     slow = [f"operator {name} runs as Python: {reason}" for name, reason in asked.python.items()]
     return Plan(
         query,
         tree,
-        roles=tuple(_with_values(role, query) for role in roles),
+        roles=roles,
         residual=tuple(residual),
-        prune=asked.prune,
+        prune="window" not in planning.off,
         notes=(*notes, *slow),
         interpreted=bool(asked.python),
+        statistics=statistics,
+        decisions=(decision, *orders),
     )
 
 
