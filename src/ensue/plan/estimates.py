@@ -209,6 +209,8 @@ def of_stacks(stacks: Stacks, load: Load) -> Estimate:
         length = last - place
         meeting = prod(load.inside(v) for v in order[place:last]) / factorial(length)
         test = _tests(stacks.checks[place], stacks.absences[place], load)
+        for absence in stacks.pushed[place] if stacks.pushed else ():
+            passed *= _absence(absence, load).chance  # what it forbids is not there to be met
         built += meeting * passed * (STEP + test.cost)
         passed *= test.chance
     found = load.chances[order[last]] * prod(load.inside(v) for v in order[:last])

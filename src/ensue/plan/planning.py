@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ensue.errors import QueryError, did_you_mean
+from ensue.plan.pushing import ON_THE_WAY, PUSH
 from ensue.plan.rules import RULES
 from ensue.plan.statistics import ASSUMED, Statistics
 
@@ -20,6 +21,8 @@ CHOICES = (
     "window",
     "predicate_order",
     "predicate_placement",
+    PUSH,
+    ON_THE_WAY,
 )
 STRUCTURES = ("stacks", "runs", "tree", "compact", "reference")
 
