@@ -3,7 +3,7 @@
 `python -m benchmarks.papers.several [--quick]`. Three sets of queries over the same events:
 
 - *alerts*: one shape, each query with constants of its own, which few events meet;
-- *broad*: one shape with constants of its own, to which about two fifths of all events matter;
+- *broad*: one shape with constants of its own, to which a third of all events matter;
 - *diverse*: shapes, types, keys and strategies mixed.
 
 Texts are parsed and kernels compiled before the clock starts; planning, the scan, matching and
