@@ -307,7 +307,7 @@ class Engine:
         found = joined(pieces, self.program.source.output)
         if self.skipping is not None and found.count:
             found = self.skipping(found, keys, base)
-        self.found += found.count
+        self.found += found.number
         return found
 
     # ---------------------------------------------------------------------------- saving
