@@ -169,10 +169,10 @@ def match(
 
     How a query is run never changes its matches. `statistics` say what the stream looks like (see
     `statistics`), and so which plan is the cheapest; `off` names rules of the planner to leave
-    out, `structure` what holds partial matches ("stacks", "runs", "tree" or "reference"). With
-    `adaptive=True` the plan follows the stream: what it looks like is counted, and when another
-    plan would be clearly cheaper, that one takes over; each change is logged with its reason
-    (logger `ensue.plan`).
+    out, `structure` what holds partial matches ("stacks", "runs", "tree", "compact" or
+    "reference"). With `adaptive=True` the plan follows the stream: what it looks like is counted,
+    and when another plan would be clearly cheaper, that one takes over; each change is logged with
+    its reason (logger `ensue.plan`).
 
     Several queries, as a list or as a dict by name, share one scan of the events; the result is a
     dict of their matches. A list's queries go by their own names (`EVENT Name AS ...`) where all

@@ -135,6 +135,18 @@ def test_tables_of_different_columns(runner):
     assert len(set(found.column("match_id").to_pylist())) == 3
 
 
+def test_several_answers_of_one_pattern_in_one_call():
+    table = pa.table({"at": range(6), "type": list("AABBCC")})
+    pattern = "SEQ(A a, B b, C c) WITHIN 9"
+    answers = ("", "LIMIT 1", "LIMIT 3", "RETURN COUNT(*) AS n", "RETURN EXISTS")
+    texts = [f"{pattern} {answer}" for answer in answers]
+    found = ensue.match(table, texts, time="at", type="type")
+    assert [result.num_rows for result in found.values()] == [8, 2, 6, 2, 2]
+    for text, result in zip(texts, found.values(), strict=True):
+        alone = ensue.match(table, text, time="at", type="type")
+        assert sorted(map(str, result.to_pylist())) == sorted(map(str, alone.to_pylist()))
+
+
 # ------------------------------------------------------------------------------- what is refused
 
 REFUSED = {

@@ -34,6 +34,22 @@ def test_negations_in_several_places(matched):
     assert matched(query, "AXBYC") == []
 
 
+def test_adjacent_ones_with_conditions_of_their_own(matched):
+    query = "SEQ(A a, !C c, !C d, B b) WHERE c.x > 2 and d.x = a.x"
+    assert matched(query, "ACB", x=[1, 3, 0]) == matched(query, "ACB", x=[1, 1, 0]) == []
+    assert matched(query, "ACB", x=[1, 2, 0]) == [(0, 2)]
+
+
+def test_a_match_that_was_built_before_stays(matched):
+    assert matched("SEQ(A a, !C c, B b, D d)", "ABCBD") == [(0, 1, 4)]
+
+
+@pytest.mark.streams
+def test_several_places_on_a_stream(matched):
+    query = "SEQ(A a, !X x, B b, !Y y, C c, !X z) WHERE [k] WITHIN 9"
+    assert matched(query, "ABCXABC", k="pppqppp") == [(0, 1, 2), (0, 1, 6), (0, 5, 6), (4, 5, 6)]
+
+
 def test_the_negated_type_may_also_occur(matched):
     assert matched("SEQ(A a, !A c, B b)", "AAB") == [(1, 2)]
 
@@ -131,6 +147,62 @@ def test_of_a_sequence(matched):
     assert matched(query, "ADCB") == [(0, 3)]
 
 
+def test_of_a_sequence_all_of_it_stands_between(matched):
+    query = "SEQ(A a, !SEQ(C c, D d), B b)"
+    assert matched(query, "CADB") == [(1, 3)]
+    assert matched(query, "ACBD") == [(0, 2)]
+    assert matched(query, "CACDB") == []
+
+
+def test_of_a_sequence_with_conditions(matched):
+    query = "SEQ(A a, !SEQ(C c, D d), B b) WHERE c.x > 1 and c.y = d.y and d.x < b.x"
+    assert matched(query, "ACDB", x=[0, 2, 3, 4], y=[0, 1, 1, 0]) == []
+    assert matched(query, "ACDB", x=[0, 1, 3, 4], y=[0, 1, 1, 0]) == [(0, 3)]
+    assert matched(query, "ACDB", x=[0, 2, 3, 4], y=[0, 1, 2, 0]) == [(0, 3)]
+    assert matched(query, "ACDB", x=[0, 2, 4, 4], y=[0, 1, 1, 0]) == [(0, 3)]
+
+
+@pytest.mark.streams
+def test_of_a_sequence_by_key(matched):
+    query = "SEQ(A a, !SEQ(C c, D d), B b) WHERE [k] WITHIN 9"
+    assert matched(query, "ACDB", k="ppqp") == [(0, 3)]
+    assert matched(query, "ACCDBA", k="pqpppp") == []
+
+
+def test_of_a_sequence_at_the_start(matched):
+    query = "SEQ(!SEQ(C c, D d), A a, B b) WITHIN 4"
+    assert matched(query, "CDAB") == []
+    assert matched(query, "CDXXAB") == [(4, 5)]
+    assert matched(query, "CXDXAB") == [(4, 5)]  # its first event is outside the window
+    assert matched(query, "CADB") == [(1, 3)]
+
+
+@pytest.mark.streams
+def test_of_a_sequence_at_the_end(matched):
+    query = "SEQ(A a, !SEQ(C c, D d)) WITHIN 3"
+    assert matched(query, "AXCD") == []
+    assert matched(query, "AXXCD") == [(0,)]
+    assert matched(query, "CADX") == [(1,)]  # it has begun before
+
+
+def test_of_a_sequence_in_an_optional_part(matched):
+    query = "SEQ(A a, (SEQ(!SEQ(C c, D d), B b))?) WITHIN 9"
+    assert matched(query, "ACDB") == [(0, None)]
+    assert matched(query, "AB") == [(0, None), (0, 1)]
+
+
+def test_several_of_several_events(matched):
+    query = "SEQ(A a, !SEQ(C c, D d), !AND(E e, F f), B b)"
+    assert matched(query, "ACDB") == matched(query, "AFEB") == []
+    assert matched(query, "ADCEB") == [(0, 4)]
+
+
+def test_a_sequence_that_shares_the_types_of_its_neighbours(matched):
+    query = "SEQ(A a, !SEQ(A c, B d), B b)"
+    assert matched(query, "AB") == [(0, 1)]
+    assert matched(query, "AABB") == [(0, 2), (1, 2), (1, 3)]
+
+
 def test_of_a_disjunction(matched):
     query = "SEQ(A a, !OR(C c, D d), B b)"
     assert matched(query, "ACB") == matched(query, "ADB") == []
@@ -149,6 +221,61 @@ def test_inside_and_between_its_first_and_last(matched):
     assert matched(query, "CBAC") == [(2, 1)]
 
 
+def test_inside_and_with_conditions(matched):
+    query = "AND(A a, B b, !C c) WHERE c.x = a.x"
+    assert matched(query, "BCA", x=[0, 1, 1]) == []
+    assert matched(query, "BCA", x=[0, 1, 2]) == [(2, 0)]
+
+
+def test_inside_and_by_key_and_window(matched):
+    query = "AND(A a, B b, !C c) WHERE [k] WITHIN 3"
+    assert matched(query, "ACBXA", k="pqppp") == [(0, 2), (4, 2)]
+
+
+def test_inside_and_with_a_kleene_variable(matched):
+    query = "AND(A+ a[], B b, !C c)"
+    assert matched(query, "ACAB") == [((2,), 3)]
+    assert matched(query, "BAC") == [((1,), 0)]
+
+
+@pytest.mark.streams
+def test_inside_and_before_another_event(matched):
+    query = "SEQ(AND(A a, B b, !C c), D d) WITHIN 9"
+    assert matched(query, "ABCD") == [(0, 1, 3)]
+    assert matched(query, "BCAD") == []
+
+
+def test_inside_and_an_event_of_the_match_does_not_forbid_it(matched):
+    query = "AND(A a, B b, A c, !B n)"
+    assert matched(query, "ABA") == [(0, 1, 2), (2, 1, 0)]
+    assert matched(query, "ABBA") == []
+
+
+def test_inside_and_beside_all_events_of_a_kleene_variable(matched):
+    query = "AND(A a, B{2} b[], A c, !B n)"
+    assert matched(query, "ABBA") == [(0, (1, 2), 3), (3, (1, 2), 0)]
+    assert matched(query, "ABBBA") == []
+
+
+def test_in_a_sequence_inside_and(matched):
+    query = "AND(SEQ(A a, !C c, B b), D d)"
+    assert matched(query, "ADB") == [(0, 2, 1)]
+    assert matched(query, "ACBD") == []
+    assert matched(query, "CABD") == [(1, 2, 3)]
+
+
+def test_in_and_under_next_match_only_whole_matches_are_judged(matched):
+    query = "AND(A a, B b, !C c) WHERE skip_till_next_match(a, b) { 1 = 1 }"
+    # the run of the first A takes the first B, and then is none
+    assert matched(query, "ACBB") == []
+
+
+def test_in_an_alternative(matched):
+    query = "OR(SEQ(A a, !C c, B b), SEQ(C d, !A e, B f))"
+    assert matched(query, "ACB") == [(None, None, 1, 2)]
+    assert matched(query, "CAB") == [(1, 2, None, None)]
+
+
 def test_beside_an_optional_part(matched):
     query = "SEQ(A a, !C c, B? b, D d)"
     assert matched(query, "ABCD") == [(0, 1, 3)]
@@ -159,6 +286,18 @@ def test_behind_a_kleene_variable(matched):
     query = "SEQ(A+ a[], !C c, B b) WHERE skip_till_next_match(a[], b) { 1 = 1 }"
     assert matched(query, "AACB") == []
     assert matched(query, "ACAB") == [((0, 2), 3), ((2,), 3)]
+
+
+def test_before_a_kleene_variable(matched):
+    query = "SEQ(A a, !C c, B+ b[])"
+    assert matched(query, "ABCB") == [(0, (1,)), (0, (1, 3))]
+    assert matched(query, "ACB") == []
+
+
+def test_between_kleene_variables(matched):
+    query = "SEQ(A+ a[], !C c, B+ b[]) WHERE skip_till_next_match(a[], b[]) { c.x > a[1].x }"
+    assert matched(query, "ACB", x=[1, 2, 0]) == []
+    assert matched(query, "ACB", x=[2, 2, 0]) == [((0,), (2,))]
 
 
 def test_under_next_match_a_forbidden_step_is_not_taken(matched):

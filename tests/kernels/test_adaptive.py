@@ -27,19 +27,28 @@ pytestmark = [
 ]
 
 UNCOMPILED = bool(numba.config.DISABLE_JIT)
-CHOICES = ("stacks", "window")
+CHOICES = ("stacks", "window", "push_negation")
+STRUCTURES = ("runs", "tree", "compact")
 
 
 def plans_of(text: str, events: pa.Table, nature: Nature) -> tuple[Prepared, list[Plan]]:
     """A query, and plans of it that may follow each other."""
     shape = shape_of(events.schema, time=nature.columns, type="type", order=())
     prepared = prepare(parse(text), shape)
+    planned = [
+        Planning(off=frozenset(off))
+        for number in range(len(CHOICES) + 1)
+        for off in combinations(CHOICES, number)
+    ]
+    planned += [Planning(structure=structure) for structure in STRUCTURES]
     plans = [prepared.plan]
-    for number in range(len(CHOICES) + 1):
-        for off in combinations(CHOICES, number):
-            plan = prepare(parse(text), shape, off=off).plan
-            if plan not in plans and plan.residual == prepared.plan.residual:
-                plans.append(plan)
+    for planning in planned:
+        try:
+            plan = prepare(parse(text), shape, planning).plan
+        except QueryError:  # no such structure for this query
+            continue
+        if plan not in plans and plan.residual == prepared.plan.residual:
+            plans.append(plan)
     return prepared, plans
 
 
@@ -48,7 +57,8 @@ def found_while_changing(
 ) -> tuple[list[str], int]:
     """The ids of the matches, and how often the plan changed."""
     _, schema = prepared.shape.physical(prepared.query)
-    rows = [random.randint(0, events.num_rows) for _ in range(random.randint(0, 4))]
+    rows = [random.randint(0, events.num_rows) for _ in range(random.randint(0, 6))]
+    plans = [plans[0], *random.sample(plans[1:], len(plans) - 1)]
 
     def engine() -> AdaptiveEngine:
         return AdaptiveEngine(plans[0], schema, prepared.shape.unit, Given(plans, rows))
@@ -105,6 +115,9 @@ CHOSEN = {
     "absence": "SEQ(A a, !B b) WHERE [k] WITHIN 3",
     "absence between": "SEQ(A a, !B b, C c) WHERE [k] and b.x > a.x WITHIN 6",
     "kleene": "SEQ(A+ a[], B b) WHERE [k] and a[i].x >= a[i-1].x WITHIN 5",
+    "complex absence": "SEQ(A a, !SEQ(B b, B c), C d) WHERE [k] and b.x > a.x WITHIN 8",
+    "in any order": "AND(A a, B b, C c) WHERE [k] and a.x < b.x WITHIN 6",
+    "limit": "SEQ(A a, B b, C c) WHERE [k] WITHIN 6 LIMIT 2",
     "after": "SEQ(A a, B b) WHERE [k] WITHIN 6 AFTER MATCH SKIP PAST LAST EVENT",
 }
 
@@ -140,6 +153,7 @@ def test_a_change_is_remembered_with_its_reason(caplog):
     [
         ("SEQ(A a, B b)", "WITHIN"),
         ("SEQ(A a, B b) WITHIN 5 EVENTS", "counts the events"),
+        ("SEQ(A a, B b) WITHIN 5 RETURN COUNT(*)", "structure of their own"),
     ],
 )
 def test_a_plan_without_an_end_in_time_stays(text, reason):

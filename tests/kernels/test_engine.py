@@ -47,6 +47,8 @@ LEFT_OUT = [
     ("stacks",),
     ("window",),
     ("stacks", "window"),
+    ("push_negation",),
+    ("negation_in_construction",),
     *((n,) for n in RULE_NAMES),
 ]
 

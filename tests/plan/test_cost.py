@@ -221,3 +221,25 @@ def test_nested_and_long_patterns_have_a_shape():
         assert sorted(leaves(best_shape(many))) == sorted(names), kind
     assert not can_be_joined(parse("SEQ(A a, B? b)"))
     assert can_be_joined(parse("SEQ(A a, !B b, AND(C c, D d))"))
+
+
+def test_the_shape_of_a_join_tree_is_a_decision():
+    text = "SEQ(A a, B b, C c) WHERE b.x < c.x and a.y < b.y WITHIN 100"
+    known = Statistics.given(rates=dict.fromkeys("ABC", 1.0), passes={"b.x < c.x": 0.001})
+    plan = planned(text, known, structure="tree")
+    (decision,) = [d for d in plan.decisions if d.name == "join_order"]
+    assert decision.chosen == "(a (b c))"
+    figures = {c.name: c.estimate.cost for c in decision.candidates}
+    assert figures["(a (b c))"] < figures["((a b) c)"]
+    plan = planned(text, known, structure="tree", off=frozenset({"join_order"}))
+    (decision,) = [d for d in plan.decisions if d.name == "join_order"]
+    assert (decision.chosen, decision.why) == ("((a b) c)", "from the left")
+
+
+def test_conditions_at_the_root_cost_more():
+    text = "SEQ(A a, B b, C c) WHERE a.x < b.x WITHIN 100"
+    known = Statistics.given(rates=dict.fromkeys("ABC", 1.0), passes={"a.x < b.x": 0.01})
+    early = costs(planned(text, known, structure="tree"))
+    late = costs(planned(text, known, structure="tree", off=frozenset({"predicate_placement"})))
+    for name in ("runs", "join tree"):
+        assert late[name].cost > 5 * early[name].cost

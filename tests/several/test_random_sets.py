@@ -25,6 +25,9 @@ pytestmark = [
 ]
 
 
+ANSWERS = ("", "", "", " RETURN COUNT(*) AS n", " RETURN EXISTS", " LIMIT 1", " LIMIT 2")
+
+
 @pytest.fixture(autouse=True)
 def interpreted(monkeypatch):
     monkeypatch.setattr(cache, "interpreted", True)
@@ -39,7 +42,7 @@ def random_set(
         if found and random.random() < 0.2:
             found.append(random.choice(found))
             continue
-        text = random_query(random, nature)
+        text = random_query(random, nature) + random.choice(ANSWERS)
         try:
             bundle(parse(text), shape, streaming=streaming)
         except QueryError:

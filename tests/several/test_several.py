@@ -13,6 +13,7 @@ from ensue.compile.timeouts import bundle
 from ensue.compile.watcher import watchers_of
 from ensue.errors import EventError, QueryError
 from ensue.languages.patterns import parse
+from ensue.runners.several_job import SeveralJob, read_job
 
 HERE = {"time": "t", "type": "type"}
 
@@ -199,6 +200,19 @@ def test_an_equal_condition_is_judged_once(monkeypatch):
     queries += [f"SEQ(A y, C z) WHERE y.x > 2 WITHIN {n + 1}" for n in range(5)]
     ensue.match(events(), queries, **HERE)
     assert len(judged) == 6
+
+
+def test_a_job_of_several_queries_is_read_again_with_all_operators():
+    ensue.operator("rested", over="repeat", q=lambda last, new, period: new.t - last.t >= period)
+    queries = tuple(map(parse, [PAIR, "EVENT Rested AS rested(A a, 3) d WITHIN 9"]))
+    job = SeveralJob(
+        queries[0], events().schema, "t", "type", (), None, None, lanes=1,
+        several=queries, numbers=(0, 1), names=("Pair", "Rested"),
+    )  # fmt: skip
+    again = read_job(job.text)
+    assert isinstance(again, SeveralJob)
+    assert again.text == job.text
+    assert again.several == queries
 
 
 def test_a_thousand_queries():

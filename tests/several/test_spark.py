@@ -42,8 +42,8 @@ def rows(table: Any) -> list[str]:
     return sorted(map(repr, table.to_pylist()))
 
 
-def alone(name: str, **options: Any) -> list[str]:
-    found = rows(ensue.match(events(), QUERIES[name], **EVENTS, **options))
+def alone(name: str) -> list[str]:
+    found = rows(ensue.match(events(), QUERIES[name], **EVENTS))
     assert found
     return found
 
@@ -63,11 +63,11 @@ def test_queries_go_with_those_whose_key_is_a_part_of_theirs():
 @pytest.mark.spark
 def test_one_pass_over_a_dataframe(spark):
     frame = spark.createDataFrame(events())
-    found = ensue.match(frame, QUERIES, **EVENTS, emit_timeouts=True).cache()
+    found = ensue.match(frame, QUERIES, **EVENTS).cache()
     assert list(found) == list(QUERIES)
     assert len(found) == 4
     for name in QUERIES:
-        assert rows(found[name]) == alone(name, emit_timeouts=True), name
+        assert rows(found[name]) == alone(name), name
     found.unpersist()
     with pytest.raises(KeyError):
         found["nobody"]
@@ -89,9 +89,9 @@ def test_one_stream_with_a_sink_for_each_query(spark, tmp_path):
 def _one_stream(spark: Any, folder: Path) -> None:
     source = folder / "events"
     source.mkdir()
-    for number in range(3):
+    for number in range(2):
         path = source / f"{number}.parquet"
-        pq.write_table(events().slice(number * 20, 20), path)
+        pq.write_table(events().slice(number * 30, 30), path)
         os.utime(path, (1_700_000_000 + number,) * 2)
     schema = spark.read.parquet(str(source)).schema
     reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)

@@ -26,7 +26,9 @@ def planning_options(parser: ArgumentParser) -> None:
         default=[],
         help="leave out a rule of the planner; several times for several",
     )
-    group.add_argument("--structure", metavar="NAME", help="stacks, runs or reference")
+    group.add_argument(
+        "--structure", metavar="NAME", help="stacks, runs, tree, compact or reference"
+    )
 
 
 def planning_of(

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ensue.algebra.answers import summarised
 from ensue.algebra.walk import results
 from ensue.algebra.window import ByEvents
 from ensue.compile import vectors
@@ -57,8 +58,8 @@ class Advice:
 class Adviser(Protocol):
     """Says when another plan would be better, from what a matcher has seen."""
 
-    def advise(self, engine: Engine) -> Advice | None:
-        """Another plan, if it is time for one."""
+    def advise(self, engine: Engine, recent: pa.Table) -> Advice | None:
+        """Another plan, if it is time for one; `recent` are the events of the last window."""
         ...
 
     def recall(self, memo: str) -> Plan:
@@ -74,6 +75,12 @@ def why_not_adaptive(plan: Plan) -> str | None:
         return "without WITHIN every event would have to be kept for the next plan"
     if isinstance(plan.query.within, ByEvents):
         return "its window counts the events of a partition"
+    if summarised(plan.query):
+        return "COUNT(*) and EXISTS have a structure of their own"
+    if any(results(plan.query.pattern)):
+        return "an operator of a user may remember more than the window"
+    if summarised(plan.query):
+        return "COUNT(*) and EXISTS have a structure of their own"
     if any(results(plan.query.pattern)):
         return "its operators may remember what no other plan can be told"
     return None
@@ -121,7 +128,8 @@ class AdaptiveEngine:
         for piece in slices(events, PIECE):
             found.append(self.engine.feed(piece))
             self._remember(piece)
-            advice = self.adviser.advise(self.engine)
+            assert self._recent is not None
+            advice = self.adviser.advise(self.engine, self._recent)
             if advice is not None:
                 found.append(self.change(advice))
         return joined(found, self.program.source.output)
@@ -252,7 +260,7 @@ class Given:
         self.plans = list(plans)
         self.rows = sorted(rows)
 
-    def advise(self, engine: Engine) -> Advice | None:
+    def advise(self, engine: Engine, _recent: pa.Table) -> Advice | None:
         passed = sum(row <= engine.rows for row in self.rows)
         number = passed % len(self.plans)
         plan = self.plans[number]

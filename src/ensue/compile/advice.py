@@ -3,9 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+import pyarrow as pa
+
 from ensue.algebra.query import Query
 from ensue.compile.adaptive import Advice
 from ensue.compile.engine import Engine
+from ensue.compile.sampling import Planned, sampled
 from ensue.plan.choose import choose
 from ensue.plan.counters import measured
 from ensue.plan.decisions import figure
@@ -17,6 +20,7 @@ from ensue.plan.statistics import Statistics
 from ensue.schema import Schema
 
 LEAST = 20_000  # events that a look at the stream needs
+SAMPLE = 10_000  # of the latest events, to try conditions on
 GAIN = 0.25  # of the estimated cost: what a change must save
 
 
@@ -24,19 +28,23 @@ class Watchful:
     """Looks at the counters of a matcher, plans anew, and advises a change where it pays.
 
     A look covers the events since the look before, so that what a stream was like long ago does
-    not hide what it is like now.
+    not hide what it is like now. A kernel tries a condition only where those before it hold; so
+    the chances of conditions are taken from a sample of the latest events, if they are enough.
     """
 
-    def __init__(self, query: Query, schema: Schema, planning: Planning) -> None:
+    def __init__(
+        self, prepared: Planned, query: Query, schema: Schema, planning: Planning
+    ) -> None:
+        self.prepared = prepared
         self.query = query
         self.schema = schema
         self.planning = planning
         self._known = planning.statistics
 
-    def advise(self, engine: Engine) -> Advice | None:
+    def advise(self, engine: Engine, recent: pa.Table) -> Advice | None:
         if engine.scan.counts.events < LEAST:
             return None
-        before, self._known = self._known, measured(engine.counters(), self._known)
+        before, self._known = self._known, self._measured(engine, recent)
         engine.count_anew()
         plan = self._plan(self._known)
         if plan.structure == engine.program.plan.structure:
@@ -46,6 +54,13 @@ class Watchful:
             return None
         reason = f"estimated cost of an event {figure(now)} -> {figure(then)}"
         return Advice(plan, self._known.text(), f"{reason}; {_difference(before, self._known)}")
+
+    def _measured(self, engine: Engine, recent: pa.Table) -> Statistics:
+        counted = measured(engine.counters(), self._known)
+        latest = recent.slice(max(0, recent.num_rows - SAMPLE))
+        tried = sampled(self.prepared, latest, sample=SAMPLE).passes
+        passes = dict(counted.passes) | dict(tried)
+        return replace(counted, passes=tuple(sorted(passes.items())))
 
     def recall(self, memo: str) -> Plan:
         self._known = Statistics.read(memo)

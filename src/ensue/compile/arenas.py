@@ -23,7 +23,7 @@ from ensue.compile.program import Program
 from ensue.compile.runs import RunsSource
 from ensue.compile.trees import TreeSource
 from ensue.kernels import arena
-from ensue.plan.physical import Automaton
+from ensue.plan.physical import Automaton, Stacks
 
 Table = npt.NDArray[Any]
 
@@ -64,6 +64,8 @@ class Arenas:
             absences += [a for edge in structure.edges for a in edge.absences]
         # every negation looks only behind an event of the run: what is older is of no use
         self.looks_behind_runs = bool(states) and all(a.after for a in absences)
+        # pushed negations leave instances that only older RIPs lead to, or nothing at all
+        self.empties_stacks = isinstance(structure, Stacks) and bool(structure.pushed)
 
     @property
     def meta(self) -> Table:
@@ -249,6 +251,8 @@ class Arenas:
             alive &= now - times <= frame.window
         if self.looks_behind_runs:
             alive &= kept[:, arena.ROW] > self._oldest_rows()[kept[:, arena.KEY]]
+        if self.empties_stacks:
+            arena.drop_unreached(tables["A"], tables["tops"], alive)
         moved = np.empty(top, np.int64)
         meta[INSTANCE_TOP] = arena.keep_instances(
             tables["A"], tables["AF"], top, tables["tops"], self._links, alive, moved

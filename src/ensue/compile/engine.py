@@ -30,13 +30,15 @@ from ensue.compile.frame import (
     POSITION,
     RUN_TOP,
 )
+from ensue.compile.inner import Inner
 from ensue.compile.matches import Matches
 from ensue.compile.operator_functions import failing_functions
 from ensue.compile.program import Program
 from ensue.compile.runs import RunsSource
-from ensue.compile.saving import Saved, column_names, take_up, used_parts
+from ensue.compile.saving import Saved, column_names, fitting, pushed_by, take_up, used_parts
 from ensue.compile.scan import Scan, Scanned
 from ensue.compile.skipping import Skipping
+from ensue.compile.stacks import StacksSource
 from ensue.kernels import arena
 from ensue.plan.counters import Counters, Tried
 from ensue.plan.physical import Plan
@@ -67,11 +69,26 @@ class Engine:
         self.arenas = Arenas(self.program)
         self.rows = 0  # events fed so far
         self.now: float | None = None  # no event that ends before can still come
+        self.inner = self._inners()
         self.skipping = None if plan.query.after is None else Skipping(plan.query)
         self.found = 0  # matches so far
         self._pieces: list[Matches] = []
         self._swept: tuple[float, int] | None = None  # now and rows at the last sweep
         self._compacted = (0, 0)  # rows and population when codes were last forgotten
+
+    def _inners(self) -> list[Inner]:
+        """The engines of negated complex events."""
+        program, source = self.program, self.program.source
+        if not isinstance(source, RunsSource | StacksSource):
+            return []
+        return [
+            Inner(
+                Engine(role.inner, program.schema, program.unit),
+                source.instances.complexes[role.variable],
+            )
+            for role in program.frame.complexes
+            if role.inner is not None
+        ]
 
     @property
     def state(self) -> dict[str, Table]:
@@ -85,16 +102,19 @@ class Engine:
         if events.num_rows == 0:
             return joined([], self.program.source.output)
         scanned = self.scan(events)
-        return self.feed_scanned(scanned, len(self.scan.keys))
+        return self.feed_scanned(scanned, len(self.scan.keys), events)
 
-    def feed_scanned(self, scanned: Scanned, keys: int) -> Matches:
-        """The same for events that are scanned already; they have so many keys up to now."""
-        self._take(scanned, keys)
+    def feed_scanned(self, scanned: Scanned, keys: int, events: pa.Table | None = None) -> Matches:
+        """The same for events that are scanned already; they have so many keys up to now.
+
+        Negated complex events are looked for in the events themselves.
+        """
+        self._take(scanned, keys, events)
         found = self._delivered(scanned.key, self.rows - len(scanned.mask))
         self._compact_if_it_pays()
         return found
 
-    def _take(self, scanned: Scanned, keys: int) -> None:
+    def _take(self, scanned: Scanned, keys: int, events: pa.Table | None) -> None:
         """Moves the state along events."""
         if scanned.has_nulls and not self.program.nullable:
             self._become_nullable()
@@ -102,6 +122,11 @@ class Engine:
         count = len(scanned.mask)
         position, meta = 0, self.arenas.meta
         arrays = scanned.arrays(self.program.nullable)
+        for role, inner in zip(self.program.frame.complexes, self.inner, strict=True):
+            assert events is not None
+            given = inner.feed(events, self.scan, nullable=self.program.nullable)
+            scanned.mask[given.ends] |= 1 << self.program.frame.bit(role.variable)
+            arrays += given.arrays
         asked = (DONE, 0)
         while True:
             code = self._step(position, count, arrays)
@@ -122,8 +147,10 @@ class Engine:
         row `rows` and time `now`. Their matches have been delivered.
         """
         self.rows = rows - sum(piece.num_rows for piece in pieces)
+        for inner in self.inner:
+            inner.engine.rows = self.rows
         for piece in pieces:
-            self._take(self.scan(piece), len(self.scan.keys))
+            self._take(self.scan(piece), len(self.scan.keys), piece)
             self._pieces.clear()
         if now is not None:
             self._pass_time(now)
@@ -149,6 +176,8 @@ class Engine:
             self._drain()
             self.arenas.drop_broken(self.rows)
             self.arenas.expire_instances(self.now)
+            for inner in self.inner:
+                inner.advance(self.now)
 
     def finish(self) -> Matches:
         """The stream is over: no more events come that could forbid anything."""
@@ -214,6 +243,8 @@ class Engine:
 
     def compact(self) -> None:
         """Forgets the keys and strings that nothing alive needs, and gives up unused room."""
+        for inner in self.inner:
+            inner.engine.compact()
         self.arenas.drop_broken(self.rows)
         self.arenas.expire_instances(self.now)
         self.arenas.pack()
@@ -276,7 +307,7 @@ class Engine:
         found = joined(pieces, self.program.source.output)
         if self.skipping is not None and found.count:
             found = self.skipping(found, keys, base)
-        self.found += found.count
+        self.found += found.number
         return found
 
     # ---------------------------------------------------------------------------- saving
@@ -301,20 +332,24 @@ class Engine:
             column_names(self.arenas),
             arrays,
             None if not self.program.counted else self._counted(),
+            pushed_by(self.program),
+            tuple(inner.save() for inner in self.inner),
         )
         return saved.packed(self.program)
 
     def restore(self, data: bytes) -> None:
         """Goes on where the matcher that saved this state stopped."""
         saved = Saved.unpacked(data, self.program)
-        if saved.nullable and not self.program.nullable:
-            self.program = replace(self.program, nullable=True)
+        self.program = fitting(self.program, saved)
         self.scan = Scan(self.program)
         self.scan.seen = saved.seen
         self.scan.keys, self.scan.strings = saved.keys, saved.strings
         self.arenas = Arenas(self.program)
         take_up(self.arenas, saved)
         self.rows, self.now = saved.rows, saved.now
+        self.inner = self._inners()
+        for inner, data in zip(self.inner, saved.inner, strict=True):
+            inner.restore(data)
         if self.skipping is not None:
             self.skipping.earliest = saved.arrays["earliest"]
         if self.program.counted and saved.counted is not None:
@@ -331,6 +366,7 @@ class Engine:
         """About how many bytes `save` gives, without doing it."""
         scan = self.scan
         size = self.arenas.saved_size(len(scan.keys)) + scan.keys.nbytes + scan.strings.nbytes
+        size += sum(inner.state_bytes for inner in self.inner)
         return size + (0 if self.skipping is None else self.skipping.earliest.nbytes)
 
     # ---------------------------------------------------------------------------- what is alive

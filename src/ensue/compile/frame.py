@@ -8,7 +8,7 @@ from ensue.compile.constants import marked
 from ensue.compile.counting import Tally
 from ensue.compile.expressions import Feature, Features, Writer
 from ensue.plan.features import Kinds
-from ensue.plan.physical import Plan, Role
+from ensue.plan.physical import Automaton, Plan, Role, Stacks
 from ensue.schema import Kind, Schema
 
 # Codes a kernel returns: what it needs before it can go on.
@@ -19,6 +19,7 @@ MOST_WAITING = 1 << 17  # matches that may wait in the output when the next even
 # Places in `meta`, where a kernel leaves its position and counters between calls.
 POSITION, RUN_TOP, FREE, FREE_COUNT, NODE_TOP, INSTANCE_TOP, OUT_TOP, LIVE = range(8)
 META_SIZE = 16
+SEQUENCES = META_SIZE - 1  # sequences constructed, where a plan asks to count them
 
 PRELUDE = '''"""Generated: a compiled matcher. {title}"""
 
@@ -131,7 +132,23 @@ class Frame:
 
     @property
     def negatives(self) -> tuple[Role, ...]:
-        return tuple(r for r in self.plan.roles if r.negative)
+        """The negated variables whose events are kept, to be looked for later."""
+        return tuple(
+            r
+            for r in self.plan.roles
+            if r.negative and r.inner is None and r.variable not in self.dropped
+        )
+
+    @property
+    def dropped(self) -> frozenset[str]:
+        """The negated variables whose events are judged when they come, and not kept."""
+        structure = self.plan.structure
+        return structure.dropped if isinstance(structure, Stacks | Automaton) else frozenset()
+
+    @property
+    def complexes(self) -> tuple[Role, ...]:
+        """The negated complex events: matches of plans of their own."""
+        return tuple(r for r in self.plan.roles if r.inner is not None)
 
     # -------------------------------------------------------------------------- the event at hand
 

@@ -39,7 +39,7 @@ class Prepared:
         if isinstance(self.plan.structure, Reference):
             return ReferenceEngine(self.plan, schema, self.shape.unit)
         if self.planning.adaptive and why_not_adaptive(self.plan) is None:
-            adviser = Watchful(query, schema, self.planning)
+            adviser = Watchful(self, query, schema, self.planning)
             return AdaptiveEngine(self.plan, schema, self.shape.unit, adviser, nullable=nullable)
         return Engine(self.plan, schema, self.shape.unit, nullable=nullable, counted=counted)
 

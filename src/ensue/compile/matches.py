@@ -22,6 +22,11 @@ class Matches:
     tally: Ints | None = None
 
     @property
+    def number(self) -> int:
+        """How many matches these are, those that were only counted included."""
+        return self.count if self.tally is None else int(self.tally.sum(dtype=np.float64))
+
+    @property
     def variables(self) -> tuple[str, ...]:
         return (*self.rows, *self.lists)
 

@@ -149,6 +149,9 @@ class Program:
             events.append(_readonly(nb.int64 if feature.integral else nb.float64))
             if self.nullable:
                 events.append(_readonly(nb.boolean))
+        kinds = {"whole": nb.int64, "real": nb.float64, "truth": nb.boolean, "time": self._time}
+        if isinstance(self.source, RunsSource | StacksSource):
+            events += [_readonly(kinds[kind]) for _, kind in self.source.instances.parameters()]
         state = [STATE_TYPES[name] for name in [*self.state_names, "O", "meta"]]
         types = (*CONSTANTS, nb.int64, nb.int64, nb.int64, *events, *state)
         step = compiled(self.source.text, "step", types, python=self.plan.interpreted)

@@ -1,6 +1,6 @@
 """When an event may take a run along an edge: conditions, negations, order and window."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from ensue.algebra.predicate import At, Expr, Field
@@ -95,6 +95,8 @@ class Guards:
                 each = partial(self.each, out, check, flag, run, taking)
                 self.tally.around(out, flag, label, each)
         for absence in absences:
+            if absence.variable in self.frame.dropped:
+                continue  # it would have ended the run
             absent = partial(self.absent, out, absence, flag, run, edge)
             self.tally.around(out, flag, absence_label(at, absence), absent)
 
@@ -131,38 +133,86 @@ class Guards:
         self, out: Source, absence: Absence, flag: str, run: str, edge: Edge | None
     ) -> None:
         """A negation on the way: `edge` is the one being tried, None once the event is taken."""
+
+        def found() -> None:
+            out(f"{flag} = False")
+
+        with out.block(f"if {flag}:"):
+            self.look(out, absence, run, edge, found)
+
+    def look(
+        self,
+        out: Source,
+        absence: Absence,
+        run: str,
+        edge: Edge | None,
+        found: Callable[[], None],
+        *,
+        newest: str | None = None,
+    ) -> None:
+        """Looks for what a negation forbids to a run."""
         registers = self.registers
         taking = None if edge is None else edge.variable
         before = [v for v in absence.before if v != taking]
         if edge is not None and not edge.first and taking in absence.before:
             before.append(taking or "")
         first = registers.first_index(run) if self.frame.by_events else registers.first_time(run)
-
-        def found() -> None:
-            out(f"{flag} = False")
-
-        with out.block(f"if {flag}:"):
-            search(
-                out,
-                self.instances,
-                absence,
-                RunAccess(registers, run, taking, first=bool(edge and edge.first)),
-                after_row=[registers.last_row(v, run) for v in absence.after],
-                after_end=(
-                    [registers.time(v, "end", run) for v in absence.after]
-                    if self.frame.intervals
-                    else []
-                ),
-                before_row=[registers.first_row(v, run) for v in before]
-                or (["row + 1"] if absence.before else []),
-                before_start=(
-                    [registers.time(v, "start", run) for v in before]
-                    + (["s"] if taking in absence.before else [])
-                    if self.frame.intervals
-                    else []
-                ),
-                first=first,
-                last="idx" if self.frame.by_events else "t",
-                found=found,
-                missing=lambda condition: self._missing(condition, run),
+        after_row = [registers.last_row(v, run) for v in absence.after]
+        before_row = [registers.first_row(v, run) for v in before] or (
+            ["row"] if absence.before else []
+        )
+        if absence.whole:
+            known = [v for v in absence.after if not (edge and edge.first and v == taking)]
+            after_row = [_least([registers.first_row(v, run) for v in known])]
+            before_row = (
+                ["row"]
+                if taking in absence.before
+                else [_most([registers.last_row(v, run) for v in known])]
             )
+        search(
+            out,
+            self.instances,
+            absence,
+            RunAccess(registers, run, taking, first=bool(edge and edge.first)),
+            after_row=after_row,
+            after_end=(
+                [registers.time(v, "end", run) for v in absence.after]
+                if self.frame.intervals
+                else []
+            ),
+            before_row=before_row,
+            before_start=(
+                [registers.time(v, "start", run) for v in before]
+                + (["s"] if taking in absence.before else [])
+                if self.frame.intervals
+                else []
+            ),
+            first=first,
+            last="idx" if self.frame.by_events else "t",
+            found=found,
+            missing=lambda condition: self._missing(condition, run),
+            newest=newest,
+            own=lambda row: self._not_own(out, absence, run, row),
+        )
+
+    def _not_own(self, out: Source, absence: Absence, run: str, row: str) -> list[str]:
+        """When a row is none of the run's own events; of Kleene variables each is looked at."""
+        tests = []
+        for number, variable in enumerate(absence.own):
+            if variable not in self.registers.kleene:
+                tests.append(f"{row} != {self.registers.runs.at(f'row_{variable}', run)}")
+                continue
+            node, nodes = f"own{number}", self.registers.nodes
+            out(f"{node} = {self.registers.runs.at(f'node_{variable}', run)}")
+            with out.block(f"while {node} >= 0 and {nodes.at('row', node)} != {row}:"):
+                out(f"{node} = {nodes.at('previous', node)}")
+            tests.append(f"{node} < 0")
+        return tests
+
+
+def _least(rows: list[str]) -> str:
+    return rows[0] if len(rows) == 1 else f"min({', '.join(rows)})"
+
+
+def _most(rows: list[str]) -> str:
+    return rows[0] if len(rows) == 1 else f"max({', '.join(rows)})"

@@ -45,6 +45,15 @@ class RunLists:
         self.give_back(out, run)
         out("live[k] -= 1", "alive -= 1")
 
+    def clear(self, out: Source, place: str) -> None:
+        """Drops every run of a list."""
+        out(f"r = head[k, {place}]")
+        with out.block("while r >= 0:"):
+            out("nx = nxt[r]")
+            self.release(out, "r")
+            out("r = nx")
+        out(f"head[k, {place}] = -1")
+
     def give_back(self, out: Source, run: str) -> None:
         """Gives a place free that was never counted as live."""
         out(f"nxt[{run}] = free", f"free = {run}", "frees += 1")

@@ -27,7 +27,7 @@ from ensue.compile.run_guards import Guards
 from ensue.compile.run_lists import RunLists
 from ensue.compile.run_registers import Registers, RunAccess
 from ensue.plan.ordering import edge_place, end_place, state_place
-from ensue.plan.physical import Automaton, Edge, State
+from ensue.plan.physical import Absence, Automaton, Edge, State
 
 STATE = ["head", "live", "nxt", "I", "F", "N", "NF", "A", "AF", "tops", "counts"]
 
@@ -100,7 +100,8 @@ class _Runs:
         ) * (2 if pending else 1)
         head = Source()
         head(*PRELUDE.format(title="Runs along an automaton.").splitlines())
-        names = [*self.frame.event_parameters(), *STATE, *self.tally.tables, "O", "meta"]
+        given = [name for name, _ in self.instances.parameters()]
+        names = [*self.frame.event_parameters(), *given, *STATE, *self.tally.tables, "O", "meta"]
         head("", f"def step(begin, stop, base, {', '.join(names)}):")
         with head:
             head(
@@ -180,8 +181,9 @@ class _Runs:
         ]
         if self.registers.kleene:
             needs.append(("ntop + most > N.shape[0]", NEEDS_NODES))
-        if self.frame.negatives:
-            needs.append((f"atop + {len(self.frame.negatives)} > A.shape[0]", NEEDS_INSTANCES))
+        if self.instances.number:
+            most = self.instances.most_pushed(len(self.frame.negatives))
+            needs.append((f"atop + {most} > A.shape[0]", NEEDS_INSTANCES))
         for test, code in needs:
             with out.block(f"if {test}:"):
                 out(f"code = {code}", "break")
@@ -189,6 +191,7 @@ class _Runs:
     # ------------------------------------------------------------------------ one event
 
     def _event(self, out: Source) -> None:
+        self.instances.push_complexes(out)
         for state in reversed(self.automaton.states[1:]):
             self._visit(out, state)
         for edge in self.automaton.out_of(0):
@@ -211,6 +214,10 @@ class _Runs:
         with out.block(f"if m & {bits}:"):
             place = self.lists.list(state)
             self.lists.walk(out, place, lambda: self._advance(out, state, edges), loops=loops)
+        # runs that the event takes to this state come later: it does not stand behind them
+        for variable in state.barred:
+            with out.block(f"if {self.frame.test(variable)}:"):
+                self.lists.clear(out, self.lists.list(state))
 
     def _advance(self, out: Source, state: State, edges: tuple[Edge, ...]) -> None:
         place = self.lists.list(state)
@@ -430,6 +437,9 @@ class _Runs:
                 out("r = nx", "continue")
             out("gone = False")
             for absence in state.pending:
+                if absence.variable in self.instances.complexes:
+                    self._complex_comes(out, absence)
+                    continue
                 tests = [self.frame.test(absence.variable)]
                 if self.frame.intervals:
                     tests += [f"s >= {self.registers.time(v, 'end', 'r')}" for v in absence.after]
@@ -445,6 +455,15 @@ class _Runs:
 
         with out.block(f"if m & {bits}:"):
             self.lists.walk(out, place, visit, loops=False)
+
+    def _complex_comes(self, out: Source, absence: Absence) -> None:
+        """Whether the event at hand completes what a waiting run must not meet."""
+
+        def found() -> None:
+            out("gone = True")
+
+        with out.block(f"if {self.frame.test(absence.variable)}:"):
+            self.guards.look(out, absence, "r", None, found, newest="row")
 
     def _sweep_states(self, out: Source) -> None:
         if self.frame.window is None:

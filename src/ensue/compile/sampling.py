@@ -9,6 +9,7 @@ same statistics.
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,10 +21,9 @@ from ensue.algebra.walk import atoms, references, variables
 from ensue.algebra.window import ByEvents, ByTime, ByUnits
 from ensue.compile import vectors
 from ensue.compile.keys import KeyCodes
-from ensue.compile.matcher import Prepared
-from ensue.compile.stream import ends
+from ensue.compile.stream import Shape, ends
 from ensue.compile.vectors import Vector
-from ensue.plan.physical import Role
+from ensue.plan.physical import Plan, Role
 from ensue.plan.sequence import predecessors
 from ensue.plan.statistics import Statistics
 from ensue.schema import Kind
@@ -33,6 +33,16 @@ Rows = npt.NDArray[np.int64]
 COMBINATIONS = 10_000  # on which a condition between events is tried
 FEWEST = 30  # combinations that say something of a condition
 SINGLE = ("min", "max", "avg", "first", "last", "percentile")  # aggregates near a single value
+
+
+class Planned(Protocol):
+    """A query with its plan, for streams of a shape."""
+
+    @property
+    def plan(self) -> Plan: ...
+
+    @property
+    def shape(self) -> Shape: ...
 
 
 @dataclass(frozen=True)
@@ -47,7 +57,7 @@ class Counted:
 
 
 def sampled(
-    prepared: Prepared,
+    prepared: Planned,
     events: pa.Table,
     *,
     sample: int = 10_000,
@@ -81,7 +91,7 @@ def sampled(
 class _Whole:
     """All events, as far as counting goes."""
 
-    def __init__(self, prepared: Prepared, events: pa.Table) -> None:
+    def __init__(self, prepared: Planned, events: pa.Table) -> None:
         self.prepared = prepared
         self.events = events
         names = [e.field_name for e in prepared.plan.query.equivalence]
@@ -130,7 +140,7 @@ class _Sample:
     """Some events, on which conditions are tried."""
 
     def __init__(
-        self, prepared: Prepared, events: pa.Table, key: Rows, dice: np.random.Generator
+        self, prepared: Planned, events: pa.Table, key: Rows, dice: np.random.Generator
     ) -> None:
         self.prepared = prepared
         self.events = events
@@ -288,7 +298,7 @@ def _single(ref: Field | Aggregate) -> bool:
     return isinstance(ref, Field) or (ref.function in SINGLE and ref.argument is not None)
 
 
-def type_counts(prepared: Prepared, events: pa.Table) -> dict[str, int]:
+def type_counts(prepared: Planned, events: pa.Table) -> dict[str, int]:
     """How many events there are of each type that the pattern names."""
     names = {atom.type for atom in atoms(prepared.plan.query.pattern)}
     column = prepared.shape.schema.type_column
@@ -299,14 +309,14 @@ def type_counts(prepared: Prepared, events: pa.Table) -> dict[str, int]:
     return {name: found.get(name, 0) for name in sorted(names)}
 
 
-def ticks_per_second(prepared: Prepared) -> float:
+def ticks_per_second(prepared: Planned) -> float:
     """How many units of a matcher's time a second has; 1 where time is only a number."""
     if prepared.shape.schema.time_kind not in (Kind.TIMESTAMP, Kind.DATE):
         return 1.0
     return 1e9 if prepared.shape.unit == "ns" else 1e6
 
 
-def window_length(prepared: Prepared) -> float | None:
+def window_length(prepared: Planned) -> float | None:
     """The window in the units of a matcher's time; None if it is not by time."""
     match prepared.plan.query.within:
         case ByTime(nanoseconds=length):

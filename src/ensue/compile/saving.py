@@ -1,7 +1,7 @@
 """What a matcher saves of itself, and how it takes that up again."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,8 @@ from ensue.compile.state import Arrays, packed, unpacked
 from ensue.errors import StateError
 from ensue.plan.counters import Label
 from ensue.plan.ordering import as_written
-from ensue.plan.physical import Tree
+from ensue.plan.physical import Automaton, Stacks, Tree
+from ensue.plan.pushing import not_pushed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,6 +32,8 @@ class Saved:
     columns: dict[str, list[str]]  # of the tables that have named ones
     arrays: Arrays
     counted: dict[str, Any] | None = None  # of an engine that counts
+    pushed: tuple[str, ...] = ()  # negated variables whose events are not kept
+    inner: tuple[bytes, ...] = ()  # the engines of negated complex events
 
     def packed(self, program: Program) -> bytes:
         header = {
@@ -41,8 +44,10 @@ class Saved:
             "seen": self.seen,
             "columns": self.columns,
             "counted": self.counted,
+            "pushed": list(self.pushed),
         }
         blobs = {"keys": self.keys.save(), "strings": self.strings.save()}
+        blobs |= {f"inner {number}": data for number, data in enumerate(self.inner)}
         return packed(header, self.arrays, blobs)
 
     @classmethod
@@ -64,6 +69,8 @@ class Saved:
             columns=header["columns"],
             arrays=arrays,
             counted=header.get("counted"),
+            pushed=tuple(header.get("pushed", ())),
+            inner=tuple(data for name, data in blobs.items() if name.startswith("inner ")),
         )
 
 
@@ -76,6 +83,27 @@ def fingerprint(program: Program) -> str:
         structure = repr(as_written(plan.structure, plan.query.where))
     shown = f"{plan.query.known_as} {structure} {kinds} {program.unit}"
     return hashlib.sha256(shown.encode()).hexdigest()
+
+
+def pushed_by(program: Program) -> tuple[str, ...]:
+    """The negated variables whose events a program does not keep."""
+    return tuple(sorted(program.frame.dropped))
+
+
+def fitting(program: Program, saved: Saved) -> Program:
+    """The program that goes on with a state: it pushes the negations that were pushed before."""
+    plan, nullable = program.plan, saved.nullable or program.nullable
+    if saved.pushed != pushed_by(program):
+        if not set(saved.pushed) <= set(pushed_by(program)):
+            raise StateError(
+                "the state was saved with negations pushed into the scan\n"
+                "  hint: restore it without switching push_negation off"
+            )
+        assert isinstance(plan.structure, Stacks | Automaton)
+        plan = replace(plan, structure=not_pushed(plan.structure, saved.pushed))
+    elif nullable == program.nullable:
+        return program
+    return replace(program, plan=plan, nullable=nullable)
 
 
 def used_parts(arenas: Arenas, keys: int) -> Arrays:

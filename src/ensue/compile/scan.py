@@ -67,7 +67,8 @@ class Scan:
         self.program = program
         self.keys = KeyCodes()
         self.strings = KeyCodes()
-        self.types = list(dict.fromkeys(r.type for r in program.plan.roles))
+        self.roles = tuple(r for r in program.plan.roles if r.inner is None)
+        self.types = list(dict.fromkeys(r.type for r in self.roles))
         self.seen = 0  # bits of the roles whose types have occurred
         self.counts = ScanCounts()  # of a program that counts
 
@@ -100,7 +101,7 @@ class Scan:
         program = self.program
         count = events.num_rows
         bits = np.zeros(len(self.types), np.int64)
-        for role in program.plan.roles:
+        for role in self.roles:
             number = self.types.index(role.type)
             bits[number] |= 1 << program.frame.bit(role.variable)
             if role.first:
@@ -112,7 +113,7 @@ class Scan:
         else:
             mask[:] = bits[0]
         self.seen |= int(np.bitwise_or.reduce(mask))
-        for role in program.plan.roles:
+        for role in self.roles:
             every, first = (program.frame.bit(role.variable, first=f) for f in (False, True))
             of_type = left = self._playing(mask, every)
             for condition in role.conditions:
@@ -155,7 +156,7 @@ class Scan:
             for t in self.types
             if not any(
                 self.seen >> self.program.frame.bit(r.variable) & 1
-                for r in self.program.plan.roles
+                for r in self.roles
                 if r.type == t
             )
         ]
@@ -184,6 +185,16 @@ class Scan:
         assert isinstance(values, np.ndarray)
         wanted = np.float64 if self.program.frame.real_time else np.int64
         return np.ascontiguousarray(values, wanted)
+
+    def feature(self, feature: Feature, events: pa.Table) -> Vector:
+        """A feature of some other events than those at hand."""
+
+        def lookup(ref: Field | Aggregate) -> Vector:
+            assert isinstance(ref, Field)
+            assert ref.name is not None
+            return vectors.from_arrow(events.column(ref.name), self.program.unit)
+
+        return self._feature(feature, lookup, events.num_rows)
 
     def _feature(self, feature: Feature, lookup: vectors.Lookup, count: int) -> Vector:
         vector = vectors.evaluate(feature.expr, lookup, count, self.program.unit)

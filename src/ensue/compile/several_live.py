@@ -12,7 +12,9 @@ from ensue.compile.identity import ORDINAL, RowHashes, ordinals
 from ensue.compile.live import Held
 from ensue.compile.matcher import Prepared, build_result
 from ensue.compile.matches import Matches
+from ensue.compile.runs import RunsSource
 from ensue.compile.shared_scan import Block
+from ensue.compile.stacks import StacksSource
 from ensue.compile.state import from_bytes, packed, to_bytes, unpacked
 from ensue.compile.watcher import (
     Watcher,
@@ -209,9 +211,15 @@ class SeveralLive:
 
 
 def is_empty(watcher: Watcher) -> bool:
-    """Whether a matcher is as good as a new one: all it knew has no bearing on what comes."""
+    """Whether a matcher is as good as a new one: all it knew has no bearing on what comes.
+
+    That is known of runs and stacks; other structures may keep something by key as well.
+    """
     engine = watcher.engine
-    return isinstance(engine, Engine) and engine.arenas.population == 0
+    if not isinstance(engine, Engine):
+        return False
+    plain = isinstance(engine.program.source, RunsSource | StacksSource)
+    return plain and engine.arenas.population == 0
 
 
 def is_idle(watcher: Watcher) -> bool:

@@ -1,7 +1,8 @@
 """Writes the source of an instance-stack kernel: SASE's AIS, partitioned (PAIS), with RIPs.
 
 Each variable has a stack of its events in each partition. An event for the last variable starts
-sequence construction: backwards from it, along the RIP of every instance.
+sequence construction: backwards from it, along the RIP of every instance. A pushed negation
+(PNCEP) empties the stack in front of it: later RIPs no longer reach what stood there.
 """
 
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from ensue.compile.frame import (
     OUT_TOP,
     POSITION,
     PRELUDE,
+    SEQUENCES,
     Frame,
 )
 from ensue.compile.layout import Source
@@ -97,11 +99,14 @@ class _Stacks:
             self._event(body)
         head = Source()
         head(*(PRELUDE.format(title="Instance stacks.") + GROW).splitlines())
-        names = [*self.frame.event_parameters(), *STATE, *self.tally.tables, "O", "meta"]
+        given = [name for name, _ in self.instances.parameters()]
+        names = [*self.frame.event_parameters(), *given, *STATE, *self.tally.tables, "O", "meta"]
         head("", f"def step(begin, stop, base, {', '.join(names)}):")
         pushes = len(self.order) - 1 + len(self.frame.negatives)
         with head:
             head(f"atop = meta[{INSTANCE_TOP}]", f"otop = meta[{OUT_TOP}]", f"code = {DONE}")
+            if self.stacks.counted:
+                head(f"sequences = meta[{SEQUENCES}]")
             head("i = begin")
             with head.block("while i < stop:"):
                 head("k = key[i]")
@@ -111,7 +116,7 @@ class _Stacks:
                 if not self.frame.counts:
                     with head.block("if m == 0:"):
                         head("i += 1", "continue")
-                with head.block(f"if atop + {pushes} > A.shape[0]:"):
+                with head.block(f"if atop + {self.instances.most_pushed(pushes)} > A.shape[0]:"):
                     head(f"code = {NEEDS_INSTANCES}", "break")
                 with head.block(f"if otop > {MOST_WAITING}:"):
                     head(f"code = {NEEDS_DRAIN}", "break")
@@ -129,8 +134,10 @@ class _Stacks:
             f"meta[{POSITION}] = i",
             f"meta[{INSTANCE_TOP}] = atop",
             f"meta[{OUT_TOP}] = otop",
-            "return code, O",
         )
+        if self.stacks.counted:
+            tail(f"meta[{SEQUENCES}] = sequences")
+        tail("return code, O")
         return StacksSource(
             head.text() + body.text() + tail.text(),
             self.instances,
@@ -138,6 +145,7 @@ class _Stacks:
         )
 
     def _event(self, out: Source) -> None:
+        self.instances.push_complexes(out)
         for place in reversed(range(len(self.order))):
             variable = self.order[place]
             with out.block(f"if {self.frame.test(variable)}:"):
@@ -149,6 +157,13 @@ class _Stacks:
                     out(f"rip = tops[k, {place - 1}]")
                     with out.block(f"if {self._reachable('rip')}:"):
                         self._push(out, variable, "rip")
+                        for absence in self._judged_by_the_newest(place):
+                            out(f"{self._newest(absence, 'n')} = {self._newest_now(absence)}")
+            if place and self.stacks.pushed:
+                for absence in self.stacks.pushed[place - 1]:
+                    # behind the event's part as a later variable, before that as an earlier one
+                    with out.block(f"if {self.frame.test(absence.variable)}:"):
+                        out(f"tops[k, {place - 1}] = -1")
         for role in self.frame.negatives:
             with out.block(f"if {self.frame.test(role.variable)}:"):
                 self._push(out, role.variable)
@@ -199,6 +214,9 @@ class _Stacks:
                     near = f"t - {self._get('start', place)} <= {self.frame.window_text}"
                     tests.insert(0, (near, None))
             self.tally.all_hold(out, "go", tests)
+            if place == 0 and self.stacks.counted:
+                with out.block("if go:"):
+                    out("sequences += 1")
             for absence in self.stacks.absences[place]:
                 self.tally.around(
                     out, "go", absence_label(at, absence), partial(self._absent, out, absence)
@@ -221,6 +239,14 @@ class _Stacks:
         def found() -> None:
             out("go = False")
 
+        if absence.newest:
+            newest = (
+                self._newest_now(absence)
+                if before == [last]
+                else self._newest(absence, f"p{before[0]}")
+            )
+            out(f"go = go and {newest} <= {self._get('row', after[0])}")
+            return
         with out.block("if go:"):
             search(
                 out,
@@ -235,6 +261,25 @@ class _Stacks:
                 last="idx" if self.frame.by_events else "t",
                 found=found,
             )
+
+    def _judged_by_the_newest(self, place: int) -> list[Absence]:
+        """The negations right in front of a variable that need no search."""
+        variable = (self.order[place],)
+        return [
+            absence
+            for group in self.stacks.absences
+            for absence in group
+            if absence.newest and absence.before == variable
+        ]
+
+    def _newest(self, absence: Absence, node: str) -> str:
+        """The row of the newest negated event before an instance."""
+        number = self.instances.number[absence.variable]
+        return self.instances.columns.at(f"newest{number}", node)
+
+    def _newest_now(self, absence: Absence) -> str:
+        top = self.instances.top(absence.variable)
+        return f"({self.instances.get('row', top)} if {top} >= 0 else -1)"
 
     def _emit(self, out: Source) -> None:
         with out.block("if otop == O.shape[0]:"):

@@ -54,29 +54,38 @@ class Watcher:
         self.engine = prepared.engine()
         self.tests: tuple[RoleTest, ...] = ()
         self.names = tuple(e.field_name for e in prepared.plan.query.equivalence)
-        if isinstance(self.engine, Engine):
-            self.tests = _tests(self.engine)
+        if self._scanning is not None:
+            self.tests = _tests(self._scanning)
+
+    @property
+    def _scanning(self) -> Engine | None:
+        """The engine, if it takes part in the common scan.
+
+        The reference looks for itself, and negated complex events are looked for elsewhere.
+        """
+        engine = self.engine
+        return engine if isinstance(engine, Engine) and not engine.inner else None
 
     @property
     def shares(self) -> bool:
-        """Whether it takes part in the common scan; the reference looks for itself."""
-        return isinstance(self.engine, Engine)
+        """Whether it takes part in the common scan."""
+        return self._scanning is not None
 
     @property
     def needs_every_event(self) -> bool:
         """Whether events that play no role count: for what is adjacent, or for a window."""
-        if not isinstance(self.engine, Engine):
+        if self._scanning is None:
             return True
         strict = self.prepared.plan.query.strategy is Strategy.STRICT
-        return strict or self.engine.program.frame.counts
+        return strict or self._scanning.program.frame.counts
 
     def count(self, uses: Uses) -> None:
         """Says what it will ask of a block."""
         uses.types.update(dict.fromkeys(role.type for role in self.prepared.plan.roles))
         for test in self.tests:
             test.count(uses)
-        if isinstance(self.engine, Engine):
-            uses.features.update(map(feature_name, self.engine.program.features))
+        if self._scanning is not None:
+            uses.features.update(map(feature_name, self._scanning.program.features))
 
     # ---------------------------------------------------------------------------- rows
 
@@ -110,9 +119,9 @@ class Watcher:
 
         `lasting`: other blocks follow, so that keys and strings need codes of the engine.
         """
-        engine = self.engine
-        if not isinstance(engine, Engine):
-            return engine.feed(block.events), None
+        engine = self._scanning
+        if engine is None:
+            return self.engine.feed(block.events), None
         rows, mask = self.rows_in(block)
         if not len(mask):
             return nothing(self), rows

@@ -77,6 +77,22 @@ def keep_linked(
 
 
 @njit(cache=True, nogil=True)
+def drop_unreached(whole: Table, tops: Table, alive: Table) -> None:
+    """Takes the life of instances that no stack leads to any more; links lead to older ones."""
+    reached = np.zeros(alive.shape[0], np.bool_)
+    for key in range(tops.shape[0]):
+        for stack in range(tops.shape[1]):
+            if tops[key, stack] >= 0:
+                reached[tops[key, stack]] = True
+    for node in range(alive.shape[0] - 1, -1, -1):
+        alive[node] = alive[node] and reached[node]
+        if alive[node]:
+            for column in (PREVIOUS, RIP):
+                if whole[node, column] >= 0:
+                    reached[whole[node, column]] = True
+
+
+@njit(cache=True, nogil=True)
 def keep_nodes(
     nodes: Table,
     reals: Table,

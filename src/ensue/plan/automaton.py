@@ -1,21 +1,14 @@
 """The automaton of a pattern: its states are what may still come."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
+from ensue.algebra.pattern import Kleene, Pattern
 from ensue.algebra.predicate import Expr
 from ensue.algebra.residual import advance, skippable, uncounted
-from ensue.algebra.walk import kleenes, positives, variables
-from ensue.plan.physical import Absence, Automaton, Edge, State
-from ensue.plan.placement import (
-    Moment,
-    applies,
-    checks_at_the_end,
-    checks_late,
-    checks_on_the_way,
-    ready,
-)
+from ensue.algebra.walk import kleenes, positives
+from ensue.plan.negations import Negation, negations_of
+from ensue.plan.physical import Automaton, Edge, State
+from ensue.plan.placement import Moment, checks_at_the_end, checks_late, checks_on_the_way
 
 LIMIT = 4_096  # states; a pattern beyond it is run by the reference
 
@@ -24,31 +17,23 @@ class TooManyStates(Exception):  # noqa: N818
     """The pattern's automaton would be too large."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Negation:
-    """A negated atom with the variables in front of it and behind it in its sequence."""
-
-    variable: str
-    front: tuple[str, ...]
-    behind: tuple[str, ...]
-    conditions: tuple[Expr, ...]
-
-
 Key = tuple[Pattern, frozenset[str]]
 
 
 def automaton(
     pattern: Pattern,
     conditions: tuple[Expr, ...],
-    negative: tuple[Expr, ...],
+    negative: tuple[Expr, ...] = (),
     *,
     late: tuple[Expr, ...] = (),
+    early: bool = True,
 ) -> Automaton:
     """Builds the states reachable from the whole pattern.
 
     `conditions` are the conjuncts on positive variables that no single event decides,
     `negative` those that tie a negated variable to others. Those of `late` wait for the end of
-    the match. Numbers of repetitions are left to counters in the runs.
+    the match. Numbers of repetitions are left to counters in the runs. `early`: a negation in
+    AND may end a run before its match is whole.
     """
     counted = kleenes(pattern)
     kleene = frozenset(counted)
@@ -72,12 +57,12 @@ def automaton(
                 todo.append(target)
     _deepen(depth, found)
     numbers = {key: n for n, key in enumerate(sorted(depth, key=lambda k: _order(k, depth)))}
-    negations = tuple(_negations(pattern, negative))
+    negations = negations_of(pattern, negative)
     states = tuple(
-        _state(key, n, conditions, late, negations, kleene) for key, n in numbers.items()
+        _state(key, n, conditions, late, negations, kleene, early) for key, n in numbers.items()
     )
     edges = (
-        _edge(source, variable, target, numbers, conditions, negations, counted)
+        _edge(source, variable, target, numbers, conditions, negations, counted, early)
         for source, variable, target in found
     )
     return Automaton(states, tuple(sorted(edges, key=lambda e: (e.source, e.target, e.variable))))
@@ -110,8 +95,9 @@ def _edge(
     target: Key,
     numbers: dict[Key, int],
     conditions: tuple[Expr, ...],
-    negations: tuple[_Negation, ...],
+    negations: tuple[Negation, ...],
     counted: dict[str, Kleene],
+    early: bool,
 ) -> Edge:
     before, after = _moment(source), _moment(target)
     kleene = frozenset(counted)
@@ -123,9 +109,9 @@ def _edge(
         first=variable not in before.bound,
         checks=checks_on_the_way(conditions, before, after, variable, kleene),
         absences=tuple(
-            _absence(n, after)
+            n.absence(after)
             for n in negations
-            if _between(n, after, kleene) and not _between(n, before, kleene)
+            if n.decided(after, kleene, early=early) and not n.decided(before, kleene, early=early)
         ),
         leaves=tuple(sorted(v for v in closed if counted[v].least > 1)),
     )
@@ -136,8 +122,9 @@ def _state(
     number: int,
     conditions: tuple[Expr, ...],
     late: tuple[Expr, ...],
-    negations: tuple[_Negation, ...],
+    negations: tuple[Negation, ...],
     kleene: frozenset[str],
+    early: bool,
 ) -> State:
     rest, bound = key
     moment = _moment(key)
@@ -145,55 +132,12 @@ def _state(
     state = State(number, bound, bound & moment.waiting & kleene, accepting)
     if not accepting:
         return state
-    ends = [n for n in negations if bound & set(n.front) and not bound & set(n.behind)]
-    undecided = [n for n in negations if bound & set(n.behind) and not _between(n, moment, kleene)]
+    undecided = [
+        n for n in negations if n.concerns(moment) and not n.decided(moment, kleene, early=early)
+    ]
     return replace(
         state,
         checks=(*checks_at_the_end(conditions, moment, kleene), *checks_late(late, moment)),
-        absences=tuple(_absence(n, moment) for n in undecided),
-        pending=tuple(_absence(n, moment) for n in ends),
+        absences=tuple(n.absence(moment) for n in undecided),
+        pending=tuple(n.absence(moment) for n in negations if n.waits(moment)),
     )
-
-
-def _between(negation: _Negation, moment: Moment, kleene: frozenset[str]) -> bool:
-    """Whether a negation stands between bound events and nothing can change its verdict."""
-    shown = Moment(moment.bound | {negation.variable}, moment.waiting - {negation.variable})
-    return bool(
-        moment.bound & set(negation.front)
-        and moment.bound & set(negation.behind)
-        and all(ready(c, shown, kleene) for c in negation.conditions)
-    )
-
-
-def _absence(negation: _Negation, moment: Moment) -> Absence:
-    shown = Moment(moment.bound | {negation.variable}, moment.waiting)
-    return Absence(
-        negation.variable,
-        tuple(v for v in negation.front if v in moment.bound),
-        tuple(v for v in negation.behind if v in moment.bound),
-        tuple(c for c in negation.conditions if applies(c, shown)),
-    )
-
-
-def _negations(pattern: Pattern, negative: tuple[Expr, ...]) -> Iterator[_Negation]:
-    match pattern:
-        case Seq(parts=parts):
-            for k, part in enumerate(parts):
-                if isinstance(part, Not):
-                    assert isinstance(part.part, Atom)
-                    variable = part.part.variable
-                    yield _Negation(
-                        variable,
-                        tuple(a.variable for p in parts[:k] for a in positives(p)),
-                        tuple(a.variable for p in parts[k + 1 :] for a in positives(p)),
-                        tuple(c for c in negative if variable in variables(c)),
-                    )
-                else:
-                    yield from _negations(part, negative)
-        case Maybe(part=part):
-            yield from _negations(part, negative)
-        case Or(parts=parts) | And(parts=parts):
-            for part in parts:
-                yield from _negations(part, negative)
-        case Atom() | Kleene() | Not() | Apply():
-            return

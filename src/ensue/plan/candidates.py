@@ -2,10 +2,14 @@
 
 from collections.abc import Mapping
 
+from ensue.algebra.pattern import Atom, Kleene, Not
+from ensue.algebra.walk import parts
 from ensue.errors import QueryError
 from ensue.plan.decisions import Candidate, Decision, Estimate
-from ensue.plan.physical import Structure
-from ensue.plan.planning import Planning
+from ensue.plan.physical import Structure, Tree
+from ensue.plan.planning import Planning, Shape
+from ensue.plan.shapes import Joins, leaves, show_shape
+from ensue.plan.tree import shape_of
 
 NAMES = {
     "stacks": "instance stacks",
@@ -52,3 +56,32 @@ def require_possible(planning: Planning, possible: Mapping[str, object], why: st
             f"structure='{wanted}' cannot run this query: {why}",
             hint=f"possible here: {', '.join((*possible, 'reference'))}",
         )
+
+
+def shape_decision(tree: Tree, joins: Joins, planning: Planning) -> Decision:
+    """Which parts a join tree puts together first, beside the two that go from one end."""
+    chosen = shape_of(tree.root)
+    names = leaves(chosen)
+    other: list[Shape] = [chosen]
+    if all(isinstance(part, Atom | Kleene | Not) for part in parts(joins.pattern)):
+        ends = (_from_left(names), _from_right(names))
+        other += [s for s in dict.fromkeys(ends) if s != chosen]
+    why = "asked for" if planning.shape is not None else ""
+    if not why and "join_order" in planning.off:
+        why = "from the left"
+    candidates = tuple(Candidate(show_shape(s), joins.estimate(s)) for s in other)
+    return Decision("join_order", show_shape(chosen), candidates, why)
+
+
+def _from_left(names: tuple[str, ...]) -> Shape:
+    shape: Shape = names[0]
+    for name in names[1:]:
+        shape = (shape, name)
+    return shape
+
+
+def _from_right(names: tuple[str, ...]) -> Shape:
+    shape: Shape = names[-1]
+    for name in reversed(names[:-1]):
+        shape = (name, shape)
+    return shape

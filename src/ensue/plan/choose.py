@@ -3,7 +3,6 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from ensue.algebra.arrangement import optional
 from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
 from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import At, Expr, Field
@@ -13,19 +12,19 @@ from ensue.algebra.walk import (
     bound_variables,
     kleenes,
     negations,
-    positives,
     references,
     results,
     variables,
 )
 from ensue.plan.automaton import TooManyStates, automaton
 from ensue.plan.bound import always_bound
-from ensue.plan.candidates import cheapest, require_possible
+from ensue.plan.candidates import cheapest, require_possible, shape_decision
 from ensue.plan.compact import asks_for_less, compact
 from ensue.plan.decisions import Decision
 from ensue.plan.estimates import estimate
 from ensue.plan.features import Kinds, fits_a_kernel
 from ensue.plan.load import Load
+from ensue.plan.negations import inner_query, name_of, negations_of, why_not_inner
 from ensue.plan.ordering import order_decisions, predicate_order
 from ensue.plan.physical import (
     Absence,
@@ -41,6 +40,8 @@ from ensue.plan.physical import (
 )
 from ensue.plan.placement import MOVING, can_be_late, moving_variable, unary
 from ensue.plan.planning import CHOICES, DEFAULT, Planning
+from ensue.plan.pushing import push_negation
+from ensue.plan.pushing_runs import push_into_runs
 from ensue.plan.rules import RULES
 from ensue.plan.shapes import Joins, best_shape
 from ensue.plan.tree import tree_of, why_no_tree
@@ -76,7 +77,8 @@ def choose(
             notes.append(f"{name}: applied")
         query = rewritten
     # what a repeat is asked about depends on the conditions on its event
-    sorted_out = _sort_conditions(query, late=late and not any(results(query.pattern)))
+    late = late and not any(results(query.pattern))
+    sorted_out = _sort_conditions(query, schema, planning, late=late)
     kinds = Kinds(schema, query.pattern)
     if any(results(query.pattern)):
         notes += [f"{choice}: off" for choice in CHOICES if choice in off]
@@ -102,7 +104,7 @@ def choose(
     structure: Structure
     decisions: tuple[Decision, ...]
     if reason is None:
-        between = _Between(tuple(tied), sorted_out.absent, late=late)
+        between = _Between(tuple(tied), sorted_out.absent, late=late, intervals=schema.intervals)
         alone = not sorted_out.between and not sorted_out.absent
         together = compact(query, schema, off) if alone else "conditions compare events"
         structure, decisions = _structure(query, between, sorted_out.roles, planning, together)
@@ -138,6 +140,9 @@ class _Sorted:
     between: tuple[Expr, ...]  # several events of the match
     absent: tuple[Expr, ...]  # a negated event together with others
 
+    def role(self, variable: str) -> Role:
+        return next(r for r in self.roles if r.variable == variable)
+
 
 @dataclass(frozen=True, slots=True)
 class _Between:
@@ -146,6 +151,7 @@ class _Between:
     tied: tuple[Expr, ...]  # several events of the match
     absent: tuple[Expr, ...]  # a negated event together with others
     late: bool = False  # they wait for the whole match
+    intervals: bool = False  # events have a duration
 
 
 def _structure(
@@ -158,10 +164,16 @@ def _structure(
     """What holds the partial matches: the cheapest of those that can, by their estimates."""
     possible: dict[str, Structure] = {}
     if "stacks" not in planning.off and (stacks := _stacks(query, between)) is not None:
-        possible["stacks"] = stacks
+        several = frozenset(r.variable for r in roles if r.inner is not None)
+        possible["stacks"] = push_negation(
+            stacks, intervals=between.intervals, complex_=several, off=planning.off
+        )
     runs = _automaton(query, between)
     if isinstance(runs, Automaton):
-        possible["runs"] = runs
+        found = negations_of(query.pattern, between.absent)
+        possible["runs"] = push_into_runs(
+            runs, found, intervals=between.intervals, off=planning.off
+        )
     if isinstance(together, Compact):
         possible["compact"] = together
     if isinstance(runs, Reference) and not possible and planning.structure != "tree":
@@ -169,7 +181,8 @@ def _structure(
         return runs, ()
     statistics, ordering = planning.statistics, "predicate_order" not in planning.off
     load = Load.of(query, roles, statistics)
-    if (tree := _tree(query, between, load, planning)) is not None:
+    joins = Joins(query.pattern, between.tied, load, ordering, early=not between.late)
+    if (tree := _tree(query, between, joins, planning)) is not None:
         possible["tree"] = tree
     no_tree = why_no_tree(query, between.tied, between.absent)
     why = {"tree": no_tree, "compact": str(together)}.get(
@@ -183,11 +196,13 @@ def _structure(
         planning,
         preferred=asks_for_less(query),
     )
-    orders = order_decisions(structure, statistics) if ordering else ()
+    orders = tuple(order_decisions(structure, statistics)) if ordering else ()
+    if isinstance(structure, Tree):
+        orders = (shape_decision(structure, joins, planning), *orders)
     return structure, (decision, *orders)
 
 
-def _tree(query: Query, between: _Between, load: Load, planning: Planning) -> Tree | None:
+def _tree(query: Query, between: _Between, joins: Joins, planning: Planning) -> Tree | None:
     """A join tree of the shape asked for or of the cheapest one, if the query can have one.
 
     Where nothing is known of the stream, only if it is asked for.
@@ -197,14 +212,13 @@ def _tree(query: Query, between: _Between, load: Load, planning: Planning) -> Tr
         return None
     if why_no_tree(query, between.tied, between.absent) is not None:
         return None
-    ordered = "predicate_order" not in planning.off
     shape = planning.shape
-    if shape is None:
-        shape = best_shape(Joins(query.pattern, between.tied, load, ordered))
+    if shape is None and "join_order" not in planning.off:
+        shape = best_shape(joins)
     return tree_of(query, between.tied, between.absent, shape, push=not between.late)
 
 
-def _sort_conditions(query: Query, *, late: bool = False) -> _Sorted:
+def _sort_conditions(query: Query, schema: Schema, planning: Planning, *, late: bool) -> _Sorted:
     kleene = kleenes(query.pattern)
     bound = set(bound_variables(query.pattern))
     every: dict[str, list[Expr]] = {a.variable: [] for a in atoms(query.pattern)}
@@ -223,7 +237,9 @@ def _sort_conditions(query: Query, *, late: bool = False) -> _Sorted:
             between.append(condition)
         else:
             absent.append(condition)
-    roles = tuple(
+    complex_ = [n.part for n in negations(query.pattern) if not isinstance(n.part, Atom)]
+    inside = {a.variable for part in complex_ for a in atoms(part)}
+    roles = [
         Role(
             atom.variable,
             atom.type,
@@ -233,67 +249,31 @@ def _sort_conditions(query: Query, *, late: bool = False) -> _Sorted:
             negative=atom.variable not in bound,
         )
         for atom in atoms(query.pattern)
-    )
-    return _Sorted(roles, tuple(between), tuple(absent))
+        if atom.variable not in inside
+    ]
+    for part in complex_:
+        # its matches are taken out one by one, as stacks and runs find them
+        inner = choose(inner_query(query, part), schema, off={*planning.off, "tree", "compact"})
+        roles.append(Role(name_of(part), "", negative=True, inner=inner))
+    return _Sorted(tuple(roles), tuple(between), tuple(absent))
 
 
 def _no_kernel(query: Query, schema: Schema, conditions: _Sorted, kinds: Kinds) -> str | None:
     """Why compiled code cannot take this query, if it cannot."""
-    if any(not isinstance(n.part, Atom) for n in negations(query.pattern)):
-        return "the negation of a complex event"
-    if _negation_in_and(query.pattern, inside=False):
-        return "a negation inside AND"
-    if _meets_itself(query.pattern, frozenset()):
-        return "a negation that could meet an event of its own match"
     if len(conditions.roles) > MOST_ROLES:
         return f"more than {MOST_ROLES} variables"
     negated = any(role.negative for role in conditions.roles)
     if schema.intervals and negated and _has_and(query.pattern):
         return "negation beside AND over events with a duration"
-    for condition in conditions.absent:
-        if not fits_a_kernel(condition, kinds) or moving_variable(condition) is not None:
-            return "a condition on a negated event that compiled code cannot judge"
+    for negation in negations_of(query.pattern, conditions.absent):
+        if not isinstance(negation.part, Atom):
+            reason = why_not_inner(negation, query, conditions.role(negation.variable))
+            if reason is not None:
+                return reason
+        for condition in negation.conditions:
+            if not fits_a_kernel(condition, kinds) or moving_variable(condition) is not None:
+                return "a condition on a negated event that compiled code cannot judge"
     return None
-
-
-def _negation_in_and(pattern: Pattern, inside: bool) -> bool:
-    match pattern:
-        case Not():
-            return inside
-        case And(parts=parts):
-            return any(_negation_in_and(p, True) for p in parts)
-        case Seq(parts=parts) | Or(parts=parts):
-            return any(_negation_in_and(p, inside) for p in parts)
-        case Maybe(part=part):
-            return _negation_in_and(part, inside)
-        case Atom() | Kleene() | Apply():
-            return False
-
-
-def _meets_itself(pattern: Pattern, around: frozenset[str]) -> bool:
-    """Whether a negation at an end of a nested sequence looks where the match's own events are.
-
-    In `SEQ(A a, (SEQ(!A n, B b))?)` the negation forbids an `A` anywhere before `b`, but not `a`.
-    `around` are the types of events that the sequences around this part bind.
-    """
-    match pattern:
-        case Seq(parts=parts):
-            for k, part in enumerate(parts):
-                if isinstance(part, Not):
-                    open_ = all(map(optional, parts[:k])) or all(map(optional, parts[k + 1 :]))
-                    if open_ and any(a.type in around for a in atoms(part.part)):
-                        return True
-                    continue
-                others = (a.type for p in parts if p is not part for a in positives(p))
-                if _meets_itself(part, around.union(others)):
-                    return True
-            return False
-        case Or(parts=parts):
-            return any(_meets_itself(p, around) for p in parts)
-        case Maybe(part=part):
-            return _meets_itself(part, around)
-        case Atom() | Kleene() | And() | Not() | Apply():
-            return False
 
 
 def _has_and(pattern: Pattern) -> bool:
@@ -325,7 +305,13 @@ def _automaton(query: Query, between: _Between) -> Structure:
     late = tuple(c for c in between.tied if between.late and can_be_late(c))
     early = tuple(c for c in between.tied if c not in late)
     try:
-        built = automaton(query.pattern, early, between.absent, late=late)
+        built = automaton(
+            query.pattern,
+            early,
+            between.absent,
+            late=late,
+            early=query.strategy is not Strategy.NEXT,
+        )
     except TooManyStates:
         return Reference("a pattern with too many orders of events")
     checks = [check for edge in built.edges for check in edge.checks]
@@ -350,16 +336,15 @@ def _stacks(query: Query, between: _Between) -> Stacks | None:
         place = 0 if between.late else min(order.index(v) for v in variables(condition))
         checks[place].append(Check(condition))
     absences: list[list[Absence]] = [[] for _ in order]
+    found = negations_of(query.pattern, between.absent)
     position = 0  # of the next positive
     for part in parts:
         if isinstance(part, Not):
-            assert isinstance(part.part, Atom)
-            variable = part.part.variable
-            conditions = tuple(c for c in between.absent if variable in variables(c))
-            tied = {order.index(v) for c in conditions for v in variables(c) - {variable}}
+            negation = next(n for n in found if n.part == part.part)
+            tied = {order.index(v) for c in negation.conditions for v in variables(c) & {*order}}
             front = order[position - 1 : position] if position else []
             absences[min({max(position - 1, 0), *tied})].append(
-                Absence(variable, tuple(front), (order[position],), conditions)
+                Absence(negation.variable, tuple(front), (order[position],), negation.conditions)
             )
         else:
             position += 1

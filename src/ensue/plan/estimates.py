@@ -5,6 +5,7 @@ from math import expm1, factorial, prod
 
 from ensue.algebra.policy import Strategy
 from ensue.algebra.query import Query
+from ensue.algebra.walk import variables
 from ensue.plan.compact import as_automaton
 from ensue.plan.cost import (
     COMPARE,
@@ -26,13 +27,15 @@ from ensue.plan.physical import (
     Check,
     Compact,
     Edge,
+    Join,
+    Node,
     Reference,
     Stacks,
     State,
     Structure,
     Tree,
 )
-from ensue.plan.shapes import Joins
+from ensue.plan.shapes import Joins, leaves
 from ensue.plan.tree import joins_of, shape_of
 
 STEPS = 16  # through a window, where the growth of runs is followed
@@ -50,11 +53,20 @@ def estimate(structure: Structure, query: Query, load: Load) -> Estimate:
             return of_stacks(structure, load)
         case Tree(root=root):
             conditions = tuple(c.condition for node in joins_of(root) for c in node.checks)
-            return Joins(query.pattern, conditions, load).estimate(shape_of(root))
+            joins = Joins(query.pattern, conditions, load, ordered=False, early=_early(root))
+            return joins.estimate(shape_of(root))
         case Compact():
             return of_answer(structure, load)
         case Reference():
             return Estimate(MOST, MOST, 0.0)
+
+
+def _early(root: Node) -> bool:
+    """Whether the root of a tree tries only what no node below it could try."""
+    if not isinstance(root, Join):
+        return True
+    below = [set(leaves(shape_of(side))) for side in (root.left, root.right)]
+    return not any(variables(c.condition) <= names for c in root.checks for names in below)
 
 
 def of_runs(automaton: Automaton, strategy: Strategy, load: Load) -> Estimate:
@@ -197,6 +209,8 @@ def of_stacks(stacks: Stacks, load: Load) -> Estimate:
         length = last - place
         meeting = prod(load.inside(v) for v in order[place:last]) / factorial(length)
         test = _tests(stacks.checks[place], stacks.absences[place], load)
+        for absence in stacks.pushed[place] if stacks.pushed else ():
+            passed *= _absence(absence, load).chance  # what it forbids is not there to be met
         built += meeting * passed * (STEP + test.cost)
         passed *= test.chance
     found = load.chances[order[last]] * prod(load.inside(v) for v in order[:last])

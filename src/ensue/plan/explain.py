@@ -13,7 +13,7 @@ from ensue.algebra.text import (
     show_pattern,
     show_window,
 )
-from ensue.plan.choose import why_no_stacks
+from ensue.plan.choose import structure_name, why_no_stacks
 from ensue.plan.explain_decisions import decided
 from ensue.plan.physical import (
     Absence,
@@ -121,6 +121,9 @@ def _scan(plan: Plan) -> Iterator[str]:
 
 def role_tests(role: Role, *, first: bool | None = None) -> list[str]:
     """What the scan tests of every event, of a first event, or of both kinds."""
+    if role.inner is not None:
+        found = [f"matches of its own plan, by {structure_name(role.inner.structure)}"]
+        return found + [show_condition(c) for c in role.inner.query.where]
     tests = [show_condition(c) for c in role.conditions]
     if first is None:
         return tests + [f"{show_condition(c)} (first event only)" for c in role.first]
@@ -129,6 +132,8 @@ def role_tests(role: Role, *, first: bool | None = None) -> list[str]:
 
 def role_name(role: Role) -> str:
     """A role as the pattern writes it: `Stock+ a[]`, `!Counter y`."""
+    if role.inner is not None:
+        return f"!{role.variable}"
     shown = show_pattern(role.kleene or Atom(role.type, role.variable))
     return f"!{shown}" if role.negative else shown
 
@@ -163,9 +168,13 @@ def _automaton(plan: Plan, automaton: Automaton) -> Iterator[str]:
             taken = f"{show_name(plan.role(edge.variable).type)} {_named(plan, edge.variable)}"
             yield f"    {taken} {target}"
             yield from (f"      {test}" for test in tests_on(plan, edge))
-            yield from (f"      {absence_text(plan, a)}" for a in edge.absences)
+            yield from (f"      {absence_text(plan, a)} ({a.way})" for a in edge.absences)
         yield from (f"    at the end: {test}" for test in tests_at_the_end(plan, state))
-        yield from (f"    at the end: {absence_text(plan, a)}" for a in state.absences)
+        yield from (
+            f"    {show_name(plan.role(v).type)} {show_name(v)} ends the runs here, pushed (PNCEP)"
+            for v in state.barred
+        )
+        yield from (f"    at the end: {absence_text(plan, a)} ({a.way})" for a in state.absences)
         for absence in state.pending:
             yield f"    decided when the window closes: {absence_text(plan, absence)}"
     more = len(automaton.states) - MOST_STATES
@@ -229,6 +238,10 @@ def absence_text(plan: Plan, absence: Absence) -> str:
     """A negation in words."""
     role = plan.role(absence.variable)
     text = f"no {show_name(role.type)} {show_name(role.variable)}"
+    if role.inner is not None:
+        text = f"no {role.variable}"
+    if absence.whole:
+        return text + _between(plan, absence)
     if absence.after:
         text += f" after {_listed(plan, absence.after)}"
     if absence.before:
@@ -237,6 +250,14 @@ def absence_text(plan: Plan, absence: Absence) -> str:
         text += " inside the window" if plan.query.within is not None else ""
     elif not absence.before:
         text += " inside the window"
+    if absence.conditions:
+        text += f" with {' and '.join(map(show_condition, absence.conditions))}"
+    return text
+
+
+def _between(plan: Plan, absence: Absence) -> str:
+    """Where a negation in AND stands."""
+    text = f" between the first and the last of {_listed(plan, absence.after)}"
     if absence.conditions:
         text += f" with {' and '.join(map(show_condition, absence.conditions))}"
     return text
@@ -290,7 +311,10 @@ def _stacks(plan: Plan, stacks: Stacks) -> Iterator[str]:
         how = "each builds matches backwards" if number == last else "kept on a stack"
         yield f"  {role_name(role)}: {how}"
         yield from (f"    {check_text(check)}" for check in stacks.checks[number])
-        yield from (f"    {absence_text(plan, a)}" for a in stacks.absences[number])
+        yield from (f"    {absence_text(plan, a)} ({a.way})" for a in stacks.absences[number])
+        for absence in stacks.pushed[number] if stacks.pushed else ():
+            drops = f"pushed (PNCEP): each empties the stack of {order[number]} and is dropped"
+            yield f"    {absence_text(plan, absence)} ({drops})"
 
 
 def _node(plan: Plan, node: Node, indent: str) -> Iterator[str]:

@@ -6,15 +6,11 @@ are tried at. A node of a join tree knows its operator by this description alone
 operator is planned and compiled like a built-in one.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from math import prod
 
+from ensue.plan.cost import COMPARE, FETCH, NEW
 from ensue.schema import Kind
-
-# What the smallest steps cost, in comparisons (the paper's n, u and j).
-COMPARE, READ, CREATE = 1.0, 0.5, 4.0
 
 
 class Order(Enum):
@@ -56,13 +52,14 @@ class Attribute:
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """S = (Q, F, Z), with what each costs for one combination of parts."""
+    """S = (Q, F, Z), with what each costs for one combination of parts, in comparisons.
+
+    A node costs C_Q + P_Q * C_F + C_Z for each of them (`plan/cost.py`).
+    """
 
     name: str
     order: Order  # Q: the time part
-    fits: Function | None = (
-        None  # Q: what else must hold, as a boolean; the conditions come on top
-    )
+    fits: Function | None = None  # Q: what else must hold; the query's conditions come on top
     # F gives (start, end, *attributes); None: from the first start to the last end
     builds: Function | None = None
     attributes: tuple[Attribute, ...] = ()  # Z: beside the events of the parts
@@ -70,7 +67,7 @@ class Operator:
     keeps: tuple[bool, bool] = (False, False)
     remembers: bool = False  # unary: the left side of its functions is its own last result
     q_cost: float = 0.0  # C_Q without the conditions
-    f_cost: float = 2 * COMPARE + CREATE  # C_F
+    f_cost: float = 2 * COMPARE + NEW  # C_F
     z_cost: float = 0.0  # C_Z: the types are known before the first event comes
     passes: float = 1.0  # how likely the time part holds
 
@@ -88,71 +85,14 @@ class Operator:
         return self.builds is None or self.keeps[1]
 
 
-SEQUENCE = Operator("sequence", Order.BEFORE, q_cost=COMPARE + 2 * READ, passes=0.5)
+SEQUENCE = Operator("sequence", Order.BEFORE, q_cost=COMPARE + 2 * FETCH, passes=0.5)
 CONJUNCTION = Operator("conjunction", Order.APART)
 DISJUNCTION = Operator("disjunction", Order.ONE, f_cost=0.0)
-NEGATION = Operator("negation", Order.BEFORE, q_cost=COMPARE + 2 * READ, f_cost=0.0, passes=0.5)
-KLEENE = Operator("Kleene", Order.BEFORE, q_cost=COMPARE + 2 * READ, passes=0.5)
-WINDOW = Operator("window", Order.ONE, q_cost=COMPARE + 2 * READ, f_cost=0.0)
+NEGATION = Operator("negation", Order.BEFORE, q_cost=COMPARE + 2 * FETCH, f_cost=0.0, passes=0.5)
+KLEENE = Operator("Kleene", Order.BEFORE, q_cost=COMPARE + 2 * FETCH, passes=0.5)
+WINDOW = Operator("window", Order.ONE, q_cost=COMPARE + 2 * FETCH, f_cost=0.0)
 FILTER = Operator("filter", Order.ONE, f_cost=0.0)
 
 BUILT_IN = (SEQUENCE, CONJUNCTION, DISJUNCTION, NEGATION, KLEENE, WINDOW, FILTER)
 
-CONDITION = COMPARE + 2 * READ  # what a comparison of two fields costs
-
-
-@dataclass(frozen=True, slots=True)
-class Tried:
-    """A condition as the cost model sees it."""
-
-    passes: float  # how likely it holds
-    cost: float = CONDITION
-
-
-def conditions_cost(conditions: Sequence[Tried]) -> float:
-    """What conditions cost in this order, each tried only if those before it hold (formula 7).
-
-    >>> conditions_cost([Tried(0.25), Tried(0.5)]), conditions_cost([Tried(0.5), Tried(0.25)])
-    (2.5, 3.0)
-    """
-    total, reached = 0.0, 1.0
-    for condition in conditions:
-        total += reached * condition.cost
-        reached *= condition.passes
-    return total
-
-
-def in_best_order(conditions: Sequence[Tried]) -> list[int]:
-    """The places of conditions in the order that costs least (rule 1).
-
-    What is tried first should be cheap and seldom hold: by ascending cost / (1 - passes).
-
-    >>> in_best_order([Tried(0.25), Tried(0.125), Tried(0.5)])
-    [1, 0, 2]
-    """
-
-    def rank(place: int) -> tuple[float, int]:
-        condition = conditions[place]
-        fails = 1 - condition.passes
-        return (condition.cost / fails if fails > 0 else float("inf"), place)
-
-    return sorted(range(len(conditions)), key=rank)
-
-
-def pass_probability(operator: Operator, conditions: Sequence[Tried]) -> float:
-    """How likely a combination of parts becomes a result (formulas 6 and 8).
-
-    >>> pass_probability(SEQUENCE, [Tried(0.25), Tried(0.5)])
-    0.0625
-    """
-    return operator.passes * prod(c.passes for c in conditions)
-
-
-def combination_cost(operator: Operator, conditions: Sequence[Tried]) -> float:
-    """What one combination of parts costs: C = C_Q + P_Q C_F + C_Z (formulas 5 and 9).
-
-    >>> combination_cost(SEQUENCE, [])
-    5.0
-    """
-    q = operator.q_cost + operator.passes * conditions_cost(conditions)
-    return q + pass_probability(operator, conditions) * operator.f_cost + operator.z_cost
+CONDITION = COMPARE + 2 * FETCH  # what a comparison of two fields costs

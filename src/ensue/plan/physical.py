@@ -24,6 +24,7 @@ class Role:
     first: tuple[Expr, ...] = ()  # of a Kleene variable's first event only
     kleene: Kleene | None = None
     negative: bool = False
+    inner: "Plan | None" = None  # of a complex event: its matches play the role
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +42,16 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """A negation: no event of `role` after those of `after` and before those of `before`."""
+    """A negation: no event of `variable` after those of `after` and before those of `before`."""
 
     variable: str
     after: tuple[str, ...]  # bound variables in front of it; none: a negation at the start
     before: tuple[str, ...]  # bound variables behind it; none: a negation at the end
     conditions: tuple[Expr, ...] = ()  # that tie it to other variables
+    whole: bool = False  # in AND: after the first event of all of them and before the last
+    own: tuple[str, ...] = ()  # variables whose events could be met and do not count
+    newest: bool = False  # only the newest one before the event behind it matters: no search
+    way: str = ""  # how it is judged and why so, for explain
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,7 @@ class State:
     checks: tuple[Check, ...] = ()  # only decided when the match ends here
     absences: tuple[Absence, ...] = ()  # likewise
     pending: tuple[Absence, ...] = ()  # negations at the end: decided when the window closes
+    barred: tuple[str, ...] = ()  # negated variables whose events end the runs here
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +87,11 @@ class Automaton:
 
     states: tuple[State, ...]  # states[0] is the start: it holds no runs
     edges: tuple[Edge, ...]
+
+    @property
+    def dropped(self) -> frozenset[str]:
+        """The negated variables whose events are not kept."""
+        return frozenset(v for state in self.states for v in state.barred)
 
     def out_of(self, state: int) -> tuple[Edge, ...]:
         return tuple(e for e in self.edges if e.source == state)
@@ -93,6 +104,14 @@ class Stacks:
     variables: tuple[str, ...]
     checks: tuple[tuple[Check, ...], ...]  # by the variable that is bound when they are tried
     absences: tuple[tuple[Absence, ...], ...]  # likewise
+    # PNCEP: negative states. Each such event empties the stack of this variable and is dropped
+    pushed: tuple[tuple[Absence, ...], ...] = ()
+    counted: bool = False  # sequences are counted before negations judge them, to measure
+
+    @property
+    def dropped(self) -> frozenset[str]:
+        """The negated variables whose events are not kept."""
+        return frozenset(a.variable for group in self.pushed for a in group)
 
 
 class Answer(Enum):

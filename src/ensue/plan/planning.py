@@ -6,13 +6,24 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ensue.errors import QueryError, did_you_mean
+from ensue.plan.pushing import ON_THE_WAY, PUSH
 from ensue.plan.rules import RULES
 from ensue.plan.statistics import ASSUMED, Statistics
 
 Shape = str | tuple["Shape", "Shape"]  # of a join tree: a variable, or two shapes joined
 
 # Decisions that can be switched off by name, beside the rules.
-CHOICES = ("stacks", "tree", "compact", "window", "predicate_order", "predicate_placement")
+CHOICES = (
+    "stacks",
+    "tree",
+    "compact",
+    "join_order",
+    "window",
+    "predicate_order",
+    "predicate_placement",
+    PUSH,
+    ON_THE_WAY,
+)
 STRUCTURES = ("stacks", "runs", "tree", "compact", "reference")
 
 

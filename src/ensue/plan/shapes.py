@@ -1,7 +1,8 @@
 """Join trees: what a shape costs, and the shape that costs least.
 
-A shape is a variable or a pair of shapes: `(("a", "b"), "c")` joins a and b first. Every node
-keeps its results of a window; a new result of one side meets those of the other side.
+A shape is a variable or a pair of shapes: `(("a", "b"), "c")` joins a and b first. Of a sequence
+the results of the left side are kept, and a new one of the right side meets those that ended
+before it began; of a conjunction both are kept, and a new one of either side meets the others.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,10 +19,9 @@ from ensue.algebra.walk import kleenes, positives, results, variables
 from ensue.plan.cost import (
     COMPARE,
     EMIT,
-    FETCH,
     NEW,
     PUSH,
-    VISIT,
+    STEP,
     Trial,
     cheapest_first,
     node_cost,
@@ -34,6 +34,7 @@ from ensue.plan.planning import Shape
 
 MOST_IN_SEQUENCE = 16  # parts of a sequence whose trees are all weighed
 MOST_IN_ANY_ORDER = 8  # parts of a conjunction, likewise
+PASSED_ON = 2.0  # a result that meets the other side at once and is not kept
 
 Names = frozenset[str]
 
@@ -64,6 +65,7 @@ class Joins:
     conditions: tuple[Expr, ...]  # between events of a match
     load: Load
     ordered: bool = True  # the conditions of a node are tried in the order that costs least
+    early: bool = True  # conditions are tried at the lowest node that sees their variables
     _kept: dict[Names, float] = field(default_factory=dict)
 
     @cached_property
@@ -105,10 +107,14 @@ class Joins:
         if names not in self._kept:
             meeting = prod(self._events(v) for v in names) * self._arranged(self.pattern, names)
             known = self._known(names)
-            within = [c for c in self.conditions if variables(c) <= known]
+            within = [c for c in self.conditions if self._seen(c) <= known]
             users = prod(a.operator.passes for a in self._applied(names))
             self._kept[names] = min(MOST, meeting * users * self.load.passes(within))
         return self._kept[names]
+
+    def _seen(self, condition: Expr) -> Names:
+        """The variables that must be there when a condition is tried."""
+        return variables(condition) if self.early else self._known(_names(self.pattern))
 
     def _applied(self, names: Names) -> list[Apply]:
         """The operators of users over these variables."""
@@ -146,47 +152,60 @@ class Joins:
     def between(self, left: Names, right: Names) -> tuple[Expr, ...]:
         """The conditions tried where two sides meet, in their order (rule 2)."""
         both, left, right = (self._known(side) for side in (left | right, left, right))
-        found = [
-            c
-            for c in self.conditions
-            if variables(c) <= both and not variables(c) <= left and not variables(c) <= right
-        ]
+        found = []
+        for condition in self.conditions:
+            seen = self._seen(condition)
+            if seen <= both and not seen <= left and not seen <= right:
+                found.append(condition)
         if not self.ordered:
             return tuple(found)
         return cheapest_first(found, lambda c: trial_of(c, self.load.statistics))
 
-    def node(self, left: Names, right: Names) -> float:
-        """What joining two sides costs, an event."""
+    def node(self, left: Names, right: Names, *, kept: bool) -> float:
+        """What joining two sides costs, an event; `kept`: the results wait for others."""
         pairs = self.kept(left) * self.kept(right)
         size = len(left) + len(right)
-        time = Trial(0.0, 1.0)
         if self.in_sequence(left, right):
-            pairs *= len(right) / size  # it is a new right side that looks for left sides
-            chance = factorial(len(left)) * factorial(len(right)) / factorial(size)
-            time = Trial(COMPARE + 2 * FETCH, min(1.0, chance * size / len(right)))
-        tests = [Trial(a.operator.cost * COMPARE, a.operator.passes)
-                 for a in self._applied(left | right)
-                 if not _names(a) <= left and not _names(a) <= right]  # fmt: skip
+            # of the pairs only those that stand in their order are looked at
+            pairs *= factorial(len(left)) * factorial(len(right)) / factorial(size)
+        tests = [
+            Trial(a.operator.cost * COMPARE, a.operator.passes)
+            for a in self._applied(left | right)
+            if not _names(a) <= left and not _names(a) <= right
+        ]
         tests += [trial_of(c, self.load.statistics) for c in self.between(left, right)]
-        last = left | right == _names(self.pattern)
-        each = VISIT + node_cost(time, trying(tests), EMIT if last else NEW)
+        build = NEW if kept else PASSED_ON
+        if left | right == _names(self.pattern):
+            build = EMIT
+        each = node_cost(Trial(STEP, 1.0), trying(tests), build)
         return min(MOST, pairs * size / self.load.window * each)
 
-    def cost(self, shape: Shape) -> float:
+    def cost(self, shape: Shape, *, kept: bool = False) -> float:
         """What a whole tree costs, an event: the sum over its nodes (10)."""
         if isinstance(shape, str):
-            return self.load.chances[shape] * PUSH
-        left, right = shape
-        here = self.node(frozenset(leaves(left)), frozenset(leaves(right)))
-        return min(MOST, self.cost(left) + self.cost(right) + here)
+            return self.load.chances[shape] * (PUSH if kept else 0.0)
+        left, right = (frozenset(leaves(side)) for side in shape)
+        below = self.cost(shape[0], kept=True)
+        below += self.cost(shape[1], kept=not self.in_sequence(left, right))
+        return min(MOST, below + self.node(left, right, kept=kept))
 
     def estimate(self, shape: Shape) -> Estimate:
         """The figures of a tree: what it costs, keeps and finds."""
-        inner = [frozenset(leaves(s)) for s in _parts(shape) if s != shape]
         whole = frozenset(leaves(shape))
         matches = self.kept(whole) * len(whole) / self.load.window
-        kept = sum(map(self.kept, inner)) * self.load.partitions
-        return Estimate(self.cost(shape), min(kept, MOST), min(matches, MOST))
+        waiting = sum(map(self.kept, self._waiting(shape))) * self.load.partitions
+        return Estimate(self.cost(shape), min(waiting, MOST), min(matches, MOST))
+
+    def _waiting(self, shape: Shape) -> Iterator[Names]:
+        """The parts of a shape whose results are kept."""
+        if isinstance(shape, str):
+            return
+        left, right = (frozenset(leaves(side)) for side in shape)
+        yield left
+        if not self.in_sequence(left, right):
+            yield right
+        for side in shape:
+            yield from self._waiting(side)
 
 
 def _is_sequence(pattern: Pattern) -> bool:
@@ -200,13 +219,6 @@ def _is_sequence(pattern: Pattern) -> bool:
 
 def _names(pattern: Pattern) -> Names:
     return frozenset(a.variable for a in positives(pattern))
-
-
-def _parts(shape: Shape) -> Iterator[Shape]:
-    yield shape
-    if not isinstance(shape, str):
-        for part in shape:
-            yield from _parts(part)
 
 
 # ---------------------------------------------------------------------------------- the best
@@ -229,62 +241,62 @@ def can_be_joined(query: Query) -> bool:
 
 def best_shape(joins: Joins) -> Shape:
     """The shape that costs least: exact for few parts, else always the cheapest next join."""
-    return _best(joins, joins.pattern)
+    return _best(joins, joins.pattern, kept=False)
 
 
-def _best(joins: Joins, pattern: Pattern) -> Shape:
+def _best(joins: Joins, pattern: Pattern, *, kept: bool) -> Shape:
     match pattern:
         case Atom(variable=variable) | Kleene(atom=Atom(variable=variable)):
             return variable
         case Seq(parts=parts):
-            found = [_best(joins, p) for p in parts if not isinstance(p, Not)]
-            return (_by_intervals if len(found) <= MOST_IN_SEQUENCE else _greedy_in_sequence)(
-                joins, found
-            )
+            most, exact, pairs = MOST_IN_SEQUENCE, _by_intervals, _neighbours
         case And(parts=parts):
-            found = [_best(joins, p) for p in parts if not isinstance(p, Not)]
-            return (_by_subsets if len(found) <= MOST_IN_ANY_ORDER else _greedy_in_any_order)(
-                joins, found
-            )
+            most, exact, pairs = MOST_IN_ANY_ORDER, _by_subsets, _any_two
         case Apply(inputs=(left, right)):
-            return (_best(joins, left), _best(joins, right))
+            return (_best(joins, left, kept=True), _best(joins, right, kept=False))
         case Apply(inputs=(part,)):
-            return _best(joins, part)
+            return _best(joins, part, kept=kept)
         case _:
             raise ValueError("only sequences and conjunctions of events are joined")
+    inside = [p for p in parts if not isinstance(p, Not)]
+    if len(inside) == 1:
+        return _best(joins, inside[0], kept=kept)
+    if len(inside) > most:
+        return _greedy(joins, [_best(joins, p, kept=True) for p in inside], pairs)
+    return exact(joins, [_leaf(joins, p) for p in inside])[kept][1]
 
 
-def _by_intervals(joins: Joins, parts: Sequence[Shape]) -> Shape:
+# The best of some parts: what it costs and its shape, where its results are passed on or kept.
+Best = tuple[tuple[float, Shape], tuple[float, Shape]]
+
+
+def _leaf(joins: Joins, part: Pattern) -> Best:
+    passed, kept = (_best(joins, part, kept=kept) for kept in (False, True))
+    return (joins.cost(passed), passed), (joins.cost(kept, kept=True), kept)
+
+
+def _by_intervals(joins: Joins, parts: Sequence[Best]) -> Best:
     """Neighbours are joined: the best tree of an interval is made of best trees."""
-    best: dict[tuple[int, int], tuple[float, Shape]] = {
-        (k, k + 1): (joins.cost(part), part) for k, part in enumerate(parts)
-    }
+    best = {(k, k + 1): part for k, part in enumerate(parts)}
     for length in range(2, len(parts) + 1):
         for start in range(len(parts) - length + 1):
             end = start + length
-            best[start, end] = min(
-                (
-                    _joined(joins, best[start, middle], best[middle, end])
-                    for middle in range(end - 1, start, -1)  # ties: joined from the left
-                ),
-                key=lambda found: found[0],
-            )
-    return best[0, len(parts)][1]
+            splits = [  # ties: joined from the left
+                (best[start, middle], best[middle, end]) for middle in range(end - 1, start, -1)
+            ]
+            best[start, end] = _cheapest(joins, splits)
+    return best[0, len(parts)]
 
 
-def _by_subsets(joins: Joins, parts: Sequence[Shape]) -> Shape:
+def _by_subsets(joins: Joins, parts: Sequence[Best]) -> Best:
     """Any two sides may be joined."""
-    best: dict[frozenset[int], tuple[float, Shape]] = {
-        frozenset([k]): (joins.cost(part), part) for k, part in enumerate(parts)
-    }
+    best = {frozenset([k]): part for k, part in enumerate(parts)}
     for size in range(2, len(parts) + 1):
         for chosen in combinations(range(len(parts)), size):
             whole = frozenset(chosen)
-            best[whole] = min(
-                (_joined(joins, best[whole - right], best[right]) for right in _halves(chosen)),
-                key=lambda found: found[0],
-            )
-    return best[frozenset(range(len(parts)))][1]
+            splits = [(best[whole - right], best[right]) for right in _halves(chosen)]
+            best[whole] = _cheapest(joins, splits)
+    return best[frozenset(range(len(parts)))]
 
 
 def _halves(chosen: tuple[int, ...]) -> Iterator[frozenset[int]]:
@@ -294,31 +306,38 @@ def _halves(chosen: tuple[int, ...]) -> Iterator[frozenset[int]]:
             yield frozenset(right)
 
 
-def _joined(
-    joins: Joins, left: tuple[float, Shape], right: tuple[float, Shape]
-) -> tuple[float, Shape]:
-    names = [frozenset(leaves(side[1])) for side in (left, right)]
-    return left[0] + right[0] + joins.node(names[0], names[1]), (left[1], right[1])
+def _cheapest(joins: Joins, splits: Sequence[tuple[Best, Best]]) -> Best:
+    def joined(left: Best, right: Best, *, kept: bool) -> tuple[float, Shape]:
+        names = [frozenset(leaves(side[0][1])) for side in (left, right)]
+        one, other = left[True], right[not joins.in_sequence(names[0], names[1])]
+        here = joins.node(names[0], names[1], kept=kept)
+        return one[0] + other[0] + here, (one[1], other[1])
+
+    def cheapest(*, kept: bool) -> tuple[float, Shape]:
+        return min((joined(*split, kept=kept) for split in splits), key=lambda found: found[0])
+
+    return cheapest(kept=False), cheapest(kept=True)
 
 
-def _greedy_in_sequence(joins: Joins, parts: Sequence[Shape]) -> Shape:
-    return _greedy(joins, parts, lambda count: [(k, k + 1) for k in range(count - 1)])
+def _neighbours(count: int) -> list[tuple[int, int]]:
+    return [(k, k + 1) for k in range(count - 1)]
 
 
-def _greedy_in_any_order(joins: Joins, parts: Sequence[Shape]) -> Shape:
-    return _greedy(joins, parts, lambda count: list(combinations(range(count), 2)))
+def _any_two(count: int) -> list[tuple[int, int]]:
+    return list(combinations(range(count), 2))
 
 
 def _greedy(
     joins: Joins, parts: Sequence[Shape], pairs: Callable[[int], list[tuple[int, int]]]
 ) -> Shape:
+    """Always joins the two sides that leave the fewest results."""
     left = list(parts)
     while len(left) > 1:
         names = [frozenset(leaves(s)) for s in left]
 
         def price(pair: tuple[int, int], names: list[Names] = names) -> tuple[float, float]:
             one, other = names[pair[0]], names[pair[1]]
-            return joins.kept(one | other), joins.node(one, other)
+            return joins.kept(one | other), joins.node(one, other, kept=True)
 
         one, other = min(pairs(len(left)), key=price)
         left[one] = (left[one], left[other])

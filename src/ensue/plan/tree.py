@@ -10,7 +10,7 @@ from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import Expr
 from ensue.algebra.query import Query
 from ensue.algebra.text import show_name, show_pattern
-from ensue.algebra.walk import kleenes, positives, results, variables
+from ensue.algebra.walk import kleenes, negations, positives, results, variables
 from ensue.algebra.walk import parts as parts_of
 from ensue.errors import QueryError
 from ensue.plan import physical
@@ -54,10 +54,14 @@ def _why_not(pattern: Pattern) -> str | None:
         case Not():
             return "a negation inside AND"
         case And(parts=parts) | Apply(inputs=parts):
+            if any(negations(pattern)):
+                return "a negation inside AND"
             return next((why for p in parts if (why := _why_not(p))), None)
         case Seq(parts=parts):
             for k, part in enumerate(parts):
                 if isinstance(part, Not):
+                    if not isinstance(part.part, Atom):
+                        return "the negation of a complex event"
                     if not any(_certain(p) for p in parts[k + 1 :]):
                         return "a negation at the end waits for time to pass"
                     front = [p for p in parts[:k] if not isinstance(p, Not)]

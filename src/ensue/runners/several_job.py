@@ -11,14 +11,14 @@ import pyarrow as pa
 
 from ensue.algebra.operator import Operator
 from ensue.algebra.query import Query
+from ensue.algebra.walk import results
 from ensue.compile.state import from_bytes, to_bytes
 from ensue.compile.timeouts import Bundle
-from ensue.languages.patterns import parse
 from ensue.languages.printing import show
 from ensue.runners.lane import Watch
 from ensue.runners.local_several import bundles_of
 from ensue.runners.named import Name
-from ensue.runners.stream_job import StreamJob
+from ensue.runners.stream_job import StreamJob, query_again
 
 PACKED = pa.schema({"query": pa.int32(), "matches": pa.binary()})
 LATE_EVENTS = -1  # in the place of a query's number
@@ -87,7 +87,12 @@ class SeveralJob(StreamJob):
         del whole["query"]
         whole["queries"] = [show(query) for query in self.several]
         whole["numbers"], whole["names"] = self.numbers, self.names
-        return json.dumps(whole)
+        used = {
+            applied.operator.name: applied.operator.fingerprint
+            for query in self.several
+            for applied in results(query.pattern)
+        }
+        return json.dumps({**whole, "operators": used} if used else whole)
 
 
 def packed_rows(number: int, table: pa.Table) -> list[tuple[int, bytes]]:
@@ -109,11 +114,12 @@ def read_job(text: str, operators: Iterable[Operator] = ()) -> StreamJob:
     whole: dict[str, Any] = json.loads(text)
     if "queries" not in whole:
         return StreamJob.read(text, operators)
-    plain = StreamJob.read(json.dumps({**whole, "query": whole["queries"][0]}))
+    used = whole.get("operators", {})
+    plain = StreamJob.read(json.dumps({**whole, "query": whole["queries"][0]}), operators)
     return SeveralJob(
         plain.query, plain.arrow, plain.time, plain.type, plain.order, plain.location,
         plain.by_type, plain.lanes, plain.emit_timeouts, planning=plain.planning,
-        several=tuple(map(parse, whole["queries"])),
+        several=tuple(query_again(query, used, operators) for query in whole["queries"]),
         numbers=tuple(whole["numbers"]),
         names=tuple(whole["names"]),
     )  # fmt: skip

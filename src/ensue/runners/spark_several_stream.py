@@ -31,6 +31,7 @@ from ensue.runners.spark_stream import (
     require_rocksdb,
 )
 from ensue.runners.spark_time import Watermark, with_watermark
+from ensue.runners.stream_job import remember
 
 
 def match(
@@ -56,6 +57,7 @@ def match(
     for name, query in queries.items():
         with speaking_of(name):
             refuse_match_id(query)
+            remember(query)
     frame, shape = frame_of(events, time=time, type=type, order=order)
     watched, delay_ms = with_watermark(frame, shape, watermark)
     shape = replace(shape, arrow=nullable(shape.arrow))

@@ -130,7 +130,7 @@ class StreamJob:
         job: dict[str, Any] = json.loads(text)
         tables = job["tables"]
         return cls(
-            _query(job["query"], job.get("operators", {}), operators),
+            query_again(job["query"], job.get("operators", {}), operators),
             pa.ipc.read_schema(pa.py_buffer(base64.b64decode(job["arrow"]))),
             job["time"] if isinstance(job["time"], str) else (job["time"][0], job["time"][1]),
             job["type"],
@@ -149,7 +149,7 @@ def remember(query: Query) -> None:
         _BEGUN[applied.operator.name, applied.operator.fingerprint] = applied.operator
 
 
-def _query(text: str, used: Mapping[str, str], operators: Iterable[Operator]) -> Query:
+def query_again(text: str, used: Mapping[str, str], operators: Iterable[Operator]) -> Query:
     """The query of a checkpoint, with its operators as they were when it began."""
     operators = tuple(operators)
     for name, fingerprint in used.items():

@@ -18,6 +18,8 @@ def event_label(role: Role) -> str:
     >>> event_label(Role("a", "a_long_name_of_a_type_of_events"))
     'a_long_name_of_a_… a'
     """
+    if role.inner is not None:
+        return short(role.variable, 32)
     brackets = "" if role.kleene is None else "[]"
     return f"{short(show_name(role.type), 18)} {short(show_name(role.variable), 14)}{brackets}"
 

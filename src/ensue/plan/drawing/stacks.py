@@ -49,7 +49,8 @@ def draw_stacks(canvas: Canvas, legend: Legend, plan: Plan, stacks: Stacks) -> N
 def _standing(stacks: Stacks, number: int) -> list[Absence]:
     """The negations right in front of a variable."""
     variable = stacks.variables[number]
-    return [a for group in stacks.absences for a in group if a.before == (variable,)]
+    groups = (*stacks.absences, *stacks.pushed)
+    return [a for group in groups for a in group if a.before == (variable,)]
 
 
 def _tests(legend: Legend, plan: Plan, stacks: Stacks, number: int) -> tuple[list[str], list[str]]:
