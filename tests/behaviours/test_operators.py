@@ -26,21 +26,24 @@ def _rising(last, e):
     return e.x > last.top
 
 
-ensue.operator("dedup", q=_sooner, over="repeat")
-ensue.operator("follows")
-ensue.operator(
-    "double_peak", q=_higher, f=_instant, z={"height": "float", "gap": "integer"}, passes=0.3
-)
-ensue.operator("both", order="any")
-ensue.operator("close", q=lambda a, b, by: abs(b.x - a.x) <= by, order="any")
-ensue.operator("at_start", f=lambda a, b: (a.start, a.start))
-ensue.operator("big", q=lambda e, least: e.x >= least, over="each")
-ensue.operator(
-    "doubled", f=lambda e: (e.start, e.end, 2 * e.x), z={"twice": "integer"}, over="each"
-)
-ensue.operator(
-    "record", q=_rising, f=lambda e: (e.start, e.end, e.x), z={"top": "integer"}, over="repeat"
-)
+@pytest.fixture(autouse=True)
+def operators() -> None:
+    """Known by name before each test: examples elsewhere have operators of the same names."""
+    ensue.operator("dedup", q=_sooner, over="repeat")
+    ensue.operator("follows")
+    ensue.operator(
+        "double_peak", q=_higher, f=_instant, z={"height": "float", "gap": "integer"}, passes=0.3
+    )
+    ensue.operator("both", order="any")
+    ensue.operator("close", q=lambda a, b, by: abs(b.x - a.x) <= by, order="any")
+    ensue.operator("at_start", f=lambda a, b: (a.start, a.start))
+    ensue.operator("big", q=lambda e, least: e.x >= least, over="each")
+    ensue.operator(
+        "doubled", f=lambda e: (e.start, e.end, 2 * e.x), z={"twice": "integer"}, over="each"
+    )
+    ensue.operator(
+        "record", q=_rising, f=lambda e: (e.start, e.end, e.x), z={"top": "integer"}, over="repeat"
+    )
 
 
 # ------------------------------------------------------------------------------------- repeats

@@ -67,6 +67,14 @@ def _plain(text: str) -> ModuleType:
     return module
 
 
+def kept(path: Path, text: str) -> None:
+    """Writes a file that others may be reading or writing."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(text)
+    Path(temporary).replace(path)
+
+
 def _module(text: str) -> ModuleType:
     # Numba's own index does not tell checked code from unchecked.
     versions = f"{numba.__version__} {np.__version__} {sys.version_info[:2]}"
@@ -78,10 +86,7 @@ def _module(text: str) -> ModuleType:
             return sys.modules[name]
         path = folder() / f"{name}.py"
         if not path.exists():
-            handle, temporary = tempfile.mkstemp(dir=folder(), suffix=".tmp")
-            with os.fdopen(handle, "w") as file:
-                file.write(text)
-            Path(temporary).replace(path)
+            kept(path, text)
         spec = importlib.util.spec_from_file_location(name, path)
         assert spec is not None
         assert spec.loader is not None

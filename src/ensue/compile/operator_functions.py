@@ -111,7 +111,7 @@ def _tried(function: Function, types: tuple[Any, ...]) -> str | None:
         verdict = _first_line(error)
     else:
         verdict = COMPILED
-    path.write_text(verdict, encoding="utf-8")
+    cache.kept(path, verdict)
     return None if verdict == COMPILED else verdict
 
 
