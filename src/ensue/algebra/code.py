@@ -67,27 +67,27 @@ class _Probe:
         return self.fields.setdefault(name, _Known(1.5))
 
 
-def keeps_times(function: Function, events: int) -> bool:
-    """Whether a function of events surely gives the first one's start and the last one's end.
+def keeps_times(function: Function, events: int) -> tuple[bool, bool]:
+    """Whether a function of events surely gives the first one's start, and the last one's end.
 
     >>> keeps_times(lambda a, b: (a.start, b.end, b.x - a.x), 2)
-    True
+    (True, True)
     >>> keeps_times(lambda a, b: (b.end, b.end), 2)
-    False
+    (False, True)
     """
     plain = plain_function(function)
     if not isinstance(plain, FunctionType):
-        return False
+        return False, False
     steps = list(dis.get_instructions(plain))
     if any(step.opcode in dis.hasjrel or step.opcode in dis.hasjabs for step in steps):
-        return False
+        return False, False
     probes = [_Probe() for _ in range(events)]
     others = [_Known(2.5)] * (plain.__code__.co_argcount - events)
     try:
         given = plain(*probes, *others)
-        return given[0] is probes[0].start and given[1] is probes[-1].end
+        return given[0] is probes[0].start, given[1] is probes[-1].end
     except Exception:  # noqa: BLE001  whatever it did, it cannot be told without an event
-        return False
+        return False, False
 
 
 def code_fingerprint(*parts: object) -> str:

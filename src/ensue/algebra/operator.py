@@ -62,7 +62,8 @@ class Operator:
     parameters: tuple[str, ...]  # of Q, behind the events
     required: int  # how many of them have no default
     constants_for_f: bool = False  # whether F takes them too
-    natural: bool = False  # a result surely lasts from its first start to its last end
+    # whether a result surely starts with its first event, and ends with its last one
+    keeps: tuple[bool, bool] = (False, False)
     in_order: bool = True  # of a pair: the first ends before the second starts
     cost: float = 1.0
     passes: float = 0.5
@@ -118,12 +119,14 @@ def operator(
     if not cost > 0 or not 0 < passes <= 1:
         raise OperatorError(f"operator {name}: cost is above 0, and passes above 0 and up to 1")
     ordered = order == "sequence" or kind is not Over.PAIR
-    natural = f is None or (ordered and keeps_times(f, kind.inputs))
+    keeps = (True, True) if f is None else (False, False)
+    if f is not None and ordered:
+        keeps = keeps_times(f, kind.inputs)
     functions = [function for function in (q, f) if function is not None]
     attributes = _attributes(name, z or {}, f)
     code = code_fingerprint(name, over, order, [(n, k.value) for n, k in attributes], *functions)
     return Operator(
-        name, kind, q, f, attributes, parameters, required, bool(own), natural,
+        name, kind, q, f, attributes, parameters, required, bool(own), keeps,
         order == "sequence", cost, passes,
         frozenset(reads).union(*map(names_in, functions)), _taken(kind, q, f), code,
     )  # fmt: skip

@@ -35,9 +35,10 @@ class TreeEntries:
                     kept = records.kept_time(spot.list, variable, which, node)
                     out(f"{kept} = {event.time(which)}")
         self.results.keep(out, spot, part, node)
-        if not spot.natural:
-            for which, text in (("start", part.opens), ("end", part.closes)):
-                out(f"{records.kept_time(spot.list, '', which, node)} = {text}")
+        if not spot.starts_naturally:
+            out(f"{records.kept_time(spot.list, '', 'start', node)} = {part.opens}")
+        if not spot.ends_naturally:
+            out(f"{records.kept_time(spot.list, '', 'end', node)} = {part.closes}")
         for feature in self.frame.features.all():
             for variable in part.events:
                 if (variable, f"f{feature.number}") in wanted:
@@ -68,10 +69,11 @@ class TreeEntries:
             records.get("rip", node),
         )
         part = self.results.kept(spot, part, node)
-        if spot.natural:
-            return part
-        begins, ends = (records.kept_time(spot.list, "", w, node) for w in ("start", "end"))
-        return replace(part, begins=begins, ends=ends)
+        if not spot.starts_naturally:
+            part = replace(part, begins=records.kept_time(spot.list, "", "start", node))
+        if not spot.ends_naturally:
+            part = replace(part, ends=records.kept_time(spot.list, "", "end", node))
+        return part
 
     def joined(self, out: Source, parent: Spot, left: Part, right: Part) -> Part:
         """The result of two parts that fit; the event at hand is its last."""

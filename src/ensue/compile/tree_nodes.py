@@ -42,9 +42,23 @@ class Spot:
     @property
     def natural(self) -> bool:
         """Whether its results last from their first start to their last end."""
+        return self.starts_naturally and self.ends_naturally
+
+    @property
+    def starts_naturally(self) -> bool:
+        """Whether its results start with their first event."""
         if isinstance(self.node, Leaf):
             return True
-        return self.node.operator.natural and all(part.natural for part in self.parts)
+        parts = all(part.starts_naturally for part in self.parts)
+        return parts and self.node.operator.starts_naturally
+
+    @property
+    def ends_naturally(self) -> bool:
+        """Whether its results end with their last event."""
+        if isinstance(self.node, Leaf):
+            return True
+        parts = all(part.ends_naturally for part in self.parts)
+        return parts and self.node.operator.ends_naturally
 
     @property
     def is_made(self) -> bool:
@@ -67,16 +81,17 @@ class Spot:
     @property
     def in_order(self) -> bool:
         """Whether the left part's results are there before the right part begins."""
-        return (
-            isinstance(self.node, Join)
-            and self.node.operator.order is Order.BEFORE
-            and all(part.natural for part in self.parts)
-        )
+        return self.is_sequence and self.parts[0].ends_naturally and self.parts[1].starts_naturally
+
+    @property
+    def flows(self) -> bool:
+        """Whether the left part's results are there before the right part's are complete."""
+        return self.is_sequence and self.parts[0].ends_naturally
 
     @property
     def waits(self) -> bool:
         """Whether its results wait for results of the other side."""
-        return self.sibling is not None and (self.is_left or not self._parent.in_order)
+        return self.sibling is not None and (self.is_left or not self._parent.flows)
 
     @property
     def kept(self) -> bool:

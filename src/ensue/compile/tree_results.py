@@ -67,7 +67,7 @@ class TreeResults:
 
     def made(self, spot: Spot, parts: tuple[Part, ...], whole: Part) -> tuple[list[str], Part]:
         """The lines that compute a result, and the result; `whole` is what it is made of."""
-        if not spot.is_made:
+        if not spot.is_made or not self._is_asked_for(spot):
             return [], whole
         assert not isinstance(spot.node, Leaf)
         operator, lines, name = spot.node.operator, [], f"made{spot.number}"
@@ -76,8 +76,10 @@ class TreeResults:
                 operator.builds, self._arguments(operator.builds, spot, (*parts, whole))
             )
             lines.append(f"{name} = {call}")
-            if not operator.natural:
-                whole = replace(whole, begins=f"{name}[0]", ends=f"{name}[1]")
+            if not operator.starts_naturally:
+                whole = replace(whole, begins=f"{name}[0]")
+            if not operator.ends_naturally:
+                whole = replace(whole, ends=f"{name}[1]")
         whole = result = replace(whole, head="", tail="")
         variable = spot.node.variable or ""
         attributes: dict[tuple[str, str], Later] = dict(whole.attributes)
@@ -89,6 +91,12 @@ class TreeResults:
         if spot.remembers:
             lines += self._remember(spot, result)
         return lines, result
+
+    def _is_asked_for(self, spot: Spot) -> bool:
+        """Whether anything looks at its results: of a match only the events leave the tree."""
+        assert not isinstance(spot.node, Leaf)
+        late = any(self.is_late(check.condition, spot) for check in spot.node.checks)
+        return spot.parent is not None or spot.remembers or late
 
     def _remember(self, spot: Spot, result: Part) -> Iterator[str]:
         assert not isinstance(spot.node, Leaf)

@@ -63,7 +63,8 @@ class Operator:
     # F gives (start, end, *attributes); None: from the first start to the last end
     builds: Function | None = None
     attributes: tuple[Attribute, ...] = ()  # Z: beside the events of the parts
-    keeps_times: bool = False  # F gives these very times anyway
+    # whether F gives these very times anyway: the first start, the last end
+    keeps: tuple[bool, bool] = (False, False)
     remembers: bool = False  # unary: the left side of its functions is its own last result
     q_cost: float = 0.0  # C_Q without the conditions
     f_cost: float = 2 * COMPARE + NEW  # C_F
@@ -73,7 +74,15 @@ class Operator:
     @property
     def natural(self) -> bool:
         """Whether a result lasts from its first event's start to its last event's end."""
-        return self.builds is None or self.keeps_times
+        return self.starts_naturally and self.ends_naturally
+
+    @property
+    def starts_naturally(self) -> bool:
+        return self.builds is None or self.keeps[0]
+
+    @property
+    def ends_naturally(self) -> bool:
+        return self.builds is None or self.keeps[1]
 
 
 SEQUENCE = Operator("sequence", Order.BEFORE, q_cost=COMPARE + 2 * FETCH, passes=0.5)

@@ -29,7 +29,7 @@ def operator_of(applied: Apply, number: int, *, python: bool = False) -> Operato
         fits=_fits(applied, number, python),
         builds=_builds(applied, number, python),
         attributes=attributes,
-        keeps_times=user.natural,
+        keeps=user.keeps,
         remembers=repeat,
         q_cost=user.cost * CONDITION,
         passes=user.passes,
@@ -53,7 +53,7 @@ def _fits(applied: Apply, number: int, python: bool) -> Function | None:
 
 
 def _builds(applied: Apply, number: int, python: bool) -> Function | None:
-    if applied.operator.f is None or (applied.operator.natural and not applied.operator.z):
+    if applied.operator.f is None or (all(applied.operator.keeps) and not applied.operator.z):
         return None
     call = _Call(f"makes{number}", applied, "f", _sides(applied), python)
     if applied.operator.over is Over.REPEAT:
