@@ -18,6 +18,7 @@ from ensue.errors import QueryError
 from ensue.languages.patterns import parse
 from ensue.plan.physical import Plan
 from ensue.plan.planning import Planning
+from ensue.testing.negations import random_negations
 from ensue.testing.queries import random_query
 from ensue.testing.streams import PLAIN, Nature, random_events, random_nature, random_slices
 
@@ -84,7 +85,7 @@ def number_wanted(prepared: Prepared, events: pa.Table) -> int:
 
 def assert_changes_do_not_matter(random: Random) -> str:
     nature = random_nature(random)
-    text = random_query(random, nature)
+    text = random.choice((random_query, random_query, random_negations))(random, nature)
     events = random_events(random, random.randint(4, 12), nature)
     try:
         prepared, plans = plans_of(text, events, nature)
@@ -114,6 +115,9 @@ CHOSEN = {
     "next": "SEQ(A a, B b) WHERE skip_till_next_match(a, b) { [k] and a.x < b.x } WITHIN 6",
     "absence": "SEQ(A a, !B b) WHERE [k] WITHIN 3",
     "absence between": "SEQ(A a, !B b, C c) WHERE [k] and b.x > a.x WITHIN 6",
+    "absence pushed": "SEQ(A a, !B b, C c, A d) WHERE [k] WITHIN 6",
+    "absence in AND": "AND(A a, !B b, C c) WITHIN 5",
+    "absence of several events": "SEQ(A a, !SEQ(B b, C c), A d) WHERE b.x > a.x WITHIN 8",
     "kleene": "SEQ(A+ a[], B b) WHERE [k] and a[i].x >= a[i-1].x WITHIN 5",
     "complex absence": "SEQ(A a, !SEQ(B b, B c), C d) WHERE [k] and b.x > a.x WITHIN 8",
     "in any order": "AND(A a, B b, C c) WHERE [k] and a.x < b.x WITHIN 6",

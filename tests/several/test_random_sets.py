@@ -16,6 +16,7 @@ from ensue.runners import lane_state
 from ensue.runners.local import match_in_order
 from ensue.runners.several_job import SeveralJob, unpacked
 from ensue.testing.lanes import Stream
+from ensue.testing.negations import random_negations
 from ensue.testing.queries import random_query
 from ensue.testing.streams import Nature, random_events, random_nature, random_slices
 
@@ -42,7 +43,8 @@ def random_set(
         if found and random.random() < 0.2:
             found.append(random.choice(found))
             continue
-        text = random_query(random, nature) + random.choice(ANSWERS)
+        written = random.choice((random_query, random_query, random_negations))(random, nature)
+        text = written + random.choice(ANSWERS)
         try:
             bundle(parse(text), shape, streaming=streaming)
         except QueryError:

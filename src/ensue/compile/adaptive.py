@@ -30,7 +30,7 @@ from ensue.plan.choose import structure_name
 from ensue.plan.physical import Plan, Reference
 from ensue.schema import Schema
 
-PIECE = 1 << 16  # events between two looks at the plan
+PIECE = 1 << 15  # events between two looks at the plan
 
 log = logging.getLogger("ensue.plan")
 
