@@ -87,6 +87,7 @@ bench-peers: java $(DEV_STAMP)  ## the same queries on Apache Flink, in an envir
 PAPERS := negation operators user_operators dense several drift
 bench-papers: java $(DEV_STAMP)  ## the papers' experiments: tables and plots in benchmarks/results
 	@for topic in $(PAPERS); do echo "== $$topic"; $(BIN)/python -m benchmarks.papers.$$topic || exit 1; done
+	$(BIN)/python -m benchmarks.papers.report
 
 PORT ?= 9092
 kafka: java $(USER_STAMP)  ## run a Kafka broker on this machine until Ctrl-C
