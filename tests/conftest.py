@@ -39,7 +39,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "everywhere: also runs on Spark")
     config.addinivalue_line("markers", "streams: also runs on Spark, batch and streaming")
+    config.addinivalue_line("markers", "first_rounds(n): of the rounds behind, the rest are slow")
     config.addinivalue_line("markers", "in_process(reason): never runs on Spark")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of tests in many random rounds only the first ones are quick enough for every day."""
+    for item in items:
+        marker = item.get_closest_marker("first_rounds")
+        if marker is None or not isinstance(item, pytest.Function):
+            continue
+        rounds = [
+            item.callspec.indices.get(name, 0) for name in ("round", "seed", "block", "start")
+        ]
+        if max(rounds) >= marker.args[0]:
+            item.add_marker(pytest.mark.slow)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

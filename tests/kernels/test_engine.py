@@ -138,6 +138,7 @@ SEEDS_AT_ONCE = 125
 
 
 @pytest.mark.skipif(not UNCOMPILED, reason="thousands of queries would be compiled")
+@pytest.mark.first_rounds(10)
 @pytest.mark.parametrize("round", range(32))
 def test_random_queries_are_exact(round, monkeypatch):
     outcomes = Counter()
@@ -498,6 +499,7 @@ def assert_interrupted_case_is_exact(random: Random) -> str:
 
 
 @pytest.mark.skipif(not UNCOMPILED, reason="thousands of queries would be compiled")
+@pytest.mark.first_rounds(5)
 @pytest.mark.parametrize("round", range(16))
 def test_interruptions_change_no_match_of_random_queries(round, monkeypatch):
     outcomes = Counter()

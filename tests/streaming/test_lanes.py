@@ -77,6 +77,7 @@ def streamed(
     return matches
 
 
+@pytest.mark.first_rounds(2)
 @pytest.mark.parametrize("start", range(0, SEEDS, 100))
 def test_any_cut_any_delay_any_crash_gives_the_matches_of_the_batch_run(
     start, tmp_path, monkeypatch
@@ -106,6 +107,7 @@ def test_any_cut_any_delay_any_crash_gives_the_matches_of_the_batch_run(
     assert streams > 50
 
 
+@pytest.mark.first_rounds(15)
 @pytest.mark.parametrize("seed", range(40))
 def test_timed_out_partial_matches_come_with_the_watermark(seed):
     random = Random(seed)
