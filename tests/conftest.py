@@ -38,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "everywhere: also runs on Spark")
-    config.addinivalue_line("markers", "streams: also runs on Spark, batch and streaming")
+    config.addinivalue_line("markers", "streams(slow): also on Spark, batch and streaming")
     config.addinivalue_line("markers", "first_rounds(n): of the rounds behind, the rest are slow")
     config.addinivalue_line("markers", "in_process(reason): never runs on Spark")
 
@@ -69,7 +69,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         names = (*EVERYWHERE, "stream")
     else:
         names = RUNNERS
-    metafunc.parametrize("runner", [_case(name) for name in names], indirect=True)
+    streams = test.get_closest_marker("streams")
+    slow = streams is not None and streams.kwargs.get("slow", False)
+    cases = [_case(name, slow=slow and name == "stream") for name in names]
+    metafunc.parametrize("runner", cases, indirect=True)
 
 
 def _compiled(config: pytest.Config, test: pytest.Item) -> bool:
@@ -77,8 +80,9 @@ def _compiled(config: pytest.Config, test: pytest.Item) -> bool:
     return config.getoption("everywhere") or marked
 
 
-def _case(name: str) -> Any:
-    return pytest.param(name, marks=[pytest.mark.spark] if name in ("spark", "stream") else [])
+def _case(name: str, *, slow: bool) -> Any:
+    marks = [pytest.mark.spark] if name in ("spark", "stream") else []
+    return pytest.param(name, marks=[*marks, pytest.mark.slow] if slow else marks)
 
 
 @pytest.fixture

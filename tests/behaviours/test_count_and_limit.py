@@ -81,7 +81,7 @@ def test_a_count_of_what_is_left_after_skipping(rows):
     assert rows(text, "AABAB") == [{"start": 0, "end": 2, "n": 1}, {"start": 3, "end": 4, "n": 1}]
 
 
-@pytest.mark.streams
+@pytest.mark.streams(slow=True)
 def test_exists_gives_one_row_for_each_last_event(rows):
     found = rows("SEQ(A a, B b) WITHIN 3 RETURN EXISTS", "AABXXXB")
     assert found == [{"start": 1, "end": 2}]

@@ -124,7 +124,7 @@ EXIT = pa.table({"at": [3, 9], "tag": ["p", "q"], "weight": ["light", "heavy"], 
 TABLES = {"Shelf": SHELF, "Exit": EXIT}
 
 
-@pytest.mark.streams
+@pytest.mark.streams(slow=True)
 def test_tables_with_columns_of_one_name_and_different_types(runner):
     query = """SEQ(Shelf s, Exit e) WHERE [tag] and s.weight > 5 and e.weight like 'l%'
         RETURN s, e.weight AS w"""

@@ -5,7 +5,7 @@ import pytest
 pytestmark = pytest.mark.filterwarnings("ignore:no event is of type")
 
 
-@pytest.mark.streams
+@pytest.mark.streams(slow=True)
 def test_one_ends_before_the_next_begins(matched):
     found = matched("SEQ(A a, B b)", "ABB", start=[0, 1, 2], end=[2, 3, 4])
     assert found == [(0, 2)]  # the first B begins before A ends

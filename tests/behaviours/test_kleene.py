@@ -11,7 +11,7 @@ def test_any_match_takes_every_selection(matched):
     assert found == [((0,), 2), ((0, 1), 2), ((1,), 2)]
 
 
-@pytest.mark.streams
+@pytest.mark.streams(slow=True)
 def test_next_match_takes_all_it_can(matched):
     query = "SEQ(A+ a[], B b) WHERE skip_till_next_match(a[], b) { 1 = 1 }"
     assert matched(query, "AXAB") == [((0, 2), 3), ((2,), 3)]

@@ -44,7 +44,7 @@ def test_a_match_that_was_built_before_stays(matched):
     assert matched("SEQ(A a, !C c, B b, D d)", "ABCBD") == [(0, 1, 4)]
 
 
-@pytest.mark.streams
+@pytest.mark.streams(slow=True)
 def test_several_places_on_a_stream(matched):
     query = "SEQ(A a, !X x, B b, !Y y, C c, !X z) WHERE [k] WITHIN 9"
     assert matched(query, "ABCXABC", k="pppqppp") == [(0, 1, 2), (0, 1, 6), (0, 5, 6), (4, 5, 6)]
@@ -162,7 +162,7 @@ def test_of_a_sequence_with_conditions(matched):
     assert matched(query, "ACDB", x=[0, 2, 4, 4], y=[0, 1, 1, 0]) == [(0, 3)]
 
 
-@pytest.mark.streams
+@pytest.mark.streams(slow=True)
 def test_of_a_sequence_by_key(matched):
     query = "SEQ(A a, !SEQ(C c, D d), B b) WHERE [k] WITHIN 9"
     assert matched(query, "ACDB", k="ppqp") == [(0, 3)]
@@ -238,7 +238,7 @@ def test_inside_and_with_a_kleene_variable(matched):
     assert matched(query, "BAC") == [((1,), 0)]
 
 
-@pytest.mark.streams
+@pytest.mark.streams(slow=True)
 def test_inside_and_before_another_event(matched):
     query = "SEQ(AND(A a, B b, !C c), D d) WITHIN 9"
     assert matched(query, "ABCD") == [(0, 1, 3)]

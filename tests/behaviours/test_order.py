@@ -17,7 +17,7 @@ def test_arrival_orders_equal_times(matched):
     assert matched("SEQ(A a, B b)", "BAB", at=[1, 1, 1]) == [(1, 2)]
 
 
-@pytest.mark.streams
+@pytest.mark.streams(slow=True)
 def test_tie_breakers_come_before_arrival(matched):
     found = matched("SEQ(A a, B b)", "BA", at=[1, 1], n=[2, 1], order=["n"])
     assert found == [(1, 0)]

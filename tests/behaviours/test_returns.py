@@ -47,7 +47,7 @@ def test_negated_variables_are_no_columns(runner):
     assert "c" not in result(runner, "SEQ(A a, !C c, B b)").column_names
 
 
-@pytest.mark.streams
+@pytest.mark.streams(slow=True)
 def test_returned_expressions(runner):
     query = """SEQ(A a, B b) WHERE strict_contiguity(a, b) { 1 = 1 }
         RETURN a.price AS low, b.price - a.price AS rise,

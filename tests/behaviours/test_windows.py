@@ -77,7 +77,7 @@ def test_nanoseconds_are_not_rounded(matched):
     assert matched("SEQ(A a, B b) WITHIN 100 ns", "ABB", at=at) == [(0, 1)]
 
 
-@pytest.mark.streams
+@pytest.mark.streams(slow=True)
 def test_timestamps_with_a_zone(matched):
     at = pa.array([NOON, NOON + timedelta(hours=1)], pa.timestamp("us", "Europe/Berlin"))
     assert matched("SEQ(A a, B b) WITHIN 1 hour", "AB", at=at) == [(0, 1)]
