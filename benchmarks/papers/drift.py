@@ -33,6 +33,7 @@ PLANS = {
     "from the left": Planning(structure="tree", shape=(("a", "b"), "c")),
     "from the right": Planning(structure="tree", shape=("a", ("b", "c"))),
     "stacks": Planning(structure="stacks"),
+    "runs": Planning(structure="runs"),
     "adaptive": Planning(adaptive=True),
 }
 

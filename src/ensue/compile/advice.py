@@ -93,7 +93,7 @@ def _changes(
     for name, share in now.items():
         if name in before:
             low, high = sorted((before[name], share))
-            factor = (high + 1e-9) / (low + 1e-9)
+            factor = (high + 0.001) / (low + 0.001)
             label = f"{what} {name}" if what == "share of" else f"{name} {what}"
             found.append((factor, f"{label} {before[name]:.1%} -> {share:.1%}"))
     return found
