@@ -107,6 +107,30 @@ def test_any_cut_any_delay_any_crash_gives_the_matches_of_the_batch_run(
     assert streams > 50
 
 
+@pytest.mark.first_rounds(10)
+@pytest.mark.parametrize("seed", range(40))
+def test_a_plan_that_changes_in_a_lane_changes_no_match(seed, tmp_path, monkeypatch):
+    """Every lane plans anew after a few events, and takes what is not dearer."""
+    monkeypatch.setattr("ensue.compile.adaptive.PIECE", 4)
+    monkeypatch.setattr("ensue.compile.advice.LEAST", 4)
+    monkeypatch.setattr("ensue.compile.advice.GAIN", 0.0)
+    monkeypatch.setattr(lane_state, "SMALL", 0)
+    random = Random(seed)
+    text = random.choice(
+        (
+            "SEQ(A a, B b, C c) WHERE [k] and a.x < b.x and b.x < c.x WITHIN 6",
+            "SEQ(A a, B b, C c) WHERE a.x < c.x and a.y <= b.y WITHIN 5",
+            "SEQ(A a, !C n, B b) WHERE [k] and n.x > a.x WITHIN 6",
+            "SEQ(A a, B b, !C c) WHERE [k] and a.x <= b.x and a.y <= b.y WITHIN 4",
+        )
+    )
+    events = random_events(random, 40)
+    job = job_for(text, events, lanes=2, planning=Planning(adaptive=True))
+    wanted = ensue.match(events, text, time="t", type="type", order="row")
+    found = streamed(random, events, job, random.choice((None, Shelf(tmp_path))))
+    assert ids(found) == ids(wanted)
+
+
 @pytest.mark.first_rounds(15)
 @pytest.mark.parametrize("seed", range(40))
 def test_timed_out_partial_matches_come_with_the_watermark(seed):
