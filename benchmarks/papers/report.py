@@ -7,6 +7,7 @@
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from benchmarks.machine import sentence
@@ -33,7 +34,19 @@ def main() -> None:
         if path.exists():
             result = json.loads(path.read_text())
             sections.append("\n".join([*write(result), "", f"On {sentence(result['machine'])}."]))
-    PAGE.write_text("\n".join(f"{section}\n" for section in sections))
+    PAGE.write_text("\n".join(f"{_flowed(section)}\n" for section in sections))
+
+
+def _flowed(text: str) -> str:
+    """Neighbouring lines of prose as one paragraph."""
+    paragraphs: list[str] = []
+    for line in text.splitlines():
+        prose = bool(line) and line[0] not in "#|!"
+        if prose and paragraphs and paragraphs[-1] and paragraphs[-1][0] not in "#|!":
+            paragraphs[-1] += f" {line}"
+        else:
+            paragraphs.append(line)
+    return "\n".join(fill(p, 118) if p and p[0] not in "#|!" else p for p in paragraphs)
 
 
 def _table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> Iterator[str]:
