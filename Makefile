@@ -43,7 +43,7 @@ install: $(DEV_STAMP)  ## make .venv with everything needed for development
 demo: java $(USER_STAMP)  ## find the thefts in a day of a shop's RFID readings, on embedded Spark
 	@$(BIN)/ensue demo --folder demo
 
-test: lint  ## lint, types, import contracts, all tests
+test: lint  ## lint, types, import contracts, tests
 	@$(MAKE) --no-print-directory -j2 test-python test-kernels
 
 # Kernel tests have a target of their own, which compiles them with bounds checks.
@@ -55,7 +55,7 @@ test-kernels: $(DEV_STAMP)  ## kernel tests with JIT off, and with bounds checks
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -p no:cacheprovider tests/kernels
 	NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -q -p no:cacheprovider tests/kernels
 
-test-slow: java $(DEV_STAMP)  ## the tests that `make test` leaves out: Spark Connect, and streams killed some 50 times
+test-slow: java $(DEV_STAMP)  ## what `make test` leaves out: more random rounds and streams, crashes, Spark Connect
 	$(BIN)/python -m pytest -s -m slow
 
 crashes: java $(DEV_STAMP)  ## kill streams some 50 times, and compare their tables with the batch run
