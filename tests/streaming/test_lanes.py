@@ -77,7 +77,7 @@ def streamed(
     return matches
 
 
-@pytest.mark.first_rounds(2)
+@pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("start", range(0, SEEDS, 100))
 def test_any_cut_any_delay_any_crash_gives_the_matches_of_the_batch_run(
     start, tmp_path, monkeypatch

@@ -246,6 +246,7 @@ def test_a_stream_goes_on_from_its_checkpoint_and_again_from_the_start(source, r
     assert ids(tmp_path / "table") == ids(source.batch())
 
 
+@pytest.mark.slow
 def test_a_flush_is_made_good_when_the_stream_was_killed_before_it(source, run, tmp_path):
     source.add("A0p A1q", "B2p A3q")
     run(source.match(CALM))
@@ -267,6 +268,7 @@ def test_what_remains_changes_nothing(source, session, run, tmp_path):
     assert members(ensue.remaining(session, checkpoint)) == [(7,)]
 
 
+@pytest.mark.slow
 def test_a_key_without_further_events_is_decided_by_the_time_of_others(source, run, tmp_path):
     source.add("A0p A1q B2q", "A30q", "A31q")
     run(source.match(CALM))
@@ -290,6 +292,7 @@ def test_a_function_gets_the_matches_of_each_batch(source, run):
     assert progress[-1].waiting == 2
 
 
+@pytest.mark.slow
 def test_a_function_may_look_at_a_part_of_the_matches_or_at_none(source, run):
     source.add("A0p A1q B2p B2q", "A20r B21r", "A40r", "A60r")
     seen = []
@@ -303,6 +306,7 @@ def test_a_function_may_look_at_a_part_of_the_matches_or_at_none(source, run):
     assert sum(p.matches for p in ensue.progress_of(query)) == source.batch().num_rows == 3
 
 
+@pytest.mark.slow
 def test_a_stream_runs_every_so_often_until_it_is_stopped(source, tmp_path):
     source.add("A0p B1p", "A20r")
     query = ensue.start(
@@ -325,6 +329,7 @@ def test_a_stream_runs_every_so_often_until_it_is_stopped(source, tmp_path):
     assert members(tmp_path / "table") == [(0, 1)]
 
 
+@pytest.mark.slow
 def test_timed_out_partial_matches_come_when_their_time_is_over(source, run, tmp_path):
     source.add("A0p A1q B2q", "A30q", "A31q")
     run(source.match(emit_timeouts=True))
@@ -379,6 +384,7 @@ def test_a_folder_that_is_no_checkpoint(session, tmp_path):
 # ---------------------------------------------------------------------- time and watermarks
 
 
+@pytest.mark.slow
 def test_the_watermark_of_the_dataframe_itself(source, run, tmp_path):
     source.add("A0p A1q B2p", "A20q", "A21q")
     own = source.stream().withWatermark("at", "2 seconds")
@@ -393,6 +399,7 @@ def test_the_watermark_of_the_dataframe_itself(source, run, tmp_path):
         ensue.match(source.stream(), PAIRS, **EVENTS)
 
 
+@pytest.mark.slow
 def test_numbers_as_time(source, run, tmp_path):
     for rows in ([0, 1, 2], [30, 31]):
         source.put(
@@ -407,6 +414,7 @@ def test_numbers_as_time(source, run, tmp_path):
     assert members(tmp_path / "table") == [(0, 2), (1, 2)]
 
 
+@pytest.mark.slow
 def test_a_stream_for_each_type(session, run, tmp_path):
     parts = {"A": "A0p A1q A30p", "B": "B2p B3q B31q"}
     tables = {name: events(text, first=10 * ord(name)) for name, text in parts.items()}
