@@ -298,11 +298,6 @@ def test_numbers_beyond_64_bits_are_bounds():
         assert assert_exact(f"SEQ(A a, B b) WHERE {text}", events, [events]) == "matches"
 
 
-@pytest.mark.xfail(
-    not UNCOMPILED,
-    strict=True,
-    reason="Numba lets LLVM assume that signed numbers do not overflow",
-)
 def test_integers_of_64_bits_wrap_around():
     events = pa.table({"t": [0, 1], "type": ["A", "B"], "x": [2, 2], "row": [0, 1]})
     text = f"SEQ(A a, B b) WHERE a.x * b.x * {2**62} = 0"
