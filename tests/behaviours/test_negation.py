@@ -177,7 +177,7 @@ def test_of_a_sequence_at_the_start(matched):
     assert matched(query, "CADB") == [(1, 3)]
 
 
-@pytest.mark.streams
+@pytest.mark.streams(slow=True)
 def test_of_a_sequence_at_the_end(matched):
     query = "SEQ(A a, !SEQ(C c, D d)) WITHIN 3"
     assert matched(query, "AXCD") == []

@@ -13,7 +13,7 @@ from ensue.errors import RunnerError
 from ensue.testing import kafka
 from ensue.testing.stocks import stocks
 
-pytestmark = [
+pytestmark = [pytest.mark.slow, 
     pytest.mark.kafka,
     pytest.mark.spark,
     pytest.mark.filterwarnings("ignore:no event is of type"),
