@@ -13,7 +13,8 @@ from ensue.errors import RunnerError
 from ensue.testing import kafka
 from ensue.testing.stocks import stocks
 
-pytestmark = [pytest.mark.slow, 
+pytestmark = [
+    pytest.mark.slow,
     pytest.mark.kafka,
     pytest.mark.spark,
     pytest.mark.filterwarnings("ignore:no event is of type"),
