@@ -11,7 +11,7 @@ from collections.abc import Callable
 from ensue.algebra.walk import kleenes, positives
 from ensue.compile.compact_nodes import CompactText
 from ensue.compile.constants import marked
-from ensue.compile.frame import NODE_TOP, Frame
+from ensue.compile.frame import Frame
 from ensue.compile.layout import Source
 from ensue.compile.stacks import GROW, SPARE_OUTPUT
 from ensue.plan.physical import Compact, Step
@@ -54,8 +54,6 @@ class Listing(CompactText):
         return ("A", "AF", "tops", "counts", *(("N",) if self.kleenes else ()))
 
     def begin(self, out: Source) -> None:
-        if self.kleenes:
-            out(f"ntop = meta[{NODE_TOP}]")
         if not self._chain():
             out(f"P = np.empty((A.shape[0] + 1, {len(self.output) + 2}), np.int64)")
             for place, name in enumerate(self.output):

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from ensue.compile.event_loop import AT_HAND, event_loop
 from ensue.compile.frame import (
-    DONE,
     INSTANCE_TOP,
     MOST_WAITING,
     NEEDS_DRAIN,
@@ -11,7 +11,6 @@ from ensue.compile.frame import (
     NEEDS_OUTPUT,
     NODE_TOP,
     OUT_TOP,
-    POSITION,
     PRELUDE,
     Frame,
 )
@@ -151,40 +150,25 @@ class CompactText:
         head = Source()
         head(*PRELUDE.format(title=self.title).splitlines(), *self.functions.splitlines(), "")
         self.settle(head)
-        counters = self.frame.tally.tables
-        names = [*self.frame.event_parameters(), *self.state, *counters, "O", "meta"]
-        head("", f"def step(begin, stop, base, {', '.join(names)}):")
-        with head:
-            head(f"atop = meta[{INSTANCE_TOP}]", f"otop = meta[{OUT_TOP}]", f"code = {DONE}")
-            self.begin(head)
-            head("i = begin")
-            with head.block("while i < stop:"):
-                head("k = key[i]")
-                with head.block("if k < 0:"):
-                    head("i += 1", "continue")
-                head("m = mask[i]")
-                if not self.frame.counts:
-                    with head.block("if m == 0:"):
-                        head("i += 1", "continue")
-                with head.block("if atop + 1 > A.shape[0]:"):
-                    head(f"code = {NEEDS_INSTANCES}", "break")
-                with head.block(f"if otop > {MOST_WAITING}:"):
-                    head(f"code = {NEEDS_DRAIN}", "break")
-                with head.block(f"if otop + {self.spare} > O.shape[0]:"):
-                    head(f"code = {NEEDS_OUTPUT}", "break")
-                if self.frame.counts:
-                    head("idx = counts[k] + 1", "counts[k] = idx")
-                    with head.block("if m == 0:"):
-                        head("i += 1", "continue")
-                head("row = base + i", "t = ends[i]")
-        tail = Source(depth=2)
-        tail("i += 1")
-        tail.depth = 1
-        tail(f"meta[{POSITION}] = i", f"meta[{INSTANCE_TOP}] = atop", f"meta[{OUT_TOP}] = otop")
+        registers = {"atop": INSTANCE_TOP, "otop": OUT_TOP}
         if "N" in self.state:
-            tail(f"meta[{NODE_TOP}] = ntop")
-        tail(f"return code, {', '.join(self.growing)}")
-        return head.text() + body.text() + tail.text()
+            registers["ntop"] = NODE_TOP
+        step = event_loop(
+            head,
+            body,
+            self.frame,
+            [*self.state, *self.frame.tally.tables],
+            registers=registers,
+            needs=lambda _: (
+                ("atop + 1 > A.shape[0]", NEEDS_INSTANCES),
+                (f"otop > {MOST_WAITING}", NEEDS_DRAIN),
+                (f"otop + {self.spare} > O.shape[0]", NEEDS_OUTPUT),
+            ),
+            begin=self.begin,
+            at_hand=AT_HAND[:2],  # events are points
+            returned=self.growing,
+        )
+        return step.text()
 
     def begin(self, out: Source) -> None:
         """What comes before the loop over events."""

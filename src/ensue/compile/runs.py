@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from ensue.algebra.policy import Strategy
 from ensue.compile.absence import Instances
 from ensue.compile.counting import place_label
+from ensue.compile.event_loop import Needs, event_loop
 from ensue.compile.frame import (
-    DONE,
     FREE,
     FREE_COUNT,
     INSTANCE_TOP,
@@ -17,7 +17,6 @@ from ensue.compile.frame import (
     NEEDS_RUNS,
     NODE_TOP,
     OUT_TOP,
-    POSITION,
     PRELUDE,
     RUN_TOP,
     Frame,
@@ -29,6 +28,15 @@ from ensue.compile.run_registers import Registers, RunAccess
 from ensue.plan.ordering import edge_place, end_place, state_place
 from ensue.plan.physical import Absence, Automaton, Edge, State
 
+REGISTERS = {
+    "rtop": RUN_TOP,
+    "free": FREE,
+    "frees": FREE_COUNT,
+    "ntop": NODE_TOP,
+    "atop": INSTANCE_TOP,
+    "otop": OUT_TOP,
+    "alive": LIVE,
+}
 STATE = ["head", "live", "nxt", "I", "F", "N", "NF", "A", "AF", "tops", "counts"]
 
 
@@ -101,50 +109,15 @@ class _Runs:
         head = Source()
         head(*PRELUDE.format(title="Runs along an automaton.").splitlines())
         given = [name for name, _ in self.instances.parameters()]
-        names = [*self.frame.event_parameters(), *given, *STATE, *self.tally.tables, "O", "meta"]
-        head("", f"def step(begin, stop, base, {', '.join(names)}):")
-        with head:
-            head(
-                f"rtop = meta[{RUN_TOP}]",
-                f"free = meta[{FREE}]",
-                f"frees = meta[{FREE_COUNT}]",
-                f"ntop = meta[{NODE_TOP}]",
-                f"atop = meta[{INSTANCE_TOP}]",
-                f"otop = meta[{OUT_TOP}]",
-                f"alive = meta[{LIVE}]",
-                f"code = {DONE}",
-                "i = begin",
-            )
-            with head.block("while i < stop:"):
-                head("k = key[i]")
-                with head.block("if k < 0:"):
-                    head("i += 1", "continue")
-                head("m = mask[i]")
-                if not self.frame.counts:
-                    with head.block("if m == 0:"):
-                        head("i += 1", "continue")
-                self._room(head, branching)
-                if self.frame.counts:
-                    head("idx = counts[k] + 1", "counts[k] = idx")
-                    with head.block("if m == 0:"):
-                        head("i += 1", "continue")
-                head("row = base + i", "t = ends[i]", "s = starts[i]")
-        text = head.text() + body.text()
-        tail = Source(depth=2)
-        tail("i += 1")
-        tail.depth = 1
-        tail(
-            f"meta[{POSITION}] = i",
-            f"meta[{RUN_TOP}] = rtop",
-            f"meta[{FREE}] = free",
-            f"meta[{FREE_COUNT}] = frees",
-            f"meta[{NODE_TOP}] = ntop",
-            f"meta[{INSTANCE_TOP}] = atop",
-            f"meta[{OUT_TOP}] = otop",
-            f"meta[{LIVE}] = alive",
-            "return code",
+        step = event_loop(
+            head,
+            body,
+            self.frame,
+            [*given, *STATE, *self.tally.tables],
+            registers=REGISTERS,
+            needs=lambda out: self._needs(out, branching),
         )
-        tail.depth = 0
+        tail = Source()
         tail("", "")
         tail("def sweep(now, flush, head, live, nxt, I, F, counts, O, meta):")
         tail.depth = 1
@@ -169,11 +142,11 @@ class _Runs:
             f"meta[{LIVE}] = alive",
         )
         return RunsSource(
-            text + tail.text(), self.registers, self.instances, self.output, branching
+            step.text() + tail.text(), self.registers, self.instances, self.output, branching
         )
 
-    def _room(self, out: Source, branching: int) -> None:
-        """Leaves before an event that might not fit: nothing of it has been done yet."""
+    def _needs(self, out: Source, branching: int) -> Needs:
+        """The room that an event may need."""
         out(f"most = live[k] * {branching} + {2 * len(self.automaton.out_of(0)) + 1}")
         needs = [
             ("rtop + most - frees > I.shape[0]", NEEDS_RUNS),
@@ -184,9 +157,7 @@ class _Runs:
         if self.instances.number:
             most = self.instances.most_pushed(len(self.frame.negatives))
             needs.append((f"atop + {most} > A.shape[0]", NEEDS_INSTANCES))
-        for test, code in needs:
-            with out.block(f"if {test}:"):
-                out(f"code = {code}", "break")
+        return needs
 
     # ------------------------------------------------------------------------ one event
 

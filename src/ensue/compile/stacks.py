@@ -11,16 +11,15 @@ from functools import partial
 from ensue.algebra.predicate import Aggregate, At
 from ensue.compile.absence import Instances, search
 from ensue.compile.counting import absence_label, check_label, place_label
+from ensue.compile.event_loop import event_loop
 from ensue.compile.expressions import Feature, Text
 from ensue.compile.frame import (
-    DONE,
     INSTANCE_TOP,
     MOST_WAITING,
     NEEDS_DRAIN,
     NEEDS_INSTANCES,
     NEEDS_OUTPUT,
     OUT_TOP,
-    POSITION,
     PRELUDE,
     SEQUENCES,
     Frame,
@@ -100,46 +99,25 @@ class _Stacks:
         head = Source()
         head(*(PRELUDE.format(title="Instance stacks.") + GROW).splitlines())
         given = [name for name, _ in self.instances.parameters()]
-        names = [*self.frame.event_parameters(), *given, *STATE, *self.tally.tables, "O", "meta"]
-        head("", f"def step(begin, stop, base, {', '.join(names)}):")
         pushes = len(self.order) - 1 + len(self.frame.negatives)
-        with head:
-            head(f"atop = meta[{INSTANCE_TOP}]", f"otop = meta[{OUT_TOP}]", f"code = {DONE}")
-            if self.stacks.counted:
-                head(f"sequences = meta[{SEQUENCES}]")
-            head("i = begin")
-            with head.block("while i < stop:"):
-                head("k = key[i]")
-                with head.block("if k < 0:"):
-                    head("i += 1", "continue")
-                head("m = mask[i]")
-                if not self.frame.counts:
-                    with head.block("if m == 0:"):
-                        head("i += 1", "continue")
-                with head.block(f"if atop + {self.instances.most_pushed(pushes)} > A.shape[0]:"):
-                    head(f"code = {NEEDS_INSTANCES}", "break")
-                with head.block(f"if otop > {MOST_WAITING}:"):
-                    head(f"code = {NEEDS_DRAIN}", "break")
-                with head.block(f"if otop + {SPARE_OUTPUT} > O.shape[0]:"):
-                    head(f"code = {NEEDS_OUTPUT}", "break")
-                if self.frame.counts:
-                    head("idx = counts[k] + 1", "counts[k] = idx")
-                    with head.block("if m == 0:"):
-                        head("i += 1", "continue")
-                head("row = base + i", "t = ends[i]", "s = starts[i]")
-        tail = Source(depth=2)
-        tail("i += 1")
-        tail.depth = 1
-        tail(
-            f"meta[{POSITION}] = i",
-            f"meta[{INSTANCE_TOP}] = atop",
-            f"meta[{OUT_TOP}] = otop",
-        )
+        registers = {"atop": INSTANCE_TOP, "otop": OUT_TOP}
         if self.stacks.counted:
-            tail(f"meta[{SEQUENCES}] = sequences")
-        tail("return code, O")
+            registers["sequences"] = SEQUENCES
+        step = event_loop(
+            head,
+            body,
+            self.frame,
+            [*given, *STATE, *self.tally.tables],
+            registers=registers,
+            needs=lambda _: (
+                (f"atop + {self.instances.most_pushed(pushes)} > A.shape[0]", NEEDS_INSTANCES),
+                (f"otop > {MOST_WAITING}", NEEDS_DRAIN),
+                (f"otop + {SPARE_OUTPUT} > O.shape[0]", NEEDS_OUTPUT),
+            ),
+            returned=("O",),
+        )
         return StacksSource(
-            head.text() + body.text() + tail.text(),
+            step.text(),
             self.instances,
             tuple(f"row_{v}" for v in self.order),
         )

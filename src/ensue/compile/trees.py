@@ -11,13 +11,12 @@ from functools import partial
 
 from ensue.algebra.walk import positives
 from ensue.compile.counting import absence_label, check_label, place_label
+from ensue.compile.event_loop import event_loop
 from ensue.compile.frame import (
-    DONE,
     INSTANCE_TOP,
     NEEDS_INSTANCES,
     NEEDS_OUTPUT,
     OUT_TOP,
-    POSITION,
     PRELUDE,
     Frame,
 )
@@ -106,42 +105,21 @@ class _Trees:
         for function in self._functions():
             head(*function.text.splitlines(), "")
         memory = MEMORY if self.results.memory.width else ()
-        tables = [*STATE, *memory, *self.frame.tally.tables]
-        names = [*self.frame.event_parameters(), *tables, "O", "meta"]
-        head("", f"def step(begin, stop, base, {', '.join(names)}):")
         pushes = len(self.leaves) + len(self.frame.negatives)
-        with head:
-            head(f"atop = meta[{INSTANCE_TOP}]", f"otop = meta[{OUT_TOP}]", f"code = {DONE}")
-            head("i = begin")
-            with head.block("while i < stop:"):
-                head("k = key[i]")
-                with head.block("if k < 0:"):
-                    head("i += 1", "continue")
-                head("m = mask[i]")
-                if not self.frame.counts:
-                    with head.block("if m == 0:"):
-                        head("i += 1", "continue")
-                # an event may need more room than this: it then makes the tables larger itself
-                with head.block(f"if 4 * (atop + {pushes}) > 3 * A.shape[0]:"):
-                    head(f"code = {NEEDS_INSTANCES}", "break")
-                with head.block(f"if otop + {SPARE_OUTPUT} > O.shape[0]:"):
-                    head(f"code = {NEEDS_OUTPUT}", "break")
-                if self.frame.counts:
-                    head("idx = counts[k] + 1", "counts[k] = idx")
-                    with head.block("if m == 0:"):
-                        head("i += 1", "continue")
-                head("row = base + i", "t = ends[i]", "s = starts[i]")
-        tail = Source(depth=2)
-        tail("i += 1")
-        tail.depth = 1
-        tail(
-            f"meta[{POSITION}] = i",
-            f"meta[{INSTANCE_TOP}] = atop",
-            f"meta[{OUT_TOP}] = otop",
-            f"return code, {', '.join(RETURNED)}",
+        step = event_loop(
+            head,
+            body,
+            self.frame,
+            [*STATE, *memory, *self.frame.tally.tables],
+            registers={"atop": INSTANCE_TOP, "otop": OUT_TOP},
+            # an event may need more room than this: it then makes the tables larger itself
+            needs=lambda _: (
+                (f"4 * (atop + {pushes}) > 3 * A.shape[0]", NEEDS_INSTANCES),
+                (f"otop + {SPARE_OUTPUT} > O.shape[0]", NEEDS_OUTPUT),
+            ),
+            returned=RETURNED,
         )
-        text = head.text() + body.text() + tail.text()
-        return TreeSource(text, self.records, self.output, self.results.memory)
+        return TreeSource(step.text(), self.records, self.output, self.results.memory)
 
     def _functions(self) -> list[Function]:
         found: dict[str, Function] = {}
