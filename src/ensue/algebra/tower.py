@@ -1,0 +1,111 @@
+"""Definitions of events by events, and a query on top of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ensue.algebra.query import Query
+from ensue.algebra.walk import atoms
+from ensue.errors import QueryError, did_you_mean
+from ensue.span import Span
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """`EVENT Incident AS ...;`: a type of events that other patterns may use."""
+
+    name: str
+    query: Query
+    file: str | None = None  # where it was imported from
+    span: Span | None = field(default=None, compare=False, repr=False)  # of its name
+
+
+@dataclass(frozen=True, slots=True)
+class Tower:
+    """Layers of events, each made of those below it, and the query that looks at them."""
+
+    definitions: tuple[Definition, ...]  # each uses raw events and definitions before it only
+    query: Query
+    emit: tuple[str, ...] = ()  # the layers whose events are delivered too
+
+    def defined(self, name: str) -> Definition | None:
+        """The definition of a type of events; None for events that come in."""
+        return next((d for d in self.definitions if d.name == name), None)
+
+    def levels(self) -> dict[str, int]:
+        """How high each defined event stands above the events that come in, from 1."""
+        found: dict[str, int] = {}
+        for definition in self.definitions:
+            found[definition.name] = 1 + max(
+                (found.get(name, 0) for name in types_of(definition.query)), default=0
+            )
+        return found
+
+
+def types_of(query: Query) -> tuple[str, ...]:
+    """The types of events a query speaks of, each once."""
+    return tuple(dict.fromkeys(atom.type for atom in atoms(query.pattern)))
+
+
+def tower(definitions: Sequence[Definition], query: Query, emit: Sequence[str] = ()) -> Tower:
+    """Definitions in an order in which each uses earlier ones only, or an error that says why
+    there is none. What the query does not need and nobody subscribes to is left out."""
+    known: dict[str, Definition] = {}
+    for definition in definitions:
+        _check_once(known.get(definition.name), definition)
+        known[definition.name] = definition
+    for name in emit:
+        if name not in known and name != query.name:
+            raise QueryError(
+                f"EMIT {name}: no such event is defined",
+                hint=did_you_mean(name, [*known, *([query.name] if query.name else [])]),
+            )
+    if query.name in known:
+        other = known[query.name]
+        raise QueryError(
+            f"'{query.name}' is defined twice{_where(other)}",
+            hint="give the query on top another name",
+            span=other.span,
+            text=other.query.text,
+        )
+    ordered: dict[str, Definition] = {}
+
+    def visit(definition: Definition, chain: tuple[str, ...]) -> None:
+        if definition.name in chain:
+            circle = (*chain[chain.index(definition.name) :], definition.name)
+            raise QueryError(
+                f"the definition of {definition.name} goes round in a circle: "
+                f"{' -> '.join(circle)}",
+                hint="an event cannot be made of itself; take one of these out",
+                span=definition.span,
+                text=definition.query.text,
+            )
+        if definition.name in ordered:
+            return
+        for name in types_of(definition.query):
+            if name in known:
+                visit(known[name], (*chain, definition.name))
+        ordered[definition.name] = definition
+
+    for name in (*types_of(query), *emit):
+        if name in known:
+            visit(known[name], ())
+    for definition in definitions:  # a circle is an error even where nobody uses it
+        if definition.name not in ordered:
+            kept = dict(ordered)
+            visit(definition, ())
+            ordered = kept
+    return Tower(tuple(ordered.values()), query, tuple(emit))
+
+
+def _check_once(other: Definition | None, definition: Definition) -> None:
+    if other is not None and (other.query, other.file) != (definition.query, definition.file):
+        raise QueryError(
+            f"'{definition.name}' is defined twice{_where(other)}",
+            hint="give one of them another name",
+            span=definition.span,
+            text=definition.query.text,
+        )
+
+
+def _where(definition: Definition) -> str:
+    return f", the other time in {definition.file}" if definition.file else ""

@@ -1,0 +1,158 @@
+"""Several definitions in one text: `EVENT Name AS ...;` as often as wanted, then a query."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from ensue.algebra.query import Query
+from ensue.algebra.tower import Definition, Tower, tower
+from ensue.errors import QueryError
+from ensue.languages.patterns import parse
+from ensue.span import Span
+
+_PIECES = re.compile(
+    r"""'(?:[^']|'')*' | "(?:[^"]|"")*" | `(?:[^`]|``)*`
+       | --[^\n]* | /\*[\s\S]*?\*/ | (?P<end>;)""",
+    re.VERBOSE,
+)
+_BLANK = re.compile(r"(?:\s|--[^\n]*|/\*[\s\S]*?\*/)*")
+_IMPORT = re.compile(r"""IMPORT\s*(?P<file>'(?:[^']|'')*'|"(?:[^"]|"")*")\s*$""", re.IGNORECASE)
+_EMIT = re.compile(r"EMIT\s+(?P<names>[^\W\d]\w*(?:\s*,\s*[^\W\d]\w*)*)\s*$", re.IGNORECASE)
+_BEGINS = re.compile(r"(?P<word>IMPORT|EMIT)(?!\w)", re.IGNORECASE)
+
+
+def parse_text(text: str, folder: Path | None = None) -> Query | Tower:
+    """A query, or a tower of definitions with a query on top.
+
+    Files to import are looked for in `folder`, by default the current one.
+
+    >>> found = parse_text("EVENT Hot AS SEQ(T a, T b) WITHIN 5; SEQ(Hot x, Hot y) WITHIN 60")
+    >>> [definition.name for definition in found.definitions]
+    ['Hot']
+    """
+    places = list(_statements(text))
+    if len(places) < 2 and not any(_BEGINS.match(text, p.start) for p in places):
+        return parse(text)
+    return _Reader(folder or Path()).tower(text, places)
+
+
+def _statements(text: str) -> Iterator[Span]:
+    """Where the statements stand, without the semicolons between them."""
+    begin = 0
+    ends = [m.start() for m in _PIECES.finditer(text) if m["end"]]
+    for end in (*ends, len(text)):
+        first = _BLANK.match(text, begin, end)
+        assert first is not None
+        if first.end() < end:
+            yield Span(first.end(), begin + len(text[begin:end].rstrip()))
+        begin = end + 1
+
+
+class _Reader:
+    """Reads a text and the files it imports, each once."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.read: set[Path] = set()
+
+    def tower(self, text: str, places: list[Span]) -> Tower:
+        found, emit = self._definitions(text, places, file=None, folder=self.folder)
+        if not found or found[-1].file is not None:
+            raise QueryError(
+                "there are definitions, but no query on top of them",
+                hint="end the text with a pattern, as in SEQ(Incident a, Repair b) WITHIN 1 hour",
+                span=places[-1],
+                text=text,
+            )
+        *definitions, last = found
+        for definition in definitions:
+            if not definition.name:
+                raise QueryError(
+                    "only the last query may go without a name",
+                    hint="write EVENT Name AS ... to define an event",
+                    span=definition.span,
+                    text=definition.query.text,
+                )
+        return tower(definitions, last.query, emit)
+
+    def _definitions(
+        self, text: str, places: list[Span], *, file: str | None, folder: Path
+    ) -> tuple[list[Definition], list[str]]:
+        found: list[Definition] = []
+        emit: list[str] = []
+        for place in places:
+            word = _BEGINS.match(text, place.start)
+            if word is None:
+                query = _alone(text, place)
+                found.append(Definition(query.name or "", query, file, place))
+            elif word["word"].upper() == "IMPORT":
+                found += self._imported(text, place, folder)
+            else:
+                emit += _emitted(text, place)
+        return found, emit
+
+    def _imported(self, text: str, place: Span, folder: Path) -> list[Definition]:
+        stated = _IMPORT.match(place.over(text))
+        if stated is None:
+            raise QueryError(
+                "IMPORT is followed by the name of a file in quotes",
+                hint='as in IMPORT "incidents.ensue";',
+                span=place,
+                text=text,
+            )
+        path = (folder / stated["file"][1:-1]).resolve()
+        if path in self.read:
+            return []
+        self.read.add(path)
+        try:
+            inside = path.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "it is no UTF-8 text"
+            raise QueryError(
+                f"{stated['file']} cannot be imported: {reason}",
+                hint=f"it was looked for in {path.parent}",
+                span=place,
+                text=text,
+            ) from None
+        name = stated["file"][1:-1]
+        try:
+            found, emit = self._definitions(
+                inside, list(_statements(inside)), file=name, folder=path.parent
+            )
+        except QueryError as error:
+            raise QueryError(
+                f"in {name}: {error.problem}", hint=error.hint, span=error.span, text=error.text
+            ) from None
+        unnamed = next((d for d in found if not d.name), None)
+        if emit or unnamed is not None:
+            raise QueryError(
+                f"{name} has more than definitions in it",
+                hint="an imported file holds EVENT Name AS ...; only",
+                span=place,
+                text=text,
+            )
+        return found
+
+
+def _alone(text: str, place: Span) -> Query:
+    """One statement, parsed where it stands in the text."""
+    before = re.sub(r"[^\n]", " ", text[: place.start])
+    try:
+        query = parse(before + place.over(text))
+    except QueryError as error:
+        error.text = text
+        raise
+    return replace(query, text=text)
+
+
+def _emitted(text: str, place: Span) -> list[str]:
+    stated = _EMIT.match(place.over(text))
+    if stated is None:
+        raise QueryError(
+            "EMIT is followed by names of defined events",
+            hint="as in EMIT Incident, Outage;",
+            span=place,
+            text=text,
+        )
+    return [name.strip() for name in stated["names"].split(",")]
