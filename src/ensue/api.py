@@ -319,21 +319,12 @@ def _match_several(
     streaming: dict[str, Any],
     operators: Iterable[Operator],
 ) -> Any:
-    from ensue.algebra.walk import results
     from ensue.runners.named import named
 
     if not isinstance(queries, Mapping | Sequence):
         raise QueryError(f"a query is a text, not {_a_type(queries)}")
     checked = named(queries, lambda text: _one_query(text, operators))
     if _is_spark(events):
-        own = next((q for q in checked.values() if any(results(q.pattern))), None)
-        if own is not None:
-            raise QueryError(
-                "operators of your own go with one query at a time on Spark",
-                hint="match this query in a call of its own",
-                span=own.pattern.span,
-                text=own.text,
-            )
         from ensue.runners import spark_frames
 
         if spark_frames.is_streaming(events):
