@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from ensue.algebra.policy import Strategy
-from ensue.algebra.window import ByEvents, ByTime, ByUnits
+from ensue.algebra.window import ByEvents, ByTime, ByUnits, Window
 from ensue.compile.constants import marked
 from ensue.compile.counting import Tally
 from ensue.compile.expressions import Feature, Features, Writer
@@ -91,7 +91,11 @@ class Frame:
     @property
     def window(self) -> int | float | None:
         """The window's length in the units of the time arrays, or in events."""
-        match self.plan.query.within:
+        return self.length(self.plan.query.within)
+
+    def length(self, window: Window | None) -> int | float | None:
+        """The same for any window."""
+        match window:
             case ByTime(nanoseconds=length):
                 return length if self.unit == "ns" else length // 1_000
             case ByUnits(amount=amount):
