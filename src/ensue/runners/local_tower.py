@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from ensue.algebra.tower import Tower
 from ensue.compile.live_tower import LiveTower, concatenated
+from ensue.compile.prepared_tower import PreparedTower
 from ensue.compile.stream import ends, in_order, located
-from ensue.compile.tower import PreparedTower, prepare_tower
+from ensue.compile.tower import prepare_tower
 from ensue.plan.planning import DEFAULT, Planning
 from ensue.runners.local import SLICE, Progress, stream_of
 
