@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from ensue.plan.planning import Planning
+    from ensue.runners.arguments import Arguments
     from ensue.runners.local import Progress
     from ensue.runners.spark_matches import SeveralMatches
     from ensue.runners.spark_progress import BatchProgress
@@ -178,19 +179,24 @@ def match(
     dict of their matches. A list's queries go by their own names (`EVENT Name AS ...`) where all
     have one and no two the same, else by their places from 0.
     """
-    order = (order,) if isinstance(order, str) else tuple(order)
-    arguments: dict[str, Any] = {
-        "time": _time(time),
-        "type": type,
-        "order": order,
-        "location": location,
-        "bad_events": bad_events,
-        "planning": _planning(statistics, off, structure, adaptive=adaptive),
+    from ensue.runners.arguments import Arguments
+
+    given = Arguments(
+        time=_time(time),
+        type=type,
+        order=(order,) if isinstance(order, str) else tuple(order),
+        location=location,
+        bad_events=bad_events,
+        emit_timeouts=emit_timeouts,
+        planning=_planning(statistics, off, structure, adaptive=adaptive),
+    )
+    streaming: dict[str, Any] = {
+        "watermark": watermark,
+        "late_events": late_events,
+        "lanes": lanes,
     }
     if not isinstance(query, str | Query):
-        arguments["emit_timeouts"] = emit_timeouts
-        streaming = {"watermark": watermark, "late_events": late_events, "lanes": lanes}
-        return _match_several(events, query, arguments, progress, streaming, operators)
+        return _match_several(events, query, given, progress, streaming, operators)
     checked = query if isinstance(query, Query) else parse(query, operators=operators)
     if _is_spark(events):
         from ensue.runners import spark_batch, spark_frames
@@ -198,27 +204,17 @@ def match(
         if spark_frames.is_streaming(events):
             from ensue.runners import spark_stream
 
-            return spark_stream.match(
-                events,
-                checked,
-                **arguments,
-                emit_timeouts=emit_timeouts,
-                watermark=watermark,
-                late_events=late_events,
-                lanes=lanes,
-            )
-        return spark_batch.match(events, checked, **arguments, emit_timeouts=emit_timeouts)
+            return spark_stream.match(events, checked, given, **streaming)
+        return spark_batch.match(events, checked, given)
     from ensue.runners import local
 
-    return local.match(
-        events, checked, **arguments, emit_timeouts=emit_timeouts, progress=progress
-    )
+    return local.match(events, checked, given, progress)
 
 
 def _match_several(
     events: Any,
     queries: Any,
-    arguments: dict[str, Any],
+    given: "Arguments",
     progress: "Progress | None",
     streaming: dict[str, Any],
     operators: Iterable[Operator],
@@ -234,13 +230,13 @@ def _match_several(
         if spark_frames.is_streaming(events):
             from ensue.runners import spark_several_stream
 
-            return spark_several_stream.match(events, checked, **arguments, **streaming)
+            return spark_several_stream.match(events, checked, given, **streaming)
         from ensue.runners import spark_several
 
-        return spark_several.match(events, checked, **arguments)
+        return spark_several.match(events, checked, given)
     from ensue.runners import local_several
 
-    return local_several.match(events, checked, **arguments, progress=progress)
+    return local_several.match(events, checked, given, progress)
 
 
 def start(
