@@ -23,6 +23,7 @@ from ensue.api import (
     show,
     start,
     statistics,
+    trace,
 )
 
 __version__ = "0.1.0"
@@ -51,4 +52,5 @@ __all__ = [
     "show",
     "start",
     "statistics",
+    "trace",
 ]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from ensue.algebra.tower import Tower
     from ensue.plan.planning import Planning
     from ensue.runners.local import Progress
     from ensue.runners.spark_matches import SeveralMatches
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from ensue.runners.spark_sinks import Sink
     from ensue.runners.spark_start import Output
     from ensue.runners.spark_time import Watermark
+    from ensue.tracing.trace import Trace
 
 __all__ = [
     "EnsueError",
@@ -53,6 +55,7 @@ __all__ = [
     "show",
     "start",
     "statistics",
+    "trace",
 ]
 
 
@@ -415,6 +418,27 @@ def picture(
 
     planning = _planning(statistics, off, structure)
     return picture_plan(_planned(query, events, time, type, order, planning))
+
+
+def trace(
+    match: Any,
+    query: "str | Query | Tower | None" = None,
+    *,
+    level: str | None = None,
+    time: str | tuple[str, str] | None = None,
+) -> "Trace":
+    """A match opened down to the events that came in: `str` gives a tree, `.svg` a picture.
+
+    `match` is a row of what `match(..., trace=True)` gives: a dict, a table of one row, a Spark
+    Row or a pandas Series. With the `query` the tree also names the types of events; `level` is
+    the definition that the match is of, where it is not plain from its members. `time` names the
+    time columns of the events, where they are not plain from the times of the match.
+    """
+    from ensue.languages.towers import parse_text
+    from ensue.tracing.trace import trace_of
+
+    asked = parse_text(query) if isinstance(query, str) else query
+    return trace_of(match, asked, level, None if time is None else _time(time))
 
 
 def _planned(
