@@ -170,7 +170,7 @@ class _Scope:
                     self.definition,
                     expr,
                 )
-            inner = _path(below, name, argument, aggregated=True)
+            inner = _path(self.definition, below, name, argument, aggregated=True)
             column = f"{expr.function}({name})"
             if expr.parameter is not None:
                 column = f"{expr.function}({name}, {expr.parameter:g})"
@@ -209,7 +209,7 @@ class _Scope:
         if name in {e.field_name for e in query.equivalence}:
             return _of_key(query.pattern, name)
         if "." in name:
-            return _path(below, name, named)
+            return _path(self.definition, below, name, named)
         own = [*(r.name for r in returned(query)), *(e.field_name for e in query.equivalence)]
         raise _pointing(
             f"unknown field '{name}' of event {named.variable} ({below.name})",
@@ -237,40 +237,43 @@ def returned(query: Query) -> Iterable[Returned]:
     ]
 
 
-def _path(below: Definition, path: str, named: Field, *, aggregated: bool = False) -> Field:
+def _path(
+    above: Definition, below: Definition, path: str, named: Field, *, aggregated: bool = False
+) -> Field:
     """`a.price`, `k[1].price`: a field of a member, as the definition itself would name it."""
     step = _STEP.fullmatch(path)
     assert step is not None
     name, index, rest = step["name"], step["index"], step["rest"]
     query = below.query
+    span = named.span if above.query.text == query.text else None  # a place in one text
     bound = list(bound_variables(query.pattern))
     if name not in bound:
         raise _pointing(
             f"{below.name} has no member '{name}'",
             did_you_mean(name, bound) or f"its members are {', '.join(bound)}",
-            below,
+            above,
             named,
         )
     if name in kleenes(query.pattern):
         if index is not None:
             at, nth = (At.LAST, 1) if index == "last" else (At.NTH, int(index))
-            return Field(name, rest, at, nth, span=named.span)
+            return Field(name, rest, at, nth, span=span)
         if not aggregated:
             raise _pointing(
                 f"{name} in {below.name} stands for several events: which of them is meant?",
                 f"{named.variable}.{name}[1].{rest} is the first, or take an aggregate: "
                 f"avg({named.variable}.{name}.{rest})",
-                below,
+                above,
                 named,
             )
     elif index is not None:
         raise _pointing(
             f"{name} in {below.name} is a single event and has no positions",
             f"write {named.variable}.{name}.{rest}",
-            below,
+            above,
             named,
         )
-    return Field(name, rest, span=named.span)
+    return Field(name, rest, span=span)
 
 
 def _is_list(query: Query, path: str, known: dict[str, Definition]) -> bool:
@@ -328,6 +331,7 @@ def _pointing(
 ) -> QueryError:
     where = f"in the definition of {definition.name}: " if definition.name else ""
     if expr is not None and expr.span is None:
-        where += f"{show_expr(expr)}: "
+        path = isinstance(expr, Field) and expr.name is not None and "." in expr.name
+        where += f"{expr.variable}.{expr.name}: " if path else f"{show_expr(expr)}: "
     span = definition.span if expr is None else expr.span
     return QueryError(where + problem, hint=hint, span=span, text=definition.query.text)

@@ -62,9 +62,9 @@ def tower(definitions: Sequence[Definition], query: Query, emit: Sequence[str] =
     if query.name in known:
         other = known[query.name]
         raise QueryError(
-            f"'{query.name}' is defined twice{_where(other)}",
+            f"'{query.name}' is defined twice{_where(other)}: the query on top has this name, too",
             hint="give the query on top another name",
-            span=other.span,
+            span=None if other.file else other.span,
             text=other.query.text,
         )
     ordered: dict[str, Definition] = {}
@@ -72,8 +72,9 @@ def tower(definitions: Sequence[Definition], query: Query, emit: Sequence[str] =
     def visit(definition: Definition, chain: tuple[str, ...]) -> None:
         if definition.name in chain:
             circle = (*chain[chain.index(definition.name) :], definition.name)
+            inside = f"in {definition.file}: " if definition.file else ""
             raise QueryError(
-                f"the definition of {definition.name} goes round in a circle: "
+                f"{inside}the definition of {definition.name} goes round in a circle: "
                 f"{' -> '.join(circle)}",
                 hint="an event cannot be made of itself; take one of these out",
                 span=definition.span,
