@@ -330,8 +330,9 @@ def _pointing(
     problem: str, hint: str | None, definition: Definition, expr: Expr | None = None
 ) -> QueryError:
     where = f"in the definition of {definition.name}: " if definition.name else ""
-    if expr is not None and expr.span is None:
-        path = isinstance(expr, Field) and expr.name is not None and "." in expr.name
-        where += f"{expr.variable}.{expr.name}: " if path else f"{show_expr(expr)}: "
+    if isinstance(expr, Field) and expr.span is None:
+        where += f"{expr.variable}.{expr.name}: "
+    elif expr is not None and expr.span is None:
+        where += f"{show_expr(expr)}: "
     span = definition.span if expr is None else expr.span
     return QueryError(where + problem, hint=hint, span=span, text=definition.query.text)
