@@ -1,4 +1,4 @@
-"""From trades to an alarm for the market: volumes collapse, sectors collapse, the market is warned.
+"""From trades to an alarm for the market: volumes collapse, then sectors, then the market.
 
 The levels are defined in `market_alarm.ensue`, which imports the collapse of one symbol from
 `volume_collapse.ensue`. Each level has another key: trades are followed by symbol, collapses by

@@ -20,13 +20,13 @@ _STORIES = ("attacked", "stands it", "burst", "own fault", "long after", "busy")
 
 
 class Faults(NamedTuple):
-    """The readings of an evening, and the outages that attacks caused in it."""
+    """The readings of an evening, and the services that attacks brought down."""
 
     resources: pa.Table  # ts, host, service, cpu, memory
     network: pa.Table  # ts, host, service, packets, connections
     floods: frozenset[tuple[str, datetime]]  # host, its third flooded reading in a row
     failures: frozenset[tuple[str, datetime]]  # host, the reading in which nobody is connected
-    outages: frozenset[tuple[str, datetime]]  # service, its first failure after a flood
+    downs: frozenset[tuple[str, datetime]]  # service, its first failure after a flood
 
     @property
     def tables(self) -> dict[str, pa.Table]:
@@ -40,7 +40,7 @@ def faults(services: int = 6, hosts: int = 4, stories: int = 4, seed: int = 7) -
     >>> evening = faults(services=6, stories=1)
     >>> evening.network.column_names
     ['ts', 'host', 'service', 'packets', 'connections']
-    >>> len(evening.outages)
+    >>> len(evening.downs)
     1
     """
     evening = _Evening(Random(seed))
@@ -56,7 +56,7 @@ def faults(services: int = 6, hosts: int = 4, stories: int = 4, seed: int = 7) -
         _table(evening.network),
         frozenset(evening.floods),
         frozenset(evening.failures),
-        frozenset(evening.outages),
+        frozenset(evening.downs),
     )
 
 
@@ -70,7 +70,7 @@ class _Evening:
         self.network: list[dict[str, Any]] = []
         self.floods: set[tuple[str, datetime]] = set()
         self.failures: set[tuple[str, datetime]] = set()
-        self.outages: set[tuple[str, datetime]] = set()
+        self.downs: set[tuple[str, datetime]] = set()
 
     def tell(self, story: str, service: str, hosts: list[str], at: float) -> None:
         first = round(at / _PERIOD) + self.random.randint(3, 9)
@@ -81,7 +81,7 @@ class _Evening:
                 self.flood(other, first + 2, times=2)
                 downs = [self.fail(backend, first + 16 + 2 * n) for n in range(5)]
                 downs += [self.fail(other, first + 12 + 3 * n) for n in range(3)]
-                self.outages.add((service, min(downs)))  # the others repeat it
+                self.downs.add((service, min(downs)))  # the others repeat it
             case "stands it":
                 self.flood(gateway, first, times=5)
             case "burst":
@@ -154,7 +154,7 @@ class _Evening:
 
 def _network_offset(host: str) -> float:
     """When in its ten seconds a host reports: each at a moment of its own."""
-    return 3.0 + sum(host.encode()) % 61 / 10
+    return 3.0 + sum(host.encode()) % 7
 
 
 def _at(reading: int, offset: float) -> datetime:

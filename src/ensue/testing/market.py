@@ -146,12 +146,12 @@ class _Day:
             at = self.random.uniform(0, self.pace)
             while at < _EVENING:
                 price *= 1 + self.random.gauss(0, 0.0005)
-                if not any(begin <= at <= end for begin, end in self.taken[symbol]):
+                if not any(begin - 2 < at < end + 2 for begin, end in self.taken[symbol]):
                     self.trade(symbol, at, price, self.random.randint(900, 1000))
                 at += self.random.uniform(0.2, 1.8) * self.pace
 
     def trade(self, symbol: str, at: float, price: float, volume: int) -> datetime:
-        ts = _OPENING + timedelta(milliseconds=round(at * 1000))
+        ts = _OPENING + timedelta(seconds=round(at))
         self.rows.append(
             {
                 "ts": ts,

@@ -8,7 +8,7 @@ from ensue.plan.drawing.canvas import DIM, INK, PAPER, Canvas, short, width_of
 from ensue.tracing.axis import Axis
 from ensue.tracing.members import Node
 from ensue.tracing.text import shortened
-from ensue.tracing.values import clock, listed, several_days, telling, times
+from ensue.tracing.values import clock, listed, said_below, several_days, telling, times
 
 _LONG = 640  # the time axis, in pixels
 _INDENT, _GAP = 18, 40
@@ -63,7 +63,7 @@ def _rows(node: Node, depth: int, known: Mapping[str, Any]) -> Iterator[_Row]:
     yield _Row(node, depth, known)
     for member in shortened(tuple(m for m in node.members if m.complex)):
         if isinstance(member, Node):
-            yield from _rows(member, depth + 1, {**known, **node.fields})
+            yield from _rows(member, depth + 1, said_below(node, known))
 
 
 def _extent(root: Node) -> tuple[Any, Any]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ensue.tracing.members import Node
-from ensue.tracing.values import clock, listed, several_days, telling, times
+from ensue.tracing.values import clock, listed, said_below, several_days, telling, times
 
 WIDTH = 99
 MOST = 8  # of the events of one variable, or of two neighbours of the same kind
@@ -44,7 +44,7 @@ def _rows(
     """Each line: what stands before the name, the event, and its fields."""
     fields = telling(node, known)
     yield lead, node, fields
-    known = {**known, **node.fields}
+    known = said_below(node, known)
     shown = shortened(node.members)
     for place, member in enumerate(shown):
         last = place == len(shown) - 1

@@ -73,6 +73,21 @@ def telling(node: Node, known: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def said_below(node: Node, known: Mapping[str, Any]) -> dict[str, Any]:
+    """What need not be said of the members: fields that the event and all of them share.
+
+    >>> members = (Node("a", {"symbol": "X", "price": 3}), Node("b", {"symbol": "X", "price": 4}))
+    >>> said_below(Node("x", {"symbol": "X", "price": 4}, members=members), {})
+    {'symbol': 'X'}
+    """
+    every = {**known, **node.fields}
+    return {
+        name: value
+        for name, value in every.items()
+        if all(member.fields.get(name, value) == value for member in node.members)
+    }
+
+
 def listed(fields: Mapping[str, Any], room: int) -> str:
     """As many fields as there is room for.
 
