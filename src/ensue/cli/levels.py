@@ -2,14 +2,17 @@
 
 from argparse import Namespace
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from rich.text import Text
 
+import ensue
+from ensue.algebra.layers import layers
 from ensue.algebra.query import Query
-from ensue.algebra.tower import Tower
+from ensue.algebra.tower import Tower, types_of
 from ensue.cli import matches
 from ensue.cli.stream_counters import many
 from ensue.cli.terminal import UsageError, messages, notice, output
@@ -54,7 +57,11 @@ def write_each(found: Mapping[str, pa.Table], options: Namespace) -> None:
     """Writes the matches of each level or query: tables one below the other, or a file each."""
     form = form_of_several(options, "several levels")
     for name, table in found.items():
-        notice(f"{name or TOP}: {many(table.num_rows, 'match', 'matches')}")
+        counted = f"{name or TOP}: {many(table.num_rows, 'match', 'matches')}"
+        if options.output == "-":
+            output().print(Text(counted, style="bold"))
+        else:
+            notice(counted)
         shown = without_members(table) if form in ("table", "csv") else table
         matches.write(shown, target_of(options.output, name or TOP, form), form, options.limit)
 
@@ -120,8 +127,25 @@ def draw(trace: Trace, file: str) -> None:
 
 
 def checked(query: Query | Tower) -> None:
-    """Raises where a level names what the events of another do not have."""
-    if isinstance(query, Tower):
-        from ensue.algebra.layers import layers
+    """Raises where a level names what the events of another do not have; says which types look
+    like a defined one, and are not."""
+    if not isinstance(query, Tower):
+        return
+    layers(query)
+    defined = [definition.name for definition in query.definitions]
+    for level in (*(d.query for d in query.definitions), query.query):
+        for name in types_of(level):
+            near = get_close_matches(name, defined, n=1, cutoff=0.8)
+            if name not in defined and near:
+                notice(f"note: '{name}' is not defined, so it comes in; '{near[0]}' is meant?")
 
-        layers(query)
+
+def fits(query: Query | Tower, events: Any, columns: dict[str, Any]) -> None:
+    """Raises where a query does not fit the columns of events."""
+    if not isinstance(query, Tower):
+        ensue.explain(query, events, **columns)
+        return
+    from ensue.compile.tower import prepare_tower
+    from ensue.runners.local import stream_of
+
+    prepare_tower(query, stream_of(events, **columns)[1])

@@ -142,7 +142,7 @@ def check(options: Namespace) -> Exit:
     levels.checked(query)
     events, columns = _known(options)
     if events is not None:
-        ensue.explain(query, events, **columns)
+        levels.fits(query, events, columns)
     fits = "the query fits the events" if events is not None else "the query can be read"
     output().print(f"ok: {fits}")
     return Exit.FINE

@@ -121,8 +121,8 @@ def _draw_dots(canvas: Canvas, axis: Axis, row: _Row, middle: float, days: bool)
         said = " ".join(filter(None, (dot.variable, dot.type)))
         _told(
             canvas,
-            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4.5" fill="{PAPER}" stroke="{INK}" '
-            'stroke-width="1.8"/>',
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{PAPER}" stroke="{INK}" '
+            'stroke-width="1.6"/>',
             f"{said}: {times(dot, days)}  {listed(dot.fields, 400)}",
         )
         label = short(dot.variable, 12)
