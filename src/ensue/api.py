@@ -349,8 +349,8 @@ def _match_several(
     return local_several.match(events, checked, **arguments, progress=progress)
 
 
-def _one_query(text: str, operators: Iterable[Operator] = ()) -> Query:
-    found = parse(text, operators=operators)
+def _one_query(text: str | Path | Tower, operators: Iterable[Operator] = ()) -> Query:
+    found = text if isinstance(text, Tower) else parse(text, operators=operators)
     if isinstance(found, Tower):
         raise QueryError(
             "a query with definitions is matched in a call of its own",

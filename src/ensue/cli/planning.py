@@ -52,6 +52,8 @@ def _statistics(
     if given == MEASURE:
         if events is None:
             raise UsageError("--statistics measure looks at events: name some with --events")
+        if isinstance(query, Tower):
+            raise UsageError("--statistics measure looks at one query, and these are several")
         return ensue.statistics(events, query, **columns)
     try:
         return ensue.Statistics.read(Path(given).read_text(encoding="utf-8"))

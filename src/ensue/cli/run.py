@@ -118,7 +118,7 @@ def _run_on_spark(
 
 def explain(options: Namespace) -> Exit:
     """Prints the plan; with --picture also writes it as SVG, with --analyze runs it."""
-    query = read_query(options.query)
+    query: Any = read_query(options.query)
     if options.analyze and not options.events:
         raise UsageError("--analyze runs the query: name events with --events")
     whole = options.analyze or options.statistics == MEASURE
