@@ -8,7 +8,7 @@ from tests.docs.pages import ROOT
 
 import ensue
 from ensue.testing.faults import faults
-from ensue.testing.market import market
+from ensue.testing.market import ALARM, market
 
 EXAMPLES = ROOT / "examples"
 
@@ -64,3 +64,10 @@ def test_the_stories_are_seeded():
 def test_a_query_file_that_is_not_there(tmp_path):
     with pytest.raises(ensue.QueryError, match="cannot be read: No such file"):
         ensue.match({"A": pa.table({"t": [1]})}, Path(tmp_path / "none.ensue"), time="t")
+
+
+def test_the_files_define_what_the_demo_shows():
+    written = ensue.parse(EXAMPLES / "market_alarm.ensue")
+    shown = ensue.parse(ALARM)
+    assert [d.query for d in written.definitions] == [d.query for d in shown.definitions]
+    assert written.query == shown.query

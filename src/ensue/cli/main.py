@@ -15,7 +15,7 @@ _FORMATS = ("table", "json", "csv", "parquet")
 _ENDING = """\
 exit codes:
   0    fine, whether there were matches or not
-  1    demo only: the thefts found are not the ones planted
+  1    demo only: what was found is not what was planted
   2    wrong usage, or a query that cannot be run
   3    events that cannot be read
   4    the engine is not available (no Spark, no Java) or failed
@@ -94,7 +94,9 @@ def _parser() -> ArgumentParser:
     )
     planning_options(explain)
     _query_and_events(command("check", "say whether a query can be run", _check), needed=False)
-    _demo_options(command("demo", "find the thefts in a day of a shop's RFID readings", _demo))
+    _demo_options(
+        command("demo", "find the thefts in a shop's day, and the alarms in a market's", _demo)
+    )
     _bench_options(command("bench", "measure a few queries on this machine", _bench))
     return parser
 

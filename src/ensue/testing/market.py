@@ -14,6 +14,29 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+ALARM = """\
+EVENT VolumeCollapse AS SEQ(Stock+ a[], Stock b)
+WHERE skip_till_next_match(a[], b) {
+    [symbol]
+    and a[1].volume > 1000
+    and a[i].price > avg(a[..i-1].price)
+    and b.volume < 80% * a[a.LEN].volume }
+WITHIN 1 hour
+AFTER MATCH SKIP PAST LAST EVENT
+RETURN b.symbol AS symbol, b.sector AS sector, a[a.LEN].volume AS volume, b.volume AS fallen;
+
+EVENT SectorCollapse AS AND(VolumeCollapse x, VolumeCollapse y, VolumeCollapse z)
+WHERE [sector] and x.symbol < y.symbol and y.symbol < z.symbol
+WITHIN 15 minutes
+AFTER MATCH SKIP PAST LAST EVENT
+RETURN x.sector AS sector, x.fallen + y.fallen + z.fallen AS fallen;
+
+EVENT MarketAlarm AS AND(SectorCollapse s, SectorCollapse t)
+WHERE s.sector < t.sector
+WITHIN 30 minutes
+AFTER MATCH SKIP PAST LAST EVENT
+RETURN s.sector AS first, t.sector AS second"""
+
 SECTORS = ("banks", "chips", "energy", "food", "health", "media", "metals", "retail")
 _OPENING = datetime(2026, 3, 2, 9, 30, tzinfo=UTC)  # a Monday
 _EVENING = 390 * 60.0  # seconds after the opening
