@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from ensue.plan.planning import Planning
+    from ensue.runners.arguments import Arguments
     from ensue.runners.local import Progress
     from ensue.runners.spark_matches import SeveralMatches
     from ensue.runners.spark_progress import BatchProgress
@@ -239,23 +240,27 @@ def match(
     dict of their matches. A list's queries go by their own names (`EVENT Name AS ...`) where all
     have one and no two the same, else by their places from 0.
     """
-    order = (order,) if isinstance(order, str) else tuple(order)
-    arguments: dict[str, Any] = {
-        "time": _time(time),
-        "type": type,
-        "order": order,
-        "location": location,
-        "bad_events": bad_events,
-        "planning": _planning(statistics, off, structure, adaptive=adaptive),
+    from ensue.runners.arguments import Arguments
+
+    given = Arguments(
+        time=_time(time),
+        type=type,
+        order=(order,) if isinstance(order, str) else tuple(order),
+        location=location,
+        bad_events=bad_events,
+        emit_timeouts=emit_timeouts,
+        planning=_planning(statistics, off, structure, adaptive=adaptive),
+    )
+    streaming: dict[str, Any] = {
+        "watermark": watermark,
+        "late_events": late_events,
+        "lanes": lanes,
     }
-    streaming = {"watermark": watermark, "late_events": late_events, "lanes": lanes}
     if not isinstance(query, str | Path | Query | Tower):
-        arguments["emit_timeouts"] = emit_timeouts
-        return _match_several(events, query, arguments, progress, streaming, operators)
+        return _match_several(events, query, given, progress, streaming, operators)
     checked = _query_or_tower(query, definitions, operators, folder)
     if isinstance(checked, Tower):
-        arguments |= {"levels": levels, "trace": trace}
-        return _match_tower(events, checked, arguments, progress, emit_timeouts)
+        return _match_tower(events, checked, given, progress, levels=levels, trace=trace)
     if levels is not None or trace:
         raise QueryError(
             "levels= and trace= speak of events that are made of events, and this query has none",
@@ -267,21 +272,11 @@ def match(
         if spark_frames.is_streaming(events):
             from ensue.runners import spark_stream
 
-            return spark_stream.match(
-                events,
-                checked,
-                **arguments,
-                emit_timeouts=emit_timeouts,
-                watermark=watermark,
-                late_events=late_events,
-                lanes=lanes,
-            )
-        return spark_batch.match(events, checked, **arguments, emit_timeouts=emit_timeouts)
+            return spark_stream.match(events, checked, given, **streaming)
+        return spark_batch.match(events, checked, given)
     from ensue.runners import local
 
-    return local.match(
-        events, checked, **arguments, emit_timeouts=emit_timeouts, progress=progress
-    )
+    return local.match(events, checked, given, progress)
 
 
 def _query_or_tower(
@@ -304,11 +299,13 @@ def _query_or_tower(
 def _match_tower(
     events: Any,
     tower: Tower,
-    arguments: dict[str, Any],
+    given: "Arguments",
     progress: "Progress | None",
-    emit_timeouts: bool,
+    *,
+    levels: Sequence[str] | str | None,
+    trace: bool,
 ) -> Any:
-    if emit_timeouts:
+    if given.emit_timeouts:
         raise QueryError(
             "emit_timeouts=True does not go with definitions",
             hint="ask for the timed-out matches of one level in a query of its own",
@@ -317,14 +314,14 @@ def _match_tower(
         raise RunnerError("towers do not run on Spark yet")
     from ensue.runners import local_tower
 
-    found = local_tower.match(events, tower, **arguments, progress=progress)
+    found = local_tower.match(events, tower, given, progress, levels=levels, trace=trace)
     return found if len(found) > 1 else next(iter(found.values()))
 
 
 def _match_several(
     events: Any,
     queries: Any,
-    arguments: dict[str, Any],
+    given: "Arguments",
     progress: "Progress | None",
     streaming: dict[str, Any],
     operators: Iterable[Operator],
@@ -340,13 +337,13 @@ def _match_several(
         if spark_frames.is_streaming(events):
             from ensue.runners import spark_several_stream
 
-            return spark_several_stream.match(events, checked, **arguments, **streaming)
+            return spark_several_stream.match(events, checked, given, **streaming)
         from ensue.runners import spark_several
 
-        return spark_several.match(events, checked, **arguments)
+        return spark_several.match(events, checked, given)
     from ensue.runners import local_several
 
-    return local_several.match(events, checked, **arguments, progress=progress)
+    return local_several.match(events, checked, given, progress)
 
 
 def _one_query(text: str | Path | Tower, operators: Iterable[Operator] = ()) -> Query:

@@ -57,7 +57,8 @@ def demo(options: Namespace) -> Exit:
             "Now your turn:\n"
             f'   ensue run "SEQ(FITTING_ROOM f, !COUNTER c, EXIT e) WHERE [tag] WITHIN 1 hour" '
             f"--events {files} --time ts --type reader\n"
-            f"   ensue run {folder / TOWER} --events Stock={folder / TRADES} --levels all --trace 1",
+            f"   ensue run {folder / TOWER} --events Stock={folder / TRADES} --levels all "
+            "--trace 1",
             soft_wrap=True,
             markup=False,
         )

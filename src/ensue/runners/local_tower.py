@@ -9,30 +9,27 @@ import pyarrow as pa
 
 from ensue.algebra.tower import Tower
 from ensue.compile.live_tower import LiveTower, concatenated
+from ensue.compile.prepared_tower import PreparedTower
 from ensue.compile.stream import ends, in_order, located
-from ensue.compile.tower import PreparedTower, prepare_tower
-from ensue.plan.planning import DEFAULT, Planning
+from ensue.compile.tower import prepare_tower
+from ensue.runners.arguments import Arguments
 from ensue.runners.local import SLICE, Progress, stream_of
 
 
 def match(
     events: Any,
     tower: Tower,
+    given: Arguments,
+    progress: Progress | None = None,
     *,
-    time: str | tuple[str, str],
-    type: str | None = None,
-    order: Sequence[str] = (),
-    location: str | None = None,
-    bad_events: str = "raise",
     levels: Sequence[str] | str | None = None,
     trace: bool = False,
-    planning: Planning = DEFAULT,
-    progress: Progress | None = None,
 ) -> dict[str, pa.Table]:
     """The complex events of each level that is delivered, the query on top last."""
-    table, shape = stream_of(events, time=time, type=type, order=order)
-    prepared = prepare_tower(tower, located(shape, location), planning, levels=levels, trace=trace)
-    return match_in_order(prepared, in_order(table, shape, bad_events), progress)
+    table, shape = stream_of(events, time=given.time, type=given.type, order=given.order)
+    whole = located(shape, given.location)
+    prepared = prepare_tower(tower, whole, given.planning, levels=levels, trace=trace)
+    return match_in_order(prepared, in_order(table, shape, given.bad_events), progress)
 
 
 def match_in_order(
