@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from ensue.compile.stream import Shape
     from ensue.plan.planning import Planning
     from ensue.runners.arguments import Arguments
     from ensue.runners.local import Progress
@@ -473,7 +474,7 @@ def statistics(
 
 
 def explain(
-    query: str | Query,
+    query: str | Query | Tower,
     events: Any = None,
     *,
     time: str | tuple[str, str] | None = None,
@@ -492,6 +493,10 @@ def explain(
     from ensue.plan.explain import explain as explain_plan
 
     planning = _planning(statistics, off, structure)
+    found = _query_or_tower(query)
+    if isinstance(found, Tower):
+        return _explain_tower(found, events, time, type, order, planning, analyze=analyze)
+    query = found
     if analyze:
         if events is None or time is None or _is_spark(events):
             raise EventError(
@@ -499,10 +504,31 @@ def explain(
             )
         from ensue.runners.local_analysis import analysis
 
-        checked = query if isinstance(query, Query) else _one_query(query)
         order = (order,) if isinstance(order, str) else tuple(order)
-        return analysis(events, checked, planning, time=_time(time), type=type, order=order)
+        return analysis(events, query, planning, time=_time(time), type=type, order=order)
     return explain_plan(_planned(query, events, time, type, order, planning))
+
+
+def _explain_tower(
+    tower: Tower,
+    events: Any,
+    time: str | tuple[str, str] | None,
+    type: str | None,
+    order: Sequence[str] | str,
+    planning: "Planning",
+    *,
+    analyze: bool,
+) -> str:
+    from ensue.compile.explained_tower import assumed_shape, explained
+    from ensue.compile.tower import prepare_tower
+
+    if analyze:
+        raise EventError("analyze=True does not go with definitions: explain one level at a time")
+    if events is None:
+        shape = assumed_shape(tower)
+    else:
+        shape = _shape(events, time, type, order)
+    return explained(prepare_tower(tower, shape, planning))
 
 
 def picture(
@@ -556,18 +582,23 @@ def _planned(
         from ensue.plan.assume import plan_without_events
 
         return plan_without_events(checked, planning)
+    from ensue.compile.matcher import prepare
+
+    return prepare(checked, _shape(events, time, type, order), planning).plan
+
+
+def _shape(
+    events: Any, time: str | tuple[str, str] | None, type: str | None, order: Sequence[str] | str
+) -> "Shape":
     if time is None:
         raise EventError("the events' time column is needed: pass time=")
-    from ensue.compile.matcher import prepare
-    from ensue.runners.local import stream_of
-
     if _is_spark(events):
         from ensue.runners.spark_batch import shape_of_frames
 
-        shape = shape_of_frames(events, time=_time(time), type=type, order=order)
-    else:
-        _, shape = stream_of(events, time=_time(time), type=type, order=order)
-    return prepare(checked, shape, planning).plan
+        return shape_of_frames(events, time=_time(time), type=type, order=order)
+    from ensue.runners.local import stream_of
+
+    return stream_of(events, time=_time(time), type=type, order=order)[1]
 
 
 def _planning(
