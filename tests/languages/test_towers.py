@@ -120,3 +120,10 @@ def test_a_wrong_path_is_shown_where_it_is_written(tmp_path):
         layers(parse_text(text, tmp_path))
     assert caught.value.text == text
     assert caught.value.span.over(text) == "x.k.price"
+
+
+def test_what_is_defined_for_nobody_is_still_known_by_name():
+    found = parse_text(
+        "EVENT Low AS SEQ(A a, B b); EVENT High AS SEQ(A a, B b); SEQ(High x, Lo y)"
+    )
+    assert found.names == ("High", "Low")

@@ -43,7 +43,7 @@ def _levels(named: str, query: Query | Tower) -> str | list[str]:
     if named == _ALL:
         return _ALL
     names = [name.strip() for name in named.split(",")]
-    known = [d.name for d in query.definitions] + [query.query.name or TOP]
+    known = [*query.names, query.query.name or TOP]
     for name in names:
         if name not in known:
             raise UsageError(
@@ -132,7 +132,7 @@ def checked(query: Query | Tower) -> None:
     if not isinstance(query, Tower):
         return
     layers(query)
-    defined = [definition.name for definition in query.definitions]
+    defined = query.names
     for level in (*(d.query for d in query.definitions), query.query):
         for name in types_of(level):
             near = get_close_matches(name, defined, n=1, cutoff=0.8)
