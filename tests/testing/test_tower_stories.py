@@ -71,3 +71,9 @@ def test_the_files_define_what_the_demo_shows():
     shown = ensue.parse(ALARM)
     assert [d.query for d in written.definitions] == [d.query for d in shown.definitions]
     assert written.query == shown.query
+
+
+def test_the_picture_in_the_docs_is_the_first_alarm():
+    alarms = ensue.match({"Stock": market().trades}, ALARM, time="ts", trace=True)
+    drawn = (ROOT / "docs" / "pictures" / "market_alarm.svg").read_text(encoding="utf-8")
+    assert ensue.trace(alarms.slice(0, 1), ALARM).svg == drawn
