@@ -1,6 +1,7 @@
 """The public interface: everything else may change."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ensue.algebra.operator import Operator, register
@@ -18,8 +19,6 @@ from ensue.errors import (
 from ensue.plan.statistics import Statistics
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from ensue.runners.spark_sinks import Sink
     from ensue.runners.spark_start import Output
     from ensue.runners.spark_time import Watermark
+    from ensue.tracing.trace import Trace
 
 __all__ = [
     "Definition",
@@ -59,6 +59,7 @@ __all__ = [
     "show",
     "start",
     "statistics",
+    "trace",
 ]
 
 
@@ -118,8 +119,6 @@ def define(
     >>> define("EVENT Hot AS SEQ(T a, T b) WITHIN 5", known=False)[0].name
     'Hot'
     """
-    from pathlib import Path
-
     from ensue.languages import towers
 
     found = towers.define(text, None if folder is None else Path(folder), operators)
@@ -129,7 +128,7 @@ def define(
 
 
 def parse(
-    text: str,
+    text: str | Path,
     *,
     folder: "str | Path | None" = None,
     definitions: Iterable[Definition] = (),
@@ -139,19 +138,29 @@ def parse(
 
     A text with definitions, or that uses some that are known or given, stands for a `Tower`.
     `operators` are known in it beside those that `operator` has made known. Files to IMPORT are
-    looked for in `folder`.
+    looked for in `folder`. A `Path` is that of a file with the text; what it imports is looked for
+    beside it.
 
     >>> parse("SEQ(Shelf x, !Counter y, Exit z) WHERE [tag] WITHIN 12 hours").strategy.value
     'skip_till_any_match'
     """
-    from pathlib import Path
-
     from ensue.languages.towers import parse_text
 
+    if isinstance(text, Path):
+        folder = folder or text.parent
+        text = _text_of(text)
     if not isinstance(text, str):
         raise QueryError(f"a query is a text, not {_a_type(text)}")
     where = None if folder is None else Path(folder)
     return parse_text(text, where, definitions=definitions, operators=operators)
+
+
+def _text_of(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no UTF-8 text"
+        raise QueryError(f"the query file {file} cannot be read: {reason}") from None
 
 
 def show(query: Query) -> str:
@@ -168,7 +177,7 @@ def show(query: Query) -> str:
 
 def match(
     events: Any,
-    query: "str | Query | Tower | Sequence[str | Query] | Mapping[str, str | Query]",
+    query: "str | Path | Query | Tower | Sequence[str | Query] | Mapping[str, str | Query]",
     *,
     time: str | tuple[str, str],
     type: str | None = None,
@@ -205,7 +214,8 @@ def match(
     `emit_timeouts=True` also gives the partial matches whose window was over before they were
     complete: a column `timed_out` tells them from matches, and what they lack is NULL.
     `progress` is called with the number of events done and of all events.
-    `operators` and `definitions` are known in the query beside those that `operator` and `define`
+    The `query` is a text, or the Path of a file with one. `operators` and `definitions` are known
+    in the query beside those that `operator` and `define`
     have made known; files to IMPORT are looked for in `folder`.
 
     With definitions in the query, `levels` names those whose events are delivered too ("all" for
@@ -247,7 +257,7 @@ def match(
         "late_events": late_events,
         "lanes": lanes,
     }
-    if not isinstance(query, str | Query | Tower):
+    if not isinstance(query, str | Path | Query | Tower):
         return _match_several(events, query, given, progress, streaming, operators)
     checked = _query_or_tower(query, definitions, operators, folder)
     if isinstance(checked, Tower):
@@ -271,7 +281,7 @@ def match(
 
 
 def _query_or_tower(
-    query: str | Query | Tower,
+    query: str | Path | Query | Tower,
     definitions: Iterable[Definition] = (),
     operators: Iterable[Operator] = (),
     folder: "str | Path | None" = None,
@@ -337,8 +347,8 @@ def _match_several(
     return local_several.match(events, checked, given, progress)
 
 
-def _one_query(text: str, operators: Iterable[Operator] = ()) -> Query:
-    found = parse(text, operators=operators)
+def _one_query(text: str | Path | Tower, operators: Iterable[Operator] = ()) -> Query:
+    found = text if isinstance(text, Tower) else parse(text, operators=operators)
     if isinstance(found, Tower):
         raise QueryError(
             "a query with definitions is matched in a call of its own",
@@ -537,6 +547,26 @@ def picture(
 
     planning = _planning(statistics, off, structure)
     return picture_plan(_planned(query, events, time, type, order, planning))
+
+
+def trace(
+    match: Any,
+    query: str | Path | Query | Tower | None = None,
+    *,
+    level: str | None = None,
+    time: str | tuple[str, str] | None = None,
+) -> "Trace":
+    """A match opened down to the events that came in: `str` gives a tree, `.svg` a picture.
+
+    `match` is a row of what `match(..., trace=True)` gives: a dict, a table of one row, a Spark
+    Row or a pandas Series. With the `query` the tree also names the types of events; `level` is
+    the definition that the match is of, where it is not plain from its members. `time` names the
+    time columns of the events, where they are not plain from the times of the match.
+    """
+    from ensue.tracing.trace import trace_of
+
+    asked = parse(query) if isinstance(query, str | Path) else query
+    return trace_of(match, asked, level, None if time is None else _time(time))
 
 
 def _planned(

@@ -14,12 +14,10 @@ from ensue.algebra.behind import AT, FROM
 from ensue.algebra.layers import MEMBERS, Layer
 from ensue.algebra.policy import Strategy
 from ensue.algebra.tower import types_of
-from ensue.algebra.walk import atoms
 from ensue.algebra.window import ByEvents
 from ensue.compile import vectors
 from ensue.compile.arrow_kinds import fields_of
 from ensue.compile.stream import TYPE, Columns, Shape, type_clashes
-from ensue.errors import QueryError, did_you_mean
 from ensue.schema import EventType, Kind, Schema
 
 START, END = "__start", "__end"
@@ -167,7 +165,6 @@ def layer_stream(
     named = tuple(t for t in types_of(layer.query) if t not in below)
     if not layer.uses:
         return LayerStream(_alone(raw), raw, named, {}, reads_raw=True, every=True)
-    _check_types(layer, named, raw, below)
     used = [name for name in below if name in layer.uses]
     own = raw.arrow if named else pa.schema([])
     columns = _Columns(own, [below[name] for name in used])
@@ -289,18 +286,3 @@ def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType:
         return one
     both = [pa.schema({"x": one}), pa.schema({"x": other})]
     return pa.unify_schemas(both, promote_options="permissive").field("x").type
-
-
-def _check_types(
-    layer: Layer, named: Sequence[str], raw: Shape, below: Mapping[str, pa.Schema]
-) -> None:
-    for name in named:
-        if raw.by_type is not None and name not in raw.by_type:
-            atom = next(a for a in atoms(layer.query.pattern) if a.type == name)
-            where = f"in the definition of {layer.name}: " if layer.name else ""
-            raise QueryError(
-                f"{where}unknown event type '{name}'",
-                hint=did_you_mean(name, [*raw.by_type, *below]),
-                span=atom.span,
-                text=layer.query.text,
-            )

@@ -15,7 +15,7 @@ from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import Aggregate, At, Call, Expr, Field
 from ensue.algebra.query import Query, Returned
 from ensue.algebra.tower import Tower, types_of
-from ensue.algebra.walk import bound_variables, kleenes, results
+from ensue.algebra.walk import atoms, bound_variables, kleenes, results
 from ensue.algebra.window import ByEvents
 from ensue.compile.arrow_kinds import length_of
 from ensue.compile.identity import fingerprint
@@ -46,6 +46,11 @@ def levels_of(tower: Tower, levels: Sequence[str] | str | None) -> tuple[Tower, 
     names = [d.name for d in tower.definitions]
     top = tower.query.name or ""
     for name in wanted:
+        if name in tower.unused:
+            raise QueryError(
+                f"levels={name!r}: it is defined, but the query does not use it",
+                hint=f"EMIT {name}; in the text asks for it all the same",
+            )
         if name not in (*names, top):
             raise QueryError(
                 f"levels={name!r}: no such event is defined", hint=did_you_mean(name, names)
@@ -96,7 +101,7 @@ def prepare_tower(
 
 
 def check_names(tower: Tower, shape: Shape) -> None:
-    """A defined event and a table of events cannot go by one name."""
+    """Each type is a defined event or a table of events, and not both."""
     for definition in tower.definitions:
         if definition.name in (shape.by_type or {}):
             raise QueryError(
@@ -105,6 +110,18 @@ def check_names(tower: Tower, shape: Shape) -> None:
                 span=definition.span,
                 text=definition.query.text,
             )
+    if shape.by_type is None:
+        return
+    for query in (*(definition.query for definition in tower.definitions), tower.query):
+        for atom in atoms(query.pattern):
+            if atom.type not in shape.by_type and atom.type not in tower.names:
+                where = f"in the definition of {query.name}: " if query.name else ""
+                raise QueryError(
+                    f"{where}unknown event type '{atom.type}'",
+                    hint=did_you_mean(atom.type, [*tower.names, *shape.by_type]),
+                    span=atom.span,
+                    text=query.text,
+                )
 
 
 def _prepared(
