@@ -94,6 +94,7 @@ def prepare_tower(
             ranked=any(map(_goes_by_order, above)),
             streaming=streaming,
         )
+        found[layer.name] = replace(found[layer.name], crowd=events)
         weighed = expected(found[layer.name].prepared.plan)
         rates[layer.name] = 0.0 if weighed is None else weighed.matches * events
     opened, boxes = open_boxes(made, found, shape, planning)
