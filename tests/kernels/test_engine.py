@@ -139,7 +139,7 @@ SEEDS_AT_ONCE = 125
 
 
 @pytest.mark.skipif(not UNCOMPILED, reason="thousands of queries would be compiled")
-@pytest.mark.first_rounds(10)
+@pytest.mark.first_rounds(6)
 @pytest.mark.parametrize("round", range(32))
 def test_random_queries_are_exact(round, monkeypatch):
     outcomes = Counter()
@@ -162,7 +162,7 @@ def test_some_random_queries_are_exact_compiled(seed, monkeypatch):
 
 @pytest.mark.skipif(not UNCOMPILED, reason="shrinking would compile hundreds of queries")
 @settings(
-    max_examples=400,
+    max_examples=150,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
@@ -495,7 +495,7 @@ def assert_interrupted_case_is_exact(random: Random) -> str:
 
 
 @pytest.mark.skipif(not UNCOMPILED, reason="thousands of queries would be compiled")
-@pytest.mark.first_rounds(5)
+@pytest.mark.first_rounds(2)
 @pytest.mark.parametrize("round", range(16))
 def test_interruptions_change_no_match_of_random_queries(round, monkeypatch):
     outcomes = Counter()

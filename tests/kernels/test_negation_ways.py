@@ -57,7 +57,7 @@ def assert_every_way_is_exact(random: Random, *, simple: bool) -> str:
 
 
 @pytest.mark.skipif(not UNCOMPILED, reason="thousands of queries would be compiled")
-@pytest.mark.first_rounds(2)
+@pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("round", range(4))
 @pytest.mark.parametrize("simple", [True, False], ids=["sequences", "every form"])
 def test_every_way_is_exact(simple, round, monkeypatch):

@@ -275,7 +275,7 @@ SEEDS_AT_ONCE = 100
 
 
 @pytest.mark.skipif(not UNCOMPILED, reason="hundreds of queries would be compiled")
-@pytest.mark.first_rounds(3)
+@pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("round", range(8))
 def test_random_operators_are_exact(round, monkeypatch):
     outcomes = Counter()
