@@ -62,6 +62,7 @@ test-kernels: $(DEV_STAMP)  ## kernel tests with JIT off, and with bounds checks
 test-slow: java $(DEV_STAMP)  ## what `make test` leaves out: more random rounds and streams, crashes, Spark Connect
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -m slow -p no:cacheprovider tests/kernels
 	$(CHECKED) $(BIN)/python -m pytest -q -p no:cacheprovider $(PLANS)
+	$(CHECKED) $(BIN)/python -m pytest -q -m slow -p no:cacheprovider tests/kernels
 	$(BIN)/python -m pytest -s -m slow --ignore tests/kernels
 
 crashes: java $(DEV_STAMP)  ## kill streams some 50 times, and compare their tables with the batch run

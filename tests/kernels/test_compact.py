@@ -170,6 +170,7 @@ def test_random_queries_are_exact(round, monkeypatch):
     assert outcomes["matches"] > 15, outcomes
 
 
+@pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_some_random_queries_are_exact_compiled(seed, monkeypatch):
     monkeypatch.setattr("ensue.compile.arenas.FIRST_ROOM", 4)

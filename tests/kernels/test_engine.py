@@ -5,6 +5,7 @@ streams; with NUMBA_DISABLE_JIT=1 thousands of random queries run.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from itertools import pairwise
 from random import Random
 
@@ -55,6 +56,15 @@ LEFT_OUT = [
 
 
 # ------------------------------------------------------------------------------- the comparison
+
+
+def cases(queries: dict[str, str], dear: Sequence[str]) -> list:
+    """Queries by name; kernels that are dear to compile are compiled in `make test-slow`."""
+    slow = () if UNCOMPILED else (pytest.mark.slow,)
+    return [
+        pytest.param(text, id=name, marks=slow if name in dear else ())
+        for name, text in queries.items()
+    ]
 
 
 def prepared_for(text: str, events: pa.Table, nature: Nature = PLAIN, off=()) -> Prepared:
@@ -154,6 +164,7 @@ def test_random_queries_are_exact(round, monkeypatch):
     assert outcomes["matches"] > SEEDS_AT_ONCE / 8, outcomes
 
 
+@pytest.mark.first_rounds(3)
 @pytest.mark.parametrize("seed", range(6))
 def test_some_random_queries_are_exact_compiled(seed, monkeypatch):
     monkeypatch.setattr("ensue.compile.arenas.FIRST_ROOM", 4)

@@ -6,6 +6,7 @@ from random import Random
 import pytest
 from tests.kernels.test_engine import (
     UNCOMPILED,
+    cases,
     given_by,
     interrupted,
     prepared_for,
@@ -112,7 +113,7 @@ OTHER_FORMS = {
 }
 
 
-@pytest.mark.parametrize("text", OTHER_FORMS.values(), ids=OTHER_FORMS.keys())
+@pytest.mark.parametrize("text", cases(OTHER_FORMS, ["in AND", "in AND beside its own"]))
 def test_other_forms_are_exact(text, monkeypatch):
     monkeypatch.setattr("ensue.compile.arenas.FIRST_ROOM", 2)
     monkeypatch.setattr("ensue.compile.engine.FEW_CODES", 0)
