@@ -206,7 +206,7 @@ class _Columns:
             pa.schema([pa.field(f.name.removesuffix("@own"), f.type) for f in _fields(result)])
             for result in below
         ]
-        self.clash = type_clashes([own, *fields])
+        self.clash = type_clashes([own, *fields]) | _without_common_type([own, *fields])
 
     def of_complex(self, name: str, result: pa.Schema) -> dict[str, str]:
         """Where the columns of a complex event go."""
@@ -266,6 +266,18 @@ def _alone(raw: Shape) -> Shape:
 def _fields(result: pa.Schema) -> list[pa.Field]:
     """The fields of a complex event among the columns of its layer's result."""
     return [f for f in result if f.name not in (AT, FROM, "start", "end", "location")]
+
+
+def _without_common_type(schemas: Sequence[pa.Schema]) -> set[str]:
+    """The columns of one name that no type holds, such as the members of different events."""
+    known: dict[str, pa.DataType] = {}
+    found = set()
+    for field in (field for schema in schemas for field in schema):
+        try:
+            known[field.name] = _wider(known.get(field.name, field.type), field.type)
+        except (pa.ArrowInvalid, pa.ArrowTypeError):
+            found.add(field.name)
+    return found
 
 
 def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType:

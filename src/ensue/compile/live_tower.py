@@ -16,6 +16,7 @@ from ensue.compile.prepared_tower import PreparedLayer, PreparedTower
 from ensue.compile.state import from_bytes, packed, to_bytes, unpacked
 from ensue.compile.triggers import by_members, last_rows
 from ensue.errors import StateError
+from ensue.plan.physical import Reference
 
 Ints = npt.NDArray[np.int64]
 
@@ -73,8 +74,9 @@ class LiveLayer:
         """The complex events that are certain `now`; `alone`: no event came with it."""
         pieces = self._fed(now)
         waits, settles = self.layer.waits, self.layer.settles
-        if (alone or settles > waits) and math.isfinite(waits):
-            # kernels look at what waits for time only where events come
+        late = settles > waits or isinstance(self.matcher.prepared.plan.structure, Reference)
+        if (alone or late) and math.isfinite(waits):
+            # kernels look at what waits for time only where events come, the reference not at all
             pieces.append(self.matcher.advance(now - waits))
         return self._joined(pieces)
 
