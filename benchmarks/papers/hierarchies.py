@@ -2,7 +2,7 @@
 
 `python -m benchmarks.papers.hierarchies [--quick]`. Both run the same flat query over the same
 events and must find the same matches: the EH-Tree as a join tree with the tower's modules, the NFA
-as runs. Instance stacks, which keep events and no runs, are measured beside them where they can be.
+as runs. Instance stacks, which keep events and no runs, are measured beside them where possible.
 
 The tower: each module is a sequence of L parts, of which one in the middle is the box of the next
 level; the innermost has L events. That makes H * (L - 1) + 1 events in the flat pattern. The paper
@@ -13,8 +13,8 @@ The stream: 25 event types, one for each place in a tower of 5 levels and 5 part
 change the query and never the stream; two events at each time. An event meets its own constraint
 with p = 70 %. The paper does not say how events of a module belong together; here they have the
 same `id`, one of 10, and the ids of different modules are independent. So a lower complex event is
-about as rare as a simple one, as the paper assumes for its windows, and the numbers of matches stay
-small at H = 5. A window of 250 holds 14 events for each place.
+about as rare as a simple one, as the paper assumes for its windows, and there are few matches at
+H = 5. A window of 250 holds 14 events for each place.
 
 Measured: processor seconds of the compiled loop (events come scanned, matches are counted and
 dropped), best of some runs, kernels compiled before; and, in a run of its own that stops every few

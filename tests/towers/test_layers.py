@@ -82,14 +82,50 @@ def agree(seed: int, habits: Habits, planning: Planning, levels: str | None = No
     return len(wanted[meant[-1].name])
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.first_rounds(2)
+@pytest.mark.parametrize("part", range(12))
 def test_layers_from_the_bottom_up(part):
-    counts = [agree(seed, Habits(), UP, "all") for seed in range(part * 60, part * 60 + 60)]
-    assert sum(c > 0 for c in counts) > 15
+    counts = [agree(seed, Habits(), UP, "all") for seed in range(part * 50, part * 50 + 50)]
+    assert sum(c > 0 for c in counts) > 5
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.first_rounds(2)
+@pytest.mark.parametrize("part", range(12))
 def test_boxes_from_the_top_down(part):
     habits = Habits(flat=True)
-    counts = [agree(seed, habits, DOWN) for seed in range(part * 60, part * 60 + 60)]
-    assert sum(c > 0 for c in counts) > 15
+    counts = [agree(seed, habits, DOWN) for seed in range(part * 50, part * 50 + 50)]
+    assert sum(c > 0 for c in counts) > 2
+
+
+@pytest.mark.first_rounds(1)
+@pytest.mark.parametrize("part", range(6))
+def test_boxes_top_down_where_that_is_possible(part):
+    counts = [agree(seed, Habits(), DOWN) for seed in range(part * 50, part * 50 + 50)]
+    assert sum(c > 0 for c in counts) > 5
+
+
+def test_boxes_are_open_in_random_towers():
+    """The tests above would show nothing if no box ever was."""
+    opened = 0
+    for seed in range(60):
+        random = Random(seed)
+        nature = random_nature(random)
+        events = random_events(random, 6, nature)
+        shape = shape_of(events.schema, time=nature.columns, type="type", order=())
+        try:
+            tower = parse_text(random_tower(random, nature, Habits(flat=True)))
+            assert isinstance(tower, Tower)
+            prepared = prepare_tower(tower, shape, DOWN)
+        except QueryError:
+            continue
+        opened += sum(box.top_down for box in prepared.boxes)
+    assert opened > 30
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="one alternative is known at once and one when its window is over: of two complex "
+    "events behind the same last member the one known first comes first",
+)
+def test_alternatives_that_are_known_at_different_times():
+    agree(1632, Habits(), UP, "all")
