@@ -118,7 +118,7 @@ def expr_of(node: Node) -> Expr:
             return Like(expr_of(operand), _unquoted(pattern), negated is not None, span)
         case "reference", [variable, index, field]:
             at, nth = (At.ONLY, 1) if index is None else _position(index, name_of(variable))
-            return Field(name_of(variable), name_of(field) if field else None, at, nth, span)
+            return Field(name_of(variable), _field_name(field) if field else None, at, nth, span)
         case "call", [function, *arguments]:
             inside = tuple(expr_of(argument) for argument in arguments if argument)
             return _called(name_of(function).lower(), inside, span)
@@ -244,6 +244,32 @@ def _position(index: Node, variable: str) -> tuple[At, int]:
                 "this is no position in a Kleene variable",
                 hint=f"positions are {POSITIONS}",
                 span=span,
+            )
+
+
+def _field_name(field: Node | Token) -> str:
+    """The name of a field; of a member's field with the way to it: `a.price`, `k[1].price`."""
+    if isinstance(field, Token):
+        return name_of(field)
+    steps = []
+    for step in field.children:
+        assert isinstance(step, Tree)
+        name, index = pieces(step)
+        steps.append(name_of(name) + ("" if index is None else _member(index, name_of(name))))
+    return ".".join(steps)
+
+
+def _member(index: Node, variable: str) -> str:
+    match _position(index, variable):
+        case At.NTH, nth:
+            return f"[{nth}]"
+        case At.LAST, _:
+            return "[last]"
+        case _:
+            raise QueryError(
+                "a member is named by its number",
+                hint=f"{variable}[1] is the first, {variable}[{variable}.LEN] the last",
+                span=span_of(index),
             )
 
 
