@@ -19,7 +19,7 @@ Keys = npt.NDArray[np.bytes_]
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
-GAP = 1 << 30  # between the numbers of neighbours: room for keys that are seen later
+GAP = 1 << 20  # between the numbers of neighbours: room for keys that are seen later
 
 
 class Places:
@@ -40,7 +40,7 @@ class Places:
 
     def of(self, keys: Keys) -> Ints:
         """The numbers of keys; those that were not seen before get one."""
-        found = np.unique(keys)
+        found = keys if _ascending(keys) else np.unique(keys)
         at = np.searchsorted(self.known, found)
         inside = at < len(self.known)
         fresh = ~inside
@@ -53,22 +53,23 @@ class Places:
         """Takes in keys, in their order, each in front of the known one at its place."""
         starts = np.flatnonzero(np.concatenate([[True], at[1:] != at[:-1]]))
         sizes = np.diff(np.append(starts, len(at)))
-        gaps = at[starts]
-        count = len(self.numbers)
-        low = np.zeros(len(gaps), np.int64)
-        high = np.zeros(len(gaps), np.int64)
+        gaps, count = at[starts], len(self.numbers)
+        low = high = np.zeros(len(gaps), np.int64)
         if count:
             low = self.numbers[np.maximum(gaps - 1, 0)]
             high = self.numbers[np.minimum(gaps, count - 1)]
         room = GAP * (sizes + 1)
-        first, last = gaps == 0, gaps == count
-        high = np.where(last, low + room, high)
-        low = np.where(first & ~last, high - room, low)
-        step = np.minimum((high - low) // (sizes + 1), GAP)
+        low = np.where((gaps == 0) & (gaps < count), high - room, low)
+        high = np.where(gaps == count, low + room, high)
         owner = np.repeat(np.arange(len(gaps)), sizes)
         nth = np.arange(len(at)) - np.repeat(starts, sizes) + 1
-        # without room left, keys between the same two neighbours count as one
-        given = np.minimum(low[owner] + nth * np.maximum(step[owner], 1), high[owner])
+        low, high, sizes = low[owner], high[owner], sizes[owner]
+        step = (high - low) // (sizes + 1)
+        # Without room left keys share a number, but not with one that was given at the end
+        crowded = np.where(
+            high - low > 1, np.minimum(low + nth, high - 1), np.where(low % GAP, low, high)
+        )
+        given = np.where(step > 0, low + step * nth, crowded)
         self.known = np.insert(self.known.astype(_wider(self.known, keys)), at, keys)
         self.numbers = np.insert(self.numbers, at, given)
 
@@ -81,6 +82,10 @@ class Places:
         kept = int(np.searchsorted(self.known, np.bytes_(before)))
         if 2 * kept > len(self.known):
             self.known, self.numbers = self.known[kept:].copy(), self.numbers[kept:].copy()
+
+
+def _ascending(keys: Keys) -> bool:
+    return bool((keys[1:] > keys[:-1]).all())
 
 
 def _wider(one: Keys, other: Keys) -> np.dtype[np.bytes_]:
