@@ -9,7 +9,6 @@ neither scanning nor taking out matches. Ratios are of the least processor time 
 import argparse
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import permutations
 from pathlib import Path
@@ -28,8 +27,7 @@ from ensue.algebra.predicate import Expr
 from ensue.algebra.text import show_condition
 from ensue.compile.matcher import Prepared, prepare
 from ensue.compile.stream import shape_of
-from ensue.plan.operators import SEQUENCE, Argument, Function, Operator
-from ensue.plan.physical import Join, Leaf, Node, Tree
+from ensue.plan.physical import Tree
 from ensue.plan.planning import Planning, Shape
 from ensue.plan.statistics import Statistics
 from ensue.plan.tree import tree_text
@@ -60,12 +58,6 @@ COSTLY = {
     "2": ("(a.x2 * b.x2) % 1.0 < 0.125", 1 / 8),
     "3": ("(a.x3 * b.x3) % 1.0 < 0.5", 1 / 2),
 }
-FOLLOWS = """\
-@njit
-def follows(left_end, right_start):
-    return left_end <= right_start
-"""
-
 TREE = "planner's tree"
 
 console = Console(width=140, highlight=False)
@@ -275,50 +267,6 @@ def negation(size: int, times: int) -> Report:
     }
 
 
-def user_operators(size: int, times: int) -> Report:
-    """A sequence whose Q is a function of the user's, beside the built-in one."""
-    table = events(size, "ABC")
-    text = f"SEQ(A a, B b, C c) WHERE {CONDITIONS['WE1'][0]} WITHIN 120"
-    built_in = planned(text, table)
-    called = Function("follows", FOLLOWS, (Argument(0, "end"), Argument(1, "start")))
-    found = in_turns(
-        {
-            "built-in": built_in,
-            "user's": with_operator(built_in, replace(SEQUENCE, name="follows", fits=called)),
-        },
-        table,
-        times,
-    )
-    return {
-        "pattern": text,
-        "events": size,
-        "variants": report_of(found, size),
-        "users_over_built_in": least(found["user's"]) / least(found["built-in"]) - 1,
-    }
-
-
-def with_operator(ready: Prepared, operator: Operator) -> Prepared:
-    """The same plan with another operator at every inner node."""
-
-    def exchanged(node: Node) -> Node:
-        match node:
-            case Leaf():
-                return node
-            case Join():
-                return replace(
-                    node,
-                    operator=operator,
-                    left=exchanged(node.left),
-                    right=exchanged(node.right),
-                )
-            case _:
-                return replace(node, operator=operator, part=exchanged(node.part))
-
-    assert isinstance(ready.plan.structure, Tree)
-    plan = replace(ready.plan, structure=Tree(exchanged(ready.plan.structure.root)))
-    return replace(ready, plan=plan)
-
-
 # -------------------------------------------------------------------------------------- results
 
 
@@ -377,13 +325,10 @@ def sheets(said: Report) -> list[Sheet]:
                 for name, r in order["orders"].items()
             ),
         ),
-        *(
-            Sheet(
-                title,
-                ("variant", "seconds", "events a second", "matches"),
-                tuple(_row(name, v) for name, v in said[key]["variants"].items()),
-            )
-            for key, title in (("negation", "negation"), ("user_operators", "a user's operator"))
+        Sheet(
+            "negation",
+            ("variant", "seconds", "events a second", "matches"),
+            tuple(_row(name, v) for name, v in said["negation"]["variants"].items()),
         ),
     ]
 
@@ -421,9 +366,8 @@ def plot(said: Report, folder: Path) -> None:
     bars("pushdown", "WE1 to WE6 pushed down", "times faster", said["pushdown"]["gain"])
     orders = {n: r["cpu_seconds"] for n, r in said["condition_order"]["orders"].items()}
     bars("order", "Three conditions on A → B", "seconds", orders)
-    for key, title in (("negation", "Negation"), ("user_operators", "A user's operator")):
-        times = {n: r["cpu_seconds"] for n, r in said[key]["variants"].items()}
-        bars(key, title, "seconds", times)
+    negated = {n: r["cpu_seconds"] for n, r in said["negation"]["variants"].items()}
+    bars("negation", "Negation", "seconds", negated)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -439,7 +383,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         "pushdown": partial(pushdown, 12_000 // scale, options.times),
         "condition_order": partial(condition_order, 100_000 // scale, options.times + 4),
         "negation": partial(negation, 200_000 // scale, options.times),
-        "user_operators": partial(user_operators, 100_000 // scale, options.times),
     }
     said: Report = {}
     for name, run in experiments.items():

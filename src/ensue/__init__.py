@@ -1,6 +1,7 @@
 """Ensue: complex event processing on tables, Spark DataFrames and streams."""
 
 from ensue.api import (
+    Definition,
     EnsueError,
     EventError,
     Operator,
@@ -10,6 +11,8 @@ from ensue.api import (
     RunnerError,
     StateError,
     Statistics,
+    Tower,
+    define,
     delta_table,
     explain,
     kafka_topic,
@@ -28,6 +31,7 @@ from ensue.api import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "Definition",
     "EnsueError",
     "EventError",
     "Operator",
@@ -37,7 +41,9 @@ __all__ = [
     "RunnerError",
     "StateError",
     "Statistics",
+    "Tower",
     "__version__",
+    "define",
     "delta_table",
     "explain",
     "kafka_topic",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from ensue.algebra.operator import Operator, register
 from ensue.algebra.operator import operator as _operator
 from ensue.algebra.query import Query
+from ensue.algebra.tower import Definition, Tower
 from ensue.errors import (
     EnsueError,
     EventError,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from ensue.runners.spark_time import Watermark
 
 __all__ = [
+    "Definition",
     "EnsueError",
     "EventError",
     "Operator",
@@ -40,6 +42,8 @@ __all__ = [
     "RunnerError",
     "StateError",
     "Statistics",
+    "Tower",
+    "define",
     "delta_table",
     "explain",
     "kafka_topic",
@@ -96,19 +100,56 @@ def operator(
     return register(made) if known else made
 
 
-def parse(text: str, *, operators: Iterable[Operator] = ()) -> Query:
+def define(
+    text: str,
+    *,
+    folder: "str | Path | None" = None,
+    operators: Iterable[Operator] = (),
+    known: bool = True,
+) -> tuple[Definition, ...]:
+    """Events made of events: `EVENT Name AS pattern ...;`, as many as wanted.
+
+    Queries may use them as types of events from now on. With `known=False` they are only known to
+    calls that are given them: `match(..., definitions=found)`. Files to IMPORT are looked for in
+    `folder`.
+
+    >>> define("EVENT Hot AS SEQ(T a, T b) WITHIN 5", known=False)[0].name
+    'Hot'
+    """
+    from pathlib import Path
+
+    from ensue.languages import towers
+
+    found = towers.define(text, None if folder is None else Path(folder), operators)
+    if known:
+        towers.make_known(found)
+    return found
+
+
+def parse(
+    text: str,
+    *,
+    folder: "str | Path | None" = None,
+    definitions: Iterable[Definition] = (),
+    operators: Iterable[Operator] = (),
+) -> Query | Tower:
     """The query a text stands for, or a QueryError that points at what is wrong.
 
-    `operators` are known in it beside those that `operator` has made known.
+    A text with definitions, or that uses some that are known or given, stands for a `Tower`.
+    `operators` are known in it beside those that `operator` has made known. Files to IMPORT are
+    looked for in `folder`.
 
     >>> parse("SEQ(Shelf x, !Counter y, Exit z) WHERE [tag] WITHIN 12 hours").strategy.value
     'skip_till_any_match'
     """
-    from ensue.languages.patterns import parse as parse_pattern
+    from pathlib import Path
+
+    from ensue.languages.towers import parse_text
 
     if not isinstance(text, str):
         raise QueryError(f"a query is a text, not {_a_type(text)}")
-    return parse_pattern(text, operators)
+    where = None if folder is None else Path(folder)
+    return parse_text(text, where, definitions=definitions, operators=operators)
 
 
 def show(query: Query) -> str:
@@ -125,12 +166,14 @@ def show(query: Query) -> str:
 
 def match(
     events: Any,
-    query: "str | Query | Sequence[str | Query] | Mapping[str, str | Query]",
+    query: "str | Query | Tower | Sequence[str | Query] | Mapping[str, str | Query]",
     *,
     time: str | tuple[str, str],
     type: str | None = None,
     order: Sequence[str] | str = (),
     location: str | None = None,
+    levels: Sequence[str] | str | None = None,
+    trace: bool = False,
     bad_events: str = "raise",
     emit_timeouts: bool = False,
     progress: "Progress | None" = None,
@@ -142,6 +185,8 @@ def match(
     structure: str | None = None,
     adaptive: bool = False,
     operators: Iterable[Operator] = (),
+    definitions: Iterable[Definition] = (),
+    folder: "str | Path | None" = None,
 ) -> Any:
     """Every match of a query in a stream of events.
 
@@ -158,7 +203,13 @@ def match(
     `emit_timeouts=True` also gives the partial matches whose window was over before they were
     complete: a column `timed_out` tells them from matches, and what they lack is NULL.
     `progress` is called with the number of events done and of all events.
-    `operators` are known in the query beside those that `operator` has made known.
+    `operators` and `definitions` are known in the query beside those that `operator` and `define`
+    have made known; files to IMPORT are looked for in `folder`.
+
+    With definitions in the query, `levels` names those whose events are delivered too ("all" for
+    every one); the result is then a dict by level, with the query on top under its name, or "".
+    `trace=True` adds a column `members` to each: `ensue.trace` opens a match down to the events
+    that came in.
 
     A streaming DataFrame gives a streaming DataFrame. It needs a `watermark`, how much later than
     the newest event an event may come: a length of time such as "10 seconds", a number where the
@@ -187,11 +238,19 @@ def match(
         "bad_events": bad_events,
         "planning": _planning(statistics, off, structure, adaptive=adaptive),
     }
-    if not isinstance(query, str | Query):
+    streaming = {"watermark": watermark, "late_events": late_events, "lanes": lanes}
+    if not isinstance(query, str | Query | Tower):
         arguments["emit_timeouts"] = emit_timeouts
-        streaming = {"watermark": watermark, "late_events": late_events, "lanes": lanes}
         return _match_several(events, query, arguments, progress, streaming, operators)
-    checked = query if isinstance(query, Query) else parse(query, operators=operators)
+    checked = _query_or_tower(query, definitions, operators, folder)
+    if isinstance(checked, Tower):
+        arguments |= {"levels": levels, "trace": trace}
+        return _match_tower(events, checked, arguments, progress, emit_timeouts)
+    if levels is not None or trace:
+        raise QueryError(
+            "levels= and trace= speak of events that are made of events, and this query has none",
+            hint="define them: EVENT Name AS ...; as often as wanted, then the query",
+        )
     if _is_spark(events):
         from ensue.runners import spark_batch, spark_frames
 
@@ -215,6 +274,43 @@ def match(
     )
 
 
+def _query_or_tower(
+    query: str | Query | Tower,
+    definitions: Iterable[Definition] = (),
+    operators: Iterable[Operator] = (),
+    folder: "str | Path | None" = None,
+) -> Query | Tower:
+    from ensue.languages.towers import built_on
+
+    match query:
+        case Tower():
+            return query
+        case Query():
+            return built_on(query, definitions)
+        case _:
+            return parse(query, folder=folder, definitions=definitions, operators=operators)
+
+
+def _match_tower(
+    events: Any,
+    tower: Tower,
+    arguments: dict[str, Any],
+    progress: "Progress | None",
+    emit_timeouts: bool,
+) -> Any:
+    if emit_timeouts:
+        raise QueryError(
+            "emit_timeouts=True does not go with definitions",
+            hint="ask for the timed-out matches of one level in a query of its own",
+        )
+    if _is_spark(events):
+        raise RunnerError("towers do not run on Spark yet")
+    from ensue.runners import local_tower
+
+    found = local_tower.match(events, tower, **arguments, progress=progress)
+    return found if len(found) > 1 else next(iter(found.values()))
+
+
 def _match_several(
     events: Any,
     queries: Any,
@@ -223,21 +319,12 @@ def _match_several(
     streaming: dict[str, Any],
     operators: Iterable[Operator],
 ) -> Any:
-    from ensue.algebra.walk import results
     from ensue.runners.named import named
 
     if not isinstance(queries, Mapping | Sequence):
         raise QueryError(f"a query is a text, not {_a_type(queries)}")
-    checked = named(queries, lambda text: parse(text, operators=operators))
+    checked = named(queries, lambda text: _one_query(text, operators))
     if _is_spark(events):
-        own = next((q for q in checked.values() if any(results(q.pattern))), None)
-        if own is not None:
-            raise QueryError(
-                "operators of your own go with one query at a time on Spark",
-                hint="match this query in a call of its own",
-                span=own.pattern.span,
-                text=own.text,
-            )
         from ensue.runners import spark_frames
 
         if spark_frames.is_streaming(events):
@@ -250,6 +337,18 @@ def _match_several(
     from ensue.runners import local_several
 
     return local_several.match(events, checked, **arguments, progress=progress)
+
+
+def _one_query(text: str, operators: Iterable[Operator] = ()) -> Query:
+    found = parse(text, operators=operators)
+    if isinstance(found, Tower):
+        raise QueryError(
+            "a query with definitions is matched in a call of its own",
+            hint="pass it to match as one text",
+            text=found.query.text,
+            span=found.query.pattern.span,
+        )
+    return found
 
 
 def start(
@@ -352,7 +451,7 @@ def statistics(
     counted in all of them; conditions are tried on a sample of so many events. The same events,
     sample and seed give the same statistics; `Statistics.text` and `Statistics.read` keep them.
     """
-    checked = parse(query) if not isinstance(query, Query) else query
+    checked = query if isinstance(query, Query) else _one_query(query)
     if sample < 1:
         raise EventError(f"sample={sample}: a sample has at least one event")
     columns: dict[str, Any] = {"time": _time(time), "type": type}
@@ -393,7 +492,7 @@ def explain(
             )
         from ensue.runners.local_analysis import analysis
 
-        checked = parse(query) if not isinstance(query, Query) else query
+        checked = query if isinstance(query, Query) else _one_query(query)
         order = (order,) if isinstance(order, str) else tuple(order)
         return analysis(events, checked, planning, time=_time(time), type=type, order=order)
     return explain_plan(_planned(query, events, time, type, order, planning))
@@ -425,7 +524,7 @@ def _planned(
     order: Sequence[str] | str,
     planning: "Planning",
 ) -> Any:
-    checked = parse(query) if not isinstance(query, Query) else query
+    checked = query if isinstance(query, Query) else _one_query(query)
     if events is None:
         from ensue.plan.assume import plan_without_events
 

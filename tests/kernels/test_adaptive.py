@@ -1,6 +1,7 @@
 """A plan that changes while the stream runs loses no match and repeats none."""
 
 from collections import Counter
+from collections.abc import Sequence
 from itertools import combinations
 from random import Random
 
@@ -9,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from ensue import semantics
-from ensue.compile.adaptive import AdaptiveEngine, Given, why_not_adaptive
-from ensue.compile.engine import joined
+from ensue.compile.adaptive import AdaptiveEngine, Advice, why_not_adaptive
+from ensue.compile.engine import Engine, joined
 from ensue.compile.matcher import Prepared, build_result, prepare
 from ensue.compile.reference import events_of
 from ensue.compile.stream import shape_of
@@ -30,6 +31,25 @@ pytestmark = [
 UNCOMPILED = bool(numba.config.DISABLE_JIT)
 CHOICES = ("stacks", "window", "push_negation")
 STRUCTURES = ("runs", "tree", "compact")
+
+
+class Given:
+    """An adviser that changes between plans when it is told to: at rows of the stream."""
+
+    def __init__(self, plans: Sequence[Plan], rows: Sequence[int]) -> None:
+        self.plans = list(plans)
+        self.rows = sorted(rows)
+
+    def advise(self, engine: Engine, _recent: pa.Table) -> Advice | None:
+        passed = sum(row <= engine.rows for row in self.rows)
+        number = passed % len(self.plans)
+        plan = self.plans[number]
+        if plan == engine.program.plan:
+            return None
+        return Advice(plan, str(number), f"{passed} of the given rows have passed")
+
+    def recall(self, memo: str) -> Plan:
+        return self.plans[int(memo)]
 
 
 def plans_of(text: str, events: pa.Table, nature: Nature) -> tuple[Prepared, list[Plan]]:

@@ -13,7 +13,8 @@ from ensue.compile.timeouts import bundle
 from ensue.compile.watcher import watchers_of
 from ensue.errors import EventError, QueryError
 from ensue.languages.patterns import parse
-from ensue.runners.several_job import SeveralJob, read_job
+from ensue.runners.several_job import SeveralJob, read_job, unpacked
+from ensue.testing.lanes import Stream
 
 HERE = {"time": "t", "type": "type"}
 
@@ -213,6 +214,30 @@ def test_a_job_of_several_queries_is_read_again_with_all_operators():
     assert isinstance(again, SeveralJob)
     assert again.text == job.text
     assert again.several == queries
+
+
+def test_lanes_of_several_queries_come_with_the_functions_of_their_operators():
+    from numba import cloudpickle
+
+    op = ensue.operator("rising", q=lambda a, b, by: b.x - a.x > by, known=False)
+    texts = {"Pair": PAIR, "Rising": "SEQ(rising(A a, B b, 1) r, C c) WITHIN 9"}
+    queries = tuple(parse(text, [op]) for text in texts.values())
+    job = SeveralJob(
+        queries[0], events().schema, "t", "type", (), None, None, lanes=1,
+        several=queries, numbers=(0, 1), names=tuple(texts),
+    )  # fmt: skip
+    came = cloudpickle.loads(cloudpickle.dumps(job))
+    assert came.text == job.text
+    assert came.several[1].pattern.parts[0].operator.q is not op.q
+    stream = Stream(came, 0)
+    stream.feed(events().slice(0, 5))
+    stream.feed(events().slice(5))
+    packed = stream.finish()
+    for number, of_query in enumerate(job.bundles):
+        alone = ensue.match(events(), queries[number], **HERE)
+        found = unpacked(packed, number, of_query.result).to_pylist()
+        assert alone.num_rows
+        assert sorted(map(repr, found)) == sorted(map(repr, alone.to_pylist()))
 
 
 def test_a_thousand_queries():

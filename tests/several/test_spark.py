@@ -16,13 +16,16 @@ from ensue.languages.patterns import parse
 from ensue.runners.spark_frames import WholeStreamWarning
 from ensue.runners.spark_groups import groups_of
 
-EVENTS = {"time": "t", "type": "type", "order": "row"}
+CLOSE = ensue.operator("near_rows", q=lambda a, b, by: b.row - a.row <= by, known=False)
+EVENTS = {"time": "t", "type": "type", "order": "row", "operators": [CLOSE]}
 QUERIES = {
     "pairs": "SEQ(A a, B b) WHERE [k] WITHIN 6",
     "again": "SEQ(A a, B b) WHERE [k] WITHIN 6 RETURN a.row AS a, b.row AS b",
     "calm": "SEQ(A a, !B b) WHERE [k, u] WITHIN 3",
     "other": "SEQ(B b, C+ c[]) WHERE skip_till_next_match(b, c[]) { [u] } WITHIN 8",
+    "own": "SEQ(near_rows(A a, B b, 9) r, C c) WHERE [u] WITHIN 9",
 }
+STREAMED = {name: QUERIES[name] for name in ("again", "calm", "own")}
 
 
 def events(count: int = 60) -> pa.Table:
@@ -65,7 +68,7 @@ def test_one_pass_over_a_dataframe(spark):
     frame = spark.createDataFrame(events())
     found = ensue.match(frame, QUERIES, **EVENTS).cache()
     assert list(found) == list(QUERIES)
-    assert len(found) == 4
+    assert len(found) == 5
     for name in QUERIES:
         assert rows(found[name]) == alone(name), name
     found.unpersist()
@@ -95,26 +98,25 @@ def _one_stream(spark: Any, folder: Path) -> None:
         os.utime(path, (1_700_000_000 + number,) * 2)
     schema = spark.read.parquet(str(source)).schema
     reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
-    found = ensue.match(reader.parquet(str(source)), QUERIES, **EVENTS, watermark=1)
-    with pytest.raises(EventError, match="no output for query 'again'"):
-        ensue.start(found, {"pairs": folder / "x"}, checkpoint=folder / "no")
+    found = ensue.match(reader.parquet(str(source)), STREAMED, **EVENTS, watermark=1)
+    with pytest.raises(EventError, match="no output for query 'calm'"):
+        ensue.start(found, {"again": folder / "x"}, checkpoint=folder / "no")
     seen: list[pa.Table] = []
     sinks = {
-        "pairs": folder / "pairs",
         "again": lambda frame, _: seen.append(frame.toArrow()),
         "calm": ensue.parquet_table(folder / "calm"),
-        "other": folder / "other",
+        "own": folder / "own",
     }
     place = {"checkpoint": folder / "checkpoint", "once": True}
     ensue.start(found, sinks, **place).awaitTermination(240)
     left = ensue.remaining(spark, folder / "checkpoint")
-    assert list(left) == list(QUERIES)
+    assert list(left) == list(STREAMED)
     # run again from the checkpoint, then to the end of the stream: nothing lost, nothing doubled
     ensue.start(found, sinks, **place, flush=True)
     assert rows(pa.concat_tables(seen)) == alone("again")
-    for name in ("pairs", "calm", "other"):
+    for name in ("calm", "own"):
         assert rows(pq.read_table(folder / name)) == alone(name), name
     with pytest.raises(EventError, match="partitioned by different keys"):
         ensue.match(
-            reader.parquet(str(source)), QUERIES, **EVENTS, watermark=1, late_events="deliver"
+            reader.parquet(str(source)), STREAMED, **EVENTS, watermark=1, late_events="deliver"
         )

@@ -31,7 +31,7 @@ class Layer:
     query: Query  # RETURN has all that anybody needs, under the names of `column_of`
     meaning: Query  # as the user wrote it
     uses: tuple[str, ...]  # the defined events it is made of
-    fields: tuple[str, ...]  # that a whole event shows
+    fields: tuple[str, ...]  # of its events: RETURN, or else its variables
     delivered: bool
     members: bool = False  # somebody asks for the members of its events
 
@@ -39,6 +39,11 @@ class Layer:
     def key(self) -> tuple[str, ...]:
         """The fields whose values its events share."""
         return tuple(e.field_name for e in self.query.equivalence)
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The fields that a whole event shows beside its times and its members."""
+        return () if self.members and not self.meaning.returns else self.fields
 
     @property
     def reads_raw(self) -> bool:
@@ -118,8 +123,7 @@ class _Layering:
                     Field(atom.variable, equivalence.field_name, span=equivalence.span)
                 )
         uses = tuple(name for name in types_of(query) if name in self.known)
-        shown = tuple(visible)
-        return Layer(definition.name, whole, query, uses, shown, delivered, members)
+        return Layer(definition.name, whole, query, uses, tuple(visible), delivered, members)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +174,7 @@ class _Scope:
                     self.definition,
                     expr,
                 )
-            inner = _path(below, name, argument, aggregated=True)
+            inner = self._path(below, name, argument, aggregated=True)
             column = f"{expr.function}({name})"
             if expr.parameter is not None:
                 column = f"{expr.function}({name}, {expr.parameter:g})"
@@ -209,7 +213,7 @@ class _Scope:
         if name in {e.field_name for e in query.equivalence}:
             return _of_key(query.pattern, name)
         if "." in name:
-            return _path(below, name, named)
+            return self._path(below, name, named)
         own = [*(r.name for r in returned(query)), *(e.field_name for e in query.equivalence)]
         raise _pointing(
             f"unknown field '{name}' of event {named.variable} ({below.name})",
@@ -218,6 +222,43 @@ class _Scope:
             self.definition,
             named,
         )
+
+    def _path(
+        self, below: Definition, path: str, named: Field, *, aggregated: bool = False
+    ) -> Field:
+        """`a.price`, `k[1].price`: a field of a member, as the definition itself would name it."""
+        step = _STEP.fullmatch(path)
+        assert step is not None
+        name, index, rest = step["name"], step["index"], step["rest"]
+        query = below.query
+        bound = list(bound_variables(query.pattern))
+        if name not in bound:
+            raise _pointing(
+                f"{below.name} has no member '{name}'",
+                did_you_mean(name, bound) or f"its members are {', '.join(bound)}",
+                self.definition,
+                named,
+            )
+        if name in kleenes(query.pattern):
+            if index is not None:
+                at, nth = (At.LAST, 1) if index == "last" else (At.NTH, int(index))
+                return Field(name, rest, at, nth, span=named.span)
+            if not aggregated:
+                raise _pointing(
+                    f"{name} in {below.name} stands for several events: which of them is meant?",
+                    f"{named.variable}.{name}[1].{rest} is the first, or take an aggregate: "
+                    f"avg({named.variable}.{name}.{rest})",
+                    self.definition,
+                    named,
+                )
+        elif index is not None:
+            raise _pointing(
+                f"{name} in {below.name} is a single event and has no positions",
+                f"write {named.variable}.{name}.{rest}",
+                self.definition,
+                named,
+            )
+        return Field(name, rest, span=named.span)
 
     def _returned(self, below: Definition, name: str, expr: Expr) -> None:
         self.layering.needed[below.name].setdefault(name, expr)
@@ -235,42 +276,6 @@ def returned(query: Query) -> Iterable[Returned]:
         Returned(Field(v, None, At.ALL if v in lists else At.ONLY), v)
         for v in bound_variables(query.pattern)
     ]
-
-
-def _path(below: Definition, path: str, named: Field, *, aggregated: bool = False) -> Field:
-    """`a.price`, `k[1].price`: a field of a member, as the definition itself would name it."""
-    step = _STEP.fullmatch(path)
-    assert step is not None
-    name, index, rest = step["name"], step["index"], step["rest"]
-    query = below.query
-    bound = list(bound_variables(query.pattern))
-    if name not in bound:
-        raise _pointing(
-            f"{below.name} has no member '{name}'",
-            did_you_mean(name, bound) or f"its members are {', '.join(bound)}",
-            below,
-            named,
-        )
-    if name in kleenes(query.pattern):
-        if index is not None:
-            at, nth = (At.LAST, 1) if index == "last" else (At.NTH, int(index))
-            return Field(name, rest, at, nth, span=named.span)
-        if not aggregated:
-            raise _pointing(
-                f"{name} in {below.name} stands for several events: which of them is meant?",
-                f"{named.variable}.{name}[1].{rest} is the first, or take an aggregate: "
-                f"avg({named.variable}.{name}.{rest})",
-                below,
-                named,
-            )
-    elif index is not None:
-        raise _pointing(
-            f"{name} in {below.name} is a single event and has no positions",
-            f"write {named.variable}.{name}.{rest}",
-            below,
-            named,
-        )
-    return Field(name, rest, span=named.span)
 
 
 def _is_list(query: Query, path: str, known: dict[str, Definition]) -> bool:
@@ -306,9 +311,9 @@ def _certain(pattern: Pattern) -> Iterator[str]:
         case Kleene(atom=atom):
             if not optional(pattern):
                 yield atom.variable
-        case _ if not optional(pattern):
+        case _:
             names = list(bound_variables(pattern))
-            if len(names) == 1:
+            if len(names) == 1 and not optional(pattern):
                 yield names[0]
 
 

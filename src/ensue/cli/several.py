@@ -10,6 +10,7 @@ from ensue.cli import event_files, matches
 from ensue.cli.query_text import query_text
 from ensue.cli.run import event_columns, require_no_stream
 from ensue.cli.terminal import Exit, UsageError, notice, progress
+from ensue.languages.patterns import parse
 
 ENDINGS = {"table": "txt", "json": "jsonl", "csv": "csv", "parquet": "parquet"}
 
@@ -38,7 +39,7 @@ def run_several(options: Namespace) -> Exit:
 
 def named_queries(arguments: list[str]) -> dict[str, Any]:
     """The queries by their own names, else by those of their files, else by number."""
-    read = [ensue.parse(query_text(argument)) for argument in arguments]
+    read = [parse(query_text(argument)) for argument in arguments]
     own = [query.name for query in read]
     files = [Path(a).stem if "\n" not in a and Path(a).suffix else None for a in arguments]
     for names in (own, files):

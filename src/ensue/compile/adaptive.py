@@ -6,7 +6,6 @@ events again, its matches of them thrown away, since the old plan has delivered 
 """
 
 import logging
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -79,10 +78,6 @@ def why_not_adaptive(plan: Plan) -> str | None:
         return "COUNT(*) and EXISTS have a structure of their own"
     if any(results(plan.query.pattern)):
         return "an operator of a user may remember more than the window"
-    if summarised(plan.query):
-        return "COUNT(*) and EXISTS have a structure of their own"
-    if any(results(plan.query.pattern)):
-        return "its operators may remember what no other plan can be told"
     return None
 
 
@@ -251,22 +246,3 @@ def _same_roles(plan: Plan, other: Plan) -> bool:
 
 def _ends(events: pa.Table, schema: Schema, unit: Unit) -> npt.NDArray[Any]:
     return np.asarray(vectors.from_arrow(events.column(schema.end), unit).values)
-
-
-class Given:
-    """An adviser that changes between plans when it is told to: at rows of the stream."""
-
-    def __init__(self, plans: Sequence[Plan], rows: Sequence[int]) -> None:
-        self.plans = list(plans)
-        self.rows = sorted(rows)
-
-    def advise(self, engine: Engine, _recent: pa.Table) -> Advice | None:
-        passed = sum(row <= engine.rows for row in self.rows)
-        number = passed % len(self.plans)
-        plan = self.plans[number]
-        if plan == engine.program.plan:
-            return None
-        return Advice(plan, str(number), f"{passed} of the given rows have passed")
-
-    def recall(self, memo: str) -> Plan:
-        return self.plans[int(memo)]

@@ -5,6 +5,7 @@ from typing import Literal as OneOf
 import pyarrow as pa
 from pyarrow import types
 
+from ensue.algebra.window import ByTime, ByUnits, Window
 from ensue.schema import Kind
 
 Unit = OneOf["us", "ns"]
@@ -72,3 +73,18 @@ def time_unit(schema: pa.Schema) -> Unit:
         if (types.is_timestamp(type) or types.is_duration(type)) and type.unit == "ns":
             return "ns"
     return "us"
+
+
+def length_of(window: Window | None, unit: Unit) -> int | float | None:
+    """How long a window is in the unit of the time arrays; None if it counts events, or no end.
+
+    >>> length_of(ByTime(5_000), "us"), length_of(ByUnits(20), "ns")
+    (5, 20)
+    """
+    match window:
+        case ByTime(nanoseconds=length):
+            return length if unit == "ns" else length // 1_000
+        case ByUnits(amount=amount):
+            return amount
+        case _:
+            return None

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from ensue.algebra.policy import Strategy
-from ensue.algebra.window import ByEvents, ByTime, ByUnits
+from ensue.algebra.window import ByEvents
+from ensue.compile.arrow_kinds import Unit, length_of
 from ensue.compile.constants import marked
 from ensue.compile.counting import Tally
 from ensue.compile.expressions import Feature, Features, Writer
@@ -45,7 +46,7 @@ class Frame:
 
     plan: Plan
     schema: Schema
-    unit: str
+    unit: Unit
     nullable: bool
     features: Features
     writer: Writer
@@ -58,7 +59,7 @@ class Frame:
         cls,
         plan: Plan,
         schema: Schema,
-        unit: str,
+        unit: Unit,
         nullable: bool,
         features: Features | None = None,
         counted: bool = False,
@@ -91,15 +92,8 @@ class Frame:
     @property
     def window(self) -> int | float | None:
         """The window's length in the units of the time arrays, or in events."""
-        match self.plan.query.within:
-            case ByTime(nanoseconds=length):
-                return length if self.unit == "ns" else length // 1_000
-            case ByUnits(amount=amount):
-                return amount
-            case ByEvents(count=count):
-                return count - 1
-            case None:
-                return None
+        window = self.plan.query.within
+        return window.count - 1 if isinstance(window, ByEvents) else length_of(window, self.unit)
 
     @property
     def window_text(self) -> str:

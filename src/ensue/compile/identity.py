@@ -8,6 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import types
 
+from ensue.algebra.behind import AT, FROM
 from ensue.algebra.query import Query
 from ensue.compile.arrow_kinds import kind_of_arrow
 from ensue.compile.buffers import (
@@ -167,7 +168,7 @@ def _twins(events: pa.Table, wanted: Bools, end: str) -> Bools:
 
 
 def _numbered(events: pa.Table, twins: Bools) -> Ints:
-    columns = [(name, name) for name in events.column_names]
+    columns = [(name, name) for name in events.column_names if name not in (AT, FROM)]
     found: Ints = hashing.ordinals(*hash_rows(events, columns, np.flatnonzero(twins)))
     return found
 

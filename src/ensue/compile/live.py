@@ -106,14 +106,18 @@ class LiveMatcher:
     @classmethod
     def restore(cls, prepared: Prepared, data: bytes) -> "LiveMatcher":
         """A matcher that goes on where the saved one stopped."""
-        _, arrays, blobs = unpacked(data)
         matcher = cls(prepared)
-        matcher.engine.restore(blobs["engine"])
+        matcher.take_up(data)
+        return matcher
+
+    def take_up(self, data: bytes) -> None:
+        """Goes on where the saved one stopped."""
+        _, arrays, blobs = unpacked(data)
+        self.engine.restore(blobs["engine"])
         events = from_bytes(blobs["events"])
         if ORDINAL not in events.column_names:  # saved before events knew their number
             events = events.append_column(ORDINAL, pa.array(np.zeros(len(events), np.int64)))
-        matcher.held = Held(events.cast(matcher.held.events.schema), arrays["rows"])
-        return matcher
+        self.held = Held(events.cast(self.held.events.schema), arrays["rows"])
 
 
 class LiveMatchers:

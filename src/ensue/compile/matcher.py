@@ -14,7 +14,7 @@ from ensue.compile.identity import RowHashes, fingerprint
 from ensue.compile.matches import Matches
 from ensue.compile.operator_functions import run_as_python
 from ensue.compile.reference import ReferenceEngine
-from ensue.compile.results import build
+from ensue.compile.results import build, result_schema
 from ensue.compile.stream import Shape
 from ensue.plan.choose import choose
 from ensue.plan.physical import Plan, Reference
@@ -71,9 +71,19 @@ def build_result(
         schema,
         prepared.plan.residual,
         columns_of=prepared.shape.columns_of(query),
+        whole_of=prepared.shape.whole_of(query),
+        named_by=prepared.shape.identity_of(query),
         query_fingerprint=prepared.identity or fingerprint(prepared.query),
         hashes=hashes,
     )
+
+
+def result_of(prepared: Prepared) -> pa.Schema:
+    """The columns of a query's result."""
+    shape = prepared.shape
+    query, schema = shape.physical(prepared.query)
+    columns = shape.columns_of(query), shape.whole_of(query)
+    return result_schema(query, schema, shape.arrow, *columns)
 
 
 def joined_of(matcher: Matcher, found: Sequence[Matches]) -> Matches:

@@ -38,14 +38,18 @@ _CHOOSING = ("first", "last", "min", "max")
 
 
 def result_schema(
-    query: Query, schema: Schema, arrow_schema: pa.Schema, columns_of: ColumnsOf
+    query: Query,
+    schema: Schema,
+    arrow_schema: pa.Schema,
+    columns_of: ColumnsOf,
+    whole_of: ColumnsOf | None = None,
 ) -> pa.Schema:
     """The columns that `build` gives.
 
     `columns_of` lists for each positive variable its fields, and the columns of the events table
-    that hold them.
+    that hold them; `whole_of` those that a whole event shows, if not all.
     """
-    shape = _Shape(query, schema, arrow_schema, columns_of)
+    shape = _Shape(query, schema, arrow_schema, columns_of, whole_of)
     returned = shape.returned()
     standard = {
         "match_id": pa.string(),
@@ -68,17 +72,20 @@ def build(
     residual: tuple[Expr, ...] = (),
     *,
     columns_of: ColumnsOf,
+    whole_of: ColumnsOf | None = None,
+    named_by: ColumnsOf | None = None,
     query_fingerprint: bytes | None = None,
     hashes: RowHashes | None = None,
 ) -> pa.Table:
     """The result of a query, given its matches as rows of the events.
 
+    `named_by` are the columns that tell events apart, if not all of them do.
     Matches that fail HAVING, or one of the conjuncts in `residual`, are left out. A residual
     conjunct that mentions an event which a match does not have does not apply to it.
     """
-    wanted = result_schema(query, schema, events.schema, columns_of)
+    wanted = result_schema(query, schema, events.schema, columns_of, whole_of)
     identity = fingerprint(query) if query_fingerprint is None else query_fingerprint
-    shape = _Shape(query, schema, events.schema, columns_of)
+    shape = _Shape(query, schema, events.schema, columns_of, whole_of, named_by)
     gathered = Gathered(matches, events, columns_of, shape.results)
 
     if query.limit is not None or summarised(query):
@@ -86,7 +93,9 @@ def build(
         gathered = _reduced(_filtered(gathered, query.having, residual), query, schema)
         residual, shape = (
             (),
-            _Shape(replace(query, having=None), schema, events.schema, columns_of),
+            _Shape(
+                replace(query, having=None), schema, events.schema, columns_of, whole_of, named_by
+            ),
         )
     finished = _summarised if summarised(query) else _assembled
 
@@ -132,7 +141,7 @@ def _assembled(
     matches, events = gathered.matches, gathered.events
     standard: dict[str, Callable[[], pa.Array]] = {
         "match_id": lambda: match_ids(
-            identity, matches, events, shape.columns_of, schema.end, hashes
+            identity, matches, events, shape.named_by, schema.end, hashes
         ),
         "start": lambda: taken(gathered.whole(schema.start), _first_rows(gathered, schema)),
         "end": lambda: taken(gathered.whole(schema.end), last_rows(matches)),
@@ -173,7 +182,7 @@ def _summarised(
 ) -> pa.Table:
     """One row a trigger."""
     rows, events, query = gathered.matches, gathered.events, shape.query
-    summaries = Summaries(query, shape.columns_of, schema.type_column)
+    summaries = Summaries(query, shape.named_by, schema.type_column)
     members = gathered.of(summaries.members(rows))
     standard: dict[str, Callable[[], pa.Array]] = {
         "match_id": lambda: summaries.ids(identity, rows, events, schema.end, hashes),
@@ -222,9 +231,17 @@ class _Shape:
     """What a query returns, and in which types."""
 
     def __init__(
-        self, query: Query, schema: Schema, arrow_schema: pa.Schema, columns_of: ColumnsOf
+        self,
+        query: Query,
+        schema: Schema,
+        arrow_schema: pa.Schema,
+        columns_of: ColumnsOf,
+        whole_of: ColumnsOf | None = None,
+        named_by: ColumnsOf | None = None,
     ) -> None:
         self.query = query
+        self.whole_of = columns_of if whole_of is None else whole_of
+        self.named_by = columns_of if named_by is None else named_by
         self.results = Results(query, schema, arrow_schema)
         self.columns_of = columns_of
         self._schema = arrow_schema
@@ -282,7 +299,7 @@ class _Shape:
             names = self.results.own(field.variable)
             parts = [taken(gathered.column(field.variable, name), rows) for name in names]
         else:
-            columns = self.columns_of[field.variable]
+            columns = self.whole_of[field.variable]
             parts = [taken(gathered.whole(column), rows) for _, column in columns]
         unbound = rows < 0
         mask = pa.array(unbound) if bool(unbound.any()) else None
@@ -299,7 +316,7 @@ class _Shape:
         return pa.struct(
             [
                 pa.field(name, self._schema.field(column).type)
-                for name, column in self.columns_of[variable]
+                for name, column in self.whole_of[variable]
             ]
         )
 

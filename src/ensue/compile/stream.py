@@ -35,13 +35,34 @@ class Shape:
     arrow: pa.Schema
     unit: Unit
     by_type: Mapping[str, Columns] | None = None  # where several tables were joined
+    whole: Mapping[str, Columns] | None = None  # what a whole event of a type shows, if not all
+    named_by: Mapping[str, Columns] | None = None  # what tells events of a type apart, if not all
+    hidden: tuple[str, ...] = ()  # columns that conditions may read, but that are no fields
+
+    def whole_of(self, query: Query) -> dict[str, Columns]:
+        """For each variable the fields that a whole event of it shows."""
+        return self._but(self.whole, query)
+
+    def identity_of(self, query: Query) -> dict[str, Columns]:
+        """For each variable the fields that tell its events apart."""
+        return self._but(self.named_by, query)
+
+    def _but(self, others: Mapping[str, Columns] | None, query: Query) -> dict[str, Columns]:
+        found = self.columns_of(query)
+        if self.hidden:
+            found = {v: [c for c in cs if c[1] not in self.hidden] for v, cs in found.items()}
+        for atom in atoms(query.pattern):
+            if others is not None and atom.type in others:
+                found[atom.variable] = others[atom.type]
+        return found
 
     def columns_of(self, query: Query) -> dict[str, Columns]:
         """For each variable the fields of its events and the columns they are in."""
         found: dict[str, Columns] = {}
         for atom in atoms(query.pattern):  # results of operators have no columns
             if self.by_type is not None:
-                found[atom.variable] = self.by_type.get(atom.type, ())
+                own = self.by_type.get(atom.type, ())
+                found[atom.variable] = [*own, *((n, n) for n in self.hidden)]
             else:
                 found[atom.variable] = [(n, n) for n in self.arrow.names]
         return found
@@ -77,7 +98,7 @@ class Shape:
         )
         kinds = fields_of(self.arrow)
         types = {
-            name: EventType(name, {c: kinds[c] for _, c in columns})
+            name: EventType(name, {c: kinds[c] for c in (*(c for _, c in columns), *self.hidden)})
             for name, columns in self.by_type.items()
         }
         return renamed, replace(self.schema, types=MappingProxyType(types))

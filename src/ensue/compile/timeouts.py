@@ -11,8 +11,7 @@ from ensue.algebra.query import Query
 from ensue.algebra.timeouts import TIMED_OUT, timeout_queries
 from ensue.algebra.walk import positives
 from ensue.compile.identity import fingerprint
-from ensue.compile.matcher import Prepared, prepare
-from ensue.compile.results import result_schema
+from ensue.compile.matcher import Prepared, prepare, result_of
 from ensue.compile.stream import Shape
 from ensue.plan.choose import choose
 from ensue.plan.planning import DEFAULT, Planning
@@ -63,7 +62,7 @@ def bundle(
     """A query made ready for a stream of a known shape, with its timed-out partial matches if
     they are asked for."""
     main = prepare(query, shape, planning, streaming=streaming)
-    result = _result_of(main)
+    result = result_of(main)
     if not emit_timeouts:
         return Bundle((main,), result)
     checked = partitioned(main)
@@ -88,9 +87,3 @@ def partitioned(main: Prepared) -> Query:
     for key in main.plan.query.equivalence:
         query = with_equivalence(query, key.field_name)
     return query
-
-
-def _result_of(prepared: Prepared) -> pa.Schema:
-    shape = prepared.shape
-    query, schema = shape.physical(prepared.query)
-    return result_schema(query, schema, shape.arrow, shape.columns_of(query))

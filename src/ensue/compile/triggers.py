@@ -64,7 +64,7 @@ def limited(matches: Matches, query: Query) -> Matches:
     crowded = np.flatnonzero(counts[owner] > most)
     if not len(crowded):
         return matches
-    order = crowded[_by_members(matches.pick(crowded), query, last[crowded])]
+    order = crowded[by_members(matches.pick(crowded), query, last[crowded])]
     sizes = counts[counts > most]
     place = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     kept = np.ones(matches.count, np.bool_)
@@ -72,7 +72,7 @@ def limited(matches: Matches, query: Query) -> Matches:
     return matches.where(kept)
 
 
-def _by_members(matches: Matches, query: Query, last: Ints) -> Ints:
+def by_members(matches: Matches, query: Query, last: Ints) -> Ints:
     """The order of the semantics: by the last event, then event by event from the first."""
     variables = [atom.variable for atom in positives(query.pattern)]
     codes, owners = [], []

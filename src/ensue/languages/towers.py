@@ -1,12 +1,13 @@
 """Several definitions in one text: `EVENT Name AS ...;` as often as wanted, then a query."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from ensue.algebra.operator import Operator
 from ensue.algebra.query import Query
-from ensue.algebra.tower import Definition, Tower, tower
+from ensue.algebra.tower import Definition, Tower, tower, types_of
 from ensue.errors import QueryError
 from ensue.languages.patterns import parse
 from ensue.span import Span
@@ -22,19 +23,68 @@ _EMIT = re.compile(r"EMIT\s+(?P<names>[^\W\d]\w*(?:\s*,\s*[^\W\d]\w*)*)\s*$", re
 _BEGINS = re.compile(r"(?P<word>IMPORT|EMIT)(?!\w)", re.IGNORECASE)
 
 
-def parse_text(text: str, folder: Path | None = None) -> Query | Tower:
+_known: dict[str, Definition] = {}  # that `define` has made known
+
+
+def define(
+    text: str, folder: Path | None = None, operators: Iterable[Operator] = ()
+) -> tuple[Definition, ...]:
+    """The definitions of a text that has nothing else in it.
+
+    >>> [d.name for d in define("EVENT Hot AS SEQ(T a, T b) WITHIN 5")]
+    ['Hot']
+    """
+    places = list(_statements(text))
+    reader = _Reader(folder or Path(), tuple(operators))
+    found, emit = reader.definitions(text, places, file=None, folder=reader.folder)
+    unnamed = next((d for d in found if not d.name), None)
+    if emit or not found or unnamed is not None:
+        raise QueryError(
+            "a definition has the form EVENT Name AS pattern",
+            hint="a query without a name, and EMIT, go to match",
+            span=None if unnamed is None else unnamed.span,
+            text=text,
+        )
+    return tuple(found)
+
+
+def make_known(definitions: Iterable[Definition]) -> None:
+    """Queries may use these definitions from now on."""
+    _known.update({d.name: d for d in definitions})
+
+
+def parse_text(
+    text: str,
+    folder: Path | None = None,
+    *,
+    definitions: Iterable[Definition] = (),
+    operators: Iterable[Operator] = (),
+) -> Query | Tower:
     """A query, or a tower of definitions with a query on top.
 
-    Files to import are looked for in `folder`, by default the current one.
+    Files to import are looked for in `folder`, by default the current one. `definitions` are
+    known beside those that `define` has made known; those of the text come first.
 
     >>> found = parse_text("EVENT Hot AS SEQ(T a, T b) WITHIN 5; SEQ(Hot x, Hot y) WITHIN 60")
     >>> [definition.name for definition in found.definitions]
     ['Hot']
     """
+    outside = {**_known, **{d.name: d for d in definitions}}
     places = list(_statements(text))
     if len(places) < 2 and not any(_BEGINS.match(text, p.start) for p in places):
-        return parse(text)
-    return _Reader(folder or Path()).tower(text, places)
+        query = parse(text, operators)
+        return built_on(query, outside.values())
+    reader = _Reader(folder or Path(), tuple(operators))
+    return reader.tower(text, places, outside)
+
+
+def built_on(query: Query, definitions: Iterable[Definition] = ()) -> Query | Tower:
+    """A query together with those of the definitions, and of the known ones, that it uses."""
+    outside = {**_known, **{d.name: d for d in definitions}}
+    outside.pop(query.name or "", None)
+    if not any(name in outside for name in types_of(query)):
+        return query
+    return tower(list(outside.values()), query)
 
 
 def _statements(text: str) -> Iterator[Span]:
@@ -52,12 +102,13 @@ def _statements(text: str) -> Iterator[Span]:
 class _Reader:
     """Reads a text and the files it imports, each once."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, operators: tuple[Operator, ...] = ()) -> None:
         self.folder = folder
+        self.operators = operators
         self.read: set[Path] = set()
 
-    def tower(self, text: str, places: list[Span]) -> Tower:
-        found, emit = self._definitions(text, places, file=None, folder=self.folder)
+    def tower(self, text: str, places: list[Span], outside: Mapping[str, Definition]) -> Tower:
+        found, emit = self.definitions(text, places, file=None, folder=self.folder)
         if not found or found[-1].file is not None:
             raise QueryError(
                 "there are definitions, but no query on top of them",
@@ -74,9 +125,11 @@ class _Reader:
                     span=definition.span,
                     text=definition.query.text,
                 )
-        return tower(definitions, last.query, emit)
+        own = {definition.name for definition in found}
+        others = [d for name, d in outside.items() if name not in own]
+        return tower([*others, *definitions], last.query, emit)
 
-    def _definitions(
+    def definitions(
         self, text: str, places: list[Span], *, file: str | None, folder: Path
     ) -> tuple[list[Definition], list[str]]:
         found: list[Definition] = []
@@ -84,7 +137,7 @@ class _Reader:
         for place in places:
             word = _BEGINS.match(text, place.start)
             if word is None:
-                query = _alone(text, place)
+                query = _alone(text, place, self.operators)
                 found.append(Definition(query.name or "", query, file, place))
             elif word["word"].upper() == "IMPORT":
                 found += self._imported(text, place, folder)
@@ -117,7 +170,7 @@ class _Reader:
             ) from None
         name = stated["file"][1:-1]
         try:
-            found, emit = self._definitions(
+            found, emit = self.definitions(
                 inside, list(_statements(inside)), file=name, folder=path.parent
             )
         except QueryError as error:
@@ -135,11 +188,11 @@ class _Reader:
         return found
 
 
-def _alone(text: str, place: Span) -> Query:
+def _alone(text: str, place: Span, operators: tuple[Operator, ...]) -> Query:
     """One statement, parsed where it stands in the text."""
     before = re.sub(r"[^\n]", " ", text[: place.start])
     try:
-        query = parse(before + place.over(text))
+        query = parse(before + place.over(text), operators)
     except QueryError as error:
         error.text = text
         raise

@@ -12,6 +12,7 @@ import pyarrow as pa
 from ensue.algebra.operator import Operator
 from ensue.algebra.query import Query
 from ensue.algebra.walk import results
+from ensue.compile.carrying import arrived, carried
 from ensue.compile.state import from_bytes, to_bytes
 from ensue.compile.timeouts import Bundle
 from ensue.languages.printing import show
@@ -42,8 +43,11 @@ class SeveralJob(StreamJob):
 
     def __getstate__(self) -> dict[str, Any]:
         """What is computed of it stays behind; where it goes it is known or computed again."""
-        kept = (*self.__dataclass_fields__, "text")
-        return {name: value for name, value in self.__dict__.items() if name in kept}
+        several = tuple(map(carried, self.several))
+        return super().__getstate__() | {"several": several, "text": self.text}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state | {"several": tuple(map(arrived, state["several"]))})
 
     @property
     def bundles(self) -> list[Bundle]:

@@ -8,11 +8,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
+from ensue.compile.carrying import Carried, arrived, carried
 from ensue.compile.stream import Columns, Shape, in_order, located, shape_again
 from ensue.errors import EventError
 from ensue.plan.planning import DEFAULT, Planning
 from ensue.runners.local_several import bundles_of, match_in_order
-from ensue.runners.named import Names
+from ensue.runners.named import Name, Names
 from ensue.runners.several_job import PACKED, packed_rows
 from ensue.runners.spark_batch import ARRIVAL
 from ensue.runners.spark_frames import frame_of, unusable
@@ -40,7 +41,7 @@ def match(
     names = list(queries)
     pieces = []
     for group in groups_of([bundle.main for bundle in bundles.values()]):
-        mine = {names[n]: queries[names[n]] for n in group.numbers}
+        mine = {names[n]: carried(queries[names[n]]) for n in group.numbers}
         lane = SeveralLane(
             mine, group.numbers, time, type, tuple(order), location, shape.by_type, bad_events,
             emit_timeouts, planning,
@@ -66,7 +67,7 @@ def _lanes(frame: DataFrame, group: Group, *, keep_bad: bool) -> DataFrame:
 class SeveralLane:
     """What a task does with its events. Everything is made anew where the task runs."""
 
-    queries: Names
+    queries: Mapping[Name, Carried]
     numbers: tuple[int, ...]
     time: str | tuple[str, str]
     type: str | None
@@ -85,7 +86,8 @@ class SeveralLane:
         columns = table.drop_columns([ARRIVAL])
         sortable = self._shape(table.schema, (*self.order, ARRIVAL))
         shape = located(self._shape(columns.schema, self.order), self.location)
-        bundles = bundles_of(self.queries, shape, self.planning, emit_timeouts=self.emit_timeouts)
+        queries = {name: arrived(query) for name, query in self.queries.items()}
+        bundles = bundles_of(queries, shape, self.planning, emit_timeouts=self.emit_timeouts)
         events = in_order(table, sortable, self.bad_events).drop_columns([ARRIVAL])
         found = match_in_order(list(bundles.values()), events, whole=False)
         for number, matches in zip(self.numbers, found, strict=True):

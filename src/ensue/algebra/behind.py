@@ -1,0 +1,55 @@
+"""Complex events in a sequence: what comes before one comes before the first of its members.
+
+A stream of complex events is in the order of their last members. Where one event ends at the very
+time at which a complex event starts, only the places of its members tell what comes first.
+"""
+
+from collections.abc import Collection, Iterator
+
+from ensue.algebra.pattern import Kleene, Not, Pattern, Seq
+from ensue.algebra.predicate import At, Binary, Expr, Field
+from ensue.algebra.walk import atoms, kleenes, parts
+
+AT = "__at"  # the place of an event's last member among the events that came in
+FROM = "__from"  # that of its first member
+
+
+def members_in_order(pattern: Pattern, complex_types: Collection[str]) -> tuple[Expr, ...]:
+    """The conditions that say so, for the variables whose types are complex events.
+
+    >>> from ensue.algebra.pattern import Atom
+    >>> from ensue.algebra.text import show_expr
+    >>> both = Seq((Atom("Reading", "a"), Atom("Incident", "x")))
+    >>> [show_expr(c) for c in members_in_order(both, {"Incident"})]
+    ['a.__at < x.__from']
+    """
+    lists = frozenset(kleenes(pattern))
+    complex_ = {a.variable for a in atoms(pattern) if a.type in complex_types}
+    pairs = dict.fromkeys(_pairs(pattern))
+    return tuple(_before(a, b, lists) for a, b in pairs if b in complex_)
+
+
+def _pairs(pattern: Pattern) -> Iterator[tuple[str, str]]:
+    """Variables of which the first one's events come before the other's."""
+    if isinstance(pattern, Kleene):
+        yield pattern.atom.variable, pattern.atom.variable
+    if isinstance(pattern, Seq):
+        front: list[tuple[str, bool]] = []
+        for part in pattern.parts:
+            absent = isinstance(part, Not)
+            inside = [a.variable for a in atoms(part)]
+            for other, missing in front:
+                if not (absent and missing):
+                    yield from ((other, variable) for variable in inside)
+            front += [(variable, absent) for variable in inside]
+    for part in parts(pattern):
+        yield from _pairs(part)
+
+
+def _before(one: str, other: str, lists: frozenset[str]) -> Expr:
+    if one == other:
+        left, right = Field(one, AT, At.PREVIOUS), Field(other, FROM, At.CURRENT)
+    else:
+        left = Field(one, AT, At.LAST if one in lists else At.ONLY)
+        right = Field(other, FROM, At.NTH if other in lists else At.ONLY)
+    return Binary("<", left, right)

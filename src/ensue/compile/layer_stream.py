@@ -1,0 +1,274 @@
+"""The stream of a layer: events that came in beside the complex events of layers below."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ensue.algebra.behind import AT, FROM
+from ensue.algebra.layers import MEMBERS, Layer
+from ensue.algebra.policy import Strategy
+from ensue.algebra.tower import types_of
+from ensue.algebra.walk import atoms
+from ensue.algebra.window import ByEvents
+from ensue.compile import vectors
+from ensue.compile.arrow_kinds import fields_of
+from ensue.compile.stream import TYPE, Columns, Shape, type_clashes
+from ensue.errors import QueryError, did_you_mean
+from ensue.schema import EventType, Kind, Schema
+
+START, END = "__start", "__end"
+HIDDEN = (AT, FROM)
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class LayerStream:
+    """What the events of a layer look like, and how they come together."""
+
+    shape: Shape
+    raw: Shape  # of the events that come in
+    types: tuple[str, ...]  # by their codes; complex events behind those that come in
+    complex_: Mapping[str, Mapping[str, str]]  # a complex event's columns here, by those below
+    reads_raw: bool
+    every: bool  # events of any type have a say, such as in `next to each other`
+
+    @property
+    def alone(self) -> bool:
+        """Only events that come in are in it: they are as they were."""
+        return not self.complex_
+
+    def of_raw(self, events: pa.Table, at: Ints, begun: Ints) -> pa.Table:
+        """Events that came in as those of the layer."""
+        if self.alone:
+            return events.append_column(AT, pa.array(at)).append_column(FROM, pa.array(begun))
+        schema = self.raw.schema
+        codes = self._codes(events)
+        if not self.every:
+            kept = codes >= 0
+            if not kept.all():
+                events = events.filter(pa.array(kept))
+                at, begun, codes = at[kept], begun[kept], codes[kept]
+        given = {name: events.column(name) for name in events.column_names}
+        given |= {START: events.column(schema.start), END: events.column(schema.end)}
+        return self._table(given, codes, at, begun)
+
+    def of_complex(self, name: str, found: pa.Table) -> pa.Table:
+        """The events of a layer below."""
+        given = {here: found.column(below) for below, here in self.complex_[name].items()}
+        given |= {START: found.column("start"), END: found.column("end")}
+        if self.shape.schema.location is not None:
+            given[self.shape.schema.location] = found.column("location")
+        codes = np.full(found.num_rows, self.types.index(name), np.int32)
+        at, begun = (found.column(c).to_numpy() for c in HIDDEN)
+        return self._table(given, codes, at, begun)
+
+    def _table(
+        self,
+        given: Mapping[str, pa.ChunkedArray],
+        codes: npt.NDArray[np.int32],
+        at: Ints,
+        begun: Ints,
+    ) -> pa.Table:
+        own = {AT: pa.array(at), FROM: pa.array(begun), TYPE: self._marks(codes)}
+        columns = []
+        for field in self.shape.arrow:
+            column = own.get(field.name)
+            if column is None:
+                column = given.get(field.name)
+            if column is None:
+                column = pa.nulls(len(codes), field.type)
+            columns.append(column if column.type == field.type else column.cast(field.type))
+        return pa.table(columns, schema=self.shape.arrow)
+
+    def _marks(self, codes: npt.NDArray[np.int32]) -> pa.Array:
+        places = pa.array(codes, mask=codes < 0) if (codes < 0).any() else pa.array(codes)
+        return pa.DictionaryArray.from_arrays(places, pa.array(self.types, pa.string()))
+
+    def _codes(self, events: pa.Table) -> npt.NDArray[np.int32]:
+        """The type of each event that came in; -1 where it does not matter."""
+        column = self.raw.schema.type_column
+        if column is None:
+            return np.zeros(events.num_rows, np.int32)
+        names = events.column(column).combine_chunks()
+        known = pa.array(self.types[: len(self.types) - len(self.complex_)], pa.string())
+        if pa.types.is_dictionary(names.type):
+            texts = names.dictionary.cast(pa.string())
+            places = pc.index_in(texts, value_set=known).fill_null(-1).to_numpy()
+            found = places[names.indices.fill_null(0).to_numpy()] if len(places) else None
+            if found is None:
+                return np.full(len(names), -1, np.int32)
+            missing = names.is_null().to_numpy(zero_copy_only=False)
+            return np.where(missing, np.int32(-1), found).astype(np.int32)
+        found = pc.index_in(names.cast(pa.string()), value_set=known).fill_null(-1)
+        return np.asarray(found.to_numpy(), np.int32)
+
+    def merged(self, pieces: Sequence[pa.Table]) -> pa.Table:
+        """Pieces as one: a complex event stands directly behind its last member."""
+        if len(pieces) == 1:
+            return pieces[0]
+        table = pa.concat_tables([self.shape.arrow.empty_table(), *pieces])
+        at = table.column(AT).to_numpy()
+        first = len(self.types) - len(self.complex_)
+        order = np.concatenate(
+            [np.zeros(0, np.int64), *(self._rank(piece, first) for piece in pieces)]
+        )
+        places = np.lexsort((order, at))
+        return table.take(pa.array(places)).unify_dictionaries()
+
+    def _rank(self, piece: pa.Table, first: int) -> Ints:
+        """Events that came in before complex ones, these in the order of their definitions."""
+        if self.alone or not piece.num_rows:
+            return np.zeros(piece.num_rows, np.int64)
+        marks = piece.column(TYPE).combine_chunks()
+        codes = marks.indices.fill_null(0).to_numpy().astype(np.int64)
+        rank: Ints = np.maximum(codes - first + 1, 0)
+        return rank
+
+    def ends(self, table: pa.Table) -> npt.NDArray[Any]:
+        """When the events end, as the matcher's time passes."""
+        vector = vectors.from_arrow(table.column(self.shape.schema.end), self.shape.unit)
+        return np.asarray(vector.values)
+
+
+def layer_stream(
+    layer: Layer, raw: Shape, below: Mapping[str, pa.Schema], shown: Mapping[str, Sequence[str]]
+) -> LayerStream:
+    """The stream of a layer.
+
+    `below` are the results of the layers it uses, `shown` the fields that their events show.
+    """
+    named = tuple(t for t in types_of(layer.query) if t not in below)
+    if not layer.uses:
+        return LayerStream(_alone(raw), raw, named, {}, reads_raw=True, every=True)
+    _check_types(layer, named, raw, below)
+    used = [name for name in below if name in layer.uses]
+    own = raw.arrow if named else pa.schema([])
+    columns = _Columns(own, [below[name] for name in used])
+    by_type: dict[str, Columns] = {}
+    for name in named:
+        by_type[name] = (raw.by_type or {}).get(name, [(n, n) for n in own.names])
+    whole, named_by = {}, {}
+    complex_: dict[str, dict[str, str]] = {}
+    for name in used:
+        places = columns.of_complex(name, below[name])
+        fields = {"start": START, "end": END}
+        fields |= {below_.removesuffix("@own"): here for below_, here in places.items()}
+        by_type[name] = list(fields.items())
+        visible = [
+            *shown[name],
+            "start",
+            "end",
+            "match_id",
+            *([MEMBERS] if MEMBERS in fields else []),
+        ]
+        whole[name] = [(f, fields[f]) for f in dict.fromkeys(visible) if f in fields]
+        named_by[name] = [("match_id", places["match_id"])]
+        complex_[name] = places
+    arrow = columns.schema(raw)
+    shape = Shape(_schema(arrow, by_type, raw), arrow, raw.unit, by_type, whole, named_by, HIDDEN)
+    every = bool(named) and (
+        layer.query.strategy in (Strategy.STRICT, Strategy.PARTITION)
+        or isinstance(layer.query.within, ByEvents)
+    )
+    return LayerStream(shape, raw, (*named, *used), complex_, bool(named), every)
+
+
+class _Columns:
+    """The columns of a layer's table: those of one name that agree are one."""
+
+    def __init__(self, own: pa.Schema, below: Sequence[pa.Schema]) -> None:
+        self.types = {field.name: field.type for field in own}
+        fields = [
+            pa.schema([pa.field(f.name.removesuffix("@own"), f.type) for f in _fields(result)])
+            for result in below
+        ]
+        self.clash = type_clashes([own, *fields])
+
+    def of_complex(self, name: str, result: pa.Schema) -> dict[str, str]:
+        """Where the columns of a complex event go."""
+        found = {}
+        for field in _fields(result):
+            here = field.name.removesuffix("@own")
+            if here in self.clash or here in (START, END, TYPE, *HIDDEN):
+                here = f"{here}@{name}"
+            known = self.types.get(here)
+            self.types[here] = field.type if known is None else _wider(known, field.type)
+            found[field.name] = here
+        return found
+
+    def schema(self, raw: Shape) -> pa.Schema:
+        types = dict(self.types)
+        location = raw.schema.location
+        if location is not None:
+            types.setdefault(location, raw.arrow.field(location).type)
+        types[START] = raw.arrow.field(raw.schema.start).type
+        types[END] = raw.arrow.field(raw.schema.end).type
+        types[TYPE] = pa.dictionary(pa.int32(), pa.string())
+        types |= {AT: pa.int64(), FROM: pa.int64()}
+        return pa.schema(list(types.items()))
+
+
+def _schema(arrow: pa.Schema, by_type: Mapping[str, Columns], raw: Shape) -> Schema:
+    kinds = fields_of(arrow)
+    places = {AT: Kind.INTEGER, FROM: Kind.INTEGER}
+    types = {
+        name: EventType(name, {f: kinds[c] for f, c in pairs} | places)
+        for name, pairs in by_type.items()
+    }
+    return Schema(
+        types=MappingProxyType(types),
+        start=START,
+        end=END,
+        time_kind=kinds[END],
+        type_column=TYPE,
+        location=raw.schema.location,
+    )
+
+
+def _alone(raw: Shape) -> Shape:
+    """The shape of events that came in, with their places."""
+    arrow = raw.arrow.append(pa.field(AT, pa.int64())).append(pa.field(FROM, pa.int64()))
+    hidden = {AT: Kind.INTEGER, FROM: Kind.INTEGER}
+    schema = raw.schema
+    common = None if schema.common is None else MappingProxyType({**schema.common, **hidden})
+    types = {
+        name: EventType(name, {**event_type.fields, **hidden})
+        for name, event_type in schema.types.items()
+    }
+    schema = replace(schema, common=common, types=MappingProxyType(types))
+    return replace(raw, schema=schema, arrow=arrow, hidden=HIDDEN)
+
+
+def _fields(result: pa.Schema) -> list[pa.Field]:
+    """The fields of a complex event among the columns of its layer's result."""
+    return [f for f in result if f.name not in (AT, FROM, "start", "end", "location")]
+
+
+def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType:
+    """A type for the values of both."""
+    if one == other:
+        return one
+    both = [pa.schema({"x": one}), pa.schema({"x": other})]
+    return pa.unify_schemas(both, promote_options="permissive").field("x").type
+
+
+def _check_types(
+    layer: Layer, named: Sequence[str], raw: Shape, below: Mapping[str, pa.Schema]
+) -> None:
+    for name in named:
+        if raw.by_type is not None and name not in raw.by_type:
+            atom = next(a for a in atoms(layer.query.pattern) if a.type == name)
+            where = f"in the definition of {layer.name}: " if layer.name else ""
+            raise QueryError(
+                f"{where}unknown event type '{name}'",
+                hint=did_you_mean(name, [*raw.by_type, *below]),
+                span=atom.span,
+                text=layer.query.text,
+            )
