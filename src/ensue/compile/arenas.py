@@ -249,6 +249,8 @@ class Arenas:
                 else kept[:, columns.wholes[name]]
             )
             alive &= now - times <= frame.window
+        if isinstance(self.program.source, TreeSource) and now is not None:
+            alive &= self._inside_modules(kept, now)
         if self.looks_behind_runs:
             alive &= kept[:, arena.ROW] > self._oldest_rows()[kept[:, arena.KEY]]
         if self.empties_stacks:
@@ -257,6 +259,23 @@ class Arenas:
         meta[INSTANCE_TOP] = arena.keep_instances(
             tables["A"], tables["AF"], top, tables["tops"], self._links, alive, moved
         )
+
+    def _inside_modules(self, kept: Table, now: float) -> Table:
+        """Which entries of a tree may still be joined inside the modules they belong to (H4)."""
+        source = self.program.source
+        assert isinstance(source, TreeSource)
+        records, alive = source.instances, np.ones(len(kept), np.bool_)
+        if records.limits:
+            columns = records.columns
+            starts = (
+                self.tables["AF"][: len(kept), columns.reals["start"]]
+                if self.program.frame.real_time
+                else kept[:, columns.wholes["start"]]
+            )
+            lists = kept[:, columns.wholes["list"]]
+            for number, limit in records.limits.items():
+                alive &= (lists != number) | (now - starts <= limit)
+        return alive
 
     @property
     def _links(self) -> Table:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from ensue.algebra.policy import Strategy
-from ensue.algebra.window import ByEvents
+from ensue.algebra.window import ByEvents, Window
 from ensue.compile.arrow_kinds import Unit, length_of
 from ensue.compile.constants import marked
 from ensue.compile.counting import Tally
@@ -92,7 +92,10 @@ class Frame:
     @property
     def window(self) -> int | float | None:
         """The window's length in the units of the time arrays, or in events."""
-        window = self.plan.query.within
+        return self.length(self.plan.query.within)
+
+    def length(self, window: Window | None) -> int | float | None:
+        """The same for any window."""
         return window.count - 1 if isinstance(window, ByEvents) else length_of(window, self.unit)
 
     @property

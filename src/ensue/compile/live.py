@@ -63,16 +63,18 @@ class LiveMatcher:
         return self._built(self.engine.finish(), self.held)
 
     def _known(self, events: pa.Table, first: int, members: list[Rows]) -> Held:
-        """The events held so far and the new ones, whose rows begin at `first`."""
+        """The events held so far and those of the new ones, from row `first` on, that matter."""
         wanted = np.zeros(events.num_rows, np.bool_)
         for rows in members:
             wanted[rows[rows >= first] - first] = True
         numbers = ordinals(events, wanted, self.prepared.shape.schema.end)
-        numbered = events.append_column(ORDINAL, pa.array(numbers))
-        rows = np.arange(first, first + events.num_rows)
+        places = np.flatnonzero(wanted)
+        if len(places) < events.num_rows:
+            events = events.take(pa.array(places))
+        numbered = events.append_column(ORDINAL, pa.array(numbers[places]))
         return Held(
             pa.concat_tables([self.held.events, numbered.cast(self.held.events.schema)]),
-            np.concatenate([self.held.rows, rows]),
+            np.concatenate([self.held.rows, first + places]),
         )
 
     def _hold(self, known: Held, rows: Rows) -> None:

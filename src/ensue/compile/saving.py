@@ -81,6 +81,7 @@ def fingerprint(program: Program) -> str:
     structure = type(plan.structure).__name__
     if isinstance(plan.structure, Tree):  # what an entry holds depends on the whole tree
         structure = repr(as_written(plan.structure, plan.query.where))
+        structure += "".join(repr(module) for module in plan.structure.modules)
     shown = f"{plan.query.known_as} {structure} {kinds} {program.unit}"
     return hashlib.sha256(shown.encode()).hexdigest()
 

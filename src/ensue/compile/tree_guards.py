@@ -3,6 +3,7 @@
 from ensue.compile.absence import search
 from ensue.compile.frame import Frame
 from ensue.compile.layout import Source
+from ensue.compile.tree_modules import TreeModules
 from ensue.compile.tree_nodes import Spot
 from ensue.compile.tree_parts import Part
 from ensue.compile.tree_records import Records
@@ -37,26 +38,42 @@ def chains_meet(A, one, other):
 class TreeGuards:
     """Writes the tests that a result must pass."""
 
-    def __init__(self, frame: Frame, records: Records) -> None:
+    def __init__(self, frame: Frame, records: Records, modules: TreeModules) -> None:
         self.frame = frame
         self.records = records
+        self.modules = modules
 
-    def out_of_reach(self, node: str) -> str | None:
-        """When this entry and all older ones ended too long ago."""
-        window = self.frame.window_text
-        if not window or not self.frame.plan.prune:
+    def out_of_reach(self, node: str, place: Spot) -> str | None:
+        """When this entry and all older ones ended too long ago to be joined at a place."""
+        if not self.frame.plan.prune:
             return None
+        tests = []
         if self.frame.by_events:
-            return f"idx - {self.records.get('last_index', node)} > {window}"
-        return f"t - {self.records.get('end', node)} > {window}"
+            last = self.records.get("last_index", node)
+            tests.append(f"idx - {last} > {self.frame.window_text}")
+        if limit := self.modules.limit_text(place):
+            tests.append(f"t - {self.records.get('end', node)} > {limit}")
+        return " or ".join(tests) or None
 
-    def in_window(self, node: str) -> list[str]:
-        window = self.frame.window_text
-        if not window:
-            return []
+    def in_window(self, node: str, place: Spot) -> list[str]:
+        tests = []
         if self.frame.by_events:
-            return [f"idx - {self.records.get('index', node)} <= {window}"]
-        return [f"t - {self.records.get('start', node)} <= {window}"]
+            first = self.records.get("index", node)
+            tests.append(f"idx - {first} <= {self.frame.window_text}")
+        if limit := self.modules.limit_text(place):
+            tests.append(f"t - {self.records.get('start', node)} <= {limit}")
+        return tests
+
+    def precursors(self, leaf: Spot) -> list[str]:
+        """When every level that an event would open a box of waits for that box (HCED)."""
+        tests = []
+        for place in self.modules.openings(leaf):
+            waiting = place.parts[0]
+            newest = self.records.top(waiting.list)
+            tests.append(f"{newest} >= 0")
+            if (far := self.out_of_reach(newest, place)) is not None:
+                tests.append(f"not ({far})")
+        return tests
 
     def whole_in_window(self, part: Part) -> list[str]:
         window = self.frame.window_text

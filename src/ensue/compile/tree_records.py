@@ -25,8 +25,17 @@ class Records(Instances):
     events to the chain without its last event.
     """
 
-    def __init__(self, frame: Frame, lists: tuple[str, ...], *, chains: bool) -> None:
+    def __init__(
+        self,
+        frame: Frame,
+        lists: tuple[str, ...],
+        *,
+        chains: bool,
+        limits: dict[str, float] | None = None,
+    ) -> None:
         super().__init__(frame, lists)
+        # how long entries of a list may wait from their start, where that is less than the window
+        self.limits = {self.number[name]: limit for name, limit in (limits or {}).items()}
         self.slots: dict[str, dict[tuple[str, str], tuple[str, str]]] = {n: {} for n in lists}
         self.most: dict[str, int] = {}  # columns of a sort
         self.chains = chains
@@ -36,6 +45,8 @@ class Records(Instances):
             self.columns.at("count", "")
         if frame.counts:
             self.columns.at("last_index", "")
+        if self.limits:
+            self.columns.at("list", "")
 
     @property
     def size(self) -> int:
@@ -122,6 +133,8 @@ class Records(Instances):
             given |= {"back": values.get("back", "-1"), "count": values.get("count", "0")}
         if self.frame.counts:
             given |= {"index": values["index"], "last_index": "idx"}
+        if self.limits:
+            given["list"] = str(self.number[list])
         for name, text in given.items():
             out(f"{self.get(name, node)} = {text}")
         used = {name for name, _ in self.slots[list].values()}

@@ -24,6 +24,7 @@ from ensue.compile.layout import Source
 from ensue.compile.stacks import GROW, SPARE_OUTPUT
 from ensue.compile.tree_entries import TreeEntries
 from ensue.compile.tree_guards import CHAINS, TreeGuards
+from ensue.compile.tree_modules import TreeModules
 from ensue.compile.tree_nodes import Spot, spots_of
 from ensue.compile.tree_parts import AtHand, Part
 from ensue.compile.tree_records import Records
@@ -68,10 +69,14 @@ class _Trees:
         )
         kept = tuple(spot.list for spot in self.spots if spot.kept)
         negated = tuple(r.variable for r in frame.negatives)
+        modules = TreeModules(frame, structure, self.root)
         self.records = Records(
-            frame, (*kept, *negated), chains=any(spot.kleene for spot in self.spots)
+            frame,
+            (*kept, *negated),
+            chains=any(spot.kleene for spot in self.spots),
+            limits=modules.limits(),
         )
-        self.guards = TreeGuards(frame, self.records)
+        self.guards = TreeGuards(frame, self.records, modules)
         self.results = TreeResults(frame, self.records)
         self.entries = TreeEntries(frame, self.records, self.results)
         self.output = tuple(
@@ -138,7 +143,8 @@ class _Trees:
             if leaf.kleene:
                 self._chain(out, leaf)
                 continue
-            with out.block(f"if {self.frame.test(leaf.variable)}:"):
+            tests = [self.frame.test(leaf.variable), *self.guards.precursors(leaf)]
+            with out.block(f"if {' and '.join(tests)}:"):
                 if self._lasts_too_long:
                     with out.block(f"if t - s <= {self.frame.window_text}:"):
                         self._arrive(out, leaf, self._single(leaf))
@@ -170,15 +176,16 @@ class _Trees:
         old, new = f"p{leaf.number}", f"n{leaf.number}"
         tested = self.frame.test(leaf.variable)
         begins = self.frame.test(leaf.variable, first=True)
-        with out.block(f"if {tested}:"):
+        tests = [tested, *self.guards.precursors(leaf)]
+        with out.block(f"if {' and '.join(tests)}:"):
             out(f"{old} = {records.top(leaf.list) if kleene.most != 1 else -1}")
             with out.block("while True:"):
                 out("go = True")
                 with out.block(f"if {old} >= 0:"):
-                    if (far := self.guards.out_of_reach(old)) is not None:
+                    if (far := self.guards.out_of_reach(old, leaf)) is not None:
                         with out.block(f"if {far}:"):
                             out(f"{old} = -1", "continue")
-                    tests = self.guards.in_window(old) if self.frame.plan.prune else []
+                    tests = self.guards.in_window(old, leaf) if self.frame.plan.prune else []
                     if self.frame.intervals:
                         tests.append(f"{records.get('end', old)} <= s")
                     if kleene.most is not None:
@@ -274,13 +281,13 @@ class _Trees:
         kept = self.entries.part(other, old)
         left, right = (kept, part) if other.is_left else (part, kept)
         with out.block(f"while {old} >= 0:"):
-            if (far := self.guards.out_of_reach(old)) is not None:
+            if (far := self.guards.out_of_reach(old, parent)) is not None:
                 with out.block(f"if {far}:"):
                     out("break")
             out(*self.frame.tally.tried(place_label(tree_text(parent.node))))
             tests = []
             if self.frame.plan.prune and self.guards.may_begin_early(other):
-                tests += self.guards.in_window(old)
+                tests += self.guards.in_window(old, parent)
             if parent.in_order and not jump:
                 tests.append(f"{left.last} < {right.first}")
             if before and not parent.in_order:

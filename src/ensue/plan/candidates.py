@@ -67,6 +67,8 @@ def shape_decision(tree: Tree, joins: Joins, planning: Planning) -> Decision:
         ends = (_from_left(names), _from_right(names))
         other += [s for s in dict.fromkeys(ends) if s != chosen]
     why = "asked for" if planning.shape is not None else ""
+    if not why and planning.modules:
+        why = "as the tower stands"
     if not why and "join_order" in planning.off:
         why = "from the left"
     candidates = tuple(Candidate(show_shape(s), joins.estimate(s)) for s in other)

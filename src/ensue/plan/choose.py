@@ -1,7 +1,7 @@
 """Chooses the plan of a checked query: the same input, the same plan."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
 from ensue.algebra.policy import Strategy
@@ -24,6 +24,7 @@ from ensue.plan.decisions import Decision
 from ensue.plan.estimates import estimate
 from ensue.plan.features import Kinds, fits_a_kernel
 from ensue.plan.load import Load
+from ensue.plan.modules import PRECURSORS, tower_shape
 from ensue.plan.negations import inner_query, name_of, negations_of, why_not_inner
 from ensue.plan.ordering import order_decisions, predicate_order
 from ensue.plan.physical import (
@@ -213,9 +214,14 @@ def _tree(query: Query, between: _Between, joins: Joins, planning: Planning) -> 
     if why_no_tree(query, between.tied, between.absent) is not None:
         return None
     shape = planning.shape
-    if shape is None and "join_order" not in planning.off:
+    if shape is None and planning.modules:
+        shape = tower_shape(query.pattern, planning.modules)
+    elif shape is None and "join_order" not in planning.off:
         shape = best_shape(joins)
-    return tree_of(query, between.tied, between.absent, shape, push=not between.late)
+    tree = tree_of(query, between.tied, between.absent, shape, push=not between.late)
+    if tree is None or not planning.modules:
+        return tree
+    return replace(tree, modules=planning.modules, parked=PRECURSORS not in planning.off)
 
 
 def _sort_conditions(query: Query, schema: Schema, planning: Planning, *, late: bool) -> _Sorted:

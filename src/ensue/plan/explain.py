@@ -15,6 +15,7 @@ from ensue.algebra.text import (
 )
 from ensue.plan.choose import structure_name, why_no_stacks
 from ensue.plan.explain_decisions import decided
+from ensue.plan.explain_modules import boxes
 from ensue.plan.physical import (
     Absence,
     Answer,
@@ -149,7 +150,7 @@ def _structure(plan: Plan) -> Iterator[str]:
             yield from _stacks(plan, plan.structure)
         case Tree(root=root):
             yield f"join tree: {tree_text(root)}"
-            yield from _node(plan, root, "  ")
+            yield from _node(plan, plan.structure, root, "  ")
         case Compact():
             yield from compact_lines(plan, plan.structure)
         case Reference(reason=reason):
@@ -317,14 +318,15 @@ def _stacks(plan: Plan, stacks: Stacks) -> Iterator[str]:
             yield f"    {absence_text(plan, absence)} ({drops})"
 
 
-def _node(plan: Plan, node: Node, indent: str) -> Iterator[str]:
+def _node(plan: Plan, tree: Tree, node: Node, indent: str) -> Iterator[str]:
+    yield from (f"{indent}{box}" for box in boxes(tree, node))
     if isinstance(node, Leaf):
         yield f"{indent}{role_name(plan.role(node.variable))}"
         return
     yield f"{indent}{node.operator.name}"
     yield from (f"{indent}  . {test}" for test in node_tests(plan, node))
     for part in (node.left, node.right) if isinstance(node, Join) else (node.part,):
-        yield from _node(plan, part, indent + "  ")
+        yield from _node(plan, tree, part, indent + "  ")
 
 
 def node_tests(plan: Plan, node: Join | Apply) -> list[str]:

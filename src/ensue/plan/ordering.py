@@ -79,7 +79,7 @@ def ordered_by(structure: Structure, key: Key) -> Structure:
                         node = replace(node, part=changed(part))
                 return replace(node, checks=checks(node.checks), absences=absences(node.absences))
 
-            return Tree(changed(root))
+            return replace(structure, root=changed(root))
         case Compact() | Reference():
             return structure
 

@@ -1,12 +1,13 @@
 """The plan of a query: what the scan marks, and the structure that holds partial matches."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from ensue.algebra.pattern import Kleene
 from ensue.algebra.predicate import Expr
 from ensue.algebra.query import Query
 from ensue.plan.decisions import Decision
+from ensue.plan.modules import Module
 from ensue.plan.operators import Operator
 from ensue.plan.statistics import ASSUMED, Statistics
 
@@ -197,6 +198,9 @@ class Tree:
     """A join tree: events enter at the leaves, matches leave at the root."""
 
     root: Node
+    # not in the repr: saved states know a tree by it, and most trees have none
+    modules: tuple[Module, ...] = field(default=(), repr=False)  # of a hierarchy: an EH-Tree
+    parked: bool = field(default=False, repr=False)  # a box begins only while a precursor waits
 
 
 @dataclass(frozen=True, slots=True)

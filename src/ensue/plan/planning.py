@@ -6,11 +6,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ensue.errors import QueryError, did_you_mean
+from ensue.plan import modules
+from ensue.plan.modules import PRECURSORS, Module
 from ensue.plan.pushing import ON_THE_WAY, PUSH
 from ensue.plan.rules import RULES
 from ensue.plan.statistics import ASSUMED, Statistics
 
-Shape = str | tuple["Shape", "Shape"]  # of a join tree: a variable, or two shapes joined
+Shape = modules.Shape
 
 # Decisions that can be switched off by name, beside the rules.
 CHOICES = (
@@ -23,6 +25,7 @@ CHOICES = (
     "predicate_placement",
     PUSH,
     ON_THE_WAY,
+    PRECURSORS,
 )
 STRUCTURES = ("stacks", "runs", "tree", "compact", "reference")
 
@@ -48,6 +51,7 @@ class Planning:
     structure: str | None = None  # one of STRUCTURES, instead of the cheapest
     shape: Shape | None = None  # of a join tree, instead of the cheapest
     adaptive: bool = False  # the plan may change while the stream runs
+    modules: tuple[Module, ...] = ()  # of a tower in a flat query: a join tree takes its shape
 
     def __post_init__(self) -> None:
         _known(self.off, switches(), "there is no rule '{}' to switch off", "Rules")
@@ -68,7 +72,11 @@ class Planning:
             "structure": self.structure,
             "shape": self.shape,
             "adaptive": self.adaptive,
-        }
+        } | self._towering()
+
+    def _towering(self) -> dict[str, Any]:
+        modules = [module.described() for module in self.modules]
+        return {"modules": modules} if modules else {}
 
     @classmethod
     def of(cls, described: dict[str, Any] | None) -> "Planning":
@@ -81,6 +89,7 @@ class Planning:
             described["structure"],
             _shape(described["shape"]),
             described["adaptive"],
+            tuple(map(Module.of, described.get("modules", ()))),
         )
 
     def text(self) -> str:

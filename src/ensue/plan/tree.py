@@ -278,6 +278,17 @@ def _named(variable: str | None) -> list[str]:
     return [] if variable is None else [variable]
 
 
+def leaf_names(node: Node) -> list[str]:
+    """The variables of the events under a node, from left to right."""
+    match node:
+        case Leaf(variable=variable):
+            return [variable]
+        case Join(left=left, right=right):
+            return leaf_names(left) + leaf_names(right)
+        case physical.Apply(part=part):
+            return leaf_names(part)
+
+
 def joins_of(node: Node) -> Iterator[Join | physical.Apply]:
     """The inner nodes, from the root downwards."""
     match node:
