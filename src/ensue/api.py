@@ -245,7 +245,7 @@ def match(
     checked = _query_or_tower(query, definitions, operators, folder)
     if isinstance(checked, Tower):
         arguments |= {"levels": levels, "trace": trace}
-        return _match_tower(events, checked, arguments, progress, emit_timeouts)
+        return _match_tower(events, checked, arguments, progress, emit_timeouts, streaming)
     if levels is not None or trace:
         raise QueryError(
             "levels= and trace= speak of events that are made of events, and this query has none",
@@ -297,6 +297,7 @@ def _match_tower(
     arguments: dict[str, Any],
     progress: "Progress | None",
     emit_timeouts: bool,
+    streaming: dict[str, Any],
 ) -> Any:
     if emit_timeouts:
         raise QueryError(
@@ -304,7 +305,16 @@ def _match_tower(
             hint="ask for the timed-out matches of one level in a query of its own",
         )
     if _is_spark(events):
-        raise RunnerError("towers do not run on Spark yet")
+        from ensue.runners import spark_frames
+
+        if spark_frames.is_streaming(events):
+            from ensue.runners import spark_tower_stream
+
+            return spark_tower_stream.match(events, tower, **arguments, **streaming)
+        from ensue.runners import spark_tower
+
+        levels = spark_tower.match(events, tower, **arguments)
+        return levels if len(levels) > 1 else next(iter(levels.values()))
     from ensue.runners import local_tower
 
     found = local_tower.match(events, tower, **arguments, progress=progress)

@@ -36,7 +36,7 @@ def test_keys_order_events_as_the_stream_does(seed):
     found = np.argsort(keys, kind="stable").tolist()
     assert found == in_order(table, shape)["arrival"].to_pylist()
     late = [e >= 0 for e in ends]
-    assert [bytes(k) >= key_before(0.0, plain) for k in keys] == late
+    assert [bytes(k) >= key_before(0.0) for k in keys] == late
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -104,17 +104,38 @@ def keys_of(events: pa.Table, shape: Shape, arrival: Sequence[str]) -> Keys:
     parts = [*times, *ties, *rest]
     if not events.num_rows:
         return np.zeros(0, "S1")
-    if all(isinstance(part, np.ndarray) for part in parts):
-        whole = np.ascontiguousarray(np.concatenate(parts, axis=1))
+    plain = [part for part in parts if isinstance(part, np.ndarray)]
+    if len(plain) == len(parts):
+        whole = np.ascontiguousarray(np.concatenate(plain, axis=1))
         return whole.view(f"S{whole.shape[1]}").reshape(-1)
     rows = zip(*(map(bytes, part) for part in parts), strict=True)
     return np.array([b"".join(row) for row in rows])
 
 
-def key_before(time: float, shape: Shape) -> bytes:
+def first_keys(events: pa.Table, keys: Keys, shape: Shape) -> Keys:
+    """Where events that last begin among the others: behind those that end by then."""
+    starts = _of_numbers(_values(events, shape.schema.start, shape))
+    behind = np.full((len(starts), 9), 0xFF, np.uint8)
+    begun = np.concatenate([starts, behind], axis=1).view("S17").reshape(-1)
+    return np.where(begun < keys, begun, keys)
+
+
+def key_before(time: float) -> bytes:
     """What is not greater than the key of any event that ends at a time or later."""
-    kind = np.float64 if isinstance(time, float) else np.int64
-    return bytes(_of_numbers(np.array([time], kind))[0])
+    return bytes(_of_numbers(np.array([time]))[0])
+
+
+def in_arrow(keys: Keys) -> pa.Array:
+    """Keys as a column."""
+    width = keys.dtype.itemsize
+    buffer = pa.py_buffer(np.ascontiguousarray(keys))
+    fixed = pa.Array.from_buffers(pa.binary(width), len(keys), [None, buffer])
+    return fixed.cast(pa.binary())
+
+
+def keys_in(events: pa.Table, name: str) -> Keys:
+    """Keys out of a column."""
+    return np.array(events.column(name).to_pylist() or [], "S")
 
 
 def _values(events: pa.Table, name: str, shape: Shape) -> npt.NDArray[np.generic]:

@@ -1,0 +1,167 @@
+"""A tower over a stream, described so that any process can do its part of it."""
+
+import base64
+import json
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from ensue.algebra.operator import Operator
+from ensue.algebra.query import Query
+from ensue.algebra.tower import Definition, Tower
+from ensue.algebra.walk import results
+from ensue.compile.carrying import arrived, carried
+from ensue.compile.stages import PreparedStage, prepare_stages
+from ensue.compile.stream import Columns, Shape, located, shape_again
+from ensue.compile.tower import PreparedTower, prepare_tower
+from ensue.languages.printing import show
+from ensue.plan.planning import DEFAULT, Planning
+from ensue.runners.clock import Clock, clock_of
+from ensue.runners.stream_job import query_again
+
+_MOST_JOBS = 8
+_ready: OrderedDict[str, tuple[PreparedTower, tuple[PreparedStage, ...]]] = OrderedDict()
+
+
+@dataclass(frozen=True)
+class TowerJob:
+    """Everything a lane needs to know; what it makes ready is kept where it runs."""
+
+    tower: Tower
+    arrow: pa.Schema  # of the events that come in
+    time: str | tuple[str, str]
+    type: str | None
+    order: tuple[str, ...]
+    location: str | None
+    by_type: Mapping[str, Columns] | None
+    lanes: int
+    levels: tuple[str, ...] | str | None = None
+    trace: bool = False
+    streaming: bool = False
+    deliver_late: bool = False
+    planning: Planning = DEFAULT
+
+    def __getstate__(self) -> dict[str, Any]:
+        tower = self.tower
+        lower = [(d.name, carried(d.query)) for d in tower.definitions]
+        state = {f.name: getattr(self, f.name) for f in fields(self)}
+        return state | {"tower": (lower, carried(tower.query), tower.emit), "text": self.text}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        lower, top, emit = state["tower"]
+        definitions = tuple(Definition(name, arrived(query)) for name, query in lower)
+        self.__dict__.update(state, tower=Tower(definitions, arrived(top), emit))
+
+    @cached_property
+    def shape(self) -> Shape:
+        shape = shape_again(
+            self.arrow, self.by_type, time=self.time, type=self.type, order=self.order
+        )
+        return located(shape, self.location)
+
+    @cached_property
+    def clock(self) -> Clock:
+        return clock_of(self.shape)
+
+    @property
+    def prepared(self) -> PreparedTower:
+        return self._made_ready[0]
+
+    @property
+    def stages(self) -> tuple[PreparedStage, ...]:
+        return self._made_ready[1]
+
+    @property
+    def _made_ready(self) -> tuple[PreparedTower, tuple[PreparedStage, ...]]:
+        if self.text not in _ready:
+            prepared = prepare_tower(
+                self.tower, self.shape, self.planning,
+                levels=self.levels, trace=self.trace, streaming=self.streaming,
+            )  # fmt: skip
+            _ready[self.text] = prepared, prepare_stages(prepared)
+            while len(_ready) > _MOST_JOBS:
+                _ready.popitem(last=False)
+        return _ready[self.text]
+
+    @property
+    def delivered(self) -> dict[str, pa.Schema]:
+        """The results by level, the query on top last."""
+        return self.prepared.delivered
+
+    def lanes_of(self, number: int) -> int:
+        """How many lanes a stage has."""
+        return self.lanes if self.stages[number].stage.key else 1
+
+    # ---------------------------------------------------------------------------- as text
+
+    @cached_property
+    def text(self) -> str:
+        """The job as text; `read_tower` gives it back."""
+        tower = self.tower
+        queries = [d.query for d in tower.definitions] + [tower.query]
+        used = {
+            applied.operator.name: applied.operator.fingerprint
+            for query in queries
+            for applied in results(query.pattern)
+        }
+        return json.dumps(
+            {
+                "definitions": {d.name: show(d.query) for d in tower.definitions},
+                "query": show(tower.query),
+                "emit": tower.emit,
+                "levels": self.levels,
+                "trace": self.trace,
+                "time": self.time,
+                "type": self.type,
+                "order": self.order,
+                "location": self.location,
+                "columns": [f"{f.name} {f.type}" for f in self.arrow],
+                "tables": None if self.by_type is None else dict(self.by_type),
+                "lanes": self.lanes,
+                **({} if self.planning == DEFAULT else {"planning": self.planning.described()}),
+                "streaming": self.streaming,
+                "arrow": base64.b64encode(self.arrow.serialize().to_pybytes()).decode(),
+                "operators": used,
+            }
+        )
+
+
+def read_tower(text: str, operators: Iterable[Operator] = ()) -> TowerJob:
+    """The job of a text. Its operators are known by name and must be the same ones."""
+    job: dict[str, Any] = json.loads(text)
+    operators = tuple(operators)
+
+    def query(written: str) -> Query:
+        return query_again(written, job["operators"], operators)
+
+    definitions = tuple(Definition(n, query(d)) for n, d in job["definitions"].items())
+    tables, levels = job["tables"], job["levels"]
+    return TowerJob(
+        Tower(definitions, query(job["query"]), tuple(job["emit"])),
+        pa.ipc.read_schema(pa.py_buffer(base64.b64decode(job["arrow"]))),
+        job["time"] if isinstance(job["time"], str) else (job["time"][0], job["time"][1]),
+        job["type"],
+        tuple(job["order"]),
+        job["location"],
+        None if tables is None else {n: [(f, c) for f, c in t] for n, t in tables.items()},
+        job["lanes"],
+        tuple(levels) if isinstance(levels, list) else levels,
+        job["trace"],
+        job["streaming"],
+        planning=Planning.of(job.get("planning")),
+    )
+
+
+def with_lanes(job: TowerJob, lanes: int) -> TowerJob:
+    """The job in so many lanes, or in one where no stage has a key."""
+    keyed = any(stage.stage.key for stage in job.stages)
+    return replace(job, lanes=lanes if keyed else 1)
+
+
+def levels_asked(levels: Sequence[str] | str | None) -> tuple[str, ...] | str | None:
+    """`levels=` of a call, as a job keeps it."""
+    return levels if levels is None or isinstance(levels, str) else tuple(levels)
