@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -110,13 +111,14 @@ class LiveStage:
         return [schema.empty_table() for schema in self.prepared.outputs.values()]
 
     def _placed(self, name: str, table: pa.Table, lasts: Keys) -> pa.Table:
-        """Events of an earlier stage, with the places of their members here."""
+        """Events of an earlier stage in their order, with the places of their members here."""
         places = {AT: self.places.of(lasts), FROM: self.places.of(keys_in(table, FIRST))}
         schema = self._found[name]
         columns = [
             pa.array(places[f.name]) if f.name in places else table.column(f.name) for f in schema
         ]
-        return pa.table(columns, schema=schema)
+        placed = pa.table(columns, schema=schema)
+        return placed.take(pa.array(np.argsort(places[AT], kind="stable")))
 
     def _sent(self, found: pa.Table) -> pa.Table:
         """Events for later stages, with the keys of their members."""
@@ -208,6 +210,6 @@ def live_stage(prepared: PreparedStage, arrival: Sequence[str]) -> LiveStage | W
     return LiveStage(prepared, arrival) if prepared.cut else WholeTower(prepared, arrival)
 
 
-def ends_of(made: pa.Table, shape: Shape) -> npt.NDArray[np.generic]:
+def ends_of(made: pa.Table, shape: Shape) -> npt.NDArray[Any]:
     """When complex events on their way end."""
     return np.asarray(from_arrow(made.column("end"), shape.unit).values)

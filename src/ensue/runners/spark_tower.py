@@ -67,7 +67,7 @@ def match(
         lanes = staged.repartition(job.lanes_of(number), "through")
         staged = lanes.mapInArrow(Next(job, number), _COLUMNS)
     packed = staged.select(sql.col("number").alias("query"), sql.col("blob").alias("matches"))
-    return SeveralMatches(dict(job.delivered), packed)
+    return SeveralMatches(job.named, packed)
 
 
 def relevant(frame: DataFrame, job: TowerJob, *, keep_bad: bool) -> DataFrame:
@@ -146,9 +146,9 @@ class First:
         if dropped:
             warnings.warn(f"{dropped} events without usable time are left out", stacklevel=2)
         own = of_stage(job, events, job.stages[0].stage)
-        yield from _rows(job, 0, packed_events(job, events, 1))
+        yield from staged_rows(job, 0, packed_events(job, events, 1))
         if own.num_rows:
-            yield from _rows(job, 0, matched(job, 0, own, {}))
+            yield from staged_rows(job, 0, matched(job, 0, own, {}))
 
 
 @dataclass(frozen=True)
@@ -168,12 +168,12 @@ class Next:
                 else:
                     row.pop("through")
                     mine.append(Packed(**row))
-            yield from _rows(self.job, self.number, mine)
+            yield from staged_rows(self.job, self.number, mine)
         if blobs:
-            yield from _rows(self.job, self.number, taken(self.job, self.number, blobs))
+            yield from staged_rows(self.job, self.number, taken(self.job, self.number, blobs))
 
 
-def _rows(job: TowerJob, number: int, packed: Iterable[Packed]) -> Iterator[pa.RecordBatch]:
+def staged_rows(job: TowerJob, number: int, packed: Iterable[Packed]) -> Iterator[pa.RecordBatch]:
     """Packed tables as rows, with the lane of the next stage that each goes through."""
     following = number + 1
     keys = lane_keys(job.lanes_of(following)) if following < len(job.stages) else [0]

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -11,6 +12,7 @@ from ensue.algebra.layers import column_of
 from ensue.compile.lanes import lanes_of
 from ensue.compile.state import from_bytes, to_bytes
 from ensue.plan.stages import Stage
+from ensue.runners.several_job import LATE_EVENTS
 from ensue.runners.tower_job import TowerJob
 
 EVENTS = -2  # in the place of a level's number: events that came in
@@ -51,21 +53,38 @@ def packed_outputs(job: TowerJob, number: int, tables: list[pa.Table]) -> Iterat
                 yield from _by_lane(job, later, marked, key, MADE)
 
 
+def packed_late(job: TowerJob, late: pa.Table) -> Iterator[Packed]:
+    """Late events, to be delivered."""
+    for piece in _pieces(late):
+        yield Packed(len(job.stages), 0, LATE_EVENTS, to_bytes(piece))
+
+
 def of_stage(job: TowerJob, events: pa.Table, stage: Stage) -> pa.Table:
     """The events that came in that matter to a stage."""
-    kept = None
+    return events.filter(pa.array(matters(job, events, stage)))
+
+
+def first_seen(job: TowerJob, events: pa.Table, number: int) -> pa.Table:
+    """Events of a stage that no earlier one has."""
+    seen = np.zeros(events.num_rows, np.bool_)
+    for earlier in job.stages[:number]:
+        seen |= matters(job, events, earlier.stage)
+    return events.filter(pa.array(~seen))
+
+
+def matters(job: TowerJob, events: pa.Table, stage: Stage) -> npt.NDArray[np.bool_]:
+    """Which events that came in matter to a stage."""
+    kept = np.full(events.num_rows, stage.reads_raw)
     column = job.shape.schema.type_column
-    if not stage.reads_raw:
-        return events.slice(0, 0)
     if stage.raw is not None and column is not None:
         types = events.column(column)
         if pa.types.is_dictionary(types.type):
             types = types.cast(pa.string())
-        kept = pc.is_in(types, value_set=pa.array(sorted(stage.raw), types.type))
-    for field in stage.key:
-        known = events.column(field).is_valid()  # NULL equals nothing
-        kept = known if kept is None else pc.and_(kept, known)
-    return events if kept is None else events.filter(kept)
+        found = pc.is_in(types, value_set=pa.array(sorted(stage.raw), types.type))
+        kept &= found.to_numpy()
+    for field in stage.key:  # NULL equals nothing
+        kept &= events.column(field).is_valid().to_numpy()
+    return kept
 
 
 def name_of(table: pa.Table) -> str | None:

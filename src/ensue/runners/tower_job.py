@@ -21,6 +21,7 @@ from ensue.compile.tower import PreparedTower, prepare_tower
 from ensue.languages.printing import show
 from ensue.plan.planning import DEFAULT, Planning
 from ensue.runners.clock import Clock, clock_of
+from ensue.runners.named import Name
 from ensue.runners.stream_job import query_again
 
 _MOST_JOBS = 8
@@ -92,6 +93,10 @@ class TowerJob:
         """The results by level, the query on top last."""
         return self.prepared.delivered
 
+    @property
+    def named(self) -> dict[Name, pa.Schema]:
+        return dict(self.delivered.items())
+
     def lanes_of(self, number: int) -> int:
         """How many lanes a stage has."""
         return self.lanes if self.stages[number].stage.key else 1
@@ -128,6 +133,10 @@ class TowerJob:
                 "operators": used,
             }
         )
+
+    def stage_text(self, number: int) -> str:
+        """What a checkpoint knows a stage by."""
+        return json.dumps({**json.loads(self.text), "stage": number})
 
 
 def read_tower(text: str, operators: Iterable[Operator] = ()) -> TowerJob:

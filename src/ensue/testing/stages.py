@@ -1,6 +1,7 @@
 """A tower whose key changes, stage by stage in this process, as Spark does it."""
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -8,12 +9,17 @@ import pyarrow as pa
 
 from ensue.algebra.tower import Tower
 from ensue.compile.lanes import lanes_of
-from ensue.compile.stream import shape_of
+from ensue.compile.stream import ends, shape_of
 from ensue.languages.towers import parse_text
+from ensue.runners.lane_run import run_lane
+from ensue.runners.lane_shelf import forget_live
+from ensue.runners.lane_state import rebuilt
 from ensue.runners.stage_batch import ARRIVAL, matched, taken
-from ensue.runners.stage_rows import of_stage, packed_events
+from ensue.runners.stage_lane import BATCH, ROW, StageJob
+from ensue.runners.stage_rows import Packed, of_stage, packed_events, packed_outputs
 from ensue.runners.stage_rows import unpacked as table_of
 from ensue.runners.tower_job import TowerJob
+from ensue.testing.lanes import DictStore
 
 EVENTS = {"time": "t", "type": "type"}
 
@@ -102,14 +108,96 @@ def staged(job: TowerJob, events: pa.Table) -> dict[str, pa.Table]:
         for lane in range(job.lanes_of(number)):
             mine = [p for p in sent if (p.stage, p.lane) == (number, lane)]
             sent += taken(job, number, [p.blob for p in mine])
-    found = {}
-    for k, (name, schema) in enumerate(job.delivered.items()):
-        done = [p for p in sent if p.stage == len(job.stages) and p.number == k]
-        tables = [table_of(p.blob)[1] for p in done]
-        found[name] = pa.concat_tables([schema.empty_table(), *tables])
-    return found
+    return levels_of(job, [p for p in sent if p.stage == len(job.stages)])
 
 
 def rows_of(table: pa.Table) -> list[str]:
     """The rows of a table in an order of their own."""
     return sorted(map(repr, table.to_pylist()))
+
+
+class StagedStream:
+    """A tower over a stream whose micro-batches are given one by one.
+
+    `forget` is asked before each call of a lane whether the process that ran it is gone.
+    """
+
+    def __init__(
+        self,
+        job: TowerJob,
+        delay_ms: int,
+        *,
+        forget: Callable[[], bool] = lambda: False,
+        early: bool = True,
+    ) -> None:
+        self.job = job
+        self.delay_ms = delay_ms
+        self.forget = forget
+        self.early = early  # the watermark a micro-batch brings about is known in it
+        self.watermark_ms = 0
+        self.batches = 0
+        lanes = [(n, k) for n in range(len(job.stages)) for k in range(job.lanes_of(n))]
+        self.stores = {lane: DictStore() for lane in lanes}
+        self.timers: dict[tuple[int, int], int | None] = dict.fromkeys(lanes)
+        self.delivered: list[Packed] = []
+        self.events = self.late = 0
+
+    def feed(self, events: pa.Table) -> None:
+        """A micro-batch with these events."""
+        rows = np.arange(events.num_rows)
+        events = events.append_column(BATCH, pa.array(np.full(len(rows), self.batches)))
+        events = events.append_column(ROW, pa.array(rows))
+        self.batches += 1
+        newest_ms = self.job.clock.newest_ms(ends(events, self.job.shape))
+        next_ms = max(self.watermark_ms, newest_ms - self.delay_ms)
+        sent = list(packed_events(self.job, events, 0))
+        for lane in self.stores:
+            sent += self._run(lane, sent, next_ms if self.early else 0)
+        self._deliver(sent)
+        self.watermark_ms = next_ms
+
+    def pause(self) -> None:
+        """A micro-batch without events: lanes are called whose timers have expired, and those
+        that get something of these."""
+        sent: list[Packed] = []
+        for lane, timer in self.timers.items():
+            due = timer is not None and timer <= self.watermark_ms
+            if due or any((p.stage, p.lane) == lane for p in sent):
+                sent += self._run(lane, sent, 0)
+        self._deliver(sent)
+
+    def finish(self) -> dict[str, pa.Table]:
+        """All matches by level, with those that only waited for the stream to end."""
+        sent: list[Packed] = []
+        for (number, k), store in self.stores.items():
+            job, head = StageJob(self.job, number), store.head()
+            lane = job.watch.lane() if head is None else rebuilt(store, head, job.watch)
+            lane.accept([p.blob for p in sent if (p.stage, p.lane) == (number, k)])
+            sent += packed_outputs(self.job, number, lane.finish())
+        self._deliver(sent)
+        return levels_of(self.job, self.delivered)
+
+    def _run(self, lane: tuple[int, int], sent: list[Packed], next_ms: int) -> list[Packed]:
+        if self.forget():
+            forget_live()
+        blobs = [p.blob for p in sent if (p.stage, p.lane) == lane]
+        outcome = run_lane(
+            self.stores[lane], StageJob(self.job, lane[0]), self.watermark_ms, blobs, next_ms
+        )
+        self.timers[lane] = outcome.timer
+        self.late += outcome.counters.late
+        self.events += outcome.counters.events
+        found: list[Packed] = outcome.delivered
+        return found
+
+    def _deliver(self, sent: list[Packed]) -> None:
+        self.delivered += [p for p in sent if p.stage == len(self.job.stages)]
+
+
+def levels_of(job: TowerJob, packed: list[Packed]) -> dict[str, pa.Table]:
+    """The matches of each level among packed ones."""
+    found = {}
+    for k, (name, schema) in enumerate(job.delivered.items()):
+        tables = [table_of(p.blob)[1] for p in packed if p.number == k]
+        found[name] = pa.concat_tables([schema.empty_table(), *tables])
+    return found
