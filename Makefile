@@ -40,7 +40,7 @@ java:
 
 install: $(DEV_STAMP)  ## make .venv with everything needed for development
 
-demo: java $(USER_STAMP)  ## find the thefts in a day of a shop's RFID readings, on embedded Spark
+demo: java $(USER_STAMP)  ## find the thefts in a shop's day on embedded Spark, then the alarms in a market's
 	@$(BIN)/ensue demo --folder demo
 
 test: lint  ## lint, types, import contracts, tests

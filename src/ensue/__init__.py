@@ -26,6 +26,7 @@ from ensue.api import (
     show,
     start,
     statistics,
+    trace,
 )
 
 __version__ = "0.1.0"
@@ -57,4 +58,5 @@ __all__ = [
     "show",
     "start",
     "statistics",
+    "trace",
 ]

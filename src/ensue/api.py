@@ -1,6 +1,7 @@
 """The public interface: everything else may change."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ensue.algebra.operator import Operator, register
@@ -18,18 +19,19 @@ from ensue.errors import (
 from ensue.plan.statistics import Statistics
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from ensue.compile.stream import Shape
     from ensue.plan.planning import Planning
+    from ensue.runners.arguments import Arguments
     from ensue.runners.local import Progress
     from ensue.runners.spark_matches import SeveralMatches
     from ensue.runners.spark_progress import BatchProgress
     from ensue.runners.spark_sinks import Sink
     from ensue.runners.spark_start import Output
     from ensue.runners.spark_time import Watermark
+    from ensue.tracing.trace import Trace
 
 __all__ = [
     "Definition",
@@ -57,6 +59,7 @@ __all__ = [
     "show",
     "start",
     "statistics",
+    "trace",
 ]
 
 
@@ -116,8 +119,6 @@ def define(
     >>> define("EVENT Hot AS SEQ(T a, T b) WITHIN 5", known=False)[0].name
     'Hot'
     """
-    from pathlib import Path
-
     from ensue.languages import towers
 
     found = towers.define(text, None if folder is None else Path(folder), operators)
@@ -127,7 +128,7 @@ def define(
 
 
 def parse(
-    text: str,
+    text: str | Path,
     *,
     folder: "str | Path | None" = None,
     definitions: Iterable[Definition] = (),
@@ -137,19 +138,29 @@ def parse(
 
     A text with definitions, or that uses some that are known or given, stands for a `Tower`.
     `operators` are known in it beside those that `operator` has made known. Files to IMPORT are
-    looked for in `folder`.
+    looked for in `folder`. A `Path` is that of a file with the text; what it imports is looked for
+    beside it.
 
     >>> parse("SEQ(Shelf x, !Counter y, Exit z) WHERE [tag] WITHIN 12 hours").strategy.value
     'skip_till_any_match'
     """
-    from pathlib import Path
-
     from ensue.languages.towers import parse_text
 
+    if isinstance(text, Path):
+        folder = folder or text.parent
+        text = _text_of(text)
     if not isinstance(text, str):
         raise QueryError(f"a query is a text, not {_a_type(text)}")
     where = None if folder is None else Path(folder)
     return parse_text(text, where, definitions=definitions, operators=operators)
+
+
+def _text_of(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no UTF-8 text"
+        raise QueryError(f"the query file {file} cannot be read: {reason}") from None
 
 
 def show(query: Query) -> str:
@@ -166,7 +177,7 @@ def show(query: Query) -> str:
 
 def match(
     events: Any,
-    query: "str | Query | Tower | Sequence[str | Query] | Mapping[str, str | Query]",
+    query: "str | Path | Query | Tower | Sequence[str | Query] | Mapping[str, str | Query]",
     *,
     time: str | tuple[str, str],
     type: str | None = None,
@@ -203,7 +214,8 @@ def match(
     `emit_timeouts=True` also gives the partial matches whose window was over before they were
     complete: a column `timed_out` tells them from matches, and what they lack is NULL.
     `progress` is called with the number of events done and of all events.
-    `operators` and `definitions` are known in the query beside those that `operator` and `define`
+    The `query` is a text, or the Path of a file with one. `operators` and `definitions` are known
+    in the query beside those that `operator` and `define`
     have made known; files to IMPORT are looked for in `folder`.
 
     With definitions in the query, `levels` names those whose events are delivered too ("all" for
@@ -229,23 +241,29 @@ def match(
     dict of their matches. A list's queries go by their own names (`EVENT Name AS ...`) where all
     have one and no two the same, else by their places from 0.
     """
-    order = (order,) if isinstance(order, str) else tuple(order)
-    arguments: dict[str, Any] = {
-        "time": _time(time),
-        "type": type,
-        "order": order,
-        "location": location,
-        "bad_events": bad_events,
-        "planning": _planning(statistics, off, structure, adaptive=adaptive),
+    from ensue.runners.arguments import Arguments
+
+    given = Arguments(
+        time=_time(time),
+        type=type,
+        order=(order,) if isinstance(order, str) else tuple(order),
+        location=location,
+        bad_events=bad_events,
+        emit_timeouts=emit_timeouts,
+        planning=_planning(statistics, off, structure, adaptive=adaptive),
+    )
+    streaming: dict[str, Any] = {
+        "watermark": watermark,
+        "late_events": late_events,
+        "lanes": lanes,
     }
-    streaming = {"watermark": watermark, "late_events": late_events, "lanes": lanes}
-    if not isinstance(query, str | Query | Tower):
-        arguments["emit_timeouts"] = emit_timeouts
-        return _match_several(events, query, arguments, progress, streaming, operators)
+    if not isinstance(query, str | Path | Query | Tower):
+        return _match_several(events, query, given, progress, streaming, operators)
     checked = _query_or_tower(query, definitions, operators, folder)
     if isinstance(checked, Tower):
-        arguments |= {"levels": levels, "trace": trace}
-        return _match_tower(events, checked, arguments, progress, emit_timeouts, streaming)
+        return _match_tower(
+            events, checked, given, progress, streaming, levels=levels, trace=trace
+        )
     if levels is not None or trace:
         raise QueryError(
             "levels= and trace= speak of events that are made of events, and this query has none",
@@ -257,25 +275,15 @@ def match(
         if spark_frames.is_streaming(events):
             from ensue.runners import spark_stream
 
-            return spark_stream.match(
-                events,
-                checked,
-                **arguments,
-                emit_timeouts=emit_timeouts,
-                watermark=watermark,
-                late_events=late_events,
-                lanes=lanes,
-            )
-        return spark_batch.match(events, checked, **arguments, emit_timeouts=emit_timeouts)
+            return spark_stream.match(events, checked, given, **streaming)
+        return spark_batch.match(events, checked, given)
     from ensue.runners import local
 
-    return local.match(
-        events, checked, **arguments, emit_timeouts=emit_timeouts, progress=progress
-    )
+    return local.match(events, checked, given, progress)
 
 
 def _query_or_tower(
-    query: str | Query | Tower,
+    query: str | Path | Query | Tower,
     definitions: Iterable[Definition] = (),
     operators: Iterable[Operator] = (),
     folder: "str | Path | None" = None,
@@ -294,12 +302,14 @@ def _query_or_tower(
 def _match_tower(
     events: Any,
     tower: Tower,
-    arguments: dict[str, Any],
+    given: "Arguments",
     progress: "Progress | None",
-    emit_timeouts: bool,
     streaming: dict[str, Any],
+    *,
+    levels: Sequence[str] | str | None,
+    trace: bool,
 ) -> Any:
-    if emit_timeouts:
+    if given.emit_timeouts:
         raise QueryError(
             "emit_timeouts=True does not go with definitions",
             hint="ask for the timed-out matches of one level in a query of its own",
@@ -310,21 +320,23 @@ def _match_tower(
         if spark_frames.is_streaming(events):
             from ensue.runners import spark_tower_stream
 
-            return spark_tower_stream.match(events, tower, **arguments, **streaming)
+            return spark_tower_stream.match(
+                events, tower, given, levels=levels, trace=trace, **streaming
+            )
         from ensue.runners import spark_tower
 
-        levels = spark_tower.match(events, tower, **arguments)
-        return levels if len(levels) > 1 else next(iter(levels.values()))
+        frames = spark_tower.match(events, tower, given, levels=levels, trace=trace)
+        return frames if len(frames) > 1 else next(iter(frames.values()))
     from ensue.runners import local_tower
 
-    found = local_tower.match(events, tower, **arguments, progress=progress)
+    found = local_tower.match(events, tower, given, progress, levels=levels, trace=trace)
     return found if len(found) > 1 else next(iter(found.values()))
 
 
 def _match_several(
     events: Any,
     queries: Any,
-    arguments: dict[str, Any],
+    given: "Arguments",
     progress: "Progress | None",
     streaming: dict[str, Any],
     operators: Iterable[Operator],
@@ -340,17 +352,17 @@ def _match_several(
         if spark_frames.is_streaming(events):
             from ensue.runners import spark_several_stream
 
-            return spark_several_stream.match(events, checked, **arguments, **streaming)
+            return spark_several_stream.match(events, checked, given, **streaming)
         from ensue.runners import spark_several
 
-        return spark_several.match(events, checked, **arguments)
+        return spark_several.match(events, checked, given)
     from ensue.runners import local_several
 
-    return local_several.match(events, checked, **arguments, progress=progress)
+    return local_several.match(events, checked, given, progress)
 
 
-def _one_query(text: str, operators: Iterable[Operator] = ()) -> Query:
-    found = parse(text, operators=operators)
+def _one_query(text: str | Path | Tower, operators: Iterable[Operator] = ()) -> Query:
+    found = text if isinstance(text, Tower) else parse(text, operators=operators)
     if isinstance(found, Tower):
         raise QueryError(
             "a query with definitions is matched in a call of its own",
@@ -476,7 +488,7 @@ def statistics(
 
 
 def explain(
-    query: str | Query,
+    query: str | Query | Tower,
     events: Any = None,
     *,
     time: str | tuple[str, str] | None = None,
@@ -495,6 +507,10 @@ def explain(
     from ensue.plan.explain import explain as explain_plan
 
     planning = _planning(statistics, off, structure)
+    found = _query_or_tower(query)
+    if isinstance(found, Tower):
+        return _explain_tower(found, events, time, type, order, planning, analyze=analyze)
+    query = found
     if analyze:
         if events is None or time is None or _is_spark(events):
             raise EventError(
@@ -502,10 +518,31 @@ def explain(
             )
         from ensue.runners.local_analysis import analysis
 
-        checked = query if isinstance(query, Query) else _one_query(query)
         order = (order,) if isinstance(order, str) else tuple(order)
-        return analysis(events, checked, planning, time=_time(time), type=type, order=order)
+        return analysis(events, query, planning, time=_time(time), type=type, order=order)
     return explain_plan(_planned(query, events, time, type, order, planning))
+
+
+def _explain_tower(
+    tower: Tower,
+    events: Any,
+    time: str | tuple[str, str] | None,
+    type: str | None,
+    order: Sequence[str] | str,
+    planning: "Planning",
+    *,
+    analyze: bool,
+) -> str:
+    from ensue.compile.explained_tower import assumed_shape, explained
+    from ensue.compile.tower import prepare_tower
+
+    if analyze:
+        raise EventError("analyze=True does not go with definitions: explain one level at a time")
+    if events is None:
+        shape = assumed_shape(tower)
+    else:
+        shape = _shape(events, time, type, order)
+    return explained(prepare_tower(tower, shape, planning))
 
 
 def picture(
@@ -526,6 +563,26 @@ def picture(
     return picture_plan(_planned(query, events, time, type, order, planning))
 
 
+def trace(
+    match: Any,
+    query: str | Path | Query | Tower | None = None,
+    *,
+    level: str | None = None,
+    time: str | tuple[str, str] | None = None,
+) -> "Trace":
+    """A match opened down to the events that came in: `str` gives a tree, `.svg` a picture.
+
+    `match` is a row of what `match(..., trace=True)` gives: a dict, a table of one row, a Spark
+    Row or a pandas Series. With the `query` the tree also names the types of events; `level` is
+    the definition that the match is of, where it is not plain from its members. `time` names the
+    time columns of the events, where they are not plain from the times of the match.
+    """
+    from ensue.tracing.trace import trace_of
+
+    asked = parse(query) if isinstance(query, str | Path) else query
+    return trace_of(match, asked, level, None if time is None else _time(time))
+
+
 def _planned(
     query: str | Query,
     events: Any,
@@ -539,18 +596,23 @@ def _planned(
         from ensue.plan.assume import plan_without_events
 
         return plan_without_events(checked, planning)
+    from ensue.compile.matcher import prepare
+
+    return prepare(checked, _shape(events, time, type, order), planning).plan
+
+
+def _shape(
+    events: Any, time: str | tuple[str, str] | None, type: str | None, order: Sequence[str] | str
+) -> "Shape":
     if time is None:
         raise EventError("the events' time column is needed: pass time=")
-    from ensue.compile.matcher import prepare
-    from ensue.runners.local import stream_of
-
     if _is_spark(events):
         from ensue.runners.spark_batch import shape_of_frames
 
-        shape = shape_of_frames(events, time=_time(time), type=type, order=order)
-    else:
-        _, shape = stream_of(events, time=_time(time), type=type, order=order)
-    return prepare(checked, shape, planning).plan
+        return shape_of_frames(events, time=_time(time), type=type, order=order)
+    from ensue.runners.local import stream_of
+
+    return stream_of(events, time=_time(time), type=type, order=order)[1]
 
 
 def _planning(

@@ -21,11 +21,19 @@ def test_the_demo_finds_every_planted_theft(tmp_path, capsys, engine):
     assert "0 missed, 0 false, 0 reported twice" in out
     assert pa.parquet.read_table(tmp_path / "thefts.parquet").num_rows > 0
     ElementTree.parse(tmp_path / "theft.svg")
+    assert "38 planted: 0 missed, 0 false, 0 reported twice" in out
+    assert "└─ b  Stock" in out
+    ElementTree.parse(tmp_path / "alarm.svg")
 
 
 def test_the_demo_fails_when_a_theft_is_missed(tmp_path, capsys, monkeypatch):
     whole = ensue.match
-    monkeypatch.setattr(ensue, "match", lambda *a, **k: whole(*a, **k).slice(1))
+
+    def less(*arguments: object, **options: object) -> object:
+        found = whole(*arguments, **options)
+        return found if isinstance(found, dict) else found.slice(1)
+
+    monkeypatch.setattr(ensue, "match", less)
     code = main(["demo", "--folder", str(tmp_path), "--events", "20000", "--engine", "local"])
     assert code == 1
     assert "1 missed" in capsys.readouterr().out

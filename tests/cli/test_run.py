@@ -318,7 +318,7 @@ def test_several_queries_share_a_scan_and_have_a_file_each(run, events, tmp_path
     )  # fmt: skip
     assert code == 0
     assert "before" in out
-    assert "Up: 2 matches" in err
+    assert "Up: 2 matches" in out
 
 
 def test_several_queries_need_a_place_each(run, events, tmp_path):

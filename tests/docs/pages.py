@@ -78,15 +78,21 @@ def matched(code: str) -> str:
         type_column = "type" if "type" in table.column_names else None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = ensue.match(table, code, time=time, type=type_column).to_pylist()
+            found = ensue.match(table, code, time=time, type=type_column)
     except ensue.EnsueError as error:
         return f"{error}\n"
+    if isinstance(found, dict):
+        return "".join(_lines(matches, f"{name or 'top'}: ") for name, matches in found.items())
+    return _lines(found) or "no match\n"
+
+
+def _lines(matches: pa.Table, level: str = "") -> str:
     standard = {"match_id", "start", "end"}
     lines = sorted(
         (match.get("end", 0), [f"{k}={shown(v)}" for k, v in match.items() if k not in standard])
-        for match in found
+        for match in matches.to_pylist()
     )
-    return "".join(f"{' '.join(columns)}\n" for _, columns in lines) or "no match\n"
+    return "".join(f"{level}{' '.join(columns)}\n" for _, columns in lines)
 
 
 def events_of(code: str) -> pa.Table:

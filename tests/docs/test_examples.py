@@ -13,6 +13,8 @@ SAYS = {
     "sensor_intervals": "press: hot with an open door from 20 to 22, stopped at 26",
     "alarm_deduplication": "0 missed, 0 false",
     "double_peak": "0 missed, 0 false",
+    "fault_monitoring": "0 missed, 0 false",
+    "market_alarm": "0 missed, 0 false",
     "spark_batch": "|exit-1|",
 }
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))

@@ -17,10 +17,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ensue import semantics
-from ensue.compile.engine import Engine, joined
+from ensue.compile.engine import Engine
 from ensue.compile.frame import INSTANCE_TOP, LIVE
 from ensue.compile.matcher import Prepared, prepare
 from ensue.compile.matches import Matches
+from ensue.compile.output import joined
 from ensue.compile.reference import events_of
 from ensue.compile.stream import in_order, shape_of
 from ensue.errors import QueryError

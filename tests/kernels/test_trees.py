@@ -18,9 +18,10 @@ from tests.kernels.test_engine import (
     wanted,
 )
 
-from ensue.compile.engine import Engine, joined
+from ensue.compile.engine import Engine
 from ensue.compile.live import LiveMatcher
 from ensue.compile.matcher import Prepared, prepare
+from ensue.compile.output import joined
 from ensue.compile.stream import shape_of
 from ensue.errors import QueryError, StateError
 from ensue.languages.patterns import parse

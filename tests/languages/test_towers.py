@@ -2,6 +2,7 @@
 
 import pytest
 
+from ensue.algebra.layers import layers
 from ensue.algebra.query import Query
 from ensue.algebra.tower import Tower
 from ensue.errors import QueryError
@@ -96,3 +97,33 @@ def test_an_error_in_a_file_names_it(tmp_path):
     (tmp_path / "low.ensue").write_text("EVENT Low AS SEQ(A a B b)")
     with pytest.raises(QueryError, match=r"in low\.ensue: expected"):
         parse_text('IMPORT "low.ensue"; SEQ(Low a, B b)', tmp_path)
+
+
+def test_an_error_underlines_the_name_of_a_definition():
+    text = "EVENT Low AS SEQ(Low2 a, B b);\nEVENT Low2 AS SEQ(Low a, B b);\nSEQ(Low x, B b)"
+    with pytest.raises(QueryError) as caught:
+        parse_text(text)
+    assert caught.value.span.over(text) == "Low"
+
+
+def test_a_circle_over_files_names_the_file(tmp_path):
+    (tmp_path / "a.ensue").write_text('IMPORT "b.ensue"; EVENT X AS SEQ(Y a, B b)')
+    (tmp_path / "b.ensue").write_text('IMPORT "a.ensue"; EVENT Y AS SEQ(X a, B b)')
+    with pytest.raises(QueryError, match=r"in a\.ensue: the definition of X .*: X -> Y -> X"):
+        parse_text('IMPORT "a.ensue"; SEQ(X a, B b)', tmp_path)
+
+
+def test_a_wrong_path_is_shown_where_it_is_written(tmp_path):
+    (tmp_path / "low.ensue").write_text("\n\n\nEVENT Low AS SEQ(A a, B+ k[]) WITHIN 5")
+    text = 'IMPORT "low.ensue"; SEQ(Low x, B b) WHERE x.k.price > 3'
+    with pytest.raises(QueryError, match="which of them is meant") as caught:
+        layers(parse_text(text, tmp_path))
+    assert caught.value.text == text
+    assert caught.value.span.over(text) == "x.k.price"
+
+
+def test_what_is_defined_for_nobody_is_still_known_by_name():
+    found = parse_text(
+        "EVENT Low AS SEQ(A a, B b); EVENT High AS SEQ(A a, B b); SEQ(High x, Lo y)"
+    )
+    assert found.names == ("High", "Low")

@@ -231,6 +231,7 @@ class _Scope:
         assert step is not None
         name, index, rest = step["name"], step["index"], step["rest"]
         query = below.query
+        span = named.span if self.definition.query.text == query.text else None
         bound = list(bound_variables(query.pattern))
         if name not in bound:
             raise _pointing(
@@ -242,7 +243,7 @@ class _Scope:
         if name in kleenes(query.pattern):
             if index is not None:
                 at, nth = (At.LAST, 1) if index == "last" else (At.NTH, int(index))
-                return Field(name, rest, at, nth, span=named.span)
+                return Field(name, rest, at, nth, span=span)
             if not aggregated:
                 raise _pointing(
                     f"{name} in {below.name} stands for several events: which of them is meant?",
@@ -258,7 +259,7 @@ class _Scope:
                 self.definition,
                 named,
             )
-        return Field(name, rest, span=named.span)
+        return Field(name, rest, span=span)
 
     def _returned(self, below: Definition, name: str, expr: Expr) -> None:
         self.layering.needed[below.name].setdefault(name, expr)
@@ -331,8 +332,11 @@ def _number_of_members(pattern: Pattern) -> Expr:
 def _pointing(
     problem: str, hint: str | None, definition: Definition, expr: Expr | None = None
 ) -> QueryError:
-    where = f"in the definition of {definition.name}: " if definition.name else ""
-    if expr is not None and expr.span is None:
+    file = f" in {definition.file}" if definition.file else ""
+    where = f"in the definition of {definition.name}{file}: " if definition.name else ""
+    if isinstance(expr, Field) and expr.span is None:
+        where += f"{expr.variable}.{expr.name}: "
+    elif expr is not None and expr.span is None:
         where += f"{show_expr(expr)}: "
     span = definition.span if expr is None else expr.span
     return QueryError(where + problem, hint=hint, span=span, text=definition.query.text)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from ensue.algebra.arrangement import optional
 from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
 from ensue.algebra.walk import rewrite
 
@@ -39,7 +40,7 @@ def advance(pattern: Pattern, variable: str) -> Pattern | None:
                 rest = advance(part, variable)
                 if rest is not None:
                     return _seq((rest, *inner[k + 1 :]))
-                if not skippable(part):
+                if not optional(part):
                     return None
             return None
         case And(parts=inner):
@@ -62,21 +63,6 @@ def advance(pattern: Pattern, variable: str) -> Pattern | None:
 def _seq(inner: tuple[Pattern, ...]) -> Pattern:
     left = tuple(p for p in inner if p != DONE)
     return left[0] if len(left) == 1 and not isinstance(left[0], Not) else Seq(left)
-
-
-def skippable(pattern: Pattern) -> bool:
-    """Whether nothing more needs to come."""
-    match pattern:
-        case Atom() | Apply():
-            return False
-        case Kleene(least=least):
-            return least == 0
-        case Maybe() | Not():
-            return True
-        case Seq(parts=inner) | And(parts=inner):
-            return all(skippable(p) for p in inner)
-        case Or(parts=inner):
-            return any(skippable(p) for p in inner)
 
 
 def uncounted(pattern: Pattern) -> Pattern:

@@ -26,10 +26,16 @@ class Tower:
     definitions: tuple[Definition, ...]  # each uses raw events and definitions before it only
     query: Query
     emit: tuple[str, ...] = ()  # the layers whose events are delivered too
+    unused: tuple[str, ...] = field(default=(), compare=False, repr=False)  # defined for nobody
 
     def defined(self, name: str) -> Definition | None:
         """The definition of a type of events; None for events that come in."""
         return next((d for d in self.definitions if d.name == name), None)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All defined events, also those that nobody uses."""
+        return (*(definition.name for definition in self.definitions), *self.unused)
 
     def levels(self) -> dict[str, int]:
         """How high each defined event stands above the events that come in, from 1."""
@@ -62,9 +68,9 @@ def tower(definitions: Sequence[Definition], query: Query, emit: Sequence[str] =
     if query.name in known:
         other = known[query.name]
         raise QueryError(
-            f"'{query.name}' is defined twice{_where(other)}",
+            f"'{query.name}' is defined twice{_where(other)}: the query on top has this name, too",
             hint="give the query on top another name",
-            span=other.span,
+            span=None if other.file else other.span,
             text=other.query.text,
         )
     ordered: dict[str, Definition] = {}
@@ -72,8 +78,9 @@ def tower(definitions: Sequence[Definition], query: Query, emit: Sequence[str] =
     def visit(definition: Definition, chain: tuple[str, ...]) -> None:
         if definition.name in chain:
             circle = (*chain[chain.index(definition.name) :], definition.name)
+            inside = f"in {definition.file}: " if definition.file else ""
             raise QueryError(
-                f"the definition of {definition.name} goes round in a circle: "
+                f"{inside}the definition of {definition.name} goes round in a circle: "
                 f"{' -> '.join(circle)}",
                 hint="an event cannot be made of itself; take one of these out",
                 span=definition.span,
@@ -94,7 +101,8 @@ def tower(definitions: Sequence[Definition], query: Query, emit: Sequence[str] =
             kept = dict(ordered)
             visit(definition, ())
             ordered = kept
-    return Tower(tuple(ordered.values()), query, tuple(emit))
+    unused = tuple(name for name in known if name not in ordered)
+    return Tower(tuple(ordered.values()), query, tuple(emit), unused)
 
 
 def _check_once(other: Definition | None, definition: Definition) -> None:

@@ -1,10 +1,8 @@
-"""`ensue demo`: a shop's day is made, the thefts in it are found, and the find is checked."""
+"""`ensue demo`: a shop's day is made, the thefts in it are found, and the find is checked; then
+a trading day, in which events are made of events of events."""
 
 import tempfile
-import time
 from argparse import Namespace
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,9 @@ from rich.padding import Padding
 from rich.text import Text
 
 import ensue
+from ensue.cli.demo_tower import TOWER, TRADES, market_falls
 from ensue.cli.matches import drawn
+from ensue.cli.steps import step
 from ensue.cli.terminal import Exit, UsageError, output
 from ensue.cli.timeline import Reading, timeline
 from ensue.testing.shop import THEFT, shop
@@ -28,14 +28,14 @@ def demo(options: Namespace) -> Exit:
     """Tells what it does while it does it."""
     console = output()
     folder = _folder(options.folder)
-    with _step(console, "Making a day of a shop's RFID readings"):
+    with step(console, "Making a day of a shop's RFID readings"):
         day = shop(options.events)
     console.print(
         f"   {day.readings.num_rows:,} readings of {len(day.readings['tag'].unique()):,} items, "
         f"{day.thefts.num_rows} thefts planted among them"
     )
     files = folder / "readings.parquet"
-    with _step(console, f"Writing them to {files}"):
+    with step(console, f"Writing them to {files}"):
         pa.parquet.write_table(day.readings, files)
     console.print("The query: off a shelf and out, and no counter on the way:")
     console.print(Padding(Text(THEFT, style="cyan"), (0, 0, 0, 3), expand=False))
@@ -50,15 +50,19 @@ def demo(options: Namespace) -> Exit:
         _draw(day.readings, found, folder / "theft.svg")
         console.print(f"A picture of one of them: {folder / 'theft.svg'}", markup=False)
     ending = _compare(console, found, day.thefts)
-    if ending is Exit.FINE:
+    console.print()
+    falls = market_falls(console, folder)
+    if ending is falls is Exit.FINE:
         console.print(
             "Now your turn:\n"
             f'   ensue run "SEQ(FITTING_ROOM f, !COUNTER c, EXIT e) WHERE [tag] WITHIN 1 hour" '
-            f"--events {files} --time ts --type reader",
+            f"--events {files} --time ts --type reader\n"
+            f"   ensue run {folder / TOWER} --events Stock={folder / TRADES} --levels all "
+            "--trace 1",
             soft_wrap=True,
             markup=False,
         )
-    return ending
+    return max(ending, falls)
 
 
 def _folder(named: str | None) -> Path:
@@ -77,23 +81,13 @@ def _find(console: Console, files: Path, engine: str, readings: int) -> pa.Table
     if engine == "spark":
         from ensue.runners import spark_session
 
-        with _step(console, "Starting Spark inside this process"):
+        with step(console, "Starting Spark inside this process"):
             session = spark_session.embedded()
             events = spark_session.read(session, str(files), "parquet")
-        with _step(console, "Running the query on Spark", events=readings):
+        with step(console, "Running the query on Spark", events=readings):
             return spark_session.collect(ensue.match(events, THEFT, **columns))
-    with _step(console, "Running the query", events=readings):
+    with step(console, "Running the query", events=readings):
         return ensue.match(pa.parquet.read_table(files), THEFT, **columns)
-
-
-@contextmanager
-def _step(console: Console, doing: str, *, events: int = 0) -> Iterator[None]:
-    console.print(f"{doing} ...", end=" ", soft_wrap=True, markup=False)
-    began = time.perf_counter()
-    yield
-    seconds = time.perf_counter() - began
-    rate = f", {events / seconds:,.0f} events a second" if events else ""
-    console.print(Text(f"{seconds:.1f} s{rate}", style="dim"))
 
 
 def _compare(console: Console, found: pa.Table, planted: pa.Table) -> Exit:

@@ -15,7 +15,7 @@ _FORMATS = ("table", "json", "csv", "parquet")
 _ENDING = """\
 exit codes:
   0    fine, whether there were matches or not
-  1    demo only: the thefts found are not the ones planted
+  1    demo only: what was found is not what was planted
   2    wrong usage, or a query that cannot be run
   3    events that cannot be read
   4    the engine is not available (no Spark, no Java) or failed
@@ -25,6 +25,7 @@ _EXAMPLES = """\
 examples:
   ensue run theft.ensue --events readings.parquet --time ts --type reader
   ensue run "SEQ(A a, B b) WHERE [id] WITHIN 5 minutes" --events A=a.csv --events B=b.csv
+  ensue run market_alarm.ensue --events Stock=trades.csv --levels all --trace 1
   ensue run theft.ensue return.ensue --events readings.parquet --type reader --output found/
   cat query.ensue | ensue run - --events trades.csv --output found.jsonl
   ensue run theft.ensue --stream readings/ --time ts --type reader \\
@@ -93,7 +94,9 @@ def _parser() -> ArgumentParser:
     )
     planning_options(explain)
     _query_and_events(command("check", "say whether a query can be run", _check), needed=False)
-    _demo_options(command("demo", "find the thefts in a day of a shop's RFID readings", _demo))
+    _demo_options(
+        command("demo", "find the thefts in a shop's day, and the alarms in a market's", _demo)
+    )
     _bench_options(command("bench", "measure a few queries on this machine", _bench))
     return parser
 
@@ -172,8 +175,25 @@ def _run_options(parser: ArgumentParser) -> None:
         action="store_true",
         help="also give partial matches whose window was over before they were complete",
     )
+    _tower_options(parser)
     planning_options(parser)
     _stream_options(parser)
+
+
+def _tower_options(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group("queries that define events (EVENT Name AS ...; ...)")
+    group.add_argument(
+        "--levels",
+        metavar="all|NAME,NAME",
+        help="also give the events of these definitions, each as a table of its own",
+    )
+    group.add_argument(
+        "--trace",
+        metavar="N",
+        type=_count,
+        help="open the first N matches down to the events they are made of",
+    )
+    group.add_argument("--picture", metavar="FILE.svg", help="draw the first match so opened")
 
 
 def _stream_options(parser: ArgumentParser) -> None:

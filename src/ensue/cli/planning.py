@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import ensue
+from ensue.algebra.query import Query
+from ensue.algebra.tower import Tower
 from ensue.cli.terminal import UsageError
 
 MEASURE = "measure"
@@ -32,25 +34,27 @@ def planning_options(parser: ArgumentParser) -> None:
 
 
 def planning_of(
-    options: Namespace, text: str, events: Any, columns: dict[str, Any]
+    options: Namespace, query: Query | Tower, events: Any, columns: dict[str, Any]
 ) -> dict[str, Any]:
     """The arguments of `ensue.match` that say how to run a query."""
     return {
-        "statistics": _statistics(options.statistics, text, events, columns),
+        "statistics": _statistics(options.statistics, query, events, columns),
         "off": tuple(options.off),
         "structure": options.structure,
     }
 
 
 def _statistics(
-    given: str | None, text: str, events: Any, columns: dict[str, Any]
+    given: str | None, query: Query | Tower, events: Any, columns: dict[str, Any]
 ) -> "ensue.Statistics | None":
     if given is None:
         return None
     if given == MEASURE:
         if events is None:
             raise UsageError("--statistics measure looks at events: name some with --events")
-        return ensue.statistics(events, text, **columns)
+        if isinstance(query, Tower):
+            raise UsageError("--statistics measure looks at one query, and these are several")
+        return ensue.statistics(events, query, **columns)
     try:
         return ensue.Statistics.read(Path(given).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:

@@ -3,9 +3,20 @@
 import sys
 from pathlib import Path
 
+from ensue.algebra.query import Query
+from ensue.algebra.tower import Tower
 from ensue.cli.terminal import UsageError
 
 _SUFFIXES = (".ensue", ".txt", ".sql")
+
+
+def read_query(argument: str) -> Query | Tower:
+    """The query, or the tower of definitions with a query on top. What a file imports is looked
+    for beside it, what another text imports in the current folder."""
+    from ensue.languages.towers import parse_text
+
+    text = query_text(argument)
+    return parse_text(text, Path(argument).parent if _is_file(argument) else None)
 
 
 def query_text(argument: str) -> str:
@@ -19,15 +30,21 @@ def query_text(argument: str) -> str:
     """
     if argument == "-":
         return sys.stdin.read()
-    one_line = "\n" not in argument and len(argument) < 1024
-    path = Path(argument)
-    if one_line and path.is_file():
-        return _read(path)
-    if one_line and path.suffix.lower() in _SUFFIXES:
+    if _is_file(argument):
+        return _read(Path(argument))
+    if _one_line(argument) and Path(argument).suffix.lower() in _SUFFIXES:
         raise UsageError(f"there is no query file {argument}")
     if not argument.strip():
         raise UsageError("the query is empty")
     return argument
+
+
+def _one_line(argument: str) -> bool:
+    return "\n" not in argument and len(argument) < 1024
+
+
+def _is_file(argument: str) -> bool:
+    return argument != "-" and _one_line(argument) and Path(argument).is_file()
 
 
 def _read(path: Path) -> str:

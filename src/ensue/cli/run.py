@@ -2,13 +2,17 @@
 
 import time
 from argparse import Namespace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import ensue
-from ensue.cli import event_files, matches
+from ensue.algebra.query import Query
+from ensue.algebra.tower import Tower
+from ensue.cli import event_files, levels, matches
 from ensue.cli.planning import MEASURE, planning_of
-from ensue.cli.query_text import query_text
+from ensue.cli.query_text import read_query
+from ensue.cli.stream_counters import many
 from ensue.cli.terminal import Exit, UsageError, notice, output, progress
 
 _ENOUGH_TO_KNOW_THE_COLUMNS = 1_000
@@ -20,35 +24,53 @@ _OF_STREAMS = (
 def run(options: Namespace) -> Exit:
     """Finds the matches and writes them."""
     require_no_stream(options)
-    text = query_text(options.query)
+    query = read_query(options.query)  # a mistake in it shows before a large file is read
+    levels.checked(query)
+    asked = levels.delivery(options, query)
     form = matches.chosen_format(options.format, options.output)
-    ensue.parse(text)  # a mistake in the text shows before a large file is read
+    if "levels" in asked or (isinstance(query, Tower) and query.emit):
+        form = levels.form_of_several(options, "several levels")
     files = event_files.event_files(options.events)
     began = time.perf_counter()
     if options.engine == "spark":
-        found = _run_on_spark(text, files, options, form)
+        found = _run_on_spark(query, files, options, form, asked)
     else:
-        found = _run_here(text, files, options)
-    if found is not None:
-        matches.write(found, options.output, form, options.limit)
-        seconds = time.perf_counter() - began
-        many = "1 match" if found.num_rows == 1 else f"{found.num_rows:,} matches"
-        notice(f"{many} in {seconds:.2f} s")
+        found = _run_here(query, files, options, asked)
+    seconds = time.perf_counter() - began
+    aside = options.output == "-" and form != "table"
+    match found:
+        case None:
+            pass
+        case Mapping():
+            levels.write_each(found, options)
+            notice(f"{many(len(found), 'level', 'levels')} in {seconds:.2f} s")
+            levels.show_traces(found, query, options, aside=aside)
+        case _:
+            shown = levels.without_members(found) if form in ("table", "csv") else found
+            matches.write(shown, options.output, form, options.limit)
+            notice(f"{many(found.num_rows, 'match', 'matches')} in {seconds:.2f} s")
+            levels.show_traces({"": found}, query, options, aside=aside)
     if options.output != "-":
         notice(f"written to {options.output}")
     return Exit.FINE
 
 
-def _run_here(text: str, files: tuple[event_files.EventFile, ...], options: Namespace) -> Any:
+def _run_here(
+    query: Query | Tower,
+    files: tuple[event_files.EventFile, ...],
+    options: Namespace,
+    asked: dict[str, Any],
+) -> Any:
     events = event_files.read_local(files)
     columns = event_columns(events, options)
-    planned = planning_of(options, text, events, columns)
+    planned = planning_of(options, query, events, columns)
     with progress("matching") as report:
         return ensue.match(
             events,
-            text,
+            query,
             **columns,
             **planned,
+            **asked,
             bad_events=options.bad_events,
             emit_timeouts=options.timeouts,
             progress=report,
@@ -63,7 +85,11 @@ def require_no_stream(options: Namespace) -> None:
 
 
 def _run_on_spark(
-    text: str, files: tuple[event_files.EventFile, ...], options: Namespace, form: str
+    query: Query | Tower,
+    files: tuple[event_files.EventFile, ...],
+    options: Namespace,
+    form: str,
+    asked: dict[str, Any],
 ) -> Any:
     from ensue.runners import spark_session
 
@@ -72,13 +98,17 @@ def _run_on_spark(
     columns = event_columns(events, options)
     found = ensue.match(
         events,
-        text,
+        query,
         **columns,
-        **planning_of(options, text, events, columns),
+        **planning_of(options, query, events, columns),
+        **asked,
         bad_events=options.bad_events,
         emit_timeouts=options.timeouts,
     )
-    if form == "parquet" and options.output != "-":
+    if isinstance(found, Mapping):
+        found = found.cache() if hasattr(found, "cache") else found
+        return {name: spark_session.collect(found[name]) for name in found}
+    if form == "parquet" and options.output != "-" and not asked:
         if Path(options.output).exists():
             raise UsageError(f"{options.output} exists; Spark writes a new folder")
         spark_session.write_parquet(found, options.output)
@@ -88,16 +118,16 @@ def _run_on_spark(
 
 def explain(options: Namespace) -> Exit:
     """Prints the plan; with --picture also writes it as SVG, with --analyze runs it."""
-    text = query_text(options.query)
+    query: Any = read_query(options.query)
     if options.analyze and not options.events:
         raise UsageError("--analyze runs the query: name events with --events")
     whole = options.analyze or options.statistics == MEASURE
     events, columns = _known(options, rows=None if whole else _ENOUGH_TO_KNOW_THE_COLUMNS)
-    planned = planning_of(options, text, events, columns)
-    told = ensue.explain(text, events, **columns, **planned, analyze=options.analyze)
+    planned = planning_of(options, query, events, columns)
+    told = ensue.explain(query, events, **columns, **planned, analyze=options.analyze)
     output().print(told, markup=False, soft_wrap=True)
     if options.picture:
-        picture = ensue.picture(text, events, **columns, **planned)
+        picture = ensue.picture(query, events, **columns, **planned)
         try:
             Path(options.picture).write_text(picture, encoding="utf-8")
         except OSError as error:
@@ -108,11 +138,11 @@ def explain(options: Namespace) -> Exit:
 
 def check(options: Namespace) -> Exit:
     """Says whether the query can be run; with events, also whether it fits their columns."""
-    text = query_text(options.query)
-    ensue.parse(text)
+    query = read_query(options.query)
+    levels.checked(query)
     events, columns = _known(options)
     if events is not None:
-        ensue.explain(text, events, **columns)
+        levels.fits(query, events, columns)
     fits = "the query fits the events" if events is not None else "the query can be read"
     output().print(f"ok: {fits}")
     return Exit.FINE

@@ -6,31 +6,31 @@ from pathlib import Path
 from typing import Any
 
 import ensue
-from ensue.cli import event_files, matches
-from ensue.cli.query_text import query_text
+from ensue.algebra.query import Query
+from ensue.algebra.tower import Tower
+from ensue.cli import event_files
+from ensue.cli.levels import form_of_several, write_each
+from ensue.cli.query_text import read_query
 from ensue.cli.run import event_columns, require_no_stream
 from ensue.cli.terminal import Exit, UsageError, notice, progress
-from ensue.languages.patterns import parse
 
-ENDINGS = {"table": "txt", "json": "jsonl", "csv": "csv", "parquet": "parquet"}
+_OF_ONE = ("levels", "trace", "picture")
 
 
 def run_several(options: Namespace) -> Exit:
     """Finds the matches of all queries and writes those of each."""
     require_no_stream(options)
+    given = [name for name in _OF_ONE if getattr(options, name)]
+    if given:
+        raise UsageError(f"--{given[0]} goes with one query at a time")
     queries = named_queries(options.query)
-    form = options.format or ("table" if options.output == "-" else "parquet")
-    if options.output == "-" and form != "table":
-        raise UsageError(f"several queries as {form} need a folder: --output FOLDER")
+    form_of_several(options, "several queries")
     files = event_files.event_files(options.events)
     began = time.perf_counter()
     run = _on_spark if options.engine == "spark" else _here
     found = run(queries, files, options)
     seconds = time.perf_counter() - began
-    for name, table in found.items():
-        many = "1 match" if table.num_rows == 1 else f"{table.num_rows:,} matches"
-        notice(f"{name}: {many}")
-        matches.write(table, _target(options.output, name, form), form, options.limit)
+    write_each(found, options)
     notice(f"{len(found)} queries in {seconds:.2f} s")
     if options.output != "-":
         notice(f"written to {options.output}")
@@ -39,7 +39,7 @@ def run_several(options: Namespace) -> Exit:
 
 def named_queries(arguments: list[str]) -> dict[str, Any]:
     """The queries by their own names, else by those of their files, else by number."""
-    read = [parse(query_text(argument)) for argument in arguments]
+    read = [_alone(argument) for argument in arguments]
     own = [query.name for query in read]
     files = [Path(a).stem if "\n" not in a and Path(a).suffix else None for a in arguments]
     for names in (own, files):
@@ -48,15 +48,15 @@ def named_queries(arguments: list[str]) -> dict[str, Any]:
     return {f"query{number}": query for number, query in enumerate(read, 1)}
 
 
-def _target(output: str, name: str, form: str) -> str:
-    if output == "-":
-        return output
-    folder = Path(output)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"cannot write to {output}: {error.strerror}") from None
-    return str(folder / f"{name}.{ENDINGS[form]}")
+def _alone(argument: str) -> Query:
+    query = read_query(argument)
+    if isinstance(query, Tower):
+        name = argument if "\n" not in argument else "one of the queries"
+        raise UsageError(
+            f"{name} defines events of its own, and runs alone\n"
+            "  hint: its levels come out of one scan, too: --levels all"
+        )
+    return query
 
 
 def _here(queries: dict[str, Any], files: Any, options: Namespace) -> dict[str, Any]:

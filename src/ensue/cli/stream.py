@@ -14,8 +14,9 @@ from typing import Any
 
 import ensue
 from ensue.algebra.durations import parse_duration
+from ensue.cli import levels
 from ensue.cli.planning import planning_of
-from ensue.cli.query_text import query_text
+from ensue.cli.query_text import read_query
 from ensue.cli.run import event_columns
 from ensue.cli.stream_counters import Scale, Screen, many
 from ensue.cli.stream_ends import Rate, opened, require_output, sink, sources
@@ -26,8 +27,9 @@ _GLANCE = 0.5  # seconds between two looks at the query
 
 def run_stream(options: Namespace) -> Exit:
     """Finds matches as events come, and shows how it goes."""
-    text = query_text(options.query)
-    ensue.parse(text)
+    query = read_query(options.query)
+    levels.checked(query)
+    asked = levels.delivery(options, query)
     watermark = _checked(options)
     found = sources(options.stream, declared=options.schema is not None)
     if all(isinstance(s, Rate) for several in found.values() for s in several):
@@ -41,9 +43,10 @@ def run_stream(options: Namespace) -> Exit:
     with _warnings_as_notices():
         matches = ensue.match(
             events,
-            text,
+            query,
             **columns,
-            **planning_of(options, text, None, columns),
+            **planning_of(options, query, None, columns),
+            **asked,
             bad_events=options.bad_events,
             emit_timeouts=options.timeouts,
             watermark=watermark,
@@ -53,27 +56,27 @@ def run_stream(options: Namespace) -> Exit:
     screen = Screen(
         title, form=options.format, limit=options.limit, scale=_scale(events, columns["time"])
     )
-    target = screen.show if options.output == "-" else sink(options.output)
-    with _checkpoint(options.checkpoint) as checkpoint, _asked_to_stop() as asked:
+    target = _target(matches, screen, options.output)
+    with _checkpoint(options.checkpoint) as checkpoint, _asked_to_stop() as stopped:
         flushed = 0
         with screen:
-            query = _started(matches, target, checkpoint, options)
+            running = _started(matches, target, checkpoint, options)
             try:
-                while query.isActive and not asked and not screen.broken:
-                    screen.report(ensue.progress_of(query))
+                while running.isActive and not stopped and not screen.broken:
+                    screen.report(ensue.progress_of(running))
                     time.sleep(_GLANCE)
             finally:
-                query.stop()
-            screen.report(ensue.progress_of(query))
-            error = None if asked or screen.broken else spark_failure.failed(query)
-            if options.flush and not asked and error is None:
+                running.stop()
+            screen.report(ensue.progress_of(running))
+            error = None if stopped or screen.broken else spark_failure.failed(running)
+            if options.flush and not stopped and error is None:
                 flushed = _flush(session, checkpoint, target, screen)
         if screen.broken:
             raise BrokenPipeError
         if error is not None:
             raise error
         _farewell(screen, flushed, options)
-    return Exit.INTERRUPTED if signal.SIGINT in asked else Exit.FINE
+    return Exit.INTERRUPTED if signal.SIGINT in stopped else Exit.FINE
 
 
 # ------------------------------------------------------------------------------- arguments
@@ -87,6 +90,11 @@ def _checked(options: Namespace) -> str | float:
         raise UsageError(
             "a stream needs --watermark: how late events may come\n"
             '  hint: --watermark "10 seconds", or a number where the time column holds numbers'
+        )
+    if options.trace or options.picture:
+        raise UsageError(
+            "--trace and --picture open matches in files, not in a --stream\n"
+            "  hint: ensue.trace(row) opens any row of ensue.match(..., trace=True)"
         )
     if options.flush and not options.once:
         raise UsageError("--flush goes with --once: only a stream that ends can be flushed")
@@ -135,6 +143,15 @@ def _scale(events: Any, time_column: str | tuple[str, str]) -> Scale:
 # --------------------------------------------------------------------------------- running
 
 
+def _target(matches: Any, screen: Screen, output: str) -> Any:
+    """Where matches go: those of several levels each to a place of its own."""
+    if not isinstance(matches, Mapping):
+        return screen.show if output == "-" else sink(output)
+    if output == "-":
+        return {name: screen.show_of(name or levels.TOP) for name in matches}
+    return {name: sink(f"{output.rstrip('/')}/{name or levels.TOP}") for name in matches}
+
+
 def _started(matches: Any, target: Any, checkpoint: str, options: Namespace) -> Any:
     from ensue.runners.spark_failure import failure, spark_errors
 
@@ -164,9 +181,12 @@ def _flush(session: Any, checkpoint: str, target: Any, screen: Screen) -> int:
     last = screen.totals.last
     try:
         rest: Any = ensue.remaining(session, checkpoint)
-        rest = rest.persist()
-        target(rest, 0 if last is None else last.batch + 1)
-        return int(rest.count())
+        batch = 0 if last is None else last.batch + 1
+        if not isinstance(rest, Mapping):
+            rest, target = {"": rest.persist()}, {"": target}
+        for name, matches in rest.items():
+            target[name](matches, batch)
+        return sum(int(matches.count()) for matches in rest.values())
     except ensue.StateError:
         if last is not None:
             raise

@@ -3,7 +3,7 @@
 import json
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import TracebackType
@@ -190,11 +190,17 @@ class Screen:
             if self._live is None:
                 notice(line(new, self.scale))
 
-    def show(self, matches: Any, batch: int) -> None:  # noqa: ARG002
+    def show_of(self, level: str) -> Callable[[Any, int], None]:
+        """A sink that prints matches with the name of their level."""
+        return lambda matches, batch: self.show(matches, batch, level)
+
+    def show(self, matches: Any, batch: int, level: str | None = None) -> None:  # noqa: ARG002
         """Prints the matches of a micro-batch: a sink."""
         from ensue.runners.spark_session import collect
 
         found: pa.Table = collect(matches)
+        if level is not None:
+            found = found.add_column(0, "level", pa.array([level] * found.num_rows, pa.string()))
         if not found.num_rows or self.broken:
             return
         try:

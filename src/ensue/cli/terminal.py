@@ -15,7 +15,7 @@ class Exit(IntEnum):
     """How the command ends."""
 
     FINE = 0
-    DIFFERENT = 1  # the demo found other thefts than were planted
+    DIFFERENT = 1  # the demo found other events than were planted
     WRONG = 2  # wrong usage, or a query that cannot be run
     EVENTS = 3
     ENGINE = 4

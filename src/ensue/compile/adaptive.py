@@ -18,8 +18,9 @@ from ensue.algebra.walk import results
 from ensue.algebra.window import ByEvents
 from ensue.compile import vectors
 from ensue.compile.arrow_kinds import Unit
-from ensue.compile.engine import Engine, joined
+from ensue.compile.engine import Engine
 from ensue.compile.matches import Matches
+from ensue.compile.output import joined
 from ensue.compile.program import Program
 from ensue.compile.reference import columns_used
 from ensue.compile.scan import Scan

@@ -13,7 +13,8 @@ from ensue.compile import compact_state
 from ensue.compile.arenas import Arenas, Table
 from ensue.compile.arrow_kinds import Unit
 from ensue.compile.compact import CompactSource
-from ensue.compile.counting import TABLE, ScanCounts, kernel_counts
+from ensue.compile.counters import counters_of
+from ensue.compile.counting import TABLE, ScanCounts
 from ensue.compile.forgetting import forget_keys, forget_strings
 from ensue.compile.frame import (
     DONE,
@@ -33,14 +34,14 @@ from ensue.compile.frame import (
 from ensue.compile.inner import Inner
 from ensue.compile.matches import Matches
 from ensue.compile.operator_functions import failing_functions
+from ensue.compile.output import joined, taken
 from ensue.compile.program import Program
 from ensue.compile.runs import RunsSource
 from ensue.compile.saving import Saved, column_names, fitting, pushed_by, take_up, used_parts
 from ensue.compile.scan import Scan, Scanned
 from ensue.compile.skipping import Skipping
 from ensue.compile.stacks import StacksSource
-from ensue.kernels import arena
-from ensue.plan.counters import Counters, Tried
+from ensue.plan.counters import Counters
 from ensue.plan.physical import Plan
 from ensue.schema import Schema
 
@@ -273,34 +274,13 @@ class Engine:
 
     def _drain(self) -> None:
         """Takes the matches out of the kernel's output table."""
-        state, source = self.state, self.program.source
-        count = int(state["meta"][OUT_TOP])
-        if count == 0:
+        meta, source = self.arenas.meta, self.program.source
+        if meta[OUT_TOP] == 0:
             return
-        output = state["O"][:count]
-        rows: dict[str, Table] = {}
-        lists: dict[str, tuple[Table, Table]] = {}
-        tally: Table | None = None
-        place = {name: number for number, name in enumerate(source.output)}
-        for name, number in place.items():
-            kind, variable = name.split("_", 1)
-            if kind == "row":
-                rows[variable] = output[:, number].copy()
-            elif kind == "tally":
-                tally = output[:, number].copy()
-            elif kind == "node":
-                counts = output[:, place[f"count_{variable}"]].copy()
-                offsets = np.zeros(count + 1, np.int64)
-                np.cumsum(counts, out=offsets[1:])
-                values = np.empty(offsets[-1], np.int64)
-                heads = output[:, number].copy()
-                nodes, link, row = self.arenas.kleene_events
-                arena.lists_of(nodes, link, row, heads, counts, offsets, values)
-                lists[variable] = (offsets, values)
-        state["meta"][OUT_TOP] = 0
+        self._pieces.append(taken(self.arenas, source.output))
+        meta[OUT_TOP] = 0
         if isinstance(source, CompactSource):
-            state["meta"][NODE_TOP] = 0  # they were only for the output
-        self._pieces.append(Matches(rows, lists, count, tally))
+            meta[NODE_TOP] = 0  # they were only for the output
 
     def _delivered(self, keys: Table, base: int) -> Matches:
         pieces, self._pieces = self._pieces, []
@@ -396,22 +376,8 @@ class Engine:
         program, scan = self.program, self.scan.counts
         if not program.counted:
             raise ValueError("the engine was not made to count: counted=True")
-        checks, absences, places = kernel_counts(program.frame.tally.labels, self.state[TABLE])
-        ticks = program.frame.ticks_per_second
-        passed = 0.0 if scan.first is None or scan.last is None else scan.last - scan.first
-        return Counters(
-            scan.events,
-            passed / ticks,
-            {role.variable: role.type for role in program.plan.roles},
-            {variable: Tried(*count) for variable, count in scan.roles.items()},
-            {label: Tried(*count) for label, count in scan.conditions.items()},
-            checks,
-            absences,
-            places,
-            self.found,
-            self.partial_matches,
-            max(1, scan.partitions),
-            scan.crowding,
+        return counters_of(
+            program.frame, scan, self.state[TABLE], self.found, self.partial_matches
         )
 
     def deadline(self) -> float | None:
@@ -430,32 +396,3 @@ class Engine:
         if frame.real_time:
             return float(self.state["F"][waiting, columns.reals["first"]].min()) + frame.window
         return int(self.state["I"][waiting, columns.wholes["first"]].min()) + frame.window
-
-
-def joined(pieces: list[Matches], output: tuple[str, ...]) -> Matches:
-    """Several deliveries as one."""
-    if len(pieces) == 1:
-        return pieces[0]
-    rows: dict[str, Table] = {}
-    lists: dict[str, tuple[Table, Table]] = {}
-    tally: Table | None = None
-    for name in output:
-        kind, variable = name.split("_", 1)
-        if kind == "row":
-            parts = [p.rows[variable] for p in pieces]
-            rows[variable] = np.concatenate(parts) if parts else np.zeros(0, np.int64)
-        elif kind == "node":
-            values = [p.lists[variable][1] for p in pieces]
-            offsets = [np.zeros(1, np.int64)]
-            shift = 0
-            for piece in pieces:
-                offsets.append(piece.lists[variable][0][1:] + shift)
-                shift += len(piece.lists[variable][1])
-            lists[variable] = (
-                np.concatenate(offsets),
-                np.concatenate(values) if values else np.zeros(0, np.int64),
-            )
-        elif kind == "tally":
-            counts = [p.tally for p in pieces if p.tally is not None]
-            tally = np.concatenate([np.zeros(0, np.int64), *counts])
-    return Matches(rows, lists, sum(p.count for p in pieces), tally)

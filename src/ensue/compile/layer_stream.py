@@ -14,16 +14,15 @@ from ensue.algebra.behind import AT, FROM
 from ensue.algebra.layers import MEMBERS, Layer
 from ensue.algebra.policy import Strategy
 from ensue.algebra.tower import types_of
-from ensue.algebra.walk import atoms
 from ensue.algebra.window import ByEvents
 from ensue.compile import vectors
 from ensue.compile.arrow_kinds import fields_of
 from ensue.compile.stream import TYPE, Columns, Shape, type_clashes
-from ensue.errors import QueryError, did_you_mean
 from ensue.schema import EventType, Kind, Schema
 
 START, END = "__start", "__end"
 HIDDEN = (AT, FROM)
+MEMBER = "__member."  # the columns of a result that become the struct of members
 
 Ints = npt.NDArray[np.int64]
 
@@ -109,32 +108,51 @@ class LayerStream:
         found = pc.index_in(names.cast(pa.string()), value_set=known).fill_null(-1)
         return np.asarray(found.to_numpy(), np.int32)
 
+    def back(self, name: str, events: pa.Table) -> pa.Table:
+        """The other way round: complex events of this stream as their layer gave them."""
+        columns = {below: events.column(here) for below, here in self.complex_[name].items()}
+        columns |= {"start": events.column(START), "end": events.column(END)}
+        if self.shape.schema.location is not None:
+            columns["location"] = events.column(self.shape.schema.location)
+        return pa.table(columns | {c: events.column(c) for c in HIDDEN})
+
     def merged(self, pieces: Sequence[pa.Table]) -> pa.Table:
-        """Pieces as one: a complex event stands directly behind its last member."""
+        """Pieces as one, in order."""
         if len(pieces) == 1:
             return pieces[0]
-        table = pa.concat_tables([self.shape.arrow.empty_table(), *pieces])
-        at = table.column(AT).to_numpy()
-        first = len(self.types) - len(self.complex_)
-        order = np.concatenate(
-            [np.zeros(0, np.int64), *(self._rank(piece, first) for piece in pieces)]
-        )
-        places = np.lexsort((order, at))
-        return table.take(pa.array(places)).unify_dictionaries()
+        table = pa.concat_tables(pieces).take(pa.array(self.order(pieces)))
+        return table.unify_dictionaries()
 
-    def _rank(self, piece: pa.Table, first: int) -> Ints:
+    def order(self, pieces: Sequence[pa.Table]) -> Ints:
+        """The order of the stream: a complex event stands directly behind its last member."""
+        at = np.concatenate([piece.column(AT).to_numpy() for piece in pieces])
+        rank = np.concatenate([self._rank(piece) for piece in pieces])
+        return np.lexsort((rank, at))
+
+    def _rank(self, piece: pa.Table) -> Ints:
         """Events that came in before complex ones, these in the order of their definitions."""
         if self.alone or not piece.num_rows:
             return np.zeros(piece.num_rows, np.int64)
         marks = piece.column(TYPE).combine_chunks()
         codes = marks.indices.fill_null(0).to_numpy().astype(np.int64)
-        rank: Ints = np.maximum(codes - first + 1, 0)
+        rank: Ints = np.maximum(codes - (len(self.types) - len(self.complex_)) + 1, 0)
         return rank
 
     def ends(self, table: pa.Table) -> npt.NDArray[Any]:
         """When the events end, as the matcher's time passes."""
         vector = vectors.from_arrow(table.column(self.shape.schema.end), self.shape.unit)
         return np.asarray(vector.values)
+
+
+def folded(matches: pa.Table) -> pa.Table:
+    """A layer's result with its members, if they are asked for, in one column."""
+    names = [n for n in matches.column_names if n.startswith(MEMBER)]
+    if not names:
+        return matches
+    arrays = [matches.column(n).combine_chunks() for n in names]
+    fields = [pa.field(n.removeprefix(MEMBER), a.type) for n, a in zip(names, arrays, strict=True)]
+    inside = pa.StructArray.from_arrays(arrays, fields=fields)
+    return matches.drop_columns(names).append_column(MEMBERS, inside)
 
 
 def layer_stream(
@@ -147,7 +165,6 @@ def layer_stream(
     named = tuple(t for t in types_of(layer.query) if t not in below)
     if not layer.uses:
         return LayerStream(_alone(raw), raw, named, {}, reads_raw=True, every=True)
-    _check_types(layer, named, raw, below)
     used = [name for name in below if name in layer.uses]
     own = raw.arrow if named else pa.schema([])
     columns = _Columns(own, [below[name] for name in used])
@@ -189,7 +206,7 @@ class _Columns:
             pa.schema([pa.field(f.name.removesuffix("@own"), f.type) for f in _fields(result)])
             for result in below
         ]
-        self.clash = type_clashes([own, *fields])
+        self.clash = type_clashes([own, *fields]) | _without_common_type([own, *fields])
 
     def of_complex(self, name: str, result: pa.Schema) -> dict[str, str]:
         """Where the columns of a complex event go."""
@@ -251,24 +268,21 @@ def _fields(result: pa.Schema) -> list[pa.Field]:
     return [f for f in result if f.name not in (AT, FROM, "start", "end", "location")]
 
 
+def _without_common_type(schemas: Sequence[pa.Schema]) -> set[str]:
+    """The columns of one name that no type holds, such as the members of different events."""
+    known: dict[str, pa.DataType] = {}
+    found = set()
+    for field in (field for schema in schemas for field in schema):
+        try:
+            known[field.name] = _wider(known.get(field.name, field.type), field.type)
+        except (pa.ArrowInvalid, pa.ArrowTypeError):
+            found.add(field.name)
+    return found
+
+
 def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType:
     """A type for the values of both."""
     if one == other:
         return one
     both = [pa.schema({"x": one}), pa.schema({"x": other})]
     return pa.unify_schemas(both, promote_options="permissive").field("x").type
-
-
-def _check_types(
-    layer: Layer, named: Sequence[str], raw: Shape, below: Mapping[str, pa.Schema]
-) -> None:
-    for name in named:
-        if raw.by_type is not None and name not in raw.by_type:
-            atom = next(a for a in atoms(layer.query.pattern) if a.type == name)
-            where = f"in the definition of {layer.name}: " if layer.name else ""
-            raise QueryError(
-                f"{where}unknown event type '{name}'",
-                hint=did_you_mean(name, [*raw.by_type, *below]),
-                span=atom.span,
-                text=layer.query.text,
-            )

@@ -86,12 +86,16 @@ class LiveMatcher:
         self.held = Held(events, known.rows[places])
 
     def _built(self, matches: Matches, known: Held) -> pa.Table:
+        return build_result(self.prepared, self._placed(matches, known), known.events)
+
+    def _placed(self, matches: Matches, known: Held) -> Matches:
+        """Matches as places in the known events."""
+
         def place(rows: Rows) -> Rows:
             found = np.searchsorted(known.rows, rows)
             return np.where(rows < 0, np.int64(-1), found)
 
-        moved = matches.moved(place)
-        return build_result(self.prepared, moved, known.events)
+        return matches.moved(place)
 
     # ---------------------------------------------------------------------------- state
 

@@ -9,12 +9,14 @@ import pyarrow as pa
 
 from ensue.compile import vectors
 from ensue.compile.arrow_kinds import length_of
+from ensue.compile.inlined import put_together
 from ensue.compile.live import Held, LiveMatcher
 from ensue.compile.matches import Matches
+from ensue.compile.prepared_tower import PreparedLayer, PreparedTower
 from ensue.compile.state import from_bytes, packed, to_bytes, unpacked
-from ensue.compile.tower import PreparedLayer, PreparedTower
 from ensue.compile.triggers import by_members, last_rows
 from ensue.errors import StateError
+from ensue.plan.physical import Reference
 
 Ints = npt.NDArray[np.int64]
 
@@ -36,19 +38,32 @@ class LayerMatcher(LiveMatcher):
         return super()._built(matches, known)
 
 
+class OpenedMatcher(LiveMatcher):
+    """The matcher of a layer together with what is in its boxes."""
+
+    def __init__(self, layer: PreparedLayer) -> None:
+        assert layer.opened is not None
+        super().__init__(layer.opened.flat)
+        self.opened = layer.opened
+        self.own = (layer.prepared, layer.stream)
+
+    def _built(self, matches: Matches, known: Held) -> pa.Table:
+        return put_together(self.opened, self.own, self._placed(matches, known), known.events)
+
+
 class LiveLayer:
     """A layer that is given the events below it, and lets them wait until none can come before."""
 
     def __init__(self, layer: PreparedLayer) -> None:
         self.layer = layer
-        self.matcher = LayerMatcher(layer)
+        self.matcher = OpenedMatcher(layer) if layer.opened else LayerMatcher(layer)
         self.waiting: list[pa.Table] = []
 
     def take(
         self, raw: pa.Table | None, found: Mapping[str, pa.Table], at: Ints, begun: Ints
     ) -> None:
         """The events that came in and the complex events that layers below found."""
-        stream = self.layer.stream
+        stream = self.layer.source
         if raw is not None and stream.reads_raw:
             self.waiting.append(stream.of_raw(raw, at, begun))
         for name in stream.complex_:
@@ -59,8 +74,9 @@ class LiveLayer:
         """The complex events that are certain `now`; `alone`: no event came with it."""
         pieces = self._fed(now)
         waits, settles = self.layer.waits, self.layer.settles
-        if (alone or settles > waits) and math.isfinite(waits):
-            # kernels look at what waits for time only where events come
+        late = settles > waits or isinstance(self.matcher.prepared.plan.structure, Reference)
+        if (alone or late) and math.isfinite(waits):
+            # kernels look at what waits for time only where events come, the reference not at all
             pieces.append(self.matcher.advance(now - waits))
         return self._joined(pieces)
 
@@ -78,7 +94,7 @@ class LiveLayer:
 
     def _ready(self, now: float) -> pa.Table | None:
         """What waits no longer, in order."""
-        stream, waits = self.layer.stream, self.layer.waits
+        stream, waits = self.layer.source, self.layer.waits
         pieces, self.waiting = self.waiting, []
         if waits and now < math.inf:
             done = [stream.ends(piece) < now - waits for piece in pieces]
@@ -91,7 +107,7 @@ class LiveLayer:
     def deadline(self) -> float | None:
         """When something that waits for time to pass is certain, in the time of the stream."""
         times = [] if (due := self.matcher.engine.deadline()) is None else [due]
-        times += [self.layer.stream.ends(p).min().item() for p in self.waiting]
+        times += [self.layer.source.ends(p).min().item() for p in self.waiting]
         return None if not times else min(times) + self.layer.waits
 
     @property

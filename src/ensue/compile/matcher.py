@@ -9,10 +9,11 @@ from ensue.algebra.check import check
 from ensue.algebra.query import Query
 from ensue.compile.adaptive import AdaptiveEngine, why_not_adaptive
 from ensue.compile.advice import Watchful
-from ensue.compile.engine import Engine, joined
+from ensue.compile.engine import Engine
 from ensue.compile.identity import RowHashes, fingerprint
 from ensue.compile.matches import Matches
 from ensue.compile.operator_functions import run_as_python
+from ensue.compile.output import joined
 from ensue.compile.reference import ReferenceEngine
 from ensue.compile.results import build, result_schema
 from ensue.compile.stream import Shape

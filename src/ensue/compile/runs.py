@@ -25,8 +25,9 @@ from ensue.compile.layout import Source
 from ensue.compile.run_guards import Guards
 from ensue.compile.run_lists import RunLists
 from ensue.compile.run_registers import Registers, RunAccess
+from ensue.compile.run_waiting import Waiting
 from ensue.plan.ordering import edge_place, end_place, state_place
-from ensue.plan.physical import Absence, Automaton, Edge, State
+from ensue.plan.physical import Automaton, Edge, State
 
 REGISTERS = {
     "rtop": RUN_TOP,
@@ -69,6 +70,8 @@ class _Runs:
         self.lists = RunLists(self.registers)
         self.tally = frame.tally
         self.guards = Guards(frame, structure, self.registers, self.instances)
+        deliver = lambda out: self._emit(out, "r", None)
+        self.waiting = Waiting(structure, self.guards, self.lists, deliver)
         self.output = tuple(
             column
             for role in frame.plan.roles
@@ -99,8 +102,7 @@ class _Runs:
         # twice: the first pass finds out which registers the conditions need
         for body in (Source(depth=2), Source(depth=2)):
             self._event(body)
-            sweep = Source(depth=4)
-            self._sweep_states(sweep)
+            tail = self.waiting.sweep()
         pending = self._pending()
         # a run that is both kept and waiting for the window's end takes two places
         branching = (
@@ -116,30 +118,6 @@ class _Runs:
             [*given, *STATE, *self.tally.tables],
             registers=REGISTERS,
             needs=lambda out: self._needs(out, branching),
-        )
-        tail = Source()
-        tail("", "")
-        tail("def sweep(now, flush, head, live, nxt, I, F, counts, O, meta):")
-        tail.depth = 1
-        tail('"""Drops runs that are out of time; delivers those that only waited for it."""')
-        tail(
-            f"free = meta[{FREE}]",
-            f"frees = meta[{FREE_COUNT}]",
-            f"otop = meta[{OUT_TOP}]",
-            f"alive = meta[{LIVE}]",
-        )
-        if self.frame.window is not None or pending:
-            tail("for k in range(head.shape[0]):")
-            tail.depth = 2
-            with tail.block("if live[k] == 0:"):
-                tail("continue")
-            tail.lines += sweep.lines
-            tail.depth = 1
-        tail(
-            f"meta[{FREE}] = free",
-            f"meta[{FREE_COUNT}] = frees",
-            f"meta[{OUT_TOP}] = otop",
-            f"meta[{LIVE}] = alive",
         )
         return RunsSource(
             step.text() + tail.text(), self.registers, self.instances, self.output, branching
@@ -175,7 +153,7 @@ class _Runs:
         """Shows the event to every run in a state."""
         edges = self.automaton.out_of(state.number)
         if state.pending:
-            self._visit_pending(out, state)
+            self.waiting.visit(out, state)
         if not edges:
             return
         bits = 0
@@ -388,88 +366,3 @@ class _Runs:
                 text = f"{self.registers.count(variable, run)} + 1"
             out(f"O[otop, {number}] = {text}")
         out("otop += 1")
-
-    # ------------------------------------------------------------------------ waiting for time
-
-    def _visit_pending(self, out: Source, state: State) -> None:
-        """A negated event ends the waiting; time passing delivers."""
-        place = self.lists.list(state, pending=True)
-        bits = 0
-        for absence in state.pending:
-            bits |= 1 << self.frame.bit(absence.variable)
-
-        def visit() -> None:
-            expired = self.guards.expired()
-            assert expired is not None
-            with out.block(f"if {expired}:"):
-                self._emit(out, "r", None)
-                self.lists.unlink(out, place)
-                self.lists.release(out, "r")
-                out("r = nx", "continue")
-            out("gone = False")
-            for absence in state.pending:
-                if absence.variable in self.instances.complexes:
-                    self._complex_comes(out, absence)
-                    continue
-                tests = [self.frame.test(absence.variable)]
-                if self.frame.intervals:
-                    tests += [f"s >= {self.registers.time(v, 'end', 'r')}" for v in absence.after]
-                access = _NewNegative(self.registers, absence.variable)
-                tests += [self.guards.tested(c, access) for c in absence.conditions]
-                with out.block(f"if {' and '.join(f'({t})' for t in tests)}:"):
-                    out("gone = True")
-            with out.block("if gone:"):
-                self.lists.unlink(out, place)
-                self.lists.release(out, "r")
-            with out.block("else:"):
-                out("p = r")
-
-        with out.block(f"if m & {bits}:"):
-            self.lists.walk(out, place, visit, loops=False)
-
-    def _complex_comes(self, out: Source, absence: Absence) -> None:
-        """Whether the event at hand completes what a waiting run must not meet."""
-
-        def found() -> None:
-            out("gone = True")
-
-        with out.block(f"if {self.frame.test(absence.variable)}:"):
-            self.guards.look(out, absence, "r", None, found, newest="row")
-
-    def _sweep_states(self, out: Source) -> None:
-        if self.frame.window is None:
-            return
-        window = self.frame.window_text
-        if self.frame.by_events:
-            over = f"counts[k] + 1 - {self.registers.first_index('r')} > {window}"
-        else:
-            over = f"now - {self.registers.first_time('r')} > {window}"
-        depth = out.depth
-        out.depth = 2
-        for state in self.automaton.states[1:]:
-            for pending in (False, True):
-                if pending and not state.pending:
-                    continue
-                if not pending and not self.automaton.out_of(state.number):
-                    continue
-                place = self.lists.list(state, pending=pending)
-
-                def visit(pending: bool = pending, place: str = place) -> None:
-                    test = f"flush or {over}" if pending else over
-                    with out.block(f"if {test}:"):
-                        if pending:
-                            self._emit(out, "r", None)
-                        self.lists.unlink(out, place)
-                        self.lists.release(out, "r")
-                    with out.block("else:"):
-                        out("p = r")
-
-                self.lists.walk(out, place, visit, loops=False)
-        out.depth = depth
-
-
-class _NewNegative(RunAccess):
-    """Conditions on a negated event at hand and the run that waits."""
-
-    def __init__(self, registers: Registers, variable: str) -> None:
-        super().__init__(registers, "r", variable)

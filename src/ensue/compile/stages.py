@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from ensue.algebra.behind import AT, FROM
+from ensue.algebra.layers import Layer
 from ensue.compile.arrow_kinds import length_of
+from ensue.compile.prepared_tower import PreparedLayer, PreparedTower
 from ensue.compile.stream import Shape
-from ensue.compile.tower import PreparedLayer, PreparedTower
 from ensue.plan.stages import Stage, stages_of
 
 LAST, FIRST = "__last", "__first"  # the keys of an event's last and first member, on the way
@@ -60,7 +61,7 @@ def prepare_stages(tower: PreparedTower) -> tuple[PreparedStage, ...]:
     reach = 2 * sum(known) if len(known) == len(lengths) else None
     found: list[PreparedStage] = []
     settles: dict[str, int | float] = {}  # when a layer's events are known, behind the stream
-    for stage in stages_of([p.layer for p in tower.layers]):
+    for stage in stages_of([_as_found(p) for p in tower.layers]):
         hold = max((settles[name] for name in stage.takes), default=0)
         own: dict[str, PreparedLayer] = {}
         for layer in stage.layers:
@@ -72,6 +73,15 @@ def prepare_stages(tower: PreparedTower) -> tuple[PreparedStage, ...]:
         takes = {name: sent(by_name[name].found) for name in stage.takes}
         found.append(PreparedStage(stage, tower, tuple(own.values()), takes, hold, reach))
     return tuple(found)
+
+
+def _as_found(prepared: PreparedLayer) -> Layer:
+    """A layer in terms of the events it is found in: those of open boxes stand for themselves."""
+    layer = prepared.layer
+    if prepared.opened is None:
+        return layer
+    flat = replace(layer.query, pattern=prepared.opened.flat.query.pattern)
+    return replace(layer, query=flat, uses=tuple(prepared.source.complex_))
 
 
 def sent(found: pa.Schema) -> pa.Schema:

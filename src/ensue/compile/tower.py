@@ -2,83 +2,38 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from hashlib import blake2b
-
-import pyarrow as pa
 
 from ensue.algebra.answers import summarised
 from ensue.algebra.arrangement import open_ended
 from ensue.algebra.behind import AT, FROM, members_in_order
 from ensue.algebra.check import check
-from ensue.algebra.layers import MEMBERS, STANDARD, Layer, column_of, layers
+from ensue.algebra.layers import Layer, layers
 from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import Aggregate, At, Call, Expr, Field
 from ensue.algebra.query import Query, Returned
-from ensue.algebra.tower import Tower
-from ensue.algebra.walk import bound_variables, kleenes, results
+from ensue.algebra.tower import Tower, types_of
+from ensue.algebra.walk import atoms, bound_variables, kleenes, results
 from ensue.algebra.window import ByEvents
 from ensue.compile.arrow_kinds import length_of
 from ensue.compile.identity import fingerprint
-from ensue.compile.layer_stream import LayerStream, layer_stream
+from ensue.compile.layer_stream import MEMBER, LayerStream, layer_stream
 from ensue.compile.matcher import Prepared, result_of
+from ensue.compile.opening import open_boxes
 from ensue.compile.operator_functions import run_as_python
+from ensue.compile.prepared_tower import (
+    PreparedLayer,
+    PreparedTower,
+    delivered_schema,
+    found_schema,
+)
 from ensue.compile.stream import Shape
 from ensue.errors import QueryError, did_you_mean
+from ensue.plan.boxes import expected, in_layer
 from ensue.plan.choose import choose
 from ensue.plan.planning import DEFAULT, Planning
-
-_MEMBER = "__member."  # the columns that become the struct of members
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedLayer:
-    """A layer made ready."""
-
-    layer: Layer
-    stream: LayerStream
-    prepared: Prepared
-    found: pa.Schema  # its complex events, as the layers above get them
-    result: pa.Schema  # its matches, as they are delivered
-    waits: int | float  # how far its time is behind that of the events that come in
-    settles: int | float  # how much later than they end its matches are known
-    ranked: bool  # somebody above goes by the order of its events
-
-    def events(self, matches: pa.Table) -> pa.Table:
-        """Matches as the layers above get them."""
-        if not self.layer.members or summarised(self.layer.query):
-            return matches
-        names = [n for n in matches.column_names if n.startswith(_MEMBER)]
-        arrays = [matches.column(n).combine_chunks() for n in names]
-        fields = [
-            pa.field(n.removeprefix(_MEMBER), a.type) for n, a in zip(names, arrays, strict=True)
-        ]
-        inside = pa.StructArray.from_arrays(arrays, fields=fields)
-        return matches.drop_columns(names).append_column(MEMBERS, inside)
-
-    def delivered(self, events: pa.Table) -> pa.Table:
-        """The layer's complex events as its subscribers get them."""
-        if summarised(self.layer.query):
-            return events
-        own = self.layer.fields
-        names = [column_of(n) if n in own else n for n in self.result.names]
-        return pa.table([events.column(name) for name in names], schema=self.result)
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedTower:
-    """A tower made ready for a stream of a known shape."""
-
-    tower: Tower
-    layers: tuple[PreparedLayer, ...]  # lower ones first
-    shape: Shape  # of the events that come in
-    trace: bool = False
-
-    @property
-    def delivered(self) -> dict[str, pa.Schema]:
-        """The results, by level; the query on top is the last."""
-        return {p.layer.name: p.result for p in self.layers if p.layer.delivered}
 
 
 def levels_of(tower: Tower, levels: Sequence[str] | str | None) -> tuple[Tower, bool]:
@@ -91,6 +46,11 @@ def levels_of(tower: Tower, levels: Sequence[str] | str | None) -> tuple[Tower, 
     names = [d.name for d in tower.definitions]
     top = tower.query.name or ""
     for name in wanted:
+        if name in tower.unused:
+            raise QueryError(
+                f"levels={name!r}: it is defined, but the query does not use it",
+                hint=f"EMIT {name}; in the text asks for it all the same",
+            )
         if name not in (*names, top):
             raise QueryError(
                 f"levels={name!r}: no such event is defined", hint=did_you_mean(name, names)
@@ -110,26 +70,58 @@ def prepare_tower(
 ) -> PreparedTower:
     """Checks the layers of a tower against a stream's shape and plans each."""
     tower, all_levels = levels_of(tower, levels)
+    check_names(tower, shape)
     found: dict[str, PreparedLayer] = {}
     identities: dict[str, bytes] = {}
+    rates: dict[str, float] = {}  # complex events for each event that comes in
     made = layers(tower, trace=trace, all_levels=all_levels)
     for layer in made:
         below = {name: found[name].found for name in layer.uses}
         shown = {name: found[name].layer.shown for name in layer.uses}
         stream = layer_stream(layer, shape, below, shown)
         waits = max((found[name].settles for name in layer.uses), default=0)
+        raw = [t for t in types_of(layer.query) if t not in below]
+        many = {name: rates[name] for name in layer.uses}
+        statistics, events = in_layer(planning.statistics, raw, many)
         identities[layer.name] = _identity(layer, identities)
         above = [other.query for other in made if layer.name in other.uses]
         found[layer.name] = _prepared(
             layer,
             stream,
-            planning,
+            replace(planning, statistics=statistics),
             identities[layer.name],
             waits,
             ranked=any(map(_goes_by_order, above)),
             streaming=streaming,
         )
-    return PreparedTower(tower, tuple(found.values()), shape, trace)
+        weighed = expected(found[layer.name].prepared.plan)
+        rates[layer.name] = 0.0 if weighed is None else weighed.matches * events
+    opened, boxes = open_boxes(made, found, shape, planning)
+    return PreparedTower(tower, opened, shape, boxes, trace)
+
+
+def check_names(tower: Tower, shape: Shape) -> None:
+    """Each type is a defined event or a table of events, and not both."""
+    for definition in tower.definitions:
+        if definition.name in (shape.by_type or {}):
+            raise QueryError(
+                f"'{definition.name}' is defined, and is also the name of a table of events",
+                hint="give one of them another name",
+                span=definition.span,
+                text=definition.query.text,
+            )
+    if shape.by_type is None:
+        return
+    for query in (*(definition.query for definition in tower.definitions), tower.query):
+        for atom in atoms(query.pattern):
+            if atom.type not in shape.by_type and atom.type not in tower.names:
+                where = f"in the definition of {query.name}: " if query.name else ""
+                raise QueryError(
+                    f"{where}unknown event type '{atom.type}'",
+                    hint=did_you_mean(atom.type, [*tower.names, *shape.by_type]),
+                    span=atom.span,
+                    text=query.text,
+                )
 
 
 def _prepared(
@@ -154,10 +146,10 @@ def _prepared(
     physical, schema = stream.shape.physical(query)
     plan = choose(physical, schema, planning, python=run_as_python(physical))
     prepared = Prepared(query, plan, stream.shape, identity, planning)
-    found = _found(result_of(prepared), layer)
+    found = found_schema(result_of(prepared), layer)
     settles = waits + _decided_after(checked, stream.shape, streaming=streaming)
     return PreparedLayer(
-        layer, stream, prepared, found, _delivered(found, layer), waits, settles, ranked
+        layer, stream, prepared, found, delivered_schema(found, layer), waits, settles, ranked
     )
 
 
@@ -211,7 +203,7 @@ def _with_places(query: Query, layer: Layer, stream: LayerStream) -> Query:
         lists = kleenes(query.pattern)
         for v in bound_variables(query.pattern):
             at = At.ALL if v in lists else At.ONLY
-            returns.append(Returned(Field(v, None, at), f"{_MEMBER}{v}"))
+            returns.append(Returned(Field(v, None, at), f"{MEMBER}{v}"))
     return replace(query, where=where, returns=tuple(returns))
 
 
@@ -225,24 +217,3 @@ def _over(query: Query, name: str, aggregate: str, function: str) -> Expr:
         if v not in operators
     ]
     return reduce(lambda a, b: Call(function, (a, b)), places)
-
-
-def _found(result: pa.Schema, layer: Layer) -> pa.Schema:
-    members = [f for f in result if f.name.startswith(_MEMBER)]
-    if not layer.members or summarised(layer.query):
-        return result
-    inside = pa.struct([pa.field(f.name.removeprefix(_MEMBER), f.type) for f in members])
-    kept = [f for f in result if not f.name.startswith(_MEMBER)]
-    return pa.schema([*kept, pa.field(MEMBERS, inside)])
-
-
-def _delivered(found: pa.Schema, layer: Layer) -> pa.Schema:
-    """The columns that subscribers get: no others than the query of the level alone would give."""
-    if summarised(layer.query) or not layer.delivered:
-        return found
-    own = {name: found.field(column_of(name)).type for name in layer.fields}
-    standard = [f for f in found if f.name in STANDARD and f.name not in own]
-    fields = [*standard, *(pa.field(name, type_) for name, type_ in own.items())]
-    if layer.members and MEMBERS not in own:
-        fields.append(found.field(MEMBERS))
-    return pa.schema(fields)

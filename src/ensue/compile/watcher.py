@@ -9,9 +9,10 @@ import numpy.typing as npt
 from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import Expr
 from ensue.compile.buffers import Ints
-from ensue.compile.engine import Engine, joined
+from ensue.compile.engine import Engine
 from ensue.compile.matcher import Prepared, joined_of
 from ensue.compile.matches import Matches
+from ensue.compile.output import joined
 from ensue.compile.reference import rows_of
 from ensue.compile.scan import Scanned
 from ensue.compile.shared_scan import (

@@ -20,6 +20,7 @@ _PIECES = re.compile(
 _BLANK = re.compile(r"(?:\s|--[^\n]*|/\*[\s\S]*?\*/)*")
 _IMPORT = re.compile(r"""IMPORT\s*(?P<file>'(?:[^']|'')*'|"(?:[^"]|"")*")\s*$""", re.IGNORECASE)
 _EMIT = re.compile(r"EMIT\s+(?P<names>[^\W\d]\w*(?:\s*,\s*[^\W\d]\w*)*)\s*$", re.IGNORECASE)
+_NAME = re.compile(r"EVENT\s+(?P<name>`(?:[^`]|``)*`|\w+)", re.IGNORECASE)
 _BEGINS = re.compile(r"(?P<word>IMPORT|EMIT)(?!\w)", re.IGNORECASE)
 
 
@@ -138,7 +139,7 @@ class _Reader:
             word = _BEGINS.match(text, place.start)
             if word is None:
                 query = _alone(text, place, self.operators)
-                found.append(Definition(query.name or "", query, file, place))
+                found.append(Definition(query.name or "", query, file, _named(text, place)))
             elif word["word"].upper() == "IMPORT":
                 found += self._imported(text, place, folder)
             else:
@@ -197,6 +198,12 @@ def _alone(text: str, place: Span, operators: tuple[Operator, ...]) -> Query:
         error.text = text
         raise
     return replace(query, text=text)
+
+
+def _named(text: str, place: Span) -> Span:
+    """Where a definition says its name; the whole statement, if it does not."""
+    stated = _NAME.match(text, place.start, place.end)
+    return place if stated is None else Span(*stated.span("name"))
 
 
 def _emitted(text: str, place: Span) -> list[str]:

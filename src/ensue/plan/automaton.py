@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
+from ensue.algebra.arrangement import optional
 from ensue.algebra.pattern import Kleene, Pattern
 from ensue.algebra.predicate import Expr
-from ensue.algebra.residual import advance, skippable, uncounted
+from ensue.algebra.residual import advance, uncounted
 from ensue.algebra.walk import kleenes, positives
 from ensue.plan.negations import Negation, negations_of
 from ensue.plan.physical import Automaton, Edge, State
@@ -128,7 +129,7 @@ def _state(
 ) -> State:
     rest, bound = key
     moment = _moment(key)
-    accepting = skippable(rest) and bool(bound)
+    accepting = optional(rest) and bool(bound)
     state = State(number, bound, bound & moment.waiting & kleene, accepting)
     if not accepting:
         return state

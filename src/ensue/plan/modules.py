@@ -120,7 +120,7 @@ def _shape(pattern: Pattern, boxes: Sequence[frozenset[str]]) -> Shape:
             return next(positives(pattern)).variable
 
 
-def _joined(parts: list[Pattern], boxes: Sequence[frozenset[str]], *, in_order: bool) -> Shape:
+def _joined(parts: Sequence[Pattern], boxes: Sequence[frozenset[str]], *, in_order: bool) -> Shape:
     """Parts of one operator, from the left; those of a box are joined first."""
     if len(parts) == 1:
         return _shape(parts[0], boxes)

@@ -26,6 +26,8 @@ CHOICES = (
     PUSH,
     ON_THE_WAY,
     PRECURSORS,
+    "top_down",
+    "bottom_up",
 )
 STRUCTURES = ("stacks", "runs", "tree", "compact", "reference")
 

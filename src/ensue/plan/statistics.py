@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ensue.algebra.behind import AT
 from ensue.algebra.predicate import (
     COMPARISONS,
     Between,
     Binary,
     Expr,
+    Field,
     In,
     IsNull,
     Like,
@@ -159,7 +161,6 @@ ASSUMED = Statistics()
 def assumed_pass(condition: Expr) -> float:
     """The chance of a condition of which only its form is known, as databases assume it.
 
-    >>> from ensue.algebra.predicate import Field
     >>> a, b = Field("a", "x"), Field("b", "x")
     >>> assumed_pass(Binary("=", a, b)), round(assumed_pass(Binary("<", a, b)), 3)
     (0.1, 0.333)
@@ -167,6 +168,8 @@ def assumed_pass(condition: Expr) -> float:
     match condition:
         case Literal(value=value):
             return 1.0 if value is True else 0.0
+        case Binary(left=Field(name=name)) if name == AT:
+            return 0.99  # it only matters where two events end and start at one time
         case Binary(operator="and", left=left, right=right):
             return assumed_pass(left) * assumed_pass(right)
         case Binary(operator="or", left=left, right=right):

@@ -14,11 +14,11 @@ from ensue.compile.matcher import Prepared, build_result, joined_of, prepare
 from ensue.compile.matches import Matches
 from ensue.compile.reference import ReferenceEngine
 from ensue.compile.sampling import sampled
-from ensue.compile.stream import Shape, in_order, located, shape_of, slices, together, with_time
-from ensue.compile.timeouts import Bundle, bundle
+from ensue.compile.stream import Shape, in_order, shape_of, slices, together, with_time
+from ensue.compile.timeouts import Bundle
 from ensue.errors import EventError, did_you_mean
-from ensue.plan.planning import DEFAULT, Planning
 from ensue.plan.statistics import Statistics
+from ensue.runners.arguments import Arguments
 
 SLICE = 1 << 20  # rows a kernel looks at before it can be interrupted
 
@@ -95,20 +95,13 @@ def _frame(events: Any) -> pa.Table:
 def match(
     events: Any,
     query: Query,
-    *,
-    time: str | tuple[str, str],
-    type: str | None = None,
-    order: Sequence[str] = (),
-    location: str | None = None,
-    bad_events: str = "raise",
-    emit_timeouts: bool = False,
-    planning: Planning = DEFAULT,
+    given: Arguments,
     progress: Progress | None = None,
 ) -> pa.Table:
     """All matches in tables of events, as an Arrow table."""
-    table, shape = stream_of(events, time=time, type=type, order=order)
-    queries = bundle(query, located(shape, location), planning, emit_timeouts=emit_timeouts)
-    return match_in_order(queries, in_order(table, shape, bad_events), progress)
+    table, shape = stream_of(events, time=given.time, type=given.type, order=given.order)
+    queries = given.bundle(query, shape)
+    return match_in_order(queries, in_order(table, shape, given.bad_events), progress)
 
 
 def measured(

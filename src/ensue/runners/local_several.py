@@ -7,11 +7,11 @@ from typing import Any
 import pyarrow as pa
 
 from ensue.compile.several import Several
-from ensue.compile.stream import Shape, in_order, located
-from ensue.compile.timeouts import Bundle, bundle
+from ensue.compile.stream import Shape, in_order
+from ensue.compile.timeouts import Bundle
 from ensue.errors import did_you_mean
-from ensue.plan.planning import DEFAULT, Planning
 from ensue.runners import local
+from ensue.runners.arguments import Arguments
 from ensue.runners.local import Progress, stream_of
 from ensue.runners.named import Name, Names, speaking_of
 
@@ -19,39 +19,25 @@ from ensue.runners.named import Name, Names, speaking_of
 def match(
     events: Any,
     queries: Names,
-    *,
-    time: str | tuple[str, str],
-    type: str | None = None,
-    order: Sequence[str] = (),
-    location: str | None = None,
-    bad_events: str = "raise",
-    emit_timeouts: bool = False,
-    planning: Planning = DEFAULT,
+    given: Arguments,
     progress: Progress | None = None,
 ) -> dict[Name, pa.Table]:
     """The matches of each query, as Arrow tables."""
-    table, shape = stream_of(events, time=time, type=type, order=order)
-    bundles = bundles_of(queries, located(shape, location), planning, emit_timeouts=emit_timeouts)
-    ordered = in_order(table, shape, bad_events)
+    table, shape = stream_of(events, time=given.time, type=given.type, order=given.order)
+    bundles = bundles_of(queries, shape, given)
+    ordered = in_order(table, shape, given.bad_events)
     found = match_in_order(list(bundles.values()), ordered, progress)
     return dict(zip(bundles, found, strict=True))
 
 
 def bundles_of(
-    queries: Names,
-    shape: Shape,
-    planning: Planning = DEFAULT,
-    *,
-    emit_timeouts: bool = False,
-    streaming: bool = False,
+    queries: Names, shape: Shape, given: Arguments, *, streaming: bool = False
 ) -> dict[Name, Bundle]:
     """Queries made ready, or an error that says which cannot be."""
     found = {}
     for name, query in queries.items():
         with speaking_of(name):
-            found[name] = bundle(
-                query, shape, planning, emit_timeouts=emit_timeouts, streaming=streaming
-            )
+            found[name] = given.bundle(query, shape, streaming=streaming)
     return found
 
 

@@ -1,5 +1,6 @@
 """Towers over tables in memory."""
 
+import warnings
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -8,31 +9,47 @@ import numpy as np
 import pyarrow as pa
 
 from ensue.algebra.tower import Tower
+from ensue.algebra.walk import positives
 from ensue.compile.live_tower import LiveTower, concatenated
-from ensue.compile.stream import ends, in_order, located
-from ensue.compile.tower import PreparedTower, prepare_tower
-from ensue.plan.planning import DEFAULT, Planning
+from ensue.compile.prepared_tower import PreparedTower
+from ensue.compile.stream import Shape, ends, in_order, located
+from ensue.compile.tower import prepare_tower
+from ensue.errors import did_you_mean
+from ensue.runners.arguments import Arguments
 from ensue.runners.local import SLICE, Progress, stream_of
 
 
 def match(
     events: Any,
     tower: Tower,
+    given: Arguments,
+    progress: Progress | None = None,
     *,
-    time: str | tuple[str, str],
-    type: str | None = None,
-    order: Sequence[str] = (),
-    location: str | None = None,
-    bad_events: str = "raise",
     levels: Sequence[str] | str | None = None,
     trace: bool = False,
-    planning: Planning = DEFAULT,
-    progress: Progress | None = None,
 ) -> dict[str, pa.Table]:
     """The complex events of each level that is delivered, the query on top last."""
-    table, shape = stream_of(events, time=time, type=type, order=order)
-    prepared = prepare_tower(tower, located(shape, location), planning, levels=levels, trace=trace)
-    return match_in_order(prepared, in_order(table, shape, bad_events), progress)
+    table, shape = stream_of(events, time=given.time, type=given.type, order=given.order)
+    whole = located(shape, given.location)
+    prepared = prepare_tower(tower, whole, given.planning, levels=levels, trace=trace)
+    found = match_in_order(prepared, in_order(table, shape, given.bad_events), progress)
+    if table.num_rows and not found[prepared.layers[-1].layer.name].num_rows:
+        _warn_of_unseen(tower, table, shape)
+    return found
+
+
+def _warn_of_unseen(tower: Tower, events: pa.Table, shape: Shape) -> None:
+    """There is no match: maybe a type is misspelt."""
+    column = shape.schema.type_column
+    if column is None:
+        return
+    seen = {str(v) for v in events.column(column).unique().to_pylist() if v is not None}
+    queries = (*(definition.query for definition in tower.definitions), tower.query)
+    named = dict.fromkeys(atom.type for query in queries for atom in positives(query.pattern))
+    for name in named:
+        if name not in seen and name not in tower.names:
+            hint = did_you_mean(name, [*tower.names, *sorted(seen)])
+            warnings.warn(f"no event is of type '{name}': {hint}", stacklevel=5)
 
 
 def match_in_order(

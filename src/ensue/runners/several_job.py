@@ -53,10 +53,7 @@ class SeveralJob(StreamJob):
     def bundles(self) -> list[Bundle]:
         if self.text not in _ready:
             named = dict(zip(self.names, self.several, strict=True))
-            timeouts = self.emit_timeouts
-            found = bundles_of(
-                named, self.shape, self.planning, emit_timeouts=timeouts, streaming=True
-            )
+            found = bundles_of(named, self.shape, self.given, streaming=True)
             _ready[self.text] = list(found.values())
             while len(_ready) > _MOST_JOBS:
                 _ready.popitem(last=False)

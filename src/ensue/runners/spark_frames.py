@@ -78,20 +78,31 @@ def without_time(shape: Shape) -> Column:
 
 
 def relevant(prepared: Prepared) -> Column | None:
-    """When an event can matter to the pattern: it is of one of its types, where others do not
-    count, and belongs to a partition. None: always."""
-    query, column = prepared.plan.query, prepared.shape.schema.type_column
-    contiguous = query.strategy in (Strategy.STRICT, Strategy.PARTITION)
-    found = None
-    if not (column is None or contiguous or isinstance(query.within, ByEvents)):
-        names = sorted({a.type for a in atoms(query.pattern)})
-        found = sql.col(quoted(column)).isin(names)
-    if prepared.plan.whole_stream:
-        return found
-    for key in query.equivalence:
-        known = sql.col(quoted(key.field_name)).isNotNull()  # NULL equals nothing
+    """When an event can matter to a query; None: always."""
+    keys = [] if prepared.plan.whole_stream else prepared.plan.query.equivalence
+    return relevant_to((prepared,), [key.field_name for key in keys])
+
+
+def relevant_to(queries: Sequence[Prepared], keys: Sequence[str]) -> Column | None:
+    """When an event can matter to one of some queries that are split by the same keys: it is of
+    one of their types, where others do not count, and belongs to a partition. None: always."""
+    found = _of_their_types(queries)
+    for key in keys:
+        known = sql.col(quoted(key)).isNotNull()  # NULL equals nothing
         found = known if found is None else found & known
     return found
+
+
+def _of_their_types(queries: Sequence[Prepared]) -> Column | None:
+    column = queries[0].shape.schema.type_column
+    names: set[str] = set()
+    for prepared in queries:
+        query = prepared.plan.query
+        contiguous = query.strategy in (Strategy.STRICT, Strategy.PARTITION)
+        if column is None or contiguous or isinstance(query.within, ByEvents):
+            return None
+        names |= {atom.type for atom in atoms(query.pattern)}
+    return None if column is None else sql.col(quoted(column)).isin(sorted(names))
 
 
 def partition_columns(prepared: Prepared) -> list[Column]:
@@ -108,7 +119,7 @@ def partition_columns(prepared: Prepared) -> list[Column]:
     warnings.warn(
         f"{why}: one task, on one core, will match all events",
         WholeStreamWarning,
-        stacklevel=5,
+        stacklevel=4,
     )
     return []
 

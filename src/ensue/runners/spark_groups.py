@@ -5,14 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column
-from pyspark.sql import functions as sql
 
-from ensue.algebra.policy import Strategy
-from ensue.algebra.walk import atoms
-from ensue.algebra.window import ByEvents
 from ensue.compile.arrow_kinds import fields_of
 from ensue.compile.matcher import Prepared
-from ensue.runners.spark_frames import WholeStreamWarning, hashed, quoted
+from ensue.runners.spark_frames import WholeStreamWarning, hashed, relevant_to
 
 
 @dataclass(frozen=True)
@@ -30,22 +26,7 @@ class Group:
 
     def relevant(self) -> Column | None:
         """When an event can matter to one of the queries; None: always."""
-        found = self._of_their_types()
-        for name in self.key:
-            known = sql.col(quoted(name)).isNotNull()  # NULL equals nothing
-            found = known if found is None else found & known
-        return found
-
-    def _of_their_types(self) -> Column | None:
-        column = self.queries[0].shape.schema.type_column
-        names: set[str] = set()
-        for prepared in self.queries:
-            query = prepared.plan.query
-            contiguous = query.strategy in (Strategy.STRICT, Strategy.PARTITION)
-            if column is None or contiguous or isinstance(query.within, ByEvents):
-                return None
-            names |= {atom.type for atom in atoms(query.pattern)}
-        return None if column is None else sql.col(quoted(column)).isin(sorted(names))
+        return relevant_to(self.queries, self.key)
 
 
 def groups_of(queries: Sequence[Prepared]) -> list[Group]:

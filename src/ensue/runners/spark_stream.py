@@ -13,10 +13,11 @@ from pyspark.sql import functions as sql
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from ensue.algebra.query import Query
+from ensue.compile.matcher import Prepared
 from ensue.compile.state import from_bytes, to_bytes
 from ensue.compile.stream import ends, with_time
 from ensue.errors import EventError
-from ensue.plan.planning import DEFAULT, Planning
+from ensue.runners.arguments import Arguments
 from ensue.runners.lane_run import Counters, run_lane
 from ensue.runners.lane_shelf import Shelf
 from ensue.runners.spark_frames import frame_of, partition_columns, quoted, relevant, unusable
@@ -38,32 +39,20 @@ _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProv
 def match(
     events: "DataFrame | Mapping[str, DataFrame]",
     query: Query,
+    given: Arguments,
     *,
-    time: str | tuple[str, str],
-    type: str | None = None,
-    order: Sequence[str] = (),
-    location: str | None = None,
-    bad_events: str = "raise",
-    emit_timeouts: bool = False,
     watermark: Watermark | None = None,
     late_events: str = "count",
     lanes: int | None = None,
-    planning: Planning = DEFAULT,
 ) -> DataFrame:
     """The matches of a stream, as a streaming DataFrame."""
-    if bad_events not in ("raise", "drop"):
-        raise EventError(f"bad_events is 'raise' or 'drop', not {bad_events!r}")
-    if late_events not in ("count", "deliver"):
-        raise EventError(f"late_events is 'count' or 'deliver', not {late_events!r}")
+    deliver_late = delivers_late(late_events)
     refuse_match_id(query)
-    frame, shape = frame_of(events, time=time, type=type, order=order)
+    frame, shape = frame_of(events, time=given.time, type=given.type, order=given.order)
     watched, delay_ms = with_watermark(frame, shape, watermark)
     job = StreamJob(
-        query, nullable(shape.arrow), time, type, tuple(order), location, shape.by_type,
-        lanes=lane_count(frame, lanes),
-        emit_timeouts=emit_timeouts,
-        deliver_late=late_events == "deliver",
-        planning=planning,
+        query, nullable(shape.arrow), given.time, given.type, given.order, given.location,
+        shape.by_type, lane_count(frame, lanes), given.emit_timeouts, deliver_late, given.planning,
     )  # fmt: skip
     remember(query)
     require_rocksdb(frame)
@@ -72,12 +61,19 @@ def match(
         job = replace(job, lanes=1)
     found = (
         with_lanes(watched, job, columns)
-        .mapInArrow(Pack(job, bad_events), PACKED)
+        .mapInArrow(Pack(job, given.bad_events), PACKED)
         .groupBy("lane")
         .transformWithState(LaneProcessor(job, delay_ms), FOUND, "append", "EventTime")
         .observe(OBSERVED, *(sql.sum(name).alias(name) for name in COUNTERS))
     )
     return found.select("blob").mapInArrow(Unpack(job), spark_schema(job.result))
+
+
+def delivers_late(late_events: str) -> bool:
+    """Whether late events are given back: otherwise they are only counted."""
+    if late_events not in ("count", "deliver"):
+        raise EventError(f"late_events is 'count' or 'deliver', not {late_events!r}")
+    return late_events == "deliver"
 
 
 def refuse_match_id(query: Query) -> None:
@@ -90,14 +86,24 @@ def refuse_match_id(query: Query) -> None:
 
 
 def with_lanes(frame: DataFrame, job: StreamJob, columns: Sequence[Column]) -> DataFrame:
-    """The events that can matter, with the lane of each.
+    """The events that can matter, with the lane of each."""
+    return numbered(frame, job, job.prepared, relevant(job.prepared), columns)
+
+
+def numbered(
+    frame: DataFrame,
+    job: StreamJob,
+    prepared: Prepared,
+    kept: Column | None,
+    columns: Sequence[Column],
+) -> DataFrame:
+    """The events that are kept, with the lane of each.
 
     What is kept depends on the time column too, so that Spark cannot move the filter below the
     watermark: events that do not matter let time pass like all others.
     """
-    kept = relevant(job.prepared)
     if kept is not None:
-        frame = frame.filter(kept | unusable(job.prepared))
+        frame = frame.filter(kept | unusable(prepared))
     lane = sql.pmod(sql.xxhash64(*columns), sql.lit(job.lanes)) if columns else sql.lit(0)
     names = [sql.col(quoted(name)) for name in job.arrow.names]
     return frame.select(*names, lane.cast("int").alias(LANE))

@@ -12,16 +12,15 @@ from pyspark.sql import functions as sql
 from ensue.algebra.tower import Tower
 from ensue.compile.arrow_kinds import fields_of
 from ensue.compile.stream import with_time
-from ensue.errors import EventError
-from ensue.plan.planning import DEFAULT, Planning
 from ensue.plan.stages import Stage
+from ensue.runners.arguments import Arguments
 from ensue.runners.spark_frames import WholeStreamWarning, frame_of, hashed, quoted, without_time
 from ensue.runners.spark_matches import SeveralMatches
 from ensue.runners.spark_stream import lane_count, lane_keys
 from ensue.runners.spark_types import spark_schema
 from ensue.runners.stage_batch import ARRIVAL, matched, taken
 from ensue.runners.stage_rows import Packed, of_stage, packed_events
-from ensue.runners.tower_job import TowerJob, levels_asked, with_lanes
+from ensue.runners.tower_job import TowerJob, tower_job
 
 STAGED = pa.schema(
     {
@@ -38,31 +37,17 @@ _COLUMNS = spark_schema(STAGED)
 def match(
     events: "DataFrame | Mapping[str, DataFrame]",
     tower: Tower,
+    given: Arguments,
     *,
-    time: str | tuple[str, str],
-    type: str | None = None,
-    order: Sequence[str] = (),
-    location: str | None = None,
-    bad_events: str = "raise",
     levels: Sequence[str] | str | None = None,
     trace: bool = False,
-    planning: Planning = DEFAULT,
 ) -> SeveralMatches:
     """The complex events of each level that is delivered, as DataFrames of one pass."""
-    if bad_events not in ("raise", "drop"):
-        raise EventError(f"bad_events is 'raise' or 'drop', not {bad_events!r}")
-    frame, shape = frame_of(events, time=time, type=type, order=order)
-    job = TowerJob(
-        tower, shape.arrow, time, type, tuple(order), location, shape.by_type,
-        lanes=lane_count(frame, None),
-        levels=levels_asked(levels),
-        trace=trace,
-        planning=planning,
-    )  # fmt: skip
-    job = with_lanes(job, job.lanes)
+    frame, shape = frame_of(events, time=given.time, type=given.type, order=given.order)
+    job = tower_job(tower, shape, given, lane_count(frame, None), levels=levels, trace=trace)
     warn_of_whole_streams(job)
-    first = _spread(relevant(frame, job, keep_bad=bad_events == "raise"), job)
-    staged = first.mapInArrow(First(job, bad_events), _COLUMNS)
+    first = _spread(relevant(frame, job, keep_bad=given.bad_events == "raise"), job)
+    staged = first.mapInArrow(First(job, given.bad_events), _COLUMNS)
     for number in range(1, len(job.stages)):
         lanes = staged.repartition(job.lanes_of(number), "through")
         staged = lanes.mapInArrow(Next(job, number), _COLUMNS)

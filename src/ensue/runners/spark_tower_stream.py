@@ -6,7 +6,7 @@ and its own time is behind the stream's only by what the layers below it may tak
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from ensue.algebra.tower import Tower
 from ensue.compile.state import from_bytes
 from ensue.compile.stream import ends, with_time
-from ensue.errors import EventError
-from ensue.plan.planning import DEFAULT, Planning
+from ensue.runners.arguments import Arguments
 from ensue.runners.lane_run import Counters, run_lane
 from ensue.runners.several_job import LATE_EVENTS
 from ensue.runners.spark_frames import frame_of, quoted
@@ -30,6 +29,7 @@ from ensue.runners.spark_stream import (
     COUNTERS,
     OBSERVED,
     OUTPUT_ROWS,
+    delivers_late,
     lane_count,
     lane_keys,
     nullable,
@@ -43,7 +43,7 @@ from ensue.runners.spark_types import spark_schema
 from ensue.runners.stage_lane import BATCH, ROW, StageJob
 from ensue.runners.stage_rows import Packed, packed_events
 from ensue.runners.stream_job import LATE, remember
-from ensue.runners.tower_job import TowerJob, levels_asked, with_lanes
+from ensue.runners.tower_job import TowerJob, tower_job
 
 CLOCK, COUNTS = -4, -5  # in the place of a level's number: what a row is instead
 _TASK_BITS = 40  # of the number of an event: those below count the events of a task
@@ -67,38 +67,25 @@ _BATCH_ID = "streaming.sql.batchId"  # where Spark tells its tasks the number of
 def match(
     events: "DataFrame | Mapping[str, DataFrame]",
     tower: Tower,
+    given: Arguments,
     *,
-    time: str | tuple[str, str],
-    type: str | None = None,
-    order: Sequence[str] = (),
-    location: str | None = None,
-    bad_events: str = "raise",
     levels: Sequence[str] | str | None = None,
     trace: bool = False,
     watermark: Watermark | None = None,
     late_events: str = "count",
     lanes: int | None = None,
-    planning: Planning = DEFAULT,
 ) -> "DataFrame | SeveralMatches":
     """The complex events of a stream: of each level that is delivered, or of the only one."""
-    if bad_events not in ("raise", "drop"):
-        raise EventError(f"bad_events is 'raise' or 'drop', not {bad_events!r}")
-    if late_events not in ("count", "deliver"):
-        raise EventError(f"late_events is 'count' or 'deliver', not {late_events!r}")
+    deliver_late = delivers_late(late_events)
     for query in (*(d.query for d in tower.definitions), tower.query):
         remember(query)
-    frame, shape = frame_of(events, time=time, type=type, order=order)
+    frame, shape = frame_of(events, time=given.time, type=given.type, order=given.order)
     watched, delay_ms = with_watermark(frame, shape, watermark)
-    job = TowerJob(
-        tower, nullable(shape.arrow), time, type, tuple(order), location, shape.by_type,
-        lanes=lane_count(frame, lanes),
-        levels=levels_asked(levels),
-        trace=trace,
-        streaming=True,
-        deliver_late=late_events == "deliver",
-        planning=planning,
+    shape = replace(shape, arrow=nullable(shape.arrow))
+    job = tower_job(
+        tower, shape, given, lane_count(frame, lanes),
+        levels=levels, trace=trace, streaming=True, deliver_late=deliver_late,
     )  # fmt: skip
-    job = with_lanes(job, job.lanes)
     for prepared in job.prepared.layers:
         if prepared.layer.delivered:
             refuse_match_id(prepared.layer.meaning)
@@ -106,7 +93,7 @@ def match(
     warn_of_whole_streams(job)
     names = [sql.col(quoted(name)) for name in job.arrow.names]
     flow = relevant(watched, job, keep_bad=True).select(*names)
-    flow = flow.mapInArrow(Pack(job, bad_events), FLOW)
+    flow = flow.mapInArrow(Pack(job, given.bad_events), FLOW)
     for number in range(len(job.stages)):
         processor = StageProcessor(job, number, delay_ms)
         flow = flow.groupBy("through").transformWithState(processor, FLOW, "append", "EventTime")

@@ -172,7 +172,7 @@ class StageLane:
 
     @property
     def waiting_events(self) -> int:
-        return int(self.waiting.num_rows) + sum(t.num_rows for t in self.made.values())
+        return sum(int(t.num_rows) for t in (self.waiting, *self.made.values()))
 
     # ---------------------------------------------------------------------------- state
 

@@ -15,11 +15,12 @@ from ensue.algebra.walk import results
 from ensue.compile.carrying import arrived, carried
 from ensue.compile.matcher import Prepared
 from ensue.compile.stream import Columns, Shape, located, shape_again
-from ensue.compile.timeouts import Bundle, bundle
+from ensue.compile.timeouts import Bundle
 from ensue.errors import QueryError, StateError
 from ensue.languages.patterns import parse
 from ensue.languages.printing import show
 from ensue.plan.planning import DEFAULT, Planning
+from ensue.runners.arguments import Arguments
 from ensue.runners.clock import Clock, clock_of
 from ensue.runners.lane import Watch
 
@@ -61,15 +62,20 @@ class StreamJob:
     def clock(self) -> Clock:
         return clock_of(self.shape)
 
+    @property
+    def given(self) -> Arguments:
+        return Arguments(
+            time=self.time,
+            type=self.type,
+            order=self.order,
+            location=self.location,
+            emit_timeouts=self.emit_timeouts,
+            planning=self.planning,
+        )
+
     @cached_property
     def queries(self) -> Bundle:
-        return bundle(
-            self.query,
-            self.shape,
-            self.planning,
-            emit_timeouts=self.emit_timeouts,
-            streaming=True,
-        )
+        return self.given.bundle(self.query, self.shape, streaming=True)
 
     @property
     def prepared(self) -> Prepared:

@@ -15,11 +15,13 @@ from ensue.algebra.query import Query
 from ensue.algebra.tower import Definition, Tower
 from ensue.algebra.walk import results
 from ensue.compile.carrying import arrived, carried
+from ensue.compile.prepared_tower import PreparedTower
 from ensue.compile.stages import PreparedStage, prepare_stages
 from ensue.compile.stream import Columns, Shape, located, shape_again
-from ensue.compile.tower import PreparedTower, prepare_tower
+from ensue.compile.tower import prepare_tower
 from ensue.languages.printing import show
 from ensue.plan.planning import DEFAULT, Planning
+from ensue.runners.arguments import Arguments
 from ensue.runners.clock import Clock, clock_of
 from ensue.runners.named import Name
 from ensue.runners.stream_job import query_again
@@ -165,12 +167,21 @@ def read_tower(text: str, operators: Iterable[Operator] = ()) -> TowerJob:
     )
 
 
-def with_lanes(job: TowerJob, lanes: int) -> TowerJob:
-    """The job in so many lanes, or in one where no stage has a key."""
-    keyed = any(stage.stage.key for stage in job.stages)
-    return replace(job, lanes=lanes if keyed else 1)
-
-
-def levels_asked(levels: Sequence[str] | str | None) -> tuple[str, ...] | str | None:
-    """`levels=` of a call, as a job keeps it."""
-    return levels if levels is None or isinstance(levels, str) else tuple(levels)
+def tower_job(
+    tower: Tower,
+    shape: Shape,
+    given: Arguments,
+    lanes: int,
+    *,
+    levels: Sequence[str] | str | None = None,
+    trace: bool = False,
+    streaming: bool = False,
+    deliver_late: bool = False,
+) -> TowerJob:
+    """The job of a call. Where no stage has a key there is one lane."""
+    asked = levels if levels is None or isinstance(levels, str) else tuple(levels)
+    job = TowerJob(
+        tower, shape.arrow, given.time, given.type, given.order, given.location, shape.by_type,
+        lanes, asked, trace, streaming, deliver_late, given.planning,
+    )  # fmt: skip
+    return job if any(stage.stage.key for stage in job.stages) else replace(job, lanes=1)

@@ -2,7 +2,8 @@
 
 `matches(query, events)` lists every match of a checked query in a stream that is already in order,
 `summaries(query, events)` what COUNT(*) and EXISTS give in their place, `timeouts(query, events)`
-every partial match that ran out of time. Kernels, plans and runners must
+every partial match that ran out of time, `tower_matches(layers, events, schema)` the matches of
+every layer of a tower. Kernels, plans and runners must
 give exactly these.
 """
 
@@ -12,17 +13,22 @@ from ensue.semantics.matches import matches
 from ensue.semantics.results import derived
 from ensue.semantics.summaries import Summary, summaries
 from ensue.semantics.timeouts import timeouts
+from ensue.semantics.towers import complex_events, layer_stream, nested, tower_matches
 
 __all__ = [
     "Binding",
     "Event",
     "Summary",
     "before",
+    "complex_events",
     "derived",
     "holds",
+    "layer_stream",
     "matches",
     "members",
+    "nested",
     "summaries",
     "timeouts",
+    "tower_matches",
     "value_of",
 ]

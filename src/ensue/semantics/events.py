@@ -18,15 +18,18 @@ class Event:
     end: int | float
     values: Mapping[str, object]
     made_of: tuple["Event", ...] = ()  # of a result: the events and results it is made of
-    first: int = -1  # of a result: the position of the first of them
+    first: int = -1  # of what is made of others: the position of the first of them
     numbers: Mapping[str, Any] = field(
         default_factory=dict
     )  # of a result: its attributes as F gave them
+    match: Mapping[str, tuple["Event", ...]] = field(
+        default_factory=dict
+    )  # of a complex event: the events it was found in, by variable
 
     @property
     def begin(self) -> int:
         """The position of its first event; `position` is that of the last."""
-        return self.first if self.made_of else self.position
+        return self.position if self.first < 0 else self.first
 
 
 Binding = dict[str, tuple[Event, ...]]  # variable -> its events; unbound variables are missing

@@ -8,9 +8,10 @@ missing, none came that takes it further, and none that a negation in its way fo
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from ensue.algebra.arrangement import optional
 from ensue.algebra.pattern import Not, Pattern, Seq
 from ensue.algebra.query import Query
-from ensue.algebra.residual import advance, skippable
+from ensue.algebra.residual import advance
 from ensue.algebra.walk import atoms, positives, variables
 from ensue.semantics.events import Binding, Event, members
 from ensue.semantics.matches import Partition, Scope, partitions, rank, rest_of, scopes
@@ -60,7 +61,7 @@ def _over(partition: Partition, steps: Steps) -> bool:
     """Whether this is all that came of a partial match, and nothing forbade more."""
     rest = rest_of(partition.query.pattern, steps)
     return (
-        not skippable(rest)
+        not optional(rest)
         and not any(_further(partition, steps))
         and not _forbidden(partition, rest, _bound(steps))
         and not _begun_wrongly(partition, rest, _bound(steps))
@@ -73,7 +74,7 @@ def _forbidden(partition: Partition, rest: Pattern, binding: Binding) -> bool:
     for part in rest.parts if isinstance(rest, Seq) else (rest,):
         if isinstance(part, Not) and partition.occurs(Scope(part, after, []), binding):
             return True
-        if not skippable(part):
+        if not optional(part):
             return False
     return False
 

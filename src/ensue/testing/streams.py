@@ -36,6 +36,7 @@ class Nature:
     intervals: bool = False
     nulls_from: int | None = None
     nans: bool = False
+    steps: tuple[int, ...] = (0, 1, 1, 2)  # from one event to the next
 
     @property
     def columns(self) -> str | tuple[str, str]:
@@ -86,7 +87,7 @@ def _random_times(random: Random, count: int, nature: Nature) -> list[tuple[floa
     now: float = 0
     times = []
     for _ in range(count):
-        now += random.choice((0, 1, 1, 2)) * second
+        now += random.choice(nature.steps) * second
         long = random.choice((0, 0, 1, 2, 3)) * second if nature.intervals else 0
         times.append((now - long, now))
     return sorted(times, key=lambda time: (time[1], time[0]))

@@ -1,0 +1,56 @@
+"""The plan of a tower in words, for events that are known or only assumed."""
+
+import pyarrow as pa
+
+from ensue.algebra.layers import layers
+from ensue.algebra.tower import Tower
+from ensue.compile.prepared_tower import PreparedTower
+from ensue.compile.stream import Shape, shape_of_union
+from ensue.compile.vectors import arrow_type
+from ensue.plan.assume import assumed_schema
+from ensue.plan.explain_tower import Matcher, explain_tower
+from ensue.schema import Kind
+
+
+def explained(prepared: PreparedTower) -> str:
+    """How a prepared tower is run."""
+    matchers = [
+        Matcher(
+            p.layer.name,
+            p.prepared.plan if p.opened is None else p.opened.flat.plan,
+            p.layer.delivered,
+            p.waits > 0,
+        )
+        for p in prepared.layers
+    ]
+    return explain_tower(prepared.tower, prepared.boxes, matchers)
+
+
+def assumed_shape(tower: Tower) -> Shape:
+    """Events that fit a tower: the fields that its layers name, of kinds that fit their use."""
+    types: dict[str, dict[str, Kind]] = {}
+    time, kind = "time", Kind.INTEGER
+    for layer in layers(tower):
+        schema = assumed_schema(layer.query)
+        if layer.query.within is not None:
+            kind = schema.time_kind
+        for name, event_type in schema.types.items():
+            if name not in layer.uses:
+                known = types.setdefault(name, {})
+                for field, found in event_type.fields.items():
+                    if field not in (schema.end, schema.type_column):
+                        known.setdefault(field, found)
+    fields: dict[str, pa.DataType] = {}
+    by_type = {}
+    for name, known in types.items():
+        columns = [(time, time)]
+        for field, found in known.items():
+            column = field if field not in fields else f"{field}@{name}"
+            if fields.get(field, arrow_type(found, "us", None)) == arrow_type(found, "us", None):
+                column = field
+            fields[column] = arrow_type(found, "us", None)
+            columns.append((field, column))
+        by_type[name] = columns
+    fields[time] = arrow_type(kind, "us", None)
+    arrow = pa.schema([*fields.items(), ("__type", pa.string())])
+    return shape_of_union(arrow, by_type, time=time, order=())

@@ -1,0 +1,36 @@
+"""What a call says of its events and of how to run, beside the query: the same on all runners."""
+
+from dataclasses import dataclass
+
+from ensue.algebra.query import Query
+from ensue.compile.stream import Shape, located
+from ensue.compile.timeouts import Bundle, bundle
+from ensue.errors import EventError
+from ensue.plan.planning import DEFAULT, Planning
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """Where time, type, order and place of events are, and how a query is run over them."""
+
+    time: str | tuple[str, str]
+    type: str | None = None
+    order: tuple[str, ...] = ()
+    location: str | None = None
+    bad_events: str = "raise"
+    emit_timeouts: bool = False
+    planning: Planning = DEFAULT
+
+    def __post_init__(self) -> None:
+        if self.bad_events not in ("raise", "drop"):
+            raise EventError(f"bad_events is 'raise' or 'drop', not {self.bad_events!r}")
+
+    def bundle(self, query: Query, shape: Shape, *, streaming: bool = False) -> Bundle:
+        """A query made ready for events of a shape."""
+        return bundle(
+            query,
+            located(shape, self.location),
+            self.planning,
+            emit_timeouts=self.emit_timeouts,
+            streaming=streaming,
+        )
