@@ -52,14 +52,17 @@ test-python: java $(DEV_STAMP)
 
 # The same tests on uncompiled loops, then on compiled ones that check every index. Tests that
 # compare plans of one query compile each of them: make test-slow does that.
+# Numba's cache does not tell code that checks from code that does not: each has its own.
+CHECKED := NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(VENV)/checked
 PLANS := $(addprefix tests/kernels/test_,planning.py counters.py adaptive.py)
 test-kernels: $(DEV_STAMP)  ## kernel tests with JIT off, and with bounds checks
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -p no:cacheprovider tests/kernels
-	NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -q -p no:cacheprovider tests/kernels $(addprefix --ignore ,$(PLANS))
+	$(CHECKED) $(BIN)/python -m pytest -q -p no:cacheprovider tests/kernels $(addprefix --ignore ,$(PLANS))
 
 test-slow: java $(DEV_STAMP)  ## what `make test` leaves out: more random rounds and streams, crashes, Spark Connect
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -m slow -p no:cacheprovider tests/kernels
-	NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -q -p no:cacheprovider $(PLANS)
+	$(CHECKED) $(BIN)/python -m pytest -q -p no:cacheprovider $(PLANS)
+	$(CHECKED) $(BIN)/python -m pytest -q -m slow -p no:cacheprovider tests/kernels
 	$(BIN)/python -m pytest -s -m slow --ignore tests/kernels
 
 crashes: java $(DEV_STAMP)  ## kill streams some 50 times, and compare their tables with the batch run

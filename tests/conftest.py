@@ -4,8 +4,10 @@ A test that takes `matched` or `runner` runs by the reference semantics, in this
 this process as a stream (the lanes of the Spark runner, cut, delayed and forgotten), on generated
 kernels that are not compiled: that would take a second or two for each query. Marked
 `@pytest.mark.everywhere` it runs on compiled kernels and on Spark, marked `@pytest.mark.streams`
-also on a streaming DataFrame, which takes some seconds. `pytest --everywhere` runs all of them on
-Spark, batch and streaming, but for those that are marked `in_process` with a reason.
+also on a streaming DataFrame, which takes some seconds; with `slow=True` what takes longest is
+left to `make test-slow`: Spark for the one, the stream for the other. `pytest --everywhere` runs
+all of them on Spark, batch and streaming, but for those that are marked `in_process` with a
+reason.
 """
 
 import math
@@ -37,7 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "everywhere: also runs on Spark")
+    config.addinivalue_line("markers", "everywhere(slow): also runs on Spark")
     config.addinivalue_line("markers", "streams(slow): also on Spark, batch and streaming")
     config.addinivalue_line("markers", "first_rounds(n): of the rounds behind, the rest are slow")
     config.addinivalue_line("markers", "in_process(reason): never runs on Spark")
@@ -69,15 +71,20 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         names = (*EVERYWHERE, "stream")
     else:
         names = RUNNERS
-    streams = test.get_closest_marker("streams")
-    slow = streams is not None and streams.kwargs.get("slow", False)
-    cases = [_case(name, slow=slow and name == "stream") for name in names]
+    slow = {"stream": _slow(test, "streams"), "spark": _slow(test, "everywhere")}
+    cases = [_case(name, slow=slow.get(name, False)) for name in names]
     metafunc.parametrize("runner", cases, indirect=True)
 
 
+def _slow(test: pytest.Item, marker: str) -> bool:
+    found = test.get_closest_marker(marker)
+    return found is not None and bool(found.kwargs.get("slow", False))
+
+
 def _compiled(config: pytest.Config, test: pytest.Item) -> bool:
-    marked = any(test.get_closest_marker(name) for name in ("everywhere", "streams"))
-    return config.getoption("everywhere") or marked
+    everywhere = test.get_closest_marker("everywhere") and not _slow(test, "everywhere")
+    marked = everywhere or test.get_closest_marker("streams")
+    return config.getoption("everywhere") or bool(marked)
 
 
 def _case(name: str, *, slow: bool) -> Any:

@@ -365,8 +365,8 @@ def _one_query(text: str | Path | Tower, operators: Iterable[Operator] = ()) -> 
     found = text if isinstance(text, Tower) else parse(text, operators=operators)
     if isinstance(found, Tower):
         raise QueryError(
-            "a query with definitions is matched in a call of its own",
-            hint="pass it to match as one text",
+            "one query is meant here, and this one comes with definitions",
+            hint="match and explain take them together, in a call of their own",
             text=found.query.text,
             span=found.query.pattern.span,
         )

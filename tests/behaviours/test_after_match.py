@@ -12,7 +12,7 @@ def test_without_it_every_match_is_kept(matched):
     assert matched(PAIRS % "", "AABB") == [(0, 2), (0, 3), (1, 2), (1, 3)]
 
 
-@pytest.mark.streams
+@pytest.mark.streams(slow=True)
 def test_past_the_last_event(matched):
     query = PAIRS % "AFTER MATCH SKIP PAST LAST EVENT"
     assert matched(query, "AABB") == [(0, 2)]
@@ -23,7 +23,7 @@ def test_rows_are_events(matched):
     assert matched(PAIRS % "AFTER MATCH SKIP PAST LAST ROW", "AABB") == [(0, 2)]
 
 
-@pytest.mark.everywhere
+@pytest.mark.everywhere(slow=True)
 def test_to_the_next_event(matched):
     query = PAIRS % "AFTER MATCH SKIP TO NEXT EVENT"
     assert matched(query, "AABB") == [(0, 2), (1, 2)]
@@ -54,7 +54,7 @@ def test_with_a_window(matched):
     assert matched(query, "AXXABAB") == [(3, 4), (5, 6)]
 
 
-@pytest.mark.everywhere
+@pytest.mark.everywhere(slow=True)
 def test_having_looks_at_what_is_left(matched):
     query = "SEQ(A a, B b) AFTER MATCH SKIP PAST LAST EVENT HAVING b.x > 1"
     # (0, 1) uses up its events although HAVING drops it

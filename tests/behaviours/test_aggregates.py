@@ -76,7 +76,7 @@ def test_over_nothing_count_is_zero_and_the_others_null(runner):
     assert (row["n"], row["s"], row["m"]) == (0, None, None)
 
 
-@pytest.mark.everywhere
+@pytest.mark.everywhere(slow=True)
 def test_in_conditions(matched):
     query = "SEQ(A+ a[], B b) WHERE sum(a.x) = 5 and b.x > avg(a.x)"
     assert matched(query, "AAAB", x=[1, 4, 5, 3]) == [((0, 1), 3)]

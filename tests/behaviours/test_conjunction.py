@@ -26,7 +26,7 @@ def test_a_sequence_inside(matched):
     assert matched("AND(SEQ(A a, B b), C c)", "BCA") == []
 
 
-@pytest.mark.everywhere
+@pytest.mark.everywhere(slow=True)
 def test_inside_a_sequence(matched):
     query = "SEQ(A a, AND(B b, C c), D d)"
     assert matched(query, "ACBD") == [(0, 2, 1, 3)]

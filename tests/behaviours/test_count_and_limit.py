@@ -25,7 +25,7 @@ def rows(runner):
     return run
 
 
-@pytest.mark.streams
+@pytest.mark.streams(slow=True)
 def test_count_gives_one_row_for_each_last_event(rows):
     found = rows("SEQ(A a, B b) WITHIN 10 RETURN COUNT(*) AS n", "AABAB")
     assert found == [{"start": 0, "end": 2, "n": 2}, {"start": 0, "end": 4, "n": 3}]
@@ -45,7 +45,7 @@ def test_fields_of_the_last_event_stand_beside_a_count(rows):
     assert found == [{"start": 0, "end": 2, "x": 3, "n": 2, "y": 6}]
 
 
-@pytest.mark.everywhere
+@pytest.mark.everywhere(slow=True)
 def test_every_choice_of_repeated_events_is_counted(rows):
     found = rows("SEQ(A+ a[], B b) WITHIN 50 RETURN COUNT(*) AS n", "A" * 8 + "B")
     assert found == [{"start": 0, "end": 8, "n": 2**8 - 1}]
@@ -93,7 +93,7 @@ def test_exists_begins_with_the_last_of_its_matches(rows):
     ]
 
 
-@pytest.mark.everywhere
+@pytest.mark.everywhere(slow=True)
 def test_limit_keeps_the_first_matches_of_each_last_event(matched):
     assert matched("SEQ(A a, B b, C c) LIMIT 2", "AABBCC") == [
         (0, 2, 4),

@@ -14,7 +14,7 @@ def test_never_both(matched):
     assert matched("OR(A a, B b)", "AB") == [(None, 1), (0, None)]
 
 
-@pytest.mark.everywhere
+@pytest.mark.everywhere(slow=True)
 def test_inside_a_sequence(matched):
     query = "SEQ(A a, OR(B b, C c), D d)"
     assert matched(query, "ACBD") == [(0, None, 1, 3), (0, 2, None, 3)]

@@ -5,7 +5,7 @@ import pytest
 pytestmark = pytest.mark.filterwarnings("ignore:no event is of type")
 
 
-@pytest.mark.everywhere
+@pytest.mark.everywhere(slow=True)
 def test_any_match_takes_every_selection(matched):
     found = matched("SEQ(A+ a[], B b)", "AAB")
     assert found == [((0,), 2), ((0, 1), 2), ((1,), 2)]
@@ -64,7 +64,7 @@ def test_how_many(matched, quantifier, counts):
     assert len(found) == len(set(found))
 
 
-@pytest.mark.everywhere
+@pytest.mark.everywhere(slow=True)
 def test_each_element_against_the_one_before(matched):
     query = "SEQ(A+ a[], B b) WHERE a[i].x > a[i-1].x"
     found = matched(query, "AAAB", x=[1, 3, 2, 0])

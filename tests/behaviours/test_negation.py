@@ -57,14 +57,14 @@ def test_the_negated_type_may_also_occur(matched):
 # ------------------------------------------------------------------------------- conditions
 
 
-@pytest.mark.everywhere
+@pytest.mark.everywhere(slow=True)
 def test_only_negated_events_that_fit_count(matched):
     query = "SEQ(A a, !C c, B b) WHERE c.x > 1"
     assert matched(query, "ACB", x=[0, 1, 0]) == [(0, 2)]
     assert matched(query, "ACB", x=[0, 2, 0]) == []
 
 
-@pytest.mark.everywhere
+@pytest.mark.everywhere(slow=True)
 def test_correlated_with_both_sides(matched):
     query = "SEQ(A a, !C c, B b) WHERE c.x > a.x and c.x < b.x"
     assert matched(query, "ACBB", x=[1, 3, 2, 4]) == [(0, 2)]
@@ -75,7 +75,7 @@ def test_an_unknown_condition_forbids_nothing(matched):
     assert matched(query, "ACB", x=[1, None, 1]) == [(0, 2)]
 
 
-@pytest.mark.everywhere
+@pytest.mark.everywhere(slow=True)
 def test_only_events_of_the_key_count(matched):
     query = "SEQ(A a, !C c, B b) WHERE [k]"
     assert matched(query, "ACB", k="pqp") == [(0, 2)]
@@ -85,7 +85,7 @@ def test_only_events_of_the_key_count(matched):
 # ------------------------------------------------------------------------------- at the start
 
 
-@pytest.mark.everywhere
+@pytest.mark.everywhere(slow=True)
 def test_at_the_start_inside_the_window(matched):
     query = "SEQ(!C c, A a, B b) WITHIN 3"
     assert matched(query, "CAB") == []
@@ -140,7 +140,7 @@ def test_at_both_ends(matched):
 # ------------------------------------------------------------------------------- elsewhere
 
 
-@pytest.mark.everywhere
+@pytest.mark.everywhere(slow=True)
 def test_of_a_sequence(matched):
     query = "SEQ(A a, !SEQ(C c, D d), B b)"
     assert matched(query, "ACDB") == []

@@ -88,7 +88,7 @@ def test_the_latest_result_has_attributes(matched):
 # --------------------------------------------------------------------------------------- pairs
 
 
-@pytest.mark.everywhere
+@pytest.mark.everywhere(slow=True)
 def test_a_pair_that_q_accepts_is_a_result(matched):
     query = "SEQ(double_peak(A a, A b) p, C c)"
     assert matched(query, "AAAC", x=[5, 3, 4, 0]) == [(1, 2, 3)]

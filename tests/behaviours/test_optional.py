@@ -22,7 +22,7 @@ def test_at_the_start(matched):
     assert matched("SEQ(A? a, B b)", "AB") == [(None, 1), (0, 1)]
 
 
-@pytest.mark.everywhere
+@pytest.mark.everywhere(slow=True)
 def test_a_condition_on_it_applies_only_if_it_is_there(matched):
     query = "SEQ(A a, B? b, C c) WHERE b.x > a.x"
     assert matched(query, "ABBC", x=[2, 1, 3, 0]) == [(0, None, 3), (0, 2, 3)]

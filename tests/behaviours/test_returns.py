@@ -94,7 +94,7 @@ def test_a_missing_element_is_null(runner):
     assert row["n"] is None
 
 
-@pytest.mark.everywhere
+@pytest.mark.everywhere(slow=True)
 def test_having_drops_matches(runner):
     query = "SEQ(A+ a[], B b) RETURN sum(a.price) AS total HAVING sum(a.price) > 3 and b.price < 4"
     assert result(runner, query).column("total").to_pylist() == [4.0]
@@ -127,7 +127,7 @@ ZEUS = (
 )
 
 
-@pytest.mark.everywhere
+@pytest.mark.everywhere(slow=True)
 def test_slow_clients_and_slow_transfers_that_end_in_a_cancellation(runner):
     noon = datetime(2026, 1, 1, 12)
     rows = [

@@ -5,7 +5,7 @@ import pytest
 pytestmark = pytest.mark.filterwarnings("ignore:no event is of type")
 
 
-@pytest.mark.everywhere
+@pytest.mark.everywhere(slow=True)
 def test_events_in_between_are_passed_over(matched):
     assert matched("SEQ(A a, B b)", "AXB") == [(0, 2)]
 
@@ -49,7 +49,7 @@ def test_events_of_the_same_time_keep_the_order_of_arrival(matched):
     assert matched("SEQ(A a, B b)", "ABA", at=[5, 5, 5]) == [(0, 1)]
 
 
-@pytest.mark.everywhere
+@pytest.mark.everywhere(slow=True)
 def test_conditions_between_events(matched):
     query = "SEQ(A a, B b) WHERE a.x < b.x"
     assert matched(query, "AABB", x=[1, 3, 2, 4]) == [(0, 2), (0, 3), (1, 3)]

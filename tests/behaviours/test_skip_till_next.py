@@ -15,12 +15,12 @@ WHERE skip_till_next_match(a[ ], b) {
 WITHIN 1 hour"""
 
 
-@pytest.mark.everywhere
+@pytest.mark.everywhere(slow=True)
 def test_the_first_fitting_event_is_taken(matched):
     assert matched(NEXT % "1 = 1", "AXBB") == [(0, 2)]
 
 
-@pytest.mark.everywhere
+@pytest.mark.everywhere(slow=True)
 def test_every_start_begins_a_run(matched):
     assert matched(NEXT % "1 = 1", "AABB") == [(0, 2), (1, 2)]
 

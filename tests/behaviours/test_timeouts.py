@@ -126,7 +126,7 @@ def test_events_that_last(timed_out):
 # ------------------------------------------------------------------------------- Kleene
 
 
-@pytest.mark.everywhere
+@pytest.mark.everywhere(slow=True)
 def test_a_list_that_nothing_closed(timed_out):
     assert timed_out(LISTS % "", "ABBXX") == [(0, (1, 2), None)]
     assert timed_out(LISTS % "", "AXX") == [(0, None, None)]
@@ -166,7 +166,7 @@ def test_a_list_that_is_too_short(timed_out):
 # ------------------------------------------------------------------------------- negation
 
 
-@pytest.mark.everywhere
+@pytest.mark.everywhere(slow=True)
 def test_what_a_negation_ended_is_not_timed_out(timed_out):
     query = "SEQ(A a, !N n, B b) WITHIN 4"
     assert timed_out(query, "ANXXXX") == []

@@ -122,7 +122,7 @@ def assert_changes_do_not_matter(random: Random) -> str:
     return "changed with matches" if ids else "changed"
 
 
-@pytest.mark.first_rounds(3)
+@pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("block", range(8 if UNCOMPILED else 1))
 def test_changes_at_random_points_change_no_match(block, monkeypatch):
     monkeypatch.setattr("ensue.compile.adaptive.PIECE", 2)

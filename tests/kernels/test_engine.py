@@ -5,6 +5,7 @@ streams; with NUMBA_DISABLE_JIT=1 thousands of random queries run.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from itertools import pairwise
 from random import Random
 
@@ -55,6 +56,15 @@ LEFT_OUT = [
 
 
 # ------------------------------------------------------------------------------- the comparison
+
+
+def cases(queries: dict[str, str], dear: Sequence[str]) -> list:
+    """Queries by name; kernels that are dear to compile are compiled in `make test-slow`."""
+    slow = () if UNCOMPILED else (pytest.mark.slow,)
+    return [
+        pytest.param(text, id=name, marks=slow if name in dear else ())
+        for name, text in queries.items()
+    ]
 
 
 def prepared_for(text: str, events: pa.Table, nature: Nature = PLAIN, off=()) -> Prepared:
@@ -139,7 +149,7 @@ SEEDS_AT_ONCE = 125
 
 
 @pytest.mark.skipif(not UNCOMPILED, reason="thousands of queries would be compiled")
-@pytest.mark.first_rounds(10)
+@pytest.mark.first_rounds(6)
 @pytest.mark.parametrize("round", range(32))
 def test_random_queries_are_exact(round, monkeypatch):
     outcomes = Counter()
@@ -154,6 +164,7 @@ def test_random_queries_are_exact(round, monkeypatch):
     assert outcomes["matches"] > SEEDS_AT_ONCE / 8, outcomes
 
 
+@pytest.mark.first_rounds(3)
 @pytest.mark.parametrize("seed", range(6))
 def test_some_random_queries_are_exact_compiled(seed, monkeypatch):
     monkeypatch.setattr("ensue.compile.arenas.FIRST_ROOM", 4)
@@ -162,7 +173,7 @@ def test_some_random_queries_are_exact_compiled(seed, monkeypatch):
 
 @pytest.mark.skipif(not UNCOMPILED, reason="shrinking would compile hundreds of queries")
 @settings(
-    max_examples=400,
+    max_examples=150,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
@@ -495,7 +506,7 @@ def assert_interrupted_case_is_exact(random: Random) -> str:
 
 
 @pytest.mark.skipif(not UNCOMPILED, reason="thousands of queries would be compiled")
-@pytest.mark.first_rounds(5)
+@pytest.mark.first_rounds(2)
 @pytest.mark.parametrize("round", range(16))
 def test_interruptions_change_no_match_of_random_queries(round, monkeypatch):
     outcomes = Counter()

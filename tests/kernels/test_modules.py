@@ -75,8 +75,8 @@ def assert_random_tower_is_exact(random: Random, *, cut: bool) -> str:
     off = random.choice(LEFT_OUT)
     outcome = "nothing"
     for _ in range(3):
-        events = planted(random, text, nature)
         try:
+            events = planted(random, text, nature)
             prepared = prepared_for(text, events, modules, nature, off)
         except QueryError:
             return "refused"

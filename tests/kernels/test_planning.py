@@ -62,7 +62,7 @@ def matches_of(prepared, pieces, events, *, counted=False) -> list[str]:
 
 
 @pytest.mark.skipif(not UNCOMPILED, reason="thousands of queries would be compiled")
-@pytest.mark.first_rounds(5)
+@pytest.mark.first_rounds(2)
 @pytest.mark.parametrize("round", range(16))
 def test_no_choice_of_the_planner_changes_a_match(round):
     outcomes = Counter()

@@ -236,14 +236,20 @@ def test_a_folder_of_batches_holds_the_last_writing_of_each(session, found, tmp_
 # --------------------------------------------------------------------------- whole streams
 
 
-def test_a_stream_goes_on_from_its_checkpoint_and_again_from_the_start(source, run, tmp_path):
+def test_a_stream_goes_on_from_its_checkpoint(source, run, tmp_path):
     source.add("A0p A1q", "B2p A3q")
     run(source.match())
     source.add("B4q B5p A6p")
     run(source.match(), flush=True)
     assert ids(tmp_path / "table") == ids(source.batch())
-    run(source.match(), flush=True, checkpoint=tmp_path / "another")
-    assert ids(tmp_path / "table") == ids(source.batch())
+
+
+@pytest.mark.slow
+def test_a_stream_that_runs_again_from_the_start_doubles_nothing(source, run, tmp_path):
+    source.add("A0p A1q", "B2p A3q", "B4q B5p A6p")
+    for checkpoint in ("one", "another"):
+        run(source.match(), flush=True, checkpoint=tmp_path / checkpoint)
+        assert ids(tmp_path / "table") == ids(source.batch())
 
 
 @pytest.mark.slow
@@ -358,6 +364,7 @@ def test_late_events_are_counted_and_delivered(source, run, session, tmp_path):
 # ----------------------------------------------------------------------- a checkpoint's owner
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:no event is of type")
 def test_a_checkpoint_is_refused_to_another_stream(source, run, tmp_path):
     from pyspark.errors import StreamingQueryException

@@ -20,7 +20,7 @@ from ensue.compile.stream import shape_of
 from ensue.errors import QueryError
 from ensue.languages.towers import parse_text
 from ensue.testing.streams import random_events, random_nature
-from ensue.testing.towers import Habits, flat_matches, given_events, random_tower
+from ensue.testing.towers import Habits, few_enough, flat_matches, given_events, random_tower
 
 
 def towered(text: str):
@@ -332,7 +332,7 @@ def assert_flat_is_equal(random: Random, habits: Habits) -> str:
     for _ in range(3):
         events = random_events(random, random.randint(6, 12), nature)
         shape = shape_of(events.schema, time=nature.columns, type="type", order=())
-        raw = given_events(events, shape)
+        raw = few_enough(tower, given_events(events, shape), shape.schema)
         found = semantics.tower_matches(tower, raw, shape.schema)[tower[-1].name]
         expected = sorted(semantics.nested(binding) for binding in found)
         gone = free if random.random() < 0.7 else [c for c in free if random.random() < 0.5]

@@ -151,3 +151,18 @@ def test_one_match_at_a_time():
         ensue.trace(pa.Table.from_pylist([alarm(), alarm()]))
     with pytest.raises(ensue.EnsueError, match="not a int"):
         ensue.trace(3)
+
+
+def test_a_row_of_spark_is_opened_with_all_that_is_in_it():
+    spark = pytest.importorskip("pyspark.sql")
+
+    def row_of(value: object) -> object:
+        match value:
+            case dict():
+                return spark.Row(**{name: row_of(inner) for name, inner in value.items()})
+            case list():
+                return [row_of(item) for item in value]
+            case _:
+                return value
+
+    assert str(ensue.trace(row_of(alarm()))) == str(ensue.trace(alarm()))

@@ -137,7 +137,7 @@ def checked(query: Query | Tower) -> None:
         for name in types_of(level):
             near = get_close_matches(name, defined, n=1, cutoff=0.8)
             if name not in defined and near:
-                notice(f"note: '{name}' is not defined, so it comes in; '{near[0]}' is meant?")
+                notice(f"note: '{name}' is not defined, so it must come in; is '{near[0]}' meant?")
 
 
 def fits(query: Query | Tower, events: Any, columns: dict[str, Any]) -> None:

@@ -174,18 +174,25 @@ def _numbered(events: pa.Table, twins: Bools) -> Ints:
 
 
 def _rows_beside_equals(times: npt.NDArray[np.generic], wanted: Bools) -> Bools:
-    """The rows in a run of equal times, where the run has one of the wanted rows."""
+    """The rows in a run of equal times, where the run has one of the wanted rows.
+
+    >>> _rows_beside_equals(np.array([1, 2, 2, 3, 3]), np.array([True, False, True, False, False]))
+    array([False,  True,  True, False, False])
+    """
     inside = np.zeros(len(times), np.bool_)
-    same = times[1:] == times[:-1]
-    inside[1:] |= same
-    inside[:-1] |= same
-    if not (inside & wanted).any():
-        return np.zeros(len(times), np.bool_)
-    run = np.zeros(len(times), np.int64)
-    np.cumsum(~same, out=run[1:])
-    touched = np.zeros(int(run[-1]) + 1, np.bool_)
-    touched[run[wanted]] = True
-    return inside & touched[run]
+    rows = np.flatnonzero(wanted)
+    if not len(rows):
+        return inside
+    same = np.zeros(len(rows), np.bool_)
+    same |= (rows > 0) & (times[rows - 1] == times[rows])
+    after = np.minimum(rows + 1, len(times) - 1)
+    same |= (after > rows) & (times[after] == times[rows])
+    tied = np.unique(times[rows[same]])
+    begin = np.searchsorted(times, tied, side="left")
+    length = np.searchsorted(times, tied, side="right") - begin
+    shift = np.repeat(begin - (np.cumsum(length) - length), length)
+    inside[shift + np.arange(len(shift))] = True
+    return inside
 
 
 def hash_rows(events: pa.Table, columns: Sequence[tuple[str, str]], rows: Ints) -> Pair:

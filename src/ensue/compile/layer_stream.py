@@ -17,6 +17,7 @@ from ensue.algebra.tower import types_of
 from ensue.algebra.window import ByEvents
 from ensue.compile import vectors
 from ensue.compile.arrow_kinds import fields_of
+from ensue.compile.buffers import single
 from ensue.compile.stream import TYPE, Columns, Shape, type_clashes
 from ensue.schema import EventType, Kind, Schema
 
@@ -50,9 +51,9 @@ class LayerStream:
         schema = self.raw.schema
         codes = self._codes(events)
         if not self.every:
-            kept = codes >= 0
-            if not kept.all():
-                events = events.filter(pa.array(kept))
+            kept = np.flatnonzero(codes >= 0)
+            if len(kept) < len(codes):
+                events = events.take(pa.array(kept))
                 at, begun, codes = at[kept], begun[kept], codes[kept]
         given = {name: events.column(name) for name in events.column_names}
         given |= {START: events.column(schema.start), END: events.column(schema.end)}
@@ -95,18 +96,15 @@ class LayerStream:
         column = self.raw.schema.type_column
         if column is None:
             return np.zeros(events.num_rows, np.int32)
-        names = events.column(column).combine_chunks()
+        names = single(events.column(column))
         known = pa.array(self.types[: len(self.types) - len(self.complex_)], pa.string())
-        if pa.types.is_dictionary(names.type):
-            texts = names.dictionary.cast(pa.string())
-            places = pc.index_in(texts, value_set=known).fill_null(-1).to_numpy()
-            found = places[names.indices.fill_null(0).to_numpy()] if len(places) else None
-            if found is None:
-                return np.full(len(names), -1, np.int32)
-            missing = names.is_null().to_numpy(zero_copy_only=False)
-            return np.where(missing, np.int32(-1), found).astype(np.int32)
-        found = pc.index_in(names.cast(pa.string()), value_set=known).fill_null(-1)
-        return np.asarray(found.to_numpy(), np.int32)
+        if not pa.types.is_dictionary(names.type):
+            found = pc.index_in(names.cast(pa.string()), value_set=known).fill_null(-1)
+            return np.asarray(found.to_numpy(), np.int32)
+        texts = names.dictionary.cast(pa.string())
+        places = np.append(pc.index_in(texts, value_set=known).fill_null(-1).to_numpy(), -1)
+        codes = names.indices.fill_null(len(texts)) if names.null_count else names.indices
+        return np.asarray(places.astype(np.int32)[codes.to_numpy()])
 
     def back(self, name: str, events: pa.Table) -> pa.Table:
         """The other way round: complex events of this stream as their layer gave them."""

@@ -20,6 +20,7 @@ from ensue.errors import QueryError
 from ensue.plan.boxes import BOTTOM_UP, TOP_DOWN, Below, BoxChoice, costs, expected
 from ensue.plan.candidates import NAMES
 from ensue.plan.choose import choose
+from ensue.plan.load import MOST
 from ensue.plan.planning import Planning
 
 FEW = 3  # boxes of a layer, of which every choice is weighed
@@ -53,6 +54,7 @@ class _Opening:
         self.reasons = boxes_of(layers)
         self.gone: set[Choice] = set()
         self.choices: list[BoxChoice] = []
+        self.inner: dict[str, float] = {}  # what the boxes of a layer cost as they are found
 
     def decide(self, layer: Layer) -> None:
         """How the boxes of a layer are found, those of the layers below being decided."""
@@ -79,6 +81,7 @@ class _Opening:
                 if opened is not None or not way:
                     best = way
                     figures = (total, next(t for t, w in ways if not w))
+                    self.inner[layer.name] = total
                     break
         if opened is not None:
             self.gone |= {(layer.name, v) for v in best}
@@ -126,14 +129,21 @@ class _Opening:
         return down + (costs(apart, read_again)[1] if apart else 0.0)
 
     def _below(self, layer: Layer, variable: str, name: str) -> Below:
-        plan, above = self.prepared[name].prepared.plan, self.prepared[layer.name].prepared.plan
-        own, tree = expected(plan), expected(plan, NAMES["tree"])
+        one, above = self.prepared[name], self.prepared[layer.name]
+        own, tree = expected(one.prepared.plan), expected(one.prepared.plan, NAMES["tree"])
         if own is None:
-            return Below(1e9, 1e9, 0.0, 1, 0.0)
-        tree, whole = tree or own, expected(above)
+            return Below(MOST, MOST, 0.0, 1, 0.0)
+        whole, inner = expected(above.prepared.plan), self.inner.get(name, 0.0)
         first = next(atoms(layer.query.pattern)).variable == variable
         waiting = 0.0 if first or whole is None else max(whole.partial, 1e-9)
-        return Below(own.cost, tree.cost, own.matches, self._users(name), waiting)
+        return Below(
+            own.cost * one.crowd + inner,
+            (tree or own).cost * one.crowd + inner,
+            own.matches * one.crowd,
+            self._users(name),
+            waiting,
+            sum(1 for a in atoms(one.layer.query.pattern) if a.type not in self.prepared),
+        )
 
     def _read_again(self, layer: Layer) -> float:
         raw = [t for t in types_of(layer.query) if t not in self.prepared]

@@ -26,6 +26,7 @@ class PreparedLayer:
     waits: int | float  # how far its time is behind that of the events that come in
     settles: int | float  # how much later than they end its matches are known
     ranked: bool  # somebody above goes by the order of its events
+    crowd: float = 1.0  # events it sees for each that comes in, as far as is known
     opened: Opened | None = None  # where boxes in it are found together with it
 
     @property

@@ -1,12 +1,13 @@
 """The scan: what a kernel needs to know of a batch of events, computed for all of them at once."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from ensue.algebra.predicate import Aggregate, Expr, Field
+from ensue.algebra.walk import rewrite_expr
 from ensue.compile import vectors
 from ensue.compile.arrow_kinds import kind_of_arrow
 from ensue.compile.buffers import codes, frozen, plain_text, single, text_parts, validity
@@ -58,6 +59,10 @@ class Scanned:
                 valid = feature.valid
                 found.append(np.ones(len(values), np.bool_) if valid is None else valid)
         return found
+
+
+def _of_no_variable(node: Expr) -> Expr:
+    return replace(node, variable="") if isinstance(node, Field) else node
 
 
 class Scan:
@@ -113,18 +118,28 @@ class Scan:
         else:
             mask[:] = bits[0]
         self.seen |= int(np.bitwise_or.reduce(mask))
+        known: dict[Expr, npt.NDArray[np.bool_]] = {}  # of events, whichever role they play
+
+        def judged(condition: Expr) -> npt.NDArray[np.bool_]:
+            plain = rewrite_expr(condition, _of_no_variable)
+            if plain not in known:
+                known[plain] = vectors.truth(
+                    vectors.evaluate(condition, lookup, count, program.unit)
+                )
+            return known[plain]
+
         for role in self.roles:
             every, first = (program.frame.bit(role.variable, first=f) for f in (False, True))
             of_type = left = self._playing(mask, every)
             for condition in role.conditions:
-                holds = vectors.truth(vectors.evaluate(condition, lookup, count, program.unit))
+                holds = judged(condition)
                 clear_bit(mask, holds, every)
                 if role.first:
                     clear_bit(mask, holds, first)
                 left = self._count(role.variable, condition, mask, left, every)
             playing = left
             for condition in role.first:
-                holds = vectors.truth(vectors.evaluate(condition, lookup, count, program.unit))
+                holds = judged(condition)
                 clear_bit(mask, holds, first)
                 left = self._count(role.variable, condition, mask, left, first)
             if program.counted:

@@ -75,6 +75,7 @@ def prepare_tower(
     identities: dict[str, bytes] = {}
     rates: dict[str, float] = {}  # complex events for each event that comes in
     made = layers(tower, trace=trace, all_levels=all_levels)
+    ranked = _ranked(made)
     for layer in made:
         below = {name: found[name].found for name in layer.uses}
         shown = {name: found[name].layer.shown for name in layer.uses}
@@ -84,16 +85,16 @@ def prepare_tower(
         many = {name: rates[name] for name in layer.uses}
         statistics, events = in_layer(planning.statistics, raw, many)
         identities[layer.name] = _identity(layer, identities)
-        above = [other.query for other in made if layer.name in other.uses]
         found[layer.name] = _prepared(
             layer,
             stream,
             replace(planning, statistics=statistics),
             identities[layer.name],
             waits,
-            ranked=any(map(_goes_by_order, above)),
+            ranked=layer.name in ranked,
             streaming=streaming,
         )
+        found[layer.name] = replace(found[layer.name], crowd=events)
         weighed = expected(found[layer.name].prepared.plan)
         rates[layer.name] = 0.0 if weighed is None else weighed.matches * events
     opened, boxes = open_boxes(made, found, shape, planning)
@@ -157,6 +158,15 @@ def _identity(layer: Layer, below: Mapping[str, bytes]) -> bytes:
     """What tells the matches of a layer from others: its meaning and that of what it uses."""
     parts = [fingerprint(layer.meaning), *(below[name] for name in layer.uses)]
     return blake2b(b"".join(parts), digest_size=16).digest()
+
+
+def _ranked(made: Sequence[Layer]) -> set[str]:
+    """The layers whose events are gone by in their order, or decide the order of such ones."""
+    found: set[str] = set()
+    for layer in reversed(made):
+        if layer.name in found or _goes_by_order(layer.query):
+            found |= set(layer.uses)
+    return found
 
 
 def _goes_by_order(query: Query) -> bool:

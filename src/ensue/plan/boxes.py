@@ -18,6 +18,7 @@ TOP_DOWN, BOTTOM_UP = "top_down", "bottom_up"  # the names to switch them off by
 # In comparisons, as compiled kernels and columns of matches show them.
 WRITE = 400.0  # a complex event made a row that layers above read
 READ_AGAIN = 25.0  # an event that came in read by one more layer
+ROLE = 4.0  # an event looked at for one more role
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +37,12 @@ class BoxChoice:
 class Below:
     """What is expected of a layer that a box stands for, an event that comes in."""
 
-    apart: float  # cost of a plan of its own
-    inside: float  # cost of its part in the plan above
+    apart: float  # cost of a plan of its own, with what is below it
+    inside: float  # cost of its part in the plan above, with what is below it
     matches: float
     users: int  # boxes that stand for it, and subscribers
     before: float  # partial matches that wait for it in a window; 0: nothing stands before it
+    roles: int = 0  # events of it that come in
 
     @property
     def followed(self) -> float:
@@ -61,8 +63,8 @@ def costs(boxes: Iterable[Below], read_again: float) -> tuple[float, float]:
     [1.1, 217.5]
     """
     boxes = tuple(boxes)
-    down = sum(box.inside * box.followed for box in boxes)
-    up = sum((box.apart + box.matches * WRITE) / box.users for box in boxes)
+    down = sum(box.inside * box.followed + box.roles * ROLE for box in boxes)
+    up = sum((box.apart + box.matches * WRITE + box.roles * ROLE) / box.users for box in boxes)
     return down, up + read_again * READ_AGAIN
 
 

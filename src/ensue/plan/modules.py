@@ -131,7 +131,7 @@ def _joined(parts: Sequence[Pattern], boxes: Sequence[frozenset[str]], *, in_ord
     for part in parts:
         around = [box for box in inner if _names(part) <= box]
         owner = max(around, key=len, default=None)
-        near = owners[-1:] if in_order else owners
+        near: Sequence[frozenset[str] | None] = owners[-1:] if in_order else owners
         if owner is not None and owner in near:
             sides[owners.index(owner)].append(part)
         else:

@@ -45,13 +45,19 @@ def complex_events(
     """
     found: dict[str, list[Event]] = {}
     for layer in layers:
-        stream = layer_stream(layer, events, found)
-        query = meant(layer, schema)
-        found[layer.name] = [
-            _complex(layer, query, binding, stream, schema)
-            for binding in matches(query, stream.events)
-        ]
+        found[layer.name] = events_of_layer(layer, events, found, schema)
     return found
+
+
+def events_of_layer(
+    layer: Layer, events: Sequence[Event], found: Mapping[str, Sequence[Event]], schema: Schema
+) -> list[Event]:
+    """The matches of one layer as events; `found` holds those of the layers below."""
+    stream, query = layer_stream(layer, events, found), meant(layer, schema)
+    return [
+        _complex(layer, query, binding, stream, schema)
+        for binding in matches(query, stream.events)
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from ensue.compile.reference import events_of
 from ensue.compile.stream import Shape
 from ensue.schema import Schema
 from ensue.semantics import Binding, Event, complex_events, layer_stream, matches, nested
-from ensue.semantics.towers import Nested, meant
+from ensue.semantics.towers import Nested, events_of_layer, meant
 from ensue.testing.streams import PLAIN, TYPES, Nature
 
 STRATEGIES = ("skip_till_next_match", "strict_contiguity", "partition_contiguity")
@@ -33,7 +33,7 @@ class Habits:
     """What random towers are made of."""
 
     depth: int = 3  # definitions, at most
-    flat: bool = False  # nothing that would keep a box from being replaced by its pattern
+    flat: bool = False  # little that would keep a box from being replaced by its pattern
     unions: bool = True  # OR and parts that may be missing
     lengths: tuple[int, ...] = (3, 4, 5, 6)  # of windows, more in higher layers
 
@@ -65,6 +65,18 @@ def given_events(events: pa.Table, shape: Shape, untyped: str = "") -> list[Even
         )
         for event in found
     ]
+
+
+def few_enough(
+    layers: Sequence[Layer], events: Sequence[Event], schema: Schema, most: int = 12
+) -> Sequence[Event]:
+    """As many of the first events as make no layer below the top too large for the semantics."""
+    found: dict[str, list[Event]] = {}
+    for layer in layers[:-1]:
+        found[layer.name] = events_of_layer(layer, events, found, schema)
+        if len(found[layer.name]) > most:
+            return few_enough(layers, events[: len(events) // 2], schema, most)
+    return events
 
 
 def flat_matches(
@@ -204,19 +216,16 @@ class _Layer:
     def conjunction(self, depth: int) -> str:
         """Two parts in any order; some of them can share no events."""
         apart = [d for d in self.tower.defined if not d.made_of & {"C"}]
-        if apart and (self.habits.flat or self.random.random() < 0.2):
+        if apart and self.random.random() < (0.8 if self.habits.flat else 0.2):
             box = self.variable(self.random.choice(apart).name)
             other = self.variable("C")
             return f"AND({box.type} {box.name}, C {other.name})"
-        if self.habits.flat and self.tower.defined:
-            return self.sequence(0, 2)
         return f"AND({self.part(0)}, {self.part(depth)})"
 
     def sequence(self, depth: int, length: int) -> str:
         parts = []
         for place in range(length):
-            first = place == 0
-            if self.random.random() < 0.15 and not (first and self.habits.flat):
+            if self.random.random() < (0.05 if place == 0 and self.habits.flat else 0.15):
                 parts.append(self.negation())
             parts.append(self.part(depth))
         if not self.habits.flat and self.random.random() < 0.08:
