@@ -1,11 +1,17 @@
 """A tower cut into stages has the matches of the whole tower."""
 
 import random
+from collections import Counter
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 import ensue
+from ensue import semantics
+from ensue.algebra.layers import layers
+from ensue.compile import cache
+from ensue.errors import QueryError
 from ensue.testing.stages import (
     EVENTS,
     TOWERS,
@@ -13,8 +19,11 @@ from ensue.testing.stages import (
     job_of,
     readings,
     rows_of,
+    shuffled,
     staged,
 )
+from ensue.testing.streams import random_events, random_nature, random_slices
+from ensue.testing.towers import given_events, random_tower
 
 SEEDS = [*range(3), *(pytest.param(k, marks=pytest.mark.slow) for k in range(3, 12))]
 
@@ -38,13 +47,6 @@ def test_stages_find_what_the_tower_finds(name, seed):
     assert list(found) == list(wanted)
     for level, table in wanted.items():
         assert rows_of(found[level]) == rows_of(table), level
-
-
-def shuffled(rng, events, delay):
-    """Events in an order of arrival that a watermark of so much delay allows."""
-    times = events["t"].to_pylist()
-    late = [t + rng.random() * delay for t in times]
-    return events.take(sorted(range(len(times)), key=lambda k: (late[k], k)))
 
 
 def cut(rng, events):
@@ -94,3 +96,57 @@ def test_late_events_are_counted_once():
     late = sum(t < last for t in events["t"].to_pylist()[:30])
     assert stream.late == late > 20
     assert stream.events == 60
+
+
+def by_rows(members):
+    """The members of a match as `semantics.nested` writes them."""
+    found = []
+    for variable, value in members.items():
+        several = value if isinstance(value, list) else [value]
+        events = tuple(by_rows(e["members"]) if "members" in e else e["row"] for e in several if e)
+        if events:
+            found.append((variable, events))
+    return tuple(sorted(found))
+
+
+def random_stages(seed):
+    """A random tower with its meaning and, over lanes of its keys, its matches."""
+    rng = random.Random(seed)
+    nature = random_nature(rng)
+    text = random_tower(rng, nature)
+    events = random_events(rng, rng.randint(6, 16), nature)
+    levels = rng.choice([None, "all"])
+    streaming = rng.random() < 0.7
+    options = {"time": nature.columns, "type": "type", "levels": levels, "trace": True}
+    try:
+        job = job_of(text, events, lanes=rng.randint(1, 3), streaming=streaming, **options)
+        count = len(job.stages)
+    except QueryError:
+        return None
+    wanted = semantics.tower_matches(
+        layers(job.tower), given_events(events, job.shape), job.shape.schema
+    )
+    with np.errstate(over="ignore"):
+        if not streaming:
+            found = staged(job, events)
+        else:
+            stream = StagedStream(job, 0, forget=lambda: rng.random() < 0.3)
+            for piece in random_slices(rng, events):
+                stream.feed(piece)
+                if rng.random() < 0.3:
+                    stream.pause()
+            found = stream.finish()
+    for name, table in found.items():
+        mine = Counter(by_rows(m) for m in table["members"].to_pylist())
+        theirs = Counter(semantics.nested(binding) for binding in wanted[name])
+        assert mine == theirs, f"{seed}: {name} of {text}"
+    return count, sum(table.num_rows for table in found.values())
+
+
+@pytest.mark.parametrize(
+    "round", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in range(1, 10))]
+)
+def test_random_towers_in_stages_give_the_matches_they_mean(round, monkeypatch):
+    monkeypatch.setattr(cache, "interpreted", True)
+    found = [random_stages(seed) for seed in range(40 * round, 40 * round + 40)]
+    assert sum(1 for one in found if one is not None and one[0] > 1 and one[1]) > 3

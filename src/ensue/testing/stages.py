@@ -83,6 +83,13 @@ def readings(rng: random.Random, count: int, *, lasting: bool = False) -> pa.Tab
     return pa.table(columns)
 
 
+def shuffled(rng: random.Random, events: pa.Table, delay: float) -> pa.Table:
+    """Events in an order of arrival that a watermark of so much delay allows."""
+    times = events["t"].to_pylist()
+    late = [t + rng.random() * delay for t in times]
+    return events.take(sorted(range(len(times)), key=lambda k: (late[k], k)))
+
+
 def job_of(text: str, events: pa.Table, *, lanes: int = 3, **options: Any) -> TowerJob:
     """The job of a tower over some events."""
     given = EVENTS | {k: options.pop(k) for k in ("time", "type") if k in options}
