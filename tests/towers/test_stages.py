@@ -150,3 +150,15 @@ def test_random_towers_in_stages_give_the_matches_they_mean(round, monkeypatch):
     monkeypatch.setattr(cache, "interpreted", True)
     found = [random_stages(seed) for seed in range(40 * round, 40 * round + 40)]
     assert sum(1 for one in found if one is not None and one[0] > 1 and one[1]) > 3
+
+
+def test_explain_shows_where_the_key_changes():
+    events = readings(random.Random(1), 5)
+    text = ensue.explain(TOWERS["factory"], events, **EVENTS)
+    assert text.partition("\n\n")[0].endswith(
+        """3 stages on Spark, a shuffle between them:
+  1. [sensor]: Incident
+  2. [machine]: Outage, takes Incident
+  3. [site]: the query, takes Outage"""
+    )
+    assert "stages" not in ensue.explain(TOWERS["one key"], events, **EVENTS)
