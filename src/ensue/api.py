@@ -261,7 +261,9 @@ def match(
         return _match_several(events, query, given, progress, streaming, operators)
     checked = _query_or_tower(query, definitions, operators, folder)
     if isinstance(checked, Tower):
-        return _match_tower(events, checked, given, progress, levels=levels, trace=trace)
+        return _match_tower(
+            events, checked, given, progress, streaming, levels=levels, trace=trace
+        )
     if levels is not None or trace:
         raise QueryError(
             "levels= and trace= speak of events that are made of events, and this query has none",
@@ -302,6 +304,7 @@ def _match_tower(
     tower: Tower,
     given: "Arguments",
     progress: "Progress | None",
+    streaming: dict[str, Any],
     *,
     levels: Sequence[str] | str | None,
     trace: bool,
@@ -312,7 +315,18 @@ def _match_tower(
             hint="ask for the timed-out matches of one level in a query of its own",
         )
     if _is_spark(events):
-        raise RunnerError("towers do not run on Spark yet")
+        from ensue.runners import spark_frames
+
+        if spark_frames.is_streaming(events):
+            from ensue.runners import spark_tower_stream
+
+            return spark_tower_stream.match(
+                events, tower, given, levels=levels, trace=trace, **streaming
+            )
+        from ensue.runners import spark_tower
+
+        frames = spark_tower.match(events, tower, given, levels=levels, trace=trace)
+        return frames if len(frames) > 1 else next(iter(frames.values()))
     from ensue.runners import local_tower
 
     found = local_tower.match(events, tower, given, progress, levels=levels, trace=trace)

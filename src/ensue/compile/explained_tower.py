@@ -1,14 +1,17 @@
 """The plan of a tower in words, for events that are known or only assumed."""
 
+from collections.abc import Iterator
+
 import pyarrow as pa
 
 from ensue.algebra.layers import layers
 from ensue.algebra.tower import Tower
 from ensue.compile.prepared_tower import PreparedTower
+from ensue.compile.stages import prepare_stages
 from ensue.compile.stream import Shape, shape_of_union
 from ensue.compile.vectors import arrow_type
 from ensue.plan.assume import assumed_schema
-from ensue.plan.explain_tower import Matcher, explain_tower
+from ensue.plan.explain_tower import ON_TOP, Matcher, explain_tower
 from ensue.schema import Kind
 
 
@@ -23,7 +26,20 @@ def explained(prepared: PreparedTower) -> str:
         )
         for p in prepared.layers
     ]
-    return explain_tower(prepared.tower, prepared.boxes, matchers)
+    return explain_tower(prepared.tower, prepared.boxes, matchers, list(_stages(prepared)))
+
+
+def _stages(prepared: PreparedTower) -> Iterator[str]:
+    """Where the key changes: on Spark, events are shuffled there."""
+    stages = prepare_stages(prepared)
+    if len(stages) == 1:
+        return
+    yield f"{len(stages)} stages on Spark, a shuffle between them:"
+    for stage in stages:
+        key = ", ".join(f"[{name}]" for name in stage.stage.key) or "one lane, no key"
+        names = ", ".join(p.layer.name or ON_TOP for p in stage.layers)
+        takes = f", takes {', '.join(stage.takes)}" if stage.takes else ""
+        yield f"  {stage.stage.number + 1}. {key}: {names}{takes}"
 
 
 def assumed_shape(tower: Tower) -> Shape:

@@ -33,6 +33,14 @@ class Watch:
     def shape(self) -> Shape:
         return self.queries[0].shape
 
+    def lane(self) -> "Lane":
+        """A new lane."""
+        return Lane(self)
+
+    def restored(self, data: bytes) -> "Lane":
+        """A lane that goes on where a saved one stopped."""
+        return Lane.restore(self, data)
+
     def matchers(self) -> LiveMatchers | SeveralLive:
         """New matchers of the queries."""
         return SeveralLive(self.queries) if self.shared else LiveMatchers(self.queries)
@@ -52,6 +60,13 @@ class Lane:
         self.waiting = watch.sortable.arrow.empty_table()
         self.arrived = 0
         self.watermark: float | None = None  # up to which it has matched
+
+    def accept(
+        self, blobs: Sequence[bytes], watermark: float | None = None
+    ) -> tuple[int, pa.Table]:
+        """Takes events as they are sent; gives their number, and those that are late."""
+        events = together(blobs, self.watch.shape.arrow)
+        return events.num_rows, self.take(events, watermark)
 
     def take(self, events: pa.Table, watermark: float | None = None) -> pa.Table:
         """Lets events wait; gives back those that are late: they end before the watermark.
@@ -110,6 +125,11 @@ class Lane:
     @property
     def partial_matches(self) -> int:
         return self.matchers.partial_matches
+
+    @property
+    def waiting_events(self) -> int:
+        """How many events the watermark has not passed."""
+        return int(self.waiting.num_rows)
 
     # ---------------------------------------------------------------------------- state
 

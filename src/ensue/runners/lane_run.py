@@ -3,13 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter_ns
+from typing import Any
 
-import pyarrow as pa
-
-from ensue.runners.lane import together
+from ensue.runners.lane_kinds import AnyJob
 from ensue.runners.lane_shelf import Shelf
 from ensue.runners.lane_state import KeptLane, Store
-from ensue.runners.stream_job import StreamJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +30,7 @@ class Counters:
 class Outcome:
     """What a lane delivers, and at which watermark (in milliseconds) it wants to be called."""
 
-    delivered: pa.Table
+    delivered: Any  # what the job makes of it
     timer_before: int | None
     timer: int | None
     counters: Counters
@@ -40,7 +38,7 @@ class Outcome:
 
 def run_lane(
     store: Store,
-    job: StreamJob,
+    job: AnyJob,
     watermark_ms: int,
     blobs: Sequence[bytes] = (),
     next_ms: int = 0,
@@ -58,26 +56,24 @@ def run_lane(
     kept = KeptLane(store, job.text, job.watch, shelf)
     lane, timer_before = kept.lane, kept.head.timer
     opened = perf_counter_ns()
-    waited = lane.waiting.num_rows
-    events = together(blobs, job.arrow)
-    late = lane.take(events, late_before)
+    waited = lane.waiting_events
+    events, late = lane.accept(blobs, late_before)
     found = lane.release(now) if now is not None else []
     matched = perf_counter_ns()
     due = lane.due()
     timer = None if due is None else clock.timer(due)
-    matches = sum(table.num_rows for table in found)
-    changed = events.num_rows or matches or lane.waiting.num_rows != waited
+    changed = blobs or any(t.num_rows for t in found) or lane.waiting_events != waited
     if changed or kept.fresh or timer != timer_before:
         written = kept.keep(late_before, blobs, timer)
     else:
         kept.remember()
         written = 0
     counters = Counters(
-        events=events.num_rows,
+        events=events,
         late=late.num_rows,
-        matches=matches,
+        matches=job.matches(found),
         partial_matches=lane.partial_matches,
-        waiting=lane.waiting.num_rows,
+        waiting=lane.waiting_events,
         state_bytes=lane.state_bytes,
         written_bytes=written,
         rebuilt=int(kept.rebuilt),

@@ -12,12 +12,12 @@ import tempfile
 from collections import OrderedDict
 from pathlib import Path
 
-from ensue.runners.lane import Lane
+from ensue.runners.lane_kinds import AnyLane
 
 MOST_LIVE = 256  # lanes kept in the memory of a process
 WORTH = 64 << 10  # bytes from which on a lane is worth a file
 
-_live: OrderedDict[bytes, Lane] = OrderedDict()  # by stamp
+_live: OrderedDict[bytes, AnyLane] = OrderedDict()  # by stamp
 
 
 class Shelf:
@@ -26,7 +26,7 @@ class Shelf:
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder
 
-    def take(self, stamp: bytes) -> Lane | None:
+    def take(self, stamp: bytes) -> AnyLane | None:
         """The live lane, which the caller now changes: it is no longer on the shelf."""
         return _live.pop(stamp, None)
 
@@ -39,13 +39,15 @@ class Shelf:
         except FileNotFoundError:
             return None
 
-    def put(self, stamp: bytes, lane: Lane) -> None:
+    def put(self, stamp: bytes, lane: AnyLane) -> None:
         """Keeps a lane in memory."""
         _live[stamp] = lane
         while len(_live) > MOST_LIVE:
             _live.popitem(last=False)
 
-    def leave(self, stamp: bytes, lane: Lane, before: bytes, saved: bytes | None = None) -> None:
+    def leave(
+        self, stamp: bytes, lane: AnyLane, before: bytes, saved: bytes | None = None
+    ) -> None:
         """Leaves a copy for other processes, in place of the one of the stamp `before`.
 
         `saved` are the bytes of the lane where they are known already.

@@ -19,7 +19,7 @@ from typing import Protocol
 
 from ensue.compile.state import packed, unpacked
 from ensue.errors import StateError
-from ensue.runners.lane import Lane, Watch, together
+from ensue.runners.lane_kinds import AnyLane, AnyWatch
 from ensue.runners.lane_shelf import Shelf
 
 FORMAT = 1
@@ -62,7 +62,7 @@ class Store(Parts, Protocol):
 class KeptLane:
     """A lane as it stands in the store, ready to go on."""
 
-    def __init__(self, store: Store, job: str, watch: Watch, shelf: Shelf) -> None:
+    def __init__(self, store: Store, job: str, watch: AnyWatch, shelf: Shelf) -> None:
         self.store = store
         self.shelf = shelf
         self.rebuilt = False
@@ -70,7 +70,7 @@ class KeptLane:
         if found is None:
             store.put_job(job)
             self.head = Head(FORMAT, digest(job), b"", 0, 0, 0, None)
-            self.lane = Lane(watch)
+            self.lane = watch.lane()
             self.fresh = True
             return
         _check(found, store, job)
@@ -78,7 +78,7 @@ class KeptLane:
         self.fresh = False
         live = shelf.take(found.stamp)
         if live is None and (copy := shelf.copy(found.stamp)) is not None:
-            live = Lane.restore(watch, copy)
+            live = watch.restored(copy)
         self.rebuilt = live is None
         self.lane = rebuilt(store, found, watch) if live is None else live
 
@@ -116,14 +116,14 @@ class KeptLane:
         self.shelf.put(self.head.stamp, self.lane)
 
 
-def rebuilt(store: Parts, head: Head, watch: Watch) -> Lane:
+def rebuilt(store: Parts, head: Head, watch: AnyWatch) -> AnyLane:
     """The lane that the store describes."""
     parts = b"".join(store.parts(head.parts))
-    lane = Lane.restore(watch, parts) if head.parts else Lane(watch)
+    lane = watch.restored(parts) if head.parts else watch.lane()
     for entry in store.entries(head.entries):
         header, _, blobs = unpacked(entry)
         given = [blobs[str(k)] for k in range(len(blobs))]
-        lane.take(together(given, watch.shape.arrow), header["late_before"])
+        lane.accept(given, header["late_before"])
         if header["watermark"] is not None:
             lane.release(header["watermark"])  # what it finds was delivered before
     return lane

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -24,7 +25,15 @@ def remaining(
 ) -> "DataFrame | SeveralMatches":
     """The matches that a stopped stream would still deliver if it ended where it stopped."""
     stateful = [row.operatorId for row in _operators(session, checkpoint)]
-    found = [_remaining(session, checkpoint, number, operators) for number in stateful]
+    texts = [job_text(session, checkpoint, number) for number in stateful]
+    if "definitions" in json.loads(texts[0]):
+        from ensue.runners.spark_tower_finish import remaining as of_tower
+
+        return of_tower(session, checkpoint, dict(zip(stateful, texts, strict=True)), operators)
+    found = [
+        _remaining(session, checkpoint, number, read_job(text, operators))
+        for number, text in zip(stateful, texts, strict=True)
+    ]
     jobs = [job for job, _ in found if isinstance(job, SeveralJob)]
     if not jobs:
         return found[0][1]
@@ -32,33 +41,41 @@ def remaining(
 
 
 def _remaining(
-    session: SparkSession, checkpoint: str, operator: int, operators: Iterable[Operator]
+    session: SparkSession, checkpoint: str, operator: int, job: StreamJob
 ) -> tuple[StreamJob, DataFrame]:
     """What one stateful operator of a stream still has to deliver."""
+    lanes = parts_of(session, checkpoint, operator, "lane").repartition(job.lanes, "lane")
+    return job, lanes.mapInArrow(Finish(job), spark_schema(job.result))
 
-    def state(name: str) -> DataFrame:
-        reader = session.read.format("statestore").option("operatorId", operator)
-        return reader.option("stateVarName", name).load(checkpoint)
 
-    first = state(JOB).select("value.job").first()
+def job_text(session: SparkSession, checkpoint: str, operator: int) -> str:
+    """The job that a stateful operator does, as text."""
+    first = _state(session, checkpoint, operator, JOB).select("value.job").first()
     if first is None:
         raise StateError(f"the checkpoint {checkpoint} has no state yet: the stream has not begun")
-    job = read_job(first.job, operators)
-    lane = sql.col("key.lane").alias("lane")
-    heads = state(HEAD).select(
+    return str(first.job)
+
+
+def parts_of(session: SparkSession, checkpoint: str, operator: int, key: str) -> DataFrame:
+    """The parts of the lanes of a stateful operator, which is grouped by a column `key`."""
+    lane = sql.col(f"key.{key}").alias("lane")
+    heads = _state(session, checkpoint, operator, HEAD).select(
         lane, sql.lit("head").alias("part"), sql.lit(0).alias("number"),
         sql.to_json(sql.struct("value.parts", "value.entries")).cast("binary").alias("data"),
     )  # fmt: skip
     rest = [
-        state(name).select(
+        _state(session, checkpoint, operator, name).select(
             lane, sql.lit(part).alias("part"), sql.col(f"user_map_key.{key}").alias("number"),
             sql.col("user_map_value.data").alias("data"),
         )
         for name, part, key in ((SNAPSHOT, "snapshot", "part"), (LOG, "log", "entry"))
     ]  # fmt: skip
-    parts = heads.unionByName(rest[0]).unionByName(rest[1])
-    lanes = parts.repartition(job.lanes, "lane")
-    return job, lanes.mapInArrow(Finish(job), spark_schema(job.result))
+    return heads.unionByName(rest[0]).unionByName(rest[1])
+
+
+def _state(session: SparkSession, checkpoint: str, operator: int, name: str) -> DataFrame:
+    reader = session.read.format("statestore").option("operatorId", operator)
+    return reader.option("stateVarName", name).load(checkpoint)
 
 
 def next_batch(session: SparkSession, checkpoint: str) -> int:
@@ -90,18 +107,8 @@ class Finish:
     job: StreamJob
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        lanes: dict[int, ReadStore] = {}
-        for batch in batches:
-            for row in batch.to_pylist():
-                store = lanes.setdefault(row["lane"], ReadStore({}, {}, {}))
-                match row["part"]:
-                    case "head":
-                        store.counts.update(json.loads(row["data"]))
-                    case "snapshot":
-                        store.snapshot[row["number"]] = row["data"]
-                    case _:
-                        store.log[row["number"]] = row["data"]
-        for _, store in sorted(lanes.items()):
+        rows = (row for batch in batches for row in batch.to_pylist())
+        for _, store in sorted(stores_of(rows).items()):
             lane = rebuilt(store, store.count_head(), self.job.watch)
             found = self.job.delivered(lane.finish(), self.job.arrow.empty_table())
             yield from found.to_batches()
@@ -123,6 +130,21 @@ class ReadStore:
 
     def entries(self, count: int) -> Iterator[bytes]:
         return _in_order(self.log, count)
+
+
+def stores_of(rows: Iterable[dict[str, Any]]) -> dict[int, ReadStore]:
+    """Lanes by the parts of their state."""
+    lanes: dict[int, ReadStore] = {}
+    for row in rows:
+        store = lanes.setdefault(row["lane"], ReadStore({}, {}, {}))
+        match row["part"]:
+            case "head":
+                store.counts.update(json.loads(row["data"]))
+            case "snapshot":
+                store.snapshot[row["number"]] = row["data"]
+            case _:
+                store.log[row["number"]] = row["data"]
+    return lanes
 
 
 def _in_order(found: dict[int, bytes], count: int) -> Iterator[bytes]:

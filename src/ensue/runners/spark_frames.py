@@ -64,7 +64,12 @@ def frame_of(
 
 def unusable(prepared: Prepared) -> Column:
     """When an event has no time, or one that no order knows."""
-    schema = prepared.shape.schema
+    return without_time(prepared.shape)
+
+
+def without_time(shape: Shape) -> Column:
+    """The same for events of a shape."""
+    schema = shape.schema
     start, end = (sql.col(quoted(name)) for name in (schema.start, schema.end))
     bad = start.isNull() | end.isNull()
     if schema.time_kind is Kind.FLOAT:

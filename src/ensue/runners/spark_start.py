@@ -141,7 +141,7 @@ def _sinks(matches: SeveralMatches, output: Output | Mapping[Name, Output]) -> d
         bad = [name for name in matches if isinstance(name, str) and {"/", "\\"} & set(name)]
         if bad:
             raise EventError(f"query '{bad[0]}': its name cannot be that of a folder")
-        output = {name: Path(output) / str(name) for name in matches}
+        output = {name: Path(output) / (str(name) or "matches") for name in matches}
     if not isinstance(output, Mapping):
         raise EventError(
             "several queries have several outputs\n"

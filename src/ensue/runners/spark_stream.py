@@ -249,7 +249,7 @@ class LaneProcessor(StatefulProcessor):
 
     def _run(self, times: Any, blobs: list[bytes], next_ms: int, dropped: int) -> Row:
         watermark_ms = times.getCurrentWatermarkInMs()
-        outcome = run_lane(self.store, self.job, watermark_ms, blobs, next_ms, _shelf())
+        outcome = run_lane(self.store, self.job, watermark_ms, blobs, next_ms, shelf())
         if outcome.timer != outcome.timer_before:
             if outcome.timer_before is not None:
                 self.handle.deleteTimer(outcome.timer_before)
@@ -260,7 +260,7 @@ class LaneProcessor(StatefulProcessor):
         return Row(blob=blob, dropped=dropped, **asdict(outcome.counters))
 
 
-def _shelf() -> Shelf:
+def shelf() -> Shelf:
     """A folder of this machine that Spark removes when the application ends."""
     return Shelf(Path(SparkFiles.getRootDirectory()) / "ensue-lanes")
 

@@ -95,6 +95,10 @@ class StreamJob:
     def _event(self) -> pa.DataType:
         return pa.struct(list(self.arrow))
 
+    def matches(self, found: list[pa.Table]) -> int:
+        """How many of what was found are matches."""
+        return sum(table.num_rows for table in found)
+
     def delivered(self, found: list[pa.Table], late: pa.Table) -> pa.Table:
         """Matches, and late events where they are asked for, as one table."""
         matches = self.queries.merged(found)

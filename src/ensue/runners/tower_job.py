@@ -1,0 +1,187 @@
+"""A tower over a stream, described so that any process can do its part of it."""
+
+import base64
+import json
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from ensue.algebra.operator import Operator
+from ensue.algebra.query import Query
+from ensue.algebra.tower import Definition, Tower
+from ensue.algebra.walk import results
+from ensue.compile.carrying import arrived, carried
+from ensue.compile.prepared_tower import PreparedTower
+from ensue.compile.stages import PreparedStage, prepare_stages
+from ensue.compile.stream import Columns, Shape, located, shape_again
+from ensue.compile.tower import prepare_tower
+from ensue.languages.printing import show
+from ensue.plan.planning import DEFAULT, Planning
+from ensue.runners.arguments import Arguments
+from ensue.runners.clock import Clock, clock_of
+from ensue.runners.named import Name
+from ensue.runners.stream_job import query_again
+
+_MOST_JOBS = 8
+_ready: OrderedDict[str, tuple[PreparedTower, tuple[PreparedStage, ...]]] = OrderedDict()
+
+
+@dataclass(frozen=True)
+class TowerJob:
+    """Everything a lane needs to know; what it makes ready is kept where it runs."""
+
+    tower: Tower
+    arrow: pa.Schema  # of the events that come in
+    time: str | tuple[str, str]
+    type: str | None
+    order: tuple[str, ...]
+    location: str | None
+    by_type: Mapping[str, Columns] | None
+    lanes: int
+    levels: tuple[str, ...] | str | None = None
+    trace: bool = False
+    streaming: bool = False
+    deliver_late: bool = False
+    planning: Planning = DEFAULT
+
+    def __getstate__(self) -> dict[str, Any]:
+        tower = self.tower
+        lower = [(d.name, carried(d.query)) for d in tower.definitions]
+        state = {f.name: getattr(self, f.name) for f in fields(self)}
+        return state | {"tower": (lower, carried(tower.query), tower.emit), "text": self.text}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        lower, top, emit = state["tower"]
+        definitions = tuple(Definition(name, arrived(query)) for name, query in lower)
+        self.__dict__.update(state, tower=Tower(definitions, arrived(top), emit))
+
+    @cached_property
+    def shape(self) -> Shape:
+        shape = shape_again(
+            self.arrow, self.by_type, time=self.time, type=self.type, order=self.order
+        )
+        return located(shape, self.location)
+
+    @cached_property
+    def clock(self) -> Clock:
+        return clock_of(self.shape)
+
+    @property
+    def prepared(self) -> PreparedTower:
+        return self._made_ready[0]
+
+    @property
+    def stages(self) -> tuple[PreparedStage, ...]:
+        return self._made_ready[1]
+
+    @property
+    def _made_ready(self) -> tuple[PreparedTower, tuple[PreparedStage, ...]]:
+        if self.text not in _ready:
+            prepared = prepare_tower(
+                self.tower, self.shape, self.planning,
+                levels=self.levels, trace=self.trace, streaming=self.streaming,
+            )  # fmt: skip
+            _ready[self.text] = prepared, prepare_stages(prepared)
+            while len(_ready) > _MOST_JOBS:
+                _ready.popitem(last=False)
+        return _ready[self.text]
+
+    @property
+    def delivered(self) -> dict[str, pa.Schema]:
+        """The results by level, the query on top last."""
+        return self.prepared.delivered
+
+    @property
+    def named(self) -> dict[Name, pa.Schema]:
+        return dict(self.delivered.items())
+
+    def lanes_of(self, number: int) -> int:
+        """How many lanes a stage has."""
+        return self.lanes if self.stages[number].stage.key else 1
+
+    # ---------------------------------------------------------------------------- as text
+
+    @cached_property
+    def text(self) -> str:
+        """The job as text; `read_tower` gives it back."""
+        tower = self.tower
+        queries = [d.query for d in tower.definitions] + [tower.query]
+        used = {
+            applied.operator.name: applied.operator.fingerprint
+            for query in queries
+            for applied in results(query.pattern)
+        }
+        return json.dumps(
+            {
+                "definitions": {d.name: show(d.query) for d in tower.definitions},
+                "query": show(tower.query),
+                "emit": tower.emit,
+                "levels": self.levels,
+                "trace": self.trace,
+                "time": self.time,
+                "type": self.type,
+                "order": self.order,
+                "location": self.location,
+                "columns": [f"{f.name} {f.type}" for f in self.arrow],
+                "tables": None if self.by_type is None else dict(self.by_type),
+                "lanes": self.lanes,
+                **({} if self.planning == DEFAULT else {"planning": self.planning.described()}),
+                "streaming": self.streaming,
+                "arrow": base64.b64encode(self.arrow.serialize().to_pybytes()).decode(),
+                "operators": used,
+            }
+        )
+
+    def stage_text(self, number: int) -> str:
+        """What a checkpoint knows a stage by."""
+        return json.dumps({**json.loads(self.text), "stage": number})
+
+
+def read_tower(text: str, operators: Iterable[Operator] = ()) -> TowerJob:
+    """The job of a text. Its operators are known by name and must be the same ones."""
+    job: dict[str, Any] = json.loads(text)
+    operators = tuple(operators)
+
+    def query(written: str) -> Query:
+        return query_again(written, job["operators"], operators)
+
+    definitions = tuple(Definition(n, query(d)) for n, d in job["definitions"].items())
+    tables, levels = job["tables"], job["levels"]
+    return TowerJob(
+        Tower(definitions, query(job["query"]), tuple(job["emit"])),
+        pa.ipc.read_schema(pa.py_buffer(base64.b64decode(job["arrow"]))),
+        job["time"] if isinstance(job["time"], str) else (job["time"][0], job["time"][1]),
+        job["type"],
+        tuple(job["order"]),
+        job["location"],
+        None if tables is None else {n: [(f, c) for f, c in t] for n, t in tables.items()},
+        job["lanes"],
+        tuple(levels) if isinstance(levels, list) else levels,
+        job["trace"],
+        job["streaming"],
+        planning=Planning.of(job.get("planning")),
+    )
+
+
+def tower_job(
+    tower: Tower,
+    shape: Shape,
+    given: Arguments,
+    lanes: int,
+    *,
+    levels: Sequence[str] | str | None = None,
+    trace: bool = False,
+    streaming: bool = False,
+    deliver_late: bool = False,
+) -> TowerJob:
+    """The job of a call. Where no stage has a key there is one lane."""
+    asked = levels if levels is None or isinstance(levels, str) else tuple(levels)
+    job = TowerJob(
+        tower, shape.arrow, given.time, given.type, given.order, given.location, shape.by_type,
+        lanes, asked, trace, streaming, deliver_late, given.planning,
+    )  # fmt: skip
+    return job if any(stage.stage.key for stage in job.stages) else replace(job, lanes=1)
