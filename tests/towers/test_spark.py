@@ -94,7 +94,7 @@ def test_a_stream_with_a_cut_goes_on_where_it_stopped(spark, tmp_path, tower):
     given = events(seed=4)
     wanted = local(tower, given)
     assert all(table.num_rows for table in wanted.values())
-    files = Files(spark, tmp_path, given, 4)
+    files = Files(spark, tmp_path, given, 3)
     found: dict[str, list[pa.Table]] = {level: [] for level in wanted}
     broken = [True]
 
@@ -119,7 +119,7 @@ def test_a_stream_with_a_cut_goes_on_where_it_stopped(spark, tmp_path, tower):
     with pytest.raises(Exception, match="the disk is full"):
         run().awaitTermination()
     run().awaitTermination()  # the micro-batch again, from the state before it
-    files.put(2, 3)
+    files.put(2)
     query = run(flush=True)
     progress = ensue.progress_of(query)
     assert sum(p.late for p in progress) == 0
@@ -128,7 +128,7 @@ def test_a_stream_with_a_cut_goes_on_where_it_stopped(spark, tmp_path, tower):
         unique = {row["match_id"]: row for row in together.to_pylist()}
         assert sorted(map(repr, unique.values())) == rows_of(table), level
     files.pieces.append(given.slice(0, 1))
-    files.put(4)
+    files.put(3)
     changed = TOWERS[tower].replace("40", "41").replace("30", "31")
     query = ensue.start(
         files.match(changed, levels="all"), tmp_path / "out",

@@ -12,6 +12,7 @@ from ensue import semantics
 from ensue.algebra.layers import layers
 from ensue.compile import cache
 from ensue.errors import QueryError
+from ensue.runners.tower_job import read_tower
 from ensue.testing.stages import (
     EVENTS,
     TOWERS,
@@ -140,6 +141,8 @@ def random_stages(seed):
         mine = Counter(by_rows(m) for m in table["members"].to_pylist())
         theirs = Counter(semantics.nested(binding) for binding in wanted[name])
         assert mine == theirs, f"{seed}: {name} of {text}"
+    again = read_tower(job.text)
+    assert (again.text, again.tower) == (job.text, job.tower)
     return count, sum(table.num_rows for table in found.values())
 
 
