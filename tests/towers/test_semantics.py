@@ -130,6 +130,25 @@ def test_a_negation_that_a_definition_ends_with_is_decided_in_its_place():
     assert found_in(text, "ACB")[""] == []
 
 
+def test_what_is_known_late_is_put_in_order():
+    """(0, 2) is known before (1,), as it began earlier, and stands behind it."""
+    text = "EVENT Q AS SEQ(A* a[], B b, !C c) WITHIN 4; SEQ(Q x, Q y) WITHIN 8"
+    assert found_in(text, "ABB")[""] == [((0, 1), (2,)), ((1,), (2,))]
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="one alternative is known at once and one when its window is over: of two complex "
+    "events behind the same last member the one known first comes first",
+)
+def test_alternatives_that_are_known_at_different_times():
+    text = (
+        "EVENT Q AS OR(B b, SEQ(B c, B d, !A n)) WITHIN 5; "
+        "AND(Q x, Q y) WHERE strict_contiguity(x, y) { 1 = 1 }"
+    )
+    assert len(found_in(text, "BB")[""]) == 4  # (0,), (0, 1), (1,) in this order
+
+
 def test_kleene_of_complex_events():
     text = PAIR + "SEQ(P{2,} x[], C y)"
     assert found_in(text, "ABABC")[""] == [(((0, 1), (2, 3)), 4)]
