@@ -204,6 +204,48 @@ def drift(result: dict[str, Any]) -> Iterator[str]:
     yield _plot("drift", "events a second over the stream, and where the plan changes")
 
 
+def hierarchies(result: dict[str, Any]) -> Iterator[str]:
+    yield "## Hierarchies: the EH-Tree against the flattened NFA"
+    yield "A tower of H levels, each a sequence of L parts with the box of the next level"
+    yield "in its middle, run as one flat query: by a join tree with the tower's modules"
+    yield "(EH-Tree), by runs (NFA), by instance stacks. 25 event types, p = 70 %, events of a"
+    yield "module have the same id. Partial matches are the mean of those alive, bytes of"
+    yield "state the most."
+    for scale, experiments in result["scales"].items():
+        yield ""
+        yield f"### {scale[0].upper()}{scale[1:]}"
+        for name, title in HIERARCHY_TABLES.items():
+            yield ""
+            yield title
+            yield from _table(HIERARCHY_HEAD, map(_hierarchy, experiments[name]))
+        number = 1 if scale.startswith("as") else 100
+        for figure in ("levels", "length", "window", "stream"):
+            yield _plot(f"hierarchies_{figure}_x{number}", f"by {figure}, {scale}")
+
+
+HIERARCHY_TABLES = {
+    "levels": "By levels and length of a module (figures 10 to 13):",
+    "window": "By window (figures 14 and 15):",
+    "stream": "By stream size (figures 16 and 17):",
+    "box": "The box first or last in its module, which the paper leaves out:",
+}
+HIERARCHY_HEAD = (
+    *("H", "L", "T", "events", "box", "EH-Tree, million events/s", "NFA", "stacks"),
+    *("times faster", "partial matches", "NFA", "times smaller", "matches"),
+)
+
+
+def _hierarchy(row: dict[str, Any]) -> Iterator[str]:
+    yield from (str(row[name]) for name in ("levels", "length", "window"))
+    yield from (f"{row['events']:,}", row["box"])
+    for name in ("eh_tree", "nfa", "stacks"):
+        yield f"{row[name]['events_per_second'] / 1e6:.3g}" if name in row else "-"
+    yield f"{row['times_faster']:.2f}"
+    yield from (f"{row[name]['mean_runs']:,.0f}" for name in ("eh_tree", "nfa"))
+    yield f"{row['times_smaller']:.1f}"
+    yield f"{row['matches']:,}"
+
+
 SECTIONS = {
     "negation": negation,
     "operators": operators,
@@ -211,6 +253,7 @@ SECTIONS = {
     "dense": dense,
     "several": several,
     "drift": drift,
+    "hierarchies": hierarchies,
 }
 
 

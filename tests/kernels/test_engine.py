@@ -669,6 +669,15 @@ def test_a_time_between_two_ticks_is_the_later_one():
     assert engine.advance(-1.5).count == 1  # no event at -2 comes any more
 
 
+def test_a_long_sequence_is_exact():
+    """More events than loops can be nested in Python."""
+    count = 24
+    parts = ", ".join(f"A a{n}" for n in range(count))
+    text = f"SEQ({parts}) WHERE {' and '.join(f'a{n}.x = {n}' for n in range(count))}"
+    events = pa.table({"t": range(count), "type": ["A"] * count, "x": range(count)})
+    assert given_by(prepared_for(text, events).engine(), [events]).count == 1
+
+
 def test_a_piece_without_events_gives_nothing():
     events = random_events(Random(1), 4)
     engine = prepared_for(CHOSEN["two events"], events).engine()

@@ -16,8 +16,8 @@ from ensue.compile.tower import prepare_tower
 from ensue.errors import QueryError
 from ensue.languages.towers import parse_text
 from ensue.plan.planning import Planning
-from ensue.testing.streams import random_events, random_nature, random_slices
-from ensue.testing.towers import Habits, given_events, random_tower
+from ensue.testing.streams import Nature, random_events, random_slices
+from ensue.testing.towers import Habits, few_enough, given_events, random_crowd, random_tower
 
 UP, DOWN = Planning(off=frozenset({"top_down"})), Planning(off=frozenset({"bottom_up"}))
 
@@ -31,6 +31,11 @@ def by_rows(members: dict) -> tuple:
         if events:
             found.append((variable, events))
     return tuple(sorted(found))
+
+
+def known(value: object) -> object:
+    """A value that equals itself, as NaN does not."""
+    return "NaN" if value != value else value
 
 
 def run(prepared, events: pa.Table, random: Random) -> dict[str, pa.Table]:
@@ -60,36 +65,86 @@ def run(prepared, events: pa.Table, random: Random) -> dict[str, pa.Table]:
 def agree(seed: int, habits: Habits, planning: Planning, levels: str | None = None) -> int:
     """Compares a random tower with its meaning; gives the number of matches on top."""
     random = Random(seed)
-    nature = random_nature(random)
+    nature = random_crowd(random)
     text = random_tower(random, nature, habits)
-    events = random_events(random, random.randint(6, 14), nature)
-    shape = shape_of(events.schema, time=nature.columns, type="type", order=())
+    shape = shape_of(random_events(random, 1, nature).schema, **stream_of(nature))
     try:
         tower = parse_text(text)
         assert isinstance(tower, Tower)
-        meant = layers(tower)
+        meant = layers(tower, all_levels=levels == "all")
         prepared = prepare_tower(tower, shape, planning, levels=levels, trace=True)
     except QueryError:
         return -1
-    wanted = semantics.tower_matches(meant, given_events(events, shape), shape.schema)
-    with np.errstate(over="ignore"):
-        found = run(prepared, events, random)
-    for name, table in found.items():
-        mine = Counter(by_rows(m) for m in table["members"].to_pylist())
-        theirs = Counter(semantics.nested(binding) for binding in wanted[name])
-        assert mine == theirs, f"{seed}: {name} of {text}"
-        assert len(set(table["match_id"].to_pylist())) == table.num_rows, f"{seed}: {text}"
-    return len(wanted[meant[-1].name])
+    found = 0
+    for _ in range(2):
+        events = random_events(random, random.randint(6, 14), nature)
+        given = few_enough(meant, given_events(events, shape), shape.schema, most=20)
+        events = events.slice(0, len(given))
+        wanted = semantics.complex_events(meant, given, shape.schema)
+        with np.errstate(over="ignore"):
+            levels_found = run(prepared, events, random)
+        for name, table in levels_found.items():
+            fields = [f for f in "xysk" if f in table.column_names]
+            rows = table.to_pylist()
+            mine = Counter((by_rows(m["members"]), *(known(m[f]) for f in fields)) for m in rows)
+            theirs = Counter(
+                (semantics.nested(e.match), *(known(e.values[f]) for f in fields))
+                for e in wanted[name]
+            )
+            assert mine == theirs, f"{seed}: {name} of {text}"
+            assert len(set(table["match_id"].to_pylist())) == table.num_rows, f"{seed}: {text}"
+        found += len(wanted[meant[-1].name])
+    return found
 
 
-@pytest.mark.parametrize("part", range(4))
+def stream_of(nature: Nature) -> dict:
+    return {"time": nature.columns, "type": "type", "order": ()}
+
+
+@pytest.mark.first_rounds(2)
+@pytest.mark.parametrize("part", range(12))
 def test_layers_from_the_bottom_up(part):
-    counts = [agree(seed, Habits(), UP, "all") for seed in range(part * 60, part * 60 + 60)]
-    assert sum(c > 0 for c in counts) > 15
+    counts = [agree(seed, Habits(), UP, "all") for seed in range(part * 50, part * 50 + 50)]
+    assert sum(c > 0 for c in counts) > 5
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.first_rounds(2)
+@pytest.mark.parametrize("part", range(12))
 def test_boxes_from_the_top_down(part):
     habits = Habits(flat=True)
-    counts = [agree(seed, habits, DOWN) for seed in range(part * 60, part * 60 + 60)]
-    assert sum(c > 0 for c in counts) > 15
+    counts = [agree(seed, habits, DOWN) for seed in range(part * 50, part * 50 + 50)]
+    assert sum(c > 0 for c in counts) > 2
+
+
+@pytest.mark.first_rounds(1)
+@pytest.mark.parametrize("part", range(6))
+def test_boxes_top_down_where_that_is_possible(part):
+    counts = [agree(seed, Habits(), DOWN) for seed in range(part * 50, part * 50 + 50)]
+    assert sum(c > 0 for c in counts) > 5
+
+
+def test_boxes_are_open_in_random_towers():
+    """The tests above would show nothing if no box ever was."""
+    opened = 0
+    for seed in range(60):
+        random = Random(seed)
+        nature = random_nature(random)
+        events = random_events(random, 6, nature)
+        shape = shape_of(events.schema, time=nature.columns, type="type", order=())
+        try:
+            tower = parse_text(random_tower(random, nature, Habits(flat=True)))
+            assert isinstance(tower, Tower)
+            prepared = prepare_tower(tower, shape, DOWN)
+        except QueryError:
+            continue
+        opened += sum(box.top_down for box in prepared.boxes)
+    assert opened > 30
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="one alternative is known at once and one when its window is over: of two complex "
+    "events behind the same last member the one known first comes first",
+)
+def test_alternatives_that_are_known_at_different_times():
+    agree(1632, Habits(), UP, "all")

@@ -1,7 +1,6 @@
 """What towers mean, and that a tower means the same as its flattened query (H7)."""
 
 from collections import Counter
-from dataclasses import replace
 from random import Random
 
 import pyarrow as pa
@@ -9,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import ensue
 from ensue import semantics
 from ensue.algebra.boxes import boxes_of
 from ensue.algebra.check import check
@@ -19,8 +19,15 @@ from ensue.algebra.tower import Tower, types_of
 from ensue.compile.stream import shape_of
 from ensue.errors import QueryError
 from ensue.languages.towers import parse_text
-from ensue.testing.streams import random_events, random_nature
-from ensue.testing.towers import Habits, few_enough, flat_matches, given_events, random_tower
+from ensue.testing.streams import random_events
+from ensue.testing.towers import (
+    Habits,
+    few_enough,
+    flat_matches,
+    given_events,
+    random_crowd,
+    random_tower,
+)
 
 
 def towered(text: str):
@@ -29,15 +36,38 @@ def towered(text: str):
     return layers(found)
 
 
+@pytest.fixture(autouse=True)
+def interpreted(monkeypatch):
+    """Kernels are generated, but not compiled."""
+    monkeypatch.setattr("ensue.compile.cache.interpreted", True)
+
+
 def found_in(text: str, events: str, **columns) -> dict[str, list]:
-    """The matches of each layer by position; each character is an event of that type."""
+    """The matches of each layer by position; each character is an event of that type.
+
+    What they mean is also what comes out of a run.
+    """
     time = ("start", "end") if "start" in columns else "at"
-    table = {"at": range(len(events)), "type": list(events)}
-    table |= {n: list(c) if isinstance(c, str) else c for n, c in columns.items()}
-    table = pa.table(table)
+    columns = {"row": range(len(events)), "type": events, "at": range(len(events))} | columns
+    table = pa.table({n: list(c) if isinstance(c, str) else c for n, c in columns.items()})
     shape = shape_of(table.schema, time=time, type="type", order=())
     found = semantics.tower_matches(towered(text), given_events(table, shape), shape.schema)
+    run = ensue.match(table, text, time=time, type="type", levels="all", trace=True)
+    for name, made in found.items():
+        rows = run[name]["members"].to_pylist()
+        assert sorted(map(by_rows, rows)) == sorted(map(semantics.nested, made)), name
     return {name: [short(binding) for binding in made] for name, made in found.items()}
+
+
+def by_rows(members: dict) -> tuple:
+    """The members of a match as `semantics.nested` writes them."""
+    found = {}
+    for variable, value in members.items():
+        several = value if isinstance(value, list) else [value]
+        found[variable] = tuple(
+            by_rows(e["members"]) if "members" in e else e["row"] for e in several if e
+        )
+    return tuple(sorted((variable, events) for variable, events in found.items() if events))
 
 
 def short(binding) -> tuple:
@@ -166,6 +196,8 @@ def test_complex_events_behind_one_event_are_in_the_order_of_definitions_then_of
     )
     # behind C: P(0, 3), P(1, 3), Q(2, 3)
     assert found_in(text, "AABC")[""] == [((1, 3), (2, 3))]
+    named_the_other_way_round = text.replace("P x, Q y", "Q y, P x")
+    assert found_in(named_the_other_way_round, "AABC")[""] == [((1, 3), (2, 3))]
 
 
 def test_windows_reach_from_the_first_member_to_the_last():
@@ -319,9 +351,7 @@ def test_a_missing_event_of_a_box_is_null():
 
 def assert_flat_is_equal(random: Random, habits: Habits) -> str:
     """A random tower in which some or all boxes that may go are gone."""
-    nature = replace(
-        random_nature(random), steps=random.choice(((0, 1, 1, 2), (0, 0, 0, 1), (0, 0, 1)))
-    )
+    nature = random_crowd(random)
     text = random_tower(random, nature, habits)
     try:
         tower = towered(text)

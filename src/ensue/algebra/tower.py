@@ -54,7 +54,8 @@ def types_of(query: Query) -> tuple[str, ...]:
 
 def tower(definitions: Sequence[Definition], query: Query, emit: Sequence[str] = ()) -> Tower:
     """Definitions in an order in which each uses earlier ones only, or an error that says why
-    there is none. What the query does not need and nobody subscribes to is left out."""
+    there is none. Where they are free to choose they stand as given. What the query does not need
+    and nobody subscribes to is left out."""
     known: dict[str, Definition] = {}
     for definition in definitions:
         _check_once(known.get(definition.name), definition)
@@ -96,13 +97,13 @@ def tower(definitions: Sequence[Definition], query: Query, emit: Sequence[str] =
     for name in (*types_of(query), *emit):
         if name in known:
             visit(known[name], ())
+    used = set(ordered)
+    ordered = {}
     for definition in definitions:  # a circle is an error even where nobody uses it
-        if definition.name not in ordered:
-            kept = dict(ordered)
-            visit(definition, ())
-            ordered = kept
-    unused = tuple(name for name in known if name not in ordered)
-    return Tower(tuple(ordered.values()), query, tuple(emit), unused)
+        visit(definition, ())
+    unused = tuple(name for name in known if name not in used)
+    kept = tuple(definition for name, definition in ordered.items() if name in used)
+    return Tower(kept, query, tuple(emit), unused)
 
 
 def _check_once(other: Definition | None, definition: Definition) -> None:

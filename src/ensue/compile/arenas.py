@@ -28,6 +28,7 @@ from ensue.plan.physical import Automaton, Stacks
 Table = npt.NDArray[Any]
 
 FIRST_ROOM = 1_024
+YOUNG = 8  # first rooms up to which instances get more room before dead ones are looked for
 SPARSE = 1 << 16  # rows from which on a table that is nearly empty is made smaller
 
 # The tables of a kind, and where `meta` keeps how far they are used.
@@ -157,6 +158,11 @@ class Arenas:
         meta = self.meta
         remembered = len(self.tables["L"]) if "L" in self.tables else 0
         return int(meta[LIVE] + meta[NODE_TOP] + meta[INSTANCE_TOP]) + remembered
+
+    @property
+    def is_young(self) -> bool:
+        """Whether there are so few instances that looking for dead ones costs more than room."""
+        return len(self.tables["A"]) < YOUNG * FIRST_ROOM
 
     @property
     def is_sparse(self) -> bool:

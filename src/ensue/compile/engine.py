@@ -232,7 +232,7 @@ class Engine:
             case _ if code == NEEDS_INSTANCES:
                 self._drain()  # matches of a join tree lead to instances
                 arenas.expire_instances(now)
-                if again or meta[INSTANCE_TOP] * 2 > len(state["A"]):
+                if again or arenas.is_young or meta[INSTANCE_TOP] * 2 > len(state["A"]):
                     arenas.grow("A", "AF")
             case _:
                 raise AssertionError(f"unknown code {code} from a kernel")

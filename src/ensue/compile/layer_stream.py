@@ -116,7 +116,7 @@ class LayerStream:
 
     def merged(self, pieces: Sequence[pa.Table]) -> pa.Table:
         """Pieces as one, in order."""
-        if len(pieces) == 1:
+        if len(pieces) == 1 and _ascending(pieces[0].column(AT).to_numpy()):
             return pieces[0]
         table = pa.concat_tables(pieces).take(pa.array(self.order(pieces)))
         return table.unify_dictionaries()
@@ -140,6 +140,10 @@ class LayerStream:
         """When the events end, as the matcher's time passes."""
         vector = vectors.from_arrow(table.column(self.shape.schema.end), self.shape.unit)
         return np.asarray(vector.values)
+
+
+def _ascending(places: Ints) -> bool:
+    return bool((places[1:] > places[:-1]).all())
 
 
 def folded(matches: pa.Table) -> pa.Table:

@@ -23,7 +23,6 @@ from ensue.compile.runs import STATE as RUN_STATE
 from ensue.compile.runs import RunsSource, runs_source
 from ensue.compile.stacks import STATE as STACK_STATE
 from ensue.compile.stacks import StacksSource, stacks_source
-from ensue.compile.trees import RETURNED as TREE_RETURNED
 from ensue.compile.trees import STATE as TREE_STATE
 from ensue.compile.trees import TreeSource, tree_source
 from ensue.plan.ordering import as_written
@@ -132,7 +131,7 @@ class Program:
             case StacksSource():
                 return ("O",)
             case TreeSource():
-                return TREE_RETURNED
+                return self.source.returned
             case CompactSource():
                 return tuple(self.source.growing)
 

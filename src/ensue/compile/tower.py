@@ -77,7 +77,7 @@ def prepare_tower(
     made = layers(tower, trace=trace, all_levels=all_levels)
     ranked = _ranked(made)
     for layer in made:
-        below = {name: found[name].found for name in layer.uses}
+        below = {name: one.found for name, one in found.items() if name in layer.uses}
         shown = {name: found[name].layer.shown for name in layer.uses}
         stream = layer_stream(layer, shape, below, shown)
         waits = max((found[name].settles for name in layer.uses), default=0)

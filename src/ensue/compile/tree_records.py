@@ -32,8 +32,10 @@ class Records(Instances):
         *,
         chains: bool,
         limits: dict[str, float] | None = None,
+        grows: bool = False,
     ) -> None:
         super().__init__(frame, lists)
+        self.grows = grows  # the kernel makes room itself
         # how long entries of a list may wait from their start, where that is less than the window
         self.limits = {self.number[name]: limit for name, limit in (limits or {}).items()}
         self.slots: dict[str, dict[tuple[str, str], tuple[str, str]]] = {n: {} for n in lists}
@@ -117,9 +119,10 @@ class Records(Instances):
 
     def add(self, out: Source, list: str, node: str, values: dict[str, str]) -> None:
         """Puts an entry in front of its list. `values`: first, start, index, rip, back, count."""
-        with out.block("if atop == A.shape[0]:"):
-            out("A = grown(A)", "AF = grown(AF)")
-        out(f"{node} = atop", "atop += 1")
+        if self.grows:
+            with out.block("if atop == A.shape[0]:"):
+                out("A = grown(A)", "AF = grown(AF)")
+        out(f"{node} = atop")
         given = {
             "previous": self.top(list),
             "rip": values.get("rip", "-1"),
@@ -142,7 +145,13 @@ class Records(Instances):
             for number in range(self.most.get(sort, 0)):
                 if f"{sort}{number}" not in used:
                     out(f"{self.columns.at(f'{sort}{number}', node)} = -1")
-        out(f"{self.top(list)} = {node}")
+        if self.grows:
+            out("atop += 1", f"{self.top(list)} = {node}")
+            return
+        with out.block("if atop < last_entry:"):
+            out("atop += 1", f"{self.top(list)} = {node}")
+        with out.block("else:"):
+            out("short = 1")
 
     def put(self, out: Source, place: Text, value: Text) -> None:
         """Writes a value, and whether there is one, to its place in an entry."""

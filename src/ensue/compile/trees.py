@@ -3,6 +3,11 @@
 Events come in order, so of a sequence only the left part's results are kept: a result of the
 right part is joined with them at once. Both parts of an AND are kept. A match leaves the root when
 its last event comes.
+
+An event may need more room than there was when it came. Then what it wrote is taken back, and the
+kernel asks for room and looks at the event again: arrays that may be replaced in the middle of the
+loop would make all of it several times slower. Only where something is counted or remembered,
+which must not happen twice, does the kernel make its tables larger itself.
 """
 
 from collections.abc import Sequence
@@ -37,7 +42,7 @@ from ensue.plan.tree import tree_text
 
 STATE = ["A", "AF", "tops", "counts"]
 MEMORY = ("L", "LF")  # where there are repeats
-RETURNED = ("O", "A", "AF")  # tables that the kernel may have replaced by larger ones
+GROWING = ("O", "A", "AF")  # tables that a kernel replaces by larger ones, if it does so itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,7 @@ class TreeSource:
     instances: Records
     output: tuple[str, ...]
     memory: Memory
+    returned: tuple[str, ...]  # tables that the kernel may have replaced by larger ones
 
 
 def tree_source(frame: Frame) -> TreeSource:
@@ -70,11 +76,13 @@ class _Trees:
         kept = tuple(spot.list for spot in self.spots if spot.kept)
         negated = tuple(r.variable for r in frame.negatives)
         modules = TreeModules(frame, structure, self.root)
+        self.grows = frame.tally.on or any(spot.remembers for spot in self.spots)
         self.records = Records(
             frame,
             (*kept, *negated),
             chains=any(spot.kleene for spot in self.spots),
             limits=modules.limits(),
+            grows=self.grows,
         )
         self.guards = TreeGuards(frame, self.records, modules)
         self.results = TreeResults(frame, self.records)
@@ -102,7 +110,7 @@ class _Trees:
         body = Source(depth=2)
         self._event(body)
         head = Source()
-        text = PRELUDE.format(title="A join tree.") + GROW
+        text = PRELUDE.format(title="A join tree.") + (GROW if self.grows else "")
         if self.records.chains:
             wholes = self.records.columns.wholes
             text += CHAINS.format(row=wholes["row"], back=wholes["back"])
@@ -111,20 +119,23 @@ class _Trees:
             head(*function.text.splitlines(), "")
         memory = MEMORY if self.results.memory.width else ()
         pushes = len(self.leaves) + len(self.frame.negatives)
+        returned = GROWING if self.grows else ()
         step = event_loop(
             head,
             body,
             self.frame,
             [*STATE, *memory, *self.frame.tally.tables],
             registers={"atop": INSTANCE_TOP, "otop": OUT_TOP},
-            # an event may need more room than this: it then makes the tables larger itself
+            # an event may need more room than this
             needs=lambda _: (
                 (f"4 * (atop + {pushes}) > 3 * A.shape[0]", NEEDS_INSTANCES),
                 (f"otop + {SPARE_OUTPUT} > O.shape[0]", NEEDS_OUTPUT),
             ),
-            returned=RETURNED,
+            begin=self._begin,
+            returned=returned,
         )
-        return TreeSource(step.text(), self.records, self.output, self.results.memory)
+        given = (self.records, self.output, self.results.memory, returned)
+        return TreeSource(step.text(), *given)
 
     def _functions(self) -> list[Function]:
         found: dict[str, Function] = {}
@@ -137,7 +148,32 @@ class _Trees:
 
     # ------------------------------------------------------------------------ one event
 
+    def _begin(self, out: Source) -> None:
+        if not self.grows:  # the last row of each table takes what there is no room for
+            out("last_entry = A.shape[0] - 1", "last_match = O.shape[0] - 1", "short = 0")
+
+    def _take_back(self, out: Source) -> None:
+        """Undoes an event that there was too little room for."""
+        with out.block("if short != 0:"):
+            out(f"code = {NEEDS_INSTANCES} if short == 1 else {NEEDS_OUTPUT}")
+            with out.block("while atop > old_entries:"):
+                out("atop -= 1")
+                previous = self.records.get("previous", "atop")
+                with out.block("for list in range(tops.shape[1]):"):
+                    out(f"tops[k, list] = {previous} if tops[k, list] == atop else tops[k, list]")
+            out("otop = old_matches")
+            if self.frame.counts:
+                out("counts[k] = idx - 1")
+            out("break")
+
     def _event(self, out: Source) -> None:
+        if not self.grows:
+            out("old_entries = atop", "old_matches = otop")
+        self._roles(out)
+        if not self.grows:
+            self._take_back(out)
+
+    def _roles(self, out: Source) -> None:
         # from the last variable to the first: what an event begins does not see what it ends
         for leaf in reversed(self.leaves):
             if leaf.kleene:
@@ -350,8 +386,9 @@ class _Trees:
     # ------------------------------------------------------------------------ matches
 
     def _emit(self, out: Source, part: Part) -> None:
-        with out.block("if otop == O.shape[0]:"):
-            out("O = grown(O)")
+        if self.grows:
+            with out.block("if otop == O.shape[0]:"):
+                out("O = grown(O)")
         for number, column in enumerate(self.output):
             kind, variable = column.split("_", 1)
             if kind == "row":
@@ -361,4 +398,10 @@ class _Trees:
             else:
                 text = self.guards.of_chain(part.chains[variable], "count", "0")
             out(f"O[otop, {number}] = {text}")
-        out("otop += 1")
+        if self.grows:
+            out("otop += 1")
+            return
+        with out.block("if otop < last_match:"):
+            out("otop += 1")
+        with out.block("else:"):
+            out("short = 2")

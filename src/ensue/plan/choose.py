@@ -50,6 +50,7 @@ from ensue.plan.with_operators import Asked, plan_with_operators
 from ensue.schema import Schema
 
 MOST_ROLES = 60  # bits of the mask
+MOST_STACKS = 18  # each is a loop inside the others: Python nests no more than 20
 
 
 def choose(
@@ -369,6 +370,8 @@ def why_no_stacks(query: Query) -> str | None:
                 return "there is only one event to wait for"
             if isinstance(parts[-1], Not):
                 return "a negation at the end waits for time to pass"
+            if sum(isinstance(part, Atom) for part in parts) > MOST_STACKS:
+                return f"there are more than {MOST_STACKS} events in sequence"
             return None
         case Atom():
             return "there is only one event to wait for"

@@ -21,7 +21,7 @@ from ensue.compile.stream import Shape
 from ensue.schema import Schema
 from ensue.semantics import Binding, Event, complex_events, layer_stream, matches, nested
 from ensue.semantics.towers import Nested, events_of_layer, meant
-from ensue.testing.streams import PLAIN, TYPES, Nature
+from ensue.testing.streams import PLAIN, TYPES, Nature, random_nature
 
 STRATEGIES = ("skip_till_next_match", "strict_contiguity", "partition_contiguity")
 QUANTIFIERS = ("+", "{2}", "{1,2}", "{0,2}", "*")
@@ -45,6 +45,12 @@ def random_tower(random: Random, nature: Nature = PLAIN, habits: Habits | None =
     EVENT D1 AS SEQ(A a1, B b2) WITHIN 4 RETURN ...; SEQ(D1 d1, C c2) WITHIN 6
     """
     return _Tower(random, nature, habits or Habits()).text()
+
+
+def random_crowd(random: Random) -> Nature:
+    """What may happen in a stream in which many events have the same time."""
+    steps = random.choice(((0, 1, 1, 2), (0, 0, 0, 1), (0, 0, 1)))
+    return replace(random_nature(random), steps=steps)
 
 
 def given_events(events: pa.Table, shape: Shape, untyped: str = "") -> list[Event]:
