@@ -167,7 +167,7 @@ def streaming(session: "SparkSession", events: pa.Table, files: int, folder: Pat
             count[0] += frame.count()
 
         query = ensue.start(
-            matches, sink, checkpoint=folder / f"checkpoint {name}", once=True, flush=True
+            matches, sink, checkpoint=folder / name.replace(" ", "_"), once=True, flush=True
         )
         batches = [p for p in ensue.progress_of(query) if p.input_rows]
         report[name] = {
