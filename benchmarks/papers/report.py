@@ -11,6 +11,8 @@ from textwrap import fill
 from typing import Any
 
 from benchmarks.machine import sentence
+from benchmarks.papers.tower_spark import sheets as spark_sheets
+from benchmarks.papers.towers import sheets as tower_sheets
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -38,15 +40,18 @@ def main() -> None:
 
 
 def _flowed(text: str) -> str:
-    """Neighbouring lines of prose as one paragraph."""
-    paragraphs: list[str] = []
+    """Neighbouring lines of prose as one paragraph; tables, headings and code as they are."""
+    paragraphs: list[tuple[str, bool]] = []
+    fenced = False
     for line in text.splitlines():
-        prose = bool(line) and line[0] not in "#|!"
-        if prose and paragraphs and paragraphs[-1] and paragraphs[-1][0] not in "#|!":
-            paragraphs[-1] += f" {line}"
+        fence = line.startswith("```")
+        fenced ^= fence
+        prose = bool(line) and not fenced and not line.startswith(("#", "|", "!", "**", "```"))
+        if prose and paragraphs and paragraphs[-1][1]:
+            paragraphs[-1] = f"{paragraphs[-1][0]} {line}", True
         else:
-            paragraphs.append(line)
-    return "\n".join(fill(p, 118) if p and p[0] not in "#|!" else p for p in paragraphs)
+            paragraphs.append((line, prose))
+    return "\n".join(fill(p, 118) if prose else p for p, prose in paragraphs)
 
 
 def _table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> Iterator[str]:
@@ -246,6 +251,34 @@ def _hierarchy(row: dict[str, Any]) -> Iterator[str]:
     yield f"{row['matches']:,}"
 
 
+def towers(result: dict[str, Any]) -> Iterator[str]:
+    yield "## A tower of three levels, fused and by hand"
+    yield "Loads followed by errors are trouble, trouble and a restart a failure, two failures the"
+    yield "match. *By hand*: one `ensue.match` a level, with a table between the levels."
+    yield "*Planner*: with measured statistics. *Subscribed*: every level delivered."
+    yield ""
+    for sheet in tower_sheets(result):
+        yield sheet.markdown()
+    yield ""
+    for row in result["towers"]:
+        yield f'The planner\'s tower on the stream "{row["stream"]}":'
+        yield ""
+        yield "```text"
+        yield row["plan"]
+        yield "```"
+        yield ""
+
+
+def tower_spark(result: dict[str, Any]) -> Iterator[str]:
+    yield "## A tower on Spark: a key change, and every level"
+    yield "The same tower and the same matches, with all levels by one key, or with a shuffle to"
+    yield "another key below the top (one cut) and below the middle (two cuts)."
+    yield ""
+    for sheet in spark_sheets(result):
+        yield sheet.markdown()
+        yield ""
+
+
 SECTIONS = {
     "negation": negation,
     "operators": operators,
@@ -254,6 +287,8 @@ SECTIONS = {
     "several": several,
     "drift": drift,
     "hierarchies": hierarchies,
+    "towers": towers,
+    "tower_spark": tower_spark,
 }
 
 

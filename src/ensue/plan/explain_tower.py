@@ -28,7 +28,7 @@ def explain_tower(
 ) -> str:
     """How a tower is run, from the query on top down to what comes in."""
     lines = [f"tower of {len(tower.definitions) + 1} layers, {_matchers(len(matchers))}"]
-    lines += _layer(tower, "", boxes, matchers, "  ")
+    lines += _layer(tower, "", boxes, matchers, "  ", set())
     lines += keys
     for matcher in reversed(matchers):
         lines += ["", f"--- {_called(matcher.name, tower)} ---", explain(matcher.plan)]
@@ -52,11 +52,15 @@ def _layer(
     boxes: Sequence[BoxChoice],
     matchers: Sequence[Matcher],
     indent: str,
-    seen: tuple[str, ...] = (),
+    seen: set[str],
 ) -> Iterator[str]:
     definition = tower.defined(name) if name else None
     query = tower.query if definition is None else definition.query
     own = query.name or ""
+    if own in seen:
+        yield f"{indent}{_called(own, tower)}: as above"
+        return
+    seen.add(own)
     facts = [show_pattern(query.pattern)]
     facts += [f"[{e.field_name}]" for e in query.equivalence]
     if query.within is not None:
@@ -67,17 +71,15 @@ def _layer(
     if matcher is not None and matcher.waits:
         facts.append("waits for what is below it")
     yield f"{indent}{_called(own, tower)}: {', '.join(facts)}"
-    if own in seen:
-        return
     for box in boxes:
         if box.layer == own:
             yield f"{indent}  box {show_name(box.variable)}: {_way(box)}"
-            yield from _layer(tower, box.type, boxes, matchers, indent + "    ", (*seen, own))
+            yield from _layer(tower, box.type, boxes, matchers, indent + "    ", seen)
 
 
 def _way(box: BoxChoice) -> str:
     way = "top-down" if box.top_down else "bottom-up"
     why = f", {box.why}" if box.why else ""
-    if box.costs is not None:
+    if box.costs is not None and box.costs[0] < box.costs[1]:
         why += f" (costs {figure(box.costs[0])} against {figure(box.costs[1])} all bottom-up)"
     return way + why
