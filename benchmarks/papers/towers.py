@@ -106,7 +106,7 @@ def measured(work: Callable[[], pa.Table], times: int) -> tuple[float, pa.Table]
 def compared(name: str, count: int, times: int) -> dict[str, Any]:
     events, levels = stream(name, count), texts(name)
     tower = ";\n".join(levels)
-    known = _statistics(events, levels)
+    known = ensue.statistics(events, tower, time="ts", type="kind")
 
     def fused(**options: Any) -> Callable[[], pa.Table]:
         return lambda: ensue.match(events, tower, time="ts", type="kind", **options)
@@ -129,11 +129,6 @@ def compared(name: str, count: int, times: int) -> dict[str, Any]:
         assert values(found) == wanted, f"{way} found other matches"
         row[way] = {"cpu_seconds": seconds, "events_per_second": count / seconds}
     return row
-
-
-def _statistics(events: pa.Table, levels: Sequence[str]) -> ensue.Statistics:
-    """Measured on the first level; they hold for the types that come in."""
-    return ensue.statistics(events, levels[0], time="ts", type="kind")
 
 
 def sheets(report: dict[str, Any]) -> list[Sheet]:

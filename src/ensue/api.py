@@ -459,7 +459,7 @@ def kafka_topic(servers: str, topic: str, **options: str) -> "Sink":
 
 def statistics(
     events: Any,
-    query: str | Query,
+    query: str | Path | Query | Tower,
     *,
     time: str | tuple[str, str],
     type: str | None = None,
@@ -472,8 +472,17 @@ def statistics(
     `events` are as for `match`, also those of an archive of the stream. Types and partitions are
     counted in all of them; conditions are tried on a sample of so many events. The same events,
     sample and seed give the same statistics; `Statistics.text` and `Statistics.read` keep them.
+
+    Of a query with definitions, the layers are measured that are made of events as they come in.
     """
-    checked = query if isinstance(query, Query) else _one_query(query)
+    checked = _query_or_tower(query)
+    if isinstance(checked, Tower):
+        from ensue.algebra.layers import layers
+
+        given: dict[str, Any] = {"time": time, "type": type, "order": order}
+        given |= {"sample": sample, "seed": seed}
+        lowest = [layer.meaning for layer in layers(checked) if not layer.uses]
+        return Statistics.together([statistics(events, one, **given) for one in lowest])
     if sample < 1:
         raise EventError(f"sample={sample}: a sample has at least one event")
     columns: dict[str, Any] = {"time": _time(time), "type": type}

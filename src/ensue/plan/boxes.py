@@ -57,7 +57,7 @@ def costs(boxes: Iterable[Below], read_again: float) -> tuple[float, float]:
 
     >>> few = Below(apart=10, inside=12, matches=0.001, users=1, before=0)
     >>> [round(c, 1) for c in costs([few], 0)]
-    [12, 10.4]
+    [12.0, 10.4]
     >>> many = Below(apart=10, inside=12, matches=0.5, users=1, before=0.1)
     >>> [round(c, 1) for c in costs([many], 0.3)]
     [1.1, 217.5]

@@ -2,8 +2,8 @@
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ensue.algebra.behind import AT
@@ -88,6 +88,24 @@ class Statistics:
             tuple(sorted((text, float(chance)) for text, chance in (passes or {}).items())),
             partitions,
             effective if effective is not None else partitions,
+        )
+
+    @classmethod
+    def together(cls, parts: Sequence["Statistics"]) -> "Statistics":
+        """What several queries over one stream know of it; of what all know, what the first says.
+
+        >>> a = Statistics.given(rates={"A": 3, "B": 1}, passes={"a.x > 1": 0.5})
+        >>> both = Statistics.together([a, Statistics.given(passes={"b.x > 1": 0.2})])
+        >>> both.rate, both.passes
+        (4.0, (('a.x > 1', 0.5), ('b.x > 1', 0.2)))
+        """
+        first = parts[0]
+        shares, passes = dict(first.shares), dict(first.passes)
+        for other in parts[1:]:
+            shares = {**dict(other.shares), **shares}
+            passes = {**dict(other.passes), **passes}
+        return replace(
+            first, shares=tuple(sorted(shares.items())), passes=tuple(sorted(passes.items()))
         )
 
     # ------------------------------------------------------------------------ lookups
