@@ -339,6 +339,17 @@ def test_what_no_tree_can_do_is_refused_with_the_reason():
             prepared_for(text, events, None)
 
 
+@pytest.mark.parametrize("within", ["", " WITHIN 3000 EVENTS"])
+def test_an_event_may_need_more_room_than_there_is(within, monkeypatch):
+    """The B makes more pairs than fit, each C more matches: nothing is lost or done twice."""
+    monkeypatch.setattr("ensue.compile.arenas.FIRST_ROOM", 2)
+    types = ["A"] * 1_500 + ["B", "C", "C"]
+    events = pa.table({"t": range(1_503), "type": types, "row": range(1_503)})
+    prepared = prepared_for(f"SEQ(A a, B b, C c){within}", events, (("a", "b"), "c"))
+    found = rows_of(prepared, given_by(prepared.engine(), [events]), events)
+    assert len(found) == len(set(found)) == 3_000
+
+
 def test_an_engine_of_a_tree_counts_what_it_holds():
     events = pa.table({"t": [0, 1, 2], "type": ["A", "A", "B"], "row": [0, 1, 2]})
     engine = prepared_for("SEQ(A a, B b, C c)", events, (("a", "b"), "c")).engine()

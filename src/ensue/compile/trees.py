@@ -4,10 +4,8 @@ Events come in order, so of a sequence only the left part's results are kept: a 
 right part is joined with them at once. Both parts of an AND are kept. A match leaves the root when
 its last event comes.
 
-An event may need more room than there was when it came. Then what it wrote is taken back, and the
-kernel asks for room and looks at the event again: arrays that may be replaced in the middle of the
-loop would make all of it several times slower. Only where something is counted or remembered,
-which must not happen twice, does the kernel make its tables larger itself.
+An event that needs more room than there is is taken back (`tree_room`). Only where something is
+counted or remembered, which must not happen twice, does the kernel make its tables larger itself.
 """
 
 from collections.abc import Sequence
@@ -35,6 +33,7 @@ from ensue.compile.tree_parts import AtHand, Part
 from ensue.compile.tree_records import Records
 from ensue.compile.tree_results import Memory, TreeResults
 from ensue.compile.tree_results import before as before_by_time
+from ensue.compile.tree_room import limits, taken_back
 from ensue.plan.counters import Label
 from ensue.plan.operators import Function, Order
 from ensue.plan.physical import Apply, Join, Leaf, Tree
@@ -131,7 +130,7 @@ class _Trees:
                 (f"4 * (atop + {pushes}) > 3 * A.shape[0]", NEEDS_INSTANCES),
                 (f"otop + {SPARE_OUTPUT} > O.shape[0]", NEEDS_OUTPUT),
             ),
-            begin=self._begin,
+            begin=lambda out: None if self.grows else limits(out),
             returned=returned,
         )
         given = (self.records, self.output, self.results.memory, returned)
@@ -148,30 +147,11 @@ class _Trees:
 
     # ------------------------------------------------------------------------ one event
 
-    def _begin(self, out: Source) -> None:
-        if not self.grows:  # the last row of each table takes what there is no room for
-            out("last_entry = A.shape[0] - 1", "last_match = O.shape[0] - 1", "short = 0")
-
-    def _take_back(self, out: Source) -> None:
-        """Undoes an event that there was too little room for."""
-        with out.block("if short != 0:"):
-            out(f"code = {NEEDS_INSTANCES} if short == 1 else {NEEDS_OUTPUT}")
-            with out.block("while atop > old_entries:"):
-                out("atop -= 1")
-                previous = self.records.get("previous", "atop")
-                with out.block("for list in range(tops.shape[1]):"):
-                    out(f"tops[k, list] = {previous} if tops[k, list] == atop else tops[k, list]")
-            out("otop = old_matches")
-            if self.frame.counts:
-                out("counts[k] = idx - 1")
-            out("break")
-
     def _event(self, out: Source) -> None:
-        if not self.grows:
-            out("old_entries = atop", "old_matches = otop")
-        self._roles(out)
-        if not self.grows:
-            self._take_back(out)
+        if self.grows:
+            self._roles(out)
+        else:
+            taken_back(out, self.frame, self.records, self._roles)
 
     def _roles(self, out: Source) -> None:
         # from the last variable to the first: what an event begins does not see what it ends
