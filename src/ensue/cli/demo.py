@@ -51,7 +51,7 @@ def demo(options: Namespace) -> Exit:
         console.print(f"A picture of one of them: {folder / 'theft.svg'}", markup=False)
     ending = _compare(console, found, day.thefts)
     console.print()
-    falls = market_falls(console, folder)
+    falls = market_falls(console, folder, options.engine)
     if ending is falls is Exit.FINE:
         console.print(
             "Now your turn:\n"

@@ -1,6 +1,8 @@
 """The second scene of `ensue demo`: trades make collapses of symbols, sectors, the market."""
 
+import warnings
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -16,7 +18,7 @@ from ensue.testing.market import ALARM, Market, market
 TRADES, TOWER = "trades.parquet", "market.ensue"  # what it writes
 
 
-def market_falls(console: Console, folder: Path) -> Exit:
+def market_falls(console: Console, folder: Path, engine: str) -> Exit:
     """Finds every level of the tower, opens one alarm down to its trades, and checks the find."""
     with step(console, "Second scene: making a trading day"):
         day = market()
@@ -28,8 +30,7 @@ def market_falls(console: Console, folder: Path) -> Exit:
     )
     console.print("Events made of events: a symbol's volume collapses, a sector's, the market's:")
     console.print(Padding(Text(ALARM, style="cyan"), (0, 0, 0, 3), expand=False))
-    with step(console, "Running all levels in this process", events=day.trades.num_rows):
-        levels = ensue.match({"Stock": day.trades}, ALARM, time="ts", levels="all", trace=True)
+    levels = _find(console, folder / TRADES, engine, day.trades.num_rows)
     for name, found in levels.items():
         console.print(f"   {found.num_rows:4} {name}")
     alarms = levels["MarketAlarm"]
@@ -42,13 +43,37 @@ def market_falls(console: Console, folder: Path) -> Exit:
     return _compare(console, levels, day)
 
 
+def _find(console: Console, files: Path, engine: str, trades: int) -> dict[str, pa.Table]:
+    asked: dict[str, Any] = {"time": "ts", "levels": "all", "trace": True}
+    if engine == "spark":
+        from ensue.runners import spark_session
+        from ensue.runners.spark_frames import WholeStreamWarning
+
+        session = spark_session.embedded()
+        events = {"Stock": spark_session.read(session, str(files), "parquet")}
+        with step(
+            console, "Running all levels on Spark, by symbol, sector and market", events=trades
+        ):
+            with warnings.catch_warnings():  # that the market as a whole is one task is meant so
+                warnings.simplefilter("ignore", WholeStreamWarning)
+                found = ensue.match(events, ALARM, **asked).cache()
+            return {name: spark_session.collect(found[name]) for name in found}
+    with step(console, "Running all levels", events=trades):
+        here: dict[str, pa.Table] = ensue.match(
+            {"Stock": pa.parquet.read_table(files)}, ALARM, **asked
+        )
+        return here
+
+
 def _compare(console: Console, levels: dict[str, pa.Table], day: Market) -> Exit:
     found = {
         *_ends(levels["VolumeCollapse"], "symbol"),
         *_ends(levels["SectorCollapse"], "sector"),
-        *(("the market", end) for end in levels["MarketAlarm"]["end"].to_pylist()),
+        *(("the market", end) for end in _micros(levels["MarketAlarm"]["end"])),
     }
-    planted = day.collapses | day.sectors | {("the market", at) for at in day.alarms}
+    happened = [*day.collapses, *day.sectors, *(("the market", at) for at in day.alarms)]
+    instants = _micros(pa.chunked_array([pa.array([at for _, at in happened])]))
+    planted = set(zip((what for what, _ in happened), instants, strict=True))
     twice = sum(table.num_rows for table in levels.values()) - len(found)
     missed, false = planted - found, found - planted
     said = f"{len(found)} events of three levels found, {len(planted)} planted: "
@@ -58,5 +83,11 @@ def _compare(console: Console, levels: dict[str, pa.Table], day: Market) -> Exit
     return Exit.FINE if right else Exit.DIFFERENT
 
 
-def _ends(found: pa.Table, of: str) -> list[tuple[str, object]]:
-    return list(zip(found[of].to_pylist(), found["end"].to_pylist(), strict=True))
+def _ends(found: pa.Table, of: str) -> list[tuple[str, int]]:
+    return list(zip(found[of].to_pylist(), _micros(found["end"]), strict=True))
+
+
+def _micros(instants: pa.ChunkedArray) -> list[int]:
+    """The same whichever engine wrote the timestamps."""
+    micros: list[int] = instants.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
+    return micros
