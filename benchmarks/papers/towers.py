@@ -10,6 +10,9 @@ with little trouble, and one with a lot of it below few failures.
 - *planner*: the same with measured statistics, the planner chooses.
 - *subscribed*: the planner's choice where every level is delivered.
 
+Beside it the tower of `benchmarks.papers.hierarchies` (H8), written with definitions, for a
+box in the middle and for one that comes first: what the planner makes of it.
+
 Time is that of the processor, the best of some runs, from tables in memory to tables of matches;
 kernels are compiled before. All must find matches with the same times and values.
 """
@@ -27,6 +30,8 @@ from rich.console import Console
 
 import ensue
 from benchmarks.machine import machine
+from benchmarks.papers.hierarchies import CHANCE, Case
+from benchmarks.papers.hierarchies import stream as paper_stream
 from benchmarks.tables import Sheet
 
 RESULTS = Path(__file__).parent.parent / "results"
@@ -131,6 +136,54 @@ def compared(name: str, count: int, times: int) -> dict[str, Any]:
     return row
 
 
+def written(case: Case) -> str:
+    """The tower of an experiment of the paper with a definition for each module."""
+    place = {"first": 0, "middle": case.length // 2, "last": case.length - 1}[case.box]
+    texts = []
+    for level in range(case.levels, 0, -1):
+        names = [f"e{level}{k + 1}" for k in range(case.length)]
+        boxed = level < case.levels
+        parts = [
+            f"M{level + 1} x" if boxed and k == place else f"{n.upper()} {n}"
+            for k, n in enumerate(names)
+        ]
+        own = [n for k, n in enumerate(names) if not (boxed and k == place)]
+        conditions = [f"{n}.v < {CHANCE}" for n in own] + [
+            f"{n}.id = {own[0]}.id" for n in own[1:]
+        ]
+        head = f"EVENT M{level} AS " if level > 1 else ""
+        where = " and ".join(conditions)
+        texts.append(f"{head}SEQ({', '.join(parts)}) WHERE {where} WITHIN {case.window}")
+    texts[-1] += " RETURN e11.t AS value" if case.box != "first" else " RETURN e13.t AS value"
+    return ";\n".join(texts)
+
+
+def planned(case: Case, times: int) -> dict[str, Any]:
+    """A tower of the paper in all ways."""
+    events, tower = paper_stream(case.events), written(case)
+    columns = {"time": "t", "type": "type"}
+    known = ensue.statistics(events, tower, **columns)
+
+    def run(**options: Any) -> Callable[[], pa.Table]:
+        return lambda: ensue.match(events, tower, **columns, **options)
+
+    row: dict[str, Any] = {"levels": case.levels, "box": case.box, "events": case.events}
+    plan = ensue.explain(tower, events, **columns, statistics=known).split("\n\n---")[0]
+    row["top_down"], row["bottom_up"] = plan.count(": top-down"), plan.count(": bottom-up")
+    ways = {
+        "bottom-up": run(off="top_down"),
+        "top-down": run(off="bottom_up"),
+        "planner": run(statistics=known),
+    }
+    ids = None
+    for way, work in ways.items():
+        seconds, found = measured(work, times)
+        row[way] = {"cpu_seconds": seconds, "events_per_second": case.events / seconds}
+        ids = set(found["match_id"].to_pylist()) if ids is None else ids
+        assert ids == set(found["match_id"].to_pylist()), f"{way} found other matches"
+    return row | {"matches": len(ids or ())}
+
+
 def sheets(report: dict[str, Any]) -> list[Sheet]:
     ways = ("by hand", "bottom-up", "top-down", "planner", "subscribed")
     rows = []
@@ -142,7 +195,21 @@ def sheets(report: dict[str, Any]) -> list[Sheet]:
         found = " / ".join(f"{n:,}" for n in row["found"])
         rows.append((row["stream"], *shown, found))
     title = f"Three levels, {report['events']:,} events: seconds (times faster than by hand)"
-    return [Sheet(title, ("stream", *ways, "found by level"), tuple(rows))]
+    paper = [
+        (
+            f"{row['levels']}, {row['box']}",
+            *(f"{row[w]['cpu_seconds']:.2f} s" for w in ("bottom-up", "top-down", "planner")),
+            f"{row['top_down']} top-down, {row['bottom_up']} bottom-up",
+            f"{row['matches']:,}",
+        )
+        for row in report["paper"]
+    ]
+    head = ("H, box", "bottom-up", "top-down", "planner", "boxes of the planner", "matches")
+    size = report["paper"][0]["events"]
+    return [
+        Sheet(title, ("stream", *ways, "found by level"), tuple(rows)),
+        Sheet(f"The paper's tower, L = 3, T = 200, {size:,} events", head, tuple(paper)),
+    ]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -150,7 +217,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="fewer events, one run each")
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args(argv)
-    count, times = (200_000, 1) if options.quick else (5_000_000, 3)
+    count, few, times = (200_000, 20_000, 1) if options.quick else (5_000_000, 250_000, 3)
     report: dict[str, Any] = {
         "machine": machine(),
         "quick": options.quick,
@@ -158,6 +225,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         "runs": times,
         "counted": "processor seconds, from tables in memory to tables of matches",
         "towers": [compared(name, count, times) for name in STREAMS],
+        "paper": [
+            planned(Case(levels, 3, events=few, box=box), times)
+            for box in ("middle", "first")
+            for levels in ((2, 3) if options.quick else (2, 3, 4, 5))
+        ],
     }
     options.output.mkdir(parents=True, exist_ok=True)
     (options.output / "papers_towers.json").write_text(json.dumps(report, indent=1) + "\n")
