@@ -18,7 +18,14 @@ from ensue.errors import QueryError
 from ensue.languages.towers import parse_text
 from ensue.plan.planning import Planning
 from ensue.testing.streams import Nature, random_events, random_slices
-from ensue.testing.towers import Habits, few_enough, given_events, random_crowd, random_tower
+from ensue.testing.towers import (
+    Habits,
+    by_rows,
+    few_enough,
+    given_events,
+    random_crowd,
+    random_tower,
+)
 
 UP, DOWN = Planning(off=frozenset({"top_down"})), Planning(off=frozenset({"bottom_up"}))
 
@@ -30,17 +37,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # uncompiled,
 def interpreted(monkeypatch):
     """Every query has kernels of its own, which would all be compiled."""
     monkeypatch.setattr(cache, "interpreted", True)
-
-
-def by_rows(members: dict) -> tuple:
-    """The members of a match as `semantics.nested` writes them."""
-    found = []
-    for variable, value in members.items():
-        several = value if isinstance(value, list) else [value]
-        events = tuple(by_rows(e["members"]) if "members" in e else e["row"] for e in several if e)
-        if events:
-            found.append((variable, events))
-    return tuple(sorted(found))
 
 
 def known(value: object) -> object:

@@ -24,7 +24,7 @@ from ensue.testing.stages import (
     staged,
 )
 from ensue.testing.streams import random_events, random_nature, random_slices
-from ensue.testing.towers import given_events, random_tower
+from ensue.testing.towers import by_rows, given_events, random_tower
 
 SEEDS = [*range(3), *(pytest.param(k, marks=pytest.mark.slow) for k in range(3, 12))]
 
@@ -97,17 +97,6 @@ def test_late_events_are_counted_once():
     late = sum(t < last for t in events["t"].to_pylist()[:30])
     assert stream.late == late > 20
     assert stream.events == 60
-
-
-def by_rows(members):
-    """The members of a match as `semantics.nested` writes them."""
-    found = []
-    for variable, value in members.items():
-        several = value if isinstance(value, list) else [value]
-        events = tuple(by_rows(e["members"]) if "members" in e else e["row"] for e in several if e)
-        if events:
-            found.append((variable, events))
-    return tuple(sorted(found))
 
 
 def random_stages(seed):

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ensue.algebra.behind import AT, FROM
-from ensue.compile.live_tower import LiveLayer, LiveTower, Step
+from ensue.compile.live_tower import LiveLayer, LiveLayers, LiveTower, Step
 from ensue.compile.places import (
     Keys,
     Places,
@@ -30,7 +30,7 @@ Ints = npt.NDArray[np.int64]
 NOTHING = np.zeros(0, np.int64)
 
 
-class LiveStage:
+class LiveStage(LiveLayers):
     """Gives a table for each output of a stage: `PreparedStage.outputs`.
 
     `arrival` are the columns that tell events of the same time and order columns apart. They and
@@ -135,15 +135,6 @@ class LiveStage:
         return newest
 
     # ---------------------------------------------------------------------------- state
-
-    def deadline(self) -> float | None:
-        """When something that waits for time to pass is certain, in the time of the stage."""
-        times = [t for layer in self.layers if (t := layer.deadline()) is not None]
-        return min(times, default=None)
-
-    @property
-    def partial_matches(self) -> int:
-        return sum(layer.matcher.engine.partial_matches for layer in self.layers)
 
     @property
     def state_bytes(self) -> int:

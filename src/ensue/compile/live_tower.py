@@ -126,7 +126,22 @@ class LiveLayer:
         self.waiting = [from_bytes(blobs["waiting"])] if "waiting" in blobs else []
 
 
-class LiveTower:
+class LiveLayers:
+    """Layers at work together."""
+
+    layers: list[LiveLayer]
+
+    def deadline(self) -> float | None:
+        """When something that waits for time to pass is certain, in the time of the stream."""
+        times = [t for layer in self.layers if (t := layer.deadline()) is not None]
+        return min(times, default=None)
+
+    @property
+    def partial_matches(self) -> int:
+        return sum(layer.matcher.engine.partial_matches for layer in self.layers)
+
+
+class LiveTower(LiveLayers):
     """Feeds slices of an ordered stream to the layers of a tower.
 
     Events of the same time come in one slice. It gives a table for each level that is delivered.
@@ -189,14 +204,6 @@ class LiveTower:
 
     def _empty(self) -> list[pa.Table]:
         return [schema.empty_table() for schema in self.prepared.delivered.values()]
-
-    def deadline(self) -> float | None:
-        times = [t for layer in self.layers if (t := layer.deadline()) is not None]
-        return min(times, default=None)
-
-    @property
-    def partial_matches(self) -> int:
-        return sum(layer.matcher.engine.partial_matches for layer in self.layers)
 
     @property
     def state_bytes(self) -> int:

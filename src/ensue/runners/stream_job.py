@@ -28,8 +28,30 @@ LATE = "late_event"
 _BEGUN: dict[tuple[str, str], Operator] = {}  # of streams that this process has begun
 
 
+class OfEvents:
+    """What a job says of its events."""
+
+    arrow: pa.Schema
+    time: str | tuple[str, str]
+    type: str | None
+    order: tuple[str, ...]
+    location: str | None
+    by_type: Mapping[str, Columns] | None
+
+    @cached_property
+    def shape(self) -> Shape:
+        shape = shape_again(
+            self.arrow, self.by_type, time=self.time, type=self.type, order=self.order
+        )
+        return located(shape, self.location)
+
+    @cached_property
+    def clock(self) -> Clock:
+        return clock_of(self.shape)
+
+
 @dataclass(frozen=True)
-class StreamJob:
+class StreamJob(OfEvents):
     """Everything a lane needs to know; engines are made anew where it runs."""
 
     query: Query
@@ -50,17 +72,6 @@ class StreamJob:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, query=arrived(state["query"]))
-
-    @cached_property
-    def shape(self) -> Shape:
-        shape = shape_again(
-            self.arrow, self.by_type, time=self.time, type=self.type, order=self.order
-        )
-        return located(shape, self.location)
-
-    @cached_property
-    def clock(self) -> Clock:
-        return clock_of(self.shape)
 
     @property
     def given(self) -> Arguments:

@@ -17,21 +17,20 @@ from ensue.algebra.walk import results
 from ensue.compile.carrying import arrived, carried
 from ensue.compile.prepared_tower import PreparedTower
 from ensue.compile.stages import PreparedStage, prepare_stages
-from ensue.compile.stream import Columns, Shape, located, shape_again
+from ensue.compile.stream import Columns, Shape
 from ensue.compile.tower import prepare_tower
 from ensue.languages.printing import show
 from ensue.plan.planning import DEFAULT, Planning
 from ensue.runners.arguments import Arguments
-from ensue.runners.clock import Clock, clock_of
 from ensue.runners.named import Name
-from ensue.runners.stream_job import query_again
+from ensue.runners.stream_job import OfEvents, query_again
 
 _MOST_JOBS = 8
 _ready: OrderedDict[str, tuple[PreparedTower, tuple[PreparedStage, ...]]] = OrderedDict()
 
 
 @dataclass(frozen=True)
-class TowerJob:
+class TowerJob(OfEvents):
     """Everything a lane needs to know; what it makes ready is kept where it runs."""
 
     tower: Tower
@@ -58,17 +57,6 @@ class TowerJob:
         lower, top, emit = state["tower"]
         definitions = tuple(Definition(name, arrived(query)) for name, query in lower)
         self.__dict__.update(state, tower=Tower(definitions, arrived(top), emit))
-
-    @cached_property
-    def shape(self) -> Shape:
-        shape = shape_again(
-            self.arrow, self.by_type, time=self.time, type=self.type, order=self.order
-        )
-        return located(shape, self.location)
-
-    @cached_property
-    def clock(self) -> Clock:
-        return clock_of(self.shape)
 
     @property
     def prepared(self) -> PreparedTower:

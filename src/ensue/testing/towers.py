@@ -6,9 +6,10 @@ that come in, so that any layer can stand above any other; some of the texts are
 `ensue` says so.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
+from typing import Any
 
 import pyarrow as pa
 
@@ -83,6 +84,17 @@ def few_enough(
         if len(found[layer.name]) > most:
             return few_enough(layers, events[: len(events) // 2], schema, most)
     return events
+
+
+def by_rows(members: Mapping[str, Any]) -> Nested:
+    """The members of a match as `semantics.nested` writes them."""
+    found: list[tuple[str, tuple[int | Nested, ...]]] = []
+    for variable, value in members.items():
+        several = value if isinstance(value, list) else [value]
+        events = tuple(by_rows(e["members"]) if "members" in e else e["row"] for e in several if e)
+        if events:
+            found.append((variable, events))
+    return tuple(sorted(found))
 
 
 def flat_matches(
