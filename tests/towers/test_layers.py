@@ -112,24 +112,24 @@ def stream_of(nature: Nature) -> dict:
 
 
 @pytest.mark.first_rounds(2)
-@pytest.mark.parametrize("part", range(30))
-def test_layers_from_the_bottom_up(part):
-    counts = [agree(seed, Habits(), UP, "all") for seed in range(part * 20, part * 20 + 20)]
+@pytest.mark.parametrize("round", range(30))
+def test_layers_from_the_bottom_up(round):
+    counts = [agree(seed, Habits(), UP, "all") for seed in range(round * 20, round * 20 + 20)]
     assert any(c > 0 for c in counts)
 
 
 @pytest.mark.first_rounds(2)
-@pytest.mark.parametrize("part", range(30))
-def test_boxes_from_the_top_down(part):
+@pytest.mark.parametrize("round", range(30))
+def test_boxes_from_the_top_down(round):
     habits = Habits(flat=True)
-    counts = [agree(seed, habits, DOWN) for seed in range(part * 20, part * 20 + 20)]
+    counts = [agree(seed, habits, DOWN) for seed in range(round * 20, round * 20 + 20)]
     assert any(c > 0 for c in counts)
 
 
 @pytest.mark.first_rounds(1)
-@pytest.mark.parametrize("part", range(15))
-def test_boxes_top_down_where_that_is_possible(part):
-    counts = [agree(seed, Habits(), DOWN) for seed in range(part * 20, part * 20 + 20)]
+@pytest.mark.parametrize("round", range(15))
+def test_boxes_top_down_where_that_is_possible(round):
+    counts = [agree(seed, Habits(), DOWN) for seed in range(round * 20, round * 20 + 20)]
     assert any(c > 0 for c in counts)
 
 
