@@ -56,7 +56,7 @@ LEVELS, LENGTHS, WINDOWS = (1, 2, 3, 4, 5), (3, 4, 5), (100, 150, 200, 250)
 SIZES = (5_000, 10_000, 15_000, 20_000, 25_000)
 WINDOW = 200
 CHANCE, IDS, AT_A_TIME = 0.7, 10, 3
-MOST_SECONDS, PILOT = 30.0, 10_000  # of one run, by the pace of the first events
+MOST_SECONDS, PILOT = 6.0, 10_000  # of one run, by the pace of the first events
 MOST_STACKED = 15  # events in a sequence that stacks are tried with
 STRUCTURES = {"eh_tree": "tree", "nfa": "runs", "stacks": "stacks"}
 NAMES = {"eh_tree": "EH-Tree", "nfa": "flattened NFA", "stacks": "instance stacks"}
@@ -193,8 +193,9 @@ def _found(case: Case, events: pa.Table) -> int:
 
 def cases(scale: int, *, quick: bool) -> dict[str, list[Case]]:
     """The experiments: by levels and length (figures 10 to 13), by window, by stream size."""
-    lengths, windows = (LENGTHS[:1], WINDOWS[::3]) if quick else (LENGTHS, WINDOWS)
-    sizes = SIZES[::2] if quick else SIZES
+    few = quick or scale > 1  # of the long streams the ends of each range
+    lengths, windows = (LENGTHS[:1], WINDOWS[::3]) if few else (LENGTHS, WINDOWS)
+    sizes = SIZES[::2] if few else SIZES
     events = SIZES[-1] * scale
     return {
         "levels": [Case(h, n, events=events) for n in lengths for h in LEVELS],
