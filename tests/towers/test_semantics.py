@@ -136,11 +136,6 @@ def test_what_is_known_late_is_put_in_order():
     assert found_in(text, "ABB")[""] == [((0, 1), (2,)), ((1,), (2,))]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="one alternative is known at once and one when its window is over: of two complex "
-    "events behind the same last member the one known first comes first",
-)
 def test_alternatives_that_are_known_at_different_times():
     text = (
         "EVENT Q AS OR(B b, SEQ(B c, B d, !A n)) WITHIN 5; "

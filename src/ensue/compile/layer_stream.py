@@ -23,6 +23,7 @@ from ensue.schema import EventType, Kind, Schema
 
 START, END = "__start", "__end"
 HIDDEN = (AT, FROM)
+RANK = "__rank"  # the order of complex events behind one event, if they are known in another
 MEMBER = "__member."  # the columns of a result that become the struct of members
 
 Ints = npt.NDArray[np.int64]
@@ -65,6 +66,8 @@ class LayerStream:
         given |= {START: found.column("start"), END: found.column("end")}
         if self.shape.schema.location is not None:
             given[self.shape.schema.location] = found.column("location")
+        if RANK in found.column_names:
+            given[RANK] = found.column(RANK)
         codes = np.full(found.num_rows, self.types.index(name), np.int32)
         at, begun = (found.column(c).to_numpy() for c in HIDDEN)
         return self._table(given, codes, at, begun)
@@ -112,6 +115,8 @@ class LayerStream:
         columns |= {"start": events.column(START), "end": events.column(END)}
         if self.shape.schema.location is not None:
             columns["location"] = events.column(self.shape.schema.location)
+        if RANK in events.column_names:
+            columns[RANK] = events.column(RANK)
         return pa.table(columns | {c: events.column(c) for c in HIDDEN})
 
     def merged(self, pieces: Sequence[pa.Table]) -> pa.Table:
@@ -125,7 +130,11 @@ class LayerStream:
         """The order of the stream: a complex event stands directly behind its last member."""
         at = np.concatenate([piece.column(AT).to_numpy() for piece in pieces])
         rank = np.concatenate([self._rank(piece) for piece in pieces])
-        return np.lexsort((rank, at))
+        if RANK not in self.shape.arrow.names:
+            return np.lexsort((rank, at))
+        inside = pa.chunked_array([c for piece in pieces for c in piece.column(RANK).chunks])
+        known = pc.rank(inside.combine_chunks(), tiebreaker="dense", null_placement="at_start")
+        return np.lexsort((known.to_numpy(), rank, at))
 
     def _rank(self, piece: pa.Table) -> Ints:
         """Events that came in before complex ones, these in the order of their definitions."""
@@ -191,6 +200,8 @@ def layer_stream(
         named_by[name] = [("match_id", places["match_id"])]
         complex_[name] = places
     arrow = columns.schema(raw)
+    if any(RANK in below[name].names for name in used):
+        arrow = arrow.append(pa.field(RANK, pa.binary()))
     shape = Shape(_schema(arrow, by_type, raw), arrow, raw.unit, by_type, whole, named_by, HIDDEN)
     every = bool(named) and (
         layer.query.strategy in (Strategy.STRICT, Strategy.PARTITION)
@@ -215,7 +226,7 @@ class _Columns:
         found = {}
         for field in _fields(result):
             here = field.name.removesuffix("@own")
-            if here in self.clash or here in (START, END, TYPE, *HIDDEN):
+            if here in self.clash or here in (START, END, TYPE, RANK, *HIDDEN):
                 here = f"{here}@{name}"
             known = self.types.get(here)
             self.types[here] = field.type if known is None else _wider(known, field.type)
@@ -267,7 +278,7 @@ def _alone(raw: Shape) -> Shape:
 
 def _fields(result: pa.Schema) -> list[pa.Field]:
     """The fields of a complex event among the columns of its layer's result."""
-    return [f for f in result if f.name not in (AT, FROM, "start", "end", "location")]
+    return [f for f in result if f.name not in (AT, FROM, RANK, "start", "end", "location")]
 
 
 def _without_common_type(schemas: Sequence[pa.Schema]) -> set[str]:

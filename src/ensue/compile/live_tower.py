@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -10,11 +12,14 @@ import pyarrow as pa
 from ensue.compile import vectors
 from ensue.compile.arrow_kinds import length_of
 from ensue.compile.inlined import put_together
+from ensue.compile.layer_stream import RANK
 from ensue.compile.live import Held, LiveMatcher
+from ensue.compile.matcher import Prepared, build_result
 from ensue.compile.matches import Matches
 from ensue.compile.prepared_tower import PreparedLayer, PreparedTower
+from ensue.compile.results import accepted
 from ensue.compile.state import from_bytes, packed, to_bytes, unpacked
-from ensue.compile.triggers import by_members, last_rows
+from ensue.compile.triggers import by_members, last_rows, ranks
 from ensue.errors import StateError
 from ensue.plan.physical import Reference
 
@@ -30,12 +35,29 @@ class LayerMatcher(LiveMatcher):
     def __init__(self, layer: PreparedLayer) -> None:
         super().__init__(layer.prepared)
         self.ranked = layer.ranked
+        self.late = RANK in layer.found.names  # known in another order
 
     def _built(self, matches: Matches, known: Held) -> pa.Table:
         if self.ranked and matches.count > 1:
             order = by_members(matches, self.prepared.query, last_rows(matches))
             matches = matches.pick(order)
-        return super()._built(matches, known)
+        if not self.late:
+            return super()._built(matches, known)
+        found = self._accepted(self._placed(matches, known), known)
+        result = build_result(self.done, found, known.events)
+        in_stream = found.moved(lambda rows: np.where(rows < 0, rows, known.rows[rows]))
+        return result.append_column(RANK, ranks(in_stream, self.prepared.query))
+
+    def _accepted(self, matches: Matches, known: Held) -> Matches:
+        query, schema = self.prepared.shape.physical(self.prepared.query)
+        columns = self.prepared.shape.columns_of(query)
+        return accepted(matches, known.events, query, schema, self.prepared.plan.residual, columns)
+
+    @cached_property
+    def done(self) -> Prepared:
+        """The layer's query over matches that are accepted already."""
+        plan = replace(self.prepared.plan, residual=())
+        return replace(self.prepared, query=replace(self.prepared.query, having=None), plan=plan)
 
 
 class OpenedMatcher(LiveMatcher):

@@ -36,7 +36,7 @@ class PreparedLayer:
 
     def events(self, matches: pa.Table) -> pa.Table:
         """Matches as the layers above get them."""
-        return folded(matches)
+        return folded(matches).select(self.found.names)
 
     def delivered(self, events: pa.Table) -> pa.Table:
         """The layer's complex events as its subscribers get them."""

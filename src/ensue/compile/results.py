@@ -114,6 +114,19 @@ def build(
     return assemble(gathered.matches)
 
 
+def accepted(
+    matches: Matches,
+    events: pa.Table,
+    query: Query,
+    schema: Schema,
+    residual: tuple[Expr, ...],
+    columns_of: ColumnsOf,
+) -> Matches:
+    """The matches that `build` does not leave out, for HAVING or a conjunct of the residual."""
+    gathered = Gathered(matches, events, columns_of, Results(query, schema, events.schema))
+    return _filtered(gathered, query.having, residual).matches
+
+
 def _reduced(gathered: Gathered, query: Query, schema: Schema) -> Gathered:
     """What LIMIT keeps, or one row a trigger."""
     matches = gathered.matches

@@ -6,6 +6,8 @@ from dataclasses import replace
 from functools import reduce
 from hashlib import blake2b
 
+import pyarrow as pa
+
 from ensue.algebra.answers import summarised
 from ensue.algebra.arrangement import open_ended
 from ensue.algebra.behind import AT, FROM, members_in_order
@@ -19,7 +21,7 @@ from ensue.algebra.walk import atoms, bound_variables, kleenes, results
 from ensue.algebra.window import ByEvents
 from ensue.compile.arrow_kinds import length_of
 from ensue.compile.identity import fingerprint
-from ensue.compile.layer_stream import MEMBER, LayerStream, layer_stream
+from ensue.compile.layer_stream import MEMBER, RANK, LayerStream, layer_stream
 from ensue.compile.matcher import Prepared, result_of
 from ensue.compile.opening import open_boxes
 from ensue.compile.operator_functions import run_as_python
@@ -149,6 +151,8 @@ def _prepared(
     prepared = Prepared(query, plan, stream.shape, identity, planning)
     found = found_schema(result_of(prepared), layer)
     settles = waits + _decided_after(checked, stream.shape, streaming=streaming)
+    if ranked and settles > waits:
+        found = found.append(pa.field(RANK, pa.binary()))
     return PreparedLayer(
         layer, stream, prepared, found, delivered_schema(found, layer), waits, settles, ranked
     )

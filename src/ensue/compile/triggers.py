@@ -74,6 +74,31 @@ def limited(matches: Matches, query: Query) -> Matches:
 
 def by_members(matches: Matches, query: Query, last: Ints) -> Ints:
     """The order of the semantics: by the last event, then event by event from the first."""
+    owner, code, lengths = _steps(matches, query)
+    begins = np.cumsum(lengths) - lengths
+    steps = np.full((matches.count, int(lengths.max(initial=1))), _NEVER)
+    steps[owner, np.arange(len(owner)) - begins[owner]] = code
+    return np.lexsort((*reversed(steps.T), last))
+
+
+def ranks(matches: Matches, query: Query) -> pa.Array:
+    """What orders the matches of one last event, also those that are known at different times.
+
+    >>> from ensue.algebra.pattern import Atom, Seq
+    >>> two = Matches({"a": np.array([3, 1]), "b": np.array([5, 5])}, {}, 2)
+    >>> first, second = ranks(two, Query(Seq((Atom("A", "a"), Atom("B", "b"))))).to_pylist()
+    >>> second < first
+    True
+    """
+    _, code, lengths = _steps(matches, query)
+    places = np.zeros(matches.count + 1, np.int32)
+    np.cumsum(8 * lengths, out=places[1:])
+    buffers = [None, pa.py_buffer(places), pa.py_buffer(code.astype(">i8").tobytes())]
+    return pa.Array.from_buffers(pa.binary(), matches.count, buffers)
+
+
+def _steps(matches: Matches, query: Query) -> tuple[Ints, Ints, Ints]:
+    """The events of all matches in order, as numbers: whose they are, which, and how many each."""
     variables = [atom.variable for atom in positives(query.pattern)]
     codes, owners = [], []
     for number, variable in enumerate(variables):
@@ -83,11 +108,7 @@ def by_members(matches: Matches, query: Query, last: Ints) -> Ints:
     owner, code = np.concatenate(owners), np.concatenate(codes)
     order = np.lexsort((code, owner))
     owner, code = owner[order], code[order]
-    lengths = np.bincount(owner, minlength=matches.count)
-    begins = np.cumsum(lengths) - lengths
-    steps = np.full((matches.count, int(lengths.max(initial=1))), _NEVER)
-    steps[owner, np.arange(len(owner)) - begins[owner]] = code
-    return np.lexsort((*reversed(steps.T), last))
+    return owner, code, np.bincount(owner, minlength=matches.count)
 
 
 class Summaries:
