@@ -144,3 +144,7 @@ def test_boxes_are_open_in_random_towers():
             continue
         opened += sum(box.top_down for box in prepared.boxes)
     assert opened > 30
+
+
+def test_a_negation_in_a_box_beside_a_negated_box():
+    assert agree(5049, Habits(), DOWN) >= 0

@@ -6,9 +6,9 @@ time at which a complex event starts, only the places of its members tell what c
 
 from collections.abc import Collection, Iterator
 
-from ensue.algebra.pattern import Kleene, Not, Pattern, Seq
+from ensue.algebra.pattern import Kleene, Pattern, Seq
 from ensue.algebra.predicate import At, Binary, Expr, Field
-from ensue.algebra.walk import atoms, kleenes, parts
+from ensue.algebra.walk import atoms, kleenes, negations, parts
 
 AT = "__at"  # the place of an event's last member among the events that came in
 FROM = "__from"  # that of its first member
@@ -25,8 +25,13 @@ def members_in_order(pattern: Pattern, complex_types: Collection[str]) -> tuple[
     """
     lists = frozenset(kleenes(pattern))
     complex_ = {a.variable for a in atoms(pattern) if a.type in complex_types}
+    absent = {a.variable: n for n, gone in enumerate(negations(pattern)) for a in atoms(gone)}
     pairs = dict.fromkeys(_pairs(pattern))
-    return tuple(_before(a, b, lists) for a, b in pairs if b in complex_)
+    return tuple(
+        _before(a, b, lists)
+        for a, b in pairs
+        if b in complex_ and absent.get(a, absent.get(b)) == absent.get(b, absent.get(a))
+    )
 
 
 def _pairs(pattern: Pattern) -> Iterator[tuple[str, str]]:
@@ -34,14 +39,11 @@ def _pairs(pattern: Pattern) -> Iterator[tuple[str, str]]:
     if isinstance(pattern, Kleene):
         yield pattern.atom.variable, pattern.atom.variable
     if isinstance(pattern, Seq):
-        front: list[tuple[str, bool]] = []
+        front: list[str] = []
         for part in pattern.parts:
-            absent = isinstance(part, Not)
             inside = [a.variable for a in atoms(part)]
-            for other, missing in front:
-                if not (absent and missing):
-                    yield from ((other, variable) for variable in inside)
-            front += [(variable, absent) for variable in inside]
+            yield from ((other, variable) for other in front for variable in inside)
+            front += inside
     for part in parts(pattern):
         yield from _pairs(part)
 
