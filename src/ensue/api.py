@@ -219,7 +219,8 @@ def match(
     have made known; files to IMPORT are looked for in `folder`.
 
     With definitions in the query, `levels` names those whose events are delivered too ("all" for
-    every one); the result is then a dict by level, with the query on top under its name, or "".
+    every one); with more levels than the one on top the result is a dict by level, in which the
+    query on top goes by its name, or "".
     `trace=True` adds a column `members` to each: `ensue.trace` opens a match down to the events
     that came in.
 
