@@ -54,7 +54,7 @@ test-python: java $(DEV_STAMP)
 # compare plans of one query compile each of them: make test-slow does that.
 # Numba's cache does not tell code that checks from code that does not: each has its own.
 CHECKED := NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(VENV)/checked
-PLANS := $(addprefix tests/kernels/test_,planning.py counters.py adaptive.py)
+PLANS := $(addprefix tests/kernels/test_,planning.py counters.py adaptive.py operator_engine.py)
 test-kernels: $(DEV_STAMP)  ## kernel tests with JIT off, and with bounds checks
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -p no:cacheprovider tests/kernels
 	$(CHECKED) $(BIN)/python -m pytest -q -p no:cacheprovider tests/kernels $(addprefix --ignore ,$(PLANS))

@@ -114,6 +114,7 @@ def test_random_towers_are_exact(round, cut, monkeypatch):
     assert outcomes["matches"] > SEEDS_AT_ONCE / 4, outcomes
 
 
+@pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_some_random_towers_are_exact_compiled(seed, monkeypatch):
     monkeypatch.setattr("ensue.compile.arenas.FIRST_ROOM", 4)

@@ -89,8 +89,25 @@ class Files:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("tower", ["factory", pytest.param("waiting", marks=pytest.mark.slow)])
-def test_a_stream_with_a_cut_goes_on_where_it_stopped(spark, tmp_path, tower):
+def test_a_stream_with_a_cut_has_the_matches_of_a_table(spark, tmp_path):
+    given = events(seed=4)
+    wanted = local("one cut", given)
+    assert all(table.num_rows for table in wanted.values())
+    files = Files(spark, tmp_path, given, 2)
+    files.put(0, 1)
+    ensue.start(
+        files.match(TOWERS["one cut"], levels="all"), tmp_path / "out",
+        checkpoint=tmp_path / "checkpoint", once=True, flush=True,
+    )  # fmt: skip
+    for level, table in wanted.items():
+        found = spark.read.parquet(str(tmp_path / "out" / (level or "matches"))).toArrow()
+        assert rows_of(found.select(table.column_names)) == rows_of(table), level
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.parametrize("tower", ["factory", "waiting"])
+def test_a_stream_with_cuts_goes_on_where_it_stopped(spark, tmp_path, tower):
     given = events(seed=4)
     wanted = local(tower, given)
     assert all(table.num_rows for table in wanted.values())

@@ -33,6 +33,13 @@ FACTORY = """
     SEQ(Outage o, !Repair r, Outage p) WHERE [site] WITHIN 40
     RETURN o.rise AS first, p.rise AS second, o.x.value AS low
 """
+ONE_CUT = """
+    EVENT Incident AS SEQ(Reading a, Reading b)
+        WHERE [sensor] and b.value > a.value WITHIN 6
+        RETURN a.machine AS machine, b.value AS value;
+    SEQ(Incident x, Incident y, Stop s) WHERE [machine] WITHIN 20
+    RETURN s.site AS site, y.value - x.value AS rise
+"""
 WAITING = """
     EVENT Silence AS SEQ(Reading a, Reading b, !Stop c)
         WHERE [sensor] and b.value > a.value WITHIN 5
@@ -58,7 +65,7 @@ ONE_KEY = """
 """
 TOWERS = {
     "factory": FACTORY, "waiting": WAITING, "two keys": TWO_KEYS, "no key": NO_KEY,
-    "one key": ONE_KEY,
+    "one key": ONE_KEY, "one cut": ONE_CUT,
 }  # fmt: skip
 
 
