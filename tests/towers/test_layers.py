@@ -148,3 +148,21 @@ def test_boxes_are_open_in_random_towers():
 
 def test_a_negation_in_a_box_beside_a_negated_box():
     assert agree(5049, Habits(), DOWN) >= 0
+
+
+def test_an_open_box_beside_events_that_are_known_at_the_end_only():
+    text = (
+        "EVENT Late AS SEQ(A a, !B b) WITHIN 2 EVENTS; EVENT Pair AS SEQ(A a, B b) WITHIN 9; "
+        "EVENT Both AS SEQ(Late l, Pair p) WITHIN 20; SEQ(Both x, C c) WITHIN 30"
+    )
+    events = pa.table({"t": range(8), "row": range(8), "type": list("AAXABXCC")})
+    shape = shape_of(events.schema, time="t", type="type", order=())
+    tower = parse_text(text)
+    prepared = prepare_tower(tower, shape, DOWN, trace=True)
+    assert any(box.top_down for box in prepared.boxes)
+    assert all(p.waits == p.waits and p.settles == p.settles for p in prepared.layers)  # no NaN
+    wanted = semantics.tower_matches(layers(tower), given_events(events, shape), shape.schema)
+    found = run(prepared, events, Random(0))
+    mine = Counter(by_rows(m) for m in found[""]["members"].to_pylist())
+    assert mine
+    assert mine == Counter(semantics.nested(binding) for binding in wanted[""])

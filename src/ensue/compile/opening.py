@@ -84,13 +84,9 @@ class _Opening:
                     self.inner[layer.name] = total
                     break
         if opened is not None:
+            # it waits as before: an open box has no negation at its end, and is known at once
             self.gone |= {(layer.name, v) for v in best}
-            below = [self.prepared[name].settles for name in opened.stream.complex_]
-            whole = self.prepared[layer.name]
-            shift = max(below, default=0) - whole.waits
-            self.prepared[layer.name] = replace(
-                whole, opened=opened, waits=whole.waits + shift, settles=whole.settles + shift
-            )
+            self.prepared[layer.name] = replace(self.prepared[layer.name], opened=opened)
         for atom in boxes:
             down = atom.variable in best
             reason = why if down else reasons[atom.variable] or self._why_apart(atom.type, known)
