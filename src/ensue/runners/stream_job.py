@@ -49,6 +49,37 @@ class OfEvents:
     def clock(self) -> Clock:
         return clock_of(self.shape)
 
+    def described(self) -> dict[str, Any]:
+        """As plain values; with `columns` under "arrow", `events_again` gives it back."""
+        return {
+            "time": self.time,
+            "type": self.type,
+            "order": self.order,
+            "location": self.location,
+            "columns": [f"{f.name} {f.type}" for f in self.arrow],
+            "tables": None if self.by_type is None else dict(self.by_type),
+        }
+
+    @property
+    def columns(self) -> str:
+        """The events' columns, exactly."""
+        return base64.b64encode(self.arrow.serialize().to_pybytes()).decode()
+
+
+def events_again(job: Mapping[str, Any]) -> dict[str, Any]:
+    """What a job says of its events, from plain values."""
+    time, tables = job["time"], job["tables"]
+    return {
+        "arrow": pa.ipc.read_schema(pa.py_buffer(base64.b64decode(job["arrow"]))),
+        "time": time if isinstance(time, str) else (time[0], time[1]),
+        "type": job["type"],
+        "order": tuple(job["order"]),
+        "location": job["location"],
+        "by_type": None
+        if tables is None
+        else {n: [(f, c) for f, c in t] for n, t in tables.items()},
+    }
+
 
 @dataclass(frozen=True)
 class StreamJob(OfEvents):
@@ -131,16 +162,11 @@ class StreamJob(OfEvents):
         return json.dumps(
             {
                 "query": show(self.query),
-                "time": self.time,
-                "type": self.type,
-                "order": self.order,
-                "location": self.location,
-                "columns": [f"{f.name} {f.type}" for f in self.arrow],
-                "tables": None if self.by_type is None else dict(self.by_type),
+                **self.described(),
                 "lanes": self.lanes,
                 "emit_timeouts": self.emit_timeouts,
                 **planned,  # a job of an earlier release has none
-                "arrow": base64.b64encode(self.arrow.serialize().to_pybytes()).decode(),
+                "arrow": self.columns,
                 **({"operators": operators} if operators else {}),
             }
         )
@@ -149,17 +175,11 @@ class StreamJob(OfEvents):
     def read(cls, text: str, operators: Iterable[Operator] = ()) -> "StreamJob":
         """The job of a text. Its operators are known by name and must be the same ones."""
         job: dict[str, Any] = json.loads(text)
-        tables = job["tables"]
         return cls(
             query_again(job["query"], job.get("operators", {}), operators),
-            pa.ipc.read_schema(pa.py_buffer(base64.b64decode(job["arrow"]))),
-            job["time"] if isinstance(job["time"], str) else (job["time"][0], job["time"][1]),
-            job["type"],
-            tuple(job["order"]),
-            job["location"],
-            None if tables is None else {n: [(f, c) for f, c in t] for n, t in tables.items()},
-            job["lanes"],
-            job["emit_timeouts"],
+            **events_again(job),
+            lanes=job["lanes"],
+            emit_timeouts=job["emit_timeouts"],
             planning=Planning.of(job.get("planning")),
         )
 

@@ -1,6 +1,5 @@
 """A tower over a stream, described so that any process can do its part of it."""
 
-import base64
 import json
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +22,7 @@ from ensue.languages.printing import show
 from ensue.plan.planning import DEFAULT, Planning
 from ensue.runners.arguments import Arguments
 from ensue.runners.named import Name
-from ensue.runners.stream_job import OfEvents, query_again
+from ensue.runners.stream_job import OfEvents, events_again, query_again
 
 _MOST_JOBS = 8
 _ready: OrderedDict[str, tuple[PreparedTower, tuple[PreparedStage, ...]]] = OrderedDict()
@@ -110,16 +109,11 @@ class TowerJob(OfEvents):
                 "emit": tower.emit,
                 "levels": self.levels,
                 "trace": self.trace,
-                "time": self.time,
-                "type": self.type,
-                "order": self.order,
-                "location": self.location,
-                "columns": [f"{f.name} {f.type}" for f in self.arrow],
-                "tables": None if self.by_type is None else dict(self.by_type),
+                **self.described(),
                 "lanes": self.lanes,
                 **({} if self.planning == DEFAULT else {"planning": self.planning.described()}),
                 "streaming": self.streaming,
-                "arrow": base64.b64encode(self.arrow.serialize().to_pybytes()).decode(),
+                "arrow": self.columns,
                 "operators": used,
             }
         )
@@ -138,19 +132,14 @@ def read_tower(text: str, operators: Iterable[Operator] = ()) -> TowerJob:
         return query_again(written, job["operators"], operators)
 
     definitions = tuple(Definition(n, query(d)) for n, d in job["definitions"].items())
-    tables, levels = job["tables"], job["levels"]
+    levels = job["levels"]
     return TowerJob(
         Tower(definitions, query(job["query"]), tuple(job["emit"])),
-        pa.ipc.read_schema(pa.py_buffer(base64.b64decode(job["arrow"]))),
-        job["time"] if isinstance(job["time"], str) else (job["time"][0], job["time"][1]),
-        job["type"],
-        tuple(job["order"]),
-        job["location"],
-        None if tables is None else {n: [(f, c) for f, c in t] for n, t in tables.items()},
-        job["lanes"],
-        tuple(levels) if isinstance(levels, list) else levels,
-        job["trace"],
-        job["streaming"],
+        **events_again(job),
+        lanes=job["lanes"],
+        levels=tuple(levels) if isinstance(levels, list) else levels,
+        trace=job["trace"],
+        streaming=job["streaming"],
         planning=Planning.of(job.get("planning")),
     )
 
