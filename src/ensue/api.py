@@ -11,6 +11,8 @@ from ensue.algebra.tower import Definition, Tower
 from ensue.errors import (
     EnsueError,
     EventError,
+    LimitError,
+    LimitWarning,
     OperatorError,
     QueryError,
     RunnerError,
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from ensue.compile.stream import Shape
+    from ensue.plan.limits import Limits
     from ensue.plan.planning import Planning
     from ensue.runners.arguments import Arguments
     from ensue.runners.local import Progress
@@ -37,6 +40,8 @@ __all__ = [
     "Definition",
     "EnsueError",
     "EventError",
+    "LimitError",
+    "LimitWarning",
     "Operator",
     "OperatorError",
     "Query",
@@ -195,6 +200,9 @@ def match(
     off: Sequence[str] | str = (),
     structure: str | None = None,
     adaptive: bool = False,
+    max_matches: int | None = None,
+    max_partial_matches: int | None = None,
+    memory: int | str | None = None,
     operators: Iterable[Operator] = (),
     definitions: Iterable[Definition] = (),
     folder: "str | Path | None" = None,
@@ -238,12 +246,21 @@ def match(
     and when another plan would be clearly cheaper, that one takes over; each change is logged with
     its reason (logger `ensue.plan`).
 
+    A query that holds or finds too much is stopped with a LimitError that says what to do.
+    `memory` is how much one matcher may take: "4 GB", "50%" of the machine's, a number of bytes,
+    or "unlimited". By default it is a quarter of the machine's memory, on Spark shared by its
+    cores. `max_matches` bounds the matches that are found and not handed over yet (in a table all
+    of them, on Spark those of a lane, in a stream those of a lane and micro-batch),
+    `max_partial_matches` the partial ones that are held at a time.
+
     Several queries, as a list or as a dict by name, share one scan of the events; the result is a
     dict of their matches. A list's queries go by their own names (`EVENT Name AS ...`) where all
     have one and no two the same, else by their places from 0.
     """
+    from ensue.plan.limits import Limits
     from ensue.runners.arguments import Arguments
 
+    limits = Limits.given(max_matches, max_partial_matches, memory, lanes=_is_spark(events))
     given = Arguments(
         time=_time(time),
         type=type,
@@ -251,7 +268,7 @@ def match(
         location=location,
         bad_events=bad_events,
         emit_timeouts=emit_timeouts,
-        planning=_planning(statistics, off, structure, adaptive=adaptive),
+        planning=_planning(statistics, off, structure, adaptive=adaptive, limits=limits),
     )
     streaming: dict[str, Any] = {
         "watermark": watermark,
@@ -631,7 +648,9 @@ def _planning(
     structure: str | None,
     *,
     adaptive: bool = False,
+    limits: "Limits | None" = None,
 ) -> "Planning":
+    from ensue.plan.limits import Limits
     from ensue.plan.planning import Planning
 
     if not isinstance(statistics, Statistics | None):
@@ -642,7 +661,11 @@ def _planning(
         )
     names = (off,) if isinstance(off, str) else off
     return Planning(
-        statistics or Statistics(), frozenset(names), structure, adaptive=bool(adaptive)
+        statistics or Statistics(),
+        frozenset(names),
+        structure,
+        adaptive=bool(adaptive),
+        limits=limits or Limits(),
     )
 
 

@@ -88,6 +88,14 @@ class StateError(EnsueError):
     """Saved state that cannot be restored."""
 
 
+class LimitError(EnsueError):
+    """A query that holds or finds more than it may: see `max_matches=` and its like."""
+
+
+class LimitWarning(UserWarning):
+    """A query is expected to hold or find more than it may."""
+
+
 class RunnerError(EnsueError):
     """The place a query should run is not there: no Spark, no Java."""
 

@@ -6,6 +6,7 @@ from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
+from ensue.cli.limits import limits_options
 from ensue.cli.planning import planning_options
 from ensue.cli.terminal import Exit, UsageError, complain
 from ensue.errors import EnsueError, EventError, RunnerError
@@ -177,6 +178,7 @@ def _run_options(parser: ArgumentParser) -> None:
     )
     _tower_options(parser)
     planning_options(parser)
+    limits_options(parser)
     _stream_options(parser)
 
 

@@ -10,6 +10,7 @@ import ensue
 from ensue.algebra.query import Query
 from ensue.algebra.tower import Tower
 from ensue.cli import event_files, levels, matches
+from ensue.cli.limits import limits_of
 from ensue.cli.planning import MEASURE, planning_of
 from ensue.cli.query_text import read_query
 from ensue.cli.stream_counters import many
@@ -70,6 +71,7 @@ def _run_here(
             query,
             **columns,
             **planned,
+            **limits_of(options),
             **asked,
             bad_events=options.bad_events,
             emit_timeouts=options.timeouts,
@@ -101,6 +103,7 @@ def _run_on_spark(
         query,
         **columns,
         **planning_of(options, query, events, columns),
+        **limits_of(options),
         **asked,
         bad_events=options.bad_events,
         emit_timeouts=options.timeouts,

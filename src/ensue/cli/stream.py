@@ -15,6 +15,7 @@ from typing import Any
 import ensue
 from ensue.algebra.durations import parse_duration
 from ensue.cli import levels
+from ensue.cli.limits import limits_of
 from ensue.cli.planning import planning_of
 from ensue.cli.query_text import read_query
 from ensue.cli.run import event_columns
@@ -46,6 +47,7 @@ def run_stream(options: Namespace) -> Exit:
             query,
             **columns,
             **planning_of(options, query, None, columns),
+            **limits_of(options),
             **asked,
             bad_events=options.bad_events,
             emit_timeouts=options.timeouts,

@@ -27,6 +27,7 @@ from ensue.compile.scan import Scan
 from ensue.compile.state import from_bytes, packed, to_bytes, unpacked
 from ensue.compile.stream import slices
 from ensue.plan.choose import structure_name
+from ensue.plan.limits import UNLIMITED, Limits
 from ensue.plan.physical import Plan, Reference
 from ensue.schema import Schema
 
@@ -94,9 +95,10 @@ class AdaptiveEngine:
         *,
         memo: str = "",
         nullable: bool = False,
+        limits: Limits = UNLIMITED,
     ) -> None:
         assert why_not_adaptive(plan) is None
-        self.engine = Engine(plan, schema, unit, nullable=nullable, counted=True)
+        self.engine = Engine(plan, schema, unit, nullable=nullable, counted=True, limits=limits)
         self.adviser = adviser
         self.memo = memo
         self.changes: list[Change] = []
@@ -140,6 +142,14 @@ class AdaptiveEngine:
         """The stream is over: no more events come that could forbid anything."""
         return self.engine.finish()
 
+    def hand_over(self) -> None:
+        """What was found so far is with others now, and no longer held."""
+        self.engine.hand_over()
+
+    def others_hold(self, size: float) -> None:
+        """Other matchers of the same call hold so many bytes of matches."""
+        self.engine.others_hold(size)
+
     # ---------------------------------------------------------------------------- changing
 
     def change(self, advice: Advice) -> Matches:
@@ -174,13 +184,20 @@ class AdaptiveEngine:
     def _taken_over(self, plan: Plan) -> Engine:
         """An engine of another plan in the state that the events so far leave behind."""
         old = self.engine
-        new = Engine(plan, self._schema, self._unit, nullable=old.program.nullable, counted=True)
+        new = self._engine(plan, nullable=old.program.nullable)
         new.scan.keys, new.scan.strings = old.scan.keys, old.scan.strings
         new.replay(self._pieces(), old.rows, old.now)
         new.count_anew()
         new.scan.seen |= old.scan.seen if _same_roles(plan, old.program.plan) else 0
         new.skipping = old.skipping
+        new.room.take_over(old.room)
         return new
+
+    def _engine(self, plan: Plan, *, nullable: bool = False) -> Engine:
+        limits = self.engine.room.allowance.limits
+        return Engine(
+            plan, self._schema, self._unit, nullable=nullable, counted=True, limits=limits
+        )
 
     def _pieces(self) -> list[pa.Table]:
         recent = self._recent
@@ -219,7 +236,7 @@ class AdaptiveEngine:
         self.changes = [Change(**change) for change in header["changes"]]
         if self.memo:
             plan = self.adviser.recall(self.memo)
-            self.engine = Engine(plan, self._schema, self._unit, counted=True)
+            self.engine = self._engine(plan)
         self.engine.restore(blobs["engine"])
         self._recent = from_bytes(blobs["recent"]) if "recent" in blobs else None
 

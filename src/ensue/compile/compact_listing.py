@@ -11,7 +11,8 @@ from collections.abc import Callable
 from ensue.algebra.walk import kleenes, positives
 from ensue.compile.compact_nodes import CompactText
 from ensue.compile.constants import marked
-from ensue.compile.frame import Frame
+from ensue.compile.event_loop import STOP_ASKED, stop_if
+from ensue.compile.frame import MOST_NODES, MOST_OUT, Frame
 from ensue.compile.layout import Source
 from ensue.compile.stacks import GROW, SPARE_OUTPUT
 from ensue.plan.physical import Compact, Step
@@ -144,6 +145,7 @@ class Listing(CompactText):
         with out.block(f"while {' and '.join(tests)}:"):
             out(f"at{place} = {self.nodes.get('row', f'x{place}')}")
             if place < len(bits) - 1:
+                stop_if(out, STOP_ASKED, self.growing)
                 out(f"x{place + 1} = {self.nodes.get(f'next_{bits[place + 1]}', f'x{place}')}")
                 self._loop(out, place + 1, bits)
             else:
@@ -161,6 +163,7 @@ class Listing(CompactText):
 
     def _room(self, out: Source) -> None:
         with out.block("if otop == O.shape[0]:"):
+            stop_if(out, f"otop >= meta[{MOST_OUT}]", self.growing)
             out("O = grown(O)")
 
     # ------------------------------------------------------------------------ any automaton
@@ -191,6 +194,7 @@ class Listing(CompactText):
         """
         out("depth = 0", "state = 0", "x = -1", f"e = {AFTER_ALL}", "going = True")
         with out.block("while going:"):
+            stop_if(out, STOP_ASKED, self.growing)
             out("nx = -1", "ne = -1", "ns = -1")
             self._by_state(out, self._next_step)
             with out.block("if nx >= 0:"):
@@ -267,6 +271,7 @@ class Listing(CompactText):
             return
         node = first + self.output.index(f"node_{variable}")
         with out.block("if ntop == N.shape[0]:"):
+            stop_if(out, f"ntop >= meta[{MOST_NODES}]", self.growing)
             out("N = grown(N)")
         out(
             f"N[ntop, 0] = {table}[{line}, {node}]",

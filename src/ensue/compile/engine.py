@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ensue.compile import compact_state
+from ensue.compile.allowance import Allowance
 from ensue.compile.arenas import Arenas, Table
 from ensue.compile.arrow_kinds import Unit
 from ensue.compile.compact import CompactSource
@@ -21,31 +22,29 @@ from ensue.compile.frame import (
     FREE_COUNT,
     INSTANCE_TOP,
     LIVE,
-    NEEDS_DRAIN,
-    NEEDS_INSTANCES,
-    NEEDS_NODES,
-    NEEDS_OUTPUT,
-    NEEDS_RUNS,
     NODE_TOP,
     OUT_TOP,
     POSITION,
     RUN_TOP,
+    STOP,
 )
 from ensue.compile.inner import Inner
+from ensue.compile.interrupts import interruptible
 from ensue.compile.matches import Matches
 from ensue.compile.operator_functions import failing_functions
-from ensue.compile.output import joined, taken
+from ensue.compile.output import joined, listed_bytes, taken
 from ensue.compile.program import Program
+from ensue.compile.room import Room
 from ensue.compile.runs import RunsSource
 from ensue.compile.saving import Saved, column_names, fitting, pushed_by, take_up, used_parts
 from ensue.compile.scan import Scan, Scanned
 from ensue.compile.skipping import Skipping
 from ensue.compile.stacks import StacksSource
 from ensue.plan.counters import Counters
+from ensue.plan.limits import UNLIMITED, Limits
 from ensue.plan.physical import Plan
 from ensue.schema import Schema
 
-MOST_OUTPUT = 1 << 18  # matches taken out at a time
 FEW_CODES = 4_096  # up to so many, codes of keys and strings are never forgotten
 
 
@@ -64,7 +63,9 @@ class Engine:
         *,
         nullable: bool = False,
         counted: bool = False,
+        limits: Limits = UNLIMITED,
     ) -> None:
+        self.room = Room(self, Allowance(limits, plan.query, schema, unit))
         self.program = Program(plan, schema, unit, nullable, counted)
         self.scan = Scan(self.program)
         self.arenas = Arenas(self.program)
@@ -80,11 +81,12 @@ class Engine:
     def _inners(self) -> list[Inner]:
         """The engines of negated complex events."""
         program, source = self.program, self.program.source
+        limits = self.room.allowance.limits
         if not isinstance(source, RunsSource | StacksSource):
             return []
         return [
             Inner(
-                Engine(role.inner, program.schema, program.unit),
+                Engine(role.inner, program.schema, program.unit, limits=limits),
                 source.instances.complexes[role.variable],
             )
             for role in program.frame.complexes
@@ -135,11 +137,13 @@ class Engine:
             if code == DONE:
                 break
             # asked for the same twice: what was made free is too little for this event
-            self._make_room(code, scanned.ends[position], again=asked == (code, position))
+            now = scanned.ends[position].item()
+            self.room.make(code, now, again=asked == (code, position))
             asked = (code, position)
-        self._drain()
+        self.drain()
         self.rows += count
         self.now = scanned.ends[-1].item()
+        self.room.ask()
 
     def replay(self, pieces: Sequence[pa.Table], rows: int, now: float | None) -> None:
         """Takes up the state that the last events of a stream leave behind.
@@ -173,8 +177,8 @@ class Engine:
         self.now = now if self.now is None else max(self.now, now)
         if self._swept != (self.now, self.rows):
             self._swept = (self.now, self.rows)
-            self.arenas.sweep(self.now, flush=False)
-            self._drain()
+            self.room.sweep(self.now, flush=False)
+            self.drain()
             self.arenas.drop_broken(self.rows)
             self.arenas.expire_instances(self.now)
             for inner in self.inner:
@@ -183,16 +187,21 @@ class Engine:
     def finish(self) -> Matches:
         """The stream is over: no more events come that could forbid anything."""
         if self.arenas.has_pending:
-            self.arenas.sweep(self.now or 0, flush=True)
-            self._drain()
+            self.room.sweep(self.now or 0, flush=True)
+            self.drain()
         return self._delivered(np.zeros(0, np.int32), self.rows)
 
     def _step(self, position: int, count: int, arrays: list[Table]) -> int:
-        state = self.state
+        state, meta = self.state, self.arenas.meta
         names = [*self.program.state_names, "O", "meta"]
+        self.room.allow()
+        step = self.program.step
         with failing_functions(self.program.plan.query):
-            given = self.program.step(
-                position, count, self.rows, *arrays, *(state[name] for name in names)
+            given = interruptible(
+                lambda: step(
+                    position, count, self.rows, *arrays, *(state[name] for name in names)
+                ),
+                lambda: meta.__setitem__(STOP, 1),
             )
         if not self.program.returned:
             return int(given)
@@ -206,41 +215,7 @@ class Engine:
         self.scan.program = self.program
         self.arenas.become(self.program)
 
-    # ---------------------------------------------------------------------------- room
-
-    def _make_room(self, code: int, now: float, *, again: bool) -> None:
-        arenas, state, meta = self.arenas, self.state, self.arenas.meta
-        match code:
-            case _ if code == NEEDS_OUTPUT:
-                crowded = meta[OUT_TOP] * 2 < len(state["O"])  # one event needs more room
-                self._drain()
-                if crowded or len(state["O"]) < MOST_OUTPUT:
-                    arenas.grow("O")
-            case _ if code == NEEDS_DRAIN:
-                self._drain()
-            case _ if code == NEEDS_RUNS:
-                self._drop_runs(now)
-                free = meta[FREE_COUNT] + len(state["I"]) - meta[RUN_TOP]
-                if again or free * 2 < len(state["I"]):
-                    arenas.grow("I", "F", "nxt")
-            case _ if code == NEEDS_NODES:
-                self._drop_runs(now)
-                self._drain()
-                arenas.keep_nodes()
-                if again or meta[NODE_TOP] * 2 > len(state["N"]):
-                    arenas.grow("N", "NF")
-            case _ if code == NEEDS_INSTANCES:
-                self._drain()  # matches of a join tree lead to instances
-                arenas.expire_instances(now)
-                if again or arenas.is_young or meta[INSTANCE_TOP] * 2 > len(state["A"]):
-                    arenas.grow("A", "AF")
-            case _:
-                raise AssertionError(f"unknown code {code} from a kernel")
-
-    def _drop_runs(self, now: float) -> None:
-        """Before an event that ends `now`: drops the runs that can take no more."""
-        self.arenas.sweep(now, flush=False)
-        self.arenas.drop_broken(self.rows + int(self.arenas.meta[POSITION]))
+    # ---------------------------------------------------------------------------- forgetting
 
     def compact(self) -> None:
         """Forgets the keys and strings that nothing alive needs, and gives up unused room."""
@@ -272,15 +247,28 @@ class Engine:
 
     # ---------------------------------------------------------------------------- output
 
-    def _drain(self) -> None:
+    def drain(self) -> None:
         """Takes the matches out of the kernel's output table."""
         meta, source = self.arenas.meta, self.program.source
         if meta[OUT_TOP] == 0:
             return
+        self.room.ask(listed_bytes(self.arenas, source.output))
         self._pieces.append(taken(self.arenas, source.output))
         meta[OUT_TOP] = 0
         if isinstance(source, CompactSource):
             meta[NODE_TOP] = 0  # they were only for the output
+
+    def pending(self) -> list[Matches]:
+        """What was taken out of the kernel's output and not delivered yet."""
+        return self._pieces
+
+    def others_hold(self, size: float) -> None:
+        """Other matchers of the same call hold so many bytes of matches."""
+        self.room.elsewhere = size
+
+    def hand_over(self) -> None:
+        """What was found so far is with others now, and no longer held."""
+        self.room.hand_over()
 
     def _delivered(self, keys: Table, base: int) -> Matches:
         pieces, self._pieces = self._pieces, []
@@ -288,6 +276,7 @@ class Engine:
         if self.skipping is not None and found.count:
             found = self.skipping(found, keys, base)
         self.found += found.number
+        self.room.keep(found)
         return found
 
     # ---------------------------------------------------------------------------- saving

@@ -6,9 +6,10 @@ instead has done nothing of that event, and is called again where it stopped.
 
 from collections.abc import Callable, Mapping, Sequence
 
-from ensue.compile.frame import DONE, POSITION, Frame
+from ensue.compile.frame import DONE, OUT_TOP, POSITION, STOP, STOPPED, Frame
 from ensue.compile.layout import Source
 
+STOP_ASKED = f"meta[{STOP}] != 0"
 AT_HAND = ("row = base + i", "t = ends[i]", "s = starts[i]")
 
 Needs = Sequence[tuple[str, int]]  # when there is too little room, and what to ask for then
@@ -44,7 +45,7 @@ def event_loop(
             head("m = mask[i]")
             if not frame.counts:
                 _skip_if(head, "m == 0")
-            for lacking, code in needs(head):
+            for lacking, code in [(STOP_ASKED, STOPPED), *needs(head)]:
                 with head.block(f"if {lacking}:"):
                     head(f"code = {code}", "break")
             if frame.counts:
@@ -57,6 +58,13 @@ def event_loop(
         head(*(f"meta[{place}] = {name}" for name, place in registers.items()))
         head(f"return {', '.join(('code', *returned))}")
     return head
+
+
+def stop_if(out: Source, condition: str, returned: Sequence[str] = ()) -> None:
+    """Leaves the kernel in the middle of an event: the state is of no use any more."""
+    with out.block(f"if {condition}:"):
+        out(f"meta[{POSITION}] = i", f"meta[{OUT_TOP}] = otop", f"code = {STOPPED}")
+        out(f"return {', '.join(('code', *returned))}")
 
 
 def _skip_if(head: Source, condition: str) -> None:

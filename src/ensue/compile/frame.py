@@ -13,12 +13,14 @@ from ensue.plan.physical import Automaton, Plan, Role, Stacks
 from ensue.schema import Kind, Schema
 
 # Codes a kernel returns: what it needs before it can go on.
-DONE, NEEDS_RUNS, NEEDS_NODES, NEEDS_OUTPUT, NEEDS_INSTANCES, NEEDS_DRAIN = range(6)
+DONE, NEEDS_RUNS, NEEDS_NODES, NEEDS_OUTPUT, NEEDS_INSTANCES, NEEDS_DRAIN, STOPPED = range(7)
 
 MOST_WAITING = 1 << 17  # matches that may wait in the output when the next event is looked at
 
 # Places in `meta`, where a kernel leaves its position and counters between calls.
 POSITION, RUN_TOP, FREE, FREE_COUNT, NODE_TOP, INSTANCE_TOP, OUT_TOP, LIVE = range(8)
+# What it is told: to stop, and how far it may make its own tables larger.
+STOP, MOST_OUT, MOST_NODES = range(8, 11)
 META_SIZE = 16
 SEQUENCES = META_SIZE - 1  # sequences constructed, where a plan asks to count them
 

@@ -55,6 +55,7 @@ class Inner:
         rows = np.concatenate([self._rows, np.arange(first, first + events.num_rows)])
         given = self._given(matches, known, rows, scan, first, events.num_rows, nullable=nullable)
         self._hold(known, rows)
+        self.engine.hand_over()
         return given
 
     def _given(

@@ -86,6 +86,7 @@ class LiveMatcher:
         self.held = Held(events, known.rows[places])
 
     def _built(self, matches: Matches, known: Held) -> pa.Table:
+        self.engine.hand_over()  # what is in the table is with whoever asked for it
         return build_result(self.prepared, self._placed(matches, known), known.events)
 
     def _placed(self, matches: Matches, known: Held) -> Matches:

@@ -158,6 +158,11 @@ class LiveLayers:
         times = [t for layer in self.layers if (t := layer.deadline()) is not None]
         return min(times, default=None)
 
+    def others_hold(self, size: float) -> None:
+        """What was delivered so far takes so many bytes, and is still there."""
+        for layer in self.layers:
+            layer.matcher.engine.others_hold(size)
+
     @property
     def partial_matches(self) -> int:
         return sum(layer.matcher.engine.partial_matches for layer in self.layers)

@@ -9,18 +9,21 @@ from ensue.algebra.check import check
 from ensue.algebra.query import Query
 from ensue.compile.adaptive import AdaptiveEngine, why_not_adaptive
 from ensue.compile.advice import Watchful
+from ensue.compile.allowance import Allowance, Holding
 from ensue.compile.engine import Engine
 from ensue.compile.identity import RowHashes, fingerprint
 from ensue.compile.matches import Matches
 from ensue.compile.operator_functions import run_as_python
 from ensue.compile.output import joined
 from ensue.compile.reference import ReferenceEngine
+from ensue.compile.result_size import result_bytes
 from ensue.compile.results import build, result_schema
 from ensue.compile.stream import Shape
 from ensue.plan.choose import choose
 from ensue.plan.physical import Plan, Reference
 from ensue.plan.planning import DEFAULT, Planning
 
+FEW = 10_000  # matches whose table is never too large
 Matcher = Engine | AdaptiveEngine | ReferenceEngine
 
 
@@ -37,12 +40,17 @@ class Prepared:
     def engine(self, *, nullable: bool = False, counted: bool = False) -> Matcher:
         """A matcher with no events yet; `counted`: it counts what it tries."""
         query, schema = self.shape.physical(self.query)
+        limits = self.planning.limits
         if isinstance(self.plan.structure, Reference):
-            return ReferenceEngine(self.plan, schema, self.shape.unit)
+            return ReferenceEngine(self.plan, schema, self.shape.unit, limits)
         if self.planning.adaptive and why_not_adaptive(self.plan) is None:
             adviser = Watchful(self, query, schema, self.planning)
-            return AdaptiveEngine(self.plan, schema, self.shape.unit, adviser, nullable=nullable)
-        return Engine(self.plan, schema, self.shape.unit, nullable=nullable, counted=counted)
+            return AdaptiveEngine(
+                self.plan, schema, self.shape.unit, adviser, nullable=nullable, limits=limits
+            )
+        return Engine(
+            self.plan, schema, self.shape.unit, nullable=nullable, counted=counted, limits=limits
+        )
 
 
 def prepare(
@@ -65,14 +73,20 @@ def build_result(
 ) -> pa.Table:
     """Matches as the table the query asks for; the events' hashes may be known already."""
     query, schema = prepared.shape.physical(prepared.query)
+    columns_of, whole_of = prepared.shape.columns_of(query), prepared.shape.whole_of(query)
+    chosen_from = prepared.plan.residual or query.having is not None or query.limit is not None
+    if matches.count > FEW and not chosen_from:
+        size = matches.nbytes + result_bytes(matches, events, query, whole_of)
+        held = Holding(0, matches.number, size, events.num_rows - 1, None)
+        Allowance(prepared.planning.limits, prepared.query, schema, prepared.shape.unit).ask(held)
     return build(
         matches,
         events,
         query,
         schema,
         prepared.plan.residual,
-        columns_of=prepared.shape.columns_of(query),
-        whole_of=prepared.shape.whole_of(query),
+        columns_of=columns_of,
+        whole_of=whole_of,
         named_by=prepared.shape.identity_of(query),
         query_fingerprint=prepared.identity or fingerprint(prepared.query),
         hashes=hashes,

@@ -27,6 +27,11 @@ class Matches:
         return self.count if self.tally is None else int(self.tally.sum(dtype=np.float64))
 
     @property
+    def nbytes(self) -> int:
+        arrays = [*self.rows.values(), *(array for pair in self.lists.values() for array in pair)]
+        return sum(int(array.nbytes) for array in arrays)
+
+    @property
     def variables(self) -> tuple[str, ...]:
         return (*self.rows, *self.lists)
 

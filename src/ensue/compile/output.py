@@ -36,6 +36,13 @@ def taken(arenas: Arenas, names: Sequence[str]) -> Matches:
     return Matches(rows, lists, count, tally)
 
 
+def listed_bytes(arenas: Arenas, names: Sequence[str]) -> float:
+    """The bytes that the events of Kleene variables take, once `taken` has written them out."""
+    output = arenas.tables["O"][: int(arenas.meta[OUT_TOP])]
+    counts = [k for k, name in enumerate(names) if name.startswith("count_")]
+    return 8.0 * sum(float(output[:, k].sum(dtype=np.float64)) for k in counts)
+
+
 def joined(pieces: list[Matches], names: Sequence[str]) -> Matches:
     """Several deliveries as one."""
     if len(pieces) == 1:

@@ -16,6 +16,7 @@ from ensue.algebra.query import Query
 from ensue.algebra.walk import atoms, kleenes, nodes, positives
 from ensue.algebra.window import ByTime, ByUnits
 from ensue.compile import vectors
+from ensue.compile.allowance import WAY_BYTES, Allowance, Holding
 from ensue.compile.arrow_kinds import Unit
 from ensue.compile.matches import Matches
 from ensue.compile.reach import Key, key_of, matters, reach, waits
@@ -23,9 +24,19 @@ from ensue.compile.repeats import Repeats
 from ensue.compile.state import from_bytes, packed, to_bytes, unpacked
 from ensue.compile.taking import taken
 from ensue.errors import StateError
+from ensue.plan.limits import UNLIMITED, Limits
 from ensue.plan.physical import Plan
 from ensue.schema import Kind, Schema
-from ensue.semantics import Binding, Event, derived, matches, members, value_of
+from ensue.semantics import (
+    Binding,
+    Event,
+    Fired,
+    TooManyWays,
+    derived,
+    matches,
+    members,
+    value_of,
+)
 
 PIECE = 64  # events judged at a time, if not as many are held: the semantics is slow on more
 
@@ -57,7 +68,10 @@ class ReferenceEngine:
     when that has passed. Of a query with a window only the events inside it are held.
     """
 
-    def __init__(self, plan: Plan, schema: Schema, unit: Unit) -> None:
+    def __init__(self, plan: Plan, schema: Schema, unit: Unit, limits: Limits = UNLIMITED) -> None:
+        self.allowance = Allowance(limits, plan.query, schema, unit)
+        self._kept = 0  # matches found, and not handed over by whoever feeds it
+        self._elsewhere = 0.0
         self.plan = plan
         self.schema = schema
         self.unit = unit
@@ -145,7 +159,7 @@ class ReferenceEngine:
         waiting: list[Binding] = []
         # without new events, what waits is still what waited
         fired = self._repeats.fired
-        for binding in matches(self._query, events, fired) if fresh else self._waiting:
+        for binding in self._matches(events, fired) if fresh else self._waiting:
             # of the past only what waited counts: what forbade the rest may be forgotten
             past = members(binding)[-1].position < self._mark.rows
             if past and _rows_bound(binding) not in waited:
@@ -155,7 +169,29 @@ class ReferenceEngine:
         self._mark, self._waiting = mark, waiting
         kept = found if self.plan.query.after is None else list(self._not_used_up(found))
         having = self.plan.query.having
-        return [b for b in kept if having is None or value_of(having, b) is True]
+        left = [b for b in kept if having is None or value_of(having, b) is True]
+        self._kept += len(left)
+        size = self._kept * WAY_BYTES + self._elsewhere
+        self.allowance.ask(Holding(len(events), self._kept, size, mark.rows - 1, self.now))
+        return left
+
+    def _matches(self, events: Sequence[Event], fired: Fired) -> list[Binding]:
+        """The matches in some events, if there are not too many ways to arrange them."""
+        most = self.allowance.most_ways()
+        try:
+            return matches(self._query, events, fired, most)
+        except TooManyWays as error:
+            ways = most or 0
+            held = Holding(ways, self._kept, ways * WAY_BYTES, error.position, self.now)
+            raise self.allowance.too_many(held) from None
+
+    def others_hold(self, size: float) -> None:
+        """Other matchers of the same call hold so many bytes of matches."""
+        self._elsewhere = size
+
+    def hand_over(self) -> None:
+        """What was found so far is with others now, and no longer held."""
+        self._kept = 0
 
     def _not_used_up(self, found: Iterable[Binding]) -> Iterator[Binding]:
         """AFTER MATCH SKIP: what begins where the matches before it allow.

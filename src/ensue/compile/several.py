@@ -50,14 +50,16 @@ class Several:
         """One matcher after the other: none has to wait for more events."""
         block = self._block(watchers, events)
         self.unseen = self._types(watchers, block)
-        total = len(watchers)
+        total, held = len(watchers), 0
         while watchers:
             watcher = watchers.pop(0)  # its room is free for the next
+            watcher.engine.others_hold(held)
             fed, rows = watcher.feed(block, lasting=False)
             matches = joined_of(watcher.engine, [fed, watcher.finish()])
             if rows is not None:
                 matches = renumbered(matches, rows)
             found.update(dict.fromkeys(watcher.members, matches))
+            held += matches.nbytes
             if progress is not None:
                 progress((total - len(watchers)) * events.num_rows // total, events.num_rows)
 
@@ -71,6 +73,7 @@ class Several:
     ) -> None:
         pieces: list[list[Matches]] = [[] for _ in watchers]
         numbers: list[list[Ints]] = [[] for _ in watchers]
+        held = [0] * len(watchers)
         unseen: set[str] | None = None
         done = 0
         for part in slices(events, size):
@@ -78,8 +81,10 @@ class Several:
             without = self._types(watchers, block)
             unseen = without if unseen is None else unseen & without
             for k, watcher in enumerate(watchers):
+                watcher.engine.others_hold(sum(held) - held[k])
                 fed, rows = watcher.feed(block, lasting=True)
                 pieces[k].append(fed)
+                held[k] += fed.nbytes
                 numbers[k].append(done + (np.arange(block.count) if rows is None else rows))
             done += block.count
             if progress is not None:

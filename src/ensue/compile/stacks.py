@@ -11,10 +11,11 @@ from functools import partial
 from ensue.algebra.predicate import Aggregate, At
 from ensue.compile.absence import Instances, search
 from ensue.compile.counting import absence_label, check_label, place_label
-from ensue.compile.event_loop import event_loop
+from ensue.compile.event_loop import STOP_ASKED, event_loop, stop_if
 from ensue.compile.expressions import Feature, Text
 from ensue.compile.frame import (
     INSTANCE_TOP,
+    MOST_OUT,
     MOST_WAITING,
     NEEDS_DRAIN,
     NEEDS_INSTANCES,
@@ -174,6 +175,8 @@ class _Stacks:
             if far is not None and self.frame.plan.prune:
                 with out.block(f"if {far}:"):
                     out("break")
+            if place:  # a loop inside this one may take long
+                stop_if(out, STOP_ASKED, ("O",))
             at = stack_place(self.order[place])
             out(*self.tally.tried(place_label(at)))
             tests: list[tuple[str, Label | None]] = [
@@ -261,6 +264,7 @@ class _Stacks:
 
     def _emit(self, out: Source) -> None:
         with out.block("if otop == O.shape[0]:"):
+            stop_if(out, f"otop >= meta[{MOST_OUT}]", ("O",))
             out("O = grown(O)")
         for place in range(len(self.order) - 1):
             out(f"O[otop, {place}] = {self._get('row', place)}")

@@ -72,7 +72,7 @@ def bundle(
         # not checked again: a chain of equalities must not become a key that the query has not
         physical, schema = shape.physical(other)
         plan = choose(physical, schema, replace(planning, structure=None, shape=None))
-        others.append(Prepared(other, plan, shape, identity))
+        others.append(Prepared(other, plan, shape, identity, planning))
     columns = len(main.query.returns) or sum(1 for _ in positives(main.query.pattern))
     place = len(result) - columns
     return Bundle((main, *others), result.insert(place, pa.field(TIMED_OUT, pa.bool_())))

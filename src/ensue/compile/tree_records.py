@@ -5,14 +5,16 @@ columns that all lists share by sort.
 """
 
 from ensue.compile.absence import Instances
+from ensue.compile.event_loop import stop_if
 from ensue.compile.expressions import Feature, Text
-from ensue.compile.frame import Frame
+from ensue.compile.frame import MOST_NODES, Frame
 from ensue.compile.layout import Source
 from ensue.schema import Kind
 
 # Sorts of columns: rows, links to entries, features, times, and what operators say of results.
 ROW, LINK, WHOLE, TEXT, REAL = "row", "link", "whole", "text", "real"
 TIME, SAID, SAID_REAL = "time", "said", "said_real"
+GROWING = ("O", "A", "AF")  # tables that a kernel replaces by larger ones, if it does so itself
 NONE = (ROW, LINK)  # sorts in which -1 stands for nothing
 
 
@@ -121,6 +123,7 @@ class Records(Instances):
         """Puts an entry in front of its list. `values`: first, start, index, rip, back, count."""
         if self.grows:
             with out.block("if atop == A.shape[0]:"):
+                stop_if(out, f"atop >= meta[{MOST_NODES}]", GROWING)
                 out("A = grown(A)", "AF = grown(AF)")
         out(f"{node} = atop")
         given = {

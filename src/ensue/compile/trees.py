@@ -14,9 +14,10 @@ from functools import partial
 
 from ensue.algebra.walk import positives
 from ensue.compile.counting import absence_label, check_label, place_label
-from ensue.compile.event_loop import event_loop
+from ensue.compile.event_loop import STOP_ASKED, event_loop, stop_if
 from ensue.compile.frame import (
     INSTANCE_TOP,
+    MOST_OUT,
     NEEDS_INSTANCES,
     NEEDS_OUTPUT,
     OUT_TOP,
@@ -30,7 +31,7 @@ from ensue.compile.tree_guards import CHAINS, TreeGuards
 from ensue.compile.tree_modules import TreeModules
 from ensue.compile.tree_nodes import Spot, spots_of
 from ensue.compile.tree_parts import AtHand, Part
-from ensue.compile.tree_records import Records
+from ensue.compile.tree_records import GROWING, Records
 from ensue.compile.tree_results import Memory, TreeResults
 from ensue.compile.tree_results import before as before_by_time
 from ensue.compile.tree_room import limits, taken_back
@@ -41,7 +42,6 @@ from ensue.plan.tree import tree_text
 
 STATE = ["A", "AF", "tops", "counts"]
 MEMORY = ("L", "LF")  # where there are repeats
-GROWING = ("O", "A", "AF")  # tables that a kernel replaces by larger ones, if it does so itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +196,7 @@ class _Trees:
         with out.block(f"if {' and '.join(tests)}:"):
             out(f"{old} = {records.top(leaf.list) if kleene.most != 1 else -1}")
             with out.block("while True:"):
+                self._leave(out)
                 out("go = True")
                 with out.block(f"if {old} >= 0:"):
                     if (far := self.guards.out_of_reach(old, leaf)) is not None:
@@ -297,6 +298,7 @@ class _Trees:
         kept = self.entries.part(other, old)
         left, right = (kept, part) if other.is_left else (part, kept)
         with out.block(f"while {old} >= 0:"):
+            self._leave(out, innermost=parent.parent is None)
             if (far := self.guards.out_of_reach(old, parent)) is not None:
                 with out.block(f"if {far}:"):
                     out("break")
@@ -317,6 +319,14 @@ class _Trees:
             joined = self.entries.joined(out, parent, left, right)
             self._make(out, parent, (left, right), joined, tests)
             out(f"{old} = {self.records.get('previous', old)}")
+
+    def _leave(self, out: Source, *, innermost: bool = False) -> None:
+        """Out of a loop if the event is to be taken back, or the kernel to stop."""
+        if self.grows:
+            stop_if(out, STOP_ASKED, GROWING)
+            return
+        with out.block("if short != 0:" if innermost else f"if short != 0 or {STOP_ASKED}:"):
+            out("break")
 
     def _make(
         self, out: Source, spot: Spot, parts: tuple[Part, ...], whole: Part, tests: list[str]
@@ -368,6 +378,7 @@ class _Trees:
     def _emit(self, out: Source, part: Part) -> None:
         if self.grows:
             with out.block("if otop == O.shape[0]:"):
+                stop_if(out, f"otop >= meta[{MOST_OUT}]", GROWING)
                 out("O = grown(O)")
         for number, column in enumerate(self.output):
             kind, variable = column.split("_", 1)

@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ensue.errors import QueryError, did_you_mean
 from ensue.plan import modules
+from ensue.plan.limits import Limits
 from ensue.plan.modules import PRECURSORS, Module
 from ensue.plan.pushing import ON_THE_WAY, PUSH
 from ensue.plan.rules import RULES
@@ -54,6 +55,7 @@ class Planning:
     shape: Shape | None = None  # of a join tree, instead of the cheapest
     adaptive: bool = False  # the plan may change while the stream runs
     modules: tuple[Module, ...] = ()  # of a tower in a flat query: a join tree takes its shape
+    limits: Limits = field(default=Limits(), compare=False)  # no plan depends on them
 
     def __post_init__(self) -> None:
         _known(self.off, switches(), "there is no rule '{}' to switch off", "Rules")
@@ -67,7 +69,7 @@ class Planning:
     # ------------------------------------------------------------------------ as plain values
 
     def described(self) -> dict[str, Any]:
-        """As plain values; `of` gives it back."""
+        """As plain values; `of` gives it back, but for the limits, which a restart may change."""
         return {
             "statistics": self.statistics.described(),
             "off": sorted(self.off),
@@ -82,9 +84,10 @@ class Planning:
 
     @classmethod
     def of(cls, described: dict[str, Any] | None) -> "Planning":
-        """From plain values; None is what nobody has changed."""
+        """From plain values, of a lane; None is what nobody has changed."""
+        lanes = Limits(lanes=True)
         if described is None:
-            return cls()
+            return cls(limits=lanes)
         return cls(
             Statistics.of(described["statistics"]),
             frozenset(described["off"]),
@@ -92,6 +95,7 @@ class Planning:
             _shape(described["shape"]),
             described["adaptive"],
             tuple(map(Module.of, described.get("modules", ()))),
+            lanes,
         )
 
     def text(self) -> str:

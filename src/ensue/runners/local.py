@@ -10,6 +10,8 @@ import pyarrow as pa
 from ensue.algebra.query import Query
 from ensue.compile.adaptive import AdaptiveEngine
 from ensue.compile.engine import Engine
+from ensue.compile.foresight import warn_of_explosion
+from ensue.compile.interrupts import listening
 from ensue.compile.matcher import Prepared, build_result, joined_of, prepare
 from ensue.compile.matches import Matches
 from ensue.compile.reference import ReferenceEngine
@@ -101,7 +103,10 @@ def match(
     """All matches in tables of events, as an Arrow table."""
     table, shape = stream_of(events, time=given.time, type=given.type, order=given.order)
     queries = given.bundle(query, shape)
-    return match_in_order(queries, in_order(table, shape, given.bad_events), progress)
+    ordered = in_order(table, shape, given.bad_events)
+    warn_of_explosion(queries.main, ordered)
+    with listening():
+        return match_in_order(queries, ordered, progress)
 
 
 def measured(
@@ -144,6 +149,8 @@ def _match_all(
     found: list[list[Matches]] = [[] for _ in engines]
     for piece in slices(events, SLICE):
         for engine, matches in zip(engines, found, strict=True):
+            others = (m.nbytes for other in found if other is not matches for m in other)
+            engine.others_hold(sum(others))
             matches.append(engine.feed(piece))
         if progress is not None:
             progress(engines[0].rows, events.num_rows)

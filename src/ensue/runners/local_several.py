@@ -6,6 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from ensue.compile.foresight import warn_of_explosion
+from ensue.compile.interrupts import listening
 from ensue.compile.several import Several
 from ensue.compile.stream import Shape, in_order
 from ensue.compile.timeouts import Bundle
@@ -26,7 +28,10 @@ def match(
     table, shape = stream_of(events, time=given.time, type=given.type, order=given.order)
     bundles = bundles_of(queries, shape, given)
     ordered = in_order(table, shape, given.bad_events)
-    found = match_in_order(list(bundles.values()), ordered, progress)
+    for bundle in bundles.values():
+        warn_of_explosion(bundle.main, ordered, stacklevel=5)
+    with listening():
+        found = match_in_order(list(bundles.values()), ordered, progress)
     return dict(zip(bundles, found, strict=True))
 
 

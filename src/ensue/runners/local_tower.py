@@ -10,6 +10,8 @@ import pyarrow as pa
 
 from ensue.algebra.tower import Tower
 from ensue.algebra.walk import positives
+from ensue.compile.foresight import warn_of_explosion
+from ensue.compile.interrupts import listening
 from ensue.compile.live_tower import LiveTower, concatenated
 from ensue.compile.prepared_tower import PreparedTower
 from ensue.compile.stream import Shape, ends, in_order, located
@@ -32,7 +34,11 @@ def match(
     table, shape = stream_of(events, time=given.time, type=given.type, order=given.order)
     whole = located(shape, given.location)
     prepared = prepare_tower(tower, whole, given.planning, levels=levels, trace=trace)
-    found = match_in_order(prepared, in_order(table, shape, given.bad_events), progress)
+    ordered = in_order(table, shape, given.bad_events)
+    for layer in prepared.layers:
+        warn_of_explosion(layer.prepared, stacklevel=5)
+    with listening():
+        found = match_in_order(prepared, ordered, progress)
     if table.num_rows and not found[prepared.layers[-1].layer.name].num_rows:
         _warn_of_unseen(tower, table, shape)
     return found
@@ -58,8 +64,11 @@ def match_in_order(
     """The same for events that are in the order of the stream."""
     live = LiveTower(prepared)
     rounds = []
+    held = 0
     for piece in _pieces(events, prepared):
         rounds.append(live.feed(piece))
+        held += sum(table.nbytes for table in rounds[-1])
+        live.others_hold(held)
         if progress is not None:
             progress(live.rows, events.num_rows)
     rounds.append(live.finish())

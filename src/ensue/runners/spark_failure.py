@@ -3,13 +3,17 @@
 import re
 from typing import Any
 
-from ensue.errors import EnsueError, EventError, RunnerError, StateError
+from ensue.errors import EnsueError, EventError, LimitError, RunnerError, StateError
 
 _OURS = re.compile(r"ensue\.errors\.(\w+): (.*)")
 _OTHERS = ("pyarrow.lib.Arrow", "java.io.", "java.net.", "org.apache.kafka.common.errors.")
 _NOTHING_SAID = ("An error occurred while calling", "An exception was raised by the Python Proxy")
 _CLASS = re.compile(r"^(: )?((java|py4j|org\.apache)\.[\w.$]*(Exception|Error)?: )*")
-_KINDS: dict[str, type[EnsueError]] = {"EventError": EventError, "StateError": StateError}
+_KINDS: dict[str, type[EnsueError]] = {
+    "EventError": EventError,
+    "StateError": StateError,
+    "LimitError": LimitError,
+}
 
 
 def failure(error: Exception) -> EnsueError:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from ensue.runners.spark_failure import failed
 from ensue.runners.spark_stream import OBSERVED
 
 _KEPT = ("partial_matches", "waiting", "state_bytes")
@@ -33,14 +34,21 @@ class BatchProgress:
     matching_share: float  # of the time in Python workers, what went into matching
     watermark: datetime | None
     lag_seconds: float | None  # from the watermark to the newest event
+    stopped: str | None = None  # why the stream stopped by itself after it, if it did
 
     @property
     def rows_per_second(self) -> float:
         return self.input_rows / self.seconds if self.seconds else 0.0
 
 
+NONE_YET = BatchProgress(-1, *[0] * 10, 0.0, 0.0, None, None)
+
+
 def progress_of(query: Any) -> list[BatchProgress]:
-    """The micro-batches that a query remembers (Spark keeps the last 100), the newest last."""
+    """The micro-batches that a query remembers (Spark keeps the last 100), the newest last.
+
+    Of a stream that has failed, the last one says why; its number is -1 if none was done.
+    """
     # While there is nothing to do Spark reports too, under the number of the next micro-batch.
     found: list[BatchProgress] = []
     for report in query.recentProgress:
@@ -49,6 +57,9 @@ def progress_of(query: Any) -> list[BatchProgress]:
             if not done.input_rows and found:
                 done = replace(done, **{name: getattr(found[-1], name) for name in _KEPT})
             found.append(done)
+    error = failed(query)
+    if error is not None:
+        found = [*found[:-1], replace(found[-1] if found else NONE_YET, stopped=str(error))]
     return found
 
 

@@ -9,8 +9,8 @@ give exactly these.
 
 from ensue.semantics.conditions import holds, value_of
 from ensue.semantics.events import Binding, Event, before, members
-from ensue.semantics.matches import matches
-from ensue.semantics.results import derived
+from ensue.semantics.matches import TooManyWays, matches
+from ensue.semantics.results import Fired, derived
 from ensue.semantics.summaries import Summary, summaries
 from ensue.semantics.timeouts import timeouts
 from ensue.semantics.towers import complex_events, layer_stream, nested, tower_matches
@@ -18,7 +18,9 @@ from ensue.semantics.towers import complex_events, layer_stream, nested, tower_m
 __all__ = [
     "Binding",
     "Event",
+    "Fired",
     "Summary",
+    "TooManyWays",
     "before",
     "complex_events",
     "derived",

@@ -17,14 +17,28 @@ from ensue.semantics.events import Binding, Event, before, members, seen
 from ensue.semantics.results import Fired, made_of, repeats
 
 
-def matches(query: Query, events: Sequence[Event], fired: Fired | None = None) -> list[Binding]:
+class TooManyWays(Exception):  # noqa: N818  it is not the query that is wrong
+    """There are more ways to arrange the events than somebody wants to wait for."""
+
+    def __init__(self, position: int) -> None:
+        super().__init__(position)
+        self.position = position  # of an event among them
+
+
+def matches(
+    query: Query,
+    events: Sequence[Event],
+    fired: Fired | None = None,
+    most: int | None = None,
+) -> list[Binding]:
     """All matches, in the order of their last event, then of their members.
 
-    `fired` are the results of repeats, where events before these have a say in them.
+    `fired` are the results of repeats, where events before these have a say in them. With `most`
+    it gives up where there are more ways than that to arrange the events of one partition.
     """
     found: list[Binding] = []
     for partition in partitions(query, events):
-        partition.fired = fired
+        partition.fired, partition.most = fired, most
         here = [b for b in _ways(query.pattern, partition) if partition.accepts(b)]
         here.sort(key=lambda binding: rank(query.pattern, binding))
         if query.after is not None:
@@ -70,7 +84,7 @@ def _ways(pattern: Pattern, partition: "Partition") -> list[Binding]:
             return [{pattern.variable: (e,)} for e in partition.candidates(pattern)]
         case Kleene(atom=atom):
             chains = _chains(partition.candidates(atom), pattern, partition)
-            return [{atom.variable: chain} if chain else {} for chain in chains]
+            return partition.listed({atom.variable: c} if c else {} for c in chains)
         case Maybe(part=part):
             return [{}, *(b for b in _ways(part, partition) if b)]
         case Not():
@@ -83,12 +97,13 @@ def _ways(pattern: Pattern, partition: "Partition") -> list[Binding]:
         case Seq(parts=parts) | And(parts=parts):
             joined: list[Binding] = [{}]
             for part in parts:
-                joined = [
+                before_it = joined
+                joined = partition.listed(
                     left | right
                     for right in _ways(part, partition)
-                    for left in joined
+                    for left in before_it
                     if _fit(pattern, left, right) and partition.near(left | right)
-                ]
+                )
             return joined
         case Apply():
             return _applied(pattern, partition)
@@ -162,6 +177,16 @@ class Partition:
         self.negative = [c for c in query.where if variables(c) & negated]
         self.kleenes = kleenes(query.pattern)
         self.fired: Fired | None = None  # by the events of a longer stream
+        self.most: int | None = None  # ways to arrange events; None: any number
+
+    def listed(self, ways: Iterable[Binding]) -> list[Binding]:
+        """The ways as a list, if they are not too many."""
+        if self.most is None:
+            return list(ways)
+        found = list(islice(ways, self.most + 1))
+        if len(found) > self.most:
+            raise TooManyWays(max(e.position for e in members(found[-1])))
+        return found
 
     def candidates(self, atom: Atom) -> list[Event]:
         """The events of an atom's type that meet the conditions on this variable alone."""

@@ -1,0 +1,31 @@
+"""Options that say how much a query may hold and find."""
+
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+
+def limits_options(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group("how much a query may take before it is stopped")
+    group.add_argument(
+        "--memory",
+        metavar="SIZE",
+        help='such as "4 GB", "50%%" or unlimited; default: a quarter of the machine\'s',
+    )
+    group.add_argument(
+        "--max-matches", metavar="N", type=int, help="matches; default: as memory allows"
+    )
+    group.add_argument(
+        "--max-partial-matches",
+        metavar="N",
+        type=int,
+        help="partial matches at a time; default: as memory allows",
+    )
+
+
+def limits_of(options: Namespace) -> dict[str, Any]:
+    """The arguments of `ensue.match` that bound a query."""
+    return {
+        "memory": options.memory,
+        "max_matches": options.max_matches,
+        "max_partial_matches": options.max_partial_matches,
+    }

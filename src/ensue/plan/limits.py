@@ -1,0 +1,97 @@
+"""How much a query may hold and find before it is stopped."""
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from ensue.errors import EventError
+
+SHARE = 1 / 4  # of the machine's memory, where nothing is said
+_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?i?b|%)\s*", re.IGNORECASE)
+_POWERS = {"b": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds on what one matcher holds: a query in a process, or in a lane of Spark.
+
+    They never change the matches of a query that stays inside them.
+    """
+
+    max_matches: int | None = None  # found and not handed over yet; None: as memory allows
+    max_partial_matches: int | None = None  # None: as memory allows
+    memory: float | None = None  # bytes; None: a share of the machine's; infinity: no bound
+    share: float = SHARE  # of the machine's memory, where `memory` is not given
+    lanes: bool = False  # one of several on its machine, as many at a time as it has cores
+
+    @classmethod
+    def given(
+        cls,
+        max_matches: Any = None,
+        max_partial_matches: Any = None,
+        memory: Any = None,
+        *,
+        lanes: bool = False,
+    ) -> "Limits":
+        """Limits from what a call says.
+
+        >>> Limits.given(max_matches=1000, memory="2 GB")
+        Limits(max_matches=1000, max_partial_matches=None, memory=2000000000, ...)
+        >>> Limits.given(memory="lots")
+        Traceback (most recent call last):
+        ...
+        ensue.errors.EventError: memory='lots' is no size
+          hint: a text such as "4 GB", "500 MB" or "50%", a number of bytes, or "unlimited"
+        """
+        counts = {"max_matches": max_matches, "max_partial_matches": max_partial_matches}
+        for name, count in counts.items():
+            whole = isinstance(count, int) and not isinstance(count, bool) and count > 0
+            if count is not None and not whole:
+                raise EventError(f"{name}={count!r} is no whole number above 0")
+        size, share = _memory(memory)
+        return cls(max_matches, max_partial_matches, size, share, lanes)
+
+    def bytes_of(self, machine: float, cores: int) -> float:
+        """The bound on memory, on a machine that has so many bytes and cores."""
+        if self.memory is not None:
+            return self.memory
+        return machine * self.share / (cores if self.lanes else 1)
+
+
+UNLIMITED = Limits(memory=math.inf)
+
+
+def _memory(given: Any) -> tuple[float | None, float]:
+    if given is None:
+        return None, SHARE
+    if isinstance(given, int | float) and not isinstance(given, bool) and given > 0:
+        return given, SHARE
+    if isinstance(given, str):
+        if given.strip().lower() == "unlimited":
+            return math.inf, SHARE
+        found = _SIZE.fullmatch(given)
+        if found and float(found[1]) > 0:
+            amount, unit = float(found[1]), found[2].lower()
+            if unit != "%":
+                base = 1_024 if "i" in unit else 1_000
+                return int(amount * base ** _POWERS[unit[0]]), SHARE
+            if amount <= 100:
+                return None, amount / 100
+    raise EventError(
+        f"memory={given!r} is no size\n"
+        '  hint: a text such as "4 GB", "500 MB" or "50%", a number of bytes, or "unlimited"'
+    )
+
+
+def size_text(size: float) -> str:
+    """A size as people read it.
+
+    >>> size_text(6.4e9), size_text(512), size_text(25_165_824)
+    ('6.4 GB', '512 bytes', '25 MB')
+    """
+    for unit, power in (("TB", 4), ("GB", 3), ("MB", 2), ("KB", 1)):
+        if size >= 1_000**power:
+            amount = size / 1_000**power
+            return f"{amount:,.0f} {unit}" if amount >= 10 else f"{amount:.2g} {unit}"
+    return f"{size:,.0f} bytes"

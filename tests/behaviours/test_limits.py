@@ -1,0 +1,301 @@
+"""A query that explodes is stopped, with an error that says where, what was held, what helps."""
+
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import ensue
+from ensue.runners.stream_job import StreamJob
+
+EXPLODES = "SEQ(A+ a[], B b) WITHIN 1000"  # every subset of the As
+STRUCTURES = ("runs", "tree", "compact", "reference")
+
+
+def events(text: str, **columns: Any) -> pa.Table:
+    return pa.table({"t": range(len(text)), "type": list(text), **columns})
+
+
+@pytest.fixture
+def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ensue.compile.cache.interpreted", True)
+
+
+def match(table: pa.Table, query: str, **options: Any) -> pa.Table:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ensue.LimitWarning)
+        return ensue.match(table, query, time="t", type="type", **options)
+
+
+# ------------------------------------------------------------------------------- every structure
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_more_matches_than_allowed(structure: str, uncompiled: None) -> None:
+    with pytest.raises(ensue.LimitError, match="more matches than max_matches=100 allows"):
+        match(events("A" * 9 + "B"), EXPLODES, structure=structure, max_matches=100)
+
+
+@pytest.mark.parametrize("structure", [*STRUCTURES, "stacks"])
+def test_as_many_matches_as_allowed(structure: str, uncompiled: None) -> None:
+    query = "SEQ(A a, B b)" if structure == "stacks" else EXPLODES
+    table = events("A" * 7 + "B")
+    found = match(table, query, structure=structure, max_matches=127)
+    assert found.num_rows == (7 if structure == "stacks" else 127)
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_more_memory_than_allowed(structure: str, uncompiled: None) -> None:
+    with pytest.raises(ensue.LimitError, match=r"(memory= allows 2 MB|ways to arrange)"):
+        match(events("A" * 16 + "B"), EXPLODES, structure=structure, memory="2 MB")
+
+
+def test_one_event_completes_too_many_matches(uncompiled: None) -> None:
+    table = events("A" * 150 + "B" * 150 + "C")
+    for structure in ("stacks", "tree", "compact", "runs"):
+        with pytest.raises(ensue.LimitError, match="max_matches=500"):
+            match(table, "SEQ(A a, B b, C c)", structure=structure, max_matches=500)
+        with pytest.raises(ensue.LimitError, match="memory="):
+            match(table, "SEQ(A a, B b, C c)", structure=structure, memory=900_000)
+
+
+@pytest.mark.parametrize("structure", ["runs", "tree", "reference"])
+def test_more_partial_matches_than_allowed(structure: str, uncompiled: None) -> None:
+    with pytest.raises(ensue.LimitError, match=r"max_partial_matches=50|ways to arrange"):
+        match(events("A" * 12), EXPLODES, structure=structure, max_partial_matches=50)
+
+
+def test_what_waits_for_time_is_bounded_too(uncompiled: None) -> None:
+    query = "SEQ(A+ a[], B b, !C c) WITHIN 1000"
+    with pytest.raises(ensue.LimitError, match="max_matches=100"):
+        match(events("A" * 9 + "B"), query, max_matches=100)
+
+
+def test_a_negated_complex_event_is_bounded_too(uncompiled: None) -> None:
+    query = "SEQ(A a, !SEQ(B b, C c), D d) WITHIN 1000"
+    with pytest.raises(ensue.LimitError, match="max_partial_matches=40"):
+        match(events("A" + "B" * 60 + "CD"), query, max_partial_matches=40)
+
+
+def test_the_table_of_matches_is_bounded_too(uncompiled: None) -> None:
+    wide = events("A" * 150 + "B" * 150, note=["x" * 1_000] * 300)
+    with pytest.raises(ensue.LimitError, match=r"needs 4[0-9] MB, and memory= allows 20 MB"):
+        match(wide, "SEQ(A a, B b)", memory="20 MB")
+    narrow = match(wide, "SEQ(A a, B b) RETURN a.t AS a, b.t AS b", memory="20 MB")
+    assert narrow.num_rows == 150 * 150
+
+
+# ------------------------------------------------------------------------------- every call
+
+
+def test_several_queries_are_bounded_together(uncompiled: None) -> None:
+    queries = {"one": EXPLODES, "other": "SEQ(A a, B b)"}
+    with pytest.raises(ensue.LimitError, match="max_matches=100"):
+        match(events("A" * 9 + "B"), queries, max_matches=100)  # type: ignore[arg-type]
+
+
+def test_a_layer_of_a_tower_is_bounded(uncompiled: None) -> None:
+    tower = "EVENT Many AS SEQ(A+ a[], B b) WITHIN 1000 RETURN b.t AS at; SEQ(Many m, C c)"
+    with pytest.raises(ensue.LimitError, match="the query Many finds more matches"):
+        match(events("A" * 9 + "BC"), tower, max_matches=100)
+
+
+def test_an_adaptive_query_is_bounded(uncompiled: None) -> None:
+    with pytest.raises(ensue.LimitError, match="max_matches=100"):
+        match(events("A" * 9 + "B"), EXPLODES, max_matches=100, adaptive=True)
+
+
+def test_timed_out_partial_matches_are_bounded(uncompiled: None) -> None:
+    with pytest.raises(ensue.LimitError, match="max_matches=100"):
+        match(
+            events("A" * 9 + "X" * 30),
+            "SEQ(A+ a[], B b) WITHIN 20",
+            max_matches=100,
+            emit_timeouts=True,
+        )
+
+
+# ------------------------------------------------------------------------------- the error
+
+
+def test_the_error_says_where_what_and_what_helps(uncompiled: None) -> None:
+    with pytest.raises(ensue.LimitError) as caught:
+        match(events("A" * 9 + "BXXX"), EXPLODES, max_matches=100)
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "the query finds more matches than max_matches=100 allows"
+    assert lines[1] == f"  query: {EXPLODES}"
+    assert lines[2].startswith("  where: event 13 of the stream, at 12: 511 matches found, ")
+    assert lines[3] == "  hint: one of these helps"
+    shown = " ".join(lines[4:])
+    for way in ("skip_till_next_match", "{3,5}", "WITHIN", "LIMIT n", "COUNT(*)", "memory="):
+        assert way in shown
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"max_matches": 0}, "max_matches=0 is no whole number above 0"),
+        ({"max_matches": True}, "max_matches=True is no whole number above 0"),
+        ({"max_partial_matches": 1.5}, "max_partial_matches=1.5 is no whole number above 0"),
+        ({"memory": "lots"}, "memory='lots' is no size"),
+        ({"memory": "200%"}, "memory='200%' is no size"),
+        ({"memory": -1}, "memory=-1 is no size"),
+    ],
+)
+def test_bounds_that_are_none(given: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ensue.EventError) as caught:
+        match(events("AB"), "SEQ(A a, B b)", **given)
+    assert problem in str(caught.value)
+
+
+@pytest.mark.parametrize("memory", ["unlimited", "1 GB", "50%", "3 MiB", 10**9])
+def test_ways_to_say_how_much_memory(memory: Any, uncompiled: None) -> None:
+    assert match(events("AB"), "SEQ(A a, B b)", memory=memory).num_rows == 1
+
+
+# ------------------------------------------------------------------------------- the warning
+
+
+def test_a_warning_comes_before_a_query_that_explodes(uncompiled: None) -> None:
+    table = events("AAAAAAAAB" * 40)
+    query = "SEQ(A+ a[], B b) WITHIN 200"
+    with (
+        pytest.warns(ensue.LimitWarning, match="more than fit into"),
+        pytest.raises(ensue.LimitError),
+    ):
+        ensue.match(table, query, time="t", type="type", memory="3 MB")
+
+
+def test_no_warning_for_what_gets_through(uncompiled: None) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ensue.match(events("AAB" * 5), "SEQ(A+ a[], B b) WITHIN 6", time="t", type="type")
+
+
+def test_statistics_warn_on_every_runner(uncompiled: None) -> None:
+    known = ensue.Statistics.given(rates={"A": 50.0, "B": 1.0})
+    query = "SEQ(A a, A b, A c, B d) WITHIN 100000"
+    with pytest.warns(ensue.LimitWarning):
+        ensue.match(events("AAB"), query, time="t", type="type", statistics=known)
+
+
+# ------------------------------------------------------------------------------- streams
+
+
+def job(query: str, table: pa.Table, **limits: Any) -> StreamJob:
+    from ensue.plan.limits import Limits
+    from ensue.plan.planning import Planning
+
+    planning = Planning(limits=Limits.given(**limits))
+    return StreamJob(
+        ensue.parse(query), table.schema, "t", "type", (), None, None, lanes=1, planning=planning
+    )
+
+
+def test_a_stream_stops_and_goes_on_with_a_higher_bound(uncompiled: None) -> None:
+    from ensue.testing.lanes import Stream
+
+    table = events("AABXX" + "A" * 8 + "BXAB")
+    pieces = [table.slice(0, 5), table.slice(5, 10), table.slice(15)]
+    query = "SEQ(A+ a[], B b) WITHIN 12"
+    stream = Stream(job(query, table, max_matches=100), 0)
+    stream.feed(pieces[0])
+    delivered = stream.delivered[-1].num_rows
+    assert delivered == 3
+    with pytest.raises(ensue.LimitError):
+        stream.feed(pieces[1])
+    stream.job = job(query, table, max_matches=10_000)  # the same checkpoint
+    stream.feed(pieces[1])
+    stream.feed(pieces[2])
+    whole = match(table, query)
+    assert sorted(stream.finish()["match_id"].to_pylist()) == sorted(whole["match_id"].to_pylist())
+
+
+def test_a_stream_hands_its_matches_over(uncompiled: None) -> None:
+    from ensue.testing.lanes import Stream
+
+    table = events("AAAB" * 30)
+    stream = Stream(job("SEQ(A+ a[], B b) WITHIN 3", table, max_matches=8), 0)
+    for k in range(0, table.num_rows, 4):
+        stream.feed(table.slice(k, 4))
+    assert stream.finish().num_rows == 7 * 30
+
+
+@pytest.mark.spark
+def test_on_spark_the_error_names_the_bound(spark: Any) -> None:
+    from ensue.runners.spark_failure import failure, spark_errors
+
+    frame = spark.createDataFrame(events("A" * 9 + "B"))
+    found = ensue.match(frame, EXPLODES, time="t", type="type", max_matches=100)
+    with pytest.raises(spark_errors()) as caught:
+        found.toArrow()
+    error = failure(caught.value)
+    assert isinstance(error, ensue.LimitError)
+    assert "max_matches=100" in str(error)
+    assert "LIMIT n" in str(error)
+
+
+@pytest.mark.spark
+def test_a_stream_on_spark_says_why_it_stopped_and_goes_on(spark: Any, tmp_path: Any) -> None:
+    import pyarrow.parquet as pq
+
+    table = events("AABXX" + "A" * 8 + "BXAB")
+    (tmp_path / "in").mkdir()
+    pq.write_table(table.slice(0, 5), tmp_path / "in" / "0.parquet")
+    schema = spark.read.parquet(str(tmp_path / "in")).schema
+    query = "SEQ(A+ a[], B b) WITHIN 12"
+
+    def run(**limits: Any) -> Any:
+        frame = spark.readStream.schema(schema).parquet(str(tmp_path / "in"))
+        found = ensue.match(frame, query, time="t", type="type", watermark=0, lanes=1, **limits)
+        return ensue.start(found, tmp_path / "out", checkpoint=tmp_path / "checkpoint", once=True)
+
+    run(max_matches=100).awaitTermination()
+    before = pq.read_table(tmp_path / "out").num_rows
+    pq.write_table(table.slice(5), tmp_path / "in" / "1.parquet")
+    stopped = run(max_matches=100)
+    while stopped.isActive:
+        time.sleep(0.1)
+    last = ensue.progress_of(stopped)[-1]
+    assert last.stopped is not None
+    assert "max_matches=100" in last.stopped
+    assert pq.read_table(tmp_path / "out").num_rows == before
+    run(max_matches=10_000).awaitTermination()
+    left = ensue.remaining(spark, tmp_path / "checkpoint").toArrow()
+    ids = pq.read_table(tmp_path / "out")["match_id"].to_pylist() + left["match_id"].to_pylist()
+    whole = ensue.match(table, query, time="t", type="type")
+    assert sorted(ids) == sorted(whole["match_id"].to_pylist())
+
+
+# ------------------------------------------------------------------------------- Ctrl-C
+
+LONG = """
+import numpy as np, pyarrow as pa, ensue
+types = np.array(["A", "B"])[np.arange(40_000) % 2]
+events = pa.table({"t": np.arange(40_000), "type": types})
+query = "SEQ(A a, A b, A c, B d) WHERE a.t + b.t + c.t < 0"
+print("begun", flush=True)
+try:
+    ensue.match(events, query, time="t", type="type", structure=STRUCTURE)
+except KeyboardInterrupt:
+    again = ensue.match(events.slice(0, 4), "SEQ(A a, B b)", time="t", type="type")
+    print("stopped", again.num_rows, flush=True)
+"""
+
+
+@pytest.mark.parametrize("structure", ["stacks", pytest.param("tree", marks=pytest.mark.slow)])
+def test_ctrl_c_stops_a_kernel_that_would_run_for_hours(structure: str) -> None:
+    code = LONG.replace("STRUCTURE", repr(structure))
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
+    time.sleep(8)  # compiled by now; if not, the compiler is interrupted
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=120)
+    assert said == "stopped 3\n"
+    assert process.returncode == 0
