@@ -82,5 +82,5 @@ def _count_and_drop(engine: Engine) -> list[int]:
         found.append(int(meta[OUT_TOP]))
         meta[OUT_TOP] = 0
 
-    engine._drain = drop  # type: ignore[method-assign]
+    engine.drain = drop  # type: ignore[method-assign]
     return found

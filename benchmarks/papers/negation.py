@@ -88,7 +88,7 @@ def measured(ready: Prepared, table: pa.Table, times: int) -> Measured:
             found += int(meta[OUT_TOP])
             meta[OUT_TOP] = 0
 
-        engine._drain = drop  # type: ignore[method-assign]
+        engine.drain = drop  # type: ignore[method-assign]
         for start in range(0, table.num_rows, SLICE):
             piece = table.slice(start, SLICE)
             with clock:

@@ -244,7 +244,7 @@ def test_on_spark_the_error_names_the_bound(spark: Any) -> None:
 def test_a_stream_on_spark_says_why_it_stopped_and_goes_on(spark: Any, tmp_path: Any) -> None:
     import pyarrow.parquet as pq
 
-    table = events("AABXX" + "A" * 8 + "BXAB")
+    table = events("AABAX" + "A" * 8 + "BXAB")
     (tmp_path / "in").mkdir()
     pq.write_table(table.slice(0, 5), tmp_path / "in" / "0.parquet")
     schema = spark.read.parquet(str(tmp_path / "in")).schema

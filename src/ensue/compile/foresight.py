@@ -70,6 +70,7 @@ def _takes_subsets(prepared: Prepared) -> bool:
 def _expected(prepared: Prepared, statistics: Statistics, events: pa.Table | None) -> Estimate:
     plan = prepared.plan
     load = Load.of(plan.query, plan.roles, statistics)
-    if plan.query.within is None and events is not None:
-        load = replace(load, window=max(1.0, events.num_rows / load.partitions))
+    if events is not None:
+        most = max(1.0, events.num_rows / load.partitions)
+        load = replace(load, window=most if plan.query.within is None else min(load.window, most))
     return estimate(plan.structure, plan.query, load)

@@ -1,7 +1,7 @@
 """What the structures of plans are expected to cost on a stream."""
 
 from collections.abc import Iterable
-from math import expm1, factorial, prod
+from math import expm1, factorial, log1p, prod
 
 from ensue.algebra.policy import Strategy
 from ensue.algebra.query import Query
@@ -127,10 +127,18 @@ def _alive(
     if strategy in (Strategy.STRICT, Strategy.PARTITION):
         return _adjacent(begun, edges, load, tests)
     begun = [n * load.window for n in begun]
-    moved = {e: load.inside(e.variable) * tests[e].chance for e in edges}
+    moved = {e: _moving(e, tests[e].chance, load) for e in edges}
     if strategy is Strategy.NEXT:
         return _leaving(begun, moved, states)
     return _growing(begun, moved)
+
+
+def _moving(edge: Edge, chance: float, load: Load) -> float:
+    """How often an event of a window takes a run along an edge."""
+    if edge.source != edge.target:
+        return load.inside(edge.variable) * chance
+    # each event of a repetition at most doubles its runs: followed in steps, that is not e-fold
+    return load.window * log1p(load.chances[edge.variable] * chance)
 
 
 def _growing(runs: list[float], moved: dict[Edge, float]) -> list[float]:

@@ -41,7 +41,11 @@ class BatchProgress:
         return self.input_rows / self.seconds if self.seconds else 0.0
 
 
-NONE_YET = BatchProgress(-1, *[0] * 10, 0.0, 0.0, None, None)
+NONE_YET = BatchProgress(
+    batch=-1, events=0, late=0, dropped=0, matches=0, partial_matches=0, waiting=0, state_bytes=0,
+    written_bytes=0, rebuilt=0, input_rows=0, seconds=0.0, matching_share=0.0, watermark=None,
+    lag_seconds=None,
+)  # fmt: skip
 
 
 def progress_of(query: Any) -> list[BatchProgress]:
