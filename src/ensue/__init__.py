@@ -27,6 +27,7 @@ from ensue.api import (
     start,
     statistics,
     trace,
+    wait,
 )
 
 __version__ = "0.1.0"
@@ -59,4 +60,5 @@ __all__ = [
     "start",
     "statistics",
     "trace",
+    "wait",
 ]

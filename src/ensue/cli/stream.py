@@ -153,22 +153,19 @@ def _target(matches: Any, screen: Screen, output: str) -> Any:
 
 
 def _started(matches: Any, target: Any, checkpoint: str, options: Namespace) -> Any:
-    from ensue.runners.spark_failure import failure, spark_errors
+    from ensue.runners.spark_start import begin
 
     every = None
     if options.every is not None:
         every = f"{_length('--every', options.every)} milliseconds"
-    try:
-        return ensue.start(
-            matches,
-            target,
-            checkpoint=checkpoint,
-            late=options.late,
-            every=every,
-            once=options.once,
-        )
-    except spark_errors() as error:
-        raise ensue.RunnerError(f"the stream does not start: {failure(error)}") from None
+    return begin(
+        matches,
+        target,
+        checkpoint=checkpoint,
+        late=options.late,
+        every=every,
+        once=options.once,
+    )
 
 
 def _flush(session: Any, checkpoint: str, target: Any, screen: Screen) -> int:
