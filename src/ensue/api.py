@@ -676,7 +676,14 @@ def _time(time: object) -> str | tuple[str, str]:
 
 def _is_spark(events: object) -> bool:
     if isinstance(events, Mapping):
-        return bool(events) and all(_is_spark(e) for e in events.values())
+        frames = {str(name): table for name, table in events.items() if _is_spark(table)}
+        streams = [name for name, frame in frames.items() if frame.isStreaming]
+        if streams and len(frames) < len(events):
+            raise EventError(
+                f"streaming DataFrames and tables do not go together: {', '.join(streams)} of "
+                "these is a stream\n  hint: read all of them with spark.readStream"
+            )
+        return bool(events) and len(frames) == len(events)
     return any(c.__module__.startswith("pyspark.sql") for c in events.__class__.__mro__)
 
 

@@ -6,6 +6,7 @@ its parser; of a log of files that is gone it says nothing, and takes new files 
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from urllib.parse import unquote, urlparse
 from ensue.errors import StateError
 
 OURS = "ensue_head"  # a state variable that every lane has
+_SCHEMA = re.compile(r'"(file:[^"]+/state/\d+/_stateSchema/[^"]+)"')
 _TABLE = ("_delta_log", "_spark_metadata")
 NEW_ONE = "name a new folder; the stream then begins anew, and a table gets no match twice"
 _REPAIR = f"restore the folder from a copy, or {NEW_ONE}"
@@ -66,6 +68,11 @@ def require_sound(place: str) -> None:
     _require_sources(folder, place, offsets[1:])
     if done >= 0:
         _require_state(folder, place)
+
+
+def has_begun(folder: Path) -> bool:
+    """Whether a stream has done a micro-batch with this checkpoint."""
+    return next(_numbers(folder / "commits"), None) is not None
 
 
 def _numbers(folder: Path) -> Iterator[int]:
@@ -130,6 +137,8 @@ def _require_state(folder: Path, place: str) -> None:
     ]
     texts = [_text(path) for path in described]
     if any(OURS in text for text in texts):
+        for schema in _SCHEMA.findall("".join(texts)):
+            _require_unmoved(place, schema)
         return
     if not all(text and _json(text.splitlines()[-1]) for text in texts):
         raise _damaged(place, str(described[0].relative_to(folder)), folder)
@@ -138,6 +147,17 @@ def _require_state(folder: Path, place: str) -> None:
         "or its folder state is gone\n"
         f"  hint: every stream has a checkpoint of its own; {NEW_ONE}"
     )
+
+
+def _require_unmoved(place: str, schema: str) -> None:
+    """Spark notes where the checkpoint was begun, and looks there for a part of it."""
+    path = local_path(schema)
+    if path is not None and not path.exists():
+        raise StateError(
+            f"the checkpoint {place} was begun as {path.parents[4]}, and Spark looks for a part "
+            f"of it there: {path.relative_to(path.parents[4])} is gone\n"
+            "  hint: a checkpoint stays in its folder; move it back, or name a new one"
+        )
 
 
 def _require_no_table(place: str, folder: Path) -> None:

@@ -16,6 +16,7 @@ class Folder:
     role: str  # as the user names it
     place: str
     table: bool = False  # whatever is inside is taken for a part of a table
+    stays: bool = False  # it is in use where it is, and cannot be moved
 
     @property
     def path(self) -> PurePath:
@@ -46,7 +47,8 @@ def require_apart(folders: Sequence[Folder]) -> None:
                 f"the {inner.role} and the {outer.role} are the same folder, {inner.place}\n"
                 f"  hint: give each a folder of its own"
             )
-        if outer.table and outer.path in inner.path.parents and not _hidden(inner, outer):
+        inside = outer.path in inner.path.parents and not _hidden(inner, outer)
+        if outer.table and inside and not inner.stays:
             raise EventError(
                 f"the {inner.role} {inner.place} is inside the {outer.role} {outer.place}, "
                 "which is read as a table with all that is in it\n"

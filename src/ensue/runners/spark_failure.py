@@ -21,10 +21,16 @@ _NOTHING_SAID = ("An error occurred while calling", "An exception was raised by 
 _CLASS = re.compile(r"^(: )?((java|py4j|org\.apache)\.[\w.$]*(Exception|Error)?: )*")
 _STREAM = re.compile(r"\[STREAM_FAILED\] Query \[.*?\] terminated with exception: ")
 _CONDITION = re.compile(r"^\[([A-Z0-9_.]+)\] ")
-_STATE = re.compile(r"(\s*SQLSTATE: \w+)+\s*$")
-# the last line of a Python traceback, and the place above it
-_PYTHON = re.compile(r"^\s*(?!java|org\.|py4j|pyspark)(?:[\w.]+\.)?(\w+(?:Error|Exception)): (.*)")
+_STATE = re.compile(r"(\s*SQLSTATE: \w+;?)+\s*$")
+_TRACEBACK = "Traceback (most recent call last):"
+# what a Python traceback ends with, unless Spark itself has raised it
+_PYTHON = re.compile(r"^(?!pyspark\.|py4j\.)(?:[\w.]+\.)?([A-Za-z_]\w*)(?:: (.*))?$")
+_PYSPARK = re.compile(r"^\s*pyspark\.errors\.[\w.]+: (.*)")
 _PLACE = re.compile(r'^\s*File "(.+)", line (\d+)')
+_SILENT = (
+    "Spark has failed and does not say why\n"
+    "  hint: its log has more; a file of the checkpoint may be damaged"
+)
 _KINDS: dict[str, type[EnsueError]] = {
     "EventError": EventError,
     "OperatorError": OperatorError,
@@ -52,9 +58,10 @@ def failure(error: BaseException) -> EnsueError:
     if known is not None:
         return known
     told = [line.strip() for line in lines if line.strip()]
+    inside = [found[1] for found in map(_PYSPARK.match, told) if found]
     outside = [line for line in told if line.startswith(_OTHERS)]
     said = [line for line in told if not line.startswith(_NOTHING_SAID)]
-    return RunnerError(_bare((outside or said or [type(error).__name__])[0]))
+    return RunnerError(_bare((inside or outside or said or [""])[0]) or _SILENT)
 
 
 def _going_on(lines: list[str]) -> list[str]:
@@ -69,16 +76,19 @@ def _going_on(lines: list[str]) -> list[str]:
 
 def _in_python(lines: list[str]) -> EnsueError | None:
     """An error of Python's that is not ours: of a user's function, or in a worker."""
-    ends = [n for n, line in enumerate(lines) if _PYTHON.match(line)]
-    if not ends:
-        return None
-    last = ends[-1]  # the innermost one
-    found = _PYTHON.match(lines[last])
-    assert found is not None
-    places = [m for m in map(_PLACE.match, lines[:last]) if m]
-    own = [m for m in places if "/pyspark/" not in m[1] and "/py4j/" not in m[1]]
-    where = f"\n  in {own[-1][1]}, line {own[-1][2]}" if own else ""
-    return RunnerError(f"{found[1]}: {_bare(found[2])}{where}")
+    found: EnsueError | None = None
+    for number, line in enumerate(lines):
+        if not line.endswith(_TRACEBACK):
+            continue
+        end = next((n for n in range(number + 1, len(lines)) if lines[n][:1] != " "), len(lines))
+        raised = _PYTHON.match(lines[end].strip()) if end < len(lines) else None
+        if raised:
+            places = [m for m in map(_PLACE.match, lines[number:end]) if m]
+            own = [m for m in places if "/pyspark/" not in m[1] and "/py4j/" not in m[1]]
+            where = f"\n  in {own[-1][1]}, line {own[-1][2]}" if own else ""
+            said = f": {_bare(raised[2])}" if raised[2] else ""
+            found = RunnerError(f"{raised[1]}{said}{where}")  # the last one is the innermost
+    return found
 
 
 def _bare(line: str) -> str:

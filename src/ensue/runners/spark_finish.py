@@ -12,7 +12,7 @@ from pyspark.sql import functions as sql
 
 from ensue.algebra.operator import Operator
 from ensue.errors import StateError
-from ensue.runners.checkpoint_files import local_path, require_sound
+from ensue.runners.checkpoint_files import has_begun, local_path, require_sound
 from ensue.runners.lane_state import Head, rebuilt
 from ensue.runners.several_job import SeveralJob, read_job
 from ensue.runners.spark_failure import failure, own_errors, spark_errors
@@ -112,10 +112,10 @@ def _require_begun(checkpoint: str) -> None:
     if not folder.exists():
         raise StateError(f"there is no checkpoint {checkpoint}\n  hint: {_WHERE}")
     require_sound(checkpoint)
-    if not (folder / "commits").exists():
+    if not has_begun(folder):
         raise StateError(
-            f"the checkpoint {checkpoint} has no state of a query of Ensue: no stream has done "
-            f"anything with it yet\n  hint: {_WHERE}"
+            f"the checkpoint {checkpoint} has no state of a query of Ensue: no micro-batch of a "
+            f"stream is done yet\n  hint: {_WHERE}"
         )
 
 

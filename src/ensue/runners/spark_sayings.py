@@ -80,6 +80,13 @@ def _no_state(_: Match[str]) -> EnsueError:
     )
 
 
+def _not_begun(_: Match[str]) -> EnsueError:
+    return StateError(
+        "the checkpoint has no state yet: no micro-batch of its stream is done\n"
+        "  hint: wait for the first one"
+    )
+
+
 def _in_use(_: Match[str]) -> EnsueError:
     return RunnerError(
         "another stream is at work with this checkpoint\n"
@@ -92,6 +99,13 @@ def _broken_file(found: Match[str]) -> EnsueError:
     return StateError(
         f"the checkpoint is damaged: {name} is gone, empty, cut short or overwritten\n"
         f"  hint: {_RESTORE}"
+    )
+
+
+def _moved(found: Match[str]) -> EnsueError:
+    return StateError(
+        f"the checkpoint was begun as {_plain(found[1])}, and Spark looks for a part of it there\n"
+        "  hint: a checkpoint stays in its folder; move it back, or name a new one"
     )
 
 
@@ -114,19 +128,17 @@ def _broken_json(_: Match[str]) -> EnsueError:
 
 def _unreadable(found: Match[str]) -> EnsueError:
     return EventError(
-        f"cannot read the file {_plain(found[1])}: it is broken, gone, or not of the kind that "
-        "the stream is read as\n"
-        "  hint: mend it or take it away, then start again; "
-        "spark.sql.files.ignoreCorruptFiles=true passes over such files"
+        f"cannot read the file {_plain(found[1])}: it is broken, gone, or of another kind than "
+        "the others\n  hint: mend it or take it away, then start again"
     )
 
 
-def _other_columns(found: Match[str]) -> EnsueError:
+def _other_type(found: Match[str]) -> EnsueError:
     return EventError(
-        f"the column {found[2]} of the file {_plain(found[1])} is not of the type that the "
-        f"stream was started with: there {found[4]}, here {found[3]}\n"
-        "  hint: files of a stream have the columns of the first ones; put those with others "
-        "into a folder of their own"
+        f"the column {found[2]} of the file {_plain(found[1])} is of another type: "
+        f"here {found[3]}, there {found[4]}\n"
+        "  hint: all files of a folder have the same columns; put those with others into a "
+        "folder of their own"
     )
 
 
@@ -161,20 +173,27 @@ _SAYINGS = (
     ),
     _saying(r"STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY", _no_state),
     _saying(
-        r"CONCURRENT_STREAM_LOG_UPDATE|CONCURRENT_QUERY|as another query with same id is already "
+        r"CONCURRENT_STREAM_LOG_UPDATE|CONCURRENT_QUERY|another query with same id is already "
         r"active|Multiple streaming queries are concurrently using",
         _in_use,
     ),
+    _saying(r"File " + _FILE + r"/state/\d+/_stateSchema/\S+ does not exist", _moved),
     _saying(r"Failed to read log file " + _FILE + r"(?:\s|$)", _broken_file),
-    _saying(r"(?:streaming state file of|reading delta file) " + _FILE + r"\s", _broken_file),
-    _saying(r"CANNOT_LOAD_STATE_STORE|CANNOT_READ_STATE_FILE|STDS_FAILED_TO_READ|STATE_STORE_"
-            r"|state\.RocksDB|org\.rocksdb\.RocksDBException", _broken_state),
-    _saying(r"MALFORMED_LOG_FILE|STREAMING_CHECKPOINT_MISSING_METADATA_FILE|com\.fasterxml\."
-            r"|Unexpected end-of-input|MalformedInputException|Input length = 1\b"
-            r"|assertion failed SQLSTATE", _broken_json),
-    _saying(r"Expected Spark type \"?([^\"]*)", lambda m: RunnerError(m[0])),
-    _saying(r"FAILED_READ_FILE[^\]]*\].*? " + _FILE + r"[.\s]", _unreadable),
-    _saying(r"CANNOT_READ_FILE_FOOTER\].*? " + _FILE + r"[.\s]", _unreadable),
-    _saying(r"PATH_NOT_FOUND\] Path does not exist: " + _FILE + r"[.\s]", _nowhere),
+    _saying(r"streaming state file of " + _FILE + r"\s", _broken_file),
+    _saying(r"STDS_COMMITTED_BATCH_UNAVAILABLE", _not_begun),
+    _saying(r"CANNOT_LOAD_STATE_STORE|STDS_FAILED_TO_READ_", _broken_state),
+    _saying(
+        r"MALFORMED_LOG_FILE|STREAMING_CHECKPOINT_MISSING_METADATA_FILE|com\.fasterxml\.jackson"
+        r"|Unexpected end-of-input|Input length = 1 SQLSTATE|assertion failed SQLSTATE",
+        _broken_json,
+    ),
+    _saying(
+        r"PARQUET_COLUMN_DATA_TYPE_MISMATCH\].*? " + _FILE + r"\s.*?column \[(.*?)\]\. "
+        r"Expected Spark type (.*?), actual Parquet type (\w+)",
+        _other_type,
+    ),
+    _saying(r"FAILED_READ_FILE\.\w+\].*? " + _FILE + r"\s", _unreadable),
+    _saying(r"CANNOT_READ_FILE_FOOTER\].*? " + _FILE + r"\s", _unreadable),
+    _saying(r"PATH_NOT_FOUND\] Path does not exist: " + _FILE + r"\s", _nowhere),
     _saying(r"org\.apache\.kafka\.common\.errors\.TimeoutException", _no_broker),
-)  # fmt: skip
+)

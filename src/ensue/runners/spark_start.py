@@ -10,7 +10,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from ensue.errors import EventError
-from ensue.runners.checkpoint_files import require_sound
+from ensue.runners.checkpoint_files import local_path, require_sound
 from ensue.runners.folders import Folder, require_apart
 from ensue.runners.named import Name
 from ensue.runners.spark_failure import failed, own_errors
@@ -139,7 +139,9 @@ def _require_match_id(columns: StructType) -> None:
 
 
 def _folders(checkpoint: str, sinks: Mapping[Name, Sink], aside: Sink | None) -> list[Folder]:
-    found = [Folder("checkpoint", checkpoint)]
+    here = local_path(checkpoint)
+    begun = here is not None and (here / "offsets").exists()
+    found = [Folder("checkpoint", checkpoint, stays=begun)]
     for name, sink in sinks.items():
         role = f"output of '{name}'" if len(sinks) > 1 else "output"
         if isinstance(sink, ParquetTable | DeltaTable):
