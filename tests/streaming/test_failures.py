@@ -409,7 +409,7 @@ def table_at(folder: Path) -> Path:
 def test_streams_and_tables_do_not_go_together(source):
     stream = source.add("A0p").stream()
     for other in (events("B1p"), events("B1p").to_pylist()):
-        with pytest.raises(EventError, match="streaming DataFrames and tables .*: A of these"):
+        with pytest.raises(EventError, match=r"streaming DataFrames and tables .*: A of these"):
             ensue.match({"A": stream, "B": other}, PAIRS, time="at", watermark="2 seconds")
 
 
