@@ -358,6 +358,7 @@ def test_a_table_takes_any_column_twice(session, tmp_path, kind, returned):
     for _ in range(2):
         sink_of(kind, tmp_path / "table")(matches, 0)
     assert ids(table_of(kind, tmp_path / "table")) == ids(matches)
+    sink_of(kind, tmp_path / "table").fit(session, matches.schema)
 
 
 @pytest.mark.spark

@@ -144,8 +144,7 @@ def _other_type(found: Match[str]) -> EnsueError:
 
 def _nowhere(found: Match[str]) -> EnsueError:
     return EventError(
-        f"there is no {_plain(found[1])}\n"
-        "  hint: a stream of files needs the folder from which it has read before"
+        f"there is no {_plain(found[1])}\n  hint: is the name right, and the folder still there?"
     )
 
 
