@@ -12,11 +12,12 @@ from pyspark.sql import functions as sql
 
 from ensue.algebra.operator import Operator
 from ensue.errors import StateError
-from ensue.runners.checkpoint_files import has_begun, local_path, require_sound
+from ensue.runners.checkpoint_files import has_begun, require_sound
 from ensue.runners.lane_state import Head, rebuilt
 from ensue.runners.several_job import SeveralJob, read_job
 from ensue.runners.spark_failure import failure, own_errors, spark_errors
 from ensue.runners.spark_matches import SeveralMatches, schemas_of
+from ensue.runners.spark_places import seen_from_here
 from ensue.runners.spark_state import HEAD, JOB, LOG, SNAPSHOT
 from ensue.runners.spark_types import spark_schema
 from ensue.runners.stream_job import StreamJob
@@ -88,7 +89,7 @@ def next_batch(session: SparkSession, checkpoint: str) -> int:
 
 def _operators(session: SparkSession, checkpoint: str) -> list[Row]:
     """The stateful operators of a stream that are ours; several queries may have several."""
-    _require_begun(checkpoint)
+    _require_begun(session, checkpoint)
     try:
         rows = session.read.format("state-metadata").load(checkpoint).collect()
     except spark_errors() as error:
@@ -105,8 +106,8 @@ def _operators(session: SparkSession, checkpoint: str) -> list[Row]:
     raise StateError(f"the checkpoint {checkpoint} has no state of a query of Ensue")
 
 
-def _require_begun(checkpoint: str) -> None:
-    folder = local_path(checkpoint)
+def _require_begun(session: SparkSession, checkpoint: str) -> None:
+    folder = seen_from_here(session, checkpoint)
     if folder is None:
         return
     if not folder.exists():

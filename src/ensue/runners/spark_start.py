@@ -10,12 +10,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from ensue.errors import EventError
-from ensue.runners.checkpoint_files import local_path, require_sound
+from ensue.runners.checkpoint_files import require_sound
 from ensue.runners.folders import Folder, require_apart
 from ensue.runners.named import Name
 from ensue.runners.spark_failure import failed, own_errors
 from ensue.runners.spark_finish import next_batch, remaining
 from ensue.runners.spark_matches import LATE_EVENTS, SeveralMatches
+from ensue.runners.spark_places import seen_from_here
 from ensue.runners.spark_sinks import THOROUGH, DeltaTable, ParquetBatches, ParquetTable, Sink
 from ensue.runners.spark_types import spark_schema
 from ensue.runners.stream_job import LATE
@@ -99,12 +100,15 @@ def _begun(
         sinks = {"": sink}
         columns = {"": StructType([f for f in matches.schema if f.name != LATE])}
         deliver, stream = delivery(sink, aside), matches
-    require_apart(_folders(str(checkpoint), sinks, aside))
-    require_sound(str(checkpoint))
+    session = stream.sparkSession
+    here = seen_from_here(session, str(checkpoint))
+    require_apart(_folders(str(checkpoint), here, sinks, aside))
+    if here is not None:
+        require_sound(str(checkpoint))
     for key, sink in sinks.items():
         if isinstance(sink, ParquetTable | DeltaTable):
             _require_match_id(columns[key])
-            sink.fit(stream.sparkSession, columns[key])
+            sink.fit(session, columns[key])
     writer = stream.writeStream.outputMode("append").foreachBatch(deliver)
     writer = writer.option("checkpointLocation", str(checkpoint))
     if name is not None:
@@ -138,8 +142,9 @@ def _require_match_id(columns: StructType) -> None:
         )
 
 
-def _folders(checkpoint: str, sinks: Mapping[Name, Sink], aside: Sink | None) -> list[Folder]:
-    here = local_path(checkpoint)
+def _folders(
+    checkpoint: str, here: Path | None, sinks: Mapping[Name, Sink], aside: Sink | None
+) -> list[Folder]:
     begun = here is not None and (here / "offsets").exists()
     found = [Folder("checkpoint", checkpoint, stays=begun)]
     for name, sink in sinks.items():

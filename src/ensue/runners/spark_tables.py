@@ -4,8 +4,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from ensue.errors import RunnerError
-from ensue.runners.checkpoint_files import local_path
 from ensue.runners.spark_failure import condition_of, failure, spark_errors
+from ensue.runners.spark_places import seen_from_here
 
 _NO_TABLE_YET = ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA")
 _SHOWN = 5  # columns of a long list
@@ -13,7 +13,7 @@ _SHOWN = 5  # columns of a long list
 
 def parquet_columns(session: SparkSession, path: str) -> StructType | None:
     """The columns of a folder of Parquet files; None: there is no file yet."""
-    folder = local_path(path)
+    folder = seen_from_here(session, path)
     if folder is not None and folder.is_file():
         raise RunnerError(f"the output {path} is a file\n  hint: name a folder")
     if folder is not None and (folder / "_spark_metadata").exists():
