@@ -10,7 +10,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from ensue.errors import EventError
-from ensue.runners.checkpoint_files import require_sound
+from ensue.runners.checkpoint_files import has_begun, require_sound
 from ensue.runners.folders import Folder, require_apart
 from ensue.runners.named import Name
 from ensue.runners.spark_failure import failed, own_errors
@@ -47,6 +47,9 @@ def start(
             raise
     if flush:
         session, place = stream.sparkSession, str(checkpoint)
+        here = seen_from_here(session, place)
+        if here is not None and not has_begun(here):
+            return query  # nothing ever came
         left = remaining(session, place)
         left = left.packed if isinstance(left, SeveralMatches) else left
         with own_errors():
