@@ -237,7 +237,7 @@ def test_folders_that_do_not_fit_are_named_before_anything_starts(
         (2, "is a file, and a checkpoint is a folder", ("--checkpoint", state)),
         (2, "damaged: metadata is gone", ("--checkpoint", tmp_path / "damaged")),
         (4, "has other columns than these matches", ("--output", found)),
-        (3, "the --output and the --stream are the same folder", ("--output", folder)),
+        (3, "the --stream and the --output are the same folder", ("--output", folder)),
         (3, "is inside the --stream", ("--output", folder / "found")),
     ):
         ended, out, err = run(*options, *named)
