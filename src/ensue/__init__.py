@@ -29,6 +29,7 @@ from ensue.api import (
     start,
     statistics,
     trace,
+    wait,
 )
 
 __version__ = "0.1.0"
@@ -63,4 +64,5 @@ __all__ = [
     "start",
     "statistics",
     "trace",
+    "wait",
 ]

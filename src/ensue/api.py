@@ -65,6 +65,7 @@ __all__ = [
     "start",
     "statistics",
     "trace",
+    "wait",
 ]
 
 
@@ -410,9 +411,13 @@ def start(
     the stream goes on after a stop or a crash, without losing or repeating a match in a table.
 
     A micro-batch starts when the one before is done, or `every="10 seconds"`. `once=True`
-    processes what is there and stops; with `flush=True` the stream is then taken to be over, and
-    what only waited for more events or for time is delivered as well: together the same matches as
-    in a batch run. It returns when that is done.
+    processes what is there, and returns when that is done; with `flush=True` the stream is then
+    taken to be over, and what only waited for more events or for time is delivered as well:
+    together the same matches as in a batch run.
+
+    A checkpoint that is damaged, folders that are not apart, a table with other columns are
+    refused before anything starts. If the stream fails with `once=True`, an error of Ensue is
+    raised; for one that goes on `wait` does so.
 
     The matches of several queries go each to its own output: `output` is a dict of one output by
     query, or a folder in which each query has a folder of its name.
@@ -429,6 +434,17 @@ def start(
         flush=flush,
         name=name,
     )
+
+
+def wait(query: "StreamingQuery", seconds: float | None = None) -> bool:
+    """Waits until a stream has ended, or so many seconds; returns whether it has ended.
+
+    Like `query.awaitTermination`, but if the stream has failed, the error is one of Ensue's that
+    says why in a line or two. With `seconds=0` it only looks.
+    """
+    from ensue.runners import spark_start
+
+    return spark_start.wait(query, seconds)
 
 
 def remaining(
@@ -683,7 +699,14 @@ def _time(time: object) -> str | tuple[str, str]:
 
 def _is_spark(events: object) -> bool:
     if isinstance(events, Mapping):
-        return bool(events) and all(_is_spark(e) for e in events.values())
+        frames = {str(name): table for name, table in events.items() if _is_spark(table)}
+        streams = [name for name, frame in frames.items() if frame.isStreaming]
+        if streams and len(frames) < len(events):
+            raise EventError(
+                f"streaming DataFrames and tables do not go together: {', '.join(streams)} of "
+                "these is a stream\n  hint: read all of them with spark.readStream"
+            )
+        return bool(events) and len(frames) == len(events)
     return any(c.__module__.startswith("pyspark.sql") for c in events.__class__.__mro__)
 
 

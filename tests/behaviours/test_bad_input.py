@@ -110,3 +110,10 @@ def test_an_event_without_type_is_of_no_type(runner):
 def test_a_query_that_is_no_text():
     with pytest.raises(QueryError, match="a query is a text"):
         ensue.match(EVENTS, 3, time="at", type="type")
+
+
+@pytest.mark.parametrize("name", ["__ordinal", "__lane", "__time", "__type", "__at"])
+def test_a_column_with_a_name_of_ours_is_refused(runner, name):
+    events = EVENTS.append_column(name, pa.array(["u", "v"]))
+    with pytest.raises(EventError, match=f"a column '{name}', a name that is used inside"):
+        runner.match(events, QUERY, time="at", type="type")

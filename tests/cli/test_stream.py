@@ -223,6 +223,44 @@ def test_a_source_that_cannot_be_read_is_named(run, spark, tmp_path):
 
 
 @pytest.mark.spark
+def test_folders_that_do_not_fit_are_named_before_anything_starts(
+    run, two_lanes, folder, tmp_path
+):
+    options = ("--stream", folder, "--type", "kind", "--watermark", "1 minute", "--once")
+    state, found = tmp_path / "state", tmp_path / "found"
+    state.write_text("no folder")
+    (tmp_path / "damaged" / "offsets").mkdir(parents=True)
+    (tmp_path / "damaged" / "offsets" / "0").write_text("")
+    found.mkdir()
+    pa.parquet.write_table(pa.table({"match_id": ["x"], "other": [1]}), found / "1.parquet")
+    for code, said, named in (
+        (2, "is a file, and a checkpoint is a folder", ("--checkpoint", state)),
+        (2, "damaged: metadata is gone", ("--checkpoint", tmp_path / "damaged")),
+        (4, "has other columns than these matches", ("--output", found)),
+        (3, "the --stream and the --output are the same folder", ("--output", folder)),
+        (3, "is inside the --stream", ("--output", folder / "found")),
+    ):
+        ended, out, err = run(*options, *named)
+        assert (ended, out) == (code, "")
+        assert said in " ".join(err.split())
+        assert "hint: " in err
+        assert "Traceback" not in err
+        assert "\tat " not in err
+
+
+def test_a_column_level_of_several_levels_needs_folders(tmp_path):
+    from ensue.cli.stream import _target
+    from ensue.cli.terminal import UsageError
+
+    class Frame:
+        columns = ("match_id", "level")
+
+    with pytest.raises(UsageError, match="returns a column 'level'"):
+        _target({"Pair": Frame(), "": Frame()}, None, "-")
+    assert set(_target({"Pair": Frame(), "": Frame()}, None, str(tmp_path))) == {"Pair", ""}
+
+
+@pytest.mark.spark
 def test_a_schema_that_cannot_be_read(run, two_lanes, folder):
     code, _, err = run("--stream", folder, "--watermark", "1 s", "--schema", "ts", "--time", "ts")
     assert code == 3

@@ -1,12 +1,14 @@
 """A stream in a process of its own, which the tests kill and start again.
 
-    python driver.py FOLDER MASTER SINK
+    python driver.py FOLDER MASTER SINK KIND
 
-FOLDER has the events, one file a micro-batch, and gets the checkpoint and the table of matches.
+FOLDER has the events, one file a micro-batch, and gets the checkpoint and the table of matches; of
+several queries, or levels of a tower, each has a table of its own in it.
 """
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import ensue
 
@@ -14,11 +16,30 @@ QUERY = """
     SEQ(A a, B+ b[], !C c)
     WHERE skip_till_next_match(a, b[]) { [k] and b[i].x > a.x }
     WITHIN 8 seconds"""
+# Pairs are found by k, and what is made of them by the parity of their rows: a change of key.
+TOWER = """
+    EVENT Pair AS SEQ(A a, B b)
+    WHERE skip_till_next_match(a, b) { [k] and b.x > a.x } WITHIN 4 seconds
+    RETURN a.side AS side, a.row AS first, b.row AS last;
+    SEQ(Pair p, !C c, Pair q)
+    WHERE skip_till_next_match(p, q) { [side] and q.first > p.last } WITHIN 8 seconds
+    RETURN p.first AS first, q.last AS last"""
+SEVERAL = {
+    "rises": QUERY,
+    "sides": """
+        SEQ(A a, C c) WHERE skip_till_next_match(a, c) { [side] and c.x < a.x } WITHIN 5 seconds
+        RETURN a.row AS first, c.row AS last""",
+}
+KINDS: dict[str, tuple[Any, dict[str, Any]]] = {  # what is asked, and how
+    "flat": (QUERY, {}),
+    "tower": (TOWER, {"levels": "all"}),
+    "several": (SEVERAL, {}),
+}
 EVENTS = {"time": "ts", "type": "type", "order": "row"}
 WATERMARK = "3 seconds"
 
 
-def run(folder: Path, master: str, sink: str) -> None:
+def run(folder: Path, master: str, sink: str, kind: str) -> None:
     """From the checkpoint, if there is one, to the end of the stream."""
     from ensue.runners.spark_session import embedded
 
@@ -41,7 +62,8 @@ def run(folder: Path, master: str, sink: str) -> None:
         source = str(folder / "events")
         schema = session.read.parquet(source).schema
         stream = session.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(source)
-        matches = ensue.match(stream, QUERY, **EVENTS, watermark=WATERMARK)
+        query, options = KINDS[kind]
+        matches = ensue.match(stream, query, **EVENTS, **options, watermark=WATERMARK)
         table = folder / "table"
         output = ensue.delta_table(table) if sink == "delta" else table
         ensue.start(matches, output, checkpoint=folder / "checkpoint", once=True, flush=True)
@@ -50,4 +72,4 @@ def run(folder: Path, master: str, sink: str) -> None:
 
 
 if __name__ == "__main__":
-    run(Path(sys.argv[1]), sys.argv[2], sys.argv[3])
+    run(Path(sys.argv[1]), *sys.argv[2:])

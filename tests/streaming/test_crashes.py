@@ -51,6 +51,7 @@ def events(count: int) -> pa.Table:
             "type": random.choice(list("AABBC"), count),
             "k": random.integers(0, 8, count),
             "x": random.integers(0, 10, count),
+            "side": random.choice(["left", "right"], count),
             "row": np.arange(count),
             # wide enough for snapshots of lanes, and for copies that workers leave each other
             "note": [f"{number:04}" * 250 for number in range(count)],
@@ -77,8 +78,10 @@ class Kill:
 class Crashing:
     """A stream that is killed and started again, with what it leaves on disk."""
 
-    def __init__(self, folder: Path, files: int, *, sink: str = "parquet") -> None:
-        self.folder, self.files, self.sink = folder, files, sink
+    def __init__(
+        self, folder: Path, files: int, *, sink: str = "parquet", kind: str = "flat"
+    ) -> None:
+        self.folder, self.files, self.sink, self.kind = folder, files, sink, kind
         self.kills: list[Kill] = []
         self.starts = 0
         self.table = events(files * ROWS)
@@ -91,7 +94,7 @@ class Crashing:
 
     def start(self, master: str = RETRYING) -> "Driver":
         self.starts += 1
-        return Driver(self.folder, master, self.sink)
+        return Driver(self.folder, master, self.sink, self.kind)
 
     def numbers(self, log: str) -> set[int]:
         """The micro-batches in a log of the checkpoint: begun are `offsets`, done `commits`."""
@@ -104,8 +107,10 @@ class Crashing:
         return max(self.numbers("commits"), default=-1)
 
     def written(self) -> set[str]:
+        """The files of the table, or of the tables in it."""
         inside = "_delta_log" if self.sink == "delta" else "."
-        return {n for n in self._names(self.folder / "table" / inside) if n[0] not in "._"}
+        found = (self.folder / "table" / inside).rglob("*")
+        return {str(p.relative_to(self.folder)) for p in found if p.name[0] not in "._"}
 
     def _names(self, folder: Path) -> list[str]:
         return [path.name for path in folder.iterdir()] if folder.exists() else []
@@ -146,8 +151,7 @@ class Crashing:
         if begun == done:
             return "between micro-batches"
         since = (self.folder / "checkpoint" / "offsets" / str(begun)).stat().st_mtime
-        place = self.folder / "table" / ("_delta_log" if self.sink == "delta" else ".")
-        files = [place / n for n in self.written()]
+        files = [self.folder / n for n in self.written()]
         if any(f.stat().st_mtime > since for f in files):
             return "matches written, micro-batch not committed"
         return "in a micro-batch"
@@ -163,14 +167,21 @@ class Crashing:
     # -------------------------------------------------------------------- the outcome
 
     def check(self) -> int:
-        """Compares the table with the batch run. The number of matches."""
-        wanted = ensue.match(self.table, driver.QUERY, **driver.EVENTS)
+        """Compares each table with the batch run. The number of matches, the least of them."""
+        query, options = driver.KINDS[self.kind]
+        wanted = ensue.match(self.table, query, **driver.EVENTS, **options)
+        if isinstance(wanted, dict):
+            places = {name: self.folder / "table" / (name or "matches") for name in wanted}
+            return min(self._equal(table, places[name]) for name, table in wanted.items())
+        return self._equal(wanted, self.folder / "table")
+
+    def _equal(self, wanted: pa.Table, place: Path) -> int:
         if self.sink == "delta":
             import deltalake
 
-            found = deltalake.DeltaTable(str(self.folder / "table")).to_pyarrow_table()
+            found = deltalake.DeltaTable(str(place)).to_pyarrow_table()
         else:
-            found = pq.read_table(self.folder / "table")
+            found = pq.read_table(place)
         assert Counter(found["match_id"].to_pylist()) == Counter(wanted["match_id"].to_pylist())
         found = found.cast(wanted.schema)  # Spark's files count in nanoseconds
         assert found.sort_by("match_id").equals(wanted.sort_by("match_id"))
@@ -183,12 +194,12 @@ class Crashing:
 class Driver:
     """The stream's process, and those it has started: all of its session."""
 
-    def __init__(self, folder: Path, master: str, sink: str) -> None:
+    def __init__(self, folder: Path, master: str, sink: str, kind: str) -> None:
         source = str(Path(ensue.__file__).parent.parent)
         paths = [source, *filter(None, [os.environ.get("PYTHONPATH")])]
         with (folder / "output").open("ab") as output:
             self.process = subprocess.Popen(
-                [sys.executable, driver.__file__, str(folder), master, sink],
+                [sys.executable, driver.__file__, str(folder), master, sink, kind],
                 stdout=output,
                 stderr=output,
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
@@ -361,6 +372,25 @@ def test_killed_drivers_with_a_delta_table(crashing):
     assert stream.last < stream.files
     stream.start().finish()
     report(stream, stream.check())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["tower", "several"])
+def test_killed_drivers_of_a_tower_and_of_several_queries(crashing, kind):
+    """Stateful operators that stand behind or beside each other, and a table for each output."""
+    random = Random(23)
+    stream = crashing(files=8, kind=kind)
+    for _ in range(3):
+        stream.kill_driver(random)
+    assert stream.last < stream.files
+    running = stream.start()
+    before = stream.numbers("commits")
+    running.wait(lambda: stream.numbers("commits") - before)
+    stream.kill_worker(running, random)
+    running.finish()
+    found = stream.check()
+    report(stream, found)
+    assert found > 5
 
 
 def report(stream: Crashing, matches: int) -> None:

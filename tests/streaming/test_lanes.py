@@ -304,7 +304,7 @@ def used_store(**options) -> DictStore:
     [
         ({"lanes": 2}, "number of lanes"),
         ({"query": SEQUENCE.replace("20", "30")}, "query"),
-        ({"emit_timeouts": True}, "emit_timeouts"),
+        ({"emit_timeouts": True}, "choice of emit_timeouts="),
     ],
 )
 def test_a_checkpoint_of_another_job_is_refused_by_name(options, named):

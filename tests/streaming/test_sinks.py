@@ -367,13 +367,11 @@ def test_late_events_are_counted_and_delivered(source, run, session, tmp_path):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:no event is of type")
 def test_a_checkpoint_is_refused_to_another_stream(source, run, tmp_path):
-    from pyspark.errors import StreamingQueryException
-
     source.add("A0p A1q B2p")
     run(source.match())
     source.add("A3p B4p")
 
-    with pytest.raises(StreamingQueryException) as raised:
+    with pytest.raises(StateError) as raised:
         run(source.match("SEQ(A a, B b) WHERE [k] WITHIN 11 seconds"))
     said = str(raised.value)
     assert "the checkpoint was written with another query" in said

@@ -31,3 +31,54 @@ def test_a_level_that_nobody_uses_is_emitted_where_it_is_asked_for():
         ensue.match(events, text, time="t", type="type", levels=["Other"])
     found = ensue.match(events, f"{text}; EMIT Other", time="t", type="type")
     assert {name: table.num_rows for name, table in found.items()} == {"Other": 1, "": 1}
+
+
+# ------------------------------------------------------------------ names that are ours
+
+EVENTS = pa.table({"t": [1, 2, 3], "type": list("ABC"), "x": [1.5, 2.5, 3.5]})
+
+
+@pytest.fixture
+def uncompiled(monkeypatch):
+    """What a match holds is the same, and compiling takes seconds."""
+    monkeypatch.setattr("ensue.compile.cache.interpreted", True)
+
+
+@pytest.mark.parametrize(
+    "definition",
+    ["SEQ(A a, B b) RETURN a.x AS match_id", "SEQ(A match_id, B b)"],
+    ids=["returned", "a variable"],
+)
+@pytest.mark.parametrize("levels", [None, "all"])
+def test_the_match_id_of_a_definition_is_its_own(definition, levels):
+    with pytest.raises(ensue.QueryError, match="cannot be called 'match_id' here") as caught:
+        ensue.match(
+            EVENTS, f"EVENT P AS {definition}; SEQ(P x, C c)",
+            time="t", type="type", levels=levels,
+        )  # fmt: skip
+    assert "^^^" in str(caught.value)
+    assert "hint: " in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "EVENT P AS SEQ(A a, B b) RETURN a.x AS members; SEQ(P x, C c)",
+        "EVENT P AS SEQ(A members, B b); SEQ(P x, C c)",
+        "EVENT P AS SEQ(A a, B b); SEQ(P x, C c) RETURN c.x AS members",
+    ],
+)
+@pytest.mark.usefixtures("uncompiled")
+def test_members_are_those_of_a_trace(text):
+    found = ensue.match(EVENTS, text, time="t", type="type")  # without a trace it is a name
+    assert found.num_rows == 1
+    with pytest.raises(ensue.QueryError, match="cannot be called 'members' here") as caught:
+        ensue.match(EVENTS, text, time="t", type="type", trace=True)
+    assert "^^^" in str(caught.value)
+
+
+@pytest.mark.usefixtures("uncompiled")
+def test_the_query_on_top_may_put_something_in_the_place_of_its_id():
+    text = "EVENT P AS SEQ(A a, B b); SEQ(P x, C c) RETURN c.x AS match_id"
+    found = ensue.match(EVENTS, text, time="t", type="type")
+    assert found.column("match_id").to_pylist() == [3.5]

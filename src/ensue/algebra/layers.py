@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from ensue.algebra.answers import summarised
 from ensue.algebra.arrangement import optional
+from ensue.algebra.column_names import refuse_column
 from ensue.algebra.pattern import And, Kleene, Pattern, Seq
 from ensue.algebra.predicate import Aggregate, At, Binary, Call, Expr, Field, Literal
 from ensue.algebra.query import Query, Returned
@@ -108,6 +109,7 @@ class _Layering:
                 Returned(scope.rewritten(expr), column_of(name)) for name, expr in needed.items()
             )
         members = self.trace or definition.name in self.opened
+        self._check_names(definition, visible, on_top=on_top, members=members)
         if members:
             for variable in bound_variables(query.pattern):
                 scope.rewritten(Field(variable, None))
@@ -124,6 +126,17 @@ class _Layering:
                 )
         uses = tuple(name for name in types_of(query) if name in self.known)
         return Layer(definition.name, whole, query, uses, tuple(visible), delivered, members)
+
+    def _check_names(
+        self, definition: Definition, visible: dict[str, Expr], *, on_top: bool, members: bool
+    ) -> None:
+        """Complex events are known by their ids; who asks for members gets a column of them."""
+        if "match_id" in visible and not on_top:
+            why = "other layers know its events by their match_id"
+            refuse_column(definition.query, "match_id", why)
+        if members and MEMBERS in visible:
+            why = "trace=True adds a column of that name with the events that a match is made of"
+            refuse_column(definition.query, MEMBERS, why)
 
 
 @dataclass(frozen=True, slots=True)

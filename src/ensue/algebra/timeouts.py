@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from ensue.algebra.answers import summarised
 from ensue.algebra.arrangement import optional
+from ensue.algebra.column_names import columns
 from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
 from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import Aggregate, At, Binary, Expr, Field, IsNull, Literal
@@ -333,10 +334,7 @@ def _check_window(query: Query) -> None:
 
 
 def _check_names(query: Query) -> None:
-    columns = [(r.name, r.span) for r in query.returns] or [
-        (a.variable, a.span) for a in positives(query.pattern)
-    ]
-    for name, span in columns:
+    for name, span in columns(query):
         if name == TIMED_OUT:
             raise QueryError(
                 f"emit_timeouts adds a column '{TIMED_OUT}', and the query has one",

@@ -87,8 +87,12 @@ def target_of(output: str, name: str, form: str) -> str:
 
 
 def without_members(table: pa.Table) -> pa.Table:
-    """The matches without what a tree shows better."""
-    return table.drop_columns(["members"]) if "members" in table.column_names else table
+    """The matches without what a tree shows better: the last column, unless RETURN has named one
+    so that is no struct."""
+    last = table.schema[-1] if table.num_columns else None
+    if last is None or last.name != "members" or not pa.types.is_struct(last.type):
+        return table
+    return table.drop_columns(["members"])
 
 
 def show_traces(

@@ -20,8 +20,10 @@ from ensue.cli.planning import planning_of
 from ensue.cli.query_text import read_query
 from ensue.cli.run import event_columns
 from ensue.cli.stream_counters import Scale, Screen, many
-from ensue.cli.stream_ends import Rate, opened, require_output, sink, sources
+from ensue.cli.stream_ends import Folder as EventFolder
+from ensue.cli.stream_ends import Rate, Source, opened, require_output, sink, sources
 from ensue.cli.terminal import Exit, UsageError, notice
+from ensue.runners.folders import Folder, require_apart
 
 _GLANCE = 0.5  # seconds between two looks at the query
 
@@ -33,6 +35,7 @@ def run_stream(options: Namespace) -> Exit:
     asked = levels.delivery(options, query)
     watermark = _checked(options)
     found = sources(options.stream, declared=options.schema is not None)
+    require_apart(_folders(found, options))
     if all(isinstance(s, Rate) for several in found.values() for s in several):
         options.time, options.type = options.time or "ts", options.type or "type"
     from ensue.runners import spark_failure, spark_session
@@ -145,32 +148,51 @@ def _scale(events: Any, time_column: str | tuple[str, str]) -> Scale:
 # --------------------------------------------------------------------------------- running
 
 
+def _folders(found: Mapping[Any, list[Source]], options: Namespace) -> list[Folder]:
+    """The folders that are named on the command line: those that are read must not be written."""
+    read = [s.path for several in found.values() for s in several if isinstance(s, EventFolder)]
+    named = [
+        Folder("--stream", path.partition("*")[0] or ".", table=True)
+        for path in dict.fromkeys(read)
+    ]
+    written = {"--output": options.output, "--late": options.late}
+    written["--checkpoint"] = options.checkpoint
+    for role, place in written.items():
+        if place is not None and place != "-" and not place.startswith("kafka://"):
+            named.append(Folder(role, place.removeprefix("delta:")))
+    return named
+
+
 def _target(matches: Any, screen: Screen, output: str) -> Any:
     """Where matches go: those of several levels each to a place of its own."""
     if not isinstance(matches, Mapping):
         return screen.show if output == "-" else sink(output)
     if output == "-":
+        for name in matches:
+            if "level" in matches[name].columns:
+                raise UsageError(
+                    f"{name or levels.TOP} returns a column 'level', by which the levels are told "
+                    "apart where they are printed\n"
+                    "  hint: name it otherwise with AS, or give each level a folder: --output DIR"
+                )
         return {name: screen.show_of(name or levels.TOP) for name in matches}
     return {name: sink(f"{output.rstrip('/')}/{name or levels.TOP}") for name in matches}
 
 
 def _started(matches: Any, target: Any, checkpoint: str, options: Namespace) -> Any:
-    from ensue.runners.spark_failure import failure, spark_errors
+    from ensue.runners.spark_start import begin
 
     every = None
     if options.every is not None:
         every = f"{_length('--every', options.every)} milliseconds"
-    try:
-        return ensue.start(
-            matches,
-            target,
-            checkpoint=checkpoint,
-            late=options.late,
-            every=every,
-            once=options.once,
-        )
-    except spark_errors() as error:
-        raise ensue.RunnerError(f"the stream does not start: {failure(error)}") from None
+    return begin(
+        matches,
+        target,
+        checkpoint=checkpoint,
+        late=options.late,
+        every=every,
+        once=options.once,
+    )
 
 
 def _flush(session: Any, checkpoint: str, target: Any, screen: Screen) -> int:

@@ -24,6 +24,15 @@ from ensue.schema import EventType, Kind, Schema, one_table
 TYPE = "__type"  # the column that tells the types of several tables apart
 ORDERED = (Kind.INTEGER, Kind.FLOAT, Kind.DECIMAL, Kind.TIMESTAMP, Kind.DATE)
 
+# What runners and layers call columns of their own, beside those of the events.
+_OWN = frozenset(
+    f"__{name}"
+    for name in (
+        "arrival", "at", "batch", "end", "first", "from", "lane", "last", "ordinal", "rank", "row",
+        "start", "time", "type",
+    )
+)  # fmt: skip
+
 Columns = Sequence[tuple[str, str]]  # (field, column)
 
 
@@ -124,6 +133,16 @@ def shape_of(
         schema,
         time_unit(schema),
     )
+
+
+def refuse_own_names(names: Sequence[str]) -> None:
+    """Raises an EventError if events come with a column that would be taken for one of ours."""
+    for name in names:
+        if name in _OWN or name.startswith("__member."):
+            raise EventError(
+                f"the events have a column '{name}', a name that is used inside Ensue\n"
+                "  hint: rename the column, or leave it out"
+            )
 
 
 def shape_again(

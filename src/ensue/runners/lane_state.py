@@ -13,9 +13,9 @@ store.
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from ensue.compile.state import packed, unpacked
 from ensue.errors import StateError
@@ -142,14 +142,34 @@ def _check(head: Head, store: Store, job: str) -> None:
     if head.job == digest(job):
         return
     written, given = json.loads(store.job()), json.loads(job)
+    if _kind(written) != _kind(given):
+        raise StateError(
+            f"the checkpoint is that of {_kind(written)}, and this is {_kind(given)}:\n"
+            f"  then: {_short(_asked(written))}\n"
+            f"  now:  {_short(_asked(given))}\n"
+            f"  hint: {_RESTART}"
+        )
     for name in {**given, **written}:
         if written.get(name) != given.get(name):
+            then, now = _short(written.get(name)), _short(given.get(name))
+            shown = "" if name == "arrow" else f":\n  then: {then}\n  now:  {now}"
             raise StateError(
-                f"the checkpoint was written with another {_WORDS.get(name, name)}:\n"
-                f"  then: {_short(written.get(name))}\n"
-                f"  now:  {_short(given.get(name))}\n"
+                f"the checkpoint was written with another {_WORDS.get(name, name)}{shown}\n"
                 f"  hint: {_REMEDY.get(name, _RESTART)}"
             )
+
+
+def _kind(job: Mapping[str, Any]) -> str:
+    """What a job is, in a word: each kind has names of its own."""
+    if "definitions" in job:
+        return "a query with definitions"
+    return "several queries" if "queries" in job else "one query"
+
+
+def _asked(job: Mapping[str, Any]) -> object:
+    """The queries of a job, whatever its kind."""
+    queries = [*job.get("definitions", {}).values(), *job.get("queries", ())]
+    return "; ".join([*queries, *([job["query"]] if "query" in job else ())])
 
 
 _RESTART = "go on with what it was written with, or start with a new checkpoint"
@@ -158,6 +178,20 @@ _WORDS = {
     "time": "time column",
     "type": "type column",
     "columns": "set of columns",
+    "arrow": "set of columns: fields inside of them",
+    "definitions": "set of definitions",
+    "queries": "set of queries",
+    "names": "set of names for its queries",
+    "numbers": "order of its queries",
+    "emit": "EMIT",
+    "levels": "choice of levels=",
+    "trace": "choice of trace=",
+    "stage": "division into stages",
+    "order": "order= of events",
+    "location": "location column",
+    "tables": "set of tables by type",
+    "emit_timeouts": "choice of emit_timeouts=",
+    "operators": "set of operators",
     "planning": "choice of plan",
 }
 _REMEDY = {

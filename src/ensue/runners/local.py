@@ -16,7 +16,15 @@ from ensue.compile.matcher import Prepared, build_result, joined_of, prepare
 from ensue.compile.matches import Matches
 from ensue.compile.reference import ReferenceEngine
 from ensue.compile.sampling import sampled
-from ensue.compile.stream import Shape, in_order, shape_of, slices, together, with_time
+from ensue.compile.stream import (
+    Shape,
+    in_order,
+    refuse_own_names,
+    shape_of,
+    slices,
+    together,
+    with_time,
+)
 from ensue.compile.timeouts import Bundle
 from ensue.errors import EventError, did_you_mean
 from ensue.plan.statistics import Statistics
@@ -89,9 +97,10 @@ def stream_of(
 
 def _frame(events: Any) -> pa.Table:
     # pandas' own Arrow stream would carry its index along
-    if type(events).__module__.startswith("pandas."):
-        return pa.Table.from_pandas(events, preserve_index=False)
-    return as_table(events)
+    pandas = type(events).__module__.startswith("pandas.")
+    table = pa.Table.from_pandas(events, preserve_index=False) if pandas else as_table(events)
+    refuse_own_names(table.column_names)
+    return table
 
 
 def match(

@@ -12,9 +12,12 @@ from pyspark.sql import functions as sql
 
 from ensue.algebra.operator import Operator
 from ensue.errors import StateError
+from ensue.runners.checkpoint_files import has_begun, require_sound
 from ensue.runners.lane_state import Head, rebuilt
 from ensue.runners.several_job import SeveralJob, read_job
+from ensue.runners.spark_failure import failure, own_errors, spark_errors
 from ensue.runners.spark_matches import SeveralMatches, schemas_of
+from ensue.runners.spark_places import seen_from_here
 from ensue.runners.spark_state import HEAD, JOB, LOG, SNAPSHOT
 from ensue.runners.spark_types import spark_schema
 from ensue.runners.stream_job import StreamJob
@@ -24,8 +27,9 @@ def remaining(
     session: SparkSession, checkpoint: str, operators: Iterable[Operator] = ()
 ) -> "DataFrame | SeveralMatches":
     """The matches that a stopped stream would still deliver if it ended where it stopped."""
-    stateful = [row.operatorId for row in _operators(session, checkpoint)]
-    texts = [job_text(session, checkpoint, number) for number in stateful]
+    with own_errors():
+        stateful = [row.operatorId for row in _operators(session, checkpoint)]
+        texts = [job_text(session, checkpoint, number) for number in stateful]
     if "definitions" in json.loads(texts[0]):
         from ensue.runners.spark_tower_finish import remaining as of_tower
 
@@ -85,11 +89,13 @@ def next_batch(session: SparkSession, checkpoint: str) -> int:
 
 def _operators(session: SparkSession, checkpoint: str) -> list[Row]:
     """The stateful operators of a stream that are ours; several queries may have several."""
+    _require_begun(session, checkpoint)
     try:
         rows = session.read.format("state-metadata").load(checkpoint).collect()
-    except Exception as error:  # noqa: BLE001  whatever Spark says of a path that is none
-        first = str(error).strip().splitlines()[0]
-        raise StateError(f"{checkpoint} is not a checkpoint that can be read: {first}") from None
+    except spark_errors() as error:
+        raise StateError(
+            f"{checkpoint} is not a checkpoint that can be read: {failure(error)}"
+        ) from None
     found = []
     for row in rows:
         variables = json.loads(row.operatorProperties or "{}").get("stateVariables", [])
@@ -98,6 +104,23 @@ def _operators(session: SparkSession, checkpoint: str) -> list[Row]:
     if found:
         return found
     raise StateError(f"the checkpoint {checkpoint} has no state of a query of Ensue")
+
+
+def _require_begun(session: SparkSession, checkpoint: str) -> None:
+    folder = seen_from_here(session, checkpoint)
+    if folder is None:
+        return
+    if not folder.exists():
+        raise StateError(f"there is no checkpoint {checkpoint}\n  hint: {_WHERE}")
+    require_sound(checkpoint)
+    if not has_begun(folder):
+        raise StateError(
+            f"the checkpoint {checkpoint} has no state of a query of Ensue: no micro-batch of a "
+            f"stream is done yet\n  hint: {_WHERE}"
+        )
+
+
+_WHERE = "remaining() takes the checkpoint= with which ensue.start has run a stream"
 
 
 @dataclass(frozen=True)

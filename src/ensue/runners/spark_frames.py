@@ -11,7 +11,15 @@ from ensue.algebra.walk import atoms
 from ensue.algebra.window import ByEvents
 from ensue.compile.arrow_kinds import fields_of
 from ensue.compile.matcher import Prepared
-from ensue.compile.stream import TYPE, Columns, Shape, shape_of, shape_of_union, type_clashes
+from ensue.compile.stream import (
+    TYPE,
+    Columns,
+    Shape,
+    refuse_own_names,
+    shape_of,
+    shape_of_union,
+    type_clashes,
+)
 from ensue.errors import EventError
 from ensue.runners.spark_types import arrow_schema
 from ensue.schema import Kind
@@ -42,6 +50,8 @@ def frame_of(
     order: Sequence[str] = (),
 ) -> tuple[DataFrame, Shape]:
     """The events as one DataFrame, and what is known of them without computing it."""
+    for frame in events.values() if isinstance(events, Mapping) else (events,):
+        refuse_own_names(frame.columns)
     if not isinstance(events, Mapping):
         shape = shape_of(arrow_schema(events.schema), time=time, type=type, order=order)
         return events, shape

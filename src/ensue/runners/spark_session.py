@@ -1,5 +1,6 @@
 """An embedded Spark: the session of the command line and the demo, and files through it."""
 
+import logging
 import os
 import shutil
 import sys
@@ -49,6 +50,7 @@ def embedded(settings: Mapping[str, str] | None = None) -> "SparkSession":
     defaults = _SETTINGS | {"spark.sql.shuffle.partitions": str(parts)}
     for key, value in (defaults | dict(settings or {})).items():
         builder = builder.config(key, value)
+    _quiet()
     with _java_messages_to_a_file() as messages:
         try:
             return builder.getOrCreate()
@@ -58,6 +60,13 @@ def embedded(settings: Mapping[str, str] | None = None) -> "SparkSession":
             raise RunnerError(
                 f"Spark does not start:\n{last}\n  hint: it needs Java 17 or newer"
             ) from None
+
+
+def _quiet() -> None:
+    """PySpark also logs an error that is caught, with all of Java's stack, on standard error."""
+    from pyspark.logger import PySparkLogger
+
+    PySparkLogger.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
 
 
 def read(session: "SparkSession", path: str, form: str) -> "DataFrame":

@@ -27,7 +27,7 @@ from ensue.runners.spark_stream import (
     lane_count,
     nullable,
     numbered,
-    refuse_match_id,
+    refuse_names,
     require_rocksdb,
 )
 from ensue.runners.spark_time import Watermark, with_watermark
@@ -45,11 +45,11 @@ def match(
 ) -> SeveralMatches:
     """The matches of each query in a stream, as streaming DataFrames."""
     deliver_late = delivers_late(late_events)
+    frame, shape = frame_of(events, time=given.time, type=given.type, order=given.order)
     for name, query in queries.items():
         with speaking_of(name):
-            refuse_match_id(query)
+            refuse_names(query, frame)
             remember(query)
-    frame, shape = frame_of(events, time=given.time, type=given.type, order=given.order)
     watched, delay_ms = with_watermark(frame, shape, watermark)
     shape = replace(shape, arrow=nullable(shape.arrow))
     bundles = bundles_of(queries, shape, given, streaming=True)

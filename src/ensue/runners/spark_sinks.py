@@ -1,20 +1,34 @@
 """Where matches go. Each sink is a function of a micro-batch, and may be called twice with one."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sql
-from pyspark.sql.types import TimestampType
+from pyspark.sql.types import (
+    DateType,
+    NumericType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from ensue.errors import RunnerError
+from ensue.runners.spark_frames import quoted
+from ensue.runners.spark_tables import parquet_columns, require_same
 
 Sink = Callable[[DataFrame, int], object]
 MICROSECONDS = {  # in JSON, where Spark writes milliseconds by default
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
+
+# Kinds of `end` whose values survive the way through a text.
+_ORDERED = (TimestampType, TimestampNTZType, DateType, NumericType, StringType)
 
 # A task's file goes to the table when the task is done. With Spark's own default it waits in a
 # folder aside for the others, where the next writer takes what a killed one has left for its own.
@@ -47,6 +61,10 @@ class ParquetTable:
         finally:
             matches.unpersist()
 
+    def fit(self, session: SparkSession, columns: StructType) -> None:
+        """Raises a RunnerError if the table is none, or has other columns."""
+        require_same(self.path, parquet_columns(session, self.path), columns)
+
     def _without_known(self, matches: DataFrame) -> DataFrame:
         assert self._doubtful is not None
         maybe = matches.filter(self._doubtful)
@@ -54,7 +72,7 @@ class ParquetTable:
         if table is None or maybe.isEmpty():
             return matches
         known = table.filter(_within(maybe, sql.min)).select("match_id")
-        return matches.join(known, "match_id", "left_anti").select(*matches.columns)
+        return matches.join(known, "match_id", "left_anti").select(*map(quoted, matches.columns))
 
     def _table(self, matches: DataFrame) -> DataFrame | None:
         try:
@@ -71,9 +89,13 @@ def _within(matches: DataFrame, bound: Callable[[str], Column]) -> Column:
     """Whether a match ends no later than the last of these (`max`) or no earlier than the first.
 
     The bound does not become a datetime of Python, which would confuse the two hours that have
-    one name when summer time ends. RETURN may put something in the place of `end` that is NULL.
+    one name when summer time ends. RETURN may put something in the place of `end` that is NULL,
+    or that has no order: then any match may be among them.
     """
-    kind, end = matches.schema["end"].dataType, sql.col("end")
+    kind = next((f.dataType for f in matches.schema if f.name == "end"), None)
+    if not isinstance(kind, _ORDERED):
+        return sql.lit(True)
+    end = sql.col("end")
     instants = isinstance(kind, TimestampType)
     found = sql.unix_micros(bound("end")) if instants else bound("end").cast("string")
     value = matches.agg(found).first()[0]  # type: ignore[index]
@@ -90,13 +112,17 @@ class DeltaTable:
     path: str
     storage_options: dict[str, str] | None = None
 
+    def fit(self, session: SparkSession, columns: StructType) -> None:  # noqa: ARG002
+        """Raises a RunnerError if the table has other columns."""
+        deltalake = _deltalake()
+        if deltalake.DeltaTable.is_deltatable(self.path, self.storage_options):
+            table = deltalake.DeltaTable(self.path, storage_options=self.storage_options)
+            # Delta describes columns as Spark does
+            known = StructType.fromJson(json.loads(table.schema().to_json()))
+            require_same(self.path, known, columns)
+
     def __call__(self, matches: DataFrame, batch: int) -> None:  # noqa: ARG002
-        try:
-            import deltalake
-        except ImportError:
-            raise RunnerError(
-                "a Delta table needs the deltalake package\n  hint: pip install 'ensue[delta]'"
-            ) from None
+        deltalake = _deltalake()
         table = matches.toArrow()
         if not deltalake.DeltaTable.is_deltatable(self.path, self.storage_options):
             # creating it and filling it are two commits: a crash between them loses nothing
@@ -116,6 +142,16 @@ class DeltaTable:
             .when_not_matched_insert_all()
             .execute()
         )
+
+
+def _deltalake() -> Any:
+    try:
+        import deltalake
+    except ImportError:
+        raise RunnerError(
+            "a Delta table needs the deltalake package\n  hint: pip install 'ensue[delta]'"
+        ) from None
+    return deltalake
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,24 @@
 """Starting a stream: matches to a sink, late events to another, by one query."""
 
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
 
 from ensue.errors import EventError
+from ensue.runners.checkpoint_files import has_begun, require_sound
+from ensue.runners.folders import Folder, require_apart
 from ensue.runners.named import Name
+from ensue.runners.spark_failure import failed, own_errors
 from ensue.runners.spark_finish import next_batch, remaining
 from ensue.runners.spark_matches import LATE_EVENTS, SeveralMatches
-from ensue.runners.spark_sinks import THOROUGH, ParquetBatches, ParquetTable, Sink
+from ensue.runners.spark_places import seen_from_here
+from ensue.runners.spark_sinks import THOROUGH, DeltaTable, ParquetBatches, ParquetTable, Sink
+from ensue.runners.spark_types import spark_schema
 from ensue.runners.stream_job import LATE
 
 Output = str | Path | Sink
@@ -28,14 +35,52 @@ def start(
     flush: bool = False,
     name: str | None = None,
 ) -> StreamingQuery:
-    """Starts the query behind a streaming DataFrame of matches."""
-    if not matches.isStreaming:
-        raise EventError(
-            "these matches are not a stream\n"
-            "  hint: a batch DataFrame is written with matches.write; start() is for streams"
-        )
+    """Starts the query behind a streaming DataFrame of matches; with `once` waits for its end."""
     if flush and not once:
         raise EventError("flush=True goes with once=True: only a stream that ends can be flushed")
+    stream, query, deliver = _begun(matches, output, checkpoint, late, every, name, once=once)
+    if once:
+        try:
+            wait(query)
+        except KeyboardInterrupt:
+            query.stop()
+            raise
+    if flush:
+        session, place = stream.sparkSession, str(checkpoint)
+        here = seen_from_here(session, place)
+        if here is not None and not has_begun(here):
+            return query  # nothing ever came
+        left = remaining(session, place)
+        left = left.packed if isinstance(left, SeveralMatches) else left
+        with own_errors():
+            deliver(left, next_batch(session, place))
+    return query
+
+
+def begin(
+    matches: DataFrame | SeveralMatches,
+    output: Output | Mapping[Name, Output],
+    *,
+    checkpoint: str | Path,
+    late: Output | None = None,
+    every: str | None = None,
+    once: bool = False,
+) -> StreamingQuery:
+    """Starts it, and does not wait."""
+    return _begun(matches, output, checkpoint, late, every, None, once=once)[1]
+
+
+def _begun(
+    matches: DataFrame | SeveralMatches,
+    output: Output | Mapping[Name, Output],
+    checkpoint: str | Path,
+    late: Output | None,
+    every: str | None,
+    name: str | None,
+    *,
+    once: bool,
+) -> tuple[DataFrame, StreamingQuery, Callable[[DataFrame, int], None]]:
+    _require_stream(matches)
     if once and every is not None:
         raise EventError("once=True and every= exclude each other")
     if late is not None and not _with_late_events(matches):
@@ -43,15 +88,30 @@ def start(
             "late= wants late events, and these matches have none\n"
             '  hint: ensue.match(..., late_events="deliver")'
         )
+    aside = _sink(late, ParquetBatches) if late is not None else None
     if isinstance(matches, SeveralMatches):
-        deliver, stream = several_delivery(matches, output, late), matches.packed
+        sinks = _sinks(matches, output)
+        columns = {name: spark_schema(matches.schemas[name]) for name in sinks}
+        deliver, stream = several_delivery(matches, sinks, aside), matches.packed
     elif isinstance(output, Mapping):
         raise EventError(
             "several outputs go with several queries\n"
             "  hint: ensue.match(events, {name: query, ...})"
         )
     else:
-        deliver, stream = delivery(output, late), matches
+        sink = _sink(output, ParquetTable)
+        sinks = {"": sink}
+        columns = {"": StructType([f for f in matches.schema if f.name != LATE])}
+        deliver, stream = delivery(sink, aside), matches
+    session = stream.sparkSession
+    here = seen_from_here(session, str(checkpoint))
+    require_apart(_folders(str(checkpoint), here, sinks, aside))
+    if here is not None:
+        require_sound(str(checkpoint))
+    for key, sink in sinks.items():
+        if isinstance(sink, ParquetTable | DeltaTable):
+            _require_match_id(columns[key])
+            sink.fit(session, columns[key])
     writer = stream.writeStream.outputMode("append").foreachBatch(deliver)
     writer = writer.option("checkpointLocation", str(checkpoint))
     if name is not None:
@@ -59,15 +119,58 @@ def start(
     if once:
         writer = writer.trigger(availableNow=True)
     elif every is not None:
-        writer = writer.trigger(processingTime=every)
-    query = writer.start()
-    if flush:
-        query.awaitTermination()
-        session, place = stream.sparkSession, str(checkpoint)
-        left = remaining(session, place)
-        left = left.packed if isinstance(left, SeveralMatches) else left
-        deliver(left, next_batch(session, place))
-    return query
+        with own_errors(f"every={every!r} is not a length of time: "):
+            writer = writer.trigger(processingTime=every)
+    with own_errors("the stream does not start: "):
+        return stream, writer.start(), deliver
+
+
+def _require_stream(matches: object) -> None:
+    if not hasattr(matches, "isStreaming"):
+        raise EventError(
+            f"start() takes what ensue.match gives for a stream, not a {type(matches).__name__}"
+        )
+    if not matches.isStreaming:
+        raise EventError(
+            "these matches are not a stream\n"
+            "  hint: a batch DataFrame is written with matches.write; start() is for streams"
+        )
+
+
+def _require_match_id(columns: StructType) -> None:
+    if "match_id" not in columns.names:
+        raise EventError(
+            "this stream has no column match_id, by which a table knows a match\n"
+            "  hint: start() takes what ensue.match gives; other streams have writeStream"
+        )
+
+
+def _folders(
+    checkpoint: str, here: Path | None, sinks: Mapping[Name, Sink], aside: Sink | None
+) -> list[Folder]:
+    begun = here is not None and (here / "offsets").exists()
+    found = [Folder("checkpoint", checkpoint, stays=begun)]
+    for name, sink in sinks.items():
+        role = f"output of '{name}'" if len(sinks) > 1 else "output"
+        if isinstance(sink, ParquetTable | DeltaTable):
+            found.append(Folder(role, sink.path, table=isinstance(sink, ParquetTable)))
+    if isinstance(aside, ParquetBatches):
+        found.append(Folder("folder for late events", aside.path, table=True))
+    return found
+
+
+def wait(query: StreamingQuery, seconds: float | None = None) -> bool:
+    """Until a stream has ended, or so many seconds. Raises an error of ours if it has failed."""
+    with own_errors():
+        if seconds is None:
+            query.awaitTermination()
+            return True
+        if seconds <= 0:
+            error = failed(query)
+            if error is not None:
+                raise error
+            return not query.isActive
+        return bool(query.awaitTermination(max(1, math.ceil(seconds))))
 
 
 def _with_late_events(matches: DataFrame | SeveralMatches) -> bool:
@@ -76,10 +179,21 @@ def _with_late_events(matches: DataFrame | SeveralMatches) -> bool:
     return LATE in matches.columns
 
 
-def delivery(output: Output, late: Output | None) -> Callable[[DataFrame, int], None]:
+def _sink(output: object, folder: Callable[[str], Sink]) -> Sink:
+    """Where rows go; `folder` makes a sink of a folder."""
+    if isinstance(output, str | Path):
+        return folder(str(output))
+    if not callable(output):
+        raise EventError(
+            f"an output is a folder, a table, a topic or a function, not {output!r}\n"
+            "  hint: ensue.parquet_table, ensue.delta_table, ensue.kafka_topic, or "
+            "def write(matches, batch): ..."
+        )
+    return output
+
+
+def delivery(sink: Sink, aside: Sink | None) -> Callable[[DataFrame, int], None]:
     """What is done with a micro-batch."""
-    sink = ParquetTable(str(output)) if isinstance(output, (str, Path)) else output
-    aside = ParquetBatches(str(late)) if isinstance(late, (str, Path)) else late
 
     def deliver(batch: DataFrame, number: int) -> None:
         if LATE not in batch.columns and isinstance(sink, THOROUGH):
@@ -109,14 +223,12 @@ def split(batch: DataFrame) -> tuple[DataFrame, DataFrame]:
 
 
 def several_delivery(
-    matches: SeveralMatches, output: Output | Mapping[Name, Output], late: Output | None
+    matches: SeveralMatches, sinks: Mapping[Name, Sink], aside: Sink | None
 ) -> Callable[[DataFrame, int], None]:
     """What is done with a micro-batch of several queries: each query's matches to its own sink.
 
     A sink is called with the micro-batches that have matches for it.
     """
-    sinks = _sinks(matches, output)
-    aside = ParquetBatches(str(late)) if isinstance(late, (str, Path)) else late
 
     def deliver(batch: DataFrame, number: int) -> None:
         kept = batch.persist()
@@ -155,7 +267,4 @@ def _sinks(matches: SeveralMatches, output: Output | Mapping[Name, Output]) -> d
             if missing
             else f"no query '{unknown[0]}' has matches for this output"
         )
-    return {
-        name: ParquetTable(str(one)) if isinstance(one, str | Path) else one
-        for name, one in output.items()
-    }
+    return {name: _sink(one, ParquetTable) for name, one in output.items()}

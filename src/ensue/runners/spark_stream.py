@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as sql
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
+from ensue.algebra.column_names import refuse_column, refuse_other_cases
 from ensue.algebra.query import Query
 from ensue.compile.matcher import Prepared
 from ensue.compile.state import from_bytes, to_bytes
@@ -24,7 +25,7 @@ from ensue.runners.spark_frames import frame_of, partition_columns, quoted, rele
 from ensue.runners.spark_state import LaneStore
 from ensue.runners.spark_time import Watermark, with_watermark
 from ensue.runners.spark_types import spark_schema
-from ensue.runners.stream_job import StreamJob, remember
+from ensue.runners.stream_job import LATE, StreamJob, remember
 
 LANE = "__lane"
 MOST_LANES = 4_096
@@ -47,8 +48,8 @@ def match(
 ) -> DataFrame:
     """The matches of a stream, as a streaming DataFrame."""
     deliver_late = delivers_late(late_events)
-    refuse_match_id(query)
     frame, shape = frame_of(events, time=given.time, type=given.type, order=given.order)
+    refuse_names(query, frame)
     watched, delay_ms = with_watermark(frame, shape, watermark)
     job = StreamJob(
         query, nullable(shape.arrow), given.time, given.type, given.order, given.location,
@@ -76,13 +77,12 @@ def delivers_late(late_events: str) -> bool:
     return late_events == "deliver"
 
 
-def refuse_match_id(query: Query) -> None:
-    """Sinks append a match once, and know it by its id."""
-    if any(returned.name == "match_id" for returned in query.returns):
-        raise EventError(
-            "RETURN ... AS match_id: sinks know a match by its own match_id\n"
-            "  hint: give the column another name"
-        )
+def refuse_names(query: Query, frame: DataFrame) -> None:
+    """What sinks go by: matches are known by their id, late events taken out by their column."""
+    refuse_column(query, "match_id", "sinks know a match by its own match_id")
+    refuse_column(query, LATE, "the late events of a stream are in a column of that name")
+    if frame.sparkSession.conf.get("spark.sql.caseSensitive") != "true":
+        refuse_other_cases(query, ("match_id", "start", "end", LATE))
 
 
 def with_lanes(frame: DataFrame, job: StreamJob, columns: Sequence[Column]) -> DataFrame:

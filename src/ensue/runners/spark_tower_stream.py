@@ -33,7 +33,7 @@ from ensue.runners.spark_stream import (
     lane_count,
     lane_keys,
     nullable,
-    refuse_match_id,
+    refuse_names,
     require_rocksdb,
     shelf,
 )
@@ -88,7 +88,7 @@ def match(
     )  # fmt: skip
     for prepared in job.prepared.layers:
         if prepared.layer.delivered:
-            refuse_match_id(prepared.layer.meaning)
+            refuse_names(prepared.layer.meaning, frame)
     require_rocksdb(frame)
     warn_of_whole_streams(job)
     names = [sql.col(quoted(name)) for name in job.arrow.names]

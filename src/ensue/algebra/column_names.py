@@ -1,0 +1,47 @@
+"""The columns that a query gives its matches, and names that it must leave to others."""
+
+from collections.abc import Iterator
+
+from ensue.algebra.query import Query
+from ensue.algebra.walk import positives, results
+from ensue.errors import QueryError
+from ensue.span import Span
+
+_HINT = "name the column otherwise, with AS, or the variable that it shows"
+
+
+def columns(query: Query) -> Iterator[tuple[str, Span | None]]:
+    """The names of RETURN, or else of the variables, and where they are written."""
+    if query.returns:
+        yield from ((r.name, r.span) for r in query.returns)
+    else:
+        yield from ((a.variable, a.span) for a in positives(query.pattern))
+        yield from ((r.variable, r.span) for r in results(query.pattern))
+
+
+def refuse_column(query: Query, name: str, why: str) -> None:
+    """Raises a QueryError that points at the column of this name, if the query has it."""
+    for column, span in columns(query):
+        if column == name:
+            raise QueryError(
+                f"a column cannot be called '{name}' here: {why}",
+                hint=_HINT,
+                span=span,
+                text=query.text,
+            )
+
+
+def refuse_other_cases(query: Query, standard: tuple[str, ...]) -> None:
+    """Raises a QueryError if two columns, `standard` ones among them, differ in nothing but
+    capital letters."""
+    seen = {name.lower(): name for name in standard}
+    for column, span in columns(query):
+        other = seen.setdefault(column.lower(), column)
+        if other != column:
+            raise QueryError(
+                f"the columns '{other}' and '{column}' differ in capital letters only, "
+                "and Spark takes them for one",
+                hint=_HINT + "; or set spark.sql.caseSensitive to true",
+                span=span,
+                text=query.text,
+            )

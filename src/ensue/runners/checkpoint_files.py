@@ -1,0 +1,177 @@
+"""A checkpoint's own files, looked at before a stream goes on from them.
+
+Spark reads them one by one in the middle of its work, and says of most damages only what stopped
+its parser; of a log of files that is gone it says nothing, and takes new files for known ones.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+from ensue.errors import StateError
+
+OURS = "ensue_head"  # a state variable that every lane has
+_SCHEMA = re.compile(r'"(file:[^"]+/state/\d+/_stateSchema/[^"]+)"')
+_TABLE = ("_delta_log", "_spark_metadata")
+NEW_ONE = "name a new folder; the stream then begins anew, and a table gets no match twice"
+_REPAIR = f"restore the folder from a copy, or {NEW_ONE}"
+
+
+def local_path(place: str) -> Path | None:
+    """Where a folder is on this machine; None: on some other file system.
+
+    >>> local_path("s3://bucket/state") is None
+    True
+    >>> local_path("file:///tmp/my%20state") == local_path("/tmp/my state") == Path(
+    ...     "/tmp/my state"
+    ... )
+    True
+    """
+    scheme = urlparse(place).scheme
+    if scheme == "file":
+        return Path(unquote(urlparse(place).path))
+    if len(scheme) > 1 and place.startswith(f"{scheme}:/"):  # one letter is a drive of Windows
+        return None
+    return Path(place)
+
+
+def require_sound(place: str) -> None:
+    """Raises a StateError unless a stream can begin with this folder, or go on from it."""
+    folder = local_path(place)
+    if folder is None or not folder.exists():
+        return
+    if not folder.is_dir():
+        raise StateError(
+            f"the checkpoint {place} is a file, and a checkpoint is a folder\n"
+            "  hint: name a folder, one that is new or that this stream has begun with"
+        )
+    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        raise StateError(
+            f"the checkpoint {place} cannot be written: no permission\n"
+            "  hint: give this user the folder, or name another one"
+        )
+    begun, done = (max(_numbers(folder / log), default=-1) for log in ("offsets", "commits"))
+    if max(begun, done) < 0:
+        _require_no_table(place, folder)
+        return
+    if _json(_text(folder / "metadata")) is None:
+        raise _damaged(place, "metadata", folder)
+    if begun < done:
+        raise _damaged(place, f"offsets/{done}", folder)
+    offsets = _log(folder, f"offsets/{begun}", place)
+    if done >= 0:
+        _log(folder, f"commits/{done}", place)
+    _require_sources(folder, place, offsets[1:])
+    if done >= 0:
+        _require_state(folder, place)
+
+
+def has_begun(folder: Path) -> bool:
+    """Whether a stream has done a micro-batch with this checkpoint."""
+    return next(_numbers(folder / "commits"), None) is not None
+
+
+def _numbers(folder: Path) -> Iterator[int]:
+    """Of files such as `7` or `9.compact`; hidden ones are Spark's sums of them."""
+    if folder.is_dir():
+        for path in folder.iterdir():
+            number = path.name.removesuffix(".compact")
+            if number.isdecimal():
+                yield int(number)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""  # which is no JSON either
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def _log(folder: Path, name: str, place: str) -> list[Any]:
+    """The values of a file of a log: a version, then one a line, `-` for none."""
+    version, *lines = _text(folder / name).splitlines() or [""]
+    values = [None if line == "-" else _json(line) for line in lines]
+    broken = any(v is None and line != "-" for v, line in zip(values, lines, strict=True))
+    if broken or not values or not version.startswith("v"):
+        raise _damaged(place, name, folder)
+    return values
+
+
+def _require_sources(folder: Path, place: str, offsets: list[Any]) -> None:
+    """The files that a source has read are in a log of its own, up to its offset.
+
+    A stream that is read in two places has two offsets and one log: then which log belongs to
+    which offset is not known, but one of them has to reach as far.
+    """
+    logs = {int(p.name): max(_numbers(p), default=-1) for p in (folder / "sources").glob("[0-9]*")}
+    furthest = max(logs.values(), default=-1)
+    for number, offset in enumerate(offsets):
+        read = offset.get("logOffset") if isinstance(offset, dict) else None
+        if not isinstance(read, int):
+            continue  # not a source of files
+        newest = logs.get(number, -1) if len(logs) == len(offsets) else furthest
+        if newest < read:
+            raise _damaged(place, f"sources/{number}/{read}", folder)
+        name = f"sources/{number}/{newest}"
+        if (folder / name).exists():
+            _log(folder, name, place)
+
+
+def _require_state(folder: Path, place: str) -> None:
+    """The state of every operator of ours says so in its description."""
+    described = [
+        path
+        for path in (folder / "state").glob("[0-9]*/_metadata/*/*")
+        if not path.name.startswith(".")
+    ]
+    texts = [_text(path) for path in described]
+    if any(OURS in text for text in texts):
+        for schema in _SCHEMA.findall("".join(texts)):
+            _require_unmoved(place, schema)
+        return
+    if not all(text and _json(text.splitlines()[-1]) for text in texts):
+        raise _damaged(place, str(described[0].relative_to(folder)), folder)
+    raise StateError(
+        f"the checkpoint {place} has no state of a query of Ensue: it is that of another stream, "
+        "or its folder state is gone\n"
+        f"  hint: every stream has a checkpoint of its own; {NEW_ONE}"
+    )
+
+
+def _require_unmoved(place: str, schema: str) -> None:
+    """Spark notes where the checkpoint was begun, and looks there for a part of it."""
+    path = local_path(schema)
+    if path is not None and not path.exists():
+        raise StateError(
+            f"the checkpoint {place} was begun as {path.parents[4]}, and Spark looks for a part "
+            f"of it there: {path.relative_to(path.parents[4])} is gone\n"
+            "  hint: a checkpoint stays in its folder; move it back, or name a new one"
+        )
+
+
+def _require_no_table(place: str, folder: Path) -> None:
+    inside = next(
+        (p.name for p in folder.iterdir() if p.name in _TABLE or p.suffix == ".parquet"), None
+    )
+    if inside is not None:
+        raise StateError(
+            f"the checkpoint {place} is a folder of data: there is {inside} in it\n"
+            "  hint: a checkpoint is a folder of its own, one that is new or that this stream "
+            "has begun with"
+        )
+
+
+def _damaged(place: str, name: str, folder: Path) -> StateError:
+    how = "is empty, cut short or overwritten" if (folder / name).exists() else "is gone"
+    return StateError(f"the checkpoint {place} is damaged: {name} {how}\n  hint: {_REPAIR}")

@@ -1,0 +1,198 @@
+"""What Spark says of a stream that cannot go on, and what it means to who has started it."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from re import Match
+
+from ensue.errors import EnsueError, EventError, RunnerError, StateError
+
+_NEW_CHECKPOINT = (
+    "go on with the checkpoint that this stream has begun with, or name a new folder for it"
+)
+_RESTORE = "restore the checkpoint from a copy, or name a new folder; a table gets no match twice"
+
+
+@dataclass(frozen=True, slots=True)
+class Saying:
+    """A pattern in Spark's text, and what to say instead."""
+
+    pattern: re.Pattern[str]
+    meaning: Callable[[Match[str]], EnsueError]
+
+
+def meant(text: str) -> EnsueError | None:
+    """What a text of Spark's means, if it is one of those that users meet.
+
+    >>> print(meant("[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. ..."))
+    another stream is at work with this checkpoint
+      hint: stop it first; two streams have two checkpoints
+    """
+    for saying in _SAYINGS:
+        found = saying.pattern.search(text)
+        if found:
+            return saying.meaning(found)
+    return None
+
+
+def _saying(pattern: str, meaning: Callable[[Match[str]], EnsueError]) -> Saying:
+    return Saying(re.compile(pattern, re.DOTALL), meaning)
+
+
+# --------------------------------------------------------------------------- the checkpoint
+
+
+def _other_operators(found: Match[str]) -> EnsueError:
+    written, now = (found[1].split("OperatorId:")[1:], found[2].split("OperatorId:")[1:])
+    if not all("transformWithStateInPySpark" in one for one in written):
+        return StateError(
+            "the checkpoint is that of a stream that is not Ensue's\n"
+            "  hint: every stream has a checkpoint of its own; name a new folder"
+        )
+    return StateError(
+        "the checkpoint is that of another query: its state is in "
+        f"{_parts(len(written))}, and that of this query in {_parts(len(now))} (a query with "
+        "definitions has one for each change of key, several queries one for each key)\n"
+        f"  hint: {_NEW_CHECKPOINT}"
+    )
+
+
+def _parts(count: int) -> str:
+    return f"{count} part" if count == 1 else f"{count} parts"
+
+
+def _other_sources(found: Match[str]) -> EnsueError:
+    return StateError(
+        f"the checkpoint is that of another stream: it reads {_sources(found[1])}, and this one "
+        f"{_sources(found[2])}\n"
+        f"  hint: {_NEW_CHECKPOINT}"
+    )
+
+
+def _sources(count: str) -> str:
+    return "1 source" if count == "1" else f"{count} sources"
+
+
+def _no_state(_: Match[str]) -> EnsueError:
+    return StateError(
+        "the checkpoint has no state: it is that of a stream that is not Ensue's, or its folder "
+        f"state is gone\n  hint: {_NEW_CHECKPOINT}"
+    )
+
+
+def _not_begun(_: Match[str]) -> EnsueError:
+    return StateError(
+        "the checkpoint has no state yet: no micro-batch of its stream is done\n"
+        "  hint: wait for the first one"
+    )
+
+
+def _in_use(_: Match[str]) -> EnsueError:
+    return RunnerError(
+        "another stream is at work with this checkpoint\n"
+        "  hint: stop it first; two streams have two checkpoints"
+    )
+
+
+def _broken_file(found: Match[str]) -> EnsueError:
+    name = _plain(found[1])
+    return StateError(
+        f"the checkpoint is damaged: {name} is gone, empty, cut short or overwritten\n"
+        f"  hint: {_RESTORE}"
+    )
+
+
+def _moved(found: Match[str]) -> EnsueError:
+    return StateError(
+        f"the checkpoint was begun as {_plain(found[1])}, and Spark looks for a part of it there\n"
+        "  hint: a checkpoint stays in its folder; move it back, or name a new one"
+    )
+
+
+def _broken_state(_: Match[str]) -> EnsueError:
+    return StateError(
+        "the checkpoint is damaged: a file of its state is gone, empty, cut short or overwritten\n"
+        f"  hint: {_RESTORE}"
+    )
+
+
+def _broken_json(_: Match[str]) -> EnsueError:
+    return StateError(
+        "the checkpoint is damaged: a file of its logs (metadata, offsets, commits, sources) is "
+        f"empty, cut short or overwritten\n  hint: {_RESTORE}"
+    )
+
+
+# ------------------------------------------------------------------------- files of events
+
+
+def _unreadable(found: Match[str]) -> EnsueError:
+    return EventError(
+        f"cannot read the file {_plain(found[1])}: it is broken, gone, or of another kind than "
+        "the others\n  hint: mend it or take it away, then start again"
+    )
+
+
+def _other_type(found: Match[str]) -> EnsueError:
+    return EventError(
+        f"the column {found[2]} of the file {_plain(found[1])} is of another type: "
+        f"here {found[3]}, there {found[4]}\n"
+        "  hint: all files of a folder have the same columns; put those with others into a "
+        "folder of their own"
+    )
+
+
+def _nowhere(found: Match[str]) -> EnsueError:
+    return EventError(
+        f"there is no {_plain(found[1])}\n  hint: is the name right, and the folder still there?"
+    )
+
+
+def _no_broker(_: Match[str]) -> EnsueError:
+    return EventError(
+        "Kafka does not answer\n"
+        "  hint: is the broker running, and reachable from here under the name it was given?"
+    )
+
+
+def _plain(place: str) -> str:
+    return re.sub(r"^file:/+", "/", place.rstrip(".,"))
+
+
+_FILE = r"((?:[a-z0-9]+:)?/[^\s,]+?)\.?"
+_SAYINGS = (
+    _saying(
+        r"STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA.*?"
+        r"in the metadata: \[(.*?)\]; Stateful operators in current batch: \[(.*?)\]\.",
+        _other_operators,
+    ),
+    _saying(
+        r"There are \[(\d+)\] sources in the checkpoint offsets and now there are \[(\d+)\]",
+        _other_sources,
+    ),
+    _saying(r"STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY", _no_state),
+    _saying(
+        r"CONCURRENT_STREAM_LOG_UPDATE|CONCURRENT_QUERY|another query with same id is already "
+        r"active|Multiple streaming queries are concurrently using",
+        _in_use,
+    ),
+    _saying(r"File " + _FILE + r"/state/\d+/_stateSchema/\S+ does not exist", _moved),
+    _saying(r"Failed to read log file " + _FILE + r"(?:\s|$)", _broken_file),
+    _saying(r"streaming state file of " + _FILE + r"\s", _broken_file),
+    _saying(r"STDS_COMMITTED_BATCH_UNAVAILABLE", _not_begun),
+    _saying(r"CANNOT_LOAD_STATE_STORE|STDS_FAILED_TO_READ_", _broken_state),
+    _saying(
+        r"MALFORMED_LOG_FILE|STREAMING_CHECKPOINT_MISSING_METADATA_FILE|com\.fasterxml\.jackson"
+        r"|Unexpected end-of-input|Input length = 1 SQLSTATE|assertion failed SQLSTATE",
+        _broken_json,
+    ),
+    _saying(
+        r"PARQUET_COLUMN_DATA_TYPE_MISMATCH\].*? " + _FILE + r"\s.*?column \[(.*?)\]\. "
+        r"Expected Spark type (.*?), actual Parquet type (\w+)",
+        _other_type,
+    ),
+    _saying(r"FAILED_READ_FILE\.\w+\].*? " + _FILE + r"\s", _unreadable),
+    _saying(r"CANNOT_READ_FILE_FOOTER\].*? " + _FILE + r"\s", _unreadable),
+    _saying(r"PATH_NOT_FOUND\] Path does not exist: " + _FILE + r"\s", _nowhere),
+    _saying(r"org\.apache\.kafka\.common\.errors\.TimeoutException", _no_broker),
+)

@@ -1,0 +1,296 @@
+"""What is said of a stream that cannot start or go on: by texts and files, without Spark."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ensue.errors import EventError, OperatorError, QueryError, RunnerError, StateError
+from ensue.runners.checkpoint_files import require_sound
+from ensue.runners.folders import Folder, require_apart
+from ensue.runners.spark_failure import failure
+
+# ---------------------------------------------------------- what Spark says, and what it means
+
+
+def failed_with(text: str) -> str:
+    """As a StreamingQueryException says it."""
+    return (
+        "[STREAM_FAILED] Query [id = b68616c7, runId = 8f013ecf] terminated with exception: "
+        f"{text} SQLSTATE: XXKST\n=== Streaming Query ===\nIdentifier: [id = b68616c7]\n"
+        "\tat org.apache.spark.sql.execution.streaming.StreamExecution.run\n"
+    )
+
+
+def in_foreach_batch(*trace: str) -> str:
+    head = "[FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred in the user provided function "
+    head += "in foreach batch sink. Reason: An exception was raised by the Python Proxy. "
+    head += "Return Message: Traceback (most recent call last):"
+    inside = '  File "/x/site-packages/py4j/clientserver.py", line 644, in _call_proxy'
+    return failed_with("\n".join([head, inside, "    return_value = f()", *trace, ""]))
+
+
+OPERATORS = "[(OperatorId: 0 -> OperatorName: {0}){1}]"
+TWICE = ", (OperatorId: 1 -> OperatorName: transformWithStateInPySparkExec)"
+NOT_MATCH = (
+    "[STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA] Streaming stateful operator name "
+    "does not match with the operator in state metadata.\nStateful operators in the metadata: {}; "
+    "Stateful operators in current batch: {}. SQLSTATE: 42K03"
+)
+OURS = OPERATORS.format("transformWithStateInPySparkExec", "")
+
+
+OTHER_SOURCES = (
+    "assertion failed: There are [1] sources in the checkpoint offsets and now there are [2] "
+    "sources requested by the query. Cannot continue."
+)
+NO_STATE_FILE = (
+    "[CANNOT_LOAD_STATE_STORE.CANNOT_READ_STREAMING_STATE_FILE] An error occurred during "
+    "loading state. Error reading streaming state file of file:/data/state/0/0/2.changelog "
+    "does not exist."
+)
+OTHER_TYPE = (
+    "[FAILED_READ_FILE.PARQUET_COLUMN_DATA_TYPE_MISMATCH] Encountered error while reading file "
+    "file:///in/2.parquet. Data type mismatches when reading Parquet column [row]. Expected "
+    "Spark type bigint, actual Parquet type BINARY."
+)
+SAYINGS = [
+    (
+        NOT_MATCH.format(OURS, OURS.replace(")]", f"){TWICE}]")), StateError,
+        "its state is in 1 part, and that of this query in 2 parts",
+    ),
+    (
+        NOT_MATCH.format(OPERATORS.format("stateStoreSave", ""), OURS), StateError,
+        "a stream that is not Ensue's",
+    ),
+    (
+        OTHER_SOURCES, StateError,
+        "it reads 1 source, and this one 2 sources",
+    ),
+    (
+        "[STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY] Cannot restart ...", StateError,
+        "the checkpoint has no state",
+    ),
+    (
+        "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. Multiple ...", RunnerError,
+        "another stream is at work with this checkpoint",
+    ),
+    (
+        "Failed to read log file file:/data/state/commits/2. Incomplete log file", StateError,
+        "damaged: /data/state/commits/2 is gone, empty",
+    ),
+    ("Unexpected end-of-input in field name", StateError, "a file of its logs"),
+    (
+        "[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error occurred during loading state.",
+        StateError, "a file of its state is gone",
+    ),
+    (
+        NO_STATE_FILE, StateError, "damaged: /data/state/0/0/2.changelog",
+    ),
+    (
+        "File file:/data/old/state/0/_stateSchema/default/0_4b1e does not exist", StateError,
+        "was begun as /data/old",
+    ),
+    (
+        OTHER_TYPE, EventError,
+        "the column row of the file /in/2.parquet is of another type: here bigint, there BINARY",
+    ),
+    (
+        "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///in/2.parquet. ",
+        EventError, "cannot read the file /in/2.parquet",
+    ),
+    (
+        "[CANNOT_READ_FILE_FOOTER] Could not read footer for file: file:/in/2.parquet. Please",
+        EventError, "cannot read the file /in/2.parquet",
+    ),
+    (
+        "[PATH_NOT_FOUND] Path does not exist: file:/in/gone. ", EventError,
+        "there is no /in/gone",
+    ),
+    (
+        "[STDS_COMMITTED_BATCH_UNAVAILABLE] No committed batch found, ...", StateError,
+        "no micro-batch of its stream is done",
+    ),
+    ("", RunnerError, "Spark has failed and does not say why"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "kind", "said"), SAYINGS)
+def test_what_spark_says_in_a_line_or_two(text, kind, said):
+    error = failure(Exception(failed_with(text)))
+    assert type(error) is kind
+    problem, _, hint = str(error).partition("\n  hint: ")
+    assert said in problem
+    assert hint
+    for noise in ("SQLSTATE", "STREAM_FAILED", "\tat ", "file:/", "["):
+        assert noise not in str(error)
+
+
+def test_what_nobody_has_met_is_said_as_spark_says_it():
+    error = failure(Exception(failed_with("[NEW_CONDITION] Something new.")))
+    assert (type(error), str(error)) == (RunnerError, "Something new.")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("EventError", EventError), ("OperatorError", OperatorError), ("StateError", StateError)],
+)
+def test_errors_of_ours_come_through(name, kind):
+    text = in_foreach_batch(f"ensue.errors.{name}: no such thing", "  then: 2", "  hint: mend it")
+    error = failure(Exception(text))
+    assert (type(error), str(error)) == (kind, "no such thing\n  then: 2\n  hint: mend it")
+
+
+def test_a_query_error_of_a_worker_keeps_its_place():
+    said = str(QueryError("no field 'y'", hint="x?", span=None).at(None, None))
+    error = failure(Exception(in_foreach_batch(*f"ensue.errors.QueryError: {said}".splitlines())))
+    assert (type(error), str(error)) == (QueryError, said)
+
+
+def test_an_error_in_a_function_of_the_user_names_its_place():
+    text = in_foreach_batch('  File "/home/me/job.py", line 7, in write', "    1 / 0", "Oops: no")
+    assert str(failure(Exception(text))) == "Oops: no\n  in /home/me/job.py, line 7"
+
+
+def test_an_error_of_spark_in_a_sink_is_said_without_its_stack():
+    text = in_foreach_batch(
+        "pyspark.errors.exceptions.captured.AnalysisException: [COLUMN_ALREADY_EXISTS] The column "
+        "`start` already exists. SQLSTATE: 42711"
+    )
+    assert str(failure(Exception(text))) == "The column `start` already exists."
+
+
+# ------------------------------------------------------------------- the files of a checkpoint
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """A checkpoint as Spark leaves it, without the state itself."""
+    folder = tmp_path / "checkpoint"
+    described = {"operatorInfo": {"operatorId": 0}, "properties": "ensue_head"}
+    schema = folder / "state" / "0" / "_stateSchema" / "default" / "0_4b1e"
+    described["stateSchemaFilePaths"] = [f"file:{schema}"]
+    for name, text in {
+        "metadata": '{"id":"4d40f3ce"}',
+        "offsets/0": 'v1\n{"batchWatermarkMs":0}\n{"logOffset":0}',
+        "offsets/1": 'v1\n{"batchWatermarkMs":7}\n{"logOffset":1}',
+        "commits/0": 'v1\n{"nextBatchWatermarkMs":7}',
+        "commits/1": 'v1\n{"nextBatchWatermarkMs":7}',
+        "sources/0/0": 'v1\n{"path":"file:///in/1.parquet","batchId":0}',
+        "sources/0/1": 'v1\n{"path":"file:///in/2.parquet","batchId":1}',
+        "state/0/_metadata/v2/0": f"v2\n{json.dumps(described)}",
+        str(schema.relative_to(folder)): "schema",
+    }.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    require_sound(str(folder))
+    return folder
+
+
+@pytest.mark.parametrize("how", ["empty", "half", "garbage", "gone"])
+@pytest.mark.parametrize("name", ["metadata", "offsets/1", "commits/1", "sources/0/1"])
+def test_a_damaged_file_of_a_checkpoint_is_named(checkpoint, name, how):
+    file = checkpoint / name
+    match how:
+        case "gone":
+            file.unlink()
+        case "half":
+            file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+        case _:
+            file.write_bytes(b"" if how == "empty" else b"\x00\xff{")
+    if (name, how) == ("commits/1", "gone"):
+        require_sound(str(checkpoint))  # the micro-batch is done again
+        return
+    with pytest.raises(StateError) as raised:
+        require_sound(str(checkpoint))
+    assert f"is damaged: {name} is " in str(raised.value)
+    assert ("is gone" in str(raised.value)) == (how == "gone")
+    assert "hint: restore the folder" in str(raised.value)
+
+
+def test_a_stream_that_is_read_twice_has_one_list_of_files(checkpoint):
+    offsets = checkpoint / "offsets" / "1"
+    offsets.write_text(offsets.read_text() + '\n{"logOffset":1}')
+    require_sound(str(checkpoint))
+
+
+def test_sources_that_are_not_files_have_no_list_of_them(checkpoint):
+    shutil.rmtree(checkpoint / "sources")
+    (checkpoint / "offsets" / "1").write_text('v1\n{"batchWatermarkMs":7}\n{"t":{"0":5}}\n-\n12')
+    require_sound(str(checkpoint))
+
+
+def test_a_list_of_files_may_be_compacted(checkpoint):
+    shutil.move(checkpoint / "sources/0/1", checkpoint / "sources/0/1.compact")
+    require_sound(str(checkpoint))
+
+
+def test_a_checkpoint_of_something_else(checkpoint):
+    (checkpoint / "state/0/_metadata/v2/0").write_text('v1\n{"operatorInfo":{"operatorId":0}}')
+    with pytest.raises(StateError, match="no state of a query of Ensue"):
+        require_sound(str(checkpoint))
+    shutil.rmtree(checkpoint / "state")
+    with pytest.raises(StateError, match="its folder state is gone"):
+        require_sound(str(checkpoint))
+
+
+def test_the_description_of_a_state_is_cut_short(checkpoint):
+    (checkpoint / "state/0/_metadata/v2/0").write_text("v2\n{")
+    with pytest.raises(StateError, match="state/0/_metadata/v2/0 is empty, cut short"):
+        require_sound(str(checkpoint))
+
+
+def test_a_checkpoint_that_was_moved(checkpoint, tmp_path):
+    moved = tmp_path / "moved"
+    shutil.move(checkpoint, moved)
+    with pytest.raises(StateError, match=f"was begun as {checkpoint}"):
+        require_sound(str(moved))
+
+
+def test_folders_that_are_no_checkpoint(tmp_path):
+    require_sound(str(tmp_path / "new"))
+    require_sound("s3://somewhere/else")
+    (tmp_path / "empty").mkdir()
+    require_sound(str(tmp_path / "empty"))
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(StateError, match="is a file, and a checkpoint is a folder"):
+        require_sound(str(tmp_path / "file"))
+    pq.write_table(pa.table({"at": [1]}), tmp_path / "empty" / "1.parquet")
+    with pytest.raises(StateError, match=r"is a folder of data: there is 1\.parquet"):
+        require_sound(str(tmp_path / "empty"))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_checkpoint_without_permission(checkpoint):
+    checkpoint.chmod(0o500)
+    try:
+        with pytest.raises(StateError, match="no permission"):
+            require_sound(str(checkpoint))
+    finally:
+        checkpoint.chmod(0o700)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "said"),
+    [
+        ("found", "found", "are the same folder"),
+        ("found", "./found/", "are the same folder"),
+        ("s3://b/found", "s3://b/found/state", "is inside the output"),
+        ("found", "found/state", "is inside the output"),
+        ("found", "found/_state", None),  # readers pass over it
+        ("found/table", "found", None),
+        ("found", "foundling", None),
+        ("s3://b/found", "found", None),
+    ],
+)
+def test_folders_are_apart(one, other, said):
+    folders = [Folder("output", one, table=True), Folder("checkpoint", other)]
+    if said is None:
+        require_apart(folders)
+        return
+    with pytest.raises(EventError, match=said):
+        require_apart(folders)
