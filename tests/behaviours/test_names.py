@@ -19,9 +19,7 @@ def analyzed(**given):
     "call",
     [
         lambda **given: ensue.explain(QUERY, EVENTS, **NAMES, **given),
-        lambda **given: ensue.explain(QUERY, EVENTS, **NAMES, **given, analyze=True).split("took")[
-            0
-        ],
+        lambda **given: analyzed(**NAMES, **given),
         lambda **given: ensue.explain(f"EVENT X AS {QUERY}; X x", EVENTS, **NAMES, **given),
         lambda **given: ensue.picture(QUERY, EVENTS, **NAMES, **given),
         lambda **given: ensue.statistics(EVENTS, QUERY, **NAMES, **given),
