@@ -261,13 +261,15 @@ def test_without_any_folder_kernels_are_compiled_in_memory(at_first, tmp_path):
     assert private_files.read("name") is None
 
 
-@POSIX
-def test_a_user_without_a_home_has_a_temporary_folder(at_first, tmp_path):
-    def homeless() -> Path:
-        raise RuntimeError("no home directory")
+def homeless() -> Path:
+    raise RuntimeError("no home directory")
 
+
+@POSIX
+@pytest.mark.parametrize("home", [homeless, Path])
+def test_a_user_without_a_home_has_a_temporary_folder(at_first, tmp_path, home):
     at_first.delenv("ENSUE_CACHE", raising=False)
-    at_first.setattr("pathlib.Path.home", homeless)
+    at_first.setattr("pathlib.Path.home", home)
     at_first.setattr("tempfile.tempdir", str(tmp_path))
     with pytest.warns(CacheWarning, match="no home folder: set ENSUE_CACHE"):
         assert private_files.folder() == tmp_path / f"ensue-{os.geteuid()}" / "compiled"

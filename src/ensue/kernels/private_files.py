@@ -68,8 +68,12 @@ def folder() -> Path | None:
 
 def _wanted() -> Path:
     given = os.environ.get("ENSUE_CACHE")
-    base = Path(given).absolute() if given else Path.home() / ".cache" / "ensue"
-    return base / "compiled"
+    if given:
+        return Path(given).absolute() / "compiled"
+    home = Path.home()
+    if not home.is_absolute():  # HOME is empty: this folder is not meant
+        raise RuntimeError("no home folder")
+    return home / ".cache" / "ensue" / "compiled"
 
 
 def _temporary() -> Path | None:
