@@ -101,6 +101,10 @@ def read_there(path: Path) -> pa.Table:
     return read_spark([EventFile(str(path))]).toArrow()
 
 
+def types(table: pa.Table) -> list[tuple[str, pa.DataType]]:
+    return [(field.name, field.type) for field in table.schema]
+
+
 def cells(table: pa.Table, name: str = "cell") -> list[Any]:
     rows = sorted(table.to_pylist(), key=lambda row: row["number"])
     return [plain(row[name]) for row in rows]
@@ -150,6 +154,9 @@ def test_cells_side_by_side_on_spark(spark, tmp_path, broken, ends):
     path.write_bytes(b"\xef\xbb\xbf" + text.replace("\n", ends).encode())
     table = read_there(path)
     assert {name: cells(table, name) for name in wanted} == wanted
+    assert {f.name: f.type for f in table.schema} == {
+        f.name: f.type for f in read_here(path).schema
+    }
 
 
 REFUSED = {

@@ -23,7 +23,9 @@ def folder(
 
     Without a schema the files that are there say what the columns are.
     """
-    known = read(session, path, form).schema if schema is None else schema
+    known = schema or read(session, path, form).schema
+    if schema is None and form != "parquet":
+        known = _in_utc(known)
     try:
         match form:
             case "csv" | "tsv":
@@ -35,6 +37,18 @@ def folder(
                 return session.readStream.schema(known).parquet(path)
     except spark_errors() as error:
         raise EventError(f"cannot read a stream from {path}: {failure(error)}") from None
+
+
+def _in_utc(schema: "StructType") -> "StructType":
+    """Of a stream, times without a zone are instants in UTC: watermarks are, too."""
+    from pyspark.sql.types import StructField, StructType, TimestampNTZType, TimestampType
+
+    return StructType(
+        [
+            StructField(f.name, TimestampType()) if isinstance(f.dataType, TimestampNTZType) else f
+            for f in schema.fields
+        ]
+    )
 
 
 def kafka(

@@ -34,7 +34,7 @@ _TYPES = {
     CellKind.NUMBER: "double",
     CellKind.BOOLEAN: "boolean",
     CellKind.DATE: "date",
-    CellKind.TIMESTAMP: "timestamp",
+    CellKind.TIMESTAMP: "timestamp_ntz",
     CellKind.INSTANT: "timestamp",
 }
 _FITTING = {
