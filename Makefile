@@ -52,8 +52,7 @@ test-python: java $(DEV_STAMP)
 
 # The same tests on uncompiled loops, then on compiled ones that check every index. Tests that
 # compare plans of one query compile each of them: make test-slow does that.
-# Numba's cache does not tell code that checks from code that does not: each has its own.
-CHECKED := NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(VENV)/checked
+CHECKED := NUMBA_BOUNDSCHECK=1
 PLANS := $(addprefix tests/kernels/test_,planning.py counters.py adaptive.py operator_engine.py)
 test-kernels: $(DEV_STAMP)  ## kernel tests with JIT off, and with bounds checks
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -p no:cacheprovider tests/kernels

@@ -150,6 +150,7 @@ def parse(
     >>> parse("SEQ(Shelf x, !Counter y, Exit z) WHERE [tag] WITHIN 12 hours").strategy.value
     'skip_till_any_match'
     """
+    from ensue.languages.query_files import names_a_file
     from ensue.languages.towers import parse_text
 
     if isinstance(text, Path):
@@ -157,6 +158,8 @@ def parse(
         text = _text_of(text)
     if not isinstance(text, str):
         raise QueryError(f"a query is a text, not {_a_type(text)}")
+    if names_a_file(text):
+        raise _file_as_text(text)
     where = None if folder is None else Path(folder)
     return parse_text(text, where, definitions=definitions, operators=operators)
 
@@ -165,8 +168,26 @@ def _text_of(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
+        if isinstance(error, FileNotFoundError):
+            raise _no_such_file(file) from None
         reason = getattr(error, "strerror", None) or "it is no UTF-8 text"
         raise QueryError(f"the query file {file} cannot be read: {reason}") from None
+
+
+def _no_such_file(file: Path) -> QueryError:
+    from ensue.languages.query_files import meant
+
+    return QueryError(f"there is no query file {file}", hint=meant(file))
+
+
+def _file_as_text(text: str) -> QueryError:
+    file = Path(text.strip())
+    if not file.is_file():
+        return _no_such_file(file)
+    return QueryError(
+        f"'{file}' is the name of a file, and a query is meant here",
+        hint=f"pass pathlib.Path({str(file)!r}), and the file is read",
+    )
 
 
 def show(query: Query) -> str:
@@ -262,10 +283,12 @@ def match(
     from ensue.runners.arguments import Arguments
 
     limits = Limits.given(max_matches, max_partial_matches, memory, lanes=_is_spark(events))
+    operators = _each(operators, Operator, "operators")
+    definitions = _each(definitions, Definition, "definitions")
     given = Arguments(
         time=_time(time),
         type=type,
-        order=(order,) if isinstance(order, str) else tuple(order),
+        order=_names("order", order),
         location=location,
         bad_events=bad_events,
         emit_timeouts=emit_timeouts,
@@ -520,7 +543,7 @@ def statistics(
     if sample < 1:
         raise EventError(f"sample={sample}: a sample has at least one event")
     columns: dict[str, Any] = {"time": _time(time), "type": type}
-    columns["order"] = (order,) if isinstance(order, str) else tuple(order)
+    columns["order"] = _names("order", order)
     if _is_spark(events):
         from ensue.runners import spark_statistics
 
@@ -561,8 +584,8 @@ def explain(
             )
         from ensue.runners.local_analysis import analysis
 
-        order = (order,) if isinstance(order, str) else tuple(order)
-        return analysis(events, query, planning, time=_time(time), type=type, order=order)
+        columns: dict[str, Any] = {"time": _time(time), "type": type}
+        return analysis(events, query, planning, **columns, order=_names("order", order))
     return explain_plan(_planned(query, events, time, type, order, planning))
 
 
@@ -649,13 +672,15 @@ def _shape(
 ) -> "Shape":
     if time is None:
         raise EventError("the events' time column is needed: pass time=")
+    columns: dict[str, Any] = {"time": _time(time), "type": type}
+    columns["order"] = _names("order", order)
     if _is_spark(events):
         from ensue.runners.spark_batch import shape_of_frames
 
-        return shape_of_frames(events, time=_time(time), type=type, order=order)
+        return shape_of_frames(events, **columns)
     from ensue.runners.local import stream_of
 
-    return stream_of(events, time=_time(time), type=type, order=order)[1]
+    return stream_of(events, **columns)[1]
 
 
 def _planning(
@@ -675,14 +700,33 @@ def _planning(
             "  hint: ensue.statistics(events, query, ...) measures them, "
             "ensue.Statistics.given(...) takes what you know"
         )
-    names = (off,) if isinstance(off, str) else off
+    left_out = frozenset(_names("off", off))
     return Planning(
         statistics or Statistics(),
-        frozenset(names),
+        left_out,
         structure,
         adaptive=bool(adaptive),
         limits=limits or Limits(),
     )
+
+
+def _each(given: object, kind: Any, argument: str) -> tuple[Any, ...]:
+    """One thing or several; kept, since each of several queries looks through them."""
+    things = tuple(given) if isinstance(given, Iterable) else (given,)
+    for thing in things:
+        if not isinstance(thing, kind):
+            raise EventError(f"{argument}= takes {kind.__name__}s, not {_a_type(thing)}")
+    return things
+
+
+def _names(argument: str, given: object) -> tuple[str, ...]:
+    """One name or several: a text is one, not its letters."""
+    if isinstance(given, str):
+        return (given,)
+    names = tuple(given) if isinstance(given, Iterable) else (given,)
+    if all(isinstance(name, str) for name in names):
+        return names
+    raise EventError(f"{argument}={given!r} is neither a name nor several names")
 
 
 def _time(time: object) -> str | tuple[str, str]:

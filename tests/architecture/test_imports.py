@@ -54,3 +54,7 @@ def imported(module: Path) -> set[str]:
 def test_no_module_is_named_after_a_missing_concept():
     vague = ("util", "helper", "manager", "common", "misc")
     assert not [m.name for m in MODULES if any(word in m.stem for word in vague)]
+
+
+def test_type_checkers_are_told_that_there_are_types():
+    assert (SOURCE / "py.typed").is_file()

@@ -300,6 +300,24 @@ def test_spark_gives_the_same_matches(run, events, tmp_path):
     assert pa.parquet.read_table(folder).num_rows == 2
 
 
+@pytest.mark.spark
+def test_empty_cells_are_null_on_spark_as_here(run, tmp_path):
+    file = tmp_path / "events.csv"
+    keys = ("x", "", '""', "x", "y")
+    rows = [f"{n},{'AB'[n % 2]},{keys[n % 5]},{n if n % 3 else ''}" for n in range(60)]
+    file.write_text("\n".join(["at,kind,key,price", *rows, ""]))
+    for condition in ("[key]", "a.key != b.key AND NOT (b.price > 30)"):
+        query = f"SEQ(A a, B b) WHERE {condition} WITHIN 20"
+        options = ("--events", file, "--time", "at", "--type", "kind", "--format", "json")
+        code, here, _ = run("run", query, *options)
+        assert code == 0
+        _, there, _ = run("run", query, *options, "--engine", "spark")
+        assert sorted(m["match_id"] for m in json_lines(here)) == sorted(
+            m["match_id"] for m in json_lines(there)
+        )
+        assert json_lines(here)
+
+
 def test_several_queries_share_a_scan_and_have_a_file_each(run, events, tmp_path):
     named = tmp_path / "pairs.ensue"
     named.write_text(RETURNING)

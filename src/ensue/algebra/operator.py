@@ -124,11 +124,12 @@ def operator(
         keeps = keeps_times(f, kind.inputs)
     functions = [function for function in (q, f) if function is not None]
     attributes = _attributes(name, z or {}, f)
+    named = (reads,) if isinstance(reads, str) else tuple(reads)
     code = code_fingerprint(name, over, order, [(n, k.value) for n, k in attributes], *functions)
     return Operator(
         name, kind, q, f, attributes, parameters, required, bool(own), keeps,
         order == "sequence", cost, passes,
-        frozenset(reads).union(*map(names_in, functions)), _taken(kind, q, f), code,
+        frozenset(named).union(*map(names_in, functions)), _taken(kind, q, f), code,
     )  # fmt: skip
 
 

@@ -3,16 +3,16 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.csv
 import pyarrow.dataset
-import pyarrow.json
 
+from ensue.cli import text_files
 from ensue.cli.terminal import UsageError
+from ensue.cli.text_files import concatenated
 from ensue.errors import EventError
 
 FORMS = {
@@ -22,7 +22,6 @@ FORMS = {
 
 Events = Any  # an Arrow table or a Spark DataFrame, or one for each event type
 _TYPED = re.compile(r"([^\W\d]\w*)=(.+)", re.DOTALL)
-_TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +86,17 @@ def require(files: Sequence[EventFile]) -> None:
     """Raises EventError unless every file is there."""
     for file in files:
         if "://" not in file.path and not Path(file.path).exists():
-            raise EventError(f"there is no file or folder {file.path}")
+            raise EventError(f"there is no file or folder {file.path}{_near(Path(file.path))}")
+
+
+def _near(path: Path) -> str:
+    """A hint with the nearest name beside it, if there is one."""
+    try:
+        beside = [p.name for p in path.parent.iterdir() if p.is_dir() or _form(p)]
+    except OSError:  # the folder is not there, or we may not look inside
+        return ""
+    near = get_close_matches(path.name, beside, n=1, cutoff=0.6)
+    return f"\n  hint: did you mean '{path.with_name(near[0])}'?" if near else ""
 
 
 def read_local(files: Sequence[EventFile], *, rows: int | None = None) -> Events:
@@ -95,8 +104,8 @@ def read_local(files: Sequence[EventFile], *, rows: int | None = None) -> Events
     require(files)
     tables: dict[str | None, list[pa.Table]] = {}
     for file in files:
-        tables.setdefault(file.type, []).append(_with_timestamps(_read(file, rows)))
-    joined = {type: _concatenated(parts) for type, parts in tables.items()}
+        tables.setdefault(file.type, []).append(_read(file, rows))
+    joined = {type: concatenated(parts) for type, parts in tables.items()}
     return joined.get(None, joined)
 
 
@@ -124,46 +133,13 @@ def _read(file: EventFile, rows: int | None) -> pa.Table:
             return pa.dataset.dataset(file.path, partitioning="hive").to_table()
         path = Path(file.path)
         inside = [path] if path.is_file() else sorted(p for p in path.rglob("*") if _form(p))
-        return _concatenated([_read_text(p, form) for p in inside])
+        if form == "json":
+            return text_files.json(inside)
+        return text_files.csv(inside, "," if form == "csv" else "\t")
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         hint = "\n  hint: a JSON file holds one object a line" if form == "json" else ""
         reason = str(error).splitlines()[0]
         raise EventError(f"cannot read events from {file.path}: {reason}{hint}") from None
-
-
-def _read_text(path: Path, form: str) -> pa.Table:
-    if form == "json":
-        with pa.input_stream(str(path), compression="detect") as stream:
-            return pa.json.read_json(stream)
-    delimiter = "\t" if form == "tsv" else ","
-    return pa.csv.read_csv(path, parse_options=pa.csv.ParseOptions(delimiter=delimiter))
-
-
-def _concatenated(tables: list[pa.Table]) -> pa.Table:
-    if len(tables) == 1:
-        return tables[0]
-    try:
-        return pa.concat_tables(tables, promote_options="permissive")
-    except pa.ArrowException as error:
-        raise EventError(f"the event files have columns that do not fit: {error}") from None
-
-
-def _with_timestamps(table: pa.Table) -> pa.Table:
-    """Arrow reads '2026-03-14T09:00:00.5+01:00' in JSON as text: make it the time it is."""
-    for number, field in enumerate(table.schema):
-        if not pa.types.is_string(field.type):
-            continue
-        column = table.column(number)
-        known = column.slice(0, 1000).drop_null()
-        if len(known) == 0 or not all(_TIMESTAMP.match(text) for text in known.to_pylist()):
-            continue
-        for kind in (pa.timestamp("us", "UTC"), pa.timestamp("us")):
-            try:
-                table = table.set_column(number, field.name, pc.cast(column, kind))
-                break
-            except pa.ArrowInvalid:
-                continue
-    return table
 
 
 def timestamp_columns(events: Events) -> list[str]:

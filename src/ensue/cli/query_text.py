@@ -6,8 +6,7 @@ from pathlib import Path
 from ensue.algebra.query import Query
 from ensue.algebra.tower import Tower
 from ensue.cli.terminal import UsageError
-
-_SUFFIXES = (".ensue", ".txt", ".sql")
+from ensue.languages.query_files import SUFFIXES, is_file, meant, names_a_file
 
 
 def read_query(argument: str) -> Query | Tower:
@@ -24,27 +23,41 @@ def query_text(argument: str) -> str:
 
     >>> query_text("SEQ(A a, B b) WITHIN 5 minutes")
     'SEQ(A a, B b) WITHIN 5 minutes'
-    >>> query_text("missing.ensue")
+    >>> query_text("queries/missing.ensue")
     Traceback (most recent call last):
-    ensue.cli.terminal.UsageError: there is no query file missing.ensue
+    ensue.cli.terminal.UsageError: there is no query file queries/missing.ensue
+      hint: there is no folder queries (the current one is ...)
     """
     if argument == "-":
         return sys.stdin.read()
     if _is_file(argument):
         return _read(Path(argument))
-    if _one_line(argument) and Path(argument).suffix.lower() in _SUFFIXES:
-        raise UsageError(f"there is no query file {argument}")
+    if names_a_file(argument):
+        path = Path(argument)
+        if path.is_dir():
+            raise UsageError(f"{argument} is a folder, not a query file")
+        raise UsageError(f"there is no query file {argument}\n  hint: {meant(path)}")
+    if argument.isidentifier():
+        _require_no_file(argument)
     if not argument.strip():
         raise UsageError("the query is empty")
     return argument
 
 
-def _one_line(argument: str) -> bool:
-    return "\n" not in argument and len(argument) < 1024
+def _require_no_file(word: str) -> None:
+    """A word is a query for all events of a type; where a file goes by it, that may be meant."""
+    if Path(word).is_dir():
+        raise UsageError(f"{word} is a folder, not a query file")
+    file = next((f"{word}{s}" for s in SUFFIXES if Path(f"{word}{s}").is_file()), None)
+    if file is not None:
+        raise UsageError(
+            f"there is no query file {word}\n"
+            f"  hint: did you mean '{file}'? All events of type {word}: '{word} {word[0].lower()}'"
+        )
 
 
 def _is_file(argument: str) -> bool:
-    return argument != "-" and _one_line(argument) and Path(argument).is_file()
+    return argument != "-" and is_file(argument)
 
 
 def _read(path: Path) -> str:

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +19,7 @@ from ensue.compile.prepared_tower import PreparedLayer, PreparedTower
 from ensue.compile.results import accepted
 from ensue.compile.state import from_bytes, packed, to_bytes, unpacked
 from ensue.compile.triggers import by_members, last_rows, ranks
+from ensue.computed import cached_property
 from ensue.errors import StateError
 from ensue.plan.physical import Reference
 

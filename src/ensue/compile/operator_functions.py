@@ -14,6 +14,7 @@ from ensue.algebra.query import Query
 from ensue.algebra.walk import results
 from ensue.compile import cache
 from ensue.errors import OperatorError
+from ensue.kernels import private_files
 from ensue.plan.operators import Function
 from ensue.plan.user_operators import operator_of
 from ensue.schema import Kind
@@ -99,9 +100,10 @@ def _tried(function: Function, types: tuple[Any, ...]) -> str | None:
         return None
     shown = f"{numba.__version__} {function.text} {types}"
     digest = hashlib.sha256(shown.encode()).hexdigest()[:32]
-    path = cache.folder() / f"operator_{digest}.txt"
-    if path.exists():
-        verdict = path.read_text(encoding="utf-8")
+    name = f"operator-{digest}"
+    known = private_files.read(name)
+    if known is not None:
+        verdict = known.decode()
         return None if verdict == COMPILED else verdict
     module = ModuleType("ensue_operator")
     exec(_HEAD + function.text, module.__dict__)
@@ -111,7 +113,7 @@ def _tried(function: Function, types: tuple[Any, ...]) -> str | None:
         verdict = _first_line(error)
     else:
         verdict = COMPILED
-    cache.kept(path, verdict)
+    private_files.write(name, verdict.encode())
     return None if verdict == COMPILED else verdict
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numba
@@ -25,6 +25,7 @@ from ensue.compile.stacks import STATE as STACK_STATE
 from ensue.compile.stacks import StacksSource, stacks_source
 from ensue.compile.trees import STATE as TREE_STATE
 from ensue.compile.trees import TreeSource, tree_source
+from ensue.computed import cached_property
 from ensue.plan.ordering import as_written
 from ensue.plan.physical import Automaton, Compact, Plan, Stacks, Tree
 from ensue.schema import Schema

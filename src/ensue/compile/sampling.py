@@ -7,7 +7,6 @@ same statistics.
 """
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import combinations
 from typing import Protocol
 
@@ -23,6 +22,7 @@ from ensue.compile import vectors
 from ensue.compile.keys import KeyCodes
 from ensue.compile.stream import Shape, ends
 from ensue.compile.vectors import Vector
+from ensue.computed import cached_property
 from ensue.plan.physical import Plan, Role
 from ensue.plan.sequence import predecessors
 from ensue.plan.statistics import Statistics

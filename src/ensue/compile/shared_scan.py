@@ -7,7 +7,6 @@ each number that conditions between events compare: all are kept while a query t
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +21,7 @@ from ensue.compile.expressions import Feature
 from ensue.compile.keys import KeyCodes
 from ensue.compile.scan import Array, numbers_of
 from ensue.compile.vectors import Vector
+from ensue.computed import cached_property
 from ensue.plan.features import feature_of
 from ensue.plan.physical import Role
 from ensue.schema import Kind, Schema

@@ -5,12 +5,12 @@ over (H4), and none is begun while nothing waits for the module's box (H3).
 """
 
 from collections.abc import Iterator
-from functools import cached_property
 
 from ensue.algebra.window import ByEvents
 from ensue.compile.constants import marked
 from ensue.compile.frame import Frame
 from ensue.compile.tree_nodes import Spot
+from ensue.computed import cached_property
 from ensue.plan.modules import around
 from ensue.plan.physical import Leaf, Tree
 

@@ -4,14 +4,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from ensue.kernels.kept_code import kernel
 
 Table = npt.NDArray[Any]
 
 PREVIOUS, RIP, ROW, KEY = 0, 1, 2, 3  # places in an instance
 
 
-@njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def keep_instances(
     whole: Table, real: Table, top: int, tops: Table, links: Table, alive: Table, moved: Table
 ) -> int:
@@ -45,7 +46,7 @@ def keep_instances(
     return new
 
 
-@njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def keep_linked(
     whole: Table, real: Table, top: int, tops: Table, alive: Table, moved: Table, links: Table
 ) -> int:
@@ -76,7 +77,7 @@ def keep_linked(
     return new
 
 
-@njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def drop_unreached(whole: Table, tops: Table, alive: Table) -> None:
     """Takes the life of instances that no stack leads to any more; links lead to older ones."""
     reached = np.zeros(alive.shape[0], np.bool_)
@@ -92,7 +93,7 @@ def drop_unreached(whole: Table, tops: Table, alive: Table) -> None:
                     reached[whole[node, column]] = True
 
 
-@njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def keep_nodes(
     nodes: Table,
     reals: Table,
@@ -141,7 +142,7 @@ def keep_nodes(
     return new
 
 
-@njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def lists_of(
     nodes: Table,
     link: int,
@@ -164,7 +165,7 @@ def lists_of(
             place -= 1
 
 
-@njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def live_runs(head: Table, nxt: Table, first: int, step: int, runs: Table) -> int:
     """Writes the numbers of the runs in every `step`-th list from `first`; returns how many."""
     count = 0
@@ -178,7 +179,7 @@ def live_runs(head: Table, nxt: Table, first: int, step: int, runs: Table) -> in
     return count
 
 
-@njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def pack_runs(head: Table, nxt: Table, origin: Table, following: Table) -> int:
     """Numbers the live runs without gaps, in the order of their lists; returns how many.
 
@@ -199,7 +200,7 @@ def pack_runs(head: Table, nxt: Table, origin: Table, following: Table) -> int:
     return count
 
 
-@njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def drop_runs(
     head: Table, live: Table, nxt: Table, last: Table, newest: Table, free: int
 ) -> tuple[int, int]:
@@ -233,7 +234,7 @@ def drop_runs(
     return free, dropped
 
 
-@njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def oldest_rows(
     head: Table,
     nxt: Table,
@@ -266,7 +267,7 @@ def oldest_rows(
                 run = nxt[run]
 
 
-@njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def skip_matches(
     order: Table, keys: Table, first: Table, target: Table, earliest: Table, kept: Table
 ) -> None:
@@ -278,7 +279,7 @@ def skip_matches(
             earliest[key] = max(target[k], first[k] + 1)
 
 
-@njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def set_bits(mask: Table, codes: Table, bits: Table) -> None:
     """The roles of each event by its type's code; a code of -1 plays none."""
     for i in range(codes.shape[0]):
@@ -286,7 +287,7 @@ def set_bits(mask: Table, codes: Table, bits: Table) -> None:
         mask[i] = bits[code] if code >= 0 else 0
 
 
-@njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def clear_bit(mask: Table, truth: Table, bit: int) -> None:
     """Takes a role from the events that do not pass its test."""
     off = ~(np.int64(1) << bit)

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from ensue.kernels.kept_code import kernel
 
 Words = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
@@ -16,7 +17,7 @@ Codes = npt.NDArray[np.int32]
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[Any]  # of 64 bits; offsets may have 32
 
-_OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy"}
+_OPTIONS = {"nogil": True, "error_model": "numpy"}
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
@@ -30,7 +31,7 @@ _ZERO, _ONE = np.uint64(0), np.uint64(1)
 _LOWER = np.uint64(0xFFFFFFFF)
 
 
-@njit(**_OPTIONS)
+@kernel(**_OPTIONS)
 def mixed(word: np.uint64) -> np.uint64:
     """A word with its bits scattered (the finaliser of splitmix64)."""
     word = (word ^ (word >> _S30)) * _FIRST
@@ -38,7 +39,7 @@ def mixed(word: np.uint64) -> np.uint64:
     return word ^ (word >> _S31)
 
 
-@njit(**_OPTIONS)
+@kernel(**_OPTIONS)
 def hash_texts(offsets: Ints, data: Bytes, high: Words, low: Words) -> None:
     """128-bit hashes of strings: row k has the bytes from `offsets[k]` up to `offsets[k + 1]`.
 
@@ -80,7 +81,7 @@ def hash_texts(offsets: Ints, data: Bytes, high: Words, low: Words) -> None:
         low[k] = mixed(b ^ (a * _FIRST))
 
 
-@njit(**_OPTIONS)
+@kernel(**_OPTIONS)
 def hash_words(words: Ints, high: Words, low: Words) -> None:
     """128-bit hashes of 64-bit words."""
     for k in range(len(words)):
@@ -89,7 +90,7 @@ def hash_words(words: Ints, high: Words, low: Words) -> None:
         low[k] = mixed((word ^ _FOURTH) * _THIRD)
 
 
-@njit(**_OPTIONS)
+@kernel(**_OPTIONS)
 def add_column(
     high: Words,
     low: Words,
@@ -110,7 +111,7 @@ def add_column(
             total_low[k] += mixed(low[k] + salt_low)
 
 
-@njit(**_OPTIONS)
+@kernel(**_OPTIONS)
 def fold_rows(
     rows: Ints,
     row_high: Words,
@@ -128,7 +129,7 @@ def fold_rows(
         low[k] = mixed((low[k] ^ mixed(b + salt)) * _FOURTH + _GOLDEN)
 
 
-@njit(**_OPTIONS)
+@kernel(**_OPTIONS)
 def fold_lists(
     offsets: Ints,
     rows: Ints,
@@ -149,7 +150,7 @@ def fold_lists(
         low[k] = mixed((low[k] ^ b) * _FOURTH + _GOLDEN)
 
 
-@njit(**_OPTIONS)
+@kernel(**_OPTIONS)
 def ordinals(high: Words, low: Words) -> Ints:
     """How many earlier rows have the same hash."""
     n = len(high)
@@ -169,7 +170,7 @@ def ordinals(high: Words, low: Words) -> Ints:
     return out
 
 
-@njit(**_OPTIONS)
+@kernel(**_OPTIONS)
 def hexadecimal(high: Words, low: Words, digits: Bytes) -> Bytes:
     """32 characters for each pair of words; `digits` holds the two characters of each byte."""
     n = len(high)
@@ -190,7 +191,7 @@ def hexadecimal(high: Words, low: Words, digits: Bytes) -> Bytes:
 # strings, how many entries [2] and how many bytes [3] there are.
 
 
-@njit(**_OPTIONS)
+@kernel(**_OPTIONS)
 def code_integers(
     keys: Ints,
     valid: Bools,
@@ -225,7 +226,7 @@ def code_integers(
     return len(keys)
 
 
-@njit(**_OPTIONS)
+@kernel(**_OPTIONS)
 def place_integers(keys: Ints, codes: Codes, slot_keys: Ints, slot_codes: Codes) -> None:
     """Fills an empty table with known keys and codes."""
     mask = np.uint64(len(slot_keys) - 1)
@@ -238,7 +239,7 @@ def place_integers(keys: Ints, codes: Codes, slot_keys: Ints, slot_codes: Codes)
             slot_codes[at] = codes[k]
 
 
-@njit(**_OPTIONS)
+@kernel(**_OPTIONS)
 def code_texts(
     hashes: Words,
     offsets: Ints,
@@ -305,7 +306,7 @@ def code_texts(
     return rows
 
 
-@njit(**_OPTIONS)
+@kernel(**_OPTIONS)
 def place_texts(hashes: Words, slots: Words) -> None:
     """Fills empty slots with entries, given the hashes of their texts."""
     mask = np.uint64(len(slots) - 1)
@@ -316,7 +317,7 @@ def place_texts(hashes: Words, slots: Words) -> None:
         slots[at] = (hashes[entry] & ~_LOWER) | np.uint64(entry + 1)
 
 
-@njit(**_OPTIONS)
+@kernel(**_OPTIONS)
 def keep_texts(offsets: Ints, data: Bytes, codes: Codes, moved: Codes) -> int:
     """Moves the strings that keep a code to the front; returns how many there are.
 

@@ -4,12 +4,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from ensue.kernels.kept_code import kernel
 
 Rows = npt.NDArray[np.int64]
 
 
-@njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def merge_rows(rows: Any, offsets: Any, bits: Any, out_rows: Rows, out_mask: Rows) -> int:
     """Every row that is in one of the lists, ascending, with the bits of the lists it is in.
 

@@ -4,12 +4,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from ensue.kernels.kept_code import kernel
 
 Bytes = npt.NDArray[np.uint8]
 
 
-@njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def find_names(
     offsets: npt.NDArray[Any],
     data: Bytes,

@@ -10,17 +10,18 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from ensue.kernels.kept_code import kernel
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[Any]
 
-_OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy"}
+_OPTIONS = {"nogil": True, "error_model": "numpy"}
 
 
-@njit(**_OPTIONS)
+@kernel(**_OPTIONS)
 def counts(offsets: Ints, valid: Bools) -> Ints:
     """How many values each segment has."""
     n = len(offsets) - 1
@@ -38,7 +39,7 @@ def counts(offsets: Ints, valid: Bools) -> Ints:
     return out
 
 
-@njit(**_OPTIONS)
+@kernel(**_OPTIONS)
 def sums(offsets: Ints, values: Numbers, valid: Bools) -> tuple[Numbers, Bools]:
     """The sum of each segment, in the type of the values (64-bit integers wrap around)."""
     n = len(offsets) - 1
@@ -53,7 +54,7 @@ def sums(offsets: Ints, values: Numbers, valid: Bools) -> tuple[Numbers, Bools]:
     return out, known
 
 
-@njit(**_OPTIONS)
+@kernel(**_OPTIONS)
 def averages(offsets: Ints, values: Numbers, valid: Bools) -> tuple[Floats, Bools]:
     """The mean of each segment: a sum of doubles, divided by their number."""
     n = len(offsets) - 1
@@ -73,7 +74,7 @@ def averages(offsets: Ints, values: Numbers, valid: Bools) -> tuple[Floats, Bool
     return out, known
 
 
-@njit(**_OPTIONS)
+@kernel(**_OPTIONS)
 def deviations(offsets: Ints, values: Numbers, valid: Bools) -> tuple[Floats, Bools]:
     """The sample standard deviation of each segment, by Welford's running method."""
     n = len(offsets) - 1
@@ -97,7 +98,7 @@ def deviations(offsets: Ints, values: Numbers, valid: Bools) -> tuple[Floats, Bo
     return out, known
 
 
-@njit(**_OPTIONS)
+@kernel(**_OPTIONS)
 def percentiles(
     offsets: Ints, values: Numbers, valid: Bools, percent: float
 ) -> tuple[Floats, Bools]:
@@ -141,7 +142,7 @@ def percentiles(
     return out, known
 
 
-@njit(**_OPTIONS)
+@kernel(**_OPTIONS)
 def least(offsets: Ints, values: Numbers, valid: Bools) -> Ints:
     """The position of each segment's smallest value, the first of equals; -1 for none.
 
@@ -162,7 +163,7 @@ def least(offsets: Ints, values: Numbers, valid: Bools) -> Ints:
     return out
 
 
-@njit(**_OPTIONS)
+@kernel(**_OPTIONS)
 def greatest(offsets: Ints, values: Numbers, valid: Bools) -> Ints:
     """The position of each segment's largest value, the first of equals; -1 for none."""
     n = len(offsets) - 1
@@ -180,7 +181,7 @@ def greatest(offsets: Ints, values: Numbers, valid: Bools) -> Ints:
     return out
 
 
-@njit(**_OPTIONS)
+@kernel(**_OPTIONS)
 def firsts(offsets: Ints) -> Ints:
     """The position of each segment's first value, NULL or not; -1 for none."""
     n = len(offsets) - 1
@@ -191,7 +192,7 @@ def firsts(offsets: Ints) -> Ints:
     return out
 
 
-@njit(**_OPTIONS)
+@kernel(**_OPTIONS)
 def lasts(offsets: Ints) -> Ints:
     """The position of each segment's last value, NULL or not; -1 for none."""
     n = len(offsets) - 1

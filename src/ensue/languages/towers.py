@@ -10,6 +10,7 @@ from ensue.algebra.query import Query
 from ensue.algebra.tower import Definition, Tower, tower, types_of
 from ensue.errors import QueryError
 from ensue.languages.patterns import parse
+from ensue.languages.query_files import nearest
 from ensue.span import Span
 
 _PIECES = re.compile(
@@ -163,9 +164,11 @@ class _Reader:
             inside = path.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "it is no UTF-8 text"
+            near = nearest(path) if isinstance(error, FileNotFoundError) else None
             raise QueryError(
                 f"{stated['file']} cannot be imported: {reason}",
-                hint=f"it was looked for in {path.parent}",
+                hint=f"it was looked for in {path.parent}"
+                + (f"; did you mean '{near}'?" if near else ""),
                 span=place,
                 text=text,
             ) from None

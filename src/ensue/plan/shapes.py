@@ -7,7 +7,6 @@ before it began; of a conjunction both are kept, and a new one of either side me
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import combinations
 from math import expm1, factorial, prod
 
@@ -16,6 +15,7 @@ from ensue.algebra.pattern import And, Apply, Atom, Kleene, Not, Pattern, Seq
 from ensue.algebra.predicate import Expr
 from ensue.algebra.query import Query
 from ensue.algebra.walk import kleenes, positives, results, variables
+from ensue.computed import cached_property
 from ensue.plan.cost import (
     COMPARE,
     EMIT,

@@ -4,7 +4,6 @@ import json
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +14,7 @@ from ensue.algebra.walk import results
 from ensue.compile.carrying import arrived, carried
 from ensue.compile.state import from_bytes, to_bytes
 from ensue.compile.timeouts import Bundle
+from ensue.computed import cached_property
 from ensue.languages.printing import show
 from ensue.runners.lane import Watch
 from ensue.runners.local_several import bundles_of

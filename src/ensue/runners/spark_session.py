@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ensue.errors import EnsueError, EventError, RunnerError
+from ensue.runners import spark_text
 from ensue.runners.spark_failure import failure, spark_errors
 
 if TYPE_CHECKING:
@@ -71,16 +72,14 @@ def _quiet() -> None:
 
 def read(session: "SparkSession", path: str, form: str) -> "DataFrame":
     """The events of a file or folder; `form` is csv, tsv, json or parquet."""
-    reader = session.read
     try:
         match form:
             case "csv" | "tsv":
-                separator = "," if form == "csv" else "\t"
-                return reader.csv(path, header=True, inferSchema=True, sep=separator)
+                return spark_text.csv(session, path, "," if form == "csv" else "\t")
             case "json":
-                return reader.option("inferTimestamp", "true").json(path)
+                return spark_text.json(session, path)
             case _:
-                return reader.parquet(path)
+                return session.read.parquet(path)
     except spark_errors() as error:
         raise EventError(f"cannot read events from {path}: {failure(error)}") from None
 

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from ensue.errors import EventError, RunnerError
+from ensue.runners import spark_text
 from ensue.runners.spark_failure import failure, spark_errors
 from ensue.runners.spark_session import read
 
@@ -22,18 +23,32 @@ def folder(
 
     Without a schema the files that are there say what the columns are.
     """
-    known = read(session, path, form).schema if schema is None else schema
-    reader = session.readStream.schema(known)
+    known = schema or read(session, path, form).schema
+    if schema is None and form != "parquet":
+        known = _in_utc(known)
     try:
         match form:
             case "csv" | "tsv":
-                return reader.csv(path, header=True, sep="," if form == "csv" else "\t")
+                separator = "," if form == "csv" else "\t"
+                return spark_text.csv_stream(session, path, separator, known)
             case "json":
-                return reader.json(path)
+                return session.readStream.schema(known).json(path)
             case _:
-                return reader.parquet(path)
+                return session.readStream.schema(known).parquet(path)
     except spark_errors() as error:
         raise EventError(f"cannot read a stream from {path}: {failure(error)}") from None
+
+
+def _in_utc(schema: "StructType") -> "StructType":
+    """Of a stream, times without a zone are instants in UTC: watermarks are, too."""
+    from pyspark.sql.types import StructField, StructType, TimestampNTZType, TimestampType
+
+    return StructType(
+        [
+            StructField(f.name, TimestampType()) if isinstance(f.dataType, TimestampNTZType) else f
+            for f in schema.fields
+        ]
+    )
 
 
 def kafka(

@@ -4,7 +4,6 @@ import base64
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +15,7 @@ from ensue.compile.carrying import arrived, carried
 from ensue.compile.matcher import Prepared
 from ensue.compile.stream import Columns, Shape, located, shape_again
 from ensue.compile.timeouts import Bundle
+from ensue.computed import cached_property
 from ensue.errors import QueryError, StateError
 from ensue.languages.patterns import parse
 from ensue.languages.printing import show

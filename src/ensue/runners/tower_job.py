@@ -4,7 +4,6 @@ import json
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +17,7 @@ from ensue.compile.prepared_tower import PreparedTower
 from ensue.compile.stages import PreparedStage, prepare_stages
 from ensue.compile.stream import Columns, Shape
 from ensue.compile.tower import prepare_tower
+from ensue.computed import cached_property
 from ensue.languages.printing import show
 from ensue.plan.planning import DEFAULT, Planning
 from ensue.runners.arguments import Arguments

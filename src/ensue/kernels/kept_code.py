@@ -1,0 +1,117 @@
+"""Machine code of kernels between processes.
+
+Numba's own cache loads whatever its files hold. Here each function and signature is one file that
+is whole, ours and for this very processor, or is compiled again.
+"""
+
+import hashlib
+import pickle
+import sys
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import llvmlite
+import numba
+import numpy as np
+from numba.core import typeinfer
+from numba.core.caching import NullCache
+from numba.core.compiler import CompileResult
+from numba.core.serialize import dumps
+
+from ensue.kernels import forking, private_files
+
+forking.keep_locks_free()
+
+
+class KeptCode(NullCache):  # type: ignore[misc]
+    """What a dispatcher asks for its compiled code: the files of one function."""
+
+    def __init__(self, function: Callable[..., Any], source: str, place: Path | None = None):
+        self._function = function
+        self._name = f"{function.__module__.rsplit('.', 1)[-1]}.{function.__name__}"
+        self._source = source
+        self._place = place
+
+    @property
+    def cache_path(self) -> str | None:
+        place = self._place or private_files.folder()
+        return None if place is None else str(place)
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """The code for a signature, or None."""
+        target_context.refresh()
+        name = self._file(sig, target_context.codegen())
+        content = private_files.read(name, self._place)
+        if content is None:
+            return None
+        try:
+            kept, payload = pickle.loads(content)
+            return CompileResult._rebuild(target_context, *payload) if kept == sig else None
+        except Exception as error:  # noqa: BLE001  whatever a pickle or LLVM finds wrong
+            path = Path(self.cache_path or "", name)
+            private_files.say_anew(path, f"cannot be loaded ({type(error).__name__}: {error})")
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keeps the code for a signature."""
+        if data.library.has_dynamic_globals or any(not part.can_cache for part in data.lifted):
+            private_files.say_once(
+                "code",
+                f"{self._name} is compiled in every process: it uses a large array or a pointer "
+                "from outside, which cannot be kept with its code",
+            )
+            return
+        name = self._file(sig, data.codegen)
+        private_files.write(name, dumps((sig, data._reduce())), self._place)
+
+    def _file(self, sig: Any, codegen: Any) -> str:
+        code = hashlib.sha256(self._function.__code__.co_code).hexdigest()
+        parts = (_versions(), self._source, self._name, code, str(sig), codegen.magic_tuple())
+        return f"{self._name}-{hashlib.sha256(repr(parts).encode()).hexdigest()[:32]}"
+
+
+def kept(
+    function: Callable[..., Any],
+    source: str,
+    signature: object = None,
+    *,
+    place: Path | None = None,
+    **options: Any,
+) -> Callable[..., Any]:
+    """A function compiled for a signature (or lazily, for None), from the files if it is there.
+
+    `source` stands for all that its code is made of: the text around it, or a digest of that.
+    """
+    dispatcher: Any = numba.njit(**options)(function)
+    if dispatcher is function:  # NUMBA_DISABLE_JIT
+        return function
+    dispatcher._cache = KeptCode(function, source, place)
+    if signature is not None:
+        with typeinfer.register_dispatcher(dispatcher):  # as numba.njit does: it may call itself
+            dispatcher.compile(signature)
+        dispatcher.disable_compile()
+    compiled: Callable[..., Any] = dispatcher
+    return compiled
+
+
+def kernel(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """A fixed loop: compiled when it is first called with arguments of some types."""
+    return lambda function: kept(function, _digest(function.__module__), **options)
+
+
+@lru_cache(maxsize=64)
+def _digest(module: str) -> str:
+    """Of a module's file, wherever it was loaded from: a zip of Spark's, or compiled only."""
+    spec = sys.modules[module].__spec__
+    assert spec is not None
+    data: bytes = spec.loader.get_data(spec.origin)  # type: ignore[union-attr]
+    return hashlib.sha256(data).hexdigest()
+
+
+def _versions() -> tuple[object, ...]:
+    # checked code differs from unchecked
+    checked = numba.config.BOUNDSCHECK
+    tag = sys.implementation.cache_tag
+    return numba.__version__, llvmlite.__version__, np.__version__, tag, sys.abiflags, checked
