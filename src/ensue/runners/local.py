@@ -13,6 +13,7 @@ from ensue.compile.engine import Engine
 from ensue.compile.matcher import Prepared, build_result, joined_of, prepare
 from ensue.compile.matches import Matches
 from ensue.compile.reference import ReferenceEngine
+from ensue.compile.relevance import types_that_matter
 from ensue.compile.sampling import sampled
 from ensue.compile.stream import Shape, in_order, shape_of, slices, together, with_time
 from ensue.compile.timeouts import Bundle
@@ -101,7 +102,8 @@ def match(
     """All matches in tables of events, as an Arrow table."""
     table, shape = stream_of(events, time=given.time, type=given.type, order=given.order)
     queries = given.bundle(query, shape)
-    return match_in_order(queries, in_order(table, shape, given.bad_events), progress)
+    ordered = in_order(table, shape, given.bad_events, types_that_matter(queries.queries))
+    return match_in_order(queries, ordered, progress)
 
 
 def measured(

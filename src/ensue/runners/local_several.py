@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ensue.compile.relevance import types_that_matter
 from ensue.compile.several import Several
 from ensue.compile.stream import Shape, in_order
 from ensue.compile.timeouts import Bundle
@@ -25,7 +26,8 @@ def match(
     """The matches of each query, as Arrow tables."""
     table, shape = stream_of(events, time=given.time, type=given.type, order=given.order)
     bundles = bundles_of(queries, shape, given)
-    ordered = in_order(table, shape, given.bad_events)
+    types = types_that_matter(query for b in bundles.values() for query in b.queries)
+    ordered = in_order(table, shape, given.bad_events, types)
     found = match_in_order(list(bundles.values()), ordered, progress)
     return dict(zip(bundles, found, strict=True))
 

@@ -12,6 +12,7 @@ from ensue.algebra.tower import Tower
 from ensue.algebra.walk import positives
 from ensue.compile.live_tower import LiveTower, concatenated
 from ensue.compile.prepared_tower import PreparedTower
+from ensue.compile.stages import prepare_stages, types_that_matter
 from ensue.compile.stream import Shape, ends, in_order, located
 from ensue.compile.tower import prepare_tower
 from ensue.errors import did_you_mean
@@ -32,7 +33,8 @@ def match(
     table, shape = stream_of(events, time=given.time, type=given.type, order=given.order)
     whole = located(shape, given.location)
     prepared = prepare_tower(tower, whole, given.planning, levels=levels, trace=trace)
-    found = match_in_order(prepared, in_order(table, shape, given.bad_events), progress)
+    ordered = in_order(table, shape, given.bad_events, types_that_matter(prepare_stages(prepared)))
+    found = match_in_order(prepared, ordered, progress)
     if table.num_rows and not found[prepared.layers[-1].layer.name].num_rows:
         _warn_of_unseen(tower, table, shape)
     return found

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from ensue.runners.spark_stream import OBSERVED
+from ensue.runners.spark_stream import NUMBERS, OBSERVED
 
+_BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
 _KEPT = ("partial_matches", "waiting", "state_bytes")
 
 
@@ -22,6 +23,7 @@ class BatchProgress:
     events: int  # that matter to the query
     late: int
     dropped: int  # without usable time
+    ahead: int  # further ahead of the clock than max_ahead=
     matches: int
     partial_matches: int
     waiting: int  # events that the watermark has not passed
@@ -31,8 +33,8 @@ class BatchProgress:
     input_rows: int  # of the source
     seconds: float  # for the whole micro-batch
     matching_share: float  # of the time in Python workers, what went into matching
-    watermark: datetime | None
-    lag_seconds: float | None  # from the watermark to the newest event
+    watermark: datetime | int | None  # a number where the time column holds numbers
+    lag_seconds: float | None  # from the watermark to the newest event; numbers in thousands
 
     @property
     def rows_per_second(self) -> float:
@@ -61,14 +63,16 @@ def read(progress: Any) -> BatchProgress:
         return int(counts.get(name) or 0)
 
     times = progress["eventTime"] or {}
-    watermark, newest = _moment(times.get("watermark")), _moment(times.get("max"))
-    lag = None if watermark is None or newest is None else (newest - watermark).total_seconds()
+    watermark, newest = _milliseconds(times.get("watermark")), _milliseconds(times.get("max"))
+    known = watermark is not None and watermark > 0  # Spark's 0 means none yet
+    lag = (newest - watermark) / 1_000 if known and newest is not None else None
     busy = count("busy_us")
     return BatchProgress(
         batch=int(progress["batchId"]),
         events=count("events"),
         late=count("late"),
         dropped=count("dropped"),
+        ahead=count("ahead"),
         matches=count("matches"),
         partial_matches=count("partial_matches"),
         waiting=count("waiting"),
@@ -78,12 +82,25 @@ def read(progress: Any) -> BatchProgress:
         input_rows=int(progress.numInputRows),  # over Connect it is not among the items
         seconds=int(dict(progress["durationMs"]).get("triggerExecution", 0)) / 1_000,
         matching_share=count("matching_us") / busy if busy else 0.0,
-        watermark=watermark,
+        watermark=_moment(watermark, numbers=NUMBERS in counts) if known else None,
         lag_seconds=lag,
     )
 
 
-def _moment(text: str | None) -> datetime | None:
-    if not text or text.startswith("1970-01-01T00:00:00"):  # Spark's word for none yet
+def _moment(ms: int, *, numbers: bool) -> datetime | int:
+    return ms if numbers else _BEGIN + timedelta(milliseconds=ms)
+
+
+def _milliseconds(text: str | None) -> int | None:
+    """The time of a report. Years of numbers may be far beyond those of the calendar.
+
+    >>> _milliseconds("1970-01-01T00:00:01.500Z"), _milliseconds("+11970-01-01T00:00:00.000Z")
+    (1500, 315569520000000)
+    """
+    if not text:
         return None
-    return datetime.fromisoformat(text)
+    year, _, rest = text.partition("-")
+    # the calendar repeats itself after 400 years
+    cycles, first = divmod(int(year) - 2_000, 400)
+    moment = datetime.fromisoformat(f"{2_000 + first}-{rest}")
+    return (moment - _BEGIN) // timedelta(milliseconds=1) + cycles * 146_097 * 86_400_000
