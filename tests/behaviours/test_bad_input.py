@@ -62,6 +62,13 @@ def test_it_is_an_error_where_it_could_forbid_a_match_or_its_place_counts(runner
         runner.match(with_times(1.0, None, 3.0, types=types), query, time="at", type="type")
 
 
+@pytest.mark.in_process("on Spark it shows in a task")
+def test_what_has_neither_time_nor_type_is_an_error(runner):
+    events = with_times(1.0, None, 3.0, types=["A", None, "B"])
+    with pytest.raises(EventError, match="1 of 3 events have no usable time"):
+        runner.match(events, QUERY, time="at", type="type")
+
+
 def test_of_several_queries_each_says_which_events_matter():
     events = with_times(1.0, None, 3.0, types="AXB")
     found = ensue.match(events, [QUERY, "SEQ(B b)"], time="at", type="type")

@@ -269,7 +269,7 @@ def with_time(
     """The events that have a usable time, and how many of the others matter.
 
     `types` are those that matter; None: all. Events of other types are in no match, with or
-    without a time. `finite`: time has to pass them, so infinity is no time.
+    without a time; what has neither time nor type is nothing that one knows. `finite`: time has to pass them, so infinity is no time.
     """
     if bad_events not in ("raise", "drop"):
         raise EventError(f"bad_events is 'raise' or 'drop', not {bad_events!r}")
@@ -293,9 +293,10 @@ def _of_types(table: pa.Table, shape: Shape, types: Collection[str]) -> npt.NDAr
     column = shape.schema.type_column
     if column is None:
         return np.ones(table.num_rows, np.bool_)
-    wanted = pa.array(sorted(types), pa.string())
-    found = pc.is_in(table.column(column).cast(pa.string()), value_set=wanted)
-    return np.asarray(found.to_numpy(), np.bool_)
+    names = table.column(column).cast(pa.string())
+    found = pc.is_in(names, value_set=pa.array(sorted(types), pa.string()))
+    unknown = pc.is_null(names)  # not even the type could be read
+    return np.asarray(pc.or_(found, unknown).to_numpy(), np.bool_)
 
 
 def _times(table: pa.Table, shape: Shape) -> tuple[vectors.Vector, vectors.Vector]:

@@ -9,8 +9,8 @@ import numpy.typing as npt
 from ensue.compile.stream import Shape
 from ensue.schema import Kind
 
-
-FURTHEST_MS = 9_000_000_000_000_000  # Spark keeps microseconds in 64 bits: no watermark is beyond
+# Spark keeps microseconds in 64 bits: no watermark is beyond
+FURTHEST_MS = 9_000_000_000_000_000
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1  # of 64 bits
 
 

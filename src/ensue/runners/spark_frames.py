@@ -67,12 +67,13 @@ def unusable(prepared: Prepared) -> Column:
 
 
 def without_time(shape: Shape, types: Collection[str] | None = None) -> Column:
-    """The same for events of a shape; with `types` only for those of these types."""
+    """The same for events of a shape; with `types` for those of these types, or of none."""
     found = _without_time(shape)
     column = shape.schema.type_column
     if types is None or column is None:
         return found
-    return found & sql.col(quoted(column)).isin(sorted(types))
+    type = sql.col(quoted(column))
+    return found & (type.isin(sorted(types)) | type.isNull())
 
 
 def _without_time(shape: Shape) -> Column:

@@ -64,8 +64,9 @@ def read(progress: Any) -> BatchProgress:
 
     times = progress["eventTime"] or {}
     watermark, newest = _milliseconds(times.get("watermark")), _milliseconds(times.get("max"))
-    known = watermark is not None and watermark > 0  # Spark's 0 means none yet
-    lag = (newest - watermark) / 1_000 if known and newest is not None else None
+    if watermark is not None and watermark <= 0:  # Spark's word for none yet
+        watermark = None
+    lag = None if watermark is None or newest is None else (newest - watermark) / 1_000
     busy = count("busy_us")
     return BatchProgress(
         batch=int(progress["batchId"]),
@@ -82,13 +83,13 @@ def read(progress: Any) -> BatchProgress:
         input_rows=int(progress.numInputRows),  # over Connect it is not among the items
         seconds=int(dict(progress["durationMs"]).get("triggerExecution", 0)) / 1_000,
         matching_share=count("matching_us") / busy if busy else 0.0,
-        watermark=_moment(watermark, numbers=NUMBERS in counts) if known else None,
+        watermark=_moment(watermark, numbers=NUMBERS in counts),
         lag_seconds=lag,
     )
 
 
-def _moment(ms: int, *, numbers: bool) -> datetime | int:
-    return ms if numbers else _BEGIN + timedelta(milliseconds=ms)
+def _moment(ms: int | None, *, numbers: bool) -> datetime | int | None:
+    return ms if numbers or ms is None else _BEGIN + timedelta(milliseconds=ms)
 
 
 def _milliseconds(text: str | None) -> int | None:

@@ -63,7 +63,8 @@ def match(
             "  hint: match those of each key in a call of their own"
         )
     names, found = list(queries), []
-    for group in groups:
+    for number, group in enumerate(groups):
+        given_events = watched.without_those_ahead() if number else watched
         mine = tuple(queries[names[n]] for n in group.numbers)
         job = SeveralJob(
             mine[0], shape.arrow, given.time, given.type, given.order, given.location,
@@ -74,7 +75,7 @@ def match(
             names=tuple(names[n] for n in group.numbers),
         )  # fmt: skip
         found.append(
-            numbered(watched, job, group.relevant(), group.columns())
+            numbered(given_events, job, group.relevant(), group.columns())
             .mapInArrow(Pack(job, given.bad_events), PACKED)
             .groupBy("lane")
             .transformWithState(LaneProcessor(job, watched.delay_ms), FOUND, "append", "EventTime")

@@ -9,6 +9,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from ensue.errors import EventError
 from ensue.runners.named import Name
+from ensue.runners.spark_concerns import listen
 from ensue.runners.spark_finish import next_batch, remaining
 from ensue.runners.spark_matches import LATE_EVENTS, SeveralMatches
 from ensue.runners.spark_sinks import THOROUGH, ParquetBatches, ParquetTable, Sink
@@ -60,6 +61,7 @@ def start(
         writer = writer.trigger(availableNow=True)
     elif every is not None:
         writer = writer.trigger(processingTime=every)
+    listen(stream.sparkSession)
     query = writer.start()
     if flush:
         query.awaitTermination()

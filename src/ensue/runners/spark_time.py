@@ -1,7 +1,7 @@
 """How far a stream's time has come, in Spark's terms and in those of a matcher."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from pyspark.sql import Column, DataFrame
@@ -33,6 +33,12 @@ class Watched:
     clock: str  # the column that the watermark is on
     delay_ms: int | None  # how far it stays behind the newest event; None: it is not known
     ahead: Column | None = None  # which events are too far ahead of the clock
+
+    def without_those_ahead(self) -> "Watched":
+        """The same where somebody else counts them."""
+        if self.ahead is None:
+            return self
+        return replace(self, frame=self.frame.filter(~self.ahead), ahead=None)
 
     def told_apart(self) -> Column:
         """The events that lanes or counters have to know of, whatever their type: those that are
