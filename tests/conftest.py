@@ -123,6 +123,7 @@ class Semantics:
 
     def match(self, events: Any, query: str, **options: Any) -> pa.Table:
         from ensue.compile.matcher import Prepared
+        from ensue.compile.relevance import types_that_matter
         from ensue.compile.stream import in_order, located
         from ensue.compile.timeouts import bundle
         from ensue.plan.physical import Plan, Reference
@@ -139,7 +140,7 @@ class Semantics:
         checked = queries.main.query
         physical, _ = shape.physical(checked)
         prepared = Prepared(checked, Plan(physical, Reference("it is the judge")), shape)
-        ordered = in_order(table, shape, bad_events)
+        ordered = in_order(table, shape, bad_events, types_that_matter(queries.queries))
         found = [match_in_order(prepared, ordered)]
         return queries.merged([*found, *self.timeouts(queries, ordered)])
 
@@ -218,7 +219,7 @@ class Lanes:
         _ = job.watch  # errors of the query come before those of events
         if any(pa.types.is_string_view(f.type) for f in table.schema):
             pytest.skip("streams come from Spark, which has no views of strings")
-        usable, dropped = with_time(table, shape, bad_events)
+        usable, dropped = with_time(table, shape, bad_events, job.types)
         if dropped:
             warnings.warn(f"{dropped} events without usable time are left out", stacklevel=2)
         calls = count()
@@ -249,7 +250,7 @@ class Stream(Spark):
         if isinstance(named.get("order"), str):
             named["order"] = (named["order"],)
         table, shape = stream_of(events, **named)
-        usable, _ = with_time(table, shape, options.get("bad_events", "raise"))
+        usable, _ = with_time(table, shape, "drop")
         delay = lateness(usable, shape)
         if shape.schema.time_kind.value in ("timestamp", "date"):
             delay = f"{delay} ms"

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ensue.runners.spark_progress import BatchProgress
     from ensue.runners.spark_sinks import Sink
     from ensue.runners.spark_start import Output
-    from ensue.runners.spark_time import Watermark
+    from ensue.runners.spark_time import Ahead, Watermark
     from ensue.tracing.trace import Trace
 
 __all__ = [
@@ -218,6 +218,7 @@ def match(
     watermark: "Watermark | None" = None,
     late_events: str = "count",
     lanes: int | None = None,
+    max_ahead: "Ahead" = "usual",
     statistics: Statistics | None = None,
     off: Sequence[str] | str = (),
     structure: str | None = None,
@@ -240,7 +241,8 @@ def match(
     `order` names columns that order events of the same time; then the order of arrival decides.
     `location` names a column of places (WKT texts or WKB bytes); a match then has a `location`
     too, the convex hull of its members' places.
-    `bad_events="drop"` leaves out events without usable time instead of raising an EventError.
+    `bad_events="drop"` leaves out events without usable time instead of raising an EventError;
+    those of a type that the query does not name are always left out, unless their places count.
     `emit_timeouts=True` also gives the partial matches whose window was over before they were
     complete: a column `timed_out` tells them from matches, and what they lack is NULL.
     `progress` is called with the number of events done and of all events.
@@ -260,6 +262,10 @@ def match(
     (see `progress_of`), and with `late_events="deliver"` given back in a column `late_event`.
     `lanes` is into how many lanes the partitions are hashed, each with its own state; by default
     spark.sql.shuffle.partitions. It stays the same for as long as a checkpoint is used.
+    `max_ahead` is how far ahead of the clock an event of a stream may be, "1 hour" for instance:
+    one that is further ahead is left out and counted before it moves the watermark, behind which
+    everything else would be late. By default it is a day, where the time column holds timestamps
+    and the watermark is given here; None lets every event pass.
 
     How a query is run never changes its matches. `statistics` say what the stream looks like (see
     `statistics`), and so which plan is the cheapest; `off` names rules of the planner to leave
@@ -298,7 +304,13 @@ def match(
         "watermark": watermark,
         "late_events": late_events,
         "lanes": lanes,
+        "max_ahead": max_ahead,
     }
+    if max_ahead != "usual" and not (_is_spark(events) and _is_streaming(events)):
+        raise EventError(
+            f"max_ahead={max_ahead!r} goes with streams: in a table no event moves the others\n"
+            "  hint: leave it out"
+        )
     if not isinstance(query, str | Path | Query | Tower):
         return _match_several(events, query, given, progress, streaming, operators)
     checked = _query_or_tower(query, definitions, operators, folder)
@@ -752,6 +764,12 @@ def _is_spark(events: object) -> bool:
             )
         return bool(events) and len(frames) == len(events)
     return any(c.__module__.startswith("pyspark.sql") for c in events.__class__.__mro__)
+
+
+def _is_streaming(events: Any) -> bool:
+    from ensue.runners import spark_frames
+
+    return spark_frames.is_streaming(events)
 
 
 def _a_type(value: object) -> str:

@@ -12,8 +12,8 @@ QUERY = "SEQ(A a, B b)"
 EVENTS = pa.table({"at": [1, 2], "type": ["A", "B"], "x": [1, 2]})
 
 
-def with_times(*times):
-    return pa.table({"at": list(times), "type": ["A", "X", "B"][: len(times)]})
+def with_times(*times, types="AAB"):
+    return pa.table({"at": list(times), "type": list(types), "k": [1, 1, 1]})
 
 
 @pytest.mark.in_process("on Spark it shows in a task")
@@ -31,6 +31,58 @@ def test_or_it_is_left_out_and_counted(runner, bad):
             with_times(1.0, bad, 3.0), QUERY, time="at", type="type", bad_events="drop"
         )
     assert found.num_rows == 1
+
+
+@pytest.mark.everywhere
+@pytest.mark.parametrize("query", [QUERY, "SEQ(A a, !C c, B b)", "SEQ(A a, B b) WHERE [k]"])
+def test_an_event_without_time_that_no_part_of_the_query_names_is_in_no_match(runner, query):
+    events = with_times(1.0, None, 3.0, types="AXB")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        warnings.filterwarnings("ignore", "strict contiguity|the query has no")
+        warnings.filterwarnings("ignore", "no event is of type")
+        for bad_events in ("raise", "drop"):
+            options = {"time": "at", "type": "type", "bad_events": bad_events}
+            assert runner.match(events, query, **options).num_rows == 1
+
+
+@pytest.mark.in_process("on Spark it shows in a task")
+@pytest.mark.parametrize(
+    ("query", "types"),
+    [
+        ("SEQ(A a, !X x, B b)", "AXB"),
+        ("SEQ(A a, B b) WITHIN 5 EVENTS", "AXB"),
+        ("SEQ(A a, B b) WHERE strict_contiguity(a, b) { 1 = 1 }", "AXB"),
+        ("SEQ(A a, B b) WHERE partition_contiguity(a, b) { [k] }", "AXB"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:no event is of type")
+def test_it_is_an_error_where_it_could_forbid_a_match_or_its_place_counts(runner, query, types):
+    with pytest.raises(EventError, match="1 of 3 events have no usable time"):
+        runner.match(with_times(1.0, None, 3.0, types=types), query, time="at", type="type")
+
+
+@pytest.mark.in_process("on Spark it shows in a task")
+def test_what_has_neither_time_nor_type_is_an_error(runner):
+    events = with_times(1.0, None, 3.0, types=["A", None, "B"])
+    with pytest.raises(EventError, match="1 of 3 events have no usable time"):
+        runner.match(events, QUERY, time="at", type="type")
+
+
+def test_of_several_queries_each_says_which_events_matter():
+    events = with_times(1.0, None, 3.0, types="AXB")
+    found = ensue.match(events, [QUERY, "SEQ(B b)"], time="at", type="type")
+    assert [t.num_rows for t in found.values()] == [1, 1]
+    with pytest.raises(EventError, match="no usable time"):
+        ensue.match(events, [QUERY, "SEQ(X x)"], time="at", type="type")
+
+
+def test_of_a_tower_all_levels_say_which_events_matter():
+    tower = "EVENT Both AS SEQ(A a, B b) WITHIN 5; SEQ(Both x) WITHIN 9"
+    options = {"time": "at", "type": "type"}
+    assert ensue.match(with_times(1.0, None, 3.0, types="AXB"), tower, **options).num_rows == 1
+    with pytest.raises(EventError, match="no usable time"):
+        ensue.match(with_times(1.0, None, 3.0, types="AAB"), tower, **options)
 
 
 @pytest.mark.in_process("on Spark it shows in a task")

@@ -70,6 +70,7 @@ def pairs(rows: list[dict[str, Any]]) -> list[tuple[int, int]]:
         (("--watermark", "1 s", "--flush"), "--flush goes with --once"),
         (("--watermark", "1 s", "--once", "--every", "1 s"), "exclude each other"),
         (("--watermark", "1 s", "--every", "soon"), "--every: 'soon' is not a length of time"),
+        (("--watermark", "1 s", "--max-ahead", "soon"), "--max-ahead: 'soon' is not a length"),
         (("--watermark", "1 s", "--output", "found.csv"), "delta:FOLDER"),
         (("--watermark", "1 s", "--output", "kafka://here"), "kafka://host:9092/topic"),
         (("--watermark", "1 s", "--output", "found", "--format", "json"), "--format"),
@@ -113,7 +114,10 @@ def test_an_empty_folder_with_a_schema_still_needs_to_know_the_kind_of_files(run
     assert "*.parquet" in err
 
 
-@pytest.mark.parametrize("option", [("--once",), ("--watermark", "1 s"), ("--late", "aside")])
+@pytest.mark.parametrize(
+    "option",
+    [("--once",), ("--watermark", "1 s"), ("--late", "aside"), ("--max-ahead", "1 h")],
+)
 def test_options_of_streams_need_one(run, option):
     code, _, err = run("--events", "x.csv", *option)
     assert code == 2
@@ -157,8 +161,10 @@ def test_the_display_shows_what_there_is_to_know(report):
 
 
 def test_a_line_for_logs_knows_times_that_are_numbers(report):
-    text = line(replace(report, matches=1), Scale(numbers=True))
+    told = replace(report, matches=1, ahead=2, watermark=1_773_478_800_000)
+    text = line(told, Scale(numbers=True))
     assert "1 match," in text
+    assert "2 ahead of the clock," in text
     assert "watermark 1,773,478,800,000, 10,000 behind the newest event" in text
 
 

@@ -207,6 +207,12 @@ def _stream_options(parser: ArgumentParser) -> None:
         "where the time column holds numbers; every stream needs one",
     )
     group.add_argument(
+        "--max-ahead",
+        metavar="LENGTH",
+        help='how far ahead of the clock an event may be, "1 hour" or none: others are left out '
+        "and counted; a day, where the time column holds timestamps",
+    )
+    group.add_argument(
         "--checkpoint",
         metavar="FOLDER",
         help="where the stream's state is kept, to go on from after a stop; "

@@ -18,7 +18,8 @@ from ensue.cli.terminal import Exit, UsageError, notice, output, progress
 
 _ENOUGH_TO_KNOW_THE_COLUMNS = 1_000
 _OF_STREAMS = (
-    "watermark", "checkpoint", "schema", "late", "once", "flush", "every", "packages", "jars",
+    "watermark", "max_ahead", "checkpoint", "schema", "late", "once", "flush", "every", "packages",
+    "jars",
 )  # fmt: skip
 
 
@@ -83,7 +84,8 @@ def require_no_stream(options: Namespace) -> None:
     """Refuses what says something of streams only."""
     given = [name for name in _OF_STREAMS if getattr(options, name)]
     if given:
-        raise UsageError(f"--{given[0]} says something of a --stream; --events is none")
+        name = given[0].replace("_", "-")
+        raise UsageError(f"--{name} says something of a --stream; --events is none")
 
 
 def _run_on_spark(

@@ -1,5 +1,6 @@
 """`ensue run --stream`: a query over events that keep coming, until it is stopped."""
 
+import logging
 import shutil
 import signal
 import tempfile
@@ -55,6 +56,7 @@ def run_stream(options: Namespace) -> Exit:
             bad_events=options.bad_events,
             emit_timeouts=options.timeouts,
             watermark=watermark,
+            max_ahead=_max_ahead(options.max_ahead),
             late_events="count" if options.late is None else "deliver",
         )
     title = f"{', '.join(options.stream)} -> {_named(options.output)}"
@@ -64,7 +66,7 @@ def run_stream(options: Namespace) -> Exit:
     target = _target(matches, screen, options.output)
     with _checkpoint(options.checkpoint) as checkpoint, _asked_to_stop() as stopped:
         flushed = 0
-        with screen:
+        with screen, _log_on_screen():
             running = _started(matches, target, checkpoint, options)
             try:
                 while running.isActive and not stopped and not screen.broken:
@@ -107,6 +109,7 @@ def _checked(options: Namespace) -> str | float:
         raise UsageError("--once and --every exclude each other")
     if options.every is not None:
         _length("--every", options.every)
+    _max_ahead(options.max_ahead)
     require_output(options.output)
     if options.output != "-" and options.format is not None:
         raise UsageError("--format says how matches are printed; a stream's --output has its own")
@@ -119,6 +122,16 @@ def _checked(options: Namespace) -> str | float:
     except ValueError:
         _length("--watermark", options.watermark)
         return str(options.watermark)
+
+
+def _max_ahead(text: str | None) -> str | None:
+    """How far ahead of the clock events may be, as `ensue.match` takes it."""
+    if text is None:
+        return "usual"
+    if text.lower() == "none":
+        return None
+    _length("--max-ahead", text)
+    return text
 
 
 def _length(option: str, text: str) -> int:
@@ -255,6 +268,21 @@ def _asked_to_stop() -> Iterator[list[int]]:
 
 
 @contextmanager
+def _log_on_screen() -> Iterator[None]:
+    """What the stream's log would say is on the screen."""
+    log = logging.getLogger("ensue.stream")
+
+    def none(_: logging.LogRecord) -> bool:
+        return False
+
+    log.addFilter(none)
+    try:
+        yield
+    finally:
+        log.removeFilter(none)
+
+
+@contextmanager
 def _warnings_as_notices() -> Iterator[None]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
@@ -269,6 +297,7 @@ def _farewell(screen: Screen, flushed: int, options: Namespace) -> None:
         notice("no new events" if options.once else "stopped before the first micro-batch")
     else:
         late = f", {totals.late:,} late" if totals.late else ""
+        late += f", {totals.ahead:,} ahead of the clock" if totals.ahead else ""
         matches = many(totals.matches + flushed, "match", "matches")
         waited = f" ({flushed:,} of them waited for the end of the stream)" if flushed else ""
         notice(f"{many(totals.input_rows, 'event', 'events')}{late}, {matches}{waited}")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ensue.runners.spark_progress import BatchProgress
 
 _REMEMBERED = 200  # micro-batches; a report of one may still change while it is the newest
-_TOTALS = ("input_rows", "events", "late", "dropped", "matches")
+_TOTALS = ("input_rows", "events", "late", "dropped", "ahead", "matches")
 
 
 @dataclass
@@ -34,10 +34,11 @@ class Totals:
     events: int = 0
     late: int = 0
     dropped: int = 0
+    ahead: int = 0
     matches: int = 0
     batches: int = 0
     last: "BatchProgress | None" = None
-    watermark: datetime | None = None
+    watermark: datetime | int | None = None
     _counted: "dict[int, BatchProgress]" = field(default_factory=dict, repr=False)
 
     def add(self, reports: "Iterable[BatchProgress]") -> "list[BatchProgress]":
@@ -63,11 +64,11 @@ class Scale:
 
     numbers: bool = False
 
-    def moment(self, watermark: datetime | None) -> str:
+    def moment(self, watermark: datetime | int | None) -> str:
         if watermark is None:
             return "none yet"
-        if self.numbers:
-            return f"{watermark.timestamp() * 1_000:,.0f}"
+        if isinstance(watermark, int):
+            return f"{watermark:,}"
         return watermark.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
     def length(self, seconds: float) -> str:
@@ -121,6 +122,7 @@ def _rows(totals: Totals, running: float, scale: Scale) -> list[Sequence[str]]:
         ("  for the query", f"{totals.events:,}", "of its types, with a key"),
         ("  late", f"{totals.late:,}", "behind the watermark"),
         ("  dropped", f"{totals.dropped:,}", "without usable time"),
+        ("  ahead", f"{totals.ahead:,}", "further ahead of the clock than is allowed"),
         ("matches", f"{totals.matches:,}", f"{last.matches:,} in the last micro-batch"),
         ("partial matches", f"{last.partial_matches:,}", "live"),
         ("waiting", f"{last.waiting:,}", "events that the watermark has not passed"),
@@ -130,7 +132,7 @@ def _rows(totals: Totals, running: float, scale: Scale) -> list[Sequence[str]]:
     ]
 
 
-def _watermark(watermark: datetime | None, lag: float | None, scale: Scale) -> str:
+def _watermark(watermark: datetime | int | None, lag: float | None, scale: Scale) -> str:
     behind = "" if lag is None else f", {scale.length(lag)} behind the newest event"
     return scale.moment(watermark) + behind
 
@@ -142,6 +144,7 @@ def line(report: "BatchProgress", scale: Scale) -> str:
         f"micro-batch {report.batch}: {many(report.input_rows, 'event', 'events')} in {speed}",
         f"{report.late:,} late" if report.late else "",
         f"{report.dropped:,} dropped" if report.dropped else "",
+        f"{report.ahead:,} ahead of the clock" if report.ahead else "",
         many(report.matches, "match", "matches"),
         f"{report.partial_matches:,} partial",
         f"{report.waiting:,} waiting",
@@ -158,7 +161,10 @@ class Screen:
     def __init__(self, title: str, *, form: str | None, limit: int, scale: Scale) -> None:
         self.title, self.limit, self.scale = title, limit, scale
         self.form = form or ("table" if sys.stdout.isatty() else "json")
+        from ensue.runners.spark_concerns import Concerns
+
         self.totals = Totals()
+        self._concerns = Concerns()
         self.broken = False  # nobody reads the matches any more
         self._began = time.monotonic()
         self._live: Live | None = None
@@ -189,6 +195,14 @@ class Screen:
         for new in self.totals.add(reports):
             if self._live is None:
                 notice(line(new, self.scale))
+            for concern in self._concerns.of(new):
+                self._note(concern)
+
+    def _note(self, text: str) -> None:
+        if self._live is None:
+            notice(f"note: {text}")
+        else:  # above the counters
+            self._live.console.print(Text(f"note: {text}", style="yellow"))
 
     def show_of(self, level: str) -> Callable[[Any, int], None]:
         """A sink that prints matches with the name of their level."""

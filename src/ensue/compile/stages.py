@@ -1,7 +1,7 @@
 """Stages of a tower made ready: what runs in the lanes of one key, and what goes from one to the
 next."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -73,6 +73,17 @@ def prepare_stages(tower: PreparedTower) -> tuple[PreparedStage, ...]:
         takes = {name: sent(by_name[name].found) for name in stage.takes}
         found.append(PreparedStage(stage, tower, tuple(own.values()), takes, hold, reach))
     return tuple(found)
+
+
+def types_that_matter(stages: Iterable[PreparedStage]) -> frozenset[str] | None:
+    """The types of events that come in to stages. None: all of them."""
+    found: set[str] = set()
+    for stage in stages:
+        untyped = stage.shape.schema.type_column is None
+        if stage.stage.raw is None or (untyped and stage.stage.reads_raw):
+            return None
+        found |= stage.stage.raw
+    return frozenset(found)
 
 
 def _as_found(prepared: PreparedLayer) -> Layer:

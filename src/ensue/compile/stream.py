@@ -1,7 +1,7 @@
 """Tables of events as one ordered stream."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -264,30 +264,59 @@ def _family(kind: Kind) -> Kind:
     return Kind.FLOAT if kind.numeric else kind
 
 
-def in_order(table: pa.Table, shape: Shape, bad_events: str = "raise") -> pa.Table:
+def in_order(
+    table: pa.Table,
+    shape: Shape,
+    bad_events: str = "raise",
+    types: Collection[str] | None = None,
+) -> pa.Table:
     """The events by (end, start, order columns, arrival), without those that have no time."""
-    usable, dropped = with_time(table, shape, bad_events)
+    usable, dropped = with_time(table, shape, bad_events, types)
     if dropped:
         warnings.warn(f"{dropped} events without usable time are left out", stacklevel=4)
     return _sorted(usable, shape)
 
 
-def with_time(table: pa.Table, shape: Shape, bad_events: str) -> tuple[pa.Table, int]:
-    """The events that have a usable time, and how many were left out."""
+def with_time(
+    table: pa.Table,
+    shape: Shape,
+    bad_events: str,
+    types: Collection[str] | None = None,
+    *,
+    finite: bool = False,
+) -> tuple[pa.Table, int]:
+    """The events that have a usable time, and how many of the others matter.
+
+    `types` are those that matter; None: all. Events of other types are in no match, with or
+    without a time; what has neither time nor type is nothing that one knows. `finite`: time has to
+    pass them, so infinity is no time.
+    """
     if bad_events not in ("raise", "drop"):
         raise EventError(f"bad_events is 'raise' or 'drop', not {bad_events!r}")
-    bad = _unusable(*_times(table, shape))
+    bad = _unusable(*_times(table, shape), finite=finite)
     if not bad.any():
         return table, 0
-    count = int(bad.sum())
-    if bad_events == "raise":
+    told = bad if types is None else bad & _of_types(table, shape, types)
+    count = int(told.sum())
+    if count and bad_events == "raise":
+        infinite = "infinite, " if finite and shape.schema.time_kind is Kind.FLOAT else ""
         raise EventError(
             f"{count} of {table.num_rows} events have no usable time "
-            f"(the first is row {int(bad.argmax())}): it is missing, not a number, "
+            f"(the first is row {int(told.argmax())}): it is missing, not a number, {infinite}"
             "or ends before it starts\n"
             '  hint: repair them, or pass bad_events="drop" to leave them out'
         )
     return table.filter(pa.array(~bad)), count
+
+
+def _of_types(table: pa.Table, shape: Shape, types: Collection[str]) -> npt.NDArray[np.bool_]:
+    column = shape.schema.type_column
+    if column is None:
+        return np.ones(table.num_rows, np.bool_)
+    names = table.column(column).cast(pa.string())
+    found = pc.is_in(names, value_set=pa.array(sorted(types), pa.string()))
+    unknown = pc.is_null(names)  # not even the type could be read
+    return np.asarray(pc.or_(found, unknown).to_numpy(), np.bool_)
 
 
 def _times(table: pa.Table, shape: Shape) -> tuple[vectors.Vector, vectors.Vector]:
@@ -321,9 +350,13 @@ def _sorted(table: pa.Table, shape: Shape) -> pa.Table:
     return table.take(places)
 
 
-def _unusable(starts: vectors.Vector, ends: vectors.Vector) -> npt.NDArray[np.bool_]:
+def _unusable(
+    starts: vectors.Vector, ends: vectors.Vector, *, finite: bool
+) -> npt.NDArray[np.bool_]:
     start, end = np.asarray(starts.values), np.asarray(ends.values)
     bad = ~(end >= start)  # also true for NaN
+    if finite and ends.kind is Kind.FLOAT:
+        bad |= ~(np.isfinite(start) & np.isfinite(end))
     for vector in (starts, ends):
         if vector.valid is not None:
             bad |= ~vector.valid

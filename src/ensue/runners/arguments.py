@@ -8,6 +8,8 @@ from ensue.compile.timeouts import Bundle, bundle
 from ensue.errors import EventError
 from ensue.plan.planning import DEFAULT, Planning
 
+USUAL = "usual"  # what an argument is by default, where it can be kept
+
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any
 
+from ensue.runners.clock import known_to_spark
 from ensue.runners.lane_kinds import AnyJob
 from ensue.runners.lane_shelf import Shelf
 from ensue.runners.lane_state import KeptLane, Store
@@ -41,18 +42,19 @@ def run_lane(
     job: AnyJob,
     watermark_ms: int,
     blobs: Sequence[bytes] = (),
-    next_ms: int = 0,
+    next_ms: int | None = None,
     shelf: Shelf = Shelf(),  # noqa: B008  it has no state of its own
 ) -> Outcome:
     """Gives a lane its events, lets its time pass, and keeps it in its store.
 
     `watermark_ms` is the watermark of the micro-batch. `next_ms` is the one that it brings about:
     what is late is not measured by it yet, but no event that is not late will come before it, so
-    the lane need not wait for the next micro-batch to match up to it.
+    the lane need not wait for the next micro-batch to match up to it. None: it is not known.
     """
     begun = perf_counter_ns()
     clock = job.clock
-    late_before, now = clock.time(watermark_ms), clock.time(max(watermark_ms, next_ms))
+    late_before = clock.watermark(watermark_ms)
+    now = late_before if next_ms is None or next_ms <= watermark_ms > 0 else clock.time(next_ms)
     kept = KeptLane(store, job.text, job.watch, shelf)
     lane, timer_before = kept.lane, kept.head.timer
     opened = perf_counter_ns()
@@ -63,6 +65,8 @@ def run_lane(
     due = lane.due()
     timer = None if due is None else clock.timer(due)
     changed = blobs or any(t.num_rows for t in found) or lane.waiting_events != waited
+    # what only tasks and lanes know of the time is not in Spark's checkpoint
+    changed = changed or (next_ms is not None and not known_to_spark(next_ms))
     if changed or kept.fresh or timer != timer_before:
         written = kept.keep(late_before, blobs, timer)
     else:

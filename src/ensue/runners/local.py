@@ -15,6 +15,7 @@ from ensue.compile.interrupts import listening
 from ensue.compile.matcher import Prepared, build_result, joined_of, prepare
 from ensue.compile.matches import Matches
 from ensue.compile.reference import ReferenceEngine
+from ensue.compile.relevance import types_that_matter
 from ensue.compile.sampling import sampled
 from ensue.compile.stream import (
     Shape,
@@ -112,7 +113,7 @@ def match(
     """All matches in tables of events, as an Arrow table."""
     table, shape = stream_of(events, time=given.time, type=given.type, order=given.order)
     queries = given.bundle(query, shape)
-    ordered = in_order(table, shape, given.bad_events)
+    ordered = in_order(table, shape, given.bad_events, types_that_matter(queries.queries))
     warn_of_explosion(queries.main, ordered)
     with listening():
         return match_in_order(queries, ordered, progress)

@@ -7,6 +7,7 @@ from typing import Any
 from ensue.algebra.query import Query
 from ensue.compile.engine import Engine
 from ensue.compile.matcher import build_result, prepare
+from ensue.compile.relevance import types_that_matter
 from ensue.compile.stream import in_order, slices
 from ensue.plan.analysis import Met, analysed
 from ensue.plan.explain import explain
@@ -28,8 +29,8 @@ def analysis(
 ) -> str:
     """The plan as text, with a section of estimates and actual figures."""
     table, shape = stream_of(events, time=time, type=type, order=order)
-    ordered = in_order(table, shape)
     prepared = prepare(query, shape, planning)
+    ordered = in_order(table, shape, types=types_that_matter((prepared,)))
     began = perf_counter()
     tried = prepared.engine(counted=True)
     if isinstance(tried, Engine):

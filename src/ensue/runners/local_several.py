@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from ensue.compile.foresight import warn_of_explosion
 from ensue.compile.interrupts import listening
+from ensue.compile.relevance import types_that_matter
 from ensue.compile.several import Several
 from ensue.compile.stream import Shape, in_order
 from ensue.compile.timeouts import Bundle
@@ -27,7 +28,8 @@ def match(
     """The matches of each query, as Arrow tables."""
     table, shape = stream_of(events, time=given.time, type=given.type, order=given.order)
     bundles = bundles_of(queries, shape, given)
-    ordered = in_order(table, shape, given.bad_events)
+    types = types_that_matter(query for b in bundles.values() for query in b.queries)
+    ordered = in_order(table, shape, given.bad_events, types)
     for bundle in bundles.values():
         warn_of_explosion(bundle.main, ordered, stacklevel=5)
     with listening():

@@ -14,6 +14,7 @@ from ensue.compile.foresight import warn_of_explosion
 from ensue.compile.interrupts import listening
 from ensue.compile.live_tower import LiveTower, concatenated
 from ensue.compile.prepared_tower import PreparedTower
+from ensue.compile.stages import prepare_stages, types_that_matter
 from ensue.compile.stream import Shape, ends, in_order, located
 from ensue.compile.tower import prepare_tower
 from ensue.errors import did_you_mean
@@ -34,7 +35,7 @@ def match(
     table, shape = stream_of(events, time=given.time, type=given.type, order=given.order)
     whole = located(shape, given.location)
     prepared = prepare_tower(tower, whole, given.planning, levels=levels, trace=trace)
-    ordered = in_order(table, shape, given.bad_events)
+    ordered = in_order(table, shape, given.bad_events, types_that_matter(prepare_stages(prepared)))
     for layer in prepared.layers:
         warn_of_explosion(layer.prepared, stacklevel=5)
     with listening():

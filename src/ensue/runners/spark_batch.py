@@ -10,10 +10,11 @@ from pyspark.sql import functions as sql
 from ensue.algebra.query import Query
 from ensue.compile.carrying import Carried, arrived, carried
 from ensue.compile.matcher import Prepared
+from ensue.compile.relevance import types_that_matter
 from ensue.compile.stream import Columns, Shape, in_order, shape_again
 from ensue.runners.arguments import Arguments
 from ensue.runners.local import match_in_order
-from ensue.runners.spark_frames import frame_of, partition_columns, relevant, unusable
+from ensue.runners.spark_frames import frame_of, partition_columns, relevant, without_time
 from ensue.runners.spark_types import spark_schema
 
 ARRIVAL = "__arrival"
@@ -28,7 +29,7 @@ def match(
     queries = given.bundle(query, shape)
     lane = Lane(carried(query), given, shape.by_type, queries.result)
     kept, columns = relevant(queries.main), partition_columns(queries.main)
-    lanes = in_lanes(frame, queries.main, kept, columns, given)
+    lanes = in_lanes(frame, queries.queries, kept, columns, given)
     return lanes.mapInArrow(lane, spark_schema(queries.result))
 
 
@@ -48,18 +49,19 @@ def shape_of_frames(
 
 def in_lanes(
     frame: DataFrame,
-    prepared: Prepared,
+    queries: Sequence[Prepared],
     kept: Column | None,
     columns: Sequence[Column],
     given: Arguments,
 ) -> DataFrame:
     """The events that can matter, those of one partition in one lane.
 
-    Unless they are to be dropped also events without usable time: none is left out unnoticed.
+    Unless they are to be dropped also events of their types without usable time: none is left out
+    unnoticed.
     """
     if kept is not None:
-        keep_bad = given.bad_events == "raise"
-        frame = frame.filter(kept | unusable(prepared) if keep_bad else kept)
+        bad = without_time(queries[0].shape, types_that_matter(queries))
+        frame = frame.filter(kept | bad if given.bad_events == "raise" else kept)
     frame = frame.withColumn(ARRIVAL, sql.monotonically_increasing_id())
     return frame.repartition(*columns) if columns else frame.repartition(1)
 
@@ -67,7 +69,10 @@ def in_lanes(
 def lane_events(
     batches: Iterator[pa.RecordBatch], given: Arguments, by_type: Mapping[str, Columns] | None
 ) -> tuple[pa.Table, Shape] | None:
-    """The events of a task in the order of the stream, and their shape; None: there are none."""
+    """The events of a task in the order of the stream, and their shape; None: there are none.
+
+    Those of a type that does not matter are gone already, unless all types do.
+    """
     kept = [batch for batch in batches if batch.num_rows]
     if not kept:
         return None

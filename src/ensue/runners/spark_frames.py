@@ -1,16 +1,15 @@
 """DataFrames of events: many as one, and which of their rows matter to a query."""
 
+import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 
-from ensue.algebra.policy import Strategy
-from ensue.algebra.walk import atoms
-from ensue.algebra.window import ByEvents
 from ensue.compile.arrow_kinds import fields_of
 from ensue.compile.matcher import Prepared
+from ensue.compile.relevance import types_that_matter
 from ensue.compile.stream import (
     TYPE,
     Columns,
@@ -77,13 +76,23 @@ def unusable(prepared: Prepared) -> Column:
     return without_time(prepared.shape)
 
 
-def without_time(shape: Shape) -> Column:
-    """The same for events of a shape."""
+def without_time(shape: Shape, types: Collection[str] | None = None) -> Column:
+    """The same for events of a shape; with `types` for those of these types, or of none."""
+    found = _without_time(shape)
+    column = shape.schema.type_column
+    if types is None or column is None:
+        return found
+    type = sql.col(quoted(column))
+    return found & (type.isin(sorted(types)) | type.isNull())
+
+
+def _without_time(shape: Shape) -> Column:
     schema = shape.schema
     start, end = (sql.col(quoted(name)) for name in (schema.start, schema.end))
     bad = start.isNull() | end.isNull()
     if schema.time_kind is Kind.FLOAT:
-        bad = bad | sql.isnan(start) | sql.isnan(end)
+        for time in (start, end):  # also where only a stream cannot use it
+            bad = bad | sql.isnan(time) | (sql.abs(time) == sql.lit(math.inf))
     return bad | (end < start) if schema.intervals else bad
 
 
@@ -104,15 +113,10 @@ def relevant_to(queries: Sequence[Prepared], keys: Sequence[str]) -> Column | No
 
 
 def _of_their_types(queries: Sequence[Prepared]) -> Column | None:
-    column = queries[0].shape.schema.type_column
-    names: set[str] = set()
-    for prepared in queries:
-        query = prepared.plan.query
-        contiguous = query.strategy in (Strategy.STRICT, Strategy.PARTITION)
-        if column is None or contiguous or isinstance(query.within, ByEvents):
-            return None
-        names |= {atom.type for atom in atoms(query.pattern)}
-    return None if column is None else sql.col(quoted(column)).isin(sorted(names))
+    column, names = queries[0].shape.schema.type_column, types_that_matter(queries)
+    if column is None or names is None:
+        return None
+    return sql.col(quoted(column)).isin(sorted(names))
 
 
 def partition_columns(prepared: Prepared) -> list[Column]:

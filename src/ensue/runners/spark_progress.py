@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ensue.runners.spark_failure import failed
-from ensue.runners.spark_stream import OBSERVED
+from ensue.runners.spark_stream import NUMBERS, OBSERVED
 
+_BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
 _KEPT = ("partial_matches", "waiting", "state_bytes")
 
 
@@ -23,6 +24,7 @@ class BatchProgress:
     events: int  # that matter to the query
     late: int
     dropped: int  # without usable time
+    ahead: int  # further ahead of the clock than max_ahead=
     matches: int
     partial_matches: int
     waiting: int  # events that the watermark has not passed
@@ -32,8 +34,8 @@ class BatchProgress:
     input_rows: int  # of the source
     seconds: float  # for the whole micro-batch
     matching_share: float  # of the time in Python workers, what went into matching
-    watermark: datetime | None
-    lag_seconds: float | None  # from the watermark to the newest event
+    watermark: datetime | int | None  # a number where the time column holds numbers
+    lag_seconds: float | None  # from the watermark to the newest event; numbers in thousands
     stopped: str | None = None  # why the stream stopped by itself after it, if it did
 
     @property
@@ -42,9 +44,9 @@ class BatchProgress:
 
 
 NONE_YET = BatchProgress(
-    batch=-1, events=0, late=0, dropped=0, matches=0, partial_matches=0, waiting=0, state_bytes=0,
-    written_bytes=0, rebuilt=0, input_rows=0, seconds=0.0, matching_share=0.0, watermark=None,
-    lag_seconds=None,
+    batch=-1, events=0, late=0, dropped=0, ahead=0, matches=0, partial_matches=0, waiting=0,
+    state_bytes=0, written_bytes=0, rebuilt=0, input_rows=0, seconds=0.0, matching_share=0.0,
+    watermark=None, lag_seconds=None,
 )  # fmt: skip
 
 
@@ -76,14 +78,17 @@ def read(progress: Any) -> BatchProgress:
         return int(counts.get(name) or 0)
 
     times = progress["eventTime"] or {}
-    watermark, newest = _moment(times.get("watermark")), _moment(times.get("max"))
-    lag = None if watermark is None or newest is None else (newest - watermark).total_seconds()
+    watermark, newest = _milliseconds(times.get("watermark")), _milliseconds(times.get("max"))
+    if watermark is not None and watermark <= 0:  # Spark's word for none yet
+        watermark = None
+    lag = None if watermark is None or newest is None else (newest - watermark) / 1_000
     busy = count("busy_us")
     return BatchProgress(
         batch=int(progress["batchId"]),
         events=count("events"),
         late=count("late"),
         dropped=count("dropped"),
+        ahead=count("ahead"),
         matches=count("matches"),
         partial_matches=count("partial_matches"),
         waiting=count("waiting"),
@@ -93,12 +98,25 @@ def read(progress: Any) -> BatchProgress:
         input_rows=int(progress.numInputRows),  # over Connect it is not among the items
         seconds=int(dict(progress["durationMs"]).get("triggerExecution", 0)) / 1_000,
         matching_share=count("matching_us") / busy if busy else 0.0,
-        watermark=watermark,
+        watermark=_moment(watermark, numbers=NUMBERS in counts),
         lag_seconds=lag,
     )
 
 
-def _moment(text: str | None) -> datetime | None:
-    if not text or text.startswith("1970-01-01T00:00:00"):  # Spark's word for none yet
+def _moment(ms: int | None, *, numbers: bool) -> datetime | int | None:
+    return ms if numbers or ms is None else _BEGIN + timedelta(milliseconds=ms)
+
+
+def _milliseconds(text: str | None) -> int | None:
+    """The time of a report. Years of numbers may be far beyond those of the calendar.
+
+    >>> _milliseconds("1970-01-01T00:00:01.500Z"), _milliseconds("+11970-01-01T00:00:00.000Z")
+    (1500, 315569520000000)
+    """
+    if not text:
         return None
-    return datetime.fromisoformat(text)
+    year, _, rest = text.partition("-")
+    # the calendar repeats itself after 400 years
+    cycles, first = divmod(int(year) - 2_000, 400)
+    moment = datetime.fromisoformat(f"{2_000 + first}-{rest}")
+    return (moment - _BEGIN) // timedelta(milliseconds=1) + cycles * 146_097 * 86_400_000

@@ -30,7 +30,7 @@ def match(
     for group in groups_of([bundle.main for bundle in bundles.values()]):
         mine = {names[n]: carried(queries[names[n]]) for n in group.numbers}
         lane = SeveralLane(mine, group.numbers, given, shape.by_type)
-        lanes = in_lanes(frame, group.queries[0], group.relevant(), group.columns(), given)
+        lanes = in_lanes(frame, group.queries, group.relevant(), group.columns(), given)
         pieces.append(lanes.mapInArrow(lane, PACKED_COLUMNS))
     schemas = {name: bundle.result for name, bundle in bundles.items()}
     return SeveralMatches(schemas, reduce(DataFrame.union, pieces))

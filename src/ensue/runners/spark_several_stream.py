@@ -5,7 +5,6 @@ from dataclasses import replace
 from functools import reduce
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as sql
 
 from ensue.errors import EventError
 from ensue.runners.arguments import Arguments
@@ -16,7 +15,6 @@ from ensue.runners.spark_frames import frame_of
 from ensue.runners.spark_groups import groups_of
 from ensue.runners.spark_matches import PACKED_COLUMNS, SeveralMatches
 from ensue.runners.spark_stream import (
-    COUNTERS,
     FOUND,
     OBSERVED,
     PACKED,
@@ -27,10 +25,11 @@ from ensue.runners.spark_stream import (
     lane_count,
     nullable,
     numbered,
+    observed,
     refuse_names,
     require_rocksdb,
 )
-from ensue.runners.spark_time import Watermark, with_watermark
+from ensue.runners.spark_time import Ahead, Watermark, with_watermark
 from ensue.runners.stream_job import remember
 
 
@@ -42,6 +41,7 @@ def match(
     watermark: Watermark | None = None,
     late_events: str = "count",
     lanes: int | None = None,
+    max_ahead: Ahead = None,
 ) -> SeveralMatches:
     """The matches of each query in a stream, as streaming DataFrames."""
     deliver_late = delivers_late(late_events)
@@ -50,7 +50,7 @@ def match(
         with speaking_of(name):
             refuse_names(query, frame)
             remember(query)
-    watched, delay_ms = with_watermark(frame, shape, watermark)
+    watched = with_watermark(frame, shape, watermark, max_ahead)
     shape = replace(shape, arrow=nullable(shape.arrow))
     bundles = bundles_of(queries, shape, given, streaming=True)
     require_rocksdb(frame)
@@ -63,7 +63,8 @@ def match(
             "  hint: match those of each key in a call of their own"
         )
     names, found = list(queries), []
-    for group in groups:
+    for number, group in enumerate(groups):
+        given_events = watched.without_those_ahead() if number else watched
         mine = tuple(queries[names[n]] for n in group.numbers)
         job = SeveralJob(
             mine[0], shape.arrow, given.time, given.type, given.order, given.location,
@@ -74,14 +75,12 @@ def match(
             names=tuple(names[n] for n in group.numbers),
         )  # fmt: skip
         found.append(
-            numbered(watched, job, group.queries[0], group.relevant(), group.columns())
+            numbered(given_events, job, group.relevant(), group.columns())
             .mapInArrow(Pack(job, given.bad_events), PACKED)
             .groupBy("lane")
-            .transformWithState(LaneProcessor(job, delay_ms), FOUND, "append", "EventTime")
+            .transformWithState(LaneProcessor(job, watched.delay_ms), FOUND, "append", "EventTime")
         )
-    together = reduce(DataFrame.union, found).observe(
-        OBSERVED, *(sql.sum(name).alias(name) for name in COUNTERS)
-    )
+    together = reduce(DataFrame.union, found).observe(OBSERVED, *observed(shape))
     packed = together.select("blob").mapInArrow(Unpack(job), PACKED_COLUMNS)
     late = shape.arrow if deliver_late else None
     return SeveralMatches({name: b.result for name, b in bundles.items()}, packed, late)

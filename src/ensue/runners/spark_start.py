@@ -13,6 +13,7 @@ from ensue.errors import EventError
 from ensue.runners.checkpoint_files import has_begun, require_sound
 from ensue.runners.folders import Folder, require_apart
 from ensue.runners.named import Name
+from ensue.runners.spark_concerns import listen
 from ensue.runners.spark_failure import failed, own_errors
 from ensue.runners.spark_finish import next_batch, remaining
 from ensue.runners.spark_matches import LATE_EVENTS, SeveralMatches
@@ -121,6 +122,7 @@ def _begun(
     elif every is not None:
         with own_errors(f"every={every!r} is not a length of time: "):
             writer = writer.trigger(processingTime=every)
+    listen(stream.sparkSession)
     with own_errors("the stream does not start: "):
         return stream, writer.start(), deliver
 

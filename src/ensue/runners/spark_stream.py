@@ -14,25 +14,26 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from ensue.algebra.column_names import refuse_column, refuse_other_cases
 from ensue.algebra.query import Query
-from ensue.compile.matcher import Prepared
 from ensue.compile.state import from_bytes, to_bytes
-from ensue.compile.stream import ends, with_time
+from ensue.compile.stream import Shape
 from ensue.errors import EventError
 from ensue.runners.arguments import Arguments
+from ensue.runners.arrivals import AHEAD, LANE, PASSING, arrived, next_watermark
+from ensue.runners.clock import calendar
 from ensue.runners.lane_run import Counters, run_lane
 from ensue.runners.lane_shelf import Shelf
-from ensue.runners.spark_frames import frame_of, partition_columns, quoted, relevant, unusable
+from ensue.runners.spark_frames import frame_of, partition_columns, quoted, relevant, without_time
 from ensue.runners.spark_state import LaneStore
-from ensue.runners.spark_time import Watermark, with_watermark
+from ensue.runners.spark_time import Ahead, Watched, Watermark, with_watermark
 from ensue.runners.spark_types import spark_schema
 from ensue.runners.stream_job import LATE, StreamJob, remember
 
-LANE = "__lane"
 MOST_LANES = 4_096
 OUTPUT_ROWS = 65_536  # rows of a batch of matches
 OBSERVED = "ensue"  # the name of the counters in a query's progress
-COUNTERS = ("dropped", *(f.name for f in fields(Counters)))
-PACKED = "lane int, task int, dropped long, newest_ms long, blob binary"
+NUMBERS = "numbers"  # among them, where the time column holds numbers
+COUNTERS = ("dropped", "ahead", *(f.name for f in fields(Counters)))
+PACKED = "lane int, task int, dropped long, ahead long, newest_ms long, blob binary"
 FOUND = "blob binary, " + ", ".join(f"{name} long" for name in COUNTERS)
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
@@ -45,12 +46,13 @@ def match(
     watermark: Watermark | None = None,
     late_events: str = "count",
     lanes: int | None = None,
+    max_ahead: Ahead = None,
 ) -> DataFrame:
     """The matches of a stream, as a streaming DataFrame."""
     deliver_late = delivers_late(late_events)
     frame, shape = frame_of(events, time=given.time, type=given.type, order=given.order)
     refuse_names(query, frame)
-    watched, delay_ms = with_watermark(frame, shape, watermark)
+    watched = with_watermark(frame, shape, watermark, max_ahead)
     job = StreamJob(
         query, nullable(shape.arrow), given.time, given.type, given.order, given.location,
         shape.by_type, lane_count(frame, lanes), given.emit_timeouts, deliver_late, given.planning,
@@ -64,8 +66,8 @@ def match(
         with_lanes(watched, job, columns)
         .mapInArrow(Pack(job, given.bad_events), PACKED)
         .groupBy("lane")
-        .transformWithState(LaneProcessor(job, delay_ms), FOUND, "append", "EventTime")
-        .observe(OBSERVED, *(sql.sum(name).alias(name) for name in COUNTERS))
+        .transformWithState(LaneProcessor(job, watched.delay_ms), FOUND, "append", "EventTime")
+        .observe(OBSERVED, *observed(job.shape))
     )
     return found.select("blob").mapInArrow(Unpack(job), spark_schema(job.result))
 
@@ -85,28 +87,45 @@ def refuse_names(query: Query, frame: DataFrame) -> None:
         refuse_other_cases(query, ("match_id", "start", "end", LATE))
 
 
-def with_lanes(frame: DataFrame, job: StreamJob, columns: Sequence[Column]) -> DataFrame:
+def observed(shape: Shape) -> list[Column]:
+    """The counters in a query's progress, which also says of a time column that it has numbers."""
+    counted = [sql.sum(name).alias(name) for name in COUNTERS]
+    return counted if calendar(shape) else [*counted, sql.count(sql.lit(1)).alias(NUMBERS)]
+
+
+def with_lanes(watched: Watched, job: StreamJob, columns: Sequence[Column]) -> DataFrame:
     """The events that can matter, with the lane of each."""
-    return numbered(frame, job, job.prepared, relevant(job.prepared), columns)
+    return numbered(watched, job, relevant(job.prepared), columns)
 
 
 def numbered(
-    frame: DataFrame,
-    job: StreamJob,
-    prepared: Prepared,
-    kept: Column | None,
-    columns: Sequence[Column],
+    watched: Watched, job: StreamJob, kept: Column | None, columns: Sequence[Column]
 ) -> DataFrame:
     """The events that are kept, with the lane of each.
 
-    What is kept depends on the time column too, so that Spark cannot move the filter below the
-    watermark: events that do not matter let time pass like all others.
+    Others go with them as far as `Pack` if they are bad, too far ahead, or the only ones that
+    know how far time has come.
     """
+    frame = watched.frame
     if kept is not None:
-        frame = frame.filter(kept | unusable(prepared))
+        bad = without_time(job.shape, job.types)
+        frame = frame.filter(kept | bad | watched.told_apart())
     lane = sql.pmod(sql.xxhash64(*columns), sql.lit(job.lanes)) if columns else sql.lit(0)
-    names = [sql.col(quoted(name)) for name in job.arrow.names]
-    return frame.select(*names, lane.cast("int").alias(LANE))
+    lane = lane.cast("int")
+    if kept is not None:
+        lane = sql.when(kept, lane).otherwise(PASSING)
+    return frame.select(*_named(job.arrow), marked(watched, lane))
+
+
+def marked(watched: Watched, lane: Column) -> Column:
+    """The column LANE: where an event goes, or that it is too far ahead."""
+    if watched.ahead is not None:
+        lane = sql.when(watched.ahead, AHEAD).otherwise(lane)
+    return lane.cast("int").alias(LANE)
+
+
+def _named(schema: pa.Schema) -> list[Column]:
+    return [sql.col(quoted(name)) for name in schema.names]
 
 
 def nullable(schema: pa.Schema) -> pa.Schema:
@@ -182,24 +201,21 @@ class Pack:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         task = 0 if context is None else context.partitionId()
-        schema = self.job.arrow.append(pa.field(LANE, pa.int32()))
-        kept = [batch for batch in batches if batch.num_rows]
-        whole = pa.Table.from_batches(kept).cast(schema) if kept else schema.empty_table()
-        events, dropped = with_time(whole, self.job.shape, self.bad_events)
-        newest_ms = self.job.clock.newest_ms(ends(events, self.job.shape))
-        blobs = self._by_lane(events)
+        came = arrived(batches, self.job, self.bad_events)
+        blobs = self._by_lane(came.events)
         yield pa.record_batch(
             {
                 "lane": pa.array(lane_keys(self.job.lanes), pa.int32()),
                 "task": pa.array([task] * self.job.lanes, pa.int32()),
-                "dropped": pa.array([dropped] + [0] * (self.job.lanes - 1), pa.int64()),
-                "newest_ms": pa.array([newest_ms] * self.job.lanes, pa.int64()),
+                "dropped": pa.array([came.dropped] + [0] * (self.job.lanes - 1), pa.int64()),
+                "ahead": pa.array([came.ahead] + [0] * (self.job.lanes - 1), pa.int64()),
+                "newest_ms": pa.array([came.newest_ms] * self.job.lanes, pa.int64()),
                 "blob": pa.array(blobs, pa.binary()),
             }
         )
 
     def _by_lane(self, events: pa.Table) -> list[bytes | None]:
-        lanes = events.column(LANE).combine_chunks().fill_null(0).to_numpy(zero_copy_only=False)
+        lanes = events.column(LANE).to_numpy()
         events = events.drop_columns([LANE])
         count = self.job.lanes
         if count == 1:
@@ -234,10 +250,9 @@ class LaneProcessor(StatefulProcessor):
     ) -> Iterator[Row]:
         given = sorted(rows, key=lambda row: int(row.task))  # the DataFrame's own order
         blobs = [bytes(row.blob) for row in given if row.blob is not None]
-        dropped = sum(row.dropped for row in given)
-        newest_ms = max(row.newest_ms for row in given)
-        next_ms = 0 if self.delay_ms is None else newest_ms - self.delay_ms
-        yield self._run(timerValues, blobs, next_ms, dropped)
+        counts = {name: sum(row[name] for row in given) for name in ("dropped", "ahead")}
+        next_ms = next_watermark((row.newest_ms for row in given), self.delay_ms)
+        yield self._run(timerValues, blobs, next_ms, **counts)
 
     def handleExpiredTimer(  # noqa: N802
         self,
@@ -245,9 +260,17 @@ class LaneProcessor(StatefulProcessor):
         timerValues: Any,  # noqa: N803
         expiredTimerInfo: Any,  # noqa: ARG002, N803
     ) -> Iterator[Row]:
-        yield self._run(timerValues, [], 0, 0)
+        yield self._run(timerValues, [])
 
-    def _run(self, times: Any, blobs: list[bytes], next_ms: int, dropped: int) -> Row:
+    def _run(
+        self,
+        times: Any,
+        blobs: list[bytes],
+        next_ms: int | None = None,
+        *,
+        dropped: int = 0,
+        ahead: int = 0,
+    ) -> Row:
         watermark_ms = times.getCurrentWatermarkInMs()
         outcome = run_lane(self.store, self.job, watermark_ms, blobs, next_ms, shelf())
         if outcome.timer != outcome.timer_before:
@@ -257,7 +280,7 @@ class LaneProcessor(StatefulProcessor):
                 self.handle.registerTimer(outcome.timer)
         table = outcome.delivered
         blob = to_bytes(table) if table.num_rows else None
-        return Row(blob=blob, dropped=dropped, **asdict(outcome.counters))
+        return Row(blob=blob, dropped=dropped, ahead=ahead, **asdict(outcome.counters))
 
 
 def shelf() -> Shelf:

@@ -46,7 +46,8 @@ def match(
     frame, shape = frame_of(events, time=given.time, type=given.type, order=given.order)
     job = tower_job(tower, shape, given, lane_count(frame, None), levels=levels, trace=trace)
     warn_of_whole_streams(job)
-    first = _spread(relevant(frame, job, keep_bad=given.bad_events == "raise"), job)
+    bad = without_time(shape, job.types) if given.bad_events == "raise" else sql.lit(False)
+    first = _spread(relevant(frame, job, bad), job)
     staged = first.mapInArrow(First(job, given.bad_events), _COLUMNS)
     for number in range(1, len(job.stages)):
         lanes = staged.repartition(job.lanes_of(number), "through")
@@ -55,8 +56,8 @@ def match(
     return SeveralMatches(job.named, packed)
 
 
-def relevant(frame: DataFrame, job: TowerJob, *, keep_bad: bool) -> DataFrame:
-    """The events that can matter to a stage; with `keep_bad` also those without usable time."""
+def relevant(frame: DataFrame, job: TowerJob, others: Column) -> DataFrame:
+    """The events that can matter to a stage, and others."""
     kept: Column | None = None
     for stage in job.stages:
         found = _of_stage(stage.stage, job)
@@ -64,7 +65,7 @@ def relevant(frame: DataFrame, job: TowerJob, *, keep_bad: bool) -> DataFrame:
             return frame
         kept = found if kept is None else kept | found
     assert kept is not None
-    return frame.filter(kept | without_time(job.shape) if keep_bad else kept)
+    return frame.filter(kept | others)
 
 
 def _of_stage(stage: Stage, job: TowerJob) -> Column | None:
@@ -127,7 +128,7 @@ class First:
         job = self.job
         schema = job.arrow.append(pa.field(ARRIVAL, pa.int64()))
         table = pa.Table.from_batches(kept).cast(schema)
-        events, dropped = with_time(table, job.shape, self.bad_events)
+        events, dropped = with_time(table, job.shape, self.bad_events, job.types)
         if dropped:
             warnings.warn(f"{dropped} events without usable time are left out", stacklevel=2)
         own = of_stage(job, events, job.stages[0].stage)

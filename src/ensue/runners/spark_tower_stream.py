@@ -18,11 +18,11 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from ensue.algebra.tower import Tower
 from ensue.compile.state import from_bytes
-from ensue.compile.stream import ends, with_time
 from ensue.runners.arguments import Arguments
+from ensue.runners.arrivals import LANE, arrived, next_watermark
 from ensue.runners.lane_run import Counters, run_lane
 from ensue.runners.several_job import LATE_EVENTS
-from ensue.runners.spark_frames import frame_of, quoted
+from ensue.runners.spark_frames import frame_of, quoted, without_time
 from ensue.runners.spark_matches import SeveralMatches
 from ensue.runners.spark_state import LaneStore
 from ensue.runners.spark_stream import (
@@ -32,12 +32,14 @@ from ensue.runners.spark_stream import (
     delivers_late,
     lane_count,
     lane_keys,
+    marked,
     nullable,
+    observed,
     refuse_names,
     require_rocksdb,
     shelf,
 )
-from ensue.runners.spark_time import Watermark, with_watermark
+from ensue.runners.spark_time import Ahead, Watermark, with_watermark
 from ensue.runners.spark_tower import relevant, warn_of_whole_streams
 from ensue.runners.spark_types import spark_schema
 from ensue.runners.stage_lane import BATCH, ROW, StageJob
@@ -74,13 +76,14 @@ def match(
     watermark: Watermark | None = None,
     late_events: str = "count",
     lanes: int | None = None,
+    max_ahead: Ahead = None,
 ) -> "DataFrame | SeveralMatches":
     """The complex events of a stream: of each level that is delivered, or of the only one."""
     deliver_late = delivers_late(late_events)
     for query in (*(d.query for d in tower.definitions), tower.query):
         remember(query)
     frame, shape = frame_of(events, time=given.time, type=given.type, order=given.order)
-    watched, delay_ms = with_watermark(frame, shape, watermark)
+    watched = with_watermark(frame, shape, watermark, max_ahead)
     shape = replace(shape, arrow=nullable(shape.arrow))
     job = tower_job(
         tower, shape, given, lane_count(frame, lanes),
@@ -92,12 +95,13 @@ def match(
     require_rocksdb(frame)
     warn_of_whole_streams(job)
     names = [sql.col(quoted(name)) for name in job.arrow.names]
-    flow = relevant(watched, job, keep_bad=True).select(*names)
+    others = without_time(job.shape, job.types) | watched.told_apart()
+    flow = relevant(watched.frame, job, others).select(*names, marked(watched, sql.lit(0)))
     flow = flow.mapInArrow(Pack(job, given.bad_events), FLOW)
     for number in range(len(job.stages)):
-        processor = StageProcessor(job, number, delay_ms)
+        processor = StageProcessor(job, number, watched.delay_ms)
         flow = flow.groupBy("through").transformWithState(processor, FLOW, "append", "EventTime")
-    flow = flow.observe(OBSERVED, *(sql.sum(name).alias(name) for name in COUNTERS))
+    flow = flow.observe(OBSERVED, *observed(job.shape))
     packed = delivered(flow)
     if len(job.delivered) == 1:
         return packed.mapInArrow(One(job), spark_schema(One(job).result))
@@ -126,20 +130,18 @@ class Pack:
         context = TaskContext.get()
         task = 0 if context is None else context.partitionId()
         number = None if context is None else context.getLocalProperty(_BATCH_ID)
-        kept = [batch for batch in batches if batch.num_rows]
-        whole = pa.Table.from_batches(kept).cast(job.arrow) if kept else job.arrow.empty_table()
-        events, dropped = with_time(whole, job.shape, self.bad_events)
-        newest_ms = job.clock.newest_ms(ends(events, job.shape))
+        came = arrived(batches, job, self.bad_events)
+        events = came.events.drop_columns([LANE])
         rows = np.arange(events.num_rows) + (task << _TASK_BITS)
         micro_batch = np.full(events.num_rows, int(number or 0))
         events = events.append_column(BATCH, pa.array(micro_batch))
         events = events.append_column(ROW, pa.array(rows))
         sent = list(packed_events(job, events, 0))
         rows_of = [
-            _row(key, Packed(0, lane, CLOCK, b""), task, newest_ms=newest_ms)
+            _row(key, Packed(0, lane, CLOCK, b""), task, newest_ms=came.newest_ms)
             for lane, key in enumerate(lane_keys(job.lanes_of(0)))
         ]
-        rows_of[0]["dropped"] = dropped
+        rows_of[0] |= {"dropped": came.dropped, "ahead": came.ahead}
         rows_of += _through(job, -1, sent, task)
         yield pa.RecordBatch.from_pylist(rows_of, schema=_FLOW)
 
@@ -168,7 +170,7 @@ class StageProcessor(StatefulProcessor):
         given = sorted(rows, key=lambda row: (row.sender, row.place))
         mine = [row for row in given if row.stage == self.number]
         clocks = [row for row in mine if row.number == CLOCK]
-        newest_ms = max((row.newest_ms for row in clocks), default=0)
+        newest = [row.newest_ms for row in clocks if row.newest_ms is not None]
         passing = [row for row in given if row.stage != self.number]
         keys = lane_keys(self.job.lanes_of(self.number + 1)) if self._more else [0]
         for row in passing:
@@ -179,11 +181,11 @@ class StageProcessor(StatefulProcessor):
         if clocks and key[0] == 0 and self._more:
             for lane, through in enumerate(keys):
                 clock = Packed(self.number + 1, lane, CLOCK, b"")
-                yield Row(**_row(through, clock, 0, newest_ms=newest_ms))
-        next_ms = newest_ms - self.delay_ms if clocks and self.delay_ms is not None else 0
+                yield Row(**_row(through, clock, 0, newest_ms=max(newest, default=None)))
+        next_ms = next_watermark(newest, self.delay_ms)
         blobs = [bytes(row.blob) for row in mine if row.number != CLOCK]
-        dropped = sum(row.dropped for row in mine)
-        yield from self._run(key[0], timerValues, blobs, next_ms, dropped)
+        counts = {name: sum(row[name] for row in mine) for name in ("dropped", "ahead")}
+        yield from self._run(key[0], timerValues, blobs, next_ms, **counts)
 
     def handleExpiredTimer(  # noqa: N802
         self,
@@ -191,14 +193,21 @@ class StageProcessor(StatefulProcessor):
         timerValues: Any,  # noqa: N803
         expiredTimerInfo: Any,  # noqa: ARG002, N803
     ) -> Iterator[Row]:
-        yield from self._run(key[0], timerValues, [], 0, 0)
+        yield from self._run(key[0], timerValues, [])
 
     @property
     def _more(self) -> bool:
         return self.number + 1 < len(self.job.stages)
 
     def _run(
-        self, lane: int, times: Any, blobs: list[bytes], next_ms: int, dropped: int
+        self,
+        lane: int,
+        times: Any,
+        blobs: list[bytes],
+        next_ms: int | None = None,
+        *,
+        dropped: int = 0,
+        ahead: int = 0,
     ) -> Iterator[Row]:
         watermark_ms = times.getCurrentWatermarkInMs()
         job = StageJob(self.job, self.number)
@@ -212,7 +221,7 @@ class StageProcessor(StatefulProcessor):
             yield Row(**row)
         counts = Packed(len(self.job.stages), lane, COUNTS, b"")
         row = _row(0, counts, lane, counters=outcome.counters)
-        yield Row(**(row | {"dropped": dropped}))
+        yield Row(**(row | {"dropped": dropped, "ahead": ahead}))
 
 
 def _through(
@@ -232,13 +241,13 @@ def _row(
     sender: int,
     *,
     place: int = 0,
-    newest_ms: int = 0,
+    newest_ms: int | None = None,
     counters: Counters | None = None,
 ) -> dict[str, Any]:
     counted = dict.fromkeys(COUNTERS, 0) if counters is None else asdict(counters)
     return {
         "through": through, "sender": sender, "place": place, "newest_ms": newest_ms,
-        **asdict(packed), "dropped": 0, **counted,
+        **asdict(packed), "dropped": 0, "ahead": 0, **counted,
     }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from ensue.algebra.query import Query
 from ensue.algebra.walk import results
 from ensue.compile.carrying import arrived, carried
 from ensue.compile.matcher import Prepared
+from ensue.compile.relevance import types_that_matter
 from ensue.compile.stream import Columns, Shape, located, shape_again
 from ensue.compile.timeouts import Bundle
 from ensue.computed import cached_property
@@ -126,6 +127,11 @@ class StreamJob(OfEvents):
     @cached_property
     def watch(self) -> Watch:
         return Watch(self.queries.queries)
+
+    @property
+    def types(self) -> frozenset[str] | None:
+        """The types of events that matter. None: all of them."""
+        return types_that_matter(self.watch.queries)
 
     @cached_property
     def result(self) -> pa.Schema:

@@ -14,7 +14,7 @@ from ensue.algebra.tower import Definition, Tower
 from ensue.algebra.walk import results
 from ensue.compile.carrying import arrived, carried
 from ensue.compile.prepared_tower import PreparedTower
-from ensue.compile.stages import PreparedStage, prepare_stages
+from ensue.compile.stages import PreparedStage, prepare_stages, types_that_matter
 from ensue.compile.stream import Columns, Shape
 from ensue.compile.tower import prepare_tower
 from ensue.computed import cached_property
@@ -76,6 +76,11 @@ class TowerJob(OfEvents):
             while len(_ready) > _MOST_JOBS:
                 _ready.popitem(last=False)
         return _ready[self.text]
+
+    @property
+    def types(self) -> frozenset[str] | None:
+        """The types of events that come in and matter. None: all of them."""
+        return types_that_matter(self.stages)
 
     @property
     def delivered(self) -> dict[str, pa.Schema]:

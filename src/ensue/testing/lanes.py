@@ -8,6 +8,7 @@ import pyarrow as pa
 from ensue.compile.keys import KeyCodes
 from ensue.compile.state import to_bytes
 from ensue.compile.stream import ends, with_time
+from ensue.runners.clock import FURTHEST_MS
 from ensue.runners.lane_run import Outcome, run_lane
 from ensue.runners.lane_shelf import Shelf, forget_live
 from ensue.runners.lane_state import Head, rebuilt
@@ -100,13 +101,14 @@ class Stream:
 
     def feed(self, events: pa.Table) -> None:
         """A micro-batch with these events. The watermark they bring counts from the next one."""
-        events, _ = with_time(events, self.job.shape, self.bad_events)
+        job = self.job
+        events, _ = with_time(events, job.shape, self.bad_events, job.types, finite=True)
         newest_ms = self.job.clock.newest_ms(ends(events, self.job.shape))
-        next_ms = max(self.watermark_ms, newest_ms - self.delay_ms)
+        next_ms = None if newest_ms is None else newest_ms - self.delay_ms
         for number, part in enumerate(self._by_lane(events)):
             blobs = [to_bytes(part)] if part.num_rows else []
-            self._run(number, blobs, next_ms if self.early else 0)
-        self.watermark_ms = next_ms
+            self._run(number, blobs, next_ms if self.early else None)
+        self.watermark_ms = later_watermark(self.watermark_ms, next_ms)
 
     def pause(self) -> None:
         """A micro-batch without events: only lanes whose timer has expired are called."""
@@ -124,7 +126,7 @@ class Stream:
                 self.delivered.append(left)
         return pa.concat_tables([self.job.result.empty_table(), *self.delivered])
 
-    def _run(self, number: int, blobs: list[bytes], next_ms: int = 0) -> Outcome:
+    def _run(self, number: int, blobs: list[bytes], next_ms: int | None = None) -> Outcome:
         if self.forget():
             forget_live()
         outcome = run_lane(
@@ -144,3 +146,12 @@ class Stream:
         codes = self._codes.encode([events.column(key) for key in keys])
         lanes = np.where(codes < 0, -1, codes % self.job.lanes)
         return [events.filter(pa.array(lanes == k)) for k in range(self.job.lanes)]
+
+
+def later_watermark(watermark_ms: int, next_ms: int | None) -> int:
+    """Spark's watermark behind a micro-batch: it begins at 0 and never goes back.
+
+    >>> later_watermark(0, -5), later_watermark(7, 5), later_watermark(7, None)
+    (0, 7, 7)
+    """
+    return watermark_ms if next_ms is None else max(watermark_ms, min(next_ms, FURTHEST_MS))

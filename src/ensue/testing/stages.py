@@ -19,7 +19,7 @@ from ensue.runners.stage_lane import BATCH, ROW, StageJob
 from ensue.runners.stage_rows import Packed, of_stage, packed_events, packed_outputs
 from ensue.runners.stage_rows import unpacked as table_of
 from ensue.runners.tower_job import TowerJob
-from ensue.testing.lanes import DictStore
+from ensue.testing.lanes import DictStore, later_watermark
 
 EVENTS = {"time": "t", "type": "type"}
 
@@ -163,12 +163,12 @@ class StagedStream:
         events = events.append_column(ROW, pa.array(rows))
         self.batches += 1
         newest_ms = self.job.clock.newest_ms(ends(events, self.job.shape))
-        next_ms = max(self.watermark_ms, newest_ms - self.delay_ms)
+        next_ms = None if newest_ms is None else newest_ms - self.delay_ms
         sent = list(packed_events(self.job, events, 0))
         for lane in self.stores:
-            sent += self._run(lane, sent, next_ms if self.early else 0)
+            sent += self._run(lane, sent, next_ms if self.early else None)
         self._deliver(sent)
-        self.watermark_ms = next_ms
+        self.watermark_ms = later_watermark(self.watermark_ms, next_ms)
 
     def pause(self) -> None:
         """A micro-batch without events: lanes are called whose timers have expired, and those
@@ -177,7 +177,7 @@ class StagedStream:
         for lane, timer in self.timers.items():
             due = timer is not None and timer <= self.watermark_ms
             if due or any((p.stage, p.lane) == lane for p in sent):
-                sent += self._run(lane, sent, 0)
+                sent += self._run(lane, sent, None)
         self._deliver(sent)
 
     def finish(self) -> dict[str, pa.Table]:
@@ -191,7 +191,7 @@ class StagedStream:
         self._deliver(sent)
         return levels_of(self.job, self.delivered)
 
-    def _run(self, lane: tuple[int, int], sent: list[Packed], next_ms: int) -> list[Packed]:
+    def _run(self, lane: tuple[int, int], sent: list[Packed], next_ms: int | None) -> list[Packed]:
         if self.forget():
             forget_live()
         blobs = [p.blob for p in sent if (p.stage, p.lane) == lane]
