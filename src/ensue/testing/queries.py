@@ -30,6 +30,14 @@ def random_query(random: Random, nature: Nature = PLAIN) -> str:
     return _Writer(random).query(nature)
 
 
+def random_repeats(random: Random, nature: Nature = PLAIN) -> str:
+    """The text of a query about several Kleene variables, with conditions between them.
+
+    >>> print(random_repeats(Random(2)))
+    """
+    return _Repeats(random).query(nature)
+
+
 @dataclass(frozen=True, slots=True)
 class _Variable:
     name: str
@@ -108,15 +116,20 @@ class _Writer:
     # ------------------------------------------------------------------------ conditions
 
     def where(self) -> str:
-        conditions = [self.random.choice(KEYS)] if self.random.random() < 0.5 else []
+        conditions = self.key()
         for _ in range(self.random.choice((0, 1, 1, 2, 3))):
             conditions += self.condition()
         joined = " and ".join(conditions)
         if self.random.random() < 0.3:
             return f" WHERE {joined}" if joined else ""
         names = ", ".join(v.name + ("[]" if v.kleene else "") for v in self.positive)
-        strategy = self.random.choice(STRATEGIES)
-        return f" WHERE {strategy}({names}) {{ {joined or '1 = 1'} }}"
+        return f" WHERE {self.strategy()}({names}) {{ {joined or '1 = 1'} }}"
+
+    def key(self) -> list[str]:
+        return [self.random.choice(KEYS)] if self.random.random() < 0.5 else []
+
+    def strategy(self) -> str:
+        return self.random.choice(STRATEGIES)
 
     def condition(self) -> list[str]:
         variable = self.random.choice(self.variables)
@@ -131,7 +144,38 @@ class _Writer:
         other = self.random.choice(self.positive)
         if variable == other and not variable.kleene:
             return []
+        if other.kleene and self.random.random() < 0.4:
+            return [self.of_each(other, variable)]
         return [self.between(variable, other)]
+
+    def of_each(self, variable: _Variable, other: _Variable) -> str:
+        """A condition between each element of a Kleene variable and another variable, or itself.
+
+        What is said of the other one may be known before the element comes, with it, or later.
+        """
+        name, number = variable.name, self.random.choice(NUMBERS)
+        moving = (
+            *[f"{name}[i].{number}"] * 6,
+            *[f"{name}[i-1].{number}"] * 2,
+            f"{name}[i].{number} - {name}[i-1].{number}",
+            f"{self.random.choice(('sum', 'max', 'count'))}({name}[..i-1].{number})",
+            f"{self.random.choice(('avg', 'min', 'first'))}({name}[..i].{number})",
+        )
+        sides = [self.random.choice(moving), self.value(other)]
+        self.random.shuffle(sides)
+        left, right = sides
+        operator = self.compare()
+        shapes = (
+            f"({left} {operator} {right} or {right} {self.compare()} {left} + 1)",
+            f"({left} {operator} {right} and {self.value(other)} >= 1)",
+            f"not ({left} {operator} {right})",
+            f"({left} {operator} {right}) is null",
+            f"coalesce({left}, 1) {operator} coalesce({right}, 2)",
+            f"{left} + {right} {operator} 4",
+        )
+        if self.random.random() < 0.5:
+            return f"{left} {operator} {right}"
+        return self.random.choice(shapes)
 
     def between(self, one: _Variable, other: _Variable) -> str:
         plain = not one.kleene and not other.kleene
@@ -220,3 +264,49 @@ class _Writer:
     def having(self) -> str:
         variable = self.random.choice(self.positive)
         return f"{self.value(variable)} {self.compare()} {self.random.choice(('1', '2'))}"
+
+
+class _Repeats(_Writer):
+    """Writes a query about several Kleene variables; most have little else that forbids matches."""
+
+    def whole_pattern(self) -> str:
+        parts = [self.repeat(), self.repeat()]
+        if self.random.random() < 0.35:
+            parts.insert(self.random.randint(0, 2), self.part())
+        chance = self.random.random()
+        if chance < 0.2:
+            return f"AND({', '.join(parts)})"
+        if chance < 0.27:
+            return f"SEQ({parts[0]}, AND({', '.join([*parts[1:], self.part()])}))"
+        if chance < 0.34:
+            return f"SEQ({parts[0]}, OR({parts[1]}, {self.part()}))"
+        if chance < 0.5:
+            parts.insert(self.random.randint(0, len(parts)), self.negation())
+        return f"SEQ({', '.join(parts)})"
+
+    def repeat(self) -> str:
+        type, variable = self.named(kleene=True)
+        quantifier = self.random.choice(("+", "+", "+", "{1,2}", *QUANTIFIERS))
+        return f"{type}{quantifier} {variable}[]"
+
+    def key(self) -> list[str]:
+        return ["[k]"] if self.random.random() < 0.2 else []
+
+    def strategy(self) -> str:
+        return self.random.choice((*STRATEGIES, "skip_till_any_match", "skip_till_next_match"))
+
+    def condition(self) -> list[str]:
+        if self.random.random() < 0.2:
+            return _Writer.condition(self)
+        each = self.random.choice([v for v in self.positive if v.kleene])
+        return [self.of_each(each, self.random.choice([v for v in self.variables if v != each]))]
+
+    def compare(self) -> str:
+        return self.random.choice((*COMPARISONS, "<=", ">=", "!="))
+
+    def within(self, nature: Nature) -> str:
+        unit = " seconds" if nature.time.startswith("timestamp") else ""
+        return self.random.choice((f" WITHIN 4{unit}", f" WITHIN 8{unit}", " WITHIN 8 EVENTS", ""))
+
+    def after(self) -> str:
+        return _Writer.after(self) if self.random.random() < 0.4 else ""
