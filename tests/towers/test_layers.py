@@ -73,6 +73,13 @@ def agree(seed: int, habits: Habits, planning: Planning, levels: str | None = No
     random = Random(seed)
     nature = random_crowd(random)
     text = random_tower(random, nature, habits)
+    return agree_on(text, nature, random, planning, levels)
+
+
+def agree_on(
+    text: str, nature: Nature, random: Random, planning: Planning, levels: str | None = None
+) -> int:
+    """Compares a tower with its meaning on random events; gives the number of matches on top."""
     shape = shape_of(random_events(random, 1, nature).schema, **stream_of(nature))
     try:
         tower = parse_text(text)
@@ -97,8 +104,8 @@ def agree(seed: int, habits: Habits, planning: Planning, levels: str | None = No
                 (semantics.nested(e.match), *(known(e.values[f]) for f in fields))
                 for e in wanted[name]
             )
-            assert mine == theirs, f"{seed}: {name} of {text}"
-            assert len(set(table["match_id"].to_pylist())) == table.num_rows, f"{seed}: {text}"
+            assert mine == theirs, f"{name} of {text}"
+            assert len(set(table["match_id"].to_pylist())) == table.num_rows, text
         found += len(wanted[meant[-1].name])
     return found
 

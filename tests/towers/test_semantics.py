@@ -160,8 +160,7 @@ def test_aggregates_over_complex_events():
 
 def test_each_complex_event_against_the_first_of_a_later_variable():
     text = (
-        "EVENT P AS SEQ(A m) RETURN m.x AS p, m.k AS k; "
-        "SEQ(P+ a[], B+ b[]) WHERE b[1].k < a[i].p"
+        "EVENT P AS SEQ(A m) RETURN m.x AS p, m.k AS k; SEQ(P+ a[], B+ b[]) WHERE b[1].k < a[i].p"
     )
     assert found_in(text, "AB", x=[5, 5], k=[0, 0])[""] == [((0,), 1)]
     assert found_in(text, "AB", x=[-1, 5], k=[0, -2])[""] == [((0,), 1)]

@@ -7,6 +7,7 @@ Hypothesis supplies also shrinks it. Some of the texts are no valid queries: `en
 from dataclasses import dataclass, field
 from random import Random
 
+from ensue.testing.repeats import random_of_each
 from ensue.testing.streams import PLAIN, TYPES, Nature
 
 STRATEGIES = (
@@ -21,21 +22,21 @@ NUMBERS = ("x", "y")
 KEYS = ("[k]", "[k]", "[k]", "[k]", "[k, s]", "[s]", "[y]")
 
 
-def random_query(random: Random, nature: Nature = PLAIN) -> str:
-    """The text of a query.
+def random_query(random: Random, nature: Nature = PLAIN, types: str = TYPES) -> str:
+    """The text of a query about events of some types, each one letter.
 
     >>> print(random_query(Random(7)))
     SEQ(B b1, A{0,2} a2[]) WHERE partition_contiguity(b1, a2[]) { [k, s] } WITHIN 3 AFTER MATCH ...
     """
-    return _Writer(random).query(nature)
+    return _Writer(random, types).query(nature)
 
 
-def random_repeats(random: Random, nature: Nature = PLAIN) -> str:
+def random_repeats(random: Random, nature: Nature = PLAIN, types: str = TYPES) -> str:
     """The text of a query about several Kleene variables, with conditions between them.
 
     >>> print(random_repeats(Random(2)))
     """
-    return _Repeats(random).query(nature)
+    return _Repeats(random, types).query(nature)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ class _Writer:
     """Writes one query, and keeps the variables it has named."""
 
     random: Random
+    types: str
     variables: list[_Variable] = field(default_factory=list)
 
     def query(self, nature: Nature) -> str:
@@ -107,7 +109,7 @@ class _Writer:
         return f"!{' '.join(self.named(negated=True))}"
 
     def named(self, *, kleene: bool = False, negated: bool = False) -> tuple[str, str]:
-        type = self.random.choice(TYPES + "X" if negated else TYPES)
+        type = self.random.choice(self.types + "X" if negated else self.types)
         prefix = "n" if negated else ""
         name = f"{prefix}{type.lower()}{len(self.variables) + 1}"
         self.variables.append(_Variable(name, kleene, negated))
@@ -149,33 +151,8 @@ class _Writer:
         return [self.between(variable, other)]
 
     def of_each(self, variable: _Variable, other: _Variable) -> str:
-        """A condition between each element of a Kleene variable and another variable, or itself.
-
-        What is said of the other one may be known before the element comes, with it, or later.
-        """
-        name, number = variable.name, self.random.choice(NUMBERS)
-        moving = (
-            *[f"{name}[i].{number}"] * 6,
-            *[f"{name}[i-1].{number}"] * 2,
-            f"{name}[i].{number} - {name}[i-1].{number}",
-            f"{self.random.choice(('sum', 'max', 'count'))}({name}[..i-1].{number})",
-            f"{self.random.choice(('avg', 'min', 'first'))}({name}[..i].{number})",
-        )
-        sides = [self.random.choice(moving), self.value(other)]
-        self.random.shuffle(sides)
-        left, right = sides
-        operator = self.compare()
-        shapes = (
-            f"({left} {operator} {right} or {right} {self.compare()} {left} + 1)",
-            f"({left} {operator} {right} and {self.value(other)} >= 1)",
-            f"not ({left} {operator} {right})",
-            f"({left} {operator} {right}) is null",
-            f"coalesce({left}, 1) {operator} coalesce({right}, 2)",
-            f"{left} + {right} {operator} 4",
-        )
-        if self.random.random() < 0.5:
-            return f"{left} {operator} {right}"
-        return self.random.choice(shapes)
+        """A condition between each element of a Kleene variable and another one, or itself."""
+        return random_of_each(self.random, variable.name, lambda: self.value(other), self.compare)
 
     def between(self, one: _Variable, other: _Variable) -> str:
         plain = not one.kleene and not other.kleene
@@ -267,7 +244,7 @@ class _Writer:
 
 
 class _Repeats(_Writer):
-    """Writes a query about several Kleene variables; most have little else that forbids matches."""
+    """Writes a query about several Kleene variables; little else forbids matches."""
 
     def whole_pattern(self) -> str:
         parts = [self.repeat(), self.repeat()]
@@ -300,6 +277,13 @@ class _Repeats(_Writer):
             return _Writer.condition(self)
         each = self.random.choice([v for v in self.positive if v.kleene])
         return [self.of_each(each, self.random.choice([v for v in self.variables if v != each]))]
+
+    def value(self, variable: _Variable) -> str:
+        # what is known with a variable's first event, not with its last
+        early = variable.kleene and self.random.random() < 0.4
+        if early:
+            return f"{variable.name}[1].{self.random.choice(NUMBERS)}"
+        return _Writer.value(self, variable)
 
     def compare(self) -> str:
         return self.random.choice((*COMPARISONS, "<=", ">=", "!="))
