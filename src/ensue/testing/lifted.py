@@ -14,7 +14,8 @@ SAME = ("m.x AS x", "m.y AS y", "m.s AS s", "m.k AS k")
 def random_lifted(random: Random, nature: Nature = PLAIN) -> str:
     """The text of a tower whose query on top is any query, with complex events P and perhaps Q.
 
-    >>> print(random_lifted(Random(4)))
+    >>> print(random_lifted(Random(7)))
+    EVENT P AS SEQ(A m) RETURN m.x AS x, m.y AS y, m.s AS s, m.k AS k; AND(A+ a1[], P+ p2[])
     """
     made = random.choice("PPPQ")
     texts = [_single("P", random.choice("AB"))]
@@ -33,5 +34,5 @@ def _single(name: str, type: str) -> str:
 def _pair(random: Random, nature: Nature) -> str:
     unit = " seconds" if nature.time.startswith("timestamp") else ""
     first, second = random.choice(("AB", "PC", "AA", "CP"))
-    fields = [random.choice((one, one.replace("m.", "n."))) for one in SAME]
-    return f"EVENT Q AS SEQ({first} m, {second} n) WITHIN 3{unit} RETURN {', '.join(fields)}"
+    fields = [one.replace("m.", random.choice(("u.", "v."))) for one in SAME]
+    return f"EVENT Q AS SEQ({first} u, {second} v) WITHIN 3{unit} RETURN {', '.join(fields)}"
