@@ -48,15 +48,17 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Of tests in many random rounds only the first ones are quick enough for every day."""
+    # by value: where tests have more parameters, pytest's own indices number all combinations
+    rounds: dict[tuple[Any, str], dict[Any, int]] = {}
     for item in items:
         marker = item.get_closest_marker("first_rounds")
         if marker is None or not isinstance(item, pytest.Function):
             continue
-        rounds = [
-            item.callspec.indices.get(name, 0) for name in ("round", "seed", "block", "start")
-        ]
-        if max(rounds) >= marker.args[0]:
-            item.add_marker(pytest.mark.slow)
+        for name in ("round", "seed", "block", "start"):
+            if name in item.callspec.params:
+                seen = rounds.setdefault((item.function, name), {})
+                if seen.setdefault(item.callspec.params[name], len(seen)) >= marker.args[0]:
+                    item.add_marker(pytest.mark.slow)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -114,3 +114,53 @@ def test_two_kleene_variables(matched):
 
 def test_a_kleene_variable_alone(matched):
     assert matched("A+ a[]", "AA") == [((0,),), ((0, 1),), ((1,),)]
+
+
+ALL_OF_A = "SEQ(A+ a[], B+ b[]) WHERE skip_till_next_match(a[], b[]) {{ {} }}"
+
+
+def test_every_element_against_the_first_of_a_later_variable(matched):
+    assert matched("SEQ(A+ a[], B+ b[]) WHERE b[1].x > a[i].x", "AABB", x=[1, 5, 3, 0]) == [
+        ((0,), (2,)),
+        ((0,), (2, 3)),
+    ]
+    assert matched("SEQ(A{2,} a[], B+ b[]) WHERE b[1].x = a[i-1].x", "AAB", x=[4, 1, 4]) == [
+        ((0, 1), (2,))
+    ]
+
+
+def test_the_first_of_a_later_variable_chooses_the_next_match(matched):
+    query = ALL_OF_A.format("b[1].x > a[i].x")
+    # the B at 1 is passed over; it may still follow the first one
+    assert matched(query, "ABBB", x=[2, 1, 3, 0]) == [((0,), (2,)), ((0,), (2, 3))]
+    assert matched(query, "ABB", x=[-1, -2, 0]) == [((0,), (2,))]
+
+
+def test_the_first_of_a_later_variable_may_be_null(matched):
+    x = [1, None, 3, 0]
+    assert matched("SEQ(A+ a[], B+ b[]) WHERE b[1].x > a[i].x", "ABBB", x=x) == [
+        ((0,), (2,)),
+        ((0,), (2, 3)),
+    ]
+    unknown = "SEQ(A+ a[], B+ b[]) WHERE (b[1].x > a[i].x) is null"
+    assert matched(unknown, "ABBB", x=x) == [
+        ((0,), (1,)), ((0,), (1, 2)), ((0,), (1, 2, 3)), ((0,), (1, 3)),
+    ]  # fmt: skip
+
+
+def test_every_element_against_the_first_of_another_in_any_order(matched):
+    query = "AND(A+ a[], B+ b[]) WHERE b[1].x > a[i].x"
+    assert matched(query, "ABA", x=[1, 2, 3]) == [((0,), (1,))]
+    assert matched(query, "BAB", x=[2, 1, 0]) == [((1,), (0,)), ((1,), (0, 2))]
+
+
+def test_every_element_against_the_first_of_an_alternative(matched):
+    query = "SEQ(A+ a[], OR(B+ b[], C c)) WHERE b[1].x > a[i].x and c.x < a[i].x"
+    assert matched(query, "ABC", x=[5, 6, 4]) == [((0,), (), 2), ((0,), (1,), None)]
+    assert matched(query, "ABC", x=[5, 4, 6]) == []
+
+
+def test_the_first_of_a_later_variable_beside_a_negation(matched):
+    query = "SEQ(A+ a[], !C c, B+ b[]) WHERE b[1].x > a[i].x and c.x > b[1].x"
+    assert matched(query, "ACB", x=[1, 2, 3]) == [((0,), (2,))]
+    assert matched(query, "ACB", x=[1, 4, 3]) == []

@@ -16,7 +16,7 @@ from ensue.compile.timeouts import bundle, partitioned
 from ensue.errors import QueryError
 from ensue.languages.patterns import parse
 from ensue.runners.local import match_in_order
-from ensue.testing.queries import random_query
+from ensue.testing.queries import random_query, random_repeats
 from ensue.testing.streams import random_events, random_nature
 
 pytestmark = pytest.mark.filterwarnings("ignore:no event is of type")
@@ -342,7 +342,7 @@ def test_the_rewritten_queries_find_what_the_definition_says(round):
     for seed in range(round * 400, (round + 1) * 400):
         random = Random(seed)
         nature = random_nature(random)
-        text = random_query(random, nature)
+        text = random.choice((random_query, random_query, random_repeats))(random, nature)
         events = random_events(random, random.randint(1, 8), nature)
         shape = shape_of(events.schema, time=nature.columns, type="type", order=())
         try:
@@ -365,7 +365,7 @@ def test_engines_find_what_the_definition_says(round, monkeypatch):
     for seed in range(round * 300, (round + 1) * 300):
         random = Random(f"engines {seed}")
         nature = random_nature(random)
-        text = random_query(random, nature)
+        text = random.choice((random_query, random_query, random_repeats))(random, nature)
         events = random_events(random, random.randint(1, 8), nature)
         shape = shape_of(events.schema, time=nature.columns, type="type", order=())
         try:

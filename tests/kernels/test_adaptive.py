@@ -21,7 +21,7 @@ from ensue.languages.patterns import parse
 from ensue.plan.physical import Plan
 from ensue.plan.planning import Planning
 from ensue.testing.negations import random_negations
-from ensue.testing.queries import random_query
+from ensue.testing.queries import random_query, random_repeats
 from ensue.testing.streams import PLAIN, Nature, random_events, random_nature, random_slices
 
 pytestmark = [
@@ -106,7 +106,8 @@ def number_wanted(prepared: Prepared, events: pa.Table) -> int:
 
 def assert_changes_do_not_matter(random: Random) -> str:
     nature = random_nature(random)
-    text = random.choice((random_query, random_query, random_negations))(random, nature)
+    writers = (random_query, random_query, random_repeats, random_negations)
+    text = random.choice(writers)(random, nature)
     events = random_events(random, random.randint(4, 12), nature)
     try:
         prepared, plans = plans_of(text, events, nature)

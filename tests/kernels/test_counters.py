@@ -112,7 +112,7 @@ class Truth:
 
 
 @pytest.mark.parametrize("structure", ["stacks", "runs"])
-@pytest.mark.first_rounds(8)
+@pytest.mark.first_rounds(4)
 @pytest.mark.parametrize("seed", range(25))
 def test_counters_equal_what_loops_count(seed, structure):
     random = Random(seed)

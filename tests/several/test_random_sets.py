@@ -17,7 +17,7 @@ from ensue.runners.local import match_in_order
 from ensue.runners.several_job import SeveralJob, unpacked
 from ensue.testing.lanes import Stream
 from ensue.testing.negations import random_negations
-from ensue.testing.queries import random_query
+from ensue.testing.queries import random_query, random_repeats
 from ensue.testing.streams import Nature, random_events, random_nature, random_slices
 
 pytestmark = [
@@ -26,6 +26,7 @@ pytestmark = [
 ]
 
 
+WRITERS = (random_query, random_query, random_repeats, random_negations)
 ANSWERS = ("", "", "", " RETURN COUNT(*) AS n", " RETURN EXISTS", " LIMIT 1", " LIMIT 2")
 
 
@@ -43,7 +44,7 @@ def random_set(
         if found and random.random() < 0.2:
             found.append(random.choice(found))
             continue
-        written = random.choice((random_query, random_query, random_negations))(random, nature)
+        written = random.choice(WRITERS)(random, nature)
         text = written + random.choice(ANSWERS)
         try:
             bundle(parse(text), shape, streaming=streaming)
@@ -70,7 +71,7 @@ def check(seed: int, size: int, count: int) -> int:
 
 
 @pytest.mark.parametrize("dense", [0, 12])
-@pytest.mark.first_rounds(12)
+@pytest.mark.first_rounds(6)
 @pytest.mark.parametrize("seed", range(30))
 def test_random_sets_on_tables(seed, dense, monkeypatch):
     monkeypatch.setattr(watcher, "DENSE", dense)  # 0: rows that do not matter are taken out
@@ -105,7 +106,7 @@ def streamed(random: Random, texts: list[str], nature: Nature, events: pa.Table)
 
 
 @pytest.mark.parametrize("dense", [0, 12])
-@pytest.mark.first_rounds(12)
+@pytest.mark.first_rounds(6)
 @pytest.mark.parametrize("seed", range(30))
 def test_random_sets_on_streams(seed, dense, monkeypatch):
     check_stream(seed, dense, monkeypatch)

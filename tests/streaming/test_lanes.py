@@ -28,7 +28,7 @@ from ensue.runners.lane_run import run_lane
 from ensue.runners.lane_shelf import Shelf, forget_live
 from ensue.runners.stream_job import StreamJob
 from ensue.testing.lanes import DictStore, Stream
-from ensue.testing.queries import random_query
+from ensue.testing.queries import random_query, random_repeats
 from ensue.testing.stocks import stocks
 from ensue.testing.streams import PLAIN, Nature, random_events, random_nature, random_slices
 
@@ -88,7 +88,7 @@ def test_any_cut_any_delay_any_crash_gives_the_matches_of_the_batch_run(
         random = Random(seed)
         monkeypatch.setattr(lane_state, "SMALL", random.choice((0, 2_000, 1 << 20)))
         nature = random_nature(random)
-        text = random_query(random, nature)
+        text = random.choice((random_query, random_query, random_repeats))(random, nature)
         events = random_events(random, random.randint(1, 14), nature)
         try:
             job = job_for(text, events, nature, lanes=random.randint(1, 3))

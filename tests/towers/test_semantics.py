@@ -158,6 +158,16 @@ def test_aggregates_over_complex_events():
     assert found_in(text, "ABABC", v=[0, 2, 0, 3, 0])[""] == [(((0, 1), (2, 3)), 4)]
 
 
+def test_each_complex_event_against_the_first_of_a_later_variable():
+    text = (
+        "EVENT P AS SEQ(A m) RETURN m.x AS p, m.k AS k; SEQ(P+ a[], B+ b[]) WHERE b[1].k < a[i].p"
+    )
+    assert found_in(text, "AB", x=[5, 5], k=[0, 0])[""] == [((0,), 1)]
+    assert found_in(text, "AB", x=[-1, 5], k=[0, -2])[""] == [((0,), 1)]
+    assert found_in(text.replace("SEQ(P+", "AND(P+"), "AB", x=[5, 5], k=[0, 0])[""] == [((0,), 1)]
+    assert found_in(text, "AB", x=[5, 5], k=[0, 6])[""] == []
+
+
 def test_and_lets_complex_events_share_members():
     text = PAIR + "EVENT Q AS SEQ(A a, C c) WITHIN 10; AND(P x, Q y)"
     assert found_in(text, "ABC")[""] == [((0, 1), (0, 2))]

@@ -60,7 +60,7 @@ class Guards:
             tests.append(f"t - s <= {self.frame.window_text}")
         if not self.frame.plan.prune and (expired := self.expired()):
             tests.append(f"not ({expired})")
-        access = RunAccess(self.registers, "r", edge.variable, first=edge.first)
+        access = RunAccess(self.registers, "r", edge)
         at = edge_place(edge.source, edge.target, edge.variable)
         self.tally.all_hold(
             out, flag, [*((t, None) for t in tests), *self.labelled(edge.checks, access, at)]
@@ -88,11 +88,10 @@ class Guards:
         at: str,
     ) -> None:
         """What is tried event by event: conditions on all events of a variable, negations."""
-        taking = None if edge is None else edge.variable
         for check in checks:
             if check.each:
                 label = check_label(at, check.condition)
-                each = partial(self.each, out, check, flag, run, taking)
+                each = partial(self.each, out, check, flag, run, edge)
                 self.tally.around(out, flag, label, each)
         for absence in absences:
             if absence.variable in self.frame.dropped:
@@ -114,10 +113,10 @@ class Guards:
             if isinstance(r, Field) and r.at is At.NTH and r.nth > 1
         ]
 
-    def each(self, out: Source, check: Check, flag: str, run: str, taking: str | None) -> None:
+    def each(self, out: Source, check: Check, flag: str, run: str, edge: Edge | None) -> None:
         """A condition on all events of a Kleene variable, from the newest to the first."""
         assert check.moving is not None
-        access = RunAccess(self.registers, run, taking, node="y")
+        access = RunAccess(self.registers, run, edge, node="y")
         text = self.tested(check.condition, access)
         with out.block(f"if {flag}:"):
             out(f"y = {self.registers.runs.at(f'node_{check.moving}', run)}")
@@ -173,7 +172,7 @@ class Guards:
             out,
             self.instances,
             absence,
-            RunAccess(registers, run, taking, first=bool(edge and edge.first)),
+            RunAccess(registers, run, edge),
             after_row=after_row,
             after_end=(
                 [registers.time(v, "end", run) for v in absence.after]

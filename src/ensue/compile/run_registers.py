@@ -5,6 +5,7 @@ from ensue.compile.expressions import Feature, Text
 from ensue.compile.frame import Frame
 from ensue.compile.layout import Columns, Source, ok_of, value_of
 from ensue.plan.features import Place
+from ensue.plan.physical import Edge
 
 
 class Registers:
@@ -177,7 +178,7 @@ def _ordered(features: set[Feature]) -> list[Feature]:
 
 
 class RunAccess:
-    """Conditions on a run, and on the event at hand where `taking` says for which variable.
+    """Conditions on a run, and on the event at hand where an edge is being tried.
 
     `node`: the Kleene event that `[i]` means, instead of the event at hand.
     """
@@ -186,15 +187,14 @@ class RunAccess:
         self,
         registers: Registers,
         run: str,
-        taking: str | None = None,
+        edge: Edge | None = None,
         *,
-        first: bool = False,
         node: str | None = None,
     ) -> None:
         self.registers = registers
         self.run = run
-        self.taking = taking
-        self.first = first  # the event at hand is the variable's first
+        self.taking = None if edge is None else edge.variable
+        self.first = edge is not None and edge.first  # it is the variable's first event
         self.node = node
 
     def feature(self, place: Place, feature: Feature) -> Text:

@@ -123,4 +123,5 @@ class _NewNegative(RunAccess):
     """Conditions on a negated event at hand and the run that waits."""
 
     def __init__(self, registers: Registers, variable: str) -> None:
-        super().__init__(registers, "r", variable)
+        super().__init__(registers, "r")
+        self.taking = variable

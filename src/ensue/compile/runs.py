@@ -273,7 +273,7 @@ class _Runs:
                 out(f"{self.registers.first_time('q')} = s")
             if self.registers.runs.has("first_index"):
                 out(f"{self.registers.first_index('q')} = idx")
-            access = RunAccess(self.registers, "q", edge.variable, first=True)
+            access = RunAccess(self.registers, "q", edge)
             at = edge_place(edge.source, edge.target, edge.variable)
             tested = self.guards.labelled(edge.checks, access, at)
             if tested:

@@ -7,6 +7,7 @@ Hypothesis supplies also shrinks it. Some of the texts are no valid queries: `en
 from dataclasses import dataclass, field
 from random import Random
 
+from ensue.testing.repeats import random_of_each
 from ensue.testing.streams import PLAIN, TYPES, Nature
 
 STRATEGIES = (
@@ -21,13 +22,22 @@ NUMBERS = ("x", "y")
 KEYS = ("[k]", "[k]", "[k]", "[k]", "[k, s]", "[s]", "[y]")
 
 
-def random_query(random: Random, nature: Nature = PLAIN) -> str:
-    """The text of a query.
+def random_query(random: Random, nature: Nature = PLAIN, types: str = TYPES) -> str:
+    """The text of a query about events of some types, each one letter.
 
     >>> print(random_query(Random(7)))
     SEQ(B b1, A{0,2} a2[]) WHERE partition_contiguity(b1, a2[]) { [k, s] } WITHIN 3 AFTER MATCH ...
     """
-    return _Writer(random).query(nature)
+    return _Writer(random, types).query(nature)
+
+
+def random_repeats(random: Random, nature: Nature = PLAIN, types: str = TYPES) -> str:
+    """The text of a query about several Kleene variables, with conditions between them.
+
+    >>> print(random_repeats(Random(0)))
+    SEQ(B* b1[], !C nc3, A+ a2[]) WHERE sum(b1.x) != a2[i].x - a2[i-1].x AFTER MATCH SKIP TO ...
+    """
+    return _Repeats(random, types).query(nature)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +52,7 @@ class _Writer:
     """Writes one query, and keeps the variables it has named."""
 
     random: Random
+    types: str
     variables: list[_Variable] = field(default_factory=list)
 
     def query(self, nature: Nature) -> str:
@@ -99,7 +110,7 @@ class _Writer:
         return f"!{' '.join(self.named(negated=True))}"
 
     def named(self, *, kleene: bool = False, negated: bool = False) -> tuple[str, str]:
-        type = self.random.choice(TYPES + "X" if negated else TYPES)
+        type = self.random.choice(self.types + "X" if negated else self.types)
         prefix = "n" if negated else ""
         name = f"{prefix}{type.lower()}{len(self.variables) + 1}"
         self.variables.append(_Variable(name, kleene, negated))
@@ -108,15 +119,20 @@ class _Writer:
     # ------------------------------------------------------------------------ conditions
 
     def where(self) -> str:
-        conditions = [self.random.choice(KEYS)] if self.random.random() < 0.5 else []
+        conditions = self.key()
         for _ in range(self.random.choice((0, 1, 1, 2, 3))):
             conditions += self.condition()
         joined = " and ".join(conditions)
         if self.random.random() < 0.3:
             return f" WHERE {joined}" if joined else ""
         names = ", ".join(v.name + ("[]" if v.kleene else "") for v in self.positive)
-        strategy = self.random.choice(STRATEGIES)
-        return f" WHERE {strategy}({names}) {{ {joined or '1 = 1'} }}"
+        return f" WHERE {self.strategy()}({names}) {{ {joined or '1 = 1'} }}"
+
+    def key(self) -> list[str]:
+        return [self.random.choice(KEYS)] if self.random.random() < 0.5 else []
+
+    def strategy(self) -> str:
+        return self.random.choice(STRATEGIES)
 
     def condition(self) -> list[str]:
         variable = self.random.choice(self.variables)
@@ -131,7 +147,13 @@ class _Writer:
         other = self.random.choice(self.positive)
         if variable == other and not variable.kleene:
             return []
+        if other.kleene and self.random.random() < 0.4:
+            return [self.of_each(other, variable)]
         return [self.between(variable, other)]
+
+    def of_each(self, variable: _Variable, other: _Variable) -> str:
+        """A condition between each element of a Kleene variable and another one, or itself."""
+        return random_of_each(self.random, variable.name, lambda: self.value(other), self.compare)
 
     def between(self, one: _Variable, other: _Variable) -> str:
         plain = not one.kleene and not other.kleene
@@ -220,3 +242,56 @@ class _Writer:
     def having(self) -> str:
         variable = self.random.choice(self.positive)
         return f"{self.value(variable)} {self.compare()} {self.random.choice(('1', '2'))}"
+
+
+class _Repeats(_Writer):
+    """Writes a query about several Kleene variables; little else forbids matches."""
+
+    def whole_pattern(self) -> str:
+        parts = [self.repeat(), self.repeat()]
+        if self.random.random() < 0.35:
+            parts.insert(self.random.randint(0, 2), self.part())
+        chance = self.random.random()
+        if chance < 0.2:
+            return f"AND({', '.join(parts)})"
+        if chance < 0.27:
+            return f"SEQ({parts[0]}, AND({', '.join([*parts[1:], self.part()])}))"
+        if chance < 0.34:
+            return f"SEQ({parts[0]}, OR({parts[1]}, {self.part()}))"
+        if chance < 0.5:
+            parts.insert(self.random.randint(0, len(parts)), self.negation())
+        return f"SEQ({', '.join(parts)})"
+
+    def repeat(self) -> str:
+        type, variable = self.named(kleene=True)
+        quantifier = self.random.choice(("+", "+", "+", "{1,2}", *QUANTIFIERS))
+        return f"{type}{quantifier} {variable}[]"
+
+    def key(self) -> list[str]:
+        return ["[k]"] if self.random.random() < 0.2 else []
+
+    def strategy(self) -> str:
+        return self.random.choice((*STRATEGIES, "skip_till_any_match", "skip_till_next_match"))
+
+    def condition(self) -> list[str]:
+        if self.random.random() < 0.2:
+            return _Writer.condition(self)
+        each = self.random.choice([v for v in self.positive if v.kleene])
+        return [self.of_each(each, self.random.choice([v for v in self.variables if v != each]))]
+
+    def value(self, variable: _Variable) -> str:
+        # what is known with a variable's first event, not with its last
+        early = variable.kleene and self.random.random() < 0.4
+        if early:
+            return f"{variable.name}[1].{self.random.choice(NUMBERS)}"
+        return _Writer.value(self, variable)
+
+    def compare(self) -> str:
+        return self.random.choice((*COMPARISONS, "<=", ">=", "!="))
+
+    def within(self, nature: Nature) -> str:
+        unit = " seconds" if nature.time.startswith("timestamp") else ""
+        return self.random.choice((f" WITHIN 4{unit}", f" WITHIN 8{unit}", " WITHIN 8 EVENTS", ""))
+
+    def after(self) -> str:
+        return _Writer.after(self) if self.random.random() < 0.4 else ""
