@@ -18,9 +18,7 @@ SEQUENCE = "SEQ(A a, B b, C c) WHERE [symbol] and a.price < c.price WITHIN 20 se
 
 
 def stock_job(lanes: int = 1) -> StreamJob:
-    return StreamJob(
-        parse(SEQUENCE), stocks(1).schema, "ts", "type", (), None, None, lanes=lanes
-    )
+    return StreamJob(parse(SEQUENCE), stocks(1).schema, "ts", "type", (), None, None, lanes=lanes)
 
 
 @pytest.fixture(autouse=True)
@@ -167,5 +165,3 @@ def test_copies_that_nobody_has_asked_for_in_a_long_time_go(tmp_path, monkeypatc
     run_lane(begun, stock_job(), 0, [blob], shelf=shelf)
     assert {p.name for p in tmp_path.iterdir()} == {begun.head().stamp.hex(), "tmpnow"}
     assert [stamp for stamp, _ in live_lanes()] == [begun.head().stamp]
-
-

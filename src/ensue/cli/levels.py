@@ -17,6 +17,7 @@ from ensue.cli import matches
 from ensue.cli.stream_counters import many
 from ensue.cli.terminal import UsageError, messages, notice, output
 from ensue.errors import did_you_mean
+from ensue.runners.folders import folders
 from ensue.tracing.trace import Trace, trace_of
 
 ENDINGS = {"table": "txt", "json": "jsonl", "csv": "csv", "parquet": "parquet"}
@@ -53,9 +54,16 @@ def _levels(named: str, query: Query | Tower) -> str | list[str]:
     return [name for name in names if name != TOP or query.query.name == TOP]
 
 
+def require_folders(options: Namespace, query: Query | Tower) -> None:
+    """Raises where two levels that may be delivered would share a folder or file."""
+    if isinstance(query, Tower) and options.output != "-":
+        folders((*query.names, query.query.name or ""), TOP)
+
+
 def write_each(found: Mapping[str, pa.Table], options: Namespace) -> None:
     """Writes the matches of each level or query: tables one below the other, or a file each."""
     form = form_of_several(options, "several levels")
+    places = folders(found, TOP)
     for name, table in found.items():
         counted = f"{name or TOP}: {many(table.num_rows, 'match', 'matches')}"
         if options.output == "-":
@@ -63,7 +71,7 @@ def write_each(found: Mapping[str, pa.Table], options: Namespace) -> None:
         else:
             notice(counted)
         shown = without_members(table) if form in ("table", "csv") else table
-        matches.write(shown, target_of(options.output, name or TOP, form), form, options.limit)
+        matches.write(shown, target_of(options.output, places[name], form), form, options.limit)
 
 
 def form_of_several(options: Namespace, what: str) -> str:

@@ -16,7 +16,7 @@ def read_query(argument: str) -> Query | Tower:
     from ensue.languages.towers import parse_text
 
     text = query_text(argument)
-    return parse_text(text, Path(argument).parent if _is_file(argument) else None)
+    return parse_text(text, Path(argument).parent if is_file(argument) else None)
 
 
 def query_text(argument: str) -> str:
@@ -30,7 +30,7 @@ def query_text(argument: str) -> str:
     """
     if argument == "-":
         return sys.stdin.read()
-    if _is_file(argument):
+    if is_file(argument):
         return _read(Path(argument))
     if _one_line(argument) and Path(argument).suffix.lower() in _SUFFIXES:
         raise UsageError(f"there is no query file {argument}")
@@ -43,7 +43,8 @@ def _one_line(argument: str) -> bool:
     return "\n" not in argument and len(argument) < 1024
 
 
-def _is_file(argument: str) -> bool:
+def is_file(argument: str) -> bool:
+    """Whether an argument names the file of a query."""
     return argument != "-" and _one_line(argument) and Path(argument).is_file()
 
 

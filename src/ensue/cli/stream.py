@@ -21,6 +21,7 @@ from ensue.cli.run import event_columns
 from ensue.cli.stream_counters import Scale, Screen, many
 from ensue.cli.stream_ends import Rate, opened, require_output, sink, sources
 from ensue.cli.terminal import Exit, UsageError, notice
+from ensue.runners.folders import folders
 
 _GLANCE = 0.5  # seconds between two looks at the query
 
@@ -30,6 +31,7 @@ def run_stream(options: Namespace) -> Exit:
     query = read_query(options.query)
     levels.checked(query)
     asked = levels.delivery(options, query)
+    levels.require_folders(options, query)
     watermark = _checked(options)
     found = sources(options.stream, declared=options.schema is not None)
     if all(isinstance(s, Rate) for several in found.values() for s in several):
@@ -149,7 +151,8 @@ def _target(matches: Any, screen: Screen, output: str) -> Any:
         return screen.show if output == "-" else sink(output)
     if output == "-":
         return {name: screen.show_of(name or levels.TOP) for name in matches}
-    return {name: sink(f"{output.rstrip('/')}/{name or levels.TOP}") for name in matches}
+    places = folders(matches, levels.TOP)
+    return {name: sink(f"{output.rstrip('/')}/{place}") for name, place in places.items()}
 
 
 def _started(matches: Any, target: Any, checkpoint: str, options: Namespace) -> Any:

@@ -9,6 +9,7 @@ from pyspark.sql import functions as sql
 from pyspark.sql.types import TimestampType
 
 from ensue.errors import RunnerError
+from ensue.runners.spark_paths import literal, place
 
 Sink = Callable[[DataFrame, int], object]
 MICROSECONDS = {  # in JSON, where Spark writes milliseconds by default
@@ -43,7 +44,7 @@ class ParquetTable:
             self._last_batch = batch
             new = matches if self._doubtful is None else self._without_known(matches)
             if not new.isEmpty():
-                new.write.mode("append").options(**_DIRECT).parquet(self.path)
+                new.write.mode("append").options(**_DIRECT).parquet(place(self.path))
         finally:
             matches.unpersist()
 
@@ -58,7 +59,8 @@ class ParquetTable:
 
     def _table(self, matches: DataFrame) -> DataFrame | None:
         try:
-            table = matches.sparkSession.read.schema(matches.schema).parquet(self.path)
+            reader = matches.sparkSession.read.schema(matches.schema)
+            table = reader.parquet(literal(self.path))
             _ = table.columns  # Spark Connect looks at the path only when it is asked something
             return table
         except AnalysisException as error:
@@ -149,7 +151,7 @@ class ParquetBatches:
     path: str
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
-        rows.write.mode("overwrite").parquet(f"{self.path}/batch={batch}")
+        rows.write.mode("overwrite").parquet(f"{place(self.path)}/batch={batch}")
 
 
 THOROUGH = (ParquetTable, DeltaTable, KafkaTopic, ParquetBatches)  # they ask for every row once

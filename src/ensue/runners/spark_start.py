@@ -1,6 +1,7 @@
 """Starting a stream: matches to a sink, late events to another, by one query."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from os.path import normpath
 from pathlib import Path
 
 from pyspark.sql import DataFrame
@@ -8,13 +9,22 @@ from pyspark.sql import functions as sql
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ensue.errors import EventError
+from ensue.runners.folders import folders
 from ensue.runners.named import Name
 from ensue.runners.spark_finish import next_batch, remaining
 from ensue.runners.spark_matches import LATE_EVENTS, SeveralMatches
-from ensue.runners.spark_sinks import THOROUGH, ParquetBatches, ParquetTable, Sink
+from ensue.runners.spark_paths import place, require_readable
+from ensue.runners.spark_sinks import (
+    THOROUGH,
+    DeltaTable,
+    ParquetBatches,
+    ParquetTable,
+    Sink,
+)
 from ensue.runners.stream_job import LATE
 
 Output = str | Path | Sink
+TOP = "matches"  # the folder of a query on top that has no name
 
 
 def start(
@@ -52,8 +62,12 @@ def start(
         )
     else:
         deliver, stream = delivery(output, late), matches
+    session, where = stream.sparkSession, place(checkpoint)
+    _require_apart(output, late, where)
+    if flush:
+        require_readable(session, where)
     writer = stream.writeStream.outputMode("append").foreachBatch(deliver)
-    writer = writer.option("checkpointLocation", str(checkpoint))
+    writer = writer.option("checkpointLocation", where)
     if name is not None:
         writer = writer.queryName(name)
     if once:
@@ -63,10 +77,9 @@ def start(
     query = writer.start()
     if flush:
         query.awaitTermination()
-        session, place = stream.sparkSession, str(checkpoint)
-        left = remaining(session, place)
+        left = remaining(session, where)
         left = left.packed if isinstance(left, SeveralMatches) else left
-        deliver(left, next_batch(session, place))
+        deliver(left, next_batch(session, where))
     return query
 
 
@@ -136,12 +149,42 @@ def several_delivery(
     return deliver
 
 
+def under(output: str | Path, names: Iterable[Name], top: str = TOP) -> dict[Name, str]:
+    """The folder of each query or level in that of all of them."""
+    whole = str(output).rstrip("/")
+    return {name: f"{whole}/{folder}" for name, folder in folders(names, top).items()}
+
+
+def _require_apart(
+    output: Output | Mapping[Name, Output], late: Output | None, checkpoint: str
+) -> None:
+    """Raises EventError where two things would be written to one folder."""
+    ends: dict[str, Output] = (
+        {f"query '{name}'": one for name, one in output.items()}
+        if isinstance(output, Mapping)
+        else {"matches": output}
+    )
+    taken = {"checkpoint": normpath(checkpoint)}
+    for what, end in (*ends.items(), ("late events", late)):
+        match end:
+            case str() | Path():
+                path = str(end)
+            case ParquetTable(path) | ParquetBatches(path) | DeltaTable(path):
+                pass
+            case _:
+                continue
+        for other, known in taken.items():
+            if known == normpath(path):
+                raise EventError(
+                    f"{other} and {what} have the same folder: {path}\n"
+                    "  hint: give each a folder of its own"
+                )
+        taken[what] = normpath(path)
+
+
 def _sinks(matches: SeveralMatches, output: Output | Mapping[Name, Output]) -> dict[Name, Sink]:
     if isinstance(output, str | Path):
-        bad = [name for name in matches if isinstance(name, str) and {"/", "\\"} & set(name)]
-        if bad:
-            raise EventError(f"query '{bad[0]}': its name cannot be that of a folder")
-        output = {name: Path(output) / (str(name) or "matches") for name in matches}
+        output = under(output, matches)
     if not isinstance(output, Mapping):
         raise EventError(
             "several queries have several outputs\n"
