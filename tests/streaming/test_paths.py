@@ -13,7 +13,7 @@ from ensue.errors import EventError, StateError
 
 pytestmark = pytest.mark.spark
 
-ALL = "[1]{b}\\*?%20#:_ü☃ c"  # in one name
+ALL = "[1]{b}\\*?%20#_ü☃ c"  # in one name
 ODD = ("a b", "a[1]", "a{b}", "a\\b", "a*b", "a?b", "a%20b", "a#b", "a:b", "_ü☃", ".a", "[", "\\")
 QUERY = "SEQ(A a, B b) WHERE [k] WITHIN 10"
 CALM = "SEQ(A a, !B b) WHERE [k] WITHIN 10"
@@ -63,9 +63,16 @@ def test_the_path_of_a_table_may_begin_with_what_looks_like_a_scheme(tmp_path, m
     assert place(Path("a:b")) == "./a:b"
     assert place("file:/x/a") == "file:/x/a"
     assert literal("s3a://bucket/a*") == "s3a://bucket/a\\*"
+    assert literal("s3a://host:9000/a*") == "s3a://host:9000/a\\*"
     for nothing in ("", "  ", "a\0b"):
         with pytest.raises(EventError, match="not the path of a folder"):
             place(nothing)
+
+
+def test_a_table_that_could_not_be_looked_up_is_refused_at_once(tmp_path):
+    """Hadoop's patterns know no way to write a colon."""
+    with pytest.raises(EventError, match=r"'\[' and ':' in it.*\n  hint: leave out one of them"):
+        ensue.parquet_table(tmp_path / "10:30" / "a[1]")
 
 
 def stream(session: Any, folder: Path, query: str, **options: Any) -> Any:

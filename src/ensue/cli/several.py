@@ -9,11 +9,10 @@ import ensue
 from ensue.algebra.query import Query
 from ensue.algebra.tower import Tower
 from ensue.cli import event_files
-from ensue.cli.levels import TOP, form_of_several, write_each
+from ensue.cli.levels import form_of_several, places_of, write_each
 from ensue.cli.query_text import is_file, read_query
 from ensue.cli.run import event_columns, require_no_stream
 from ensue.cli.terminal import Exit, UsageError, notice, progress
-from ensue.runners.folders import folders
 
 _OF_ONE = ("levels", "trace", "picture")
 
@@ -26,7 +25,7 @@ def run_several(options: Namespace) -> Exit:
         raise UsageError(f"--{given[0]} goes with one query at a time")
     queries = named_queries(options.query)
     if options.output != "-":
-        folders(queries, TOP)  # a name that is none of a file shows before events are read
+        places_of(queries)  # a name that is none of a file shows before events are read
     form_of_several(options, "several queries")
     files = event_files.event_files(options.events)
     began = time.perf_counter()

@@ -21,7 +21,6 @@ from ensue.cli.run import event_columns
 from ensue.cli.stream_counters import Scale, Screen, many
 from ensue.cli.stream_ends import Rate, opened, require_output, sink, sources
 from ensue.cli.terminal import Exit, UsageError, notice
-from ensue.runners.folders import folders
 
 _GLANCE = 0.5  # seconds between two looks at the query
 
@@ -151,7 +150,7 @@ def _target(matches: Any, screen: Screen, output: str) -> Any:
         return screen.show if output == "-" else sink(output)
     if output == "-":
         return {name: screen.show_of(name or levels.TOP) for name in matches}
-    places = folders(matches, levels.TOP)
+    places = levels.places_of(matches)
     return {name: sink(f"{output.rstrip('/')}/{place}") for name, place in places.items()}
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _OF_PATTERNS = re.compile(r"([\[\]{}*?\\])")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+_SERVER = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:(?=/)(//[^/]*)?")
 _CHANGED = re.compile(r"""[\s\x00-\x1f\x7f\[\]{}\\^`|"<>%?#]""")  # by Spark's reader of state
 _links: dict[str, str] = {}  # to checkpoints that it cannot read by their own names
 
@@ -44,7 +45,14 @@ def literal(path: str | Path) -> str:
     >>> print(literal("/out/a[1]"))
     /out/a\[1\]
     """
-    return _OF_PATTERNS.sub(r"\\\1", place(path))
+    text = place(path)
+    odd = _OF_PATTERNS.search(text)
+    if odd and ":" in _SERVER.sub("", text):
+        raise EventError(
+            f"Spark cannot read from a path with {odd[0]!r} and ':' in it: {path}\n"
+            "  hint: leave out one of them"
+        )
+    return _OF_PATTERNS.sub(r"\\\1", text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,9 @@ class ParquetTable:
     _last_batch: int | None = field(default=None, repr=False)
     _doubtful: Column | None = field(default=None, repr=False)  # may be there; None: no table yet
 
+    def __post_init__(self) -> None:
+        literal(self.path)  # raises where Spark could write, but not look up what is there
+
     def __call__(self, matches: DataFrame, batch: int) -> None:
         matches = matches.persist()
         try:
