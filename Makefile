@@ -84,7 +84,7 @@ bench-streaming: java $(DEV_STAMP)  ## measure Structured Streaming: throughput,
 	$(BIN)/python -m benchmarks.state_forms
 	$(BIN)/python -m benchmarks.streaming
 
-soak: java $(DEV_STAMP)  ## 30 million events through a stream: state and memory stay level
+soak: java $(DEV_STAMP)  ## 30 million events through a stream with 100 MB of state: it and memory stay level
 	$(BIN)/python -m benchmarks.soak
 
 bench-peers: java $(DEV_STAMP)  ## the same queries on Apache Flink, in an environment of its own

@@ -60,6 +60,14 @@ def test_levels_have_a_file_each(run, tower, events, tmp_path):
     assert pyarrow.parquet.read_table(tmp_path / "found" / "Pair.parquet").num_rows == 2
 
 
+def test_a_level_does_not_share_its_file_with_the_query_on_top(run, tower, events, tmp_path):
+    text = TOWER.replace("Pair", "top")
+    code, _, err = run("run", text, *events, "--levels", "all", "--output", tmp_path / "found")
+    assert code == 2, err
+    assert "'top' and the query without a name would share the folder 'top'" in err
+    assert not (tmp_path / "found").exists()
+
+
 def test_levels_as_json_need_a_folder(run, tower, events):
     code, _, err = run("run", tower, *events, "--levels", "all", "--format", "json")
     assert code == 2

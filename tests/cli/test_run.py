@@ -339,6 +339,36 @@ def test_several_queries_share_a_scan_and_have_a_file_each(run, events, tmp_path
     assert "Up: 2 matches" in out
 
 
+def test_names_of_several_queries_are_those_of_files(run, events, tmp_path):
+    """Of query files with odd names, and of texts with a dot in them, which are no files."""
+    asked = ("--events", events, "--type", "kind", "--output", tmp_path / "found")
+    for name in ("...ensue", "A.ensue", "a.ensue"):
+        (tmp_path / name).write_text(QUERY)
+    code, _, err = run("run", tmp_path / "...ensue", tmp_path / "a.ensue", *asked)
+    assert code == 2, err
+    assert "query '..': its name cannot be that of a folder" in err
+    code, _, err = run("run", tmp_path / "A.ensue", tmp_path / "a.ensue", *asked)
+    assert code == 2, err
+    assert "share the folder" in err
+    assert not (tmp_path / "found").exists()
+    dotted = QUERY.replace("[id]", "[id] and a.price > 0.5")
+    assert run("run", dotted, dotted.replace("0.5", "0.25"), *asked)[0] == 0
+    assert sorted(p.stem for p in (tmp_path / "found").iterdir()) == ["query1", "query2"]
+
+
+def test_hidden_files_of_a_folder_are_left_out_whatever_reads_it(run, tmp_path):
+    folder = tmp_path / "events"
+    folder.mkdir()
+    (folder / "_later.csv").write_text("\n".join(LINES))
+    code, _, err = run("run", QUERY, "--events", folder, "--type", "kind")
+    assert code == 3
+    assert "begin with _ or . are left out" in err
+    (folder / "1.csv").write_text("\n".join(LINES))
+    code, _, err = run("run", QUERY, "--events", folder, "--type", "kind")
+    assert code == 0, err
+    assert "a file whose name begins with _ or . left out" in err
+
+
 def test_several_queries_need_a_place_each(run, events, tmp_path):
     code, _, err = run("run", QUERY, RETURNING, "--events", events, "--format", "json")
     assert code == 2

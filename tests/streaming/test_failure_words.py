@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from ensue.errors import EventError, OperatorError, QueryError, RunnerError, StateError
+from ensue.runners.apart import Folder, require_apart
 from ensue.runners.checkpoint_files import require_sound
-from ensue.runners.folders import Folder, require_apart
 from ensue.runners.spark_failure import failure
 
 # ---------------------------------------------------------- what Spark says, and what it means

@@ -79,11 +79,11 @@ def _folder(named: str | None) -> Path:
 def _find(console: Console, files: Path, engine: str, readings: int) -> pa.Table:
     columns: dict[str, Any] = {"time": "ts", "type": "reader"}
     if engine == "spark":
-        from ensue.runners import spark_session
+        from ensue.runners import spark_paths, spark_session
 
         with step(console, "Starting Spark inside this process"):
             session = spark_session.embedded()
-            events = spark_session.read(session, str(files), "parquet")
+            events = spark_session.read(session, spark_paths.literal(files), "parquet")
         with step(console, "Running the query on Spark", events=readings):
             return spark_session.collect(ensue.match(events, THEFT, **columns))
     with step(console, "Running the query", events=readings):

@@ -46,11 +46,11 @@ def market_falls(console: Console, folder: Path, engine: str) -> Exit:
 def _find(console: Console, files: Path, engine: str, trades: int) -> dict[str, pa.Table]:
     asked: dict[str, Any] = {"time": "ts", "levels": "all", "trace": True}
     if engine == "spark":
-        from ensue.runners import spark_session
+        from ensue.runners import spark_paths, spark_session
         from ensue.runners.spark_frames import WholeStreamWarning
 
         session = spark_session.embedded()
-        events = {"Stock": spark_session.read(session, str(files), "parquet")}
+        events = {"Stock": spark_session.read(session, spark_paths.literal(files), "parquet")}
         with step(
             console, "Running all levels on Spark, by symbol, sector and market", events=trades
         ):

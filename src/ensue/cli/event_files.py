@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.dataset
 
 from ensue.cli import text_files
-from ensue.cli.terminal import UsageError
+from ensue.cli.terminal import UsageError, notice
 from ensue.cli.text_files import concatenated
 from ensue.errors import EventError
 
@@ -40,13 +40,13 @@ class EventFile:
         """
         path = Path(self.path)
         if path.is_dir():
-            inside = {form for p in path.rglob("*") if p.is_file() and (form := _form(p))}
+            inside = {form for p in shown_files(path) if (form := _form(p))}
             if len(inside) == 1:
                 return inside.pop()
             found = "none" if not inside else " and ".join(sorted(inside))
             raise EventError(
                 f"the folder {self.path} should hold CSV, JSON lines or Parquet files of one "
-                f"form; found: {found}"
+                f"form; found: {found}{_hidden(path)}"
             )
         form = _form(path)
         if form is None:
@@ -54,6 +54,30 @@ class EventFile:
                 f"cannot tell what {self.path} holds; known endings: {', '.join(FORMS)}"
             )
         return form
+
+
+def shown_files(folder: Path) -> list[Path]:
+    """The files in a folder and below it, without those that are hidden: Spark and Arrow leave
+    out what begins with `_` or `.`, and so do we whatever reads the events."""
+    inside = (p for p in folder.rglob("*") if p.is_file())
+    return sorted(p for p in inside if not _is_hidden(p.relative_to(folder)))
+
+
+def _is_hidden(path: Path) -> bool:
+    # a folder such as _day=3 is a value of a partitioned table
+    return any(part.startswith((".", "_")) and "=" not in part for part in path.parts)
+
+
+def _hidden_files(folder: Path) -> list[Path]:
+    inside = [p for p in folder.rglob("*") if p.is_file() and _form(p)]
+    return [p for p in inside if _is_hidden(p.relative_to(folder))]
+
+
+def _hidden(folder: Path) -> str:
+    """What an error says where all there is is hidden."""
+    if shown_files(folder) or not _hidden_files(folder):
+        return ""
+    return "\n  hint: files and folders whose names begin with _ or . are left out; rename them"
 
 
 def _form(path: Path) -> str | None:
@@ -85,8 +109,12 @@ def _event_file(argument: str) -> EventFile:
 def require(files: Sequence[EventFile]) -> None:
     """Raises EventError unless every file is there."""
     for file in files:
-        if "://" not in file.path and not Path(file.path).exists():
-            raise EventError(f"there is no file or folder {file.path}{_near(Path(file.path))}")
+        path = Path(file.path)
+        if "://" not in file.path and not path.exists():
+            raise EventError(f"there is no file or folder {file.path}{_near(path)}")
+        if path.is_dir() and (left := len(_hidden_files(path))):
+            many = f"{left:,} files whose names begin" if left > 1 else "a file whose name begins"
+            notice(f"note: {many} with _ or . left out of {file.path}")
 
 
 def _near(path: Path) -> str:
@@ -118,10 +146,25 @@ def read_spark(files: Sequence[EventFile]) -> Events:
     session = spark_session.embedded()
     frames: dict[str | None, Any] = {}
     for file, form in zip(files, forms, strict=True):
-        frame = spark_session.read(session, file.path, form)
+        frame = spark_session.read(session, as_spark_reads(file), form)
         known = frames.get(file.type)
         frames[file.type] = frame if known is None else known.unionByName(frame)
     return frames.get(None, frames)
+
+
+def as_spark_reads(file: EventFile) -> str:
+    """The path of a file or folder that is there; behind :// only Spark can look."""
+    from ensue.runners.spark_paths import literal
+
+    if "://" in file.path:
+        return file.path
+    path = Path(file.path)
+    if path.is_file() and _is_hidden(Path(path.name)):
+        raise EventError(
+            f"Spark leaves out files whose names begin with _ or ., such as {file.path}\n"
+            "  hint: rename it, or take --engine local"
+        )
+    return literal(file.path)
 
 
 def _read(file: EventFile, rows: int | None) -> pa.Table:
@@ -132,7 +175,7 @@ def _read(file: EventFile, rows: int | None) -> pa.Table:
         if form == "parquet":
             return pa.dataset.dataset(file.path, partitioning="hive").to_table()
         path = Path(file.path)
-        inside = [path] if path.is_file() else sorted(p for p in path.rglob("*") if _form(p))
+        inside = [path] if path.is_file() else [p for p in shown_files(path) if _form(p)]
         if form == "json":
             return text_files.json(inside)
         return text_files.csv(inside, "," if form == "csv" else "\t")

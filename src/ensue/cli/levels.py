@@ -1,7 +1,7 @@
 """`ensue run` with a tower: the levels it delivers, and matches opened down to raw events."""
 
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,8 @@ from ensue.algebra.tower import Tower, types_of
 from ensue.cli import matches
 from ensue.cli.stream_counters import many
 from ensue.cli.terminal import UsageError, messages, notice, output
-from ensue.errors import did_you_mean
+from ensue.errors import EventError, did_you_mean
+from ensue.runners.folders import folders
 from ensue.tracing.trace import Trace, trace_of
 
 ENDINGS = {"table": "txt", "json": "jsonl", "csv": "csv", "parquet": "parquet"}
@@ -53,9 +54,24 @@ def _levels(named: str, query: Query | Tower) -> str | list[str]:
     return [name for name in names if name != TOP or query.query.name == TOP]
 
 
+def require_folders(options: Namespace, query: Query | Tower) -> None:
+    """Raises where two levels that may be delivered would share a folder or file."""
+    if isinstance(query, Tower) and options.output != "-":
+        places_of((*query.names, query.query.name or ""))
+
+
+def places_of(names: Iterable[str]) -> dict[str, str]:
+    """What the folder or file of each level or query is called in that of all of them."""
+    try:
+        return {str(name): place for name, place in folders(names, TOP).items()}
+    except EventError as error:
+        raise UsageError(str(error)) from None
+
+
 def write_each(found: Mapping[str, pa.Table], options: Namespace) -> None:
     """Writes the matches of each level or query: tables one below the other, or a file each."""
     form = form_of_several(options, "several levels")
+    places = places_of(found)
     for name, table in found.items():
         counted = f"{name or TOP}: {many(table.num_rows, 'match', 'matches')}"
         if options.output == "-":
@@ -63,7 +79,7 @@ def write_each(found: Mapping[str, pa.Table], options: Namespace) -> None:
         else:
             notice(counted)
         shown = without_members(table) if form in ("table", "csv") else table
-        matches.write(shown, target_of(options.output, name or TOP, form), form, options.limit)
+        matches.write(shown, target_of(options.output, places[name], form), form, options.limit)
 
 
 def form_of_several(options: Namespace, what: str) -> str:

@@ -15,7 +15,7 @@ def read_query(argument: str) -> Query | Tower:
     from ensue.languages.towers import parse_text
 
     text = query_text(argument)
-    return parse_text(text, Path(argument).parent if _is_file(argument) else None)
+    return parse_text(text, Path(argument).parent if is_file(argument) else None)
 
 
 def query_text(argument: str) -> str:
@@ -30,7 +30,7 @@ def query_text(argument: str) -> str:
     """
     if argument == "-":
         return sys.stdin.read()
-    if _is_file(argument):
+    if is_file(argument):
         return _read(Path(argument))
     if names_a_file(argument):
         path = Path(argument)
@@ -54,10 +54,6 @@ def _require_no_file(word: str) -> None:
             f"there is no query file {word}\n"
             f"  hint: did you mean '{file}'? All events of type {word}: '{word} {word[0].lower()}'"
         )
-
-
-def _is_file(argument: str) -> bool:
-    return argument != "-" and is_file(argument)
 
 
 def _read(path: Path) -> str:

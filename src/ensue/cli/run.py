@@ -29,6 +29,7 @@ def run(options: Namespace) -> Exit:
     query = read_query(options.query)  # a mistake in it shows before a large file is read
     levels.checked(query)
     asked = levels.delivery(options, query)
+    levels.require_folders(options, query)
     form = matches.chosen_format(options.format, options.output)
     if "levels" in asked or (isinstance(query, Tower) and query.emit):
         form = levels.form_of_several(options, "several levels")

@@ -9,10 +9,11 @@ import ensue
 from ensue.algebra.query import Query
 from ensue.algebra.tower import Tower
 from ensue.cli import event_files
-from ensue.cli.levels import form_of_several, write_each
+from ensue.cli.levels import form_of_several, places_of, write_each
 from ensue.cli.query_text import read_query
 from ensue.cli.run import event_columns, require_no_stream
 from ensue.cli.terminal import Exit, UsageError, notice, progress
+from ensue.languages.query_files import is_file
 
 _OF_ONE = ("levels", "trace", "picture")
 
@@ -24,6 +25,8 @@ def run_several(options: Namespace) -> Exit:
     if given:
         raise UsageError(f"--{given[0]} goes with one query at a time")
     queries = named_queries(options.query)
+    if options.output != "-":
+        places_of(queries)  # a name that is none of a file shows before events are read
     form_of_several(options, "several queries")
     files = event_files.event_files(options.events)
     began = time.perf_counter()
@@ -41,7 +44,7 @@ def named_queries(arguments: list[str]) -> dict[str, Any]:
     """The queries by their own names, else by those of their files, else by number."""
     read = [_alone(argument) for argument in arguments]
     own = [query.name for query in read]
-    files = [Path(a).stem if "\n" not in a and Path(a).suffix else None for a in arguments]
+    files = [Path(a).stem if is_file(a) else None for a in arguments]
     for names in (own, files):
         if None not in names and len(set(names)) == len(names):
             return {str(name): query for name, query in zip(names, read, strict=True)}

@@ -24,7 +24,7 @@ from ensue.cli.stream_counters import Scale, Screen, many
 from ensue.cli.stream_ends import Folder as EventFolder
 from ensue.cli.stream_ends import Rate, Source, opened, require_output, sink, sources
 from ensue.cli.terminal import Exit, UsageError, notice
-from ensue.runners.folders import Folder, require_apart
+from ensue.runners.apart import Folder, require_apart
 
 _GLANCE = 0.5  # seconds between two looks at the query
 
@@ -34,6 +34,7 @@ def run_stream(options: Namespace) -> Exit:
     query = read_query(options.query)
     levels.checked(query)
     asked = levels.delivery(options, query)
+    levels.require_folders(options, query)
     watermark = _checked(options)
     found = sources(options.stream, declared=options.schema is not None)
     require_apart(_folders(found, options))
@@ -189,7 +190,8 @@ def _target(matches: Any, screen: Screen, output: str) -> Any:
                     "  hint: name it otherwise with AS, or give each level a folder: --output DIR"
                 )
         return {name: screen.show_of(name or levels.TOP) for name in matches}
-    return {name: sink(f"{output.rstrip('/')}/{name or levels.TOP}") for name in matches}
+    places = levels.places_of(matches)
+    return {name: sink(f"{output.rstrip('/')}/{place}") for name, place in places.items()}
 
 
 def _started(matches: Any, target: Any, checkpoint: str, options: Namespace) -> Any:

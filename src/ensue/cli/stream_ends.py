@@ -5,16 +5,17 @@ from pathlib import Path
 from typing import Any, assert_never
 
 import ensue
-from ensue.cli.event_files import FORMS, EventFile, event_files
+from ensue.cli.event_files import FORMS, EventFile, event_files, shown_files
 from ensue.cli.terminal import UsageError
 from ensue.errors import EventError
+from ensue.runners.spark_paths import literal
 
 
 @dataclass(frozen=True, slots=True)
 class Folder:
     """Files that are there, and those that will be put there."""
 
-    path: str
+    path: str  # as Spark reads it: a pattern
     form: str
 
 
@@ -92,11 +93,11 @@ def _folder(text: str, *, declared: bool) -> Folder:
         raise EventError(f"there is no folder {text}")
     if not declared and not any(path.parent.glob(path.name)):
         raise EventError(_nothing_yet(text, text))
-    return Folder(text, named)
+    return Folder(f"{literal(path.parent)}/{path.name}", named)
 
 
 def _with_files(text: str, *, declared: bool) -> Folder:
-    empty = not any(p.is_file() for p in Path(text).rglob("*"))
+    empty = not shown_files(Path(text))
     if empty:
         example = str(Path(text) / "*.parquet")
         if declared:
@@ -105,7 +106,7 @@ def _with_files(text: str, *, declared: bool) -> Folder:
                 f"  hint: say so by their names: --stream '{example}'"
             )
         raise EventError(_nothing_yet(text, example))
-    return Folder(text, EventFile(text).form)
+    return Folder(literal(text), EventFile(text).form)
 
 
 def _nothing_yet(folder: str, example: str) -> str:

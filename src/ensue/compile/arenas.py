@@ -8,6 +8,7 @@ import numpy.typing as npt
 from ensue.algebra.policy import Strategy
 from ensue.compile import compact_state
 from ensue.compile.compact import CompactSource
+from ensue.compile.distinct import distinct
 from ensue.compile.frame import (
     FREE,
     FREE_COUNT,
@@ -351,13 +352,13 @@ class Arenas:
             return compact_state.held_rows(self)
         if not isinstance(source, RunsSource):
             places = source.instances.rows if isinstance(source, TreeSource) else [arena.ROW]
-            rows = np.unique(tables["A"][: int(meta[INSTANCE_TOP]), places])
+            rows = distinct(tables["A"][: int(meta[INSTANCE_TOP]), places])
             return rows[rows >= 0]
         self.keep_nodes()
         live = tables["I"][self.live_runs()]
         pieces = [live[:, column] for column in self._run_columns("row_")]
         pieces.append(tables["N"][: int(meta[NODE_TOP]), 1])
-        rows = np.unique(np.concatenate(pieces))
+        rows = distinct(np.concatenate(pieces))
         return rows[rows >= 0]
 
     def saved_size(self, keys: int) -> int:

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from ensue.compile.compact import CompactSource
 from ensue.compile.compact_nodes import TIME_STATE
+from ensue.compile.distinct import distinct
 from ensue.compile.frame import INSTANCE_TOP
 from ensue.kernels import arena
 
@@ -78,12 +79,12 @@ def held_rows(arenas: "Arenas") -> npt.NDArray[np.int64]:
     if source.rows_by_key:
         low, high, shift = source.rows_by_key
         rows = tables["K"][:, low:high].ravel()
-        return np.unique(rows[rows != 0] + shift)
+        return distinct(rows[rows != 0] + shift)
     nodes = tables["A"][: int(arenas.meta[INSTANCE_TOP])]
     if source.beginnings:
         mask = nodes[:, source.instances.columns.wholes["mask"]]
         nodes = nodes[(mask & source.beginnings) != 0]
-    return np.unique(nodes[:, arena.ROW])
+    return distinct(nodes[:, arena.ROW])
 
 
 def size(arenas: "Arenas") -> int:

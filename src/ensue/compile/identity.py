@@ -27,6 +27,7 @@ from ensue.compile.buffers import (
     validity,
 )
 from ensue.compile.canonical import decimal_texts, nested_texts
+from ensue.compile.distinct import distinct
 from ensue.compile.matches import Matches
 from ensue.compile.taking import taken
 from ensue.compile.vector import from_arrow
@@ -187,7 +188,7 @@ def _rows_beside_equals(times: npt.NDArray[np.generic], wanted: Bools) -> Bools:
     same |= (rows > 0) & (times[rows - 1] == times[rows])
     after = np.minimum(rows + 1, len(times) - 1)
     same |= (after > rows) & (times[after] == times[rows])
-    tied = np.unique(times[rows[same]])
+    tied = distinct(times[rows[same]])
     begin = np.searchsorted(times, tied, side="left")
     length = np.searchsorted(times, tied, side="right") - begin
     shift = np.repeat(begin - (np.cumsum(length) - length), length)

@@ -14,6 +14,7 @@ import pyarrow as pa
 from ensue.algebra.behind import AT, FROM
 from ensue.algebra.inlining import Box, Inlined, Path
 from ensue.algebra.walk import atoms
+from ensue.compile.distinct import distinct
 from ensue.compile.gather import Gathered
 from ensue.compile.identity import ORDINAL
 from ensue.compile.layer_stream import LayerStream, folded
@@ -76,7 +77,7 @@ class _Making:
                 complex_ = types[variable] if types[variable] in stream.complex_ else ""
                 by_type.setdefault(complex_, []).append(variable)
         for complex_, variables in by_type.items():
-            found = np.unique(np.concatenate([self.matches.elements(flat[v]) for v in variables]))
+            found = distinct(np.concatenate([self.matches.elements(flat[v]) for v in variables]))
             part = self.events.take(pa.array(found))
             numbers.append(part.column(ORDINAL).to_numpy())
             pieces.append(self._piece(stream, complex_, part))

@@ -15,6 +15,7 @@ from ensue.algebra.predicate import Field
 from ensue.algebra.walk import nodes
 from ensue.compile import vectors
 from ensue.compile.absence import Inside
+from ensue.compile.distinct import distinct
 from ensue.compile.matches import Matches
 from ensue.compile.scan import Scan
 from ensue.compile.state import from_bytes, packed, to_bytes, unpacked
@@ -99,7 +100,7 @@ class Inner:
             if nullable:
                 valid = vector.valid
                 arrays.append(np.ones(len(values), np.bool_) if valid is None else valid)
-        return Given([np.ascontiguousarray(array) for array in arrays], np.unique(last))
+        return Given([np.ascontiguousarray(array) for array in arrays], distinct(last))
 
     def _hold(self, known: pa.Table, rows: Array) -> None:
         kept = self.engine.held_rows()

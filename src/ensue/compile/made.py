@@ -13,6 +13,7 @@ from ensue.algebra.query import Query
 from ensue.algebra.walk import atoms, origins, results
 from ensue.compile.arrow_kinds import plain_type, time_unit
 from ensue.compile.buffers import Bools
+from ensue.compile.distinct import distinct
 from ensue.compile.making import made_by_loop, of_numbers
 from ensue.compile.matches import Matches
 from ensue.compile.operator_functions import run_as_python
@@ -88,7 +89,7 @@ class Results:
 
         variables = [atom.variable for applied in self.applied.values() for atom in atoms(applied)]
         bound = {v: matches.nth(v, 1) for v in dict.fromkeys(variables)}
-        rows = np.unique(np.concatenate([*bound.values(), np.zeros(0, np.int64)]))
+        rows = distinct(np.concatenate([*bound.values(), np.zeros(0, np.int64)]))
         rows = rows[rows >= 0]
         schema = self._schema
         wanted = {schema.start, schema.end, schema.type_column, *read(self._pattern)} - {None}

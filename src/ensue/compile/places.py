@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ensue.compile.distinct import distinct
 from ensue.compile.stream import Shape
 from ensue.compile.vector import from_arrow
 
@@ -40,7 +41,7 @@ class Places:
 
     def of(self, keys: Keys) -> Ints:
         """The numbers of keys; those that were not seen before get one."""
-        found = keys if _ascending(keys) else np.unique(keys)
+        found = keys if _ascending(keys) else distinct(keys)
         at = np.searchsorted(self.known, found)
         inside = at < len(self.known)
         fresh = ~inside

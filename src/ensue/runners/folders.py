@@ -1,62 +1,67 @@
-"""The folders of a stream, which have to be apart: each is read as a whole."""
+"""The folders of an output that has one for each query or level, by their names."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import permutations
-from pathlib import Path, PurePath, PurePosixPath
-from urllib.parse import unquote, urlparse
+import unicodedata
+from collections.abc import Iterable
 
 from ensue.errors import EventError
+from ensue.runners.named import Name
+
+MOST_BYTES = 200  # of a name: file systems take 255, and endings are added to it
 
 
-@dataclass(frozen=True, slots=True)
-class Folder:
-    """A folder that a stream writes to."""
+def folders(names: Iterable[Name], top: str) -> dict[Name, str]:
+    """The name of the folder of each query or level; `top` is that of one without a name.
 
-    role: str  # as the user names it
-    place: str
-    table: bool = False  # whatever is inside is taken for a part of a table
-    stays: bool = False  # it is in use where it is, and cannot be moved
+    All of them are in the same folder, and no two are the same, also where a file system does not
+    tell capitals from small letters.
 
-    @property
-    def path(self) -> PurePath:
-        """As Spark understands it: here, or on another file system.
-
-        >>> Folder("output", "s3://bucket/found/").path
-        PurePosixPath('s3:/bucket/found')
-        """
-        found = urlparse(self.place)
-        if found.scheme == "file":
-            return Path(unquote(found.path)).absolute()
-        if len(found.scheme) > 1 and self.place.startswith(f"{found.scheme}:/"):
-            return PurePosixPath(self.place.replace("://", ":/", 1))
-        return Path(self.place).absolute()
-
-
-def require_apart(folders: Sequence[Folder]) -> None:
-    """Raises an EventError if one folder is another one, or a part of a table.
-
-    >>> require_apart([Folder("output", "found", table=True), Folder("checkpoint", "found/state")])
+    >>> folders(["theft", 3, ""], top="matches")
+    {'theft': 'theft', 3: '3', '': 'matches'}
+    >>> folders([".."], top="matches")
     Traceback (most recent call last):
-    ensue.errors.EventError: the checkpoint found/state is inside the output found, which is ...
-      hint: give each a folder of its own, beside the other
+    ensue.errors.EventError: query '..': its name cannot be that of a folder: it is not inside
+    ...
     """
-    for inner, outer in permutations(folders, 2):
-        if inner.path == outer.path:
+    found: dict[Name, str] = {}
+    taken: dict[str, Name] = {}
+    for name in names:
+        folder = str(name) or top
+        if reason := _unfit(folder):
             raise EventError(
-                f"the {inner.role} and the {outer.role} are the same folder, {inner.place}\n"
-                f"  hint: give each a folder of its own"
+                f"{_shown(name)}: its name cannot be that of a folder: {reason}{_HINT}"
             )
-        inside = outer.path in inner.path.parents and not _hidden(inner, outer)
-        if outer.table and inside and not inner.stays:
+        alike = unicodedata.normalize("NFC", folder).casefold()
+        if alike in taken:
+            other = taken[alike]
             raise EventError(
-                f"the {inner.role} {inner.place} is inside the {outer.role} {outer.place}, "
-                "which is read as a table with all that is in it\n"
-                "  hint: give each a folder of its own, beside the other"
+                f"{_shown(other)} and {_shown(name)} would share the folder '{folder}'{_HINT}"
             )
+        taken[alike] = name
+        found[name] = folder
+    return found
 
 
-def _hidden(inner: Folder, outer: Folder) -> bool:
-    """Whether Spark passes over it when it reads the table: `found/_state`."""
-    parts = inner.path.relative_to(outer.path).parts
-    return parts[0].startswith(("_", "."))
+_HINT = "\n  hint: give it another name, or each one an output of its own"
+
+
+def _shown(name: Name) -> str:
+    if name == "":
+        return "the query without a name"
+    shown = repr(name) if isinstance(name, str) else str(name)
+    return f"query {shown if len(shown) < 80 else shown[:76] + '...' + shown[-1]}"
+
+
+def _unfit(name: str) -> str:
+    """Why a text is no name of a folder in the output's; empty if it is one."""
+    if name in (".", ".."):
+        return "it is not inside the output's"
+    if name != name.strip():
+        return "it begins or ends with a blank"
+    for character in name:
+        if character in "/\\":
+            return f"it has a {character}"
+        if not character.isprintable():
+            return f"it has the character {character!r}"
+    if len(name.encode()) > MOST_BYTES:
+        return f"it has more than {MOST_BYTES} bytes"
+    return ""

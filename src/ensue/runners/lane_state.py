@@ -12,7 +12,6 @@ store.
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -20,7 +19,7 @@ from typing import Any, Protocol
 from ensue.compile.state import packed, unpacked
 from ensue.errors import StateError
 from ensue.runners.lane_kinds import AnyLane, AnyWatch
-from ensue.runners.lane_shelf import Shelf
+from ensue.runners.lane_shelf import Shelf, next_stamp
 
 FORMAT = 1
 PART = 4 << 20  # bytes of a snapshot in one entry of the store
@@ -80,6 +79,8 @@ class KeptLane:
         if live is None and (copy := shelf.copy(found.stamp)) is not None:
             live = watch.restored(copy)
         self.rebuilt = live is None
+        if live is None:
+            shelf.drop_others(found.stamp)
         self.lane = rebuilt(store, found, watch) if live is None else live
 
     def keep(self, watermark: float | None, blobs: Sequence[bytes], timer: int | None) -> int:
@@ -90,7 +91,7 @@ class KeptLane:
         """
         header = {"late_before": watermark, "watermark": self.lane.watermark}
         entry = packed(header, {}, {str(k): b for k, b in enumerate(blobs)})
-        stamp = os.urandom(16)
+        stamp = next_stamp(self.head.stamp)
         head = replace(self.head, stamp=stamp, timer=timer)
         logged, snapshot = head.logged + len(entry), None
         if logged > max(SMALL, self.lane.state_bytes):
@@ -108,11 +109,16 @@ class KeptLane:
         self.store.put_head(head)
         self.shelf.leave(stamp, self.lane, self.head.stamp, snapshot)
         self.head = head
-        self.remember()
+        self._hold()
         return written
 
     def remember(self) -> None:
-        """Leaves the lane in memory for the next micro-batch."""
+        """Leaves the lane in memory for the next micro-batch, as it was found."""
+        if self.rebuilt:  # no other process has to build it again
+            self.shelf.leave(self.head.stamp, self.lane, b"")
+        self._hold()
+
+    def _hold(self) -> None:
         self.shelf.put(self.head.stamp, self.lane)
 
 

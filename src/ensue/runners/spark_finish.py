@@ -17,6 +17,7 @@ from ensue.runners.lane_state import Head, rebuilt
 from ensue.runners.several_job import SeveralJob, read_job
 from ensue.runners.spark_failure import failure, own_errors, spark_errors
 from ensue.runners.spark_matches import SeveralMatches, schemas_of
+from ensue.runners.spark_paths import Checkpoint, readable
 from ensue.runners.spark_places import seen_from_here
 from ensue.runners.spark_state import HEAD, JOB, LOG, SNAPSHOT
 from ensue.runners.spark_types import spark_schema
@@ -24,10 +25,11 @@ from ensue.runners.stream_job import StreamJob
 
 
 def remaining(
-    session: SparkSession, checkpoint: str, operators: Iterable[Operator] = ()
+    session: SparkSession, named: str, operators: Iterable[Operator] = ()
 ) -> "DataFrame | SeveralMatches":
     """The matches that a stopped stream would still deliver if it ended where it stopped."""
     with own_errors():
+        checkpoint = readable(session, named)
         stateful = [row.operatorId for row in _operators(session, checkpoint)]
         texts = [job_text(session, checkpoint, number) for number in stateful]
     if "definitions" in json.loads(texts[0]):
@@ -45,22 +47,29 @@ def remaining(
 
 
 def _remaining(
-    session: SparkSession, checkpoint: str, operator: int, job: StreamJob
+    session: SparkSession, checkpoint: Checkpoint, operator: int, job: StreamJob
 ) -> tuple[StreamJob, DataFrame]:
     """What one stateful operator of a stream still has to deliver."""
     lanes = parts_of(session, checkpoint, operator, "lane").repartition(job.lanes, "lane")
     return job, lanes.mapInArrow(Finish(job), spark_schema(job.result))
 
 
-def job_text(session: SparkSession, checkpoint: str, operator: int) -> str:
+def job_text(session: SparkSession, checkpoint: Checkpoint, operator: int) -> str:
     """The job that a stateful operator does, as text."""
-    first = _state(session, checkpoint, operator, JOB).select("value.job").first()
+    try:
+        first = _state(session, checkpoint, operator, JOB).select("value.job").first()
+    except spark_errors() as error:
+        raise StateError(
+            f"the state in the checkpoint {checkpoint.named} cannot be read: {failure(error)}"
+        ) from None
     if first is None:
-        raise StateError(f"the checkpoint {checkpoint} has no state yet: the stream has not begun")
+        raise StateError(
+            f"the checkpoint {checkpoint.named} has no state yet: the stream has not begun"
+        )
     return str(first.job)
 
 
-def parts_of(session: SparkSession, checkpoint: str, operator: int, key: str) -> DataFrame:
+def parts_of(session: SparkSession, checkpoint: Checkpoint, operator: int, key: str) -> DataFrame:
     """The parts of the lanes of a stateful operator, which is grouped by a column `key`."""
     lane = sql.col(f"key.{key}").alias("lane")
     heads = _state(session, checkpoint, operator, HEAD).select(
@@ -77,24 +86,24 @@ def parts_of(session: SparkSession, checkpoint: str, operator: int, key: str) ->
     return heads.unionByName(rest[0]).unionByName(rest[1])
 
 
-def _state(session: SparkSession, checkpoint: str, operator: int, name: str) -> DataFrame:
+def _state(session: SparkSession, checkpoint: Checkpoint, operator: int, name: str) -> DataFrame:
     reader = session.read.format("statestore").option("operatorId", operator)
-    return reader.option("stateVarName", name).load(checkpoint)
+    return reader.option("stateVarName", name).load(checkpoint.place)
 
 
 def next_batch(session: SparkSession, checkpoint: str) -> int:
     """The number behind those of the micro-batches that a stream has done."""
-    return int(_operators(session, checkpoint)[0].maxBatchId) + 1
+    return int(_operators(session, readable(session, checkpoint))[0].maxBatchId) + 1
 
 
-def _operators(session: SparkSession, checkpoint: str) -> list[Row]:
+def _operators(session: SparkSession, checkpoint: Checkpoint) -> list[Row]:
     """The stateful operators of a stream that are ours; several queries may have several."""
-    _require_begun(session, checkpoint)
+    _require_begun(session, checkpoint.named)
     try:
-        rows = session.read.format("state-metadata").load(checkpoint).collect()
+        rows = session.read.format("state-metadata").load(checkpoint.place).collect()
     except spark_errors() as error:
         raise StateError(
-            f"{checkpoint} is not a checkpoint that can be read: {failure(error)}"
+            f"{checkpoint.named} is not a checkpoint that can be read: {failure(error)}"
         ) from None
     found = []
     for row in rows:
@@ -103,7 +112,7 @@ def _operators(session: SparkSession, checkpoint: str) -> list[Row]:
             found.append(row)
     if found:
         return found
-    raise StateError(f"the checkpoint {checkpoint} has no state of a query of Ensue")
+    raise StateError(f"the checkpoint {checkpoint.named} has no state of a query of Ensue")
 
 
 def _require_begun(session: SparkSession, checkpoint: str) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ensue.errors import EnsueError, EventError, RunnerError
 from ensue.runners import spark_text
 from ensue.runners.spark_failure import failure, spark_errors
+from ensue.runners.spark_paths import place
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -95,7 +96,7 @@ def collect(matches: "DataFrame") -> "pa.Table":
 def write_parquet(matches: "DataFrame", folder: str) -> None:
     """Runs the query: all matches into a new folder of Parquet files."""
     try:
-        matches.write.parquet(folder)
+        matches.write.parquet(place(folder))
     except spark_errors() as error:
         raise _unfinished(error) from None
 

@@ -19,6 +19,7 @@ from pyspark.sql.types import (
 
 from ensue.errors import RunnerError
 from ensue.runners.spark_frames import quoted
+from ensue.runners.spark_paths import literal, place
 from ensue.runners.spark_tables import parquet_columns, require_same
 
 Sink = Callable[[DataFrame, int], object]
@@ -48,6 +49,9 @@ class ParquetTable:
     _last_batch: int | None = field(default=None, repr=False)
     _doubtful: Column | None = field(default=None, repr=False)  # may be there; None: no table yet
 
+    def __post_init__(self) -> None:
+        literal(self.path)  # raises where Spark could write, but not look up what is there
+
     def __call__(self, matches: DataFrame, batch: int) -> None:
         matches = matches.persist()
         try:
@@ -57,7 +61,7 @@ class ParquetTable:
             self._last_batch = batch
             new = matches if self._doubtful is None else self._without_known(matches)
             if not new.isEmpty():
-                new.write.mode("append").options(**_DIRECT).parquet(self.path)
+                new.write.mode("append").options(**_DIRECT).parquet(place(self.path))
         finally:
             matches.unpersist()
 
@@ -76,7 +80,8 @@ class ParquetTable:
 
     def _table(self, matches: DataFrame) -> DataFrame | None:
         try:
-            table = matches.sparkSession.read.schema(matches.schema).parquet(self.path)
+            reader = matches.sparkSession.read.schema(matches.schema)
+            table = reader.parquet(literal(self.path))
             _ = table.columns  # Spark Connect looks at the path only when it is asked something
             return table
         except AnalysisException as error:
@@ -185,7 +190,7 @@ class ParquetBatches:
     path: str
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
-        rows.write.mode("overwrite").parquet(f"{self.path}/batch={batch}")
+        rows.write.mode("overwrite").parquet(f"{place(self.path)}/batch={batch}")
 
 
 THOROUGH = (ParquetTable, DeltaTable, KafkaTopic, ParquetBatches)  # they ask for every row once

@@ -1,28 +1,31 @@
 """Starting a stream: matches to a sink, late events to another, by one query."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from ensue.errors import EventError
+from ensue.runners.apart import Folder, require_apart
 from ensue.runners.checkpoint_files import has_begun, require_sound
-from ensue.runners.folders import Folder, require_apart
+from ensue.runners.folders import folders
 from ensue.runners.named import Name
 from ensue.runners.spark_concerns import listen
 from ensue.runners.spark_failure import failed, own_errors
 from ensue.runners.spark_finish import next_batch, remaining
 from ensue.runners.spark_matches import LATE_EVENTS, SeveralMatches
+from ensue.runners.spark_paths import place, require_readable
 from ensue.runners.spark_places import seen_from_here
 from ensue.runners.spark_sinks import THOROUGH, DeltaTable, ParquetBatches, ParquetTable, Sink
 from ensue.runners.spark_types import spark_schema
 from ensue.runners.stream_job import LATE
 
 Output = str | Path | Sink
+TOP = "matches"  # the folder of a query on top that has no name
 
 
 def start(
@@ -39,6 +42,9 @@ def start(
     """Starts the query behind a streaming DataFrame of matches; with `once` waits for its end."""
     if flush and not once:
         raise EventError("flush=True goes with once=True: only a stream that ends can be flushed")
+    if flush:
+        _require_stream(matches)
+        require_readable(_session(matches), checkpoint)
     stream, query, deliver = _begun(matches, output, checkpoint, late, every, name, once=once)
     if once:
         try:
@@ -47,14 +53,14 @@ def start(
             query.stop()
             raise
     if flush:
-        session, place = stream.sparkSession, str(checkpoint)
-        here = seen_from_here(session, place)
+        session, where = stream.sparkSession, place(checkpoint)
+        here = seen_from_here(session, where)
         if here is not None and not has_begun(here):
             return query  # nothing ever came
-        left = remaining(session, place)
+        left = remaining(session, where)
         left = left.packed if isinstance(left, SeveralMatches) else left
         with own_errors():
-            deliver(left, next_batch(session, place))
+            deliver(left, next_batch(session, where))
     return query
 
 
@@ -104,17 +110,17 @@ def _begun(
         sinks = {"": sink}
         columns = {"": StructType([f for f in matches.schema if f.name != LATE])}
         deliver, stream = delivery(sink, aside), matches
-    session = stream.sparkSession
-    here = seen_from_here(session, str(checkpoint))
-    require_apart(_folders(str(checkpoint), here, sinks, aside))
+    session, where = stream.sparkSession, place(checkpoint)
+    here = seen_from_here(session, where)
+    require_apart(_folders(where, here, sinks, aside))
     if here is not None:
-        require_sound(str(checkpoint))
+        require_sound(where)
     for key, sink in sinks.items():
         if isinstance(sink, ParquetTable | DeltaTable):
             _require_match_id(columns[key])
             sink.fit(session, columns[key])
     writer = stream.writeStream.outputMode("append").foreachBatch(deliver)
-    writer = writer.option("checkpointLocation", str(checkpoint))
+    writer = writer.option("checkpointLocation", where)
     if name is not None:
         writer = writer.queryName(name)
     if once:
@@ -173,6 +179,10 @@ def wait(query: StreamingQuery, seconds: float | None = None) -> bool:
                 raise error
             return not query.isActive
         return bool(query.awaitTermination(max(1, math.ceil(seconds))))
+
+
+def _session(matches: DataFrame | SeveralMatches) -> SparkSession:
+    return (matches.packed if isinstance(matches, SeveralMatches) else matches).sparkSession
 
 
 def _with_late_events(matches: DataFrame | SeveralMatches) -> bool:
@@ -250,12 +260,15 @@ def several_delivery(
     return deliver
 
 
+def under(output: str | Path, names: Iterable[Name], top: str = TOP) -> dict[Name, str]:
+    """The folder of each query or level in that of all of them."""
+    whole = str(output).rstrip("/")
+    return {name: f"{whole}/{folder}" for name, folder in folders(names, top).items()}
+
+
 def _sinks(matches: SeveralMatches, output: Output | Mapping[Name, Output]) -> dict[Name, Sink]:
     if isinstance(output, str | Path):
-        bad = [name for name in matches if isinstance(name, str) and {"/", "\\"} & set(name)]
-        if bad:
-            raise EventError(f"query '{bad[0]}': its name cannot be that of a folder")
-        output = {name: Path(output) / (str(name) or "matches") for name in matches}
+        output = under(output, matches)
     if not isinstance(output, Mapping):
         raise EventError(
             "several queries have several outputs\n"

@@ -13,6 +13,7 @@ from ensue.algebra.operator import Operator
 from ensue.runners.lane_state import rebuilt
 from ensue.runners.spark_finish import parts_of, stores_of
 from ensue.runners.spark_matches import SeveralMatches
+from ensue.runners.spark_paths import Checkpoint
 from ensue.runners.spark_stream import lane_keys
 from ensue.runners.spark_tower import STAGED, staged_rows
 from ensue.runners.spark_tower_stream import One
@@ -26,7 +27,7 @@ _SENT = "sent"  # in the place of a part's name: what an earlier stage sent
 
 def remaining(
     session: SparkSession,
-    checkpoint: str,
+    checkpoint: Checkpoint,
     texts: Mapping[int, str],
     operators: Iterable[Operator] = (),
 ) -> "DataFrame | SeveralMatches":

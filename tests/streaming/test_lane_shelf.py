@@ -1,0 +1,167 @@
+"""A process keeps each lane once, however often another process goes on with it."""
+
+import os
+import time
+
+import pytest
+
+from ensue.compile.state import to_bytes
+from ensue.languages.patterns import parse
+from ensue.runners import lane_shelf
+from ensue.runners.lane_run import run_lane
+from ensue.runners.lane_shelf import Shelf, forget_live, live_lanes, next_stamp
+from ensue.runners.stream_job import StreamJob
+from ensue.testing.lanes import DictStore, Stream
+from ensue.testing.stocks import stocks
+
+SEQUENCE = "SEQ(A a, B b, C c) WHERE [symbol] and a.price < c.price WITHIN 20 seconds"
+
+
+def stock_job(lanes: int = 1) -> StreamJob:
+    return StreamJob(parse(SEQUENCE), stocks(1).schema, "ts", "type", (), None, None, lanes=lanes)
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch):
+    monkeypatch.setattr("ensue.compile.cache.interpreted", True)
+    monkeypatch.setattr(lane_shelf, "WORTH", 0)
+    forget_live()
+    yield
+    forget_live()
+
+
+class Worker:
+    """A process of its own as far as lanes in memory go."""
+
+    def __init__(self) -> None:
+        self.live = type(lane_shelf._live)()
+
+    def __enter__(self) -> None:
+        self.before, lane_shelf._live = lane_shelf._live, self.live
+
+    def __exit__(self, *_: object) -> None:
+        lane_shelf._live = self.before
+
+
+class OfSize:
+    """A lane of which only the size matters."""
+
+    def __init__(self, size: int) -> None:
+        self.state_bytes = size
+
+    def save(self) -> bytes:
+        return b"x"
+
+
+def test_lanes_that_go_from_worker_to_worker_are_kept_once(tmp_path):
+    """Each micro-batch of a lane goes to the other worker."""
+    workers, events = (Worker(), Worker()), stocks(400)
+    stream = Stream(stock_job(lanes=2), delay_ms=1_000, shelf=Shelf(tmp_path))
+    for k in range(20):
+        with workers[k % 2]:
+            stream.feed(events.slice(20 * k, 20))
+            assert len(live_lanes()) <= 2
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_without_a_folder_a_stale_lane_goes_when_the_lane_comes_back():
+    workers, events = (Worker(), Worker()), stocks(400)
+    stream = Stream(stock_job(lanes=1), delay_ms=1_000)
+    for k in range(20):
+        with workers[k % 2]:
+            stream.feed(events.slice(20 * k, 20))
+    assert [len(w.live) for w in workers] == [1, 1]
+
+
+def test_a_worker_drops_lanes_that_another_one_has_gone_on_with(tmp_path):
+    """It does not wait until they come back: there may be many workers."""
+    here, there = Worker(), Worker()
+    shelf, (one, other) = Shelf(tmp_path), (DictStore(), DictStore())
+    blob = to_bytes(stocks(50))
+    with here:
+        run_lane(one, stock_job(), 0, [blob], shelf=shelf)
+        run_lane(other, stock_job(), 0, [blob], shelf=shelf)
+        assert len(live_lanes()) == 2
+    with there:
+        run_lane(one, stock_job(), 0, [blob], shelf=shelf)
+    with here:
+        run_lane(other, stock_job(), 0, [blob], shelf=shelf)
+        assert [stamp for stamp, _ in live_lanes()] == [other.head().stamp]
+
+
+def test_streams_of_one_query_keep_lanes_of_their_own():
+    """Two streams with the same query in one process do not drive each other out."""
+    stores, blob = [DictStore() for _ in range(3)], to_bytes(stocks(50))
+    for _ in range(4):
+        for store in stores:
+            assert run_lane(store, stock_job(), 0, [blob]).counters.rebuilt == 0
+    assert len(live_lanes()) == 3
+
+
+def test_a_restarted_stream_finds_its_lane_and_leaves_no_other(tmp_path):
+    """A micro-batch that is not committed leaves a lane and a copy that nobody wants."""
+    shelf, store, blob = Shelf(tmp_path), DictStore(), to_bytes(stocks(50))
+    run_lane(store, stock_job(), 0, [blob], shelf=shelf)
+    for _ in range(5):
+        before = dict(store.values)
+        run_lane(store, stock_job(), 0, [blob], shelf=shelf)
+        store.values = before
+        assert run_lane(store, stock_job(), 0, [blob], shelf=shelf).counters.rebuilt == 1
+        assert len(live_lanes()) == 1
+        assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_lanes_in_memory_are_bounded_by_bytes(monkeypatch):
+    monkeypatch.setattr(lane_shelf, "MOST_BYTES", 100)
+    shelf = Shelf()
+    stamps = [next_stamp(b"") for _ in range(5)]
+    for stamp in stamps:
+        shelf.put(stamp, OfSize(40))
+    assert [stamp for stamp, _ in live_lanes()] == stamps[-2:]
+    large = next_stamp(b"")
+    shelf.put(large, OfSize(1_000))  # one lane is always kept
+    assert [stamp for stamp, _ in live_lanes()] == [large]
+    assert shelf.take(large) is not None
+    assert not live_lanes()
+
+
+def test_lanes_in_memory_are_bounded_by_number(monkeypatch):
+    monkeypatch.setattr(lane_shelf, "MOST_LIVE", 3)
+    for _ in range(10):
+        Shelf().put(next_stamp(b""), OfSize(1))
+    assert len(live_lanes()) == 3
+
+
+def test_a_stamp_says_which_lane_it_is_of():
+    first = next_stamp(b"")
+    second = next_stamp(first)
+    assert len(first) == len(second) == 16
+    assert first[:8] == second[:8] != next_stamp(b"")[:8]
+    assert first != second
+
+
+def test_a_lane_that_was_built_from_the_store_is_left_for_others_too(tmp_path):
+    """Also in a micro-batch that changes nothing of it."""
+    shelf, store = Shelf(tmp_path), DictStore()
+    run_lane(store, stock_job(), 0, [to_bytes(stocks(50))], shelf=shelf)
+    for rebuilt in (1, 0):
+        forget_live()
+        if rebuilt:
+            (tmp_path / store.head().stamp.hex()).unlink()
+        assert run_lane(store, stock_job(), 0, shelf=shelf).counters.rebuilt == rebuilt
+
+
+def test_copies_that_nobody_has_asked_for_in_a_long_time_go(tmp_path, monkeypatch):
+    """Streams that have ended, and workers that were killed while they wrote."""
+    blob, old = to_bytes(stocks(50)), time.time() - lane_shelf.LONG - 60
+    ended, shelf = DictStore(), Shelf(tmp_path)
+    run_lane(ended, stock_job(), 0, [blob], shelf=shelf)
+    (tmp_path / "tmphalf").write_bytes(b"half")
+    for path in tmp_path.iterdir():
+        os.utime(path, (old, old))
+    (tmp_path / "tmpnow").write_bytes(b"another writes it now")
+    monkeypatch.setattr(lane_shelf, "_swept", float("-inf"))
+    begun = DictStore()
+    run_lane(begun, stock_job(), 0, [blob], shelf=shelf)
+    assert {p.name for p in tmp_path.iterdir()} == {begun.head().stamp.hex(), "tmpnow"}
+    assert [stamp for stamp, _ in live_lanes()] == [begun.head().stamp]
