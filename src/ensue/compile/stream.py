@@ -274,7 +274,8 @@ def with_time(table: pa.Table, shape: Shape, bad_events: str) -> tuple[pa.Table,
 def _times(table: pa.Table, shape: Shape) -> tuple[vectors.Vector, vectors.Vector]:
     schema = shape.schema
     start, end = (
-        vectors.from_arrow(table.column(name), shape.unit) for name in (schema.start, schema.end)
+        vectors.from_arrow(table.column(name), shape.unit, name)
+        for name in (schema.start, schema.end)
     )
     return start, end
 
@@ -292,14 +293,20 @@ def _sorted(table: pa.Table, shape: Shape) -> pa.Table:
             return table
         places = np.lexsort((start, end)) if schema.intervals else np.argsort(end, kind="stable")
         return table.take(pa.array(places))
-    ties = [vectors.from_arrow(table.column(name), shape.unit) for name in schema.order]
-    if all(isinstance(t.values, np.ndarray) and t.valid is None for t in ties):
+    ties = [vectors.from_arrow(table.column(name), shape.unit, name) for name in schema.order]
+    if all(_plain(t) for t in ties):
         # runs that are sorted already, as a shuffle leaves them, merge quickly
         return table.take(pa.array(np.lexsort((*(t.values for t in reversed(ties)), start, end))))
     numbered = table.select(list(dict.fromkeys([schema.end, schema.start, *schema.order])))
     numbered = numbered.append_column("__row", pa.array(np.arange(table.num_rows)))
     places = pc.sort_indices(numbered, sort_keys=[(k, "ascending") for k in numbered.column_names])
     return table.take(places)
+
+
+def _plain(tie: vectors.Vector) -> bool:
+    """Whether a column orders events by numbers alone."""
+    refused = isinstance(tie, vectors.Refused)  # Arrow has the order of these too
+    return not refused and isinstance(tie.values, np.ndarray) and tie.valid is None
 
 
 def _unusable(starts: vectors.Vector, ends: vectors.Vector) -> npt.NDArray[np.bool_]:
