@@ -23,7 +23,7 @@ from ensue.compile.frame import INSTANCE_TOP, LIVE
 from ensue.compile.matcher import Prepared, prepare
 from ensue.compile.matches import Matches
 from ensue.compile.output import joined
-from ensue.compile.reference import events_of
+from ensue.compile.reference_events import events_of
 from ensue.compile.stream import in_order, shape_of
 from ensue.errors import QueryError
 from ensue.languages.patterns import parse

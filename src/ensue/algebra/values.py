@@ -39,10 +39,9 @@ def is_double(value: Decimal) -> bool:
     >>> is_double(Decimal("0.1")), is_double(Decimal(2**53 + 1)), is_double(Decimal(10**20))
     (True, False, True)
     """
-    digits = value.normalize(_WIDE)
-    if digits.as_tuple().exponent < 0:
-        return len(digits.as_tuple().digits) <= DIGITS
-    return Decimal(float(value)) == value
+    if value == value.to_integral_value(context=_WIDE):
+        return Decimal(float(value)) == value
+    return len(value.normalize(_WIDE).as_tuple().digits) <= DIGITS
 
 
 def number(value: object) -> int | float:
@@ -108,7 +107,7 @@ def duration(length: int | float) -> timedelta | None:
     >>> duration(2.5), duration(float("inf")) is None
     (datetime.timedelta(microseconds=2), True)
     """
-    return timedelta(microseconds=round(length)) if abs(length) < 2**63 else None
+    return timedelta(microseconds=round(length)) if -(2**63) <= length < 2**63 else None
 
 
 def compare(comparison: str, left: object, right: object) -> bool | None:

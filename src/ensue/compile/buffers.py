@@ -109,6 +109,15 @@ def counted(array: pa.Array, unit: str) -> tuple[Ints, Fraction]:
     return raw(array, np.int64), Fraction(target, unit_of)
 
 
+def beyond_64_bits(array: pa.Array, unit: str) -> Bools:
+    """The times that 64 bits do not count in `unit`; null slots hold anything."""
+    counts, factor = counted(array, unit)
+    if factor <= 1:
+        return np.zeros(len(counts), np.bool_)
+    most = (2**63 - 1) // int(factor)
+    return (counts > most) | (counts < -most)
+
+
 def decimals(array: pa.Array) -> Floats:
     """Decimals as the nearest doubles.
 

@@ -1,4 +1,4 @@
-"""Values that conditions and aggregates do not compute with: they would be others than they are."""
+"""Values that are not computed with: they would become others than they are."""
 
 from decimal import Decimal
 
@@ -9,7 +9,7 @@ from pyarrow import types
 
 from ensue.algebra.values import DIGITS, EXACT, beyond, is_double
 from ensue.compile.arrow_kinds import Unit
-from ensue.compile.buffers import Bools, booleans, counted, raw, unscaled
+from ensue.compile.buffers import Bools, beyond_64_bits, booleans, counted, raw, unscaled
 from ensue.compile.canonical import decimal_texts
 from ensue.schema import Kind
 
@@ -34,12 +34,10 @@ def not_computed(
             row = _first_inexact(array)
             return None if row is None else beyond(array[row].as_py(), name)
         case Kind.TIMESTAMP | Kind.DATE | Kind.DURATION:
-            counts, factor = counted(array, unit)
-            if factor <= 1:
+            row = _first(beyond_64_bits(array, unit), valid)
+            if row is None:
                 return None
-            most = (2**63 - 1) // int(factor)
-            row = _first((counts > most) | (counts < -most), valid)
-            return None if row is None else _beyond_time(array, int(counts[row]), unit, name)
+            return _beyond_time(array, int(counted(array, unit)[0][row]), unit, name)
         case _:
             return None
 

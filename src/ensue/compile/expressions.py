@@ -155,18 +155,23 @@ class Writer:
                 fits = f"{value} != LEAST" if self._whole(operand) else None
                 return f"(-{value})", _both(ok, fits)
             case Binary(operator=operator, left=left, right=right) if operator in "+-*/%":
-                return self._arithmetic(
+                found = self._arithmetic(
                     operator,
                     self.value(left, access),
                     self.value(right, access),
                     whole=self._whole(left) and self._whole(right),
                 )
+                divided = operator == "/" or not (self._whole(left) and self._whole(right))
+                return rounded(found) if divided and self._lasts(expr) else found
             case Call(function=function, arguments=arguments):
                 whole = all(self._whole(a) for a in arguments)
                 return self._call(function, [self.value(a, access) for a in arguments], whole)
             case _:
                 true, false = self.truth(expr, access)
                 return f"(1 if {true} else 0)", f"({true} or {false})"
+
+    def _lasts(self, expr: Expr) -> bool:
+        return self.features.kinds.of(expr) is Kind.DURATION
 
     def _whole(self, expr: Expr) -> bool:
         return self.features.kinds.of(expr) in INTEGRAL
@@ -219,6 +224,12 @@ class Writer:
                 return marked(_instant(value) * (1_000 if self.unit == "ns" else 1)), None
             case _:
                 raise AssertionError(f"no compiled form of {value!r}")
+
+
+def rounded(length: Text) -> Text:
+    """A duration that was computed as a float: whole units, NULL beyond 64 bits."""
+    value, ok = length
+    return f"rounded({value})", _both(ok, f"in_64_bits({value})")
 
 
 def _exactly(operator: str, whole: str, real: str) -> str:

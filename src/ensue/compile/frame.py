@@ -84,6 +84,16 @@ def wrapping_sum(total, value):
 
 
 @njit
+def in_64_bits(x):
+    return -9223372036854775808.0 <= x and x < 9223372036854775808.0
+
+
+@njit
+def rounded(x):
+    return int(np.rint(x))
+
+
+@njit
 def gap_of(i, x):
     return -1 if x >= 9223372036854775808.0 else i - int(x)
 

@@ -200,15 +200,15 @@ def _known(kind: Kind, values: Ints | Floats, known: Bools) -> Vector:
     return Vector(kind, values, None if known.all() else known)
 
 
-def _of_wholes(
-    function: str, kind: Kind, offsets: Ints, numbers: Ints, valid: Bools
-) -> Vector:
+def _of_wholes(function: str, kind: Kind, offsets: Ints, numbers: Ints, valid: Bools) -> Vector:
     """A sum of whole numbers, NULL beyond 64 bits, or the average that it makes."""
     if function == "sum":
         totals, carry, known = segments.whole_sums(offsets, numbers, valid)
         return _known(kind, totals, known & (carry == 0))
     means, known = segments.whole_averages(offsets, numbers, valid)
-    return rounded_duration(means, known) if kind is Kind.DURATION else _known(Kind.FLOAT, means, known)
+    if kind is Kind.DURATION:
+        return rounded_duration(means, known)
+    return _known(Kind.FLOAT, means, known)
 
 
 _FIRST_OR_LAST = {"first": segments.firsts, "last": segments.lasts}

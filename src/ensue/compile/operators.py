@@ -11,7 +11,7 @@ from pyarrow import types
 
 from ensue.algebra.values import EXACT
 from ensue.algebra.values import compare as compare_values
-from ensue.compile.buffers import Bools, Floats, Ints, booleans, codes, plain_text
+from ensue.compile.buffers import Bools, Floats, booleans, codes, plain_text
 from ensue.compile.vector import Vector, nulls, spread
 from ensue.schema import Kind
 
@@ -24,6 +24,8 @@ _COMPARE: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     ">=": (np.greater_equal, pc.greater_equal),
 }
 _MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+Numbers = npt.NDArray[Any]
+
 _POINTS = (Kind.TIMESTAMP, Kind.DATE)
 
 
@@ -232,19 +234,19 @@ def _arithmetic(operator: str, left: Vector, right: Vector) -> Vector:
             return _divided(kind, divide, a, b, valid)
 
 
-def whole_sum(kind: Kind, a: Ints, b: Ints, valid: Bools | None) -> Vector:
+def whole_sum(kind: Kind, a: Numbers, b: Numbers, valid: Bools | None) -> Vector:
     """A sum; NULL beyond 64 bits."""
     total = a + b
     return _inside(kind, total, ((a ^ total) & (b ^ total)) >= 0, valid)
 
 
-def whole_difference(kind: Kind, a: Ints, b: Ints, valid: Bools | None) -> Vector:
+def whole_difference(kind: Kind, a: Numbers, b: Numbers, valid: Bools | None) -> Vector:
     """A difference; NULL beyond 64 bits."""
     rest = a - b
     return _inside(kind, rest, ((a ^ b) & (a ^ rest)) >= 0, valid)
 
 
-def whole_product(kind: Kind, a: Ints, b: Ints, valid: Bools | None) -> Vector:
+def whole_product(kind: Kind, a: Numbers, b: Numbers, valid: Bools | None) -> Vector:
     """A product; NULL beyond 64 bits."""
     product = a * b
     about = np.abs(a.astype(np.float64) * b.astype(np.float64))
@@ -257,7 +259,7 @@ def whole_product(kind: Kind, a: Ints, b: Ints, valid: Bools | None) -> Vector:
     return _inside(kind, product, inside, valid)
 
 
-def _inside(kind: Kind, found: Ints, inside: Bools, valid: Bools | None) -> Vector:
+def _inside(kind: Kind, found: Numbers, inside: Bools, valid: Bools | None) -> Vector:
     return Vector(kind, found, valid if inside.all() else both(valid, inside))
 
 
@@ -322,7 +324,7 @@ def _scaled(length: Vector, factor: Vector, valid: Bools | None) -> Vector:
 
 def rounded_duration(lengths: Floats, valid: Bools | None) -> Vector:
     """Durations from fractions of the unit, rounded half to even; NULL beyond 64 bits."""
-    inside = np.abs(lengths) < 2.0**63
+    inside = (lengths >= -(2.0**63)) & (lengths < 2.0**63)
     if not inside.all():
         lengths = np.where(inside, lengths, 0.0)
         valid = both(valid, inside)

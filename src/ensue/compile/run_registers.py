@@ -1,10 +1,11 @@
 """What a run remembers, and how conditions find it."""
 
 from ensue.algebra.predicate import Aggregate, At
-from ensue.compile.expressions import Feature, Text
+from ensue.compile.expressions import Feature, Text, rounded
 from ensue.compile.frame import Frame
 from ensue.compile.layout import Columns, Source, ok_of, value_of
 from ensue.plan.features import Place
+from ensue.schema import Kind
 
 
 class Registers:
@@ -247,7 +248,7 @@ class RunAccess:
                 return value, f"{number} > 0"
             case "sum" | "avg":
                 total, carry = self._total(variable, feature)
-                return _summed(function, total, carry, number)
+                return _summed(function, total, carry, number, feature.kind)
             case "stddev":
                 registers.running(variable, feature, "mean", self.run)
                 spread = registers.running(variable, feature, "m2", self.run)
@@ -283,9 +284,10 @@ class RunAccess:
             total, carry = self._total(variable, feature)
             more_of_it = value if ok is None else f"({value} if {ok} else 0)"
             if carry is None:
-                return _summed(function, f"({total} + {more_of_it})", None, more)
+                return _summed(function, f"({total} + {more_of_it})", None, more, feature.kind)
             carry = f"({carry} + carry_of({total}, {more_of_it}))"
-            return _summed(function, f"wrapping_sum({total}, {more_of_it})", carry, more)
+            total = f"wrapping_sum({total}, {more_of_it})"
+            return _summed(function, total, carry, more, feature.kind)
         sign = "<" if function == "min" else ">"
         kept = registers.running(variable, feature, function, self.run)
         better = f"{number} == 0 or {value} {sign} {kept} or {kept} != {kept}"
@@ -293,11 +295,12 @@ class RunAccess:
         return f"({value} if {new} else {kept})", f"{more} > 0"
 
 
-def _summed(function: str, total: str, carry: str | None, number: str) -> Text:
+def _summed(function: str, total: str, carry: str | None, number: str, kind: Kind) -> Text:
     """A sum, NULL beyond 64 bits, or the average that it makes."""
     some = f"{number} > 0"
     if carry is None:
         return (total if function == "sum" else f"({total} / {number})"), some
     if function == "sum":
         return total, f"({some} and {carry} == 0)"
-    return f"((float({total}) + {carry} * SPAN) / {number})", some
+    mean = f"((float({total}) + {carry} * SPAN) / {number})", some
+    return rounded(mean) if kind is Kind.DURATION else mean

@@ -257,7 +257,9 @@ def with_time(table: pa.Table, shape: Shape, bad_events: str) -> tuple[pa.Table,
     """The events that have a usable time, and how many were left out."""
     if bad_events not in ("raise", "drop"):
         raise EventError(f"bad_events is 'raise' or 'drop', not {bad_events!r}")
-    bad = _unusable(*_times(table, shape))
+    starts, ends = _times(table, shape)
+    bad = _unusable(starts, ends)
+    _check_span(starts, ends, bad)
     if not bad.any():
         return table, 0
     count = int(bad.sum())
@@ -301,6 +303,20 @@ def _sorted(table: pa.Table, shape: Shape) -> pa.Table:
     numbered = numbered.append_column("__row", pa.array(np.arange(table.num_rows)))
     places = pc.sort_indices(numbered, sort_keys=[(k, "ascending") for k in numbered.column_names])
     return table.take(places)
+
+
+def _check_span(starts: vectors.Vector, ends: vectors.Vector, bad: npt.NDArray[np.bool_]) -> None:
+    """Windows compare differences of times: 64 bits must hold them."""
+    usable = [np.asarray(vector.values)[~bad] for vector in (starts, ends)]
+    if bad.all() or usable[0].dtype.kind == "f":
+        return
+    first, last = int(usable[0].min()), int(usable[1].max())
+    if last - first >= 2**63:
+        raise EventError(
+            f"the times of events lie too far apart: from {first} to {last} is more than 64 bits "
+            "count\n  hint: use a coarser unit, as milliseconds or seconds, or leave out events "
+            "whose time stands for 'never' or 'always'"
+        )
 
 
 def _plain(tie: vectors.Vector) -> bool:

@@ -54,6 +54,8 @@ class Refused(Vector):
     """
 
     __slots__ = ("length", "problem")
+    length: int
+    problem: str
 
     def __init__(self, kind: Kind, length: int, valid: Bools | None, problem: str) -> None:
         for name, value in zip(
@@ -62,7 +64,7 @@ class Refused(Vector):
             object.__setattr__(self, name, value)
 
     @property
-    def values(self) -> npt.NDArray[Any]:  # type: ignore[override]
+    def values(self) -> npt.NDArray[Any]:
         raise EventError(self.problem)
 
     def __len__(self) -> int:
@@ -73,9 +75,7 @@ class Refused(Vector):
         return Refused(self.kind, len(rows), valid, self.problem)
 
 
-def from_arrow(
-    array: pa.Array | pa.ChunkedArray, unit: Unit, name: str | None = None
-) -> Vector:
+def from_arrow(array: pa.Array | pa.ChunkedArray, unit: Unit, name: str | None = None) -> Vector:
     """A column as a vector, without a copy where the layouts agree; errors call it by its name.
 
     >>> from_arrow(pa.array([1, None]), "us").valid.tolist()
