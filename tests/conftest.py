@@ -150,7 +150,8 @@ class Semantics:
         """Timed-out partial matches by their definition, one table for each query of theirs."""
         from ensue.algebra.walk import atoms, positives
         from ensue.compile.matcher import build_result
-        from ensue.compile.reference import events_of, rows_of
+        from ensue.compile.reference import rows_of
+        from ensue.compile.reference_events import events_of
         from ensue.compile.timeouts import partitioned
         from ensue.semantics import timeouts
 

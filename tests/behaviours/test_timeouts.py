@@ -10,7 +10,7 @@ import ensue
 from ensue import semantics
 from ensue.algebra.timeouts import timeout_queries
 from ensue.compile.matcher import prepare
-from ensue.compile.reference import events_of
+from ensue.compile.reference_events import events_of
 from ensue.compile.stream import shape_of
 from ensue.compile.timeouts import bundle, partitioned
 from ensue.errors import QueryError

@@ -50,7 +50,7 @@ COLUMNS: dict[str, tuple[Kind, pa.DataType, st.SearchStrategy[object]]] = {
     "f": (Kind.FLOAT, pa.float64(), FLOATS),
     "single": (Kind.FLOAT, pa.float32(), st.floats(-9, 9, width=32)),
     "d": (Kind.DECIMAL, pa.decimal128(20, 3), DECIMALS),
-    "wide": (Kind.DECIMAL, pa.decimal128(38, 9), st.decimals(-(10**20), 10**20, places=9)),
+    "wide": (Kind.DECIMAL, pa.decimal128(38, 9), st.decimals(-99_999, 99_999, places=9)),
     "b": (Kind.BOOLEAN, pa.bool_(), st.booleans()),
     "s": (Kind.STRING, pa.string(), WORDS),
     "large": (Kind.STRING, pa.large_string(), WORDS),

@@ -14,7 +14,8 @@ from ensue.compile import vectors
 from ensue.compile.matcher import Prepared, prepare
 from ensue.compile.matches import Matches
 from ensue.compile.reach import waits
-from ensue.compile.reference import ReferenceEngine, events_of
+from ensue.compile.reference import ReferenceEngine
+from ensue.compile.reference_events import events_of
 from ensue.compile.stream import shape_of
 from ensue.errors import QueryError, StateError
 from ensue.languages.patterns import parse

@@ -14,7 +14,7 @@ from ensue.compile.adaptive import AdaptiveEngine, Advice, why_not_adaptive
 from ensue.compile.engine import Engine
 from ensue.compile.matcher import Prepared, build_result, prepare
 from ensue.compile.output import joined
-from ensue.compile.reference import events_of
+from ensue.compile.reference_events import events_of
 from ensue.compile.stream import shape_of
 from ensue.errors import QueryError
 from ensue.languages.patterns import parse

@@ -18,7 +18,7 @@ from ensue.algebra.walk import atoms, kleenes
 from ensue.compile.engine import Engine
 from ensue.compile.live import LiveMatcher
 from ensue.compile.matcher import Prepared, prepare
-from ensue.compile.reference import events_of
+from ensue.compile.reference_events import events_of
 from ensue.compile.stream import shape_of
 from ensue.errors import QueryError
 from ensue.plan.physical import Answer, Compact, Plan, Reference

@@ -23,7 +23,7 @@ from ensue.compile.frame import INSTANCE_TOP, LIVE
 from ensue.compile.matcher import Prepared, prepare
 from ensue.compile.matches import Matches
 from ensue.compile.output import joined
-from ensue.compile.reference import events_of
+from ensue.compile.reference_events import events_of
 from ensue.compile.stream import in_order, shape_of
 from ensue.errors import QueryError
 from ensue.languages.patterns import parse
@@ -310,10 +310,22 @@ def test_numbers_beyond_64_bits_are_bounds():
         assert assert_exact(f"SEQ(A a, B b) WHERE {text}", events, [events]) == "matches"
 
 
-def test_integers_of_64_bits_wrap_around():
+@pytest.mark.parametrize(
+    "beyond",
+    [
+        f"a.x * b.x * {2**62}",
+        f"a.x + b.x + {2**63 - 5}",
+        f"a.x - b.x - {2**63 - 1} - a.x * b.x",
+        f"-(a.x - b.x - {2**63 - 1} - a.x + 1)",
+        f"abs(b.x - a.x - {2**63 - 1} - 1 + (a.x - b.x))",
+        f"a.x * b.x * {-(2**61)} * b.x",
+    ],
+)
+def test_what_is_beyond_64_bits_is_null(beyond):
     events = pa.table({"t": [0, 1], "type": ["A", "B"], "x": [2, 2], "row": [0, 1]})
-    text = f"SEQ(A a, B b) WHERE a.x * b.x * {2**62} = 0"
-    assert assert_exact(text, events, [events]) == "matches"
+    assert assert_exact(f"SEQ(A a, B b) WHERE ({beyond}) IS NULL", events, [events]) == "matches"
+    nothing = f"SEQ(A a, B b) WHERE {beyond} > 0 or {beyond} <= 0"
+    assert assert_exact(nothing, events, [events]) == "nothing"
 
 
 def _with_more_columns(events: pa.Table) -> pa.Table:

@@ -13,7 +13,7 @@ from ensue import semantics
 from ensue.compile.making import made_by_loop
 from ensue.compile.matcher import Prepared, prepare
 from ensue.compile.matches import Matches
-from ensue.compile.reference import events_of
+from ensue.compile.reference_events import events_of
 from ensue.compile.stream import ends, shape_of
 from ensue.errors import QueryError
 from ensue.plan.physical import Reference

@@ -19,7 +19,7 @@ from ensue.algebra.query import Query
 from ensue.algebra.walk import atoms, nodes
 from ensue.algebra.window import ByTime, ByUnits
 from ensue.compile.matcher import prepare
-from ensue.compile.reference import events_of
+from ensue.compile.reference_events import events_of
 from ensue.compile.stream import shape_of
 from ensue.languages.patterns import parse
 from ensue.plan.choose import choose

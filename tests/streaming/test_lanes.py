@@ -16,7 +16,7 @@ import pytest
 
 import ensue
 from ensue import semantics
-from ensue.compile.reference import events_of
+from ensue.compile.reference_events import events_of
 from ensue.compile.state import to_bytes
 from ensue.compile.stream import ends
 from ensue.errors import QueryError, StateError

@@ -17,7 +17,7 @@ import pytest
 import ensue
 from ensue import semantics
 from ensue.compile.matcher import prepare
-from ensue.compile.reference import events_of
+from ensue.compile.reference_events import events_of
 from ensue.compile.stream import shape_of
 from ensue.errors import QueryError
 from ensue.runners.spark_frames import WholeStreamWarning

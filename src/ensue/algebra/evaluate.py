@@ -24,11 +24,11 @@ from ensue.algebra.values import (
     compare,
     duration,
     equal,
+    fitting,
     instant,
     microseconds,
     number,
     prefers,
-    wrapped,
 )
 
 Lookup = Callable[[Field | Aggregate], object]
@@ -117,13 +117,13 @@ def _unary(operator: str, value: object) -> object:
     if isinstance(value, timedelta):
         return -value
     operand = number(value)
-    return wrapped(-operand) if isinstance(operand, int) else -operand
+    return fitting(-operand) if isinstance(operand, int) else -operand
 
 
 def binary(operator: str, left: object, right: object) -> object:
     """Arithmetic, comparison, or `||` on two values.
 
-    >>> binary("/", 1, 0) is None, binary("%", -7, 3), binary("+", 2**63 - 1, 1) == -(2**63)
+    >>> binary("/", 1, 0) is None, binary("%", -7, 3), binary("+", 2**63 - 1, 1) is None
     (True, -1, True)
     """
     if left is None or right is None:
@@ -143,11 +143,11 @@ def _arithmetic(operator: str, left: int | float, right: int | float) -> int | f
     if isinstance(left, int) and isinstance(right, int):
         match operator:
             case "+":
-                return wrapped(left + right)
+                return fitting(left + right)
             case "-":
-                return wrapped(left - right)
+                return fitting(left - right)
             case "*":
-                return wrapped(left * right)
+                return fitting(left * right)
             case _:
                 if right == 0:
                     return None
@@ -270,7 +270,7 @@ def _sum(known: Sequence[object]) -> object:
         return duration(sum(microseconds(value) for value in known))
     numbers = [number(value) for value in known]
     if all(isinstance(value, int) for value in numbers):
-        return wrapped(int(sum(numbers)))
+        return fitting(int(sum(numbers)))
     total = 0.0
     for value in numbers:
         total += float(value)
@@ -278,11 +278,26 @@ def _sum(known: Sequence[object]) -> object:
 
 
 def _average(known: Sequence[object]) -> object:
-    spans = isinstance(known[0], timedelta)
+    """Whole numbers are added exactly, others in double precision, and then divided."""
+    if isinstance(known[0], timedelta):
+        return duration(as_double(sum(map(microseconds, known))) / len(known))
+    numbers = [number(value) for value in known]
+    if all(isinstance(value, int) for value in numbers):
+        return as_double(int(sum(numbers))) / len(numbers)
     total = 0.0
-    for value in known:
-        total += float(microseconds(value) if spans else number(value))
-    return duration(total / len(known)) if spans else total / len(known)
+    for value in numbers:
+        total += float(value)
+    return total / len(numbers)
+
+
+def as_double(total: int) -> float:
+    """A sum of 64-bit integers as compiled loops read it: 64 bits, and how often they ran over.
+
+    >>> as_double(2**63), as_double(-(2**65))
+    (9.223372036854776e+18, -3.6893488147419103e+19)
+    """
+    carry = (total + 2**63) >> 64
+    return float(total - (carry << 64)) + carry * 2.0**64
 
 
 def deviation(values: Sequence[float]) -> float | None:

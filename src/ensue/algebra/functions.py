@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 
-from ensue.algebra.values import equal, instant, number, prefers, wrapped
+from ensue.algebra.values import equal, fitting, instant, number, prefers
 
 
 def call(function: str, arguments: Sequence[object]) -> object:
@@ -36,16 +36,16 @@ def _extreme(side: str, arguments: Sequence[object]) -> object:
     return best
 
 
-def _abs(value: object) -> int | float:
+def _abs(value: object) -> int | float | None:
     operand = number(value)
-    return wrapped(abs(operand)) if isinstance(operand, int) else abs(operand)
+    return fitting(abs(operand)) if isinstance(operand, int) else abs(operand)
 
 
 # The powers of ten as their nearest doubles: `round` multiplies by the same ones everywhere.
 POWERS_OF_TEN = tuple(float(f"1e{exponent}") for exponent in range(309))
 
 
-def _round(value: object, digits: object = 0) -> int | float:
+def _round(value: object, digits: object = 0) -> int | float | None:
     """Half away from zero."""
     operand, places = number(value), int(number(digits))
     if isinstance(operand, int):
@@ -66,15 +66,15 @@ def _to_whole(value: float) -> float:
     return whole + math.copysign(1.0, value) if abs(value - whole) >= 0.5 else whole
 
 
-def _round_integer(value: int, places: int) -> int:
+def _round_integer(value: int, places: int) -> int | None:
     if places >= 0:
         return value
-    if places < -18:  # ten to the nineteenth is beyond 64 bits
+    if places < -19:  # more than twice as far as 64 bits go
         return 0
     scale = 10**-places
     whole, rest = divmod(abs(value), scale)
     away = (whole + (2 * rest >= scale)) * scale
-    return wrapped(-away if value < 0 else away)
+    return fitting(-away if value < 0 else away)
 
 
 def _floor(value: object) -> int | float:

@@ -18,6 +18,7 @@ from ensue.algebra.predicate import (
     Literal,
     Unary,
 )
+from ensue.algebra.values import EXACT
 from ensue.errors import QueryError
 from ensue.schema import Kind
 from ensue.span import Span
@@ -107,6 +108,22 @@ def kind_of_constant(value: Constant) -> Kind:
             return Kind.DURATION
 
 
+def _as_written(*exprs: Expr) -> None:
+    """Refuses a whole number that would be rounded to the nearest float."""
+    for expr in exprs:
+        match expr:
+            case Literal(value=int(value)) if abs(value) > EXACT and not _kept(value):
+                raise QueryError(
+                    f"{value} is beyond the 64-bit integers, and no float is exactly this number",
+                    hint=f"write the nearest float, {float(value)!r}, if that is meant",
+                    span=expr.span,
+                )
+
+
+def _kept(value: int) -> bool:
+    return -(2**63) <= value < 2**63 or int(float(value)) == value
+
+
 def comparable(left: Kind, right: Kind) -> bool:
     """Whether values of two kinds have an order.
 
@@ -150,6 +167,8 @@ def _compared(left: Expr, right: Expr, kinds: tuple[Kind, Kind], span: Span | No
             hint=_way_to_compare(left, right, kinds),
             span=span,
         )
+    if kinds != (Kind.FLOAT, Kind.INTEGER) and kinds != (Kind.INTEGER, Kind.FLOAT):
+        _as_written(left, right)  # any integer is on the right side of what is beyond them all
     return Kind.BOOLEAN
 
 
@@ -183,7 +202,7 @@ def _each_compared(operand: Expr, others: Sequence[Expr], kind_of_field: KindOfF
 
 
 def _number(kind: Kind) -> Kind:
-    """Decimals are computed as doubles."""
+    """What is computed from decimals is a double."""
     return Kind.FLOAT if kind is Kind.DECIMAL else kind
 
 
@@ -195,6 +214,7 @@ def _negative(kind: Kind, operand: Expr) -> Kind:
 
 def _computed(operator: str, kinds: tuple[Kind, Kind], expr: Binary) -> Kind:
     left, right = kinds
+    _as_written(expr.left, expr.right)
     if Kind.NULL in kinds and Kind.OTHER not in kinds:
         return Kind.NULL
     if left.numeric and right.numeric:
@@ -270,6 +290,7 @@ def _called(
     kind_of_field: KindOfField,
     span: Span | None,
 ) -> Kind:
+    _as_written(*arguments)
     kinds = [kind_of(argument, kind_of_field) for argument in arguments]
     signature = zip(arguments, kinds, strict=True)
     numbers = (Kind.INTEGER, Kind.FLOAT, Kind.DECIMAL)

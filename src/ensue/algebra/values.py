@@ -3,9 +3,14 @@
 import operator
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any, cast
 
+from ensue.errors import EventError
+
+EXACT = 2**53  # the integers up to here are doubles
+DIGITS = 15  # decimals of so many digits are told apart by their nearest doubles
+_WIDE = Context(prec=100)  # more digits than a decimal of 256 bits has
 _MICROSECOND = timedelta(microseconds=1)
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,
@@ -17,30 +22,61 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def wrapped(value: int) -> int:
-    """An integer in 64 bits, with two's complement overflow.
+def fitting(value: int) -> int | None:
+    """An integer, or NULL beyond 64 bits.
 
-    >>> wrapped(2**63) == -(2**63)
-    True
+    >>> fitting(2**63 - 1), fitting(2**63) is None
+    (9223372036854775807, True)
     """
-    if -(2**63) <= value < 2**63:
-        return value
-    return (value + 2**63) % 2**64 - 2**63
+    return value if -(2**63) <= value < 2**63 else None
+
+
+def is_double(value: Decimal) -> bool:
+    """Whether the nearest double stands for a decimal, and for no other that is computed with.
+
+    So it is for fractions of up to 15 digits, and for whole numbers that are doubles.
+
+    >>> is_double(Decimal("0.1")), is_double(Decimal(2**53 + 1)), is_double(Decimal(10**20))
+    (True, False, True)
+    """
+    if value == value.to_integral_value(context=_WIDE):
+        return Decimal(float(value)) == value
+    return len(value.normalize(_WIDE).as_tuple().digits) <= DIGITS
 
 
 def number(value: object) -> int | float:
-    """An integer or a double; decimals are computed as doubles.
+    """An integer or a double: a decimal is its nearest double, if that stands for it alone.
 
     >>> number(Decimal("0.1"))
     0.1
     """
     if isinstance(value, float):
         return value
-    if isinstance(value, int):
-        return wrapped(int(value))
-    if isinstance(value, Decimal):
+    if isinstance(value, int) and fitting(value) is not None:
+        return int(value)
+    if isinstance(value, Decimal) and is_double(value):
         return float(value)
+    if isinstance(value, int | Decimal):
+        raise EventError(beyond(value))
     raise TypeError(f"{value!r} is not a number")
+
+
+def beyond(value: int | Decimal, column: str | None = None) -> str:
+    """Why a number is not computed with, and what to do."""
+    where = "" if column is None else f" in column '{column}'"
+    if isinstance(value, int):
+        return (
+            f"{value}{where} is beyond the 64-bit integers from -2^63 to 2^63 - 1 "
+            "that conditions and aggregates compute with\n"
+            "  hint: cast the column to float64 to compute with rounded values, or to string to "
+            "compare for equality; carried through, or as a key [...], it stays as it is"
+        )
+    return (
+        f"{value:f}{where} has more digits than conditions and aggregates keep of a decimal: "
+        f"{DIGITS}, or a whole number up to 2^53\n"
+        "  hint: round it, or cast the column to float64 to compute with rounded values, or to "
+        "int64 in units of its last digit; carried through, or as a key [...], it stays as it is"
+    )
 
 
 def instant(value: object) -> datetime:
@@ -71,7 +107,7 @@ def duration(length: int | float) -> timedelta | None:
     >>> duration(2.5), duration(float("inf")) is None
     (datetime.timedelta(microseconds=2), True)
     """
-    return timedelta(microseconds=round(length)) if abs(length) < 2**63 else None
+    return timedelta(microseconds=round(length)) if -(2**63) <= length < 2**63 else None
 
 
 def compare(comparison: str, left: object, right: object) -> bool | None:
@@ -106,10 +142,7 @@ def _comparable(left: object, right: object) -> tuple[Any, Any]:
         case (bool(), bool()) | (str(), str()) | (timedelta(), timedelta()):
             return left, right
         case (int() | float() | Decimal(), int() | float() | Decimal()):
-            a, b = number(left), number(right)
-            if isinstance(a, int) and isinstance(b, int):
-                return a, b
-            return float(a), float(b)
+            return number(left), number(right)  # Python compares int and float exactly
         case (date(), date()):
             return instant(left), instant(right)
         case _ if type(left) is type(right):

@@ -1,5 +1,6 @@
 """Arrow arrays as NumPy arrays, without a copy where the layouts agree."""
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -8,13 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from ensue.algebra.values import EXACT
 from ensue.compile.arrow_kinds import plain_type
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-
-EXACT = 2**53  # the integers up to here are doubles
 
 
 def single(column: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -70,7 +70,7 @@ def raw(array: pa.Array, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
 
 
 def integers(array: pa.Array) -> Ints:
-    """Integers of any width in 64 bits; unsigned ones beyond wrap around.
+    """Integers of any width as 64 bits; of unsigned ones from 2^63 on, the bits alone.
 
     >>> integers(pa.array([1, 2], pa.uint8())).tolist()
     [1, 2]
@@ -87,24 +87,35 @@ def floats(array: pa.Array) -> Floats:
 
 
 def ticks(array: pa.Array, unit: str) -> Ints:
-    """Timestamps, dates, times of day or durations as counts of `unit` ("us" or "ns").
+    """Timestamps, dates or durations as counts of `unit` ("us" or "ns"), in the lower 64 bits.
 
     >>> ticks(pa.array([2], pa.duration("ms")), "us").tolist()
     [2000]
     """
+    counts, factor = counted(array, unit)
+    if factor == 1:
+        return counts
+    return counts * int(factor) if factor > 1 else counts // int(1 / factor)
+
+
+def counted(array: pa.Array, unit: str) -> tuple[Ints, Fraction]:
+    """Times as they lie in their buffer, and how many of `unit` one of their own units is."""
     target = 1_000_000_000 if unit == "ns" else 1_000_000
     type = array.type
     if types.is_date32(type):
-        return raw(array, np.int32).astype(np.int64) * (86_400 * target)
-    if types.is_date64(type):
-        return raw(array, np.int64) * (target // 1_000)
-    source = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}[type.unit]
-    counts = raw(array, np.int32 if types.is_time32(type) else np.int64).astype(
-        np.int64, copy=False
-    )
-    if source == target:
-        return counts
-    return counts * (target // source) if source < target else counts // (source // target)
+        return raw(array, np.int32).astype(np.int64), Fraction(86_400 * target)
+    source = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+    unit_of = source["ms" if types.is_date64(type) else type.unit]
+    return raw(array, np.int64), Fraction(target, unit_of)
+
+
+def beyond_64_bits(array: pa.Array, unit: str) -> Bools:
+    """The times that 64 bits do not count in `unit`; null slots hold anything."""
+    counts, factor = counted(array, unit)
+    if factor <= 1:
+        return np.zeros(len(counts), np.bool_)
+    most = (2**63 - 1) // int(factor)
+    return (counts > most) | (counts < -most)
 
 
 def decimals(array: pa.Array) -> Floats:

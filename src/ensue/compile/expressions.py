@@ -28,6 +28,10 @@ from ensue.schema import Kind
 
 INTEGRAL = (Kind.INTEGER, Kind.BOOLEAN, Kind.TIMESTAMP, Kind.DATE, Kind.DURATION, Kind.STRING)
 
+_REALS = (Kind.FLOAT, Kind.DECIMAL)
+_MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_FITS = {"+": "sum_fits", "-": "difference_fits", "*": "product_fits"}
+
 
 @dataclass(frozen=True, slots=True)
 class Feature:
@@ -97,23 +101,19 @@ class Writer:
                     true, false = self.truth(operand, access)
                     return false, true
                 case Binary(operator=operator, left=left, right=right) if operator in COMPARISONS:
-                    return self._compared(
-                        operator, self.value(left, access), self.value(right, access)
-                    )
+                    return self._compared(operator, left, right, access)
                 case IsNull(operand=operand, negated=negated):
                     _, ok = self.value(operand, access)
                     there = "True" if ok is None else ok
                     missing = "False" if ok is None else f"(not {ok})"
                     return (there, missing) if negated else (missing, there)
                 case Between(operand=operand, low=low, high=high, negated=negated):
-                    tested = self.value(operand, access)
-                    at, af = self._compared(">=", tested, self.value(low, access))
-                    bt, bf = self._compared("<=", tested, self.value(high, access))
+                    at, af = self._compared(">=", operand, low, access)
+                    bt, bf = self._compared("<=", operand, high, access)
                     inside, outside = f"({at} and {bt})", f"({af} or {bf})"
                     return (outside, inside) if negated else (inside, outside)
                 case In(operand=operand, options=options, negated=negated):
-                    tested = self.value(operand, access)
-                    pairs = [self._compared("=", tested, self.value(o, access)) for o in options]
+                    pairs = [self._compared("=", operand, o, access) for o in options]
                     among = "(" + " or ".join(t for t, _ in pairs) + ")"
                     none = "(" + " and ".join(f for _, f in pairs) + ")"
                     return (none, among) if negated else (among, none)
@@ -123,9 +123,16 @@ class Writer:
         there = "" if ok is None else f"{ok} and "
         return f"({there}{value} != 0)", f"({there}{value} == 0)"
 
-    def _compared(self, operator: str, left: Text, right: Text) -> Truth:
-        python = {"=": "==", "!=": "!="}.get(operator, operator)
-        test = f"{left[0]} {python} {right[0]}"
+    def _compared(self, operator: str, first: Expr, second: Expr, access: Access) -> Truth:
+        left, right = self.value(first, access), self.value(second, access)
+        kinds = self.features.kinds.of(first), self.features.kinds.of(second)
+        if kinds[0] is Kind.INTEGER and kinds[1] in _REALS:
+            test = _exactly(operator, left[0], right[0])
+        elif kinds[0] in _REALS and kinds[1] is Kind.INTEGER:
+            test = _exactly(_MIRRORED[operator], right[0], left[0])
+        else:
+            python = {"=": "==", "!=": "!="}.get(operator, operator)
+            test = f"{left[0]} {python} {right[0]}"
         ok = _both(left[1], right[1])
         if ok is None:
             return f"({test})", f"(not ({test}))"
@@ -145,19 +152,26 @@ class Writer:
                 return access.aggregate(expr, feature)
             case Unary(operator="-", operand=operand):
                 value, ok = self.value(operand, access)
-                return f"(-{value})", ok
+                fits = f"{value} != LEAST" if self._whole(operand) else None
+                return f"(-{value})", _both(ok, fits)
             case Binary(operator=operator, left=left, right=right) if operator in "+-*/%":
-                return self._arithmetic(
+                found = self._arithmetic(
                     operator,
                     self.value(left, access),
                     self.value(right, access),
                     whole=self._whole(left) and self._whole(right),
                 )
+                divided = operator == "/" or not (self._whole(left) and self._whole(right))
+                return rounded(found) if divided and self._lasts(expr) else found
             case Call(function=function, arguments=arguments):
-                return self._call(function, [self.value(a, access) for a in arguments])
+                whole = all(self._whole(a) for a in arguments)
+                return self._call(function, [self.value(a, access) for a in arguments], whole)
             case _:
                 true, false = self.truth(expr, access)
                 return f"(1 if {true} else 0)", f"({true} or {false})"
+
+    def _lasts(self, expr: Expr) -> bool:
+        return self.features.kinds.of(expr) is Kind.DURATION
 
     def _whole(self, expr: Expr) -> bool:
         return self.features.kinds.of(expr) in INTEGRAL
@@ -165,6 +179,8 @@ class Writer:
     def _arithmetic(self, operator: str, left: Text, right: Text, *, whole: bool) -> Text:
         ok = _both(left[1], right[1])
         if operator in "+-*":
+            if whole:
+                ok = _both(ok, f"{_FITS[operator]}({left[0]}, {right[0]})")
             return f"({left[0]} {operator} {right[0]})", ok
         ok = _both(ok, f"{right[0]} != 0")
         if operator == "/":
@@ -172,10 +188,11 @@ class Writer:
         remainder = "remainder" if whole else "np.fmod"  # Numba has no math.fmod
         return f"{remainder}({left[0]}, {right[0]})", ok
 
-    def _call(self, function: str, values: list[Text]) -> Text:
+    def _call(self, function: str, values: list[Text], whole: bool) -> Text:
         match function:
             case "abs":
-                return f"abs({values[0][0]})", values[0][1]
+                value, ok = values[0]
+                return f"abs({value})", _both(ok, f"{value} != LEAST" if whole else None)
             case "coalesce":
                 return _fold(values, lambda a, b, a_ok, _: f"({a} if {a_ok} else {b})")
             case "least" | "greatest":
@@ -207,6 +224,26 @@ class Writer:
                 return marked(_instant(value) * (1_000 if self.unit == "ns" else 1)), None
             case _:
                 raise AssertionError(f"no compiled form of {value!r}")
+
+
+def rounded(length: Text) -> Text:
+    """A duration that was computed as a float: whole units, NULL beyond 64 bits."""
+    value, ok = length
+    return f"rounded({value})", _both(ok, f"in_64_bits({value})")
+
+
+def _exactly(operator: str, whole: str, real: str) -> str:
+    """An integer against a float: where the integer is rounded to the float, the rest decides."""
+    match operator:
+        case "=":
+            return f"equal_exactly({whole}, {real})"
+        case "!=":
+            return f"not equal_exactly({whole}, {real})"
+        case "<" | ">":
+            return f"{'less' if operator == '<' else 'more'}_exactly({whole}, {real})"
+        case _:
+            strictly = _exactly(operator[0], whole, real)
+            return f"({strictly} or equal_exactly({whole}, {real}))"
 
 
 def _instant(moment: datetime | date) -> int:

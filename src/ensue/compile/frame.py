@@ -39,6 +39,83 @@ def remainder(a, b):
         r -= b
     return r
 
+
+MOST = 9223372036854775807
+LEAST = -MOST - 1
+SPAN = 18446744073709551616.0
+
+
+@njit
+def sum_fits(a, b):
+    return a <= MOST - b if b >= 0 else a >= LEAST - b
+
+
+@njit
+def difference_fits(a, b):
+    return a >= LEAST + b if b >= 0 else a <= MOST + b
+
+
+@njit
+def product_fits(a, b):
+    about = abs(float(a) * float(b))
+    if about < 9.2e18:
+        return True
+    if about > 9.3e18:
+        return False
+    x, y = int(a), int(b)
+    if x == LEAST or y == LEAST:
+        return x == 1 or y == 1
+    most = MOST // abs(y)
+    if abs(x) <= most:
+        return True
+    return (x < 0) != (y < 0) and abs(x) == most + 1 and abs(y) & (abs(y) - 1) == 0
+
+
+@njit
+def carry_of(total, value):
+    if value >= 0:
+        return 1 if total > MOST - value else 0
+    return -1 if total < LEAST - value else 0
+
+
+@njit
+def wrapping_sum(total, value):
+    if value >= 0:
+        return total + value if total <= MOST - value else (total + LEAST) + (value + LEAST)
+    return total + value if total >= LEAST - value else (total - LEAST) + (value - LEAST)
+
+
+@njit
+def in_64_bits(x):
+    return -9223372036854775808.0 <= x and x < 9223372036854775808.0
+
+
+@njit
+def rounded(x):
+    return int(np.rint(x))
+
+
+@njit
+def gap_of(i, x):
+    return -1 if x >= 9223372036854775808.0 else i - int(x)
+
+
+@njit
+def equal_exactly(i, x):
+    return float(i) == x and gap_of(i, x) == 0
+
+
+@njit
+def less_exactly(i, x):
+    f = float(i)
+    return f < x or (f == x and gap_of(i, x) < 0)
+
+
+@njit
+def more_exactly(i, x):
+    f = float(i)
+    return f > x or (f == x and gap_of(i, x) > 0)
+
 '''
 
 

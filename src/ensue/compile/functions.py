@@ -46,7 +46,15 @@ def call(function: str, arguments: Sequence[Vector], unit: Unit) -> Vector:
 
 
 def _abs(vector: Vector) -> Vector:
-    return Vector(_computed(vector), np.abs(vector.values), vector.valid)
+    found = np.abs(vector.values)
+    return Vector(_computed(vector), found, _in_64_bits(vector, found < 0, vector.valid))
+
+
+def _in_64_bits(vector: Vector, beyond: Bools, valid: Bools | None) -> Bools | None:
+    """What a function of integers makes NULL: results that 64 bits do not hold."""
+    if vector.kind is not Kind.INTEGER or not beyond.any():
+        return valid
+    return both(valid, ~beyond)
 
 
 def _computed(vector: Vector) -> Kind:
@@ -60,7 +68,11 @@ def _round(vector: Vector, digits: Vector | None = None) -> Vector:
         places = np.trunc(places).astype(np.int64)
     valid = both(vector.valid, None if digits is None else digits.valid)
     if vector.kind is Kind.INTEGER:
-        return Vector(Kind.INTEGER, _round_integers(np.asarray(vector.values), places), valid)
+        whole = np.asarray(vector.values)
+        rounded = _round_integers(whole, places)
+        turned = (places == -19) & (np.abs(whole / 1e18) >= 5)
+        turned |= (whole != 0) & (rounded != 0) & ((whole < 0) != (rounded < 0))
+        return Vector(Kind.INTEGER, rounded, _in_64_bits(vector, turned, valid))
     values = as_floats(vector)
     if digits is None:
         return Vector(Kind.FLOAT, _to_whole(values), valid)

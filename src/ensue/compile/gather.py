@@ -129,7 +129,7 @@ class Gathered:
             if isinstance(ref, Aggregate):
                 self._vectors[ref] = self._aggregate(ref)
             else:
-                self._vectors[ref] = from_arrow(self.values(ref), self.unit)
+                self._vectors[ref] = from_arrow(self.values(ref), self.unit, ref.name)
         return self._vectors[ref]
 
     # ------------------------------------------------------------------------ aggregates
@@ -154,7 +154,8 @@ class Gathered:
         def lookup(ref: Field | Aggregate) -> Vector:
             assert isinstance(ref, Field)
             assert ref.name is not None
-            return from_arrow(taken(self.column(ref.variable, ref.name), elements), self.unit)
+            column = taken(self.column(ref.variable, ref.name), elements)
+            return from_arrow(column, self.unit, ref.name)
 
         assert aggregate.argument is not None
         return evaluate(aggregate.argument, lookup, len(elements), self.unit)
@@ -181,14 +182,12 @@ class Gathered:
                 pass
         numbers = frozen(np.asarray(argument.values))
         match function:
+            case "sum" | "avg" if argument.kind in (Kind.INTEGER, Kind.DURATION):
+                return _of_wholes(function, argument.kind, offsets, numbers, valid)
             case "sum":
-                kind = Kind.FLOAT if argument.kind is Kind.DECIMAL else argument.kind
-                return _known(kind, *segments.sums(offsets, numbers, valid))
+                return _known(Kind.FLOAT, *segments.sums(offsets, numbers, valid))
             case "avg":
-                values, known = segments.averages(offsets, numbers, valid)
-                if argument.kind is Kind.DURATION:
-                    return rounded_duration(values, known)
-                return _known(Kind.FLOAT, values, known)
+                return _known(Kind.FLOAT, *segments.averages(offsets, numbers, valid))
             case "stddev":
                 return _known(Kind.FLOAT, *segments.deviations(offsets, numbers, valid))
             case _:
@@ -199,6 +198,17 @@ class Gathered:
 
 def _known(kind: Kind, values: Ints | Floats, known: Bools) -> Vector:
     return Vector(kind, values, None if known.all() else known)
+
+
+def _of_wholes(function: str, kind: Kind, offsets: Ints, numbers: Ints, valid: Bools) -> Vector:
+    """A sum of whole numbers, NULL beyond 64 bits, or the average that it makes."""
+    if function == "sum":
+        totals, carry, known = segments.whole_sums(offsets, numbers, valid)
+        return _known(kind, totals, known & (carry == 0))
+    means, known = segments.whole_averages(offsets, numbers, valid)
+    if kind is Kind.DURATION:
+        return rounded_duration(means, known)
+    return _known(Kind.FLOAT, means, known)
 
 
 _FIRST_OR_LAST = {"first": segments.firsts, "last": segments.lasts}

@@ -10,7 +10,7 @@ from pyarrow import types
 
 from ensue.algebra.behind import AT, FROM
 from ensue.algebra.query import Query
-from ensue.compile.arrow_kinds import kind_of_arrow
+from ensue.compile.arrow_kinds import kind_of_arrow, time_unit
 from ensue.compile.buffers import (
     Bools,
     Ints,
@@ -165,7 +165,7 @@ def ordinals(events: pa.Table, wanted: Bools, end: str) -> Ints:
 
 
 def _twins(events: pa.Table, wanted: Bools, end: str) -> Bools:
-    return _rows_beside_equals(np.asarray(from_arrow(events.column(end), "ns").values), wanted)
+    return _rows_beside_equals(_times(events, end), wanted)
 
 
 def _numbered(events: pa.Table, twins: Bools) -> Ints:
@@ -194,6 +194,10 @@ def _rows_beside_equals(times: npt.NDArray[np.generic], wanted: Bools) -> Bools:
     shift = np.repeat(begin - (np.cumsum(length) - length), length)
     inside[shift + np.arange(len(shift))] = True
     return inside
+
+
+def _times(events: pa.Table, end: str) -> npt.NDArray[np.generic]:
+    return np.asarray(from_arrow(events.column(end), time_unit(events.schema), end).values)
 
 
 def hash_rows(events: pa.Table, columns: Sequence[tuple[str, str]], rows: Ints) -> Pair:

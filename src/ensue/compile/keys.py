@@ -15,8 +15,10 @@ from ensue.compile.buffers import (
     Bools,
     Floats,
     Ints,
+    beyond_64_bits,
     booleans,
     codes,
+    counted,
     floats,
     integers,
     plain_text,
@@ -137,7 +139,7 @@ class ColumnCodes:
     def _encode_times(self, meaning: str, array: pa.Array, valid: Bools | None) -> Codes:
         """By microseconds; what lies between two of them goes by nanoseconds."""
         if types.is_date(array.type) or array.type.unit != "ns":
-            return self._encode_whole(meaning, ticks(array, "us"), valid)
+            return self._encode_coarse(meaning, array, valid)
         fine = raw(array, np.int64)
         between = fine % 1_000 != 0
         if valid is not None:
@@ -148,6 +150,18 @@ class ColumnCodes:
         out = self._encode_whole(meaning, fine // 1_000, known)
         finer = self._encode_whole(f"{meaning} in nanoseconds", fine, between)
         return np.where(between, finer, out)
+
+    def _encode_coarse(self, meaning: str, array: pa.Array, valid: Bools | None) -> Codes:
+        """By microseconds; what is too far away for them goes by its own unit."""
+        far = beyond_64_bits(array, "us")
+        if valid is not None:
+            far &= valid
+        if not far.any():
+            return self._encode_whole(meaning, ticks(array, "us"), valid)
+        near = ~far if valid is None else valid & ~far
+        out = self._encode_whole(meaning, ticks(array, "us"), near)
+        farther = self._encode_whole(f"{meaning} far away", counted(array, "us")[0], far)
+        return np.where(far, farther, out)
 
     def values(self) -> list[object]:
         """What each code stands for: numbers, strings, times as counts of microseconds."""

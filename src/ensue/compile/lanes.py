@@ -2,13 +2,16 @@
 
 import zlib
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ensue.compile.arrow_kinds import Unit
-from ensue.compile.vector import from_arrow
+from ensue.compile.arrow_kinds import Unit, kind_of_arrow
+from ensue.compile.buffers import booleans, decimals, floats, integers, single, ticks, validity
+from ensue.compile.vector import decoded
+from ensue.schema import Kind
 
 Words = npt.NDArray[np.uint64]
 
@@ -32,9 +35,9 @@ def lanes_of(
 
 
 def _hashes(column: pa.ChunkedArray, unit: Unit) -> Words:
-    vector = from_arrow(column, unit)
-    values = vector.values
-    if not isinstance(values, np.ndarray):
+    array = decoded(single(column))
+    values = _numbers(array, unit)
+    if values is None:
         return _of_texts(column)
     if values.dtype.kind == "f":
         whole = np.abs(values) < 2**63
@@ -43,9 +46,29 @@ def _hashes(column: pa.ChunkedArray, unit: Unit) -> Words:
         bits[whole] = values[whole].astype(np.int64).view(np.uint64)  # 1.0 equals 1
     else:
         bits = values.astype(np.int64).view(np.uint64).copy()
-    if vector.valid is not None:
-        bits[~vector.valid] = 0
+    valid = validity(array)
+    if valid is not None:
+        bits[~valid] = 0
     return _mixed(bits)
+
+
+def _numbers(array: pa.Array, unit: Unit) -> npt.NDArray[Any] | None:
+    """Numbers that are equal for equal keys, which they need not tell apart; None for texts."""
+    match kind_of_arrow(array.type):
+        case Kind.INTEGER:
+            return integers(array)
+        case Kind.FLOAT:
+            return floats(array)
+        case Kind.DECIMAL:
+            return decimals(array)
+        case Kind.BOOLEAN:
+            return booleans(array)
+        case Kind.TIMESTAMP | Kind.DATE | Kind.DURATION:
+            return ticks(array, unit)
+        case Kind.NULL:
+            return np.zeros(len(array), np.bool_)
+        case _:
+            return None
 
 
 def _of_texts(column: pa.ChunkedArray) -> Words:

@@ -11,6 +11,7 @@ from ensue.compile.identity import ORDINAL, ordinals
 from ensue.compile.matcher import Prepared, build_result
 from ensue.compile.matches import Matches
 from ensue.compile.state import from_bytes, packed, to_bytes, unpacked
+from ensue.compile.taking import no_rows
 from ensue.errors import StateError
 
 Rows = npt.NDArray[np.int64]
@@ -35,7 +36,7 @@ class LiveMatcher:
         self.prepared = prepared
         self.engine = prepared.engine()
         schema = prepared.shape.arrow.append(pa.field(ORDINAL, pa.int64()))
-        self.held = Held(schema.empty_table(), np.zeros(0, np.int64))
+        self.held = Held(no_rows(schema), np.zeros(0, np.int64))
 
     def feed(self, events: pa.Table) -> pa.Table:
         """The matches that the next events complete. They come in the order of the stream."""

@@ -23,6 +23,7 @@ from ensue.compile.places import (
 from ensue.compile.stages import FIRST, LAST, PreparedStage
 from ensue.compile.state import packed, unpacked
 from ensue.compile.stream import Shape, ends
+from ensue.compile.taking import no_rows
 from ensue.compile.vector import from_arrow
 from ensue.errors import StateError
 
@@ -105,10 +106,10 @@ class LiveStage(LiveLayers):
     # ---------------------------------------------------------------------------- complex events
 
     def _none(self) -> dict[str, pa.Table]:
-        return {name: self._found[name].empty_table() for name in self.prepared.takes}
+        return {name: no_rows(self._found[name]) for name in self.prepared.takes}
 
     def _empty(self) -> list[pa.Table]:
-        return [schema.empty_table() for schema in self.prepared.outputs.values()]
+        return [no_rows(schema) for schema in self.prepared.outputs.values()]
 
     def _placed(self, name: str, table: pa.Table, lasts: Keys) -> pa.Table:
         """Events of an earlier stage in their order, with the places of their members here."""

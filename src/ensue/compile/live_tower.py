@@ -18,6 +18,7 @@ from ensue.compile.matches import Matches
 from ensue.compile.prepared_tower import PreparedLayer, PreparedTower
 from ensue.compile.results import accepted
 from ensue.compile.state import from_bytes, packed, to_bytes, unpacked
+from ensue.compile.taking import no_rows
 from ensue.compile.triggers import by_members, last_rows, ranks
 from ensue.computed import cached_property
 from ensue.errors import StateError
@@ -230,7 +231,7 @@ class LiveTower(LiveLayers):
         ]
 
     def _empty(self) -> list[pa.Table]:
-        return [schema.empty_table() for schema in self.prepared.delivered.values()]
+        return [no_rows(schema) for schema in self.prepared.delivered.values()]
 
     @property
     def state_bytes(self) -> int:
@@ -287,4 +288,4 @@ def _reach(prepared: PreparedTower) -> float | None:
 
 def concatenated(schema: pa.Schema, tables: Sequence[pa.Table]) -> pa.Table:
     """Tables of one schema as one; there may be none."""
-    return pa.concat_tables([schema.empty_table(), *tables])
+    return pa.concat_tables([no_rows(schema), *tables])

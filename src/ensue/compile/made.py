@@ -85,7 +85,7 @@ class Results:
         return Made(columns, numbers.there)
 
     def _bindings(self, matches: Matches, events: pa.Table) -> list[Binding]:
-        from ensue.compile.reference import events_of
+        from ensue.compile.reference_events import events_of
 
         variables = [atom.variable for applied in self.applied.values() for atom in atoms(applied)]
         bound = {v: matches.nth(v, 1) for v in dict.fromkeys(variables)}
@@ -94,7 +94,8 @@ class Results:
         schema = self._schema
         wanted = {schema.start, schema.end, schema.type_column, *read(self._pattern)} - {None}
         used = events.select([n for n in events.column_names if n in wanted])
-        members = events_of(used.take(pa.array(rows)), schema, self._unit, rows=rows)
+        inputs = used.take(pa.array(rows))
+        members = events_of(inputs, schema, self._unit, rows=rows, computed=read(self._pattern))
         by_row = {event.position: event for event in members}
         return [
             {v: (by_row[at[k]],) for v, at in bound.items() if at[k] >= 0}

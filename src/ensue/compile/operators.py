@@ -9,6 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from ensue.algebra.values import EXACT
+from ensue.algebra.values import compare as compare_values
 from ensue.compile.buffers import Bools, Floats, booleans, codes, plain_text
 from ensue.compile.vector import Vector, nulls, spread
 from ensue.schema import Kind
@@ -22,6 +24,8 @@ _COMPARE: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     ">=": (np.greater_equal, pc.greater_equal),
 }
 _MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+Numbers = npt.NDArray[Any]
+
 _POINTS = (Kind.TIMESTAMP, Kind.DATE)
 
 
@@ -78,8 +82,9 @@ def _known(vector: Vector) -> Bools:
 def minus(vector: Vector) -> Vector:
     if vector.kind is Kind.NULL:
         return vector
-    kind = Kind.FLOAT if vector.kind is Kind.DECIMAL else vector.kind
-    return Vector(kind, -vector.values, vector.valid)
+    if vector.kind in (Kind.INTEGER, Kind.DURATION):
+        return whole_difference(vector.kind, np.zeros(1, np.int64), vector.values, vector.valid)
+    return Vector(Kind.FLOAT, -vector.values, vector.valid)
 
 
 def is_null(vector: Vector, negated: bool) -> Vector:
@@ -116,12 +121,28 @@ def compare(operator: str, left: Vector, right: Vector) -> Vector:
     a, b = left.values, right.values
     if left.kind is not right.kind:
         if left.kind.numeric and right.kind.numeric:
-            a, b = as_floats(left), as_floats(right)
-        elif not (left.kind in _POINTS and right.kind in _POINTS):
+            return Vector(Kind.BOOLEAN, _compare_numbers(operator, left, right), valid)
+        if not (left.kind in _POINTS and right.kind in _POINTS):
             raise TypeError(f"comparing {left.kind.value} with {right.kind.value}")
     if left.kind is Kind.OTHER:
         raise TypeError("binary and nested values are not compared")
     return Vector(Kind.BOOLEAN, _COMPARE[operator][0](a, b), valid)
+
+
+def _compare_numbers(operator: str, left: Vector, right: Vector) -> Bools:
+    """Numbers of different kinds, by their exact values."""
+    a, b = as_floats(left), as_floats(right)
+    found: Bools = np.asarray(_COMPARE[operator][0](a, b))
+    if Kind.INTEGER not in (left.kind, right.kind):
+        return found
+    # Rounding keeps the order of what it does not make equal.
+    doubtful = np.flatnonzero((a == b) & (np.abs(a) >= EXACT))
+    if len(doubtful):
+        length = common_length(left, right)
+        sides = [np.asarray(spread(v, length).values)[doubtful].tolist() for v in (left, right)]
+        exact = (compare_values(operator, *pair) for pair in zip(*sides, strict=True))
+        found[doubtful] = list(exact)
+    return found
 
 
 def _compare_texts(operator: str, left: Vector, right: Vector) -> Bools:
@@ -203,14 +224,43 @@ def _arithmetic(operator: str, left: Vector, right: Vector) -> Vector:
     a, b = (left.values, right.values) if whole else (as_floats(left), as_floats(right))
     match operator:
         case "+":
-            return Vector(kind, a + b, valid)
+            return whole_sum(kind, a, b, valid) if whole else Vector(kind, a + b, valid)
         case "-":
-            return Vector(kind, a - b, valid)
+            return whole_difference(kind, a, b, valid) if whole else Vector(kind, a - b, valid)
         case "*":
-            return Vector(kind, a * b, valid)
+            return whole_product(kind, a, b, valid) if whole else Vector(kind, a * b, valid)
         case _:
             divide = np.divide if operator == "/" else np.fmod
             return _divided(kind, divide, a, b, valid)
+
+
+def whole_sum(kind: Kind, a: Numbers, b: Numbers, valid: Bools | None) -> Vector:
+    """A sum; NULL beyond 64 bits."""
+    total = a + b
+    return _inside(kind, total, ((a ^ total) & (b ^ total)) >= 0, valid)
+
+
+def whole_difference(kind: Kind, a: Numbers, b: Numbers, valid: Bools | None) -> Vector:
+    """A difference; NULL beyond 64 bits."""
+    rest = a - b
+    return _inside(kind, rest, ((a ^ b) & (a ^ rest)) >= 0, valid)
+
+
+def whole_product(kind: Kind, a: Numbers, b: Numbers, valid: Bools | None) -> Vector:
+    """A product; NULL beyond 64 bits."""
+    product = a * b
+    about = np.abs(a.astype(np.float64) * b.astype(np.float64))
+    inside = about < 2.0**63
+    near = np.flatnonzero(np.abs(about - 2.0**63) <= 2.0**12)  # the double may be on either side
+    if len(near):
+        length = len(product)
+        sides = [np.broadcast_to(side, length)[near].tolist() for side in (a, b)]
+        inside[near] = [-(2**63) <= x * y < 2**63 for x, y in zip(*sides, strict=True)]
+    return _inside(kind, product, inside, valid)
+
+
+def _inside(kind: Kind, found: Numbers, inside: Bools, valid: Bools | None) -> Vector:
+    return Vector(kind, found, valid if inside.all() else both(valid, inside))
 
 
 def _divided(
@@ -234,19 +284,19 @@ def _temporal(operator: str, left: Vector, right: Vector) -> Vector:
     a, b = left.values, right.values
     match operator, left.kind, right.kind:
         case "-", (Kind.TIMESTAMP | Kind.DATE), (Kind.TIMESTAMP | Kind.DATE):
-            return Vector(Kind.DURATION, a - b, valid)
+            return whole_difference(Kind.DURATION, a, b, valid)
         case ("+", (Kind.TIMESTAMP | Kind.DATE), Kind.DURATION) | (
             "+",
             Kind.DURATION,
             (Kind.TIMESTAMP | Kind.DATE),
         ):
-            return Vector(Kind.TIMESTAMP, a + b, valid)
+            return whole_sum(Kind.TIMESTAMP, a, b, valid)
         case "-", (Kind.TIMESTAMP | Kind.DATE), Kind.DURATION:
-            return Vector(Kind.TIMESTAMP, a - b, valid)
+            return whole_difference(Kind.TIMESTAMP, a, b, valid)
         case "+", Kind.DURATION, Kind.DURATION:
-            return Vector(Kind.DURATION, a + b, valid)
+            return whole_sum(Kind.DURATION, a, b, valid)
         case "-", Kind.DURATION, Kind.DURATION:
-            return Vector(Kind.DURATION, a - b, valid)
+            return whole_difference(Kind.DURATION, a, b, valid)
         case "/", Kind.DURATION, Kind.DURATION:
             x, y = a.astype(np.float64), b.astype(np.float64)
             return _divided(Kind.FLOAT, np.divide, x, y, valid)
@@ -266,17 +316,15 @@ def _temporal(operator: str, left: Vector, right: Vector) -> Vector:
 
 
 def _scaled(length: Vector, factor: Vector, valid: Bools | None) -> Vector:
-    product = np.asarray(length.values).astype(np.float64) * as_floats(factor)
-    if factor.kind is not Kind.INTEGER:
-        return rounded_duration(product, valid)
-    inside = np.abs(product) < 2.0**63
-    exact = length.values * factor.values
-    return Vector(Kind.DURATION, exact, valid if inside.all() else both(valid, inside))
+    lengths = np.asarray(length.values)
+    if factor.kind is Kind.INTEGER:
+        return whole_product(Kind.DURATION, lengths, np.asarray(factor.values), valid)
+    return rounded_duration(lengths.astype(np.float64) * as_floats(factor), valid)
 
 
 def rounded_duration(lengths: Floats, valid: Bools | None) -> Vector:
     """Durations from fractions of the unit, rounded half to even; NULL beyond 64 bits."""
-    inside = np.abs(lengths) < 2.0**63
+    inside = (lengths >= -(2.0**63)) & (lengths < 2.0**63)
     if not inside.all():
         lengths = np.where(inside, lengths, 0.0)
         valid = both(valid, inside)

@@ -140,13 +140,13 @@ def keys_in(events: pa.Table, name: str) -> Keys:
 
 
 def _values(events: pa.Table, name: str, shape: Shape) -> npt.NDArray[np.generic]:
-    return np.asarray(from_arrow(events.column(name), shape.unit).values)
+    return np.asarray(from_arrow(events.column(name), shape.unit, name).values)
 
 
 def _of_column(events: pa.Table, name: str, shape: Shape) -> Bytes | list[bytes]:
     """An order column: what is not known comes last."""
     column = events.column(name)
-    values = from_arrow(column, shape.unit).values
+    values = from_arrow(column, shape.unit, name).values
     if isinstance(values, np.ndarray):
         absent = column.is_null().to_numpy()
         numbers = np.where(absent[:, None], np.uint8(0), _of_numbers(values))

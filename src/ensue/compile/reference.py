@@ -20,6 +20,7 @@ from ensue.compile.allowance import WAY_BYTES, Allowance, Holding
 from ensue.compile.arrow_kinds import Unit
 from ensue.compile.matches import Matches
 from ensue.compile.reach import Key, key_of, matters, reach, waits
+from ensue.compile.reference_events import computed_columns, events_of, nanoseconds
 from ensue.compile.repeats import Repeats
 from ensue.compile.state import from_bytes, packed, to_bytes, unpacked
 from ensue.compile.taking import taken
@@ -80,8 +81,9 @@ class ReferenceEngine:
         # what earlier matches use up is remembered here, beyond the events that are held
         self._query = replace(plan.query, after=None, having=None, limit=None)
         self._columns = columns_used(plan.query, schema)
+        self._computed = computed_columns(plan.query)
         self._untyped = next(iter(atoms(plan.query.pattern))).type
-        self._scale = _nanoseconds(schema, unit)
+        self._scale = nanoseconds(schema, unit)
         self._fresh: list[pa.Table] = []  # not judged yet
         self._held = Held()
         self._mark = Mark()  # how far the stream is judged
@@ -233,7 +235,10 @@ class ReferenceEngine:
         if not tables:
             return []
         table = pa.concat_tables(tables)
-        events = events_of(table, self.schema, self.unit, untyped=self._untyped, rows=rows)
+        events = events_of(
+            table, self.schema, self.unit,
+            untyped=self._untyped, rows=rows, computed=self._computed,
+        )  # fmt: skip
         return [event for event in events if matters(self._query, event)]
 
     # ---------------------------------------------------------------------------- holding
@@ -369,57 +374,6 @@ def columns_used(query: Query, schema: Schema) -> frozenset[str]:
     keys = {equivalence.field_name for equivalence in query.equivalence}
     used = {schema.start, schema.end, schema.type_column, *keys, *fields, *read(query.pattern)}
     return frozenset(name for name in used if name is not None)
-
-
-def _nanoseconds(schema: Schema, unit: Unit) -> int:
-    """How many of the semantics' units one unit of the engine's time is."""
-    return 1_000 if unit == "us" and schema.time_kind in (Kind.TIMESTAMP, Kind.DATE) else 1
-
-
-def events_of(
-    table: pa.Table,
-    schema: Schema,
-    unit: Unit,
-    *,
-    untyped: str = "",
-    rows: Rows | None = None,
-) -> list[Event]:
-    """The rows of a table, which is in the order of the stream, as events.
-
-    `untyped` is the type of all of them where no column says it; `rows` are their positions in
-    the stream, where the table is only a part of it.
-
-    >>> from ensue.schema import Kind, one_table
-    >>> table = pa.table({"t": [1, 2], "kind": ["A", "B"]})
-    >>> schema = one_table({"t": Kind.INTEGER, "kind": Kind.STRING}, time="t", type_column="kind")
-    >>> [(e.position, e.type, e.end) for e in events_of(table, schema, "us")]
-    [(0, 'A', 1), (1, 'B', 2)]
-    """
-    scale = _nanoseconds(schema, unit)
-    positions = range(table.num_rows) if rows is None else rows.tolist()
-    starts, ends = (
-        np.asarray(vectors.from_arrow(table.column(name), unit).values).tolist()
-        for name in (schema.start, schema.end)
-    )
-    columns = {name: _values(table.column(name)) for name in table.column_names}
-    found = []
-    for row in range(table.num_rows):
-        values = {name: column[row] for name, column in columns.items()}
-        kind = untyped if schema.type_column is None else _type(values[schema.type_column])
-        found.append(Event(positions[row], kind, starts[row] * scale, ends[row] * scale, values))
-    return found
-
-
-def _type(value: object) -> str:
-    return "" if value is None else str(value)
-
-
-def _values(column: pa.ChunkedArray) -> list[Any]:
-    if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
-        column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
-    if pa.types.is_duration(column.type) and column.type.unit == "ns":
-        column = column.cast(pa.duration("us"), safe=False)
-    return list(column.to_pylist())
 
 
 def rows_of(plan: Plan, found: list[Binding]) -> Matches:

@@ -1,11 +1,12 @@
 """What a run remembers, and how conditions find it."""
 
 from ensue.algebra.predicate import Aggregate, At
-from ensue.compile.expressions import Feature, Text
+from ensue.compile.expressions import Feature, Text, rounded
 from ensue.compile.frame import Frame
 from ensue.compile.layout import Columns, Source, ok_of, value_of
 from ensue.plan.features import Place
 from ensue.plan.physical import Edge
+from ensue.schema import Kind
 
 
 class Registers:
@@ -78,7 +79,7 @@ class Registers:
         )
 
     def running(self, variable: str, feature: Feature, what: str, run: str) -> str:
-        """A running value over a Kleene variable: number, sum, min, max, mean, m2."""
+        """A running value over a Kleene variable: number, sum, carry, min, max, mean, m2."""
         self.summed.setdefault((variable, feature), set()).add(what)
         real = what in ("mean", "m2") or (what != "number" and not feature.integral)
         return self.runs.at(f"{what}_{variable}_{feature.number}", run, real=real)
@@ -156,7 +157,10 @@ class Registers:
         value, ok = self.frame.value(feature), self.frame.ok(feature)
         with out.block(f"if {ok or 'True'}:"):
             out(f"{get['number']} += 1")
-            if "sum" in parts:
+            if "carry" in parts:
+                out(f"{get['carry']} += carry_of({get['sum']}, {value})")
+                out(f"{get['sum']} = wrapping_sum({get['sum']}, {value})")
+            elif "sum" in parts:
                 out(f"{get['sum']} += {value}")
             for what, sign in (("min", "<"), ("max", ">")):
                 if what in parts:
@@ -239,18 +243,26 @@ class RunAccess:
         match function:
             case "count":
                 return number, None
-            case "sum" | "min" | "max":
+            case "min" | "max":
                 value = registers.running(variable, feature, function, self.run)
                 return value, f"{number} > 0"
-            case "avg":
-                total = registers.running(variable, feature, "sum", self.run)
-                return f"({total} / {number})", f"{number} > 0"
+            case "sum" | "avg":
+                total, carry = self._total(variable, feature)
+                return _summed(function, total, carry, number, feature.kind)
             case "stddev":
                 registers.running(variable, feature, "mean", self.run)
                 spread = registers.running(variable, feature, "m2", self.run)
                 return f"math.sqrt({spread} / ({number} - 1))", f"{number} > 1"
             case _:
                 raise AssertionError(f"no compiled form of {function}")
+
+    def _total(self, variable: str, feature: Feature) -> tuple[str, str | None]:
+        """A running sum, and of whole numbers how often it ran over its 64 bits."""
+        registers = self.registers
+        total = registers.running(variable, feature, "sum", self.run)
+        if not feature.integral:
+            return total, None
+        return total, registers.running(variable, feature, "carry", self.run)
 
     def _through(self, function: str, variable: str, feature: Feature) -> Text:
         """The running value with the event at hand taken in already."""
@@ -269,12 +281,26 @@ class RunAccess:
         if function == "count":
             return more, None
         if function in ("sum", "avg"):
-            total = registers.running(variable, feature, "sum", self.run)
+            total, carry = self._total(variable, feature)
             more_of_it = value if ok is None else f"({value} if {ok} else 0)"
-            added = f"({total} + {more_of_it})"
-            return (added if function == "sum" else f"({added} / {more})"), f"{more} > 0"
+            if carry is None:
+                return _summed(function, f"({total} + {more_of_it})", None, more, feature.kind)
+            carry = f"({carry} + carry_of({total}, {more_of_it}))"
+            total = f"wrapping_sum({total}, {more_of_it})"
+            return _summed(function, total, carry, more, feature.kind)
         sign = "<" if function == "min" else ">"
         kept = registers.running(variable, feature, function, self.run)
         better = f"{number} == 0 or {value} {sign} {kept} or {kept} != {kept}"
         new = f"({better})" if ok is None else f"({ok} and ({better}))"
         return f"({value} if {new} else {kept})", f"{more} > 0"
+
+
+def _summed(function: str, total: str, carry: str | None, number: str, kind: Kind) -> Text:
+    """A sum, NULL beyond 64 bits, or the average that it makes."""
+    some = f"{number} > 0"
+    if carry is None:
+        return (total if function == "sum" else f"({total} / {number})"), some
+    if function == "sum":
+        return total, f"({some} and {carry} == 0)"
+    mean = f"((float({total}) + {carry} * SPAN) / {number})", some
+    return rounded(mean) if kind is Kind.DURATION else mean

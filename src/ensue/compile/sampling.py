@@ -276,8 +276,10 @@ class _Sample:
     def _taken(self, name: str, rows: Rows) -> Vector:
         if name not in self.vectors:
             column = self.events.column(name)
-            self.vectors[name] = vectors.from_arrow(column, self.prepared.shape.unit)
+            self.vectors[name] = vectors.from_arrow(column, self.prepared.shape.unit, name)
         found = self.vectors[name]
+        if isinstance(found, vectors.Refused):
+            return found.at(rows)
         values = (
             found.values[rows]
             if isinstance(found.values, np.ndarray)

@@ -131,6 +131,11 @@ def take_up(arenas: Arenas, saved: Saved) -> None:
     arrays = dict(saved.arrays)
     for name, columns in column_names(arenas).items():
         known = list(saved.columns[name])
+        for column in set(columns) - set(known):
+            if column.startswith("carry_"):  # earlier releases did not keep it: none so far
+                none = np.zeros((len(arrays[name]), 1), arrays[name].dtype)
+                arrays[name] = np.concatenate([arrays[name][:, : len(known)], none], axis=1)
+                known.append(column)
         if set(known) != set(columns):
             raise StateError(
                 "the state was saved by a release that keeps other things\n"

@@ -85,7 +85,8 @@ class Scan:
             assert isinstance(ref, Field)
             assert ref.name is not None
             if ref.name not in cache:
-                cache[ref.name] = vectors.from_arrow(events.column(ref.name), program.unit)
+                column = events.column(ref.name)
+                cache[ref.name] = vectors.from_arrow(column, program.unit, ref.name)
             return cache[ref.name]
 
         count = events.num_rows
@@ -207,7 +208,7 @@ class Scan:
         def lookup(ref: Field | Aggregate) -> Vector:
             assert isinstance(ref, Field)
             assert ref.name is not None
-            return vectors.from_arrow(events.column(ref.name), self.program.unit)
+            return vectors.from_arrow(events.column(ref.name), self.program.unit, ref.name)
 
         return self._feature(feature, lookup, events.num_rows)
 

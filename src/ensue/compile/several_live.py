@@ -16,6 +16,7 @@ from ensue.compile.runs import RunsSource
 from ensue.compile.shared_scan import Block
 from ensue.compile.stacks import StacksSource
 from ensue.compile.state import from_bytes, packed, to_bytes, unpacked
+from ensue.compile.taking import no_rows
 from ensue.compile.watcher import (
     Watcher,
     matching_part,
@@ -61,7 +62,7 @@ class SeveralLive:
         self.numbers = [Numbers() for _ in self.watchers]
         self.rows = 0  # events fed so far
         arrow = queries[0].shape.arrow.append(pa.field(ORDINAL, pa.int64()))
-        self.held = Held(arrow.empty_table(), NONE)
+        self.held = Held(no_rows(arrow), NONE)
         self._uses = uses_of(self.watchers)
         self._empty: dict[int, pa.Table] = {}  # what a query gives without matches
 

@@ -20,7 +20,7 @@ from ensue.compile.buffers import Bools, Ints, codes, plain_text, single, validi
 from ensue.compile.expressions import Feature
 from ensue.compile.keys import KeyCodes
 from ensue.compile.scan import Array, numbers_of
-from ensue.compile.vectors import Vector
+from ensue.compile.vectors import Refused, Vector
 from ensue.computed import cached_property
 from ensue.plan.features import feature_of
 from ensue.plan.physical import Role
@@ -93,7 +93,7 @@ class Block:
 
     def column(self, name: str) -> Vector:
         if name not in self._columns:
-            self._columns[name] = vectors.from_arrow(self.events.column(name), self.unit)
+            self._columns[name] = vectors.from_arrow(self.events.column(name), self.unit, name)
         return self._columns[name]
 
     @cached_property
@@ -254,6 +254,8 @@ def feature_name(feature: Feature) -> str:
 
 def at_rows(vector: Vector, rows: Ints, unit: Unit) -> Vector:
     """A vector's values at some rows."""
+    if isinstance(vector, Refused):
+        return vector.at(rows)
     if not isinstance(vector.values, np.ndarray):
         return vectors.from_arrow(vector.values.take(pa.array(rows)), unit)
     valid = None if vector.valid is None else vector.valid.take(rows)

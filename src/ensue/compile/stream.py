@@ -293,7 +293,9 @@ def with_time(
     """
     if bad_events not in ("raise", "drop"):
         raise EventError(f"bad_events is 'raise' or 'drop', not {bad_events!r}")
-    bad = _unusable(*_times(table, shape), finite=finite)
+    starts, ends = _times(table, shape)
+    bad = _unusable(starts, ends, finite=finite)
+    _check_span(starts, ends, bad)
     if not bad.any():
         return table, 0
     told = bad if types is None else bad & _of_types(table, shape, types)
@@ -322,7 +324,8 @@ def _of_types(table: pa.Table, shape: Shape, types: Collection[str]) -> npt.NDAr
 def _times(table: pa.Table, shape: Shape) -> tuple[vectors.Vector, vectors.Vector]:
     schema = shape.schema
     start, end = (
-        vectors.from_arrow(table.column(name), shape.unit) for name in (schema.start, schema.end)
+        vectors.from_arrow(table.column(name), shape.unit, name)
+        for name in (schema.start, schema.end)
     )
     return start, end
 
@@ -340,14 +343,34 @@ def _sorted(table: pa.Table, shape: Shape) -> pa.Table:
             return table
         places = np.lexsort((start, end)) if schema.intervals else np.argsort(end, kind="stable")
         return table.take(pa.array(places))
-    ties = [vectors.from_arrow(table.column(name), shape.unit) for name in schema.order]
-    if all(isinstance(t.values, np.ndarray) and t.valid is None for t in ties):
+    ties = [vectors.from_arrow(table.column(name), shape.unit, name) for name in schema.order]
+    if all(_plain(t) for t in ties):
         # runs that are sorted already, as a shuffle leaves them, merge quickly
         return table.take(pa.array(np.lexsort((*(t.values for t in reversed(ties)), start, end))))
     numbered = table.select(list(dict.fromkeys([schema.end, schema.start, *schema.order])))
     numbered = numbered.append_column("__row", pa.array(np.arange(table.num_rows)))
     places = pc.sort_indices(numbered, sort_keys=[(k, "ascending") for k in numbered.column_names])
     return table.take(places)
+
+
+def _check_span(starts: vectors.Vector, ends: vectors.Vector, bad: npt.NDArray[np.bool_]) -> None:
+    """Windows compare differences of times: 64 bits must hold them."""
+    usable = [np.asarray(vector.values)[~bad] for vector in (starts, ends)]
+    if bad.all() or usable[0].dtype.kind == "f":
+        return
+    first, last = int(usable[0].min()), int(usable[1].max())
+    if last - first >= 2**63:
+        raise EventError(
+            f"the times of events lie too far apart: from {first} to {last} is more than 64 bits "
+            "count\n  hint: use a coarser unit, as milliseconds or seconds, or leave out events "
+            "whose time stands for 'never' or 'always'"
+        )
+
+
+def _plain(tie: vectors.Vector) -> bool:
+    """Whether a column orders events by numbers alone."""
+    refused = isinstance(tie, vectors.Refused)  # Arrow has the order of these too
+    return not refused and isinstance(tie.values, np.ndarray) and tie.valid is None
 
 
 def _unusable(

@@ -7,6 +7,11 @@ from pyarrow import types
 from ensue.compile.buffers import Ints, fixed_array
 
 
+def no_rows(schema: pa.Schema) -> pa.Table:
+    """A table without rows, of any types: Arrow's own knows no dictionaries inside events."""
+    return pa.table([pa.nulls(0, field.type) for field in schema], schema=schema)
+
+
 def whole_column(events: pa.Table, name: str) -> pa.Array | pa.ChunkedArray:
     """A column in one piece if it fits into one."""
     column = events.column(name)

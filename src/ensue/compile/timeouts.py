@@ -13,6 +13,7 @@ from ensue.algebra.walk import positives
 from ensue.compile.identity import fingerprint
 from ensue.compile.matcher import Prepared, prepare, result_of
 from ensue.compile.stream import Shape
+from ensue.compile.taking import no_rows
 from ensue.plan.choose import choose
 from ensue.plan.planning import DEFAULT, Planning
 
@@ -35,7 +36,7 @@ class Bundle:
             for number, table in enumerate(found)
             if table.num_rows
         ]
-        return pa.concat_tables([self.result.empty_table(), *pieces])
+        return pa.concat_tables([no_rows(self.result), *pieces])
 
     def _widened(self, table: pa.Table, *, timed_out: bool) -> pa.Table:
         """A result with the columns of all: what a partial match does not have is NULL."""

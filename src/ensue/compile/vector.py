@@ -14,6 +14,7 @@ from ensue.algebra.values import instant, microseconds
 from ensue.compile.arrow_kinds import Unit, kind_of_arrow
 from ensue.compile.buffers import (
     Bools,
+    Ints,
     booleans,
     decimals,
     fixed_array,
@@ -24,6 +25,8 @@ from ensue.compile.buffers import (
     ticks,
     validity,
 )
+from ensue.compile.exactness import not_computed
+from ensue.errors import EventError
 from ensue.schema import Kind
 
 
@@ -44,19 +47,46 @@ class Vector:
         return len(self.values)
 
 
-def from_arrow(array: pa.Array | pa.ChunkedArray, unit: Unit) -> Vector:
-    """A column as a vector, without a copy where the layouts agree.
+class Refused(Vector):
+    """A column with a value that is not computed with: it can be counted and tested for NULL.
+
+    Who asks for its values gets the reason.
+    """
+
+    __slots__ = ("length", "problem")
+    length: int
+    problem: str
+
+    def __init__(self, kind: Kind, length: int, valid: Bools | None, problem: str) -> None:
+        for name, value in zip(
+            ("kind", "valid", "length", "problem"), (kind, valid, length, problem), strict=True
+        ):
+            object.__setattr__(self, name, value)
+
+    @property
+    def values(self) -> npt.NDArray[Any]:
+        raise EventError(self.problem)
+
+    def __len__(self) -> int:
+        return self.length
+
+    def at(self, rows: Ints) -> "Refused":
+        valid = None if self.valid is None else self.valid.take(rows)
+        return Refused(self.kind, len(rows), valid, self.problem)
+
+
+def from_arrow(array: pa.Array | pa.ChunkedArray, unit: Unit, name: str | None = None) -> Vector:
+    """A column as a vector, without a copy where the layouts agree; errors call it by its name.
 
     >>> from_arrow(pa.array([1, None]), "us").valid.tolist()
     [True, False]
     """
-    array = single(array)
+    array = decoded(single(array))
     kind = kind_of_arrow(array.type)
-    if types.is_dictionary(array.type) and (
-        kind is not Kind.STRING or array.dictionary.null_count
-    ):
-        array = array.cast(array.type.value_type)
     valid = validity(array)
+    problem = not_computed(array, kind, valid, unit, name)
+    if problem is not None:
+        return Refused(kind, len(array), valid, problem)
     match kind:
         case Kind.INTEGER:
             return Vector(kind, integers(array), valid)
@@ -76,6 +106,15 @@ def from_arrow(array: pa.Array | pa.ChunkedArray, unit: Unit) -> Vector:
             return Vector(kind, array, valid)
         case Kind.NULL:
             return nulls(len(array))
+
+
+def decoded(array: pa.Array) -> pa.Array:
+    """An array without its dictionary, except that of strings."""
+    if not types.is_dictionary(array.type):
+        return array
+    if kind_of_arrow(array.type) is Kind.STRING and not array.dictionary.null_count:
+        return array
+    return single(array.dictionary.take(array.indices))
 
 
 def nulls(length: int) -> Vector:
@@ -125,6 +164,8 @@ def truth(vector: Vector) -> Bools:
 
 def spread(vector: Vector, length: int) -> Vector:
     """A constant repeated for every row; other vectors as they are."""
+    if isinstance(vector, Refused):
+        return vector
     valid = vector.valid
     if valid is not None and len(valid) != length:
         valid = np.full(length, bool(valid[0]))
@@ -147,9 +188,9 @@ def to_arrow(vector: Vector, unit: Unit, zone: str | None = None) -> pa.Array:
       null
     ]
     """
-    if not isinstance(vector.values, np.ndarray):
-        return vector.values
     values, valid = vector.values, vector.valid
+    if not isinstance(values, np.ndarray):
+        return values
     match vector.kind:
         case Kind.NULL:
             return pa.nulls(len(values))

@@ -18,6 +18,7 @@ from ensue.algebra.predicate import (
 from ensue.compile import functions, operators
 from ensue.compile.arrow_kinds import Unit
 from ensue.compile.vector import (
+    Refused,
     Vector,
     arrow_type,
     constant,
@@ -27,7 +28,9 @@ from ensue.compile.vector import (
     truth,
 )
 
-__all__ = ["Lookup", "Vector", "arrow_type", "evaluate", "from_arrow", "to_arrow", "truth"]
+__all__ = [
+    "Lookup", "Refused", "Vector", "arrow_type", "evaluate", "from_arrow", "to_arrow", "truth",
+]  # fmt: skip
 
 Lookup = Callable[[Field | Aggregate], Vector]
 

@@ -18,6 +18,8 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[Any]
 
+_MOST = 2**63 - 1
+_LEAST = -(2**63)
 _OPTIONS = {"nogil": True, "error_model": "numpy"}
 
 
@@ -41,9 +43,9 @@ def counts(offsets: Ints, valid: Bools) -> Ints:
 
 @kernel(**_OPTIONS)
 def sums(offsets: Ints, values: Numbers, valid: Bools) -> tuple[Numbers, Bools]:
-    """The sum of each segment, in the type of the values (64-bit integers wrap around)."""
+    """The sum of each segment, in double precision."""
     n = len(offsets) - 1
-    out = np.zeros(n, values.dtype)
+    out = np.zeros(n, np.float64)
     known = np.zeros(n, np.bool_)
     every = len(valid) == 0
     for k in range(n):
@@ -55,8 +57,47 @@ def sums(offsets: Ints, values: Numbers, valid: Bools) -> tuple[Numbers, Bools]:
 
 
 @kernel(**_OPTIONS)
+def whole_sums(offsets: Ints, values: Ints, valid: Bools) -> tuple[Ints, Ints, Bools]:
+    """The sum of each segment in 64 bits, and how often it ran over them.
+
+    Where that is 0 in the end, the sum is exact.
+    """
+    n = len(offsets) - 1
+    out = np.zeros(n, np.int64)
+    carry = np.zeros(n, np.int64)
+    known = np.zeros(n, np.bool_)
+    every = len(valid) == 0
+    for k in range(n):
+        for p in range(offsets[k], offsets[k + 1]):
+            if every or valid[p]:
+                value = values[p]
+                if value >= 0 and out[k] > _MOST - value:  # before it happens: LLVM may not wrap
+                    out[k] = (out[k] + _LEAST) + (value + _LEAST)
+                    carry[k] += 1
+                elif value < 0 and out[k] < _LEAST - value:
+                    out[k] = (out[k] - _LEAST) + (value - _LEAST)
+                    carry[k] -= 1
+                else:
+                    out[k] += value
+                known[k] = True
+    return out, carry, known
+
+
+@kernel(**_OPTIONS)
+def whole_averages(offsets: Ints, values: Ints, valid: Bools) -> tuple[Floats, Bools]:
+    """The mean of each segment of whole numbers: their exact sum as a double, divided."""
+    totals, carry, known = whole_sums(offsets, values, valid)
+    number = counts(offsets, valid)
+    out = np.zeros(len(totals), np.float64)
+    for k in range(len(totals)):
+        if known[k]:
+            out[k] = (np.float64(totals[k]) + carry[k] * 18446744073709551616.0) / number[k]
+    return out, known
+
+
+@kernel(**_OPTIONS)
 def averages(offsets: Ints, values: Numbers, valid: Bools) -> tuple[Floats, Bools]:
-    """The mean of each segment: a sum of doubles, divided by their number."""
+    """The mean of each segment: a sum in double precision, divided by their number."""
     n = len(offsets) - 1
     out = np.zeros(n, np.float64)
     known = np.zeros(n, np.bool_)

@@ -11,6 +11,7 @@ from ensue.compile.matcher import Prepared
 from ensue.compile.several_live import SeveralLive
 from ensue.compile.state import from_bytes, packed, to_bytes, unpacked
 from ensue.compile.stream import Shape, ends, in_order
+from ensue.compile.taking import no_rows
 
 ARRIVAL = "__arrival"
 
@@ -57,7 +58,7 @@ class Lane:
     def __init__(self, watch: Watch) -> None:
         self.watch = watch
         self.matchers = watch.matchers()
-        self.waiting = watch.sortable.arrow.empty_table()
+        self.waiting = no_rows(watch.sortable.arrow)
         self.arrived = 0
         self.watermark: float | None = None  # up to which it has matched
 
@@ -157,4 +158,4 @@ class Lane:
 
 def together(blobs: Sequence[bytes], schema: pa.Schema) -> pa.Table:
     """Tables in Arrow's stream format as one."""
-    return pa.concat_tables([schema.empty_table(), *(from_bytes(b).cast(schema) for b in blobs)])
+    return pa.concat_tables([no_rows(schema), *(from_bytes(b).cast(schema) for b in blobs)])

@@ -13,6 +13,7 @@ from ensue.algebra.query import Query
 from ensue.algebra.walk import results
 from ensue.compile.carrying import arrived, carried
 from ensue.compile.state import from_bytes, to_bytes
+from ensue.compile.taking import no_rows
 from ensue.compile.timeouts import Bundle
 from ensue.computed import cached_property
 from ensue.languages.printing import show
@@ -107,7 +108,7 @@ def unpacked(packed: pa.Table, number: int, schema: pa.Schema) -> pa.Table:
     """The matches of one query out of packed ones."""
     pairs = zip(packed["query"].to_pylist(), packed["matches"].to_pylist(), strict=True)
     tables = [from_bytes(blob).cast(schema) for query, blob in pairs if query == number]
-    return pa.concat_tables([schema.empty_table(), *tables])
+    return pa.concat_tables([no_rows(schema), *tables])
 
 
 def read_job(text: str, operators: Iterable[Operator] = ()) -> StreamJob:

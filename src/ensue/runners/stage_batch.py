@@ -6,6 +6,7 @@ import pyarrow as pa
 
 from ensue.compile.live_stage import live_stage
 from ensue.compile.stream import in_order, shape_again
+from ensue.compile.taking import no_rows
 from ensue.runners.stage_rows import Packed, packed_outputs, unpacked
 from ensue.runners.tower_job import TowerJob
 
@@ -30,7 +31,7 @@ def matched(
 def taken(job: TowerJob, number: int, blobs: Iterable[bytes]) -> Iterator[Packed]:
     """The same for events that were packed for the stage."""
     arrow = job.arrow.append(pa.field(ARRIVAL, pa.int64()))
-    raw: list[pa.Table] = [arrow.empty_table()]
+    raw: list[pa.Table] = [no_rows(arrow)]
     made: dict[str, list[pa.Table]] = {}
     for blob in blobs:
         name, table = unpacked(blob)

@@ -16,6 +16,7 @@ from ensue.compile.live_stage import ends_of, live_stage
 from ensue.compile.stages import PreparedStage
 from ensue.compile.state import from_bytes, packed, to_bytes, unpacked
 from ensue.compile.stream import Shape, ends, in_order
+from ensue.compile.taking import no_rows
 from ensue.runners.clock import Clock
 from ensue.runners.stage_rows import (
     Packed,
@@ -93,7 +94,7 @@ class StageLane:
     def __init__(self, watch: StageWatch) -> None:
         self.watch = watch
         self.live = live_stage(watch.stage, ARRIVAL)
-        self.waiting = arriving(watch.job.arrow).empty_table()
+        self.waiting = no_rows(arriving(watch.job.arrow))
         self.made: dict[str, pa.Table] = {}  # complex events that wait
         self.watermark: float | None = None  # of the stream
 
@@ -103,7 +104,7 @@ class StageLane:
         """Lets events wait. Gives the number of those that no earlier stage has, and of these
         the late ones."""
         schema, takes = self.waiting.schema, self.watch.stage.takes
-        raw, made = [schema.empty_table()], {n: [t] for n, t in self.made.items()}
+        raw, made = [no_rows(schema)], {n: [t] for n, t in self.made.items()}
         for blob in blobs:
             name, table = table_of(blob)
             if name is None:

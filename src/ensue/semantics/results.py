@@ -10,7 +10,7 @@ from typing import Any
 from ensue.algebra.applied import arguments
 from ensue.algebra.operator import Operator
 from ensue.algebra.pattern import Apply, Atom, Pattern, Reading
-from ensue.algebra.values import instant, microseconds
+from ensue.algebra.values import instant, microseconds, number
 from ensue.algebra.walk import results
 from ensue.errors import OperatorError
 from ensue.schema import Kind
@@ -107,8 +107,10 @@ def plain(value: object) -> object:
             return microseconds(instant(value) - instant(_EPOCH)) * 1000
         case timedelta():
             return microseconds(value) * 1000
-        case Decimal():
-            return float(value)
+        case bool():
+            return value
+        case int() | Decimal():
+            return number(value)
         case _:
             return value
 

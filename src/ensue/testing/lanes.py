@@ -8,6 +8,7 @@ import pyarrow as pa
 from ensue.compile.keys import KeyCodes
 from ensue.compile.state import to_bytes
 from ensue.compile.stream import ends, with_time
+from ensue.compile.taking import no_rows
 from ensue.runners.clock import FURTHEST_MS
 from ensue.runners.lane_run import Outcome, run_lane
 from ensue.runners.lane_shelf import Shelf, forget_live
@@ -122,9 +123,9 @@ class Stream:
             head = store.head()
             if head is not None:
                 lane = rebuilt(store, head, self.job.watch)
-                left = self.job.delivered(lane.finish(), self.job.arrow.empty_table())
+                left = self.job.delivered(lane.finish(), no_rows(self.job.arrow))
                 self.delivered.append(left)
-        return pa.concat_tables([self.job.result.empty_table(), *self.delivered])
+        return pa.concat_tables([no_rows(self.job.result), *self.delivered])
 
     def _run(self, number: int, blobs: list[bytes], next_ms: int | None = None) -> Outcome:
         if self.forget():

@@ -10,6 +10,7 @@ import pyarrow as pa
 from ensue.algebra.tower import Tower
 from ensue.compile.lanes import lanes_of
 from ensue.compile.stream import ends, shape_of
+from ensue.compile.taking import no_rows
 from ensue.languages.towers import parse_text
 from ensue.runners.lane_run import run_lane
 from ensue.runners.lane_shelf import forget_live
@@ -213,5 +214,5 @@ def levels_of(job: TowerJob, packed: list[Packed]) -> dict[str, pa.Table]:
     found = {}
     for k, (name, schema) in enumerate(job.delivered.items()):
         tables = [table_of(p.blob)[1] for p in packed if p.number == k]
-        found[name] = pa.concat_tables([schema.empty_table(), *tables])
+        found[name] = pa.concat_tables([no_rows(schema), *tables])
     return found

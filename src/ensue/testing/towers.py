@@ -17,7 +17,7 @@ from ensue.algebra.boxes import Choice
 from ensue.algebra.inlining import Inlined, Path, inlined
 from ensue.algebra.layers import Layer
 from ensue.algebra.tower import types_of
-from ensue.compile.reference import events_of
+from ensue.compile.reference_events import events_of
 from ensue.compile.stream import Shape
 from ensue.schema import Schema
 from ensue.semantics import Binding, Event, complex_events, layer_stream, matches, nested
