@@ -225,6 +225,28 @@ def test_the_bound_is_as_it_is_asked_for(streams):
 
 
 @pytest.mark.slow
+def test_a_micro_batch_that_is_repeated_leaves_out_the_same_events(streams):
+    """Spark notes when a micro-batch began; the clock goes on, the decision stays."""
+    begun = datetime.now(UTC)
+    far = begun + timedelta(seconds=100)
+    frame = streams.frame(INSTANTS, [(begun, "A", "p"), (far, "B", "p")])
+    bound = timedelta(seconds=60)
+    options = EVENTS | {"watermark": "1 second", "max_ahead": bound}
+    matches = ensue.match(frame, PAIRS + "00 seconds", **options)
+    place = {"checkpoint": streams.folder / "checkpoint", "once": True}
+
+    def fail(_: Any, __: int) -> None:
+        raise RuntimeError("the machine is gone")
+
+    with pytest.raises(StreamingQueryException, match="the machine is gone"):
+        ensue.start(matches, fail, **place).awaitTermination(240)
+    while datetime.now(UTC) + bound <= far:  # now the clock would let it pass
+        clock.sleep(0.2)
+    found, progress = streams.run(frame, PAIRS + "00 seconds", flush=True, **options)
+    assert (found, progress[0].batch, progress[0].ahead) == ([], 0, 1)
+
+
+@pytest.mark.slow
 def test_the_bound_holds_for_several_queries_towers_and_streams_by_type(streams):
     rows = [(at(100), "A", "p"), (FAR, "A", None), (at(104), "B", "p"), (FAR, "B", "p")]
     frame = streams.frame(INSTANTS, rows, [(at(200), "X", "p")])

@@ -288,8 +288,8 @@ def with_time(
     """The events that have a usable time, and how many of the others matter.
 
     `types` are those that matter; None: all. Events of other types are in no match, with or
-    without a time; what has neither time nor type is nothing that one knows. `finite`: time has to
-    pass them, so infinity is no time.
+    without a time; what has neither time nor type is counted, since nothing is known of it.
+    `finite`: time has to pass them, so infinity is no time.
     """
     if bad_events not in ("raise", "drop"):
         raise EventError(f"bad_events is 'raise' or 'drop', not {bad_events!r}")
