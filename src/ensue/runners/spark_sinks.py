@@ -1,5 +1,6 @@
 """Where matches go. Each sink is a function of a micro-batch, and may be called twice with one."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -8,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 from pyspark.sql.types import TimestampType
 
-from ensue.errors import RunnerError
+from ensue.errors import EventError, RunnerError
 from ensue.runners.spark_paths import literal, place
 
 Sink = Callable[[DataFrame, int], object]
@@ -16,6 +17,8 @@ MICROSECONDS = {  # in JSON, where Spark writes milliseconds by default
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
+
+_NOT_OF_DELTA = re.compile(r"\\|%[0-9A-Fa-f]{2}|[\x00-\x1f\x7f]")  # it reads another path
 
 # A task's file goes to the table when the task is done. With Spark's own default it waits in a
 # folder aside for the others, where the next writer takes what a killed one has left for its own.
@@ -94,6 +97,13 @@ class DeltaTable:
 
     path: str
     storage_options: dict[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        if odd := _NOT_OF_DELTA.search(place(self.path)):
+            raise EventError(
+                f"a Delta table cannot have {odd[0]!r} in its path: {self.path}\n"
+                "  hint: name another folder, or take a Parquet table"
+            )
 
     def __call__(self, matches: DataFrame, batch: int) -> None:  # noqa: ARG002
         try:
