@@ -75,6 +75,12 @@ def test_a_table_that_could_not_be_looked_up_is_refused_at_once(tmp_path):
         ensue.parquet_table(tmp_path / "10:30" / "a[1]")
 
 
+@pytest.mark.parametrize("name", ["a\\b", "a%20b", "a\nb"])
+def test_a_delta_table_of_a_name_that_is_read_as_another_is_refused_at_once(tmp_path, name):
+    with pytest.raises(EventError, match="a Delta table cannot have"):
+        ensue.delta_table(tmp_path / name)
+
+
 def stream(session: Any, folder: Path, query: str, **options: Any) -> Any:
     from ensue.runners import spark_sources
     from ensue.runners.spark_paths import literal

@@ -1,6 +1,7 @@
 """Where matches go. Each sink is a function of a micro-batch, and may be called twice with one."""
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +18,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ensue.errors import RunnerError
+from ensue.errors import EventError, RunnerError
 from ensue.runners.spark_frames import quoted
 from ensue.runners.spark_paths import literal, place
 from ensue.runners.spark_tables import parquet_columns, require_same
@@ -30,6 +31,7 @@ MICROSECONDS = {  # in JSON, where Spark writes milliseconds by default
 
 # Kinds of `end` whose values survive the way through a text.
 _ORDERED = (TimestampType, TimestampNTZType, DateType, NumericType, StringType)
+_NOT_OF_DELTA = re.compile(r"\\|%[0-9A-Fa-f]{2}|[\x00-\x1f\x7f]")  # it reads another path
 
 # A task's file goes to the table when the task is done. With Spark's own default it waits in a
 # folder aside for the others, where the next writer takes what a killed one has left for its own.
@@ -116,6 +118,13 @@ class DeltaTable:
 
     path: str
     storage_options: dict[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        if odd := _NOT_OF_DELTA.search(place(self.path)):
+            raise EventError(
+                f"a Delta table cannot have {odd[0]!r} in its path: {self.path}\n"
+                "  hint: name another folder, or take a Parquet table"
+            )
 
     def fit(self, session: SparkSession, columns: StructType) -> None:  # noqa: ARG002
         """Raises a RunnerError if the table has other columns."""
