@@ -177,11 +177,19 @@ def test_no_warning_for_what_gets_through(uncompiled: None) -> None:
         ensue.match(events("AAB" * 5), "SEQ(A+ a[], B b) WITHIN 6", time="t", type="type")
 
 
-def test_statistics_warn_on_every_runner(uncompiled: None) -> None:
+def test_statistics_warn_where_there_is_no_table_to_look_at() -> None:
+    from ensue.compile.foresight import foreseen
+    from ensue.compile.matcher import prepare
+    from ensue.plan.planning import Planning
+    from ensue.runners.local import stream_of
+
     known = ensue.Statistics.given(rates={"A": 50.0, "B": 1.0})
-    query = "SEQ(A a, A b, A c, B d) WITHIN 100000"
-    with pytest.warns(ensue.LimitWarning):
-        ensue.match(events("AAB"), query, time="t", type="type", statistics=known)
+    query = ensue.parse("SEQ(A a, A b, A c, B d) WITHIN 100000")
+    _, shape = stream_of(events("AAB"), time="t", type="type")
+    assert foreseen(prepare(query, shape)) is None
+    found = foreseen(prepare(query, shape, Planning(known)))
+    assert found is not None
+    assert "more than fit into" in found
 
 
 # ------------------------------------------------------------------------------- streams
@@ -214,6 +222,20 @@ def test_a_stream_stops_and_goes_on_with_a_higher_bound(uncompiled: None) -> Non
     stream.feed(pieces[2])
     whole = match(table, query)
     assert sorted(stream.finish()["match_id"].to_pylist()) == sorted(whole["match_id"].to_pylist())
+
+
+def test_a_lane_in_memory_takes_over_the_bounds_of_a_stream_that_is_started_anew(
+    uncompiled: None,
+) -> None:
+    from ensue.testing.lanes import Stream
+
+    table = events("AABAX" + "A" * 8 + "BXAB")
+    query = "SEQ(A+ a[], B b) WITHIN 12"
+    stream = Stream(job(query, table, max_matches=100), 0)
+    stream.feed(table.slice(0, 5))
+    stream.job = job(query, table, max_matches=10_000)
+    stream.feed(table.slice(5))
+    assert stream.finish().num_rows == match(table, query).num_rows
 
 
 def test_a_stream_hands_its_matches_over(uncompiled: None) -> None:
@@ -250,22 +272,22 @@ def test_a_stream_on_spark_says_why_it_stopped_and_goes_on(spark: Any, tmp_path:
     schema = spark.read.parquet(str(tmp_path / "in")).schema
     query = "SEQ(A+ a[], B b) WITHIN 12"
 
-    def run(**limits: Any) -> Any:
+    def run(*, once: bool = True, **limits: Any) -> Any:
         frame = spark.readStream.schema(schema).parquet(str(tmp_path / "in"))
         found = ensue.match(frame, query, time="t", type="type", watermark=0, lanes=1, **limits)
-        return ensue.start(found, tmp_path / "out", checkpoint=tmp_path / "checkpoint", once=True)
+        return ensue.start(found, tmp_path / "out", checkpoint=tmp_path / "checkpoint", once=once)
 
-    run(max_matches=100).awaitTermination()
+    run(max_matches=100)
     before = pq.read_table(tmp_path / "out").num_rows
     pq.write_table(table.slice(5), tmp_path / "in" / "1.parquet")
-    stopped = run(max_matches=100)
-    while stopped.isActive:
-        time.sleep(0.1)
+    stopped = run(once=False, max_matches=100)
+    with pytest.raises(ensue.LimitError, match="max_matches=100"):
+        ensue.wait(stopped)
     last = ensue.progress_of(stopped)[-1]
     assert last.stopped is not None
     assert "max_matches=100" in last.stopped
     assert pq.read_table(tmp_path / "out").num_rows == before
-    run(max_matches=10_000).awaitTermination()
+    run(max_matches=10_000)
     left = ensue.remaining(spark, tmp_path / "checkpoint").toArrow()
     ids = pq.read_table(tmp_path / "out")["match_id"].to_pylist() + left["match_id"].to_pylist()
     whole = ensue.match(table, query, time="t", type="type")

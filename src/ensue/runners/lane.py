@@ -12,6 +12,7 @@ from ensue.compile.several_live import SeveralLive
 from ensue.compile.state import from_bytes, packed, to_bytes, unpacked
 from ensue.compile.stream import Shape, ends, in_order
 from ensue.compile.taking import no_rows
+from ensue.plan.limits import Limits
 
 ARRIVAL = "__arrival"
 
@@ -33,6 +34,10 @@ class Watch:
     @property
     def shape(self) -> Shape:
         return self.queries[0].shape
+
+    @property
+    def limits(self) -> Limits:
+        return self.queries[0].planning.limits
 
     def lane(self) -> "Lane":
         """A new lane."""
@@ -61,6 +66,10 @@ class Lane:
         self.waiting = no_rows(watch.sortable.arrow)
         self.arrived = 0
         self.watermark: float | None = None  # up to which it has matched
+
+    @property
+    def limits(self) -> Limits:
+        return self.watch.limits
 
     def accept(
         self, blobs: Sequence[bytes], watermark: float | None = None

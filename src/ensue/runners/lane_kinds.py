@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from ensue.plan.limits import Limits
 from ensue.runners.clock import Clock
 
 
@@ -13,6 +14,8 @@ class AnyLane(Protocol):
 
     watermark: float | None
 
+    @property
+    def limits(self) -> Limits: ...
     def accept(
         self, blobs: Sequence[bytes], watermark: float | None = None
     ) -> tuple[int, pa.Table]: ...
@@ -31,6 +34,8 @@ class AnyLane(Protocol):
 class AnyWatch(Protocol):
     """What a lane watches for."""
 
+    @property
+    def limits(self) -> Limits: ...
     def lane(self) -> AnyLane: ...
     def restored(self, data: bytes) -> AnyLane: ...
 

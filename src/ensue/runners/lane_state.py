@@ -78,6 +78,8 @@ class KeptLane:
         live = shelf.take(found.stamp)
         if live is None and (copy := shelf.copy(found.stamp)) is not None:
             live = watch.restored(copy)
+        elif live is not None and live.limits != watch.limits:  # the stream was started anew
+            live = watch.restored(live.save())
         self.rebuilt = live is None
         if live is None:
             shelf.drop_others(found.stamp)

@@ -9,6 +9,7 @@ from pyspark.sql import functions as sql
 
 from ensue.algebra.query import Query
 from ensue.compile.carrying import Carried, arrived, carried
+from ensue.compile.foresight import warn_of_explosion
 from ensue.compile.matcher import Prepared
 from ensue.compile.relevance import types_that_matter
 from ensue.compile.stream import Columns, Shape, in_order, shape_again
@@ -27,6 +28,7 @@ def match(
     """All matches, as a DataFrame that is computed when it is asked for."""
     frame, shape = frame_of(events, time=given.time, type=given.type, order=given.order)
     queries = given.bundle(query, shape)
+    warn_of_explosion(queries.main)
     lane = Lane(carried(query), given, shape.by_type, queries.result)
     kept, columns = relevant(queries.main), partition_columns(queries.main)
     lanes = in_lanes(frame, queries.queries, kept, columns, given)

@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from ensue.compile.carrying import Carried, arrived, carried
+from ensue.compile.foresight import warn_of_explosion
 from ensue.compile.stream import Columns
 from ensue.runners.arguments import Arguments
 from ensue.runners.local_several import bundles_of, match_in_order
@@ -25,6 +26,8 @@ def match(
     """The matches of each query, as DataFrames that are computed when they are asked for."""
     frame, shape = frame_of(events, time=given.time, type=given.type, order=given.order)
     bundles = bundles_of(queries, shape, given)
+    for bundle in bundles.values():
+        warn_of_explosion(bundle.main, stacklevel=5)
     names = list(queries)
     pieces = []
     for group in groups_of([bundle.main for bundle in bundles.values()]):

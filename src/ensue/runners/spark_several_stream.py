@@ -6,6 +6,7 @@ from functools import reduce
 
 from pyspark.sql import DataFrame
 
+from ensue.compile.foresight import warn_of_explosion
 from ensue.errors import EventError
 from ensue.runners.arguments import Arguments
 from ensue.runners.local_several import bundles_of
@@ -53,6 +54,8 @@ def match(
     watched = with_watermark(frame, shape, watermark, max_ahead)
     shape = replace(shape, arrow=nullable(shape.arrow))
     bundles = bundles_of(queries, shape, given, streaming=True)
+    for bundle in bundles.values():
+        warn_of_explosion(bundle.main, stacklevel=5)
     require_rocksdb(frame)
     groups = groups_of([bundle.main for bundle in bundles.values()])
     if deliver_late and len(groups) > 1:

@@ -14,6 +14,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from ensue.algebra.column_names import refuse_column, refuse_other_cases
 from ensue.algebra.query import Query
+from ensue.compile.foresight import warn_of_explosion
 from ensue.compile.state import from_bytes, to_bytes
 from ensue.compile.stream import Shape
 from ensue.errors import EventError
@@ -58,6 +59,7 @@ def match(
         shape.by_type, lane_count(frame, lanes), given.emit_timeouts, deliver_late, given.planning,
     )  # fmt: skip
     remember(query)
+    warn_of_explosion(job.prepared)
     require_rocksdb(frame)
     columns = partition_columns(job.prepared)
     if not columns:

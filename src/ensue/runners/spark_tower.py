@@ -11,6 +11,7 @@ from pyspark.sql import functions as sql
 
 from ensue.algebra.tower import Tower
 from ensue.compile.arrow_kinds import fields_of
+from ensue.compile.foresight import warn_of_explosion
 from ensue.compile.stream import with_time
 from ensue.plan.stages import Stage
 from ensue.runners.arguments import Arguments
@@ -46,6 +47,8 @@ def match(
     frame, shape = frame_of(events, time=given.time, type=given.type, order=given.order)
     job = tower_job(tower, shape, given, lane_count(frame, None), levels=levels, trace=trace)
     warn_of_whole_streams(job)
+    for layer in job.prepared.layers:
+        warn_of_explosion(layer.prepared, stacklevel=5)
     bad = without_time(shape, job.types) if given.bad_events == "raise" else sql.lit(False)
     first = _spread(relevant(frame, job, bad), job)
     staged = first.mapInArrow(First(job, given.bad_events), _COLUMNS)

@@ -17,6 +17,7 @@ from pyspark.sql import functions as sql
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from ensue.algebra.tower import Tower
+from ensue.compile.foresight import warn_of_explosion
 from ensue.compile.state import from_bytes
 from ensue.runners.arguments import Arguments
 from ensue.runners.arrivals import LANE, arrived, next_watermark
@@ -94,6 +95,8 @@ def match(
             refuse_names(prepared.layer.meaning, frame)
     require_rocksdb(frame)
     warn_of_whole_streams(job)
+    for layer in job.prepared.layers:
+        warn_of_explosion(layer.prepared, stacklevel=5)
     names = [sql.col(quoted(name)) for name in job.arrow.names]
     others = without_time(job.shape, job.types) | watched.told_apart()
     flow = relevant(watched.frame, job, others).select(*names, marked(watched, sql.lit(0)))

@@ -17,6 +17,7 @@ from ensue.compile.stages import PreparedStage
 from ensue.compile.state import from_bytes, packed, to_bytes, unpacked
 from ensue.compile.stream import Shape, ends, in_order
 from ensue.compile.taking import no_rows
+from ensue.plan.limits import Limits
 from ensue.runners.clock import Clock
 from ensue.runners.stage_rows import (
     Packed,
@@ -37,6 +38,10 @@ class StageWatch:
 
     job: TowerJob
     number: int
+
+    @property
+    def limits(self) -> Limits:
+        return self.job.planning.limits
 
     def lane(self) -> "StageLane":
         """A new lane."""
@@ -97,6 +102,10 @@ class StageLane:
         self.waiting = no_rows(arriving(watch.job.arrow))
         self.made: dict[str, pa.Table] = {}  # complex events that wait
         self.watermark: float | None = None  # of the stream
+
+    @property
+    def limits(self) -> Limits:
+        return self.watch.limits
 
     def accept(
         self, blobs: Sequence[bytes], watermark: float | None = None
