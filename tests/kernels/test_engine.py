@@ -314,7 +314,7 @@ def test_numbers_beyond_64_bits_are_bounds():
     "beyond",
     [
         f"a.x * b.x * {2**62}",
-        f"a.x + b.x + {2**63 - 5}",
+        f"a.x + b.x + {2**63 - 4}",
         f"a.x - b.x - {2**63 - 1} - a.x * b.x",
         f"-(a.x - b.x - {2**63 - 1} - a.x + 1)",
         f"abs(b.x - a.x - {2**63 - 1} - 1 + (a.x - b.x))",
