@@ -22,6 +22,14 @@ class cached_property(Generic[Value]):  # noqa: N801  it stands in for that of f
     >>> circle.area, circle.area
     computed
     (3.14, 3.14)
+    >>> class Disc(Circle):
+    ...     @cached_property
+    ...     def area(self) -> float:
+    ...         return 2 * super().area
+    >>> disc = Disc()
+    >>> disc.area, disc.area
+    computed
+    (6.28, 6.28)
     """
 
     def __init__(self, compute: Callable[[Any], Value]) -> None:
@@ -42,5 +50,5 @@ class cached_property(Generic[Value]):  # noqa: N801  it stands in for that of f
         if instance is None:
             return self
         value = self.compute(instance)
-        kept: Value = instance.__dict__.setdefault(self.name, value)
-        return kept
+        instance.__dict__[self.name] = value  # over that of a class above, if it was asked for
+        return value

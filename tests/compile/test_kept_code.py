@@ -12,8 +12,10 @@ import warnings
 from pathlib import Path
 
 import numba
+import pyarrow as pa
 import pytest
 
+import ensue
 from ensue.kernels import private_files
 from ensue.kernels.kept_code import kept
 from ensue.kernels.private_files import CacheWarning
@@ -324,3 +326,10 @@ def test_processes_that_are_killed_while_they_compile_leave_a_usable_cache(tmp_p
         for path in list((tmp_path / "cache" / "compiled").iterdir()):
             if random.random() < 0.5:
                 path.unlink()
+
+
+def test_one_text_serves_times_of_two_types():
+    """Kernels may differ in nothing but the type of times: each is compiled for its own."""
+    for times in ([1, 2, 3], [1.0, 2.0, 3.0]):
+        found = ensue.match(pa.table({"t": times, "x": [1, 2, 3]}), "A a WHERE a.x > 1", time="t")
+        assert found.num_rows == 2

@@ -126,12 +126,12 @@ def test_two_things_do_not_go_to_one_folder(session, tmp_path):
     pq.write_table(EVENTS, tmp_path / "in" / "1.parquet")
     place = tmp_path / "out"
     matches = stream(session, tmp_path / "in", CALM, late_events="deliver")
-    with pytest.raises(EventError, match="checkpoint and matches have the same folder"):
+    with pytest.raises(EventError, match="the checkpoint and the output are the same folder"):
         ensue.start(matches, place, checkpoint=place)
-    with pytest.raises(EventError, match="matches and late events have the same folder"):
+    with pytest.raises(EventError, match="output and the folder for late events are the same"):
         ensue.start(matches, place, late=f"{place}/", checkpoint=tmp_path / "c")
     both = stream(session, tmp_path / "in", {"a": QUERY, "b": CALM})
-    with pytest.raises(EventError, match="'a' and query 'b' have the same folder"):
+    with pytest.raises(EventError, match="output of 'a' and the output of 'b' are the same"):
         ensue.start(both, {"a": place, "b": ensue.parquet_table(place)}, checkpoint=tmp_path / "c")
     for names, said in ((("..", "b"), "not inside"), (("a", "A"), "share the folder")):
         odd = stream(session, tmp_path / "in", dict(zip(names, (QUERY, CALM), strict=True)))

@@ -62,7 +62,7 @@ def test_the_stories_are_seeded():
 
 
 def test_a_query_file_that_is_not_there(tmp_path):
-    with pytest.raises(ensue.QueryError, match="cannot be read: No such file"):
+    with pytest.raises(ensue.QueryError, match="there is no query file"):
         ensue.match({"A": pa.table({"t": [1]})}, Path(tmp_path / "none.ensue"), time="t")
 
 

@@ -32,12 +32,13 @@ def compiled(
         return plain
     with loading:
         module = _module(text)
-        ready: dict[str, Callable[..., Any]] = module.__dict__.setdefault("_compiled", {})
-        if function not in ready:
-            ready[function] = kept(
+        ready: dict[object, Callable[..., Any]] = module.__dict__.setdefault("_compiled", {})
+        wanted = function, signature  # one text may serve times of two types
+        if wanted not in ready:
+            ready[wanted] = kept(
                 getattr(module, function), text, signature, nogil=True, error_model="numpy"
             )
-        return ready[function]
+        return ready[wanted]
 
 
 @lru_cache(maxsize=256)

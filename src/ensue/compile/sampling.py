@@ -21,6 +21,7 @@ from ensue.algebra.window import ByEvents, ByTime, ByUnits
 from ensue.compile import vectors
 from ensue.compile.keys import KeyCodes
 from ensue.compile.stream import Shape, ends
+from ensue.compile.taking import taken
 from ensue.compile.vectors import Vector
 from ensue.computed import cached_property
 from ensue.plan.physical import Plan, Role
@@ -72,7 +73,9 @@ def sampled(
     known = counted or whole.counted
     dice = np.random.default_rng(seed)
     rows = whole.sample(sample, dice)
-    few = _Sample(whole.prepared, events.take(pa.array(rows)), whole.key[rows], dice)
+    columns = [taken(events.column(name), rows) for name in events.column_names]
+    some = pa.table(columns, schema=events.schema)
+    few = _Sample(whole.prepared, some, whole.key[rows], dice)
     if len(rows) < events.num_rows or counted is not None:
         source = f"a sample of {len(rows):,} events"
     else:

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import permutations
-from pathlib import Path, PurePath, PurePosixPath
-from urllib.parse import unquote, urlparse
+from pathlib import PurePath, PurePosixPath
 
 from ensue.errors import EventError
+from ensue.runners.checkpoint_files import local_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +25,10 @@ class Folder:
         >>> Folder("output", "s3://bucket/found/").path
         PurePosixPath('s3:/bucket/found')
         """
-        found = urlparse(self.place)
-        if found.scheme == "file":
-            return Path(unquote(found.path)).absolute()
-        if len(found.scheme) > 1 and self.place.startswith(f"{found.scheme}:/"):
+        here = local_path(self.place)
+        if here is None:
             return PurePosixPath(self.place.replace("://", ":/", 1))
-        return Path(self.place).absolute()
+        return here.absolute()
 
 
 def require_apart(folders: Sequence[Folder]) -> None:

@@ -10,12 +10,12 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlparse
+from urllib.parse import urlparse
 
 from ensue.errors import StateError
 
 OURS = "ensue_head"  # a state variable that every lane has
-_SCHEMA = re.compile(r'"(file:[^"]+/state/\d+/_stateSchema/[^"]+)"')
+_SCHEMA = re.compile(r'("file:[^"]+/state/\d+/_stateSchema/[^"]+")')
 _TABLE = ("_delta_log", "_spark_metadata")
 NEW_ONE = "name a new folder; the stream then begins anew, and a table gets no match twice"
 _REPAIR = f"restore the folder from a copy, or {NEW_ONE}"
@@ -24,16 +24,16 @@ _REPAIR = f"restore the folder from a copy, or {NEW_ONE}"
 def local_path(place: str) -> Path | None:
     """Where a folder is on this machine; None: on some other file system.
 
+    Spark takes what stands behind `file:` as it is, a `%20` too.
+
     >>> local_path("s3://bucket/state") is None
     True
-    >>> local_path("file:///tmp/my%20state") == local_path("/tmp/my state") == Path(
-    ...     "/tmp/my state"
-    ... )
+    >>> local_path("file:///tmp/state") == local_path("/tmp/state") == Path("/tmp/state")
     True
     """
+    if place.startswith("file:/"):
+        return Path("/" + place.removeprefix("file:").lstrip("/"))
     scheme = urlparse(place).scheme
-    if scheme == "file":
-        return Path(unquote(urlparse(place).path))
     if len(scheme) > 1 and place.startswith(f"{scheme}:/"):  # one letter is a drive of Windows
         return None
     return Path(place)
@@ -138,7 +138,7 @@ def _require_state(folder: Path, place: str) -> None:
     texts = [_text(path) for path in described]
     if any(OURS in text for text in texts):
         for schema in _SCHEMA.findall("".join(texts)):
-            _require_unmoved(place, schema)
+            _require_unmoved(place, str(_json(schema)))
         return
     if not all(text and _json(text.splitlines()[-1]) for text in texts):
         raise _damaged(place, str(described[0].relative_to(folder)), folder)

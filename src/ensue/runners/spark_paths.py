@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ensue.errors import EventError, StateError
+from ensue.runners.checkpoint_files import local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,7 +68,7 @@ def readable(session: "SparkSession", checkpoint: str | Path) -> Checkpoint:
     """A checkpoint as Spark's reader of state takes it: where it must be, by a link to it."""
     require_readable(session, checkpoint)
     named = place(checkpoint)
-    folder = _local(named)
+    folder = local_path(named)
     if not _CHANGED.search(named) or folder is None or not folder.is_dir():
         return Checkpoint(str(checkpoint), named)
     target = str(folder.resolve())
@@ -86,9 +87,9 @@ def require_readable(session: "SparkSession", checkpoint: str | Path) -> None:
     odd = _CHANGED.search(named)
     if odd is None:
         return
-    here = _local(named) is not None and (session.conf.get("spark.master", "") or "").startswith(
-        "local"
-    )
+    here = local_path(named) is not None and (
+        session.conf.get("spark.master", "") or ""
+    ).startswith("local")
     if here and not _CHANGED.search(tempfile.gettempdir()):
         return
     raise StateError(
@@ -96,10 +97,3 @@ def require_readable(session: "SparkSession", checkpoint: str | Path) -> None:
         "  hint: name the checkpoint with letters, digits, - and _; one that is there already may "
         "be renamed while its stream stands still"
     )
-
-
-def _local(path: str) -> Path | None:
-    """The folder of this machine that a path names, if it names one."""
-    if path.startswith("file:"):
-        return Path("/" + path.removeprefix("file:").lstrip("/"))
-    return None if _SCHEME.match(path) else Path(path)
