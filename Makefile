@@ -10,7 +10,7 @@ USER_STAMP := $(VENV)/.installed-user
 DEV_STAMP  := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-python test-kernels test-slow lint format bench bench-streaming bench-peers bench-papers soak kafka crashes clean java
+.PHONY: help install demo test test-python test-kernels test-rest test-slow test-slow-python test-slow-kernels lint format bench bench-streaming bench-peers bench-papers soak kafka crashes clean java
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,11 +44,16 @@ demo: java $(USER_STAMP)  ## find the thefts in a shop's day on embedded Spark, 
 	@$(BIN)/ensue demo --folder demo
 
 test: lint  ## lint, types, import contracts, tests
-	@$(MAKE) --no-print-directory -j2 test-python test-kernels
+	@$(MAKE) --no-print-directory -j2 test-python test-rest
 
-# Kernel tests have a target of their own, which compiles them with bounds checks.
+# Kernel tests have a target of their own, which compiles them with bounds checks. What needs no Spark
+# runs beside what does, on the second core.
+PLAIN := src $(addprefix tests/,algebra architecture languages plan testing tracing test_benchmarks.py)
 test-python: java $(DEV_STAMP)
-	$(BIN)/python -m pytest --ignore tests/kernels
+	$(BIN)/python -m pytest tests --ignore tests/kernels $(addprefix --ignore ,$(PLAIN))
+
+test-rest: test-kernels
+	$(BIN)/python -m pytest -q -p no:cacheprovider $(PLAIN)
 
 # The same tests on uncompiled loops, then on compiled ones that check every index. Tests that
 # compare plans of one query compile each of them: make test-slow does that.
@@ -59,9 +64,14 @@ test-kernels: $(DEV_STAMP)  ## kernel tests with JIT off, and with bounds checks
 	$(CHECKED) $(BIN)/python -m pytest -q -p no:cacheprovider tests/kernels $(addprefix --ignore ,$(PLANS))
 
 test-slow: java $(DEV_STAMP)  ## what `make test` leaves out: more random rounds and streams, crashes, Spark Connect
+	@$(MAKE) --no-print-directory -j2 test-slow-python test-slow-kernels
+
+test-slow-kernels: $(DEV_STAMP)
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -m slow -p no:cacheprovider tests/kernels
 	$(CHECKED) $(BIN)/python -m pytest -q -p no:cacheprovider $(PLANS)
 	$(CHECKED) $(BIN)/python -m pytest -q -m slow -p no:cacheprovider tests/kernels
+
+test-slow-python: java $(DEV_STAMP)
 	$(BIN)/python -m pytest -s -m slow --ignore tests/kernels
 
 crashes: java $(DEV_STAMP)  ## kill streams some 50 times, and compare their tables with the batch run

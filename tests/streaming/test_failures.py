@@ -141,6 +141,7 @@ def test_matches_that_are_none_are_not_started(source, tmp_path):
         ensue.start(source.match(), tmp_path / "table", every="soon", **place)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_not_for_another_kind_of_query(source, run, tmp_path):
     source.add("A0p A1q B2p")
     run(source.match())

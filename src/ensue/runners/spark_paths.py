@@ -87,9 +87,8 @@ def require_readable(session: "SparkSession", checkpoint: str | Path) -> None:
     odd = _CHANGED.search(named)
     if odd is None:
         return
-    here = local_path(named) is not None and (
-        session.conf.get("spark.master", "") or ""
-    ).startswith("local")
+    master = session.conf.get("spark.master", "") or ""
+    here = local_path(named) is not None and master.startswith("local")
     if here and not _CHANGED.search(tempfile.gettempdir()):
         return
     raise StateError(
