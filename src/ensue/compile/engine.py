@@ -151,6 +151,7 @@ class Engine:
         The pieces are its last events, so many that no match to come needs an older one, up to
         row `rows` and time `now`. Their matches have been delivered.
         """
+        self.room.counts = False
         self.rows = rows - sum(piece.num_rows for piece in pieces)
         for inner in self.inner:
             inner.engine.rows = self.rows
@@ -160,6 +161,7 @@ class Engine:
         if now is not None:
             self._pass_time(now)
             self._pieces.clear()
+        self.room.counts = True
 
     def advance(self, now: float) -> Matches:
         """Lets time pass until `now`: what only waited for it is delivered.
@@ -254,13 +256,10 @@ class Engine:
             return
         self.room.ask(listed_bytes(self.arenas, source.output))
         self._pieces.append(taken(self.arenas, source.output))
+        self.room.drained(self._pieces[-1])
         meta[OUT_TOP] = 0
         if isinstance(source, CompactSource):
             meta[NODE_TOP] = 0  # they were only for the output
-
-    def pending(self) -> list[Matches]:
-        """What was taken out of the kernel's output and not delivered yet."""
-        return self._pieces
 
     def others_hold(self, size: float) -> None:
         """Other matchers of the same call hold so many bytes of matches."""

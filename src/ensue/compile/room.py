@@ -37,13 +37,23 @@ class Room:
         self.allowance = allowance
         self.matches = 0  # found, and not handed over by whoever feeds the engine
         self.size = 0.0  # bytes that these take
+        self.waiting, self.waiting_size = 0, 0.0  # the same for those not delivered yet
+        self.counts = True  # matches: not those that were delivered before
         self.elsewhere = 0.0  # bytes that others of the same call hold
         self.at: tuple[int, float] | None = None  # the event in hand and its time, if there is one
 
     # ---------------------------------------------------------------------------- what is held
 
+    def drained(self, piece: Matches) -> None:
+        """Matches have been taken out of the kernel's output."""
+        if not self.counts:
+            return
+        self.waiting += piece.number
+        self.waiting_size += piece.nbytes
+
     def keep(self, found: Matches) -> None:
-        """Matches have been delivered, and nobody has taken them away yet."""
+        """What was waiting has been delivered, and nobody has taken it away yet."""
+        self.waiting, self.waiting_size = 0, 0.0
         self.matches += found.number
         self.size += found.nbytes
         self.ask()
@@ -60,12 +70,11 @@ class Room:
         """What the engine holds, and would with so many bytes more."""
         engine = self.engine
         tables = sum(table.nbytes for table in engine.state.values())
-        pieces = engine.pending()
         # matches are there twice while they are put together
-        matches = 2 * (self.size + sum(piece.nbytes for piece in pieces))
+        matches = 2 * (self.size + self.waiting_size)
         return Holding(
             engine.partial_matches,
-            self.matches + sum(piece.number for piece in pieces),
+            self.matches + self.waiting,
             tables + matches + self.elsewhere + more,
             *(self.at or (engine.rows - 1, engine.now)),
         )

@@ -355,7 +355,9 @@ def _sorted(table: pa.Table, shape: Shape) -> pa.Table:
 
 def _check_span(starts: vectors.Vector, ends: vectors.Vector, bad: npt.NDArray[np.bool_]) -> None:
     """Windows compare differences of times: 64 bits must hold them."""
-    usable = [np.asarray(vector.values)[~bad] for vector in (starts, ends)]
+    usable = [np.asarray(vector.values) for vector in (starts, ends)]
+    if bad.any():
+        usable = [values[~bad] for values in usable]
     if bad.all() or usable[0].dtype.kind == "f":
         return
     first, last = int(usable[0].min()), int(usable[1].max())
