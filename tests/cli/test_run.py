@@ -376,3 +376,22 @@ def test_several_queries_need_a_place_each(run, events, tmp_path):
     code, _, err = run("run", QUERY, RETURNING, "--stream", tmp_path, "--watermark", "1 s")
     assert code == 2
     assert "has one query" in err
+
+
+def test_bounds_are_options_and_warnings_are_plain(events):
+    """In a process of its own: pytest catches warnings before they are shown."""
+    command = ["run", "SEQ(A+ a[], C c)", "--events", str(events), "--type", "kind"]
+    code = f"from ensue.cli.main import main; raise SystemExit(main({[*command, '--max-matches', '1']}))"
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 0
+    assert "warning: no event is of type 'C': known here: A, B\n" in found.stderr
+
+
+def test_a_query_that_finds_too_much_ends_with_a_hint(run, events):
+    query = "SEQ(A+ a[], B b)"
+    code, _, err = run("run", query, "--events", events, "--type", "kind", "--max-matches", 1)
+    assert code == 2
+    assert "max_matches=1 allows" in err
+    assert "LIMIT n" in err

@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from ensue.cli.limits import limits_options
 from ensue.cli.planning import planning_options
-from ensue.cli.terminal import Exit, UsageError, complain
+from ensue.cli.terminal import Exit, UsageError, complain, plain_warnings
 from ensue.errors import EnsueError, EventError, RunnerError
 
 _ENGINES = ("local", "spark")
@@ -40,7 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options = _parser().parse_args(arguments)
         command: Callable[[Namespace], Exit] = options.command
-        return int(command(options))
+        with plain_warnings():
+            return int(command(options))
     except KeyboardInterrupt:
         complain("interrupted")
         return Exit.INTERRUPTED

@@ -2,6 +2,7 @@
 
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
@@ -48,6 +49,17 @@ def complain(text: str) -> None:
     for line in rest.splitlines() if newline else ():
         underline = bool(line.strip()) and not line.strip().strip("^")
         messages().print(Text(line, style="bold red" if underline else ""))
+
+
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Warnings without the line of code they come from, which tells a user of commands nothing."""
+    before = warnings.formatwarning
+    warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
 
 
 Report = Callable[[int, int], None]  # events done, events in all
