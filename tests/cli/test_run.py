@@ -381,7 +381,8 @@ def test_several_queries_need_a_place_each(run, events, tmp_path):
 def test_bounds_are_options_and_warnings_are_plain(events):
     """In a process of its own: pytest catches warnings before they are shown."""
     command = ["run", "SEQ(A+ a[], C c)", "--events", str(events), "--type", "kind"]
-    code = f"from ensue.cli.main import main; raise SystemExit(main({[*command, '--max-matches', '1']}))"
+    command += ["--max-matches", "1"]
+    code = f"from ensue.cli.main import main; raise SystemExit(main({command}))"
     found = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False
     )
