@@ -319,7 +319,7 @@ def test_a_killed_driver_and_killed_workers_lose_and_double_nothing(crashing):
     while fails_at_once.process.poll() is None:  # a worker may be killed between two tasks
         stream.kill_worker(fails_at_once, random)
     assert fails_at_once.process.wait() != 0, "no kill has hit a task"
-    assert "StreamingQueryException" in stream.output()
+    assert "RunnerError: a Python worker of Spark was killed" in stream.output()
 
     tries_again = stream.start(RETRYING)
     before = stream.failed_tasks()

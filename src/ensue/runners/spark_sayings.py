@@ -159,6 +159,14 @@ def _plain(place: str) -> str:
     return re.sub(r"^file:/+", "/", place.rstrip(".,"))
 
 
+def _worker_gone(_: Match[str]) -> EnsueError:
+    return RunnerError(
+        "a Python worker of Spark was killed, or crashed\n"
+        "  hint: the machine may have run out of memory: fewer lanes at a time, or memory= for "
+        "each; started again, the stream goes on from its checkpoint and loses nothing"
+    )
+
+
 _FILE = r"((?:[a-z0-9]+:)?/[^\s,]+?)\.?"
 _SAYINGS = (
     _saying(
@@ -195,4 +203,5 @@ _SAYINGS = (
     _saying(r"CANNOT_READ_FILE_FOOTER\].*? " + _FILE + r"\s", _unreadable),
     _saying(r"PATH_NOT_FOUND\] Path does not exist: " + _FILE + r"\s", _nowhere),
     _saying(r"org\.apache\.kafka\.common\.errors\.TimeoutException", _no_broker),
+    _saying(r"Python worker exited unexpectedly", _worker_gone),
 )
