@@ -50,6 +50,13 @@ def _remaining(
     session: SparkSession, checkpoint: Checkpoint, operator: int, job: StreamJob
 ) -> tuple[StreamJob, DataFrame]:
     """What one stateful operator of a stream still has to deliver."""
+    with own_errors():
+        there = _state(session, checkpoint, operator, JOB).count()
+    if there < job.lanes:  # every lane writes it with its first micro-batch
+        raise StateError(
+            f"the checkpoint is damaged: of {job.lanes} lanes {there} have a state\n"
+            "  hint: restore the checkpoint from a copy, or name a new folder"
+        )
     lanes = parts_of(session, checkpoint, operator, "lane").repartition(job.lanes, "lane")
     return job, lanes.mapInArrow(Finish(job), spark_schema(job.result))
 

@@ -5,6 +5,7 @@ from pyspark.sql.types import StructType
 
 from ensue.errors import RunnerError
 from ensue.runners.spark_failure import condition_of, failure, spark_errors
+from ensue.runners.spark_paths import literal
 from ensue.runners.spark_places import seen_from_here
 
 _NO_TABLE_YET = ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA")
@@ -28,7 +29,7 @@ def parquet_columns(session: SparkSession, path: str) -> StructType | None:
             f"  hint: ensue.delta_table({path!r}), on the command line --output delta:{path}"
         )
     try:
-        return session.read.parquet(path).schema
+        return session.read.parquet(literal(path)).schema
     except spark_errors() as error:
         if condition_of(error) in _NO_TABLE_YET:
             return None
