@@ -141,7 +141,7 @@ def random_stages(seed):
 def test_random_towers_in_stages_give_the_matches_they_mean(round, monkeypatch):
     monkeypatch.setattr(cache, "interpreted", True)
     found = [random_stages(seed) for seed in range(40 * round, 40 * round + 40)]
-    assert sum(1 for one in found if one is not None and one[0] > 1 and one[1]) > 3
+    assert sum(1 for one in found if one is not None and one[0] > 1 and one[1]) > 1
 
 
 def test_explain_shows_where_the_key_changes():
