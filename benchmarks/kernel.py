@@ -7,13 +7,13 @@ import pyarrow as pa
 import ensue
 from benchmarks.timing import Clock, Runs, repeated
 from benchmarks.workloads import Workload
-from ensue.compile.engine import Engine
-from ensue.compile.frame import OUT_TOP
-from ensue.compile.keys import KeyCodes
-from ensue.compile.matcher import Prepared, prepare
-from ensue.compile.scan import Scanned
-from ensue.compile.stream import slices
+from ensue.columns.keys import KeyCodes
+from ensue.columns.stream import slices
+from ensue.engine.engine import Engine
+from ensue.engine.scan import Scanned
 from ensue.runners.local import SLICE, stream_of
+from ensue.source.kernel_inputs import OUT_TOP
+from ensue.workload.prepared import Prepared, prepare
 
 
 @dataclass(frozen=True, slots=True)

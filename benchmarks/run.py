@@ -77,7 +77,7 @@ def measure_local(count: int, times: int) -> list[Report]:
 
 def measure_spark(count: int, times: int, folder: Path) -> list[Report]:
     """Spark batch beside an identity pipeline."""
-    from ensue.runners.spark_session import embedded
+    from ensue.runners.spark.session import embedded
 
     console.print(f"writing {count:,} events as Parquet, starting Spark ...", style="dim")
     path = spark.written(events(count, FEW_KEYS), folder / "events")

@@ -43,7 +43,7 @@ def main() -> int:
     """0 if state and memory are level and the matches are those of the batch run."""
     options = _options()
     with tempfile.TemporaryDirectory(prefix="ensue-soak-") as name:
-        from ensue.runners.spark_session import embedded
+        from ensue.runners.spark.session import embedded
 
         session = embedded()
         session.conf.set("spark.sql.shuffle.partitions", str(os.cpu_count() or 1))

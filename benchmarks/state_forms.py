@@ -25,7 +25,7 @@ from benchmarks.machine import machine, sentence
 from benchmarks.readme import RESULTS
 from benchmarks.streaming import FIRST, in_files, run, stream_of, timed
 from benchmarks.workloads import FEW_KEYS, events
-from ensue.compile.state import from_bytes, to_bytes
+from ensue.engine.state import from_bytes, to_bytes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,7 +45,7 @@ def main() -> int:
     sizes = (20_000,) if options.quick else (100_000, 500_000)
     state = (1,) if options.quick else (1, 10, 25)
     with tempfile.TemporaryDirectory(prefix="ensue-forms-") as name:
-        from ensue.runners.spark_session import embedded
+        from ensue.runners.spark.session import embedded
 
         session = embedded()
         session.conf.set("spark.sql.shuffle.partitions", str(LANES))

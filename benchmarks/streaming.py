@@ -44,7 +44,7 @@ def main() -> int:
     console.print(sentence(machine()))
     with tempfile.TemporaryDirectory(prefix="ensue-stream-") as name:
         os.environ["ENSUE_CACHE"] = str(Path(name, "kernels"))
-        from ensue.runners.spark_session import embedded
+        from ensue.runners.spark.session import embedded
 
         session = embedded()
         session.conf.set("spark.sql.shuffle.partitions", str(os.cpu_count() or 1))
@@ -166,10 +166,10 @@ def _throughput(session: "SparkSession", folder: Path, size: int, symbols: int) 
 
 def _identity(stream: "DataFrame", text: str, write: int) -> "DataFrame":
     """The pipeline of a match with nothing in place of the matcher."""
-    from ensue.runners import spark_stream
-    from ensue.runners.spark_frames import partition_columns
-    from ensue.runners.spark_types import arrow_schema, spark_schema
-    from ensue.runners.stream_job import StreamJob
+    from ensue.runners.spark import stream as spark_stream
+    from ensue.runners.spark.frames import partition_columns
+    from ensue.runners.spark.types import arrow_schema, spark_schema
+    from ensue.workload.stream_job import StreamJob
 
     job = StreamJob(
         ensue.parse(text), arrow_schema(stream.schema), "ts", "type", (), None, None,
@@ -192,10 +192,10 @@ def _identity_processor(job: Any, write: int) -> Any:
     from pyspark.sql import Row
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-    from ensue.runners.lane import together
-    from ensue.runners.lane_run import Counters
-    from ensue.runners.lane_state import Head
-    from ensue.runners.spark_state import LaneStore
+    from ensue.runners.spark.state import LaneStore
+    from ensue.workload.lane import together
+    from ensue.workload.lane_state import Head
+    from ensue.workload.micro_batch import Counters
 
     class Identity(StatefulProcessor):
         def init(self, handle: Any) -> None:
@@ -266,9 +266,9 @@ def _per_key(session: "SparkSession", folder: Path, size: int, symbols: int) -> 
 def _by_key(stream: "DataFrame", text: str) -> "DataFrame":
     from pyspark.sql import functions as sql
 
-    from ensue.runners import spark_stream
-    from ensue.runners.spark_types import arrow_schema
-    from ensue.runners.stream_job import StreamJob
+    from ensue.runners.spark import stream as spark_stream
+    from ensue.runners.spark.types import arrow_schema
+    from ensue.workload.stream_job import StreamJob
 
     job = StreamJob(
         ensue.parse(text), arrow_schema(stream.schema), "ts", "type", (), None, None, lanes=1
@@ -288,9 +288,9 @@ def _key_processor(job: Any) -> Any:
 
     import pandas as pd
 
-    from ensue.compile.state import to_bytes
-    from ensue.runners.lane_run import run_lane
-    from ensue.runners.spark_stream import LaneProcessor
+    from ensue.engine.state import to_bytes
+    from ensue.runners.spark.stream import LaneProcessor
+    from ensue.workload.micro_batch import run_lane
 
     class ByKey(LaneProcessor):
         def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ensue.testing.stocks import stocks
+from ensue.samples.stocks import stocks
 
 SEED = 7
 FEW_KEYS, MANY_KEYS = 1_000, 100_000

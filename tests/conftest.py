@@ -124,12 +124,12 @@ class Semantics:
     name = "semantics"
 
     def match(self, events: Any, query: str, **options: Any) -> pa.Table:
-        from ensue.compile.matcher import Prepared
-        from ensue.compile.relevance import types_that_matter
-        from ensue.compile.stream import in_order, located
-        from ensue.compile.timeouts import bundle
+        from ensue.columns.stream import in_order, located
         from ensue.plan.physical import Plan, Reference
         from ensue.runners.local import match_in_order, stream_of
+        from ensue.workload.prepared import Prepared
+        from ensue.workload.relevance import types_that_matter
+        from ensue.workload.timed_out import bundle
 
         bad_events = options.pop("bad_events", "raise")
         location = options.pop("location", None)
@@ -149,11 +149,11 @@ class Semantics:
     def timeouts(self, queries: Any, events: pa.Table) -> list[pa.Table]:
         """Timed-out partial matches by their definition, one table for each query of theirs."""
         from ensue.algebra.walk import atoms, positives
-        from ensue.compile.matcher import build_result
-        from ensue.compile.reference import rows_of
-        from ensue.compile.reference_events import events_of
-        from ensue.compile.timeouts import partitioned
+        from ensue.engine.reference import rows_of
+        from ensue.engine.reference_events import events_of
         from ensue.semantics import timeouts
+        from ensue.workload.prepared import build_result
+        from ensue.workload.timed_out import partitioned
 
         shape, waiting = queries.main.shape, []
         if len(queries.queries) > 1:
@@ -185,7 +185,7 @@ class Spark:
         self.session = session
 
     def match(self, events: Any, query: str, **options: Any) -> pa.Table:
-        from ensue.runners.spark_frames import WholeStreamWarning
+        from ensue.runners.spark.frames import WholeStreamWarning
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", WholeStreamWarning)
@@ -204,10 +204,10 @@ class Lanes:
     name = "lanes"
 
     def match(self, events: Any, query: str, **options: Any) -> pa.Table:
-        from ensue.compile.stream import with_time
+        from ensue.columns.stream import with_time
         from ensue.runners.local import stream_of
-        from ensue.runners.stream_job import StreamJob
-        from ensue.testing import lanes
+        from ensue.workload.stream_job import StreamJob
+        from support import lanes
 
         bad_events = options.pop("bad_events", "raise")
         location = options.pop("location", None)
@@ -244,9 +244,9 @@ class Stream(Spark):
         self.runs = count()
 
     def match(self, events: Any, query: str, **options: Any) -> pa.Table:
-        from ensue.compile.stream import with_time
+        from ensue.columns.stream import with_time
         from ensue.runners.local import stream_of
-        from ensue.runners.spark_frames import WholeStreamWarning
+        from ensue.runners.spark.frames import WholeStreamWarning
 
         self.folder = self.whole_folder / str(next(self.runs))
         named = {k: options[k] for k in ("time", "type", "order") if k in options}
@@ -310,8 +310,8 @@ def pieces(table: pa.Table, count: int) -> list[pa.Table]:
 
 def lateness(table: pa.Table, shape: Any) -> int:
     """How late the latest event comes, in milliseconds of the clock of a stream."""
-    from ensue.compile.stream import ends
-    from ensue.runners.clock import clock_of
+    from ensue.columns.stream import ends
+    from ensue.workload.clock import clock_of
 
     if not table.num_rows:
         return 0
@@ -322,7 +322,7 @@ def lateness(table: pa.Table, shape: Any) -> int:
 @pytest.fixture(scope="session")
 def spark(request: pytest.FixtureRequest) -> Any:
     """The one Spark session of a test run, started when the first test asks for it."""
-    from ensue.runners.spark_session import embedded
+    from ensue.runners.spark.session import embedded
 
     session = embedded(_kafka_jars(request.session.items))
     session.conf.set("spark.sql.shuffle.partitions", "4")
@@ -344,7 +344,7 @@ def runner(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> R
     """What runs the query of a test."""
     if not _compiled(request.config, request.node):
         # only what is generated: the loops that all queries share stay compiled
-        monkeypatch.setattr("ensue.compile.cache.interpreted", True)
+        monkeypatch.setattr("ensue.source.cache.interpreted", True)
     match request.param:
         case "local":
             return Local()

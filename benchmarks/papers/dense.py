@@ -27,10 +27,10 @@ import ensue
 from benchmarks.kernel import measured
 from benchmarks.machine import machine
 from benchmarks.tables import Sheet
-from ensue.compile.engine import Engine
-from ensue.compile.matcher import Prepared, prepare
+from ensue.engine.engine import Engine
 from ensue.plan.planning import Planning
 from ensue.runners.local import stream_of
+from ensue.workload.prepared import Prepared, prepare
 
 RESULTS = Path(__file__).parent.parent / "results"
 WINDOWS = (100, 1_000, 10_000)

@@ -21,10 +21,10 @@ from rich.table import Table
 
 import ensue
 from benchmarks.machine import machine
-from ensue.compile.adaptive import AdaptiveEngine
-from ensue.compile.matcher import Matcher, prepare
-from ensue.compile.stream import shape_of
+from ensue.columns.stream import shape_of
+from ensue.engine.adaptive import AdaptiveEngine
 from ensue.plan.planning import Planning
+from ensue.workload.prepared import Matcher, prepare
 
 RESULTS = Path(__file__).parent.parent / "results"
 QUERY = "SEQ(A a, B b, C c) WHERE a.x > b.x + 0.9 and c.y > b.y + 0.9 WITHIN 4000"

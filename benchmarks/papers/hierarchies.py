@@ -45,11 +45,11 @@ from benchmarks.kernel import measured
 from benchmarks.machine import machine
 from benchmarks.tables import Sheet
 from ensue.algebra.window import ByUnits
-from ensue.compile.engine import Engine
-from ensue.compile.matcher import Prepared, prepare
-from ensue.plan.modules import Module
+from ensue.engine.engine import Engine
 from ensue.plan.planning import Planning
+from ensue.plan.towers.modules import Module
 from ensue.runners.local import stream_of
+from ensue.workload.prepared import Prepared, prepare
 
 RESULTS = Path(__file__).parent.parent / "results"
 LEVELS, LENGTHS, WINDOWS = (1, 2, 3, 4, 5), (3, 4, 5), (100, 150, 200, 250)

@@ -28,11 +28,11 @@ import ensue
 from benchmarks.machine import machine
 from benchmarks.tables import Sheet
 from benchmarks.timing import Clock, Runs, repeated
-from ensue.compile.engine import Engine
-from ensue.compile.frame import OUT_TOP, SEQUENCES
-from ensue.compile.matcher import Prepared, prepare
-from ensue.compile.stream import shape_of
+from ensue.columns.stream import shape_of
+from ensue.engine.engine import Engine
 from ensue.plan.physical import Stacks
+from ensue.source.kernel_inputs import OUT_TOP, SEQUENCES
+from ensue.workload.prepared import Prepared, prepare
 
 RESULTS = Path(__file__).parent.parent / "results"
 WAYS = {

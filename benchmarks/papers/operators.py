@@ -25,12 +25,12 @@ from benchmarks.tables import Sheet
 from benchmarks.timing import Runs
 from ensue.algebra.predicate import Expr
 from ensue.algebra.text import show_condition
-from ensue.compile.matcher import Prepared, prepare
-from ensue.compile.stream import shape_of
+from ensue.columns.stream import shape_of
+from ensue.plan.estimates.statistics import Statistics
 from ensue.plan.physical import Tree
+from ensue.plan.physical_rules.tree import tree_text
 from ensue.plan.planning import Planning, Shape
-from ensue.plan.statistics import Statistics
-from ensue.plan.tree import tree_text
+from ensue.workload.prepared import Prepared, prepare
 
 RESULTS = Path(__file__).parent.parent / "results"
 

@@ -221,7 +221,7 @@ def sheets(report: dict[str, Any]) -> list[Sheet]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    from ensue.runners.spark_session import embedded
+    from ensue.runners.spark.session import embedded
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer events, one run each")

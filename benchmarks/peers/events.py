@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
-from ensue.testing.stocks import stocks
+from ensue.samples.stocks import stocks
 
 COLUMNS = ("ts", "type", "symbol", "price", "volume")  # the file has no header: Flink reads none
 

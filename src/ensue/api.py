@@ -18,23 +18,23 @@ from ensue.errors import (
     RunnerError,
     StateError,
 )
-from ensue.plan.statistics import Statistics
+from ensue.plan.estimates.statistics import Statistics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from ensue.compile.stream import Shape
+    from ensue.columns.stream import Shape
     from ensue.plan.limits import Limits
     from ensue.plan.planning import Planning
-    from ensue.runners.arguments import Arguments
     from ensue.runners.local import Progress
-    from ensue.runners.spark_matches import SeveralMatches
-    from ensue.runners.spark_progress import BatchProgress
-    from ensue.runners.spark_sinks import Sink
-    from ensue.runners.spark_start import Output
-    from ensue.runners.spark_time import Ahead, Watermark
+    from ensue.runners.spark.matches import SeveralMatches
+    from ensue.runners.spark.progress import BatchProgress
+    from ensue.runners.spark.sinks import Sink
+    from ensue.runners.spark.start import Output
+    from ensue.runners.spark.time import Ahead, Watermark
     from ensue.tracing.trace import Trace
+    from ensue.workload.arguments import Arguments
 
 __all__ = [
     "Definition",
@@ -286,7 +286,7 @@ def match(
     have one and no two the same, else by their places from 0.
     """
     from ensue.plan.limits import Limits
-    from ensue.runners.arguments import Arguments
+    from ensue.workload.arguments import Arguments
 
     limits = Limits.given(max_matches, max_partial_matches, memory, lanes=_is_spark(events))
     operators = _each(operators, Operator, "operators")
@@ -324,10 +324,11 @@ def match(
             hint="define them: EVENT Name AS ...; as often as wanted, then the query",
         )
     if _is_spark(events):
-        from ensue.runners import spark_batch, spark_frames
+        from ensue.runners.spark import batch as spark_batch
+        from ensue.runners.spark import frames as spark_frames
 
         if spark_frames.is_streaming(events):
-            from ensue.runners import spark_stream
+            from ensue.runners.spark import stream as spark_stream
 
             return spark_stream.match(events, checked, given, **streaming)
         return spark_batch.match(events, checked, given)
@@ -369,15 +370,15 @@ def _match_tower(
             hint="ask for the timed-out matches of one level in a query of its own",
         )
     if _is_spark(events):
-        from ensue.runners import spark_frames
+        from ensue.runners.spark import frames as spark_frames
 
         if spark_frames.is_streaming(events):
-            from ensue.runners import spark_tower_stream
+            from ensue.runners.spark import tower_stream as spark_tower_stream
 
             return spark_tower_stream.match(
                 events, tower, given, levels=levels, trace=trace, **streaming
             )
-        from ensue.runners import spark_tower
+        from ensue.runners.spark import tower as spark_tower
 
         frames = spark_tower.match(events, tower, given, levels=levels, trace=trace)
         return frames if len(frames) > 1 else next(iter(frames.values()))
@@ -395,19 +396,19 @@ def _match_several(
     streaming: dict[str, Any],
     operators: Iterable[Operator],
 ) -> Any:
-    from ensue.runners.named import named
+    from ensue.workload.query_names import named
 
     if not isinstance(queries, Mapping | Sequence):
         raise QueryError(f"a query is a text, not {_a_type(queries)}")
     checked = named(queries, lambda text: _one_query(text, operators))
     if _is_spark(events):
-        from ensue.runners import spark_frames
+        from ensue.runners.spark import frames as spark_frames
 
         if spark_frames.is_streaming(events):
-            from ensue.runners import spark_several_stream
+            from ensue.runners.spark import several_stream as spark_several_stream
 
             return spark_several_stream.match(events, checked, given, **streaming)
-        from ensue.runners import spark_several
+        from ensue.runners.spark import several as spark_several
 
         return spark_several.match(events, checked, given)
     from ensue.runners import local_several
@@ -457,7 +458,7 @@ def start(
     The matches of several queries go each to its own output: `output` is a dict of one output by
     query, or a folder in which each query has a folder of its name.
     """
-    from ensue.runners import spark_start
+    from ensue.runners.spark import start as spark_start
 
     return spark_start.start(
         matches,
@@ -477,7 +478,7 @@ def wait(query: "StreamingQuery", seconds: float | None = None) -> bool:
     Like `query.awaitTermination`, but if the stream has failed, the error is one of Ensue's that
     says why in a line or two. With `seconds=0` it only looks.
     """
-    from ensue.runners import spark_start
+    from ensue.runners.spark import start as spark_start
 
     return spark_start.wait(query, seconds)
 
@@ -490,28 +491,28 @@ def remaining(
     Nothing is changed: the stream can go on from the checkpoint. Operators that its query uses
     must be known, or given here.
     """
-    from ensue.runners import spark_finish
+    from ensue.runners.spark import finish as spark_finish
 
     return spark_finish.remaining(spark, str(checkpoint), operators)
 
 
 def progress_of(query: "StreamingQuery") -> "list[BatchProgress]":
     """What a running stream did in its last micro-batches (Spark remembers 100)."""
-    from ensue.runners import spark_progress
+    from ensue.runners.spark import progress as spark_progress
 
     return spark_progress.progress_of(query)
 
 
 def parquet_table(path: "str | Path") -> "Sink":
     """A folder of Parquet files for `start`: a match that is there already is not added again."""
-    from ensue.runners import spark_sinks
+    from ensue.runners.spark import sinks as spark_sinks
 
     return spark_sinks.ParquetTable(str(path))
 
 
 def delta_table(path: "str | Path", storage_options: dict[str, str] | None = None) -> "Sink":
     """A Delta table for `start`: a match that is there already is not added again."""
-    from ensue.runners import spark_sinks
+    from ensue.runners.spark import sinks as spark_sinks
 
     return spark_sinks.DeltaTable(str(path), storage_options)
 
@@ -521,7 +522,7 @@ def kafka_topic(servers: str, topic: str, **options: str) -> "Sink":
 
     Kafka may get a match again after a crash; readers drop repetitions by the key.
     """
-    from ensue.runners import spark_sinks
+    from ensue.runners.spark import sinks as spark_sinks
 
     return spark_sinks.KafkaTopic(servers, topic, options)
 
@@ -546,7 +547,7 @@ def statistics(
     """
     checked = _query_or_tower(query)
     if isinstance(checked, Tower):
-        from ensue.algebra.layers import layers
+        from ensue.algebra.towers.layers import layers
 
         given: dict[str, Any] = {"time": time, "type": type, "order": order}
         given |= {"sample": sample, "seed": seed}
@@ -557,7 +558,7 @@ def statistics(
     columns: dict[str, Any] = {"time": _time(time), "type": type}
     columns["order"] = _names("order", order)
     if _is_spark(events):
-        from ensue.runners import spark_statistics
+        from ensue.runners.spark import statistics as spark_statistics
 
         return spark_statistics.measured(events, checked, **columns, sample=sample, seed=seed)
     from ensue.runners import local
@@ -582,7 +583,7 @@ def explain(
     With `events` the query is also checked against their columns. With `analyze=True` it is run
     on them, in this process, and each estimate stands beside what was counted.
     """
-    from ensue.plan.explain import explain as explain_plan
+    from ensue.plan.show.explain import explain as explain_plan
 
     planning = _planning(statistics, off, structure)
     found = _query_or_tower(query)
@@ -611,8 +612,8 @@ def _explain_tower(
     *,
     analyze: bool,
 ) -> str:
-    from ensue.compile.explained_tower import assumed_shape, explained
-    from ensue.compile.tower import prepare_tower
+    from ensue.workload.explained_tower import assumed_shape, explained
+    from ensue.workload.prepare_tower import prepare_tower
 
     if analyze:
         raise EventError("analyze=True does not go with definitions: explain one level at a time")
@@ -635,7 +636,7 @@ def picture(
     structure: str | None = None,
 ) -> str:
     """The plan as a picture (SVG): the automaton or the stacks, with their predicates."""
-    from ensue.plan.picture import picture as picture_plan
+    from ensue.plan.show.picture import picture as picture_plan
 
     planning = _planning(statistics, off, structure)
     return picture_plan(_planned(query, events, time, type, order, planning))
@@ -674,7 +675,7 @@ def _planned(
         from ensue.plan.assume import plan_without_events
 
         return plan_without_events(checked, planning)
-    from ensue.compile.matcher import prepare
+    from ensue.workload.prepared import prepare
 
     return prepare(checked, _shape(events, time, type, order), planning).plan
 
@@ -687,7 +688,7 @@ def _shape(
     columns: dict[str, Any] = {"time": _time(time), "type": type}
     columns["order"] = _names("order", order)
     if _is_spark(events):
-        from ensue.runners.spark_batch import shape_of_frames
+        from ensue.runners.spark.batch import shape_of_frames
 
         return shape_of_frames(events, **columns)
     from ensue.runners.local import stream_of
@@ -767,7 +768,7 @@ def _is_spark(events: object) -> bool:
 
 
 def _is_streaming(events: Any) -> bool:
-    from ensue.runners import spark_frames
+    from ensue.runners.spark import frames as spark_frames
 
     return spark_frames.is_streaming(events)
 

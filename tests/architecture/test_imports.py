@@ -31,7 +31,7 @@ def test_the_command_line_starts_without_arrow_or_numba():
 def test_only_spark_runners_import_pyspark():
     for module in MODULES:
         place = module.relative_to(SOURCE)
-        if place.parent == Path("runners") and place.name.startswith("spark_"):
+        if place.parent == Path("runners/spark"):
             continue
         assert "pyspark" not in imported(module), place
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import ensue
-from ensue.runners.stream_job import StreamJob
+from ensue.workload.stream_job import StreamJob
 
 EXPLODES = "SEQ(A+ a[], B b) WITHIN 1000"  # every subset of the As
 STRUCTURES = ("runs", "tree", "compact", "reference")
@@ -23,7 +23,7 @@ def events(text: str, **columns: Any) -> pa.Table:
 
 @pytest.fixture
 def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ensue.compile.cache.interpreted", True)
+    monkeypatch.setattr("ensue.source.cache.interpreted", True)
 
 
 def match(table: pa.Table, query: str, **options: Any) -> pa.Table:
@@ -178,10 +178,10 @@ def test_no_warning_for_what_gets_through(uncompiled: None) -> None:
 
 
 def test_statistics_warn_where_there_is_no_table_to_look_at() -> None:
-    from ensue.compile.foresight import foreseen
-    from ensue.compile.matcher import prepare
     from ensue.plan.planning import Planning
     from ensue.runners.local import stream_of
+    from ensue.workload.foresight import foreseen
+    from ensue.workload.prepared import prepare
 
     known = ensue.Statistics.given(rates={"A": 50.0, "B": 1.0})
     query = ensue.parse("SEQ(A a, A b, A c, B d) WITHIN 100000")
@@ -206,7 +206,7 @@ def job(query: str, table: pa.Table, **limits: Any) -> StreamJob:
 
 
 def test_a_stream_stops_and_goes_on_with_a_higher_bound(uncompiled: None) -> None:
-    from ensue.testing.lanes import Stream
+    from support.lanes import Stream
 
     table = events("AABXX" + "A" * 8 + "BXAB")
     pieces = [table.slice(0, 5), table.slice(5, 10), table.slice(15)]
@@ -227,7 +227,7 @@ def test_a_stream_stops_and_goes_on_with_a_higher_bound(uncompiled: None) -> Non
 def test_a_lane_in_memory_takes_over_the_bounds_of_a_stream_that_is_started_anew(
     uncompiled: None,
 ) -> None:
-    from ensue.testing.lanes import Stream
+    from support.lanes import Stream
 
     table = events("AABAX" + "A" * 8 + "BXAB")
     query = "SEQ(A+ a[], B b) WITHIN 12"
@@ -239,7 +239,7 @@ def test_a_lane_in_memory_takes_over_the_bounds_of_a_stream_that_is_started_anew
 
 
 def test_a_stream_hands_its_matches_over(uncompiled: None) -> None:
-    from ensue.testing.lanes import Stream
+    from support.lanes import Stream
 
     table = events("AAAB" * 30)
     stream = Stream(job("SEQ(A+ a[], B b) WITHIN 3", table, max_matches=8), 0)
@@ -250,7 +250,7 @@ def test_a_stream_hands_its_matches_over(uncompiled: None) -> None:
 
 @pytest.mark.spark
 def test_on_spark_the_error_names_the_bound(spark: Any) -> None:
-    from ensue.runners.spark_failure import failure, spark_errors
+    from ensue.runners.spark.failure import failure, spark_errors
 
     frame = spark.createDataFrame(events("A" * 9 + "B"))
     found = ensue.match(frame, EXPLODES, time="t", type="type", max_matches=100)

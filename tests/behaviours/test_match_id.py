@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 import ensue
-from ensue.testing.stocks import stocks
+from ensue.samples.stocks import stocks
 
 pytestmark = pytest.mark.filterwarnings("ignore:no event is of type")
 

@@ -29,7 +29,7 @@ def analyzed(**given):
     ids=["explain", "analyze", "explain a tower", "picture", "statistics", "match", "several"],
 )
 def test_one_name_of_an_order(call, monkeypatch):
-    monkeypatch.setattr("ensue.compile.cache.interpreted", True)
+    monkeypatch.setattr("ensue.source.cache.interpreted", True)
     assert call(order="seq") == call(order=["seq"]) == call(order=iter(["seq"]))
     with pytest.raises(ensue.EventError, match="no column 'sequence'"):
         call(order="sequence")
@@ -60,7 +60,7 @@ def near(**given):
 
 
 def test_one_operator(monkeypatch):
-    monkeypatch.setattr("ensue.compile.cache.interpreted", True)
+    monkeypatch.setattr("ensue.source.cache.interpreted", True)
     query = "near(A a, B b) r WITHIN 5"
     assert ensue.match(EVENTS, query, **NAMES, operators=near()).num_rows == 2
     with pytest.raises(ensue.EventError, match="operators= takes Operators, not a str"):
@@ -68,7 +68,7 @@ def test_one_operator(monkeypatch):
 
 
 def test_operators_that_can_be_looked_through_once_serve_every_query(monkeypatch):
-    monkeypatch.setattr("ensue.compile.cache.interpreted", True)
+    monkeypatch.setattr("ensue.source.cache.interpreted", True)
     query = "near(A a, B b) r WITHIN 5"
     found = ensue.match(EVENTS, [query, query], **NAMES, operators=iter([near()]))
     assert [table.num_rows for table in found.values()] == [2, 2]

@@ -7,8 +7,8 @@ import pytest
 
 import ensue
 from ensue.errors import EventError, QueryError
-from ensue.runners.spark_frames import WholeStreamWarning
-from ensue.testing.stocks import stocks
+from ensue.runners.spark.frames import WholeStreamWarning
+from ensue.samples.stocks import stocks
 
 pytestmark = [
     pytest.mark.spark,

@@ -9,15 +9,15 @@ import pytest
 import ensue
 from ensue import semantics
 from ensue.algebra.timeouts import timeout_queries
-from ensue.compile.matcher import prepare
-from ensue.compile.reference_events import events_of
-from ensue.compile.stream import shape_of
-from ensue.compile.timeouts import bundle, partitioned
+from ensue.columns.stream import shape_of
+from ensue.engine.reference_events import events_of
 from ensue.errors import QueryError
 from ensue.languages.patterns import parse
 from ensue.runners.local import match_in_order
-from ensue.testing.queries import random_query, random_repeats
-from ensue.testing.streams import random_events, random_nature
+from ensue.workload.prepared import prepare
+from ensue.workload.timed_out import bundle, partitioned
+from support.queries import random_query, random_repeats
+from support.streams import random_events, random_nature
 
 pytestmark = pytest.mark.filterwarnings("ignore:no event is of type")
 
@@ -361,7 +361,7 @@ def test_the_rewritten_queries_find_what_the_definition_says(round):
 @pytest.mark.parametrize("round", range(2))
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_engines_find_what_the_definition_says(round, monkeypatch):
-    monkeypatch.setattr("ensue.compile.cache.interpreted", True)
+    monkeypatch.setattr("ensue.source.cache.interpreted", True)
     for seed in range(round * 300, (round + 1) * 300):
         random = Random(f"engines {seed}")
         nature = random_nature(random)

@@ -129,7 +129,7 @@ def test_options_of_streams_need_one(run, option):
 
 @pytest.fixture
 def report():
-    from ensue.runners.spark_progress import BatchProgress
+    from ensue.runners.spark.progress import BatchProgress
 
     shown: dict[str, Any] = {
         "input_rows": 10, "events": 8, "late": 1, "matches": 3, "partial_matches": 4,

@@ -51,7 +51,7 @@ def test_a_query_gives_the_matches_shown(example: Example, answers: dict[str, st
 @pytest.mark.parametrize("page", _pages_with_python())
 def test_python_examples_print_what_is_shown(page: Path):
     if any("pyspark" in e.code for e in examples(page, "python")):
-        from ensue.runners.spark_session import embedded
+        from ensue.runners.spark.session import embedded
 
         embedded()  # the page's own getOrCreate then finds it
     for example, output in printed(page):
@@ -84,7 +84,7 @@ def test_files_that_are_named_exist(name: str):
         homes = (ROOT, ROOT / "src" / "ensue", ROOT / "src" / "ensue" / folder)
         assert any((home / place).exists() for home in homes), place
         if "/" in place:
-            folder = str(Path(place).parent)  # of `stacks.py` in "`compile/runs.py`, `stacks.py`"
+            folder = str(Path(place).parent)  # of `choose.py` in "`plan/assume.py`, `choose.py`"
 
 
 def _anchors(page: Path) -> set[str]:

@@ -28,7 +28,7 @@ def _marked(example: Path) -> object:
 @pytest.mark.parametrize("example", [_marked(e) for e in EXAMPLES])
 def test_an_example_runs(example: Path, capsys: pytest.CaptureFixture[str]):
     if "pyspark" in example.read_text():
-        from ensue.runners.spark_session import embedded
+        from ensue.runners.spark.session import embedded
 
         embedded()
     runpy.run_path(str(example), run_name="__main__")

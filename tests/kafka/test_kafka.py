@@ -10,8 +10,8 @@ from tests.docs.pages import ROOT, examples
 
 import ensue
 from ensue.errors import RunnerError
+from ensue.samples.stocks import stocks
 from ensue.testing import kafka
-from ensue.testing.stocks import stocks
 
 pytestmark = [
     pytest.mark.slow,

@@ -10,19 +10,19 @@ import pyarrow as pa
 import pytest
 
 from ensue import semantics
-from ensue.compile.adaptive import AdaptiveEngine, Advice, why_not_adaptive
-from ensue.compile.engine import Engine
-from ensue.compile.matcher import Prepared, build_result, prepare
-from ensue.compile.output import joined
-from ensue.compile.reference_events import events_of
-from ensue.compile.stream import shape_of
+from ensue.columns.stream import shape_of
+from ensue.engine.adaptive import AdaptiveEngine, Advice, why_not_adaptive
+from ensue.engine.engine import Engine
+from ensue.engine.output import joined
+from ensue.engine.reference_events import events_of
 from ensue.errors import QueryError
 from ensue.languages.patterns import parse
 from ensue.plan.physical import Plan
 from ensue.plan.planning import Planning
-from ensue.testing.negations import random_negations
-from ensue.testing.queries import random_query, random_repeats
-from ensue.testing.streams import PLAIN, Nature, random_events, random_nature, random_slices
+from ensue.workload.prepared import Prepared, build_result, prepare
+from support.negations import random_negations
+from support.queries import random_query, random_repeats
+from support.streams import PLAIN, Nature, random_events, random_nature, random_slices
 
 pytestmark = [
     pytest.mark.kernels,
@@ -126,7 +126,7 @@ def assert_changes_do_not_matter(random: Random) -> str:
 @pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("block", range(8 if UNCOMPILED else 1))
 def test_changes_at_random_points_change_no_match(block, monkeypatch):
-    monkeypatch.setattr("ensue.compile.adaptive.PIECE", 2)
+    monkeypatch.setattr("ensue.engine.adaptive.PIECE", 2)
     seeds = range(block * 100, block * 100 + (100 if UNCOMPILED else 4))
     outcomes = Counter(assert_changes_do_not_matter(Random(seed)) for seed in seeds)
     if UNCOMPILED:
@@ -151,7 +151,7 @@ CHOSEN = {
 
 @pytest.mark.parametrize("text", CHOSEN.values(), ids=CHOSEN.keys())
 def test_changes_of_chosen_queries(text, monkeypatch):
-    monkeypatch.setattr("ensue.compile.adaptive.PIECE", 3)
+    monkeypatch.setattr("ensue.engine.adaptive.PIECE", 3)
     random, changed = Random(text), 0
     for _ in range(20 if UNCOMPILED else 5):
         events = random_events(random, 20 if "kleene" not in text else 12, PLAIN)
@@ -219,9 +219,9 @@ def drifting(count: int) -> pa.Table:
 
 @pytest.mark.parametrize("saved", [False, True])
 def test_a_plan_follows_the_stream(saved, monkeypatch):
-    monkeypatch.setattr("ensue.compile.adaptive.PIECE", 100)
-    monkeypatch.setattr("ensue.compile.advice.LEAST", 200)
-    monkeypatch.setattr("ensue.compile.advice.GAIN", 0.05)
+    monkeypatch.setattr("ensue.engine.adaptive.PIECE", 100)
+    monkeypatch.setattr("ensue.engine.advice.LEAST", 200)
+    monkeypatch.setattr("ensue.engine.advice.GAIN", 0.05)
     events = drifting(1_200)
     shape = shape_of(events.schema, time="t", type="type", order=())
     prepared = prepare(parse(DRIFTING), shape, Planning(adaptive=True))

@@ -15,16 +15,16 @@ import pytest
 import ensue
 from ensue import semantics
 from ensue.algebra.walk import atoms, kleenes
-from ensue.compile.engine import Engine
-from ensue.compile.live import LiveMatcher
-from ensue.compile.matcher import Prepared, prepare
-from ensue.compile.reference_events import events_of
-from ensue.compile.stream import shape_of
+from ensue.columns.stream import shape_of
+from ensue.engine.engine import Engine
+from ensue.engine.reference_events import events_of
 from ensue.errors import QueryError
 from ensue.plan.physical import Answer, Compact, Plan, Reference
 from ensue.plan.planning import Planning
 from ensue.runners.local import match_in_order
-from ensue.testing.streams import PLAIN, REAL, STAMPS, Nature, random_events, random_slices
+from ensue.workload.live_matcher import LiveMatcher
+from ensue.workload.prepared import Prepared, prepare
+from support.streams import PLAIN, REAL, STAMPS, Nature, random_events, random_slices
 
 pytestmark = [
     pytest.mark.kernels,
@@ -161,7 +161,7 @@ def assert_random_case_is_exact(random: Random) -> str:
 def test_random_queries_are_exact(round, monkeypatch):
     outcomes = Counter()
     for seed in range(round * 60, round * 60 + 60):
-        monkeypatch.setattr("ensue.compile.arenas.FIRST_ROOM", (1, 2, 4, 1_024)[seed % 4])
+        monkeypatch.setattr("ensue.engine.arenas.FIRST_ROOM", (1, 2, 4, 1_024)[seed % 4])
         try:
             outcomes[assert_random_case_is_exact(Random(seed))] += 1
         except Exception as error:
@@ -173,7 +173,7 @@ def test_random_queries_are_exact(round, monkeypatch):
 @pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_some_random_queries_are_exact_compiled(seed, monkeypatch):
-    monkeypatch.setattr("ensue.compile.arenas.FIRST_ROOM", 4)
+    monkeypatch.setattr("ensue.engine.arenas.FIRST_ROOM", 4)
     assert_random_case_is_exact(Random(f"compiled {seed}"))
 
 
@@ -204,7 +204,7 @@ def test_chosen_queries_are_exact(name, answer, monkeypatch):
         pytest.skip("a negation is decided match by match")
     if not UNCOMPILED and name not in ("single events", "repeated", "two negations"):
         pytest.skip("these are run uncompiled")
-    monkeypatch.setattr("ensue.compile.arenas.FIRST_ROOM", 2)
+    monkeypatch.setattr("ensue.engine.arenas.FIRST_ROOM", 2)
     text, random = f"{(CHOSEN | NEGATED)[name]} {answer}", Random(name)
     for _ in range(6):
         events = random_events(random, 12)
@@ -259,7 +259,7 @@ def test_a_long_stream_is_counted_as_stacks_list_it(keys, monkeypatch):
         prepared = prepared_for(text, events)
         assert isinstance(prepared.plan.structure, Compact)
         assert as_lines(match_in_order(prepared, events)) == expected
-        monkeypatch.setattr("ensue.compile.arenas.FIRST_ROOM", 2)
+        monkeypatch.setattr("ensue.engine.arenas.FIRST_ROOM", 2)
         pieces = [events.slice(k, 97) for k in range(0, events.num_rows, 97)]
         assert in_pieces(random, prepared, pieces) == expected
 
@@ -293,7 +293,7 @@ def test_what_is_kept_does_not_grow_with_the_stream():
 
 @pytest.mark.parametrize("answer", ["RETURN COUNT(*)", "RETURN EXISTS", "LIMIT 2"])
 def test_keys_that_are_gone_are_forgotten(answer, monkeypatch):
-    monkeypatch.setattr("ensue.compile.engine.FEW_CODES", 10)
+    monkeypatch.setattr("ensue.engine.engine.FEW_CODES", 10)
     count = 2_000
     events = pa.table(
         {"t": range(count), "type": ["A", "B"] * (count // 2), "k": [i // 2 for i in range(count)]}

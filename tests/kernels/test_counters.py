@@ -5,14 +5,14 @@ from random import Random
 
 import pytest
 
-from ensue.compile.engine import Engine
-from ensue.compile.matcher import prepare
-from ensue.compile.stream import shape_of
+from ensue.columns.stream import shape_of
+from ensue.engine.engine import Engine
 from ensue.languages.patterns import parse
-from ensue.plan.counters import Counters, Tried, measured
+from ensue.plan.estimates.counters import Counters, Tried, measured
+from ensue.plan.estimates.statistics import Statistics
 from ensue.plan.planning import Planning
-from ensue.plan.statistics import Statistics
-from ensue.testing.streams import PLAIN, random_events, random_slices
+from ensue.workload.prepared import prepare
+from support.streams import PLAIN, random_events, random_slices
 
 pytestmark = [
     pytest.mark.kernels,

@@ -10,19 +10,19 @@ from tests.kernels.test_engine import UNCOMPILED, given_by, interrupted, rows_of
 
 from ensue.algebra.walk import positives
 from ensue.algebra.window import ByUnits
-from ensue.compile.engine import Engine
-from ensue.compile.live import LiveMatcher
-from ensue.compile.matcher import Prepared, prepare
-from ensue.compile.stream import shape_of
+from ensue.columns.stream import shape_of
+from ensue.engine.engine import Engine
 from ensue.errors import QueryError, StateError
 from ensue.languages.patterns import parse
-from ensue.plan.explain import explain
-from ensue.plan.modules import PRECURSORS, Module
 from ensue.plan.physical import Tree
+from ensue.plan.physical_rules.tree import shape_of as tree_shape
 from ensue.plan.planning import Planning
-from ensue.plan.tree import shape_of as tree_shape
-from ensue.testing.modules import random_tower
-from ensue.testing.streams import PLAIN, WHOLE, Nature, random_events, random_nature, random_slices
+from ensue.plan.show.explain import explain
+from ensue.plan.towers.modules import PRECURSORS, Module
+from ensue.workload.live_matcher import LiveMatcher
+from ensue.workload.prepared import Prepared, prepare
+from support.modules import random_tower
+from support.streams import PLAIN, WHOLE, Nature, random_events, random_nature, random_slices
 
 pytestmark = [
     pytest.mark.kernels,
@@ -104,7 +104,7 @@ def assert_random_tower_is_exact(random: Random, *, cut: bool) -> str:
 def test_random_towers_are_exact(round, cut, monkeypatch):
     outcomes = Counter()
     for seed in range(round * SEEDS_AT_ONCE, (round + 1) * SEEDS_AT_ONCE):
-        monkeypatch.setattr("ensue.compile.arenas.FIRST_ROOM", (1, 2, 4, 1_024)[seed % 4])
+        monkeypatch.setattr("ensue.engine.arenas.FIRST_ROOM", (1, 2, 4, 1_024)[seed % 4])
         try:
             outcomes[assert_random_tower_is_exact(Random(f"tower {cut} {seed}"), cut=cut)] += 1
         except Exception as error:
@@ -117,7 +117,7 @@ def test_random_towers_are_exact(round, cut, monkeypatch):
 @pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_some_random_towers_are_exact_compiled(seed, monkeypatch):
-    monkeypatch.setattr("ensue.compile.arenas.FIRST_ROOM", 4)
+    monkeypatch.setattr("ensue.engine.arenas.FIRST_ROOM", 4)
     assert_random_tower_is_exact(Random(f"compiled {seed}"), cut=bool(seed % 2))
 
 

@@ -16,8 +16,8 @@ from tests.kernels.test_engine import (
 
 from ensue.errors import QueryError
 from ensue.plan.physical import Reference, Stacks
-from ensue.testing.negations import random_negations
-from ensue.testing.streams import PLAIN, Nature, random_events, random_nature, random_slices
+from support.negations import random_negations
+from support.streams import PLAIN, Nature, random_events, random_nature, random_slices
 
 pytestmark = [
     pytest.mark.kernels,
@@ -64,8 +64,8 @@ def assert_every_way_is_exact(random: Random, *, simple: bool) -> str:
 def test_every_way_is_exact(simple, round, monkeypatch):
     outcomes: Counter[str] = Counter()
     for seed in range(round * SEEDS_AT_ONCE, (round + 1) * SEEDS_AT_ONCE):
-        monkeypatch.setattr("ensue.compile.arenas.FIRST_ROOM", (1, 2, 4, 1_024)[seed % 4])
-        monkeypatch.setattr("ensue.compile.engine.FEW_CODES", (0, 4_096)[seed % 2])
+        monkeypatch.setattr("ensue.engine.arenas.FIRST_ROOM", (1, 2, 4, 1_024)[seed % 4])
+        monkeypatch.setattr("ensue.engine.engine.FEW_CODES", (0, 4_096)[seed % 2])
         try:
             outcomes[assert_every_way_is_exact(Random(seed), simple=simple)] += 1
         except Exception as error:
@@ -85,8 +85,8 @@ CHOSEN = {
 
 @pytest.mark.parametrize("text", CHOSEN.values(), ids=CHOSEN.keys())
 def test_chosen_queries_are_exact_in_every_way(text, monkeypatch):
-    monkeypatch.setattr("ensue.compile.arenas.FIRST_ROOM", 2)
-    monkeypatch.setattr("ensue.compile.engine.FEW_CODES", 0)
+    monkeypatch.setattr("ensue.engine.arenas.FIRST_ROOM", 2)
+    monkeypatch.setattr("ensue.engine.engine.FEW_CODES", 0)
     random = Random(text)
     for nature in NATURES:
         for way in WAYS[:3] if UNCOMPILED or text == CHOSEN["between"] else WAYS[:1]:
@@ -115,8 +115,8 @@ OTHER_FORMS = {
 
 @pytest.mark.parametrize("text", cases(OTHER_FORMS, ["in AND", "in AND beside its own"]))
 def test_other_forms_are_exact(text, monkeypatch):
-    monkeypatch.setattr("ensue.compile.arenas.FIRST_ROOM", 2)
-    monkeypatch.setattr("ensue.compile.engine.FEW_CODES", 0)
+    monkeypatch.setattr("ensue.engine.arenas.FIRST_ROOM", 2)
+    monkeypatch.setattr("ensue.engine.engine.FEW_CODES", 0)
     random, total = Random(text), 0
     for nature in NATURES:
         for _ in range(24):

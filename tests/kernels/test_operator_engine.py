@@ -10,14 +10,14 @@ import pytest
 
 import ensue
 from ensue import semantics
-from ensue.compile.making import made_by_loop
-from ensue.compile.matcher import Prepared, prepare
-from ensue.compile.matches import Matches
-from ensue.compile.reference_events import events_of
-from ensue.compile.stream import ends, shape_of
+from ensue.columns.matches import Matches
+from ensue.columns.stream import ends, shape_of
+from ensue.engine.reference_events import events_of
 from ensue.errors import QueryError
 from ensue.plan.physical import Reference
-from ensue.testing.streams import (
+from ensue.results.operator_loops import made_by_loop
+from ensue.workload.prepared import Prepared, prepare
+from support.streams import (
     FINE,
     PLAIN,
     STAMPS,
@@ -280,7 +280,7 @@ SEEDS_AT_ONCE = 100
 def test_random_operators_are_exact(round, monkeypatch):
     outcomes = Counter()
     for seed in range(round * SEEDS_AT_ONCE, (round + 1) * SEEDS_AT_ONCE):
-        monkeypatch.setattr("ensue.compile.arenas.FIRST_ROOM", (1, 2, 4, 1_024)[seed % 4])
+        monkeypatch.setattr("ensue.engine.arenas.FIRST_ROOM", (1, 2, 4, 1_024)[seed % 4])
         try:
             outcomes[assert_random_case_is_exact(Random(seed))] += 1
         except Exception as error:

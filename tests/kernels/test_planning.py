@@ -9,15 +9,15 @@ import pytest
 
 from ensue.algebra.text import show_condition
 from ensue.algebra.walk import atoms
-from ensue.compile.matcher import build_result, prepare
-from ensue.compile.stream import shape_of
+from ensue.columns.stream import shape_of
 from ensue.errors import QueryError
 from ensue.languages.patterns import parse
 from ensue.plan.choose import structure_name
+from ensue.plan.estimates.statistics import Statistics
 from ensue.plan.planning import STRUCTURES, Planning, switches
-from ensue.plan.statistics import Statistics
-from ensue.testing.queries import random_query, random_repeats
-from ensue.testing.streams import PLAIN, random_events, random_nature, random_slices
+from ensue.workload.prepared import build_result, prepare
+from support.queries import random_query, random_repeats
+from support.streams import PLAIN, random_events, random_nature, random_slices
 
 pytestmark = [
     pytest.mark.kernels,

@@ -23,15 +23,15 @@ from tests.kernels.test_engine import (
     wanted,
 )
 
-from ensue.compile.engine import Engine
-from ensue.compile.matcher import prepare
-from ensue.compile.stream import shape_of
+from ensue.columns.stream import shape_of
+from ensue.engine.engine import Engine
 from ensue.errors import QueryError
 from ensue.languages.patterns import parse
 from ensue.plan.physical import Reference
 from ensue.plan.planning import STRUCTURES, Planning
-from ensue.testing.queries import random_repeats
-from ensue.testing.streams import PLAIN, Nature, random_events, random_nature, random_slices
+from ensue.workload.prepared import prepare
+from support.queries import random_repeats
+from support.streams import PLAIN, Nature, random_events, random_nature, random_slices
 
 pytestmark = [
     pytest.mark.kernels,
@@ -75,8 +75,8 @@ def assert_random_case_is_exact(random: Random, *, cut: bool) -> str:
 def test_random_queries_are_exact(round, cut, monkeypatch):
     outcomes = Counter()
     for seed in range(round * SEEDS_AT_ONCE, (round + 1) * SEEDS_AT_ONCE):
-        monkeypatch.setattr("ensue.compile.arenas.FIRST_ROOM", (1, 2, 4, 1_024)[seed % 4])
-        monkeypatch.setattr("ensue.compile.engine.FEW_CODES", (0, 4_096)[seed % 2])
+        monkeypatch.setattr("ensue.engine.arenas.FIRST_ROOM", (1, 2, 4, 1_024)[seed % 4])
+        monkeypatch.setattr("ensue.engine.engine.FEW_CODES", (0, 4_096)[seed % 2])
         try:
             outcomes[assert_random_case_is_exact(Random(f"{cut} {seed}"), cut=cut)] += 1
         except Exception as error:
@@ -158,7 +158,7 @@ CHOSEN = {
     ],
 )
 def test_chosen_queries_are_exact(text, monkeypatch):
-    monkeypatch.setattr("ensue.compile.arenas.FIRST_ROOM", 2)
+    monkeypatch.setattr("ensue.engine.arenas.FIRST_ROOM", 2)
     random, found = Random(text), 0
     # values are missing in the second half of a stream: the engine changes its kernel on the way
     for nature in (PLAIN, Nature(nulls_from=5)):

@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 
 import ensue
-from ensue.compile.live import LiveMatcher
-from ensue.compile.matcher import Prepared, prepare
-from ensue.compile.state import MAGIC
-from ensue.compile.stream import shape_of
+from ensue.columns.stream import shape_of
+from ensue.engine.state import MAGIC
 from ensue.errors import StateError
-from ensue.testing.stocks import stocks
-from ensue.testing.streams import PLAIN, Nature, random_events
+from ensue.samples.stocks import stocks
+from ensue.workload.live_matcher import LiveMatcher
+from ensue.workload.prepared import Prepared, prepare
+from support.streams import PLAIN, Nature, random_events
 
 pytestmark = [
     pytest.mark.kernels,

@@ -19,22 +19,22 @@ from tests.kernels.test_engine import (
     wanted,
 )
 
-from ensue.compile.engine import Engine
-from ensue.compile.live import LiveMatcher
-from ensue.compile.matcher import Prepared, prepare
-from ensue.compile.output import joined
-from ensue.compile.stream import shape_of
+from ensue.columns.stream import shape_of
+from ensue.engine.engine import Engine
+from ensue.engine.output import joined
 from ensue.errors import QueryError, StateError
 from ensue.languages.patterns import parse
-from ensue.plan.operators import Argument, Attribute, Function, Operator, Order
 from ensue.plan.physical import Apply, Join, Leaf, Node, Tree
+from ensue.plan.physical_rules.operators import Argument, Attribute, Function, Operator, Order
+from ensue.plan.physical_rules.tree import shapes
 from ensue.plan.planning import Planning, Shape
-from ensue.plan.tree import shapes
+from ensue.samples.stocks import stocks
 from ensue.schema import Kind
-from ensue.testing import streams
-from ensue.testing.joins import random_join
-from ensue.testing.stocks import stocks
-from ensue.testing.streams import PLAIN, Nature, random_events, random_nature, random_slices
+from ensue.workload.live_matcher import LiveMatcher
+from ensue.workload.prepared import Prepared, prepare
+from support import streams
+from support.joins import random_join
+from support.streams import PLAIN, Nature, random_events, random_nature, random_slices
 
 pytestmark = [
     pytest.mark.kernels,
@@ -101,8 +101,8 @@ SEEDS_AT_ONCE = 100
 def test_every_shape_of_random_queries_is_exact(round, cut, monkeypatch):
     outcomes = Counter()
     for seed in range(round * SEEDS_AT_ONCE, (round + 1) * SEEDS_AT_ONCE):
-        monkeypatch.setattr("ensue.compile.arenas.FIRST_ROOM", (1, 2, 4, 1_024)[seed % 4])
-        monkeypatch.setattr("ensue.compile.engine.FEW_CODES", (0, 4_096)[seed % 2])
+        monkeypatch.setattr("ensue.engine.arenas.FIRST_ROOM", (1, 2, 4, 1_024)[seed % 4])
+        monkeypatch.setattr("ensue.engine.engine.FEW_CODES", (0, 4_096)[seed % 2])
         try:
             outcomes[assert_random_case_is_exact(Random(f"tree {cut} {seed}"), cut=cut)] += 1
         except Exception as error:
@@ -115,7 +115,7 @@ def test_every_shape_of_random_queries_is_exact(round, cut, monkeypatch):
 @pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_some_random_queries_are_exact_compiled(seed, monkeypatch):
-    monkeypatch.setattr("ensue.compile.arenas.FIRST_ROOM", 4)
+    monkeypatch.setattr("ensue.engine.arenas.FIRST_ROOM", 4)
     assert_random_case_is_exact(Random(f"compiled {seed}"), cut=bool(seed % 2))
 
 
@@ -137,8 +137,8 @@ CHOSEN = {
 
 @pytest.mark.parametrize("text", cases(CHOSEN, ["events in any order", "an event for two"]))
 def test_every_shape_is_exact(text, monkeypatch):
-    monkeypatch.setattr("ensue.compile.arenas.FIRST_ROOM", 2)
-    monkeypatch.setattr("ensue.compile.engine.FEW_CODES", 0)
+    monkeypatch.setattr("ensue.engine.arenas.FIRST_ROOM", 2)
+    monkeypatch.setattr("ensue.engine.engine.FEW_CODES", 0)
     random = Random(text)
     for tree in chosen_shapes(text, random, 20 if UNCOMPILED else 1):
         for nature in (PLAIN, Nature(nulls_from=5)):
@@ -250,7 +250,7 @@ def test_a_function_says_when_a_result_is_and_what_it_holds():
 
 
 def test_stacks_runs_and_trees_agree_on_a_long_stream(monkeypatch):
-    monkeypatch.setattr("ensue.compile.arenas.FIRST_ROOM", 2)
+    monkeypatch.setattr("ensue.engine.arenas.FIRST_ROOM", 2)
     text = (
         "SEQ(A a, B b, !C c, D d) WHERE [symbol] and a.price < d.price and b.volume > a.volume "
         "WITHIN 1 second"
@@ -285,8 +285,8 @@ def test_the_state_of_an_endless_stream_is_bounded(name, right, monkeypatch):
     prepared = prepared_for(ENDLESS[name], events, tree)
     expected = rows_of(prepared, given_by(prepared.engine(), [events]), events)
     assert len(expected) > 20
-    monkeypatch.setattr("ensue.compile.engine.FEW_CODES", 64)
-    monkeypatch.setattr("ensue.compile.arenas.FIRST_ROOM", 16)
+    monkeypatch.setattr("ensue.engine.engine.FEW_CODES", 64)
+    monkeypatch.setattr("ensue.engine.arenas.FIRST_ROOM", 16)
     engine, found, sizes = prepared.engine(), [], []
     for start in range(0, events.num_rows, 50):
         piece = events.slice(start, 50)
@@ -342,7 +342,7 @@ def test_what_no_tree_can_do_is_refused_with_the_reason():
 @pytest.mark.parametrize("within", ["", " WITHIN 3000 EVENTS"])
 def test_an_event_may_need_more_room_than_there_is(within, monkeypatch):
     """The B makes more pairs than fit, each C more matches: nothing is lost or done twice."""
-    monkeypatch.setattr("ensue.compile.arenas.FIRST_ROOM", 2)
+    monkeypatch.setattr("ensue.engine.arenas.FIRST_ROOM", 2)
     types = ["A"] * 1_500 + ["B", "C", "C"]
     events = pa.table({"t": range(1_503), "type": types, "row": range(1_503)})
     prepared = prepared_for(f"SEQ(A a, B b, C c){within}", events, (("a", "b"), "c"))

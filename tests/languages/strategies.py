@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta, timezone
 
 from hypothesis import strategies as st
 
-from ensue.algebra.arrangement import open_ended
 from ensue.algebra.chains import chain
+from ensue.algebra.check.arrangement import open_ended
 from ensue.algebra.pattern import And, Atom, Kleene, Maybe, Not, Or, Seq
 from ensue.algebra.policy import AfterMatch, SkipTo, Strategy
 from ensue.algebra.predicate import (

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ensue.algebra.check import check
-from ensue.algebra.kinds import kind_of
+from ensue.algebra.check.kinds import kind_of
+from ensue.algebra.check.query import check
 from ensue.algebra.predicate import At, Field
 from ensue.errors import QueryError
 from ensue.languages.patterns import parse

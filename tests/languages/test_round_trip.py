@@ -4,7 +4,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.languages.strategies import expressions, literals, names, queries
 
-from ensue.algebra.check import check_structure
+from ensue.algebra.check.query import check_structure
 from ensue.algebra.predicate import Field
 from ensue.algebra.text import default_name, show_expr
 from ensue.languages.patterns import parse

@@ -2,9 +2,9 @@
 
 import pytest
 
-from ensue.algebra.layers import layers
 from ensue.algebra.query import Query
 from ensue.algebra.tower import Tower
+from ensue.algebra.towers.layers import layers
 from ensue.errors import QueryError
 from ensue.languages.towers import parse_text
 

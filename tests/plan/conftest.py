@@ -13,17 +13,17 @@ import pytest
 
 from ensue import semantics
 from ensue.algebra.answers import summarised
-from ensue.algebra.check import check
+from ensue.algebra.check.query import check
 from ensue.algebra.predicate import Literal
 from ensue.algebra.query import Query
 from ensue.algebra.walk import atoms, nodes
 from ensue.algebra.window import ByTime, ByUnits
-from ensue.compile.matcher import prepare
-from ensue.compile.reference_events import events_of
-from ensue.compile.stream import shape_of
+from ensue.columns.stream import shape_of
+from ensue.engine.reference_events import events_of
 from ensue.languages.patterns import parse
 from ensue.plan.choose import choose
 from ensue.runners.local import match_in_order
+from ensue.workload.prepared import prepare
 
 ARROW = {
     "integer": pa.int64(),

@@ -5,7 +5,7 @@ import pytest
 from ensue.errors import QueryError
 from ensue.languages.patterns import parse
 from ensue.plan.assume import NOTE, assumed_schema, plan_without_events
-from ensue.plan.explain import explain
+from ensue.plan.show.explain import explain
 from ensue.schema import Kind
 
 

@@ -5,7 +5,7 @@ import pytest
 from ensue.algebra.text import show_condition
 from ensue.plan.choose import CHOICES, choose, structure_name, why_no_stacks
 from ensue.plan.physical import Automaton, Reference, Stacks
-from ensue.plan.rules import RULES
+from ensue.plan.query_rules import RULES
 
 
 @pytest.mark.parametrize(

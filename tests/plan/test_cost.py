@@ -6,19 +6,19 @@ from random import Random
 
 import pytest
 
-from ensue.algebra.check import check
+from ensue.algebra.check.query import check
 from ensue.algebra.text import show_condition
 from ensue.algebra.walk import variables
 from ensue.languages.patterns import parse
 from ensue.plan.assume import assumed_schema
 from ensue.plan.choose import choose, structure_name
-from ensue.plan.cost import Trial, cheapest_first, condition_cost, trial_of, trying
-from ensue.plan.decisions import figure
-from ensue.plan.load import MOST, Load
+from ensue.plan.estimates.cost import Trial, cheapest_first, condition_cost, trial_of, trying
+from ensue.plan.estimates.decisions import figure
+from ensue.plan.estimates.load import MOST, Load
+from ensue.plan.estimates.shapes import Joins, best_shape, can_be_joined, leaves, show_shape
+from ensue.plan.estimates.statistics import Statistics
 from ensue.plan.physical import Stacks
 from ensue.plan.planning import Planning
-from ensue.plan.shapes import Joins, best_shape, can_be_joined, leaves, show_shape
-from ensue.plan.statistics import Statistics
 
 
 def planned(text, statistics=None, **options):

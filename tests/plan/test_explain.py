@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 import ensue
-from ensue.plan.explain import MOST_STATES, explain
+from ensue.plan.show.explain import MOST_STATES, explain
 
 
 def test_a_long_list_of_states_is_cut(case):

@@ -7,7 +7,7 @@ import pytest
 from ensue.algebra.pattern import And, Atom, Maybe, Not, Or, Seq
 from ensue.algebra.query import Query
 from ensue.algebra.window import ByUnits
-from ensue.plan.rules.flatten import flatten
+from ensue.plan.query_rules.flatten import flatten
 
 A, B, C, D = (Atom(t, t.lower()) for t in "ABCD")
 D2 = Atom("D", "d2")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ensue.plan.explain import explain
-from ensue.plan.picture import picture
+from ensue.plan.show.explain import explain
+from ensue.plan.show.picture import picture
 
 GOLDEN = Path(__file__).parent / "golden"
 QUERIES = sorted(GOLDEN.glob("*.ensue"))
@@ -63,8 +63,8 @@ import sys
 from pathlib import Path
 from ensue.languages.patterns import parse
 from ensue.plan.assume import plan_without_events
-from ensue.plan.explain import explain
-from ensue.plan.picture import picture
+from ensue.plan.show.explain import explain
+from ensue.plan.show.picture import picture
 for path in sys.argv[1:]:
     plan = plan_without_events(parse(Path(path).read_text(encoding="utf-8")))
     print(explain(plan), picture(plan))

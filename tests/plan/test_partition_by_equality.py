@@ -4,7 +4,7 @@ import pytest
 
 from ensue.algebra.query import Equivalence
 from ensue.algebra.text import show_condition
-from ensue.plan.rules.partition_by_equality import partition_by_equality
+from ensue.plan.query_rules.partition_by_equality import partition_by_equality
 
 
 def partitioned(query):

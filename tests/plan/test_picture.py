@@ -7,7 +7,7 @@ import pytest
 
 from ensue.languages.patterns import parse
 from ensue.plan.assume import plan_without_events
-from ensue.plan.picture import picture
+from ensue.plan.show.picture import picture
 
 SVG = "{http://www.w3.org/2000/svg}"
 QUERIES = sorted((Path(__file__).parent / "golden").glob("*.ensue"))

@@ -5,7 +5,7 @@ import pytest
 from ensue.algebra.pattern import Atom, Not, Or, Seq
 from ensue.algebra.predicate import Binary, Field
 from ensue.algebra.query import Query
-from ensue.plan.rules.split_negations import split_negations
+from ensue.plan.query_rules.split_negations import split_negations
 
 A, B, C, D = (Atom(t, t.lower()) for t in "ABCD")
 

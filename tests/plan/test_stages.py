@@ -1,8 +1,8 @@
 """Where the key of a tower changes."""
 
-from ensue.algebra.layers import layers
+from ensue.algebra.towers.layers import layers
 from ensue.languages.towers import parse_text
-from ensue.plan.stages import stages_of
+from ensue.plan.towers.stages import stages_of
 
 
 def stages(text):

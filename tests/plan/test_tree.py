@@ -5,11 +5,11 @@ import pytest
 import ensue
 from ensue.errors import QueryError
 from ensue.plan.choose import choose
-from ensue.plan.explain import explain
 from ensue.plan.physical import Join, Tree
-from ensue.plan.picture import picture
+from ensue.plan.physical_rules.tree import left_deep, shapes, tree_of, tree_text
 from ensue.plan.planning import Planning
-from ensue.plan.tree import left_deep, shapes, tree_of, tree_text
+from ensue.plan.show.explain import explain
+from ensue.plan.show.picture import picture
 
 
 def planned(text: str, shape=None, **options) -> Tree:

@@ -3,7 +3,7 @@
 import pytest
 
 from ensue.algebra.text import show_condition
-from ensue.plan.rules.unwrap_aggregates import unwrap_aggregates
+from ensue.plan.query_rules.unwrap_aggregates import unwrap_aggregates
 
 
 def conditions(query):

@@ -5,9 +5,9 @@ import pyarrow as pa
 import pytest
 
 import ensue
-from ensue.compile.matcher import prepare
-from ensue.compile.stream import shape_of
-from ensue.plan.tree import tree_text
+from ensue.columns.stream import shape_of
+from ensue.plan.physical_rules.tree import tree_text
+from ensue.workload.prepared import prepare
 
 ARROW = pa.schema({"t": pa.int64(), "type": pa.string(), "x": pa.int64()})
 KEPT: dict[str, int] = {}

@@ -3,7 +3,7 @@
 import pytest
 
 from ensue.errors import EventError
-from ensue.runners.folders import folders
+from ensue.runners.spark.folders import folders
 
 
 @pytest.mark.parametrize(

@@ -6,19 +6,20 @@ import pyarrow as pa
 import pytest
 
 import ensue
-from ensue.compile import cache, watcher
-from ensue.compile.several import Several
-from ensue.compile.stream import shape_of
-from ensue.compile.timeouts import bundle
+from ensue.columns.stream import shape_of
 from ensue.errors import QueryError
 from ensue.languages.patterns import parse
-from ensue.runners import lane_state
 from ensue.runners.local import match_in_order
-from ensue.runners.several_job import SeveralJob, unpacked
-from ensue.testing.lanes import Stream
-from ensue.testing.negations import random_negations
-from ensue.testing.queries import random_query, random_repeats
-from ensue.testing.streams import Nature, random_events, random_nature, random_slices
+from ensue.source import cache
+from ensue.workload import lane_state
+from ensue.workload import shared_engine as watcher
+from ensue.workload.several import Several
+from ensue.workload.several_job import SeveralJob, unpacked
+from ensue.workload.timed_out import bundle
+from support.lanes import Stream
+from support.negations import random_negations
+from support.queries import random_query, random_repeats
+from support.streams import Nature, random_events, random_nature, random_slices
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),  # uncompiled, scalars warn

@@ -6,15 +6,16 @@ import pyarrow as pa
 import pytest
 
 import ensue
-from ensue.compile import cache, vectors
-from ensue.compile.program import Program
-from ensue.compile.stream import shape_of
-from ensue.compile.timeouts import bundle
-from ensue.compile.watcher import watchers_of
+from ensue.columns import evaluate as vectors
+from ensue.columns.stream import shape_of
+from ensue.engine.program import Program
 from ensue.errors import EventError, QueryError
 from ensue.languages.patterns import parse
-from ensue.runners.several_job import SeveralJob, read_job, unpacked
-from ensue.testing.lanes import Stream
+from ensue.source import cache
+from ensue.workload.several_job import SeveralJob, read_job, unpacked
+from ensue.workload.shared_engine import watchers_of
+from ensue.workload.timed_out import bundle
+from support.lanes import Stream
 
 HERE = {"time": "t", "type": "type"}
 

@@ -9,12 +9,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import ensue
-from ensue.compile.matcher import prepare
-from ensue.compile.stream import shape_of
+from ensue.columns.stream import shape_of
 from ensue.errors import EventError, QueryError
 from ensue.languages.patterns import parse
-from ensue.runners.spark_frames import WholeStreamWarning
-from ensue.runners.spark_groups import groups_of
+from ensue.runners.spark.frames import WholeStreamWarning
+from ensue.runners.spark.groups import groups_of
+from ensue.workload.prepared import prepare
 
 CLOSE = ensue.operator("near_rows", q=lambda a, b, by: b.row - a.row <= by, known=False)
 EVENTS = {"time": "t", "type": "type", "order": "row", "operators": [CLOSE]}

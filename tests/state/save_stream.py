@@ -8,15 +8,15 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from ensue.compile.state import to_bytes
-from ensue.compile.stream import ends
+from ensue.columns.stream import ends
+from ensue.engine.state import to_bytes
 from ensue.languages.patterns import parse
-from ensue.runners import lane_state
-from ensue.runners.lane_run import run_lane
-from ensue.runners.lane_shelf import forget_live
-from ensue.runners.stream_job import StreamJob
-from ensue.testing.lanes import DictStore
-from ensue.testing.stocks import stocks
+from ensue.samples.stocks import stocks
+from ensue.workload import lane_state
+from ensue.workload.lane_shelf import forget_live
+from ensue.workload.micro_batch import run_lane
+from ensue.workload.stream_job import StreamJob
+from support.lanes import DictStore
 
 QUERIES = {  # with the size from which on a log gives way to a snapshot
     "log": (

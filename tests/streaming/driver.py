@@ -41,7 +41,7 @@ WATERMARK = "3 seconds"
 
 def run(folder: Path, master: str, sink: str, kind: str) -> None:
     """From the checkpoint, if there is one, to the end of the stream."""
-    from ensue.runners.spark_session import embedded
+    from ensue.runners.spark.session import embedded
 
     log = folder / "log"
     log.mkdir(exist_ok=True)

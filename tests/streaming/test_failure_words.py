@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from ensue.errors import EventError, OperatorError, QueryError, RunnerError, StateError
-from ensue.runners.apart import Folder, require_apart
-from ensue.runners.checkpoint_files import require_sound
-from ensue.runners.spark_failure import failure
+from ensue.runners.spark.apart import Folder, require_apart
+from ensue.runners.spark.checkpoint_files import require_sound
+from ensue.runners.spark.failure import failure
 
 # ---------------------------------------------------------- what Spark says, and what it means
 

@@ -5,14 +5,14 @@ import time
 
 import pytest
 
-from ensue.compile.state import to_bytes
+from ensue.engine.state import to_bytes
 from ensue.languages.patterns import parse
-from ensue.runners import lane_shelf
-from ensue.runners.lane_run import run_lane
-from ensue.runners.lane_shelf import Shelf, forget_live, live_lanes, next_stamp
-from ensue.runners.stream_job import StreamJob
-from ensue.testing.lanes import DictStore, Stream
-from ensue.testing.stocks import stocks
+from ensue.samples.stocks import stocks
+from ensue.workload import lane_shelf
+from ensue.workload.lane_shelf import Shelf, forget_live, live_lanes, next_stamp
+from ensue.workload.micro_batch import run_lane
+from ensue.workload.stream_job import StreamJob
+from support.lanes import DictStore, Stream
 
 SEQUENCE = "SEQ(A a, B b, C c) WHERE [symbol] and a.price < c.price WITHIN 20 seconds"
 
@@ -23,7 +23,7 @@ def stock_job(lanes: int = 1) -> StreamJob:
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
-    monkeypatch.setattr("ensue.compile.cache.interpreted", True)
+    monkeypatch.setattr("ensue.source.cache.interpreted", True)
     monkeypatch.setattr(lane_shelf, "WORTH", 0)
     forget_live()
     yield

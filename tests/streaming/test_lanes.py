@@ -1,6 +1,6 @@
 """A stream gives the matches of the batch run, however it is cut, delayed or interrupted.
 
-What Spark does around lanes is done here in process: see `ensue.testing.lanes`.
+What Spark does around lanes is done here in process: see `support.lanes`.
 """
 
 import json
@@ -16,21 +16,21 @@ import pytest
 
 import ensue
 from ensue import semantics
-from ensue.compile.reference_events import events_of
-from ensue.compile.state import to_bytes
-from ensue.compile.stream import ends
+from ensue.columns.stream import ends
+from ensue.engine.reference_events import events_of
+from ensue.engine.state import to_bytes
 from ensue.errors import QueryError, StateError
 from ensue.languages.patterns import parse
+from ensue.plan.estimates.statistics import Statistics
 from ensue.plan.planning import Planning
-from ensue.plan.statistics import Statistics
-from ensue.runners import lane_state
-from ensue.runners.lane_run import run_lane
-from ensue.runners.lane_shelf import Shelf, forget_live
-from ensue.runners.stream_job import StreamJob
-from ensue.testing.lanes import DictStore, Stream
-from ensue.testing.queries import random_query, random_repeats
-from ensue.testing.stocks import stocks
-from ensue.testing.streams import PLAIN, Nature, random_events, random_nature, random_slices
+from ensue.samples.stocks import stocks
+from ensue.workload import lane_state
+from ensue.workload.lane_shelf import Shelf, forget_live
+from ensue.workload.micro_batch import run_lane
+from ensue.workload.stream_job import StreamJob
+from support.lanes import DictStore, Stream
+from support.queries import random_query, random_repeats
+from support.streams import PLAIN, Nature, random_events, random_nature, random_slices
 
 SEEDS = 400
 SAMPLES = Path(__file__).parent.parent / "state"
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:no event is of type")
 
 @pytest.fixture(autouse=True)
 def _uncompiled(monkeypatch):
-    monkeypatch.setattr("ensue.compile.cache.interpreted", True)
+    monkeypatch.setattr("ensue.source.cache.interpreted", True)
 
 
 def job_for(query: str, events: pa.Table, nature: Nature = PLAIN, **options) -> StreamJob:
@@ -82,7 +82,7 @@ def streamed(
 def test_any_cut_any_delay_any_crash_gives_the_matches_of_the_batch_run(
     start, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("ensue.runners.lane_shelf.WORTH", 0)
+    monkeypatch.setattr("ensue.workload.lane_shelf.WORTH", 0)
     streams = 0
     for seed in range(start, start + 100):
         random = Random(seed)
@@ -111,9 +111,9 @@ def test_any_cut_any_delay_any_crash_gives_the_matches_of_the_batch_run(
 @pytest.mark.parametrize("seed", range(40))
 def test_a_plan_that_changes_in_a_lane_changes_no_match(seed, tmp_path, monkeypatch):
     """Every lane plans anew after a few events, and takes what is not dearer."""
-    monkeypatch.setattr("ensue.compile.adaptive.PIECE", 4)
-    monkeypatch.setattr("ensue.compile.advice.LEAST", 4)
-    monkeypatch.setattr("ensue.compile.advice.GAIN", 0.0)
+    monkeypatch.setattr("ensue.engine.adaptive.PIECE", 4)
+    monkeypatch.setattr("ensue.engine.advice.LEAST", 4)
+    monkeypatch.setattr("ensue.engine.advice.GAIN", 0.0)
     monkeypatch.setattr(lane_state, "SMALL", 0)
     random = Random(seed)
     text = random.choice(
@@ -275,7 +275,7 @@ def test_what_a_lane_keeps_does_not_grow_with_the_stream():
 
 
 def test_another_process_finds_the_lane_on_the_shelf(tmp_path, monkeypatch):
-    monkeypatch.setattr("ensue.runners.lane_shelf.WORTH", 0)
+    monkeypatch.setattr("ensue.workload.lane_shelf.WORTH", 0)
     job, events, store, shelf = stock_job(), stocks(300), DictStore(), Shelf(tmp_path)
     for k in range(0, 300, 100):
         forget_live()

@@ -4,8 +4,8 @@ import pyarrow as pa
 import pytest
 
 import ensue
-from ensue.runners import stream_job
-from ensue.runners.stream_job import StreamJob
+from ensue.workload import stream_job
+from ensue.workload.stream_job import StreamJob
 
 ARROW = pa.schema({"t": pa.int64(), "k": pa.string(), "x": pa.int64()})
 

@@ -57,7 +57,7 @@ def test_a_table_of_any_name_gets_each_match_once(session, tmp_path, names):
 
 
 def test_the_path_of_a_table_may_begin_with_what_looks_like_a_scheme(tmp_path, monkeypatch):
-    from ensue.runners.spark_paths import literal, place
+    from ensue.runners.spark.paths import literal, place
 
     monkeypatch.chdir(tmp_path)
     assert place(Path("a:b")) == "./a:b"
@@ -82,8 +82,8 @@ def test_a_delta_table_of_a_name_that_is_read_as_another_is_refused_at_once(tmp_
 
 
 def stream(session: Any, folder: Path, query: str, **options: Any) -> Any:
-    from ensue.runners import spark_sources
-    from ensue.runners.spark_paths import literal
+    from ensue.runners.spark import sources as spark_sources
+    from ensue.runners.spark.paths import literal
 
     frame = spark_sources.folder(session, literal(folder), "parquet")
     return ensue.match(frame, query, **COLUMNS, watermark=0, **options)

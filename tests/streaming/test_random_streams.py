@@ -16,13 +16,13 @@ import pytest
 
 import ensue
 from ensue import semantics
-from ensue.compile.matcher import prepare
-from ensue.compile.reference_events import events_of
-from ensue.compile.stream import shape_of
+from ensue.columns.stream import shape_of
+from ensue.engine.reference_events import events_of
 from ensue.errors import QueryError
-from ensue.runners.spark_frames import WholeStreamWarning
-from ensue.testing.queries import random_query
-from ensue.testing.streams import Nature, random_events
+from ensue.runners.spark.frames import WholeStreamWarning
+from ensue.workload.prepared import prepare
+from support.queries import random_query
+from support.streams import Nature, random_events
 
 pytestmark = pytest.mark.spark
 FEW, MANY = 1, 25

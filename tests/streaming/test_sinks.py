@@ -14,7 +14,7 @@ import pytest
 
 import ensue
 from ensue.errors import EventError, StateError
-from ensue.runners.spark_sinks import ParquetBatches
+from ensue.runners.spark.sinks import ParquetBatches
 
 pytestmark = pytest.mark.spark
 

@@ -16,9 +16,9 @@ from pyspark.sql import Row
 
 import ensue
 from ensue.errors import EventError, RunnerError
-from ensue.runners.spark_concerns import Concerns
-from ensue.runners.spark_frames import WholeStreamWarning
-from ensue.runners.spark_progress import BatchProgress
+from ensue.runners.spark.concerns import Concerns
+from ensue.runners.spark.frames import WholeStreamWarning
+from ensue.runners.spark.progress import BatchProgress
 
 pytestmark = pytest.mark.spark
 

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pytest
 
 import ensue
-from ensue.compile.stream import ends
+from ensue.columns.stream import ends
 from ensue.languages.patterns import parse
-from ensue.runners.clock import Clock
-from ensue.runners.stream_job import StreamJob
 from ensue.schema import Kind
-from ensue.testing.lanes import Stream
-from ensue.testing.streams import random_slices
+from ensue.workload.clock import Clock
+from ensue.workload.stream_job import StreamJob
+from support.lanes import Stream
+from support.streams import random_slices
 
 pytestmark = pytest.mark.filterwarnings("ignore:no event is of type")
 
@@ -55,7 +55,7 @@ WORLDS = {
 
 @pytest.fixture(autouse=True)
 def _uncompiled(monkeypatch):
-    monkeypatch.setattr("ensue.compile.cache.interpreted", True)
+    monkeypatch.setattr("ensue.source.cache.interpreted", True)
 
 
 def random_times(random: Random, world: str, count: int) -> list[float]:

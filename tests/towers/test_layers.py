@@ -8,18 +8,18 @@ import pyarrow as pa
 import pytest
 
 from ensue import semantics
-from ensue.algebra.layers import layers
 from ensue.algebra.tower import Tower
-from ensue.compile import cache
-from ensue.compile.live_tower import LiveTower
-from ensue.compile.stream import shape_of
-from ensue.compile.tower import prepare_tower
+from ensue.algebra.towers.layers import layers
+from ensue.columns.stream import shape_of
 from ensue.errors import QueryError
 from ensue.languages.towers import parse_text
 from ensue.plan.planning import Planning
-from ensue.testing.lifted import random_lifted
-from ensue.testing.streams import Nature, random_events, random_slices
-from ensue.testing.towers import (
+from ensue.source import cache
+from ensue.workload.live_tower import LiveTower
+from ensue.workload.prepare_tower import prepare_tower
+from support.lifted import random_lifted
+from support.streams import Nature, random_events, random_slices
+from support.towers import (
     Habits,
     by_rows,
     few_enough,

@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 
 import ensue
 from ensue import semantics
-from ensue.algebra.boxes import boxes_of
-from ensue.algebra.check import check
-from ensue.algebra.inlining import inlined
-from ensue.algebra.layers import layers
+from ensue.algebra.check.query import check
 from ensue.algebra.text import show_expr, show_pattern
 from ensue.algebra.tower import Tower, types_of
-from ensue.compile.stream import shape_of
+from ensue.algebra.towers.boxes import boxes_of
+from ensue.algebra.towers.inlining import inlined
+from ensue.algebra.towers.layers import layers
+from ensue.columns.stream import shape_of
 from ensue.errors import QueryError
 from ensue.languages.towers import parse_text
-from ensue.testing.streams import random_events
-from ensue.testing.towers import (
+from support.streams import random_events
+from support.towers import (
     Habits,
     few_enough,
     flat_matches,
@@ -39,7 +39,7 @@ def towered(text: str):
 @pytest.fixture(autouse=True)
 def interpreted(monkeypatch):
     """Kernels are generated, but not compiled."""
-    monkeypatch.setattr("ensue.compile.cache.interpreted", True)
+    monkeypatch.setattr("ensue.source.cache.interpreted", True)
 
 
 def found_in(text: str, events: str, **columns) -> dict[str, list]:

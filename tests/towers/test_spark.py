@@ -11,8 +11,8 @@ import pytest
 
 import ensue
 from ensue.errors import StateError
-from ensue.runners.spark_frames import WholeStreamWarning
-from ensue.testing.stages import EVENTS, TOWERS, readings, rows_of, shuffled
+from ensue.runners.spark.frames import WholeStreamWarning
+from support.stages import EVENTS, TOWERS, readings, rows_of, shuffled
 
 DELAY = 4
 TWO_TABLES = """
@@ -36,7 +36,7 @@ def local(tower: str, given: pa.Table) -> dict[str, pa.Table]:
 @pytest.mark.parametrize(
     "tower", ["factory", *(pytest.param(t, marks=pytest.mark.slow) for t in list(TOWERS)[1:])]
 )
-@pytest.mark.filterwarnings("ignore::ensue.runners.spark_frames.WholeStreamWarning")
+@pytest.mark.filterwarnings("ignore::ensue.runners.spark.frames.WholeStreamWarning")
 def test_a_dataframe_has_the_matches_of_a_table(spark, tower):
     given = events()
     frame = spark.createDataFrame(given)

@@ -9,11 +9,11 @@ import pytest
 
 import ensue
 from ensue import semantics
-from ensue.algebra.layers import layers
-from ensue.compile import cache
+from ensue.algebra.towers.layers import layers
 from ensue.errors import QueryError
-from ensue.runners.tower_job import read_tower
-from ensue.testing.stages import (
+from ensue.source import cache
+from ensue.workload.tower_job import read_tower
+from support.stages import (
     EVENTS,
     TOWERS,
     StagedStream,
@@ -23,8 +23,8 @@ from ensue.testing.stages import (
     shuffled,
     staged,
 )
-from ensue.testing.streams import random_events, random_nature, random_slices
-from ensue.testing.towers import by_rows, given_events, random_tower
+from support.streams import random_events, random_nature, random_slices
+from support.towers import by_rows, given_events, random_tower
 
 SEEDS = [*range(3), *(pytest.param(k, marks=pytest.mark.slow) for k in range(3, 12))]
 

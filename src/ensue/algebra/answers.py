@@ -3,7 +3,7 @@
 A trigger is an event that completes matches: their last event.
 """
 
-from ensue.algebra.arrangement import open_ended
+from ensue.algebra.check.arrangement import open_ended
 from ensue.algebra.pattern import Atom, Pattern, Seq
 from ensue.algebra.predicate import MATCHES, Aggregate, Expr
 from ensue.algebra.query import Query, Returned

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from ensue.algebra.arrangement import optional
+from ensue.algebra.check.arrangement import optional
 from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
 from ensue.algebra.walk import rewrite
 

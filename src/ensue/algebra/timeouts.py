@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ensue.algebra.answers import summarised
-from ensue.algebra.arrangement import optional
-from ensue.algebra.column_names import columns
+from ensue.algebra.check.arrangement import optional
+from ensue.algebra.check.column_names import columns
 from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
 from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import Aggregate, At, Binary, Expr, Field, IsNull, Literal

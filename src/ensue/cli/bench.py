@@ -12,7 +12,7 @@ from rich.table import Table
 
 import ensue
 from ensue.cli.terminal import Exit, UsageError, notice, output
-from ensue.testing.stocks import stocks
+from ensue.samples.stocks import stocks
 
 
 @dataclass(frozen=True, slots=True)

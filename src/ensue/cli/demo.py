@@ -19,7 +19,7 @@ from ensue.cli.matches import drawn
 from ensue.cli.steps import step
 from ensue.cli.terminal import Exit, UsageError, output
 from ensue.cli.timeline import Reading, timeline
-from ensue.testing.shop import THEFT, shop
+from ensue.samples.shop import THEFT, shop
 
 _SHOWN = 10
 
@@ -79,7 +79,8 @@ def _folder(named: str | None) -> Path:
 def _find(console: Console, files: Path, engine: str, readings: int) -> pa.Table:
     columns: dict[str, Any] = {"time": "ts", "type": "reader"}
     if engine == "spark":
-        from ensue.runners import spark_paths, spark_session
+        from ensue.runners.spark import paths as spark_paths
+        from ensue.runners.spark import session as spark_session
 
         with step(console, "Starting Spark inside this process"):
             session = spark_session.embedded()

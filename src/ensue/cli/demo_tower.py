@@ -13,7 +13,7 @@ from rich.text import Text
 import ensue
 from ensue.cli.steps import step
 from ensue.cli.terminal import Exit
-from ensue.testing.market import ALARM, Market, market
+from ensue.samples.market import ALARM, Market, market
 
 TRADES, TOWER = "trades.parquet", "market.ensue"  # what it writes
 
@@ -46,8 +46,9 @@ def market_falls(console: Console, folder: Path, engine: str) -> Exit:
 def _find(console: Console, files: Path, engine: str, trades: int) -> dict[str, pa.Table]:
     asked: dict[str, Any] = {"time": "ts", "levels": "all", "trace": True}
     if engine == "spark":
-        from ensue.runners import spark_paths, spark_session
-        from ensue.runners.spark_frames import WholeStreamWarning
+        from ensue.runners.spark import paths as spark_paths
+        from ensue.runners.spark import session as spark_session
+        from ensue.runners.spark.frames import WholeStreamWarning
 
         session = spark_session.embedded()
         events = {"Stock": spark_session.read(session, spark_paths.literal(files), "parquet")}

@@ -139,7 +139,7 @@ def read_local(files: Sequence[EventFile], *, rows: int | None = None) -> Events
 
 def read_spark(files: Sequence[EventFile]) -> Events:
     """The events as DataFrames of an embedded Spark session."""
-    from ensue.runners import spark_session
+    from ensue.runners.spark import session as spark_session
 
     require(files)
     forms = [file.form for file in files]
@@ -154,7 +154,7 @@ def read_spark(files: Sequence[EventFile]) -> Events:
 
 def as_spark_reads(file: EventFile) -> str:
     """The path of a file or folder that is there; behind :// only Spark can look."""
-    from ensue.runners.spark_paths import literal
+    from ensue.runners.spark.paths import literal
 
     if "://" in file.path:
         return file.path

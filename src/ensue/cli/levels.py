@@ -10,14 +10,14 @@ import pyarrow as pa
 from rich.text import Text
 
 import ensue
-from ensue.algebra.layers import layers
 from ensue.algebra.query import Query
 from ensue.algebra.tower import Tower, types_of
+from ensue.algebra.towers.layers import layers
 from ensue.cli import matches
 from ensue.cli.stream_counters import many
 from ensue.cli.terminal import UsageError, messages, notice, output
 from ensue.errors import EventError, did_you_mean
-from ensue.runners.folders import folders
+from ensue.runners.spark.folders import folders
 from ensue.tracing.trace import Trace, trace_of
 
 ENDINGS = {"table": "txt", "json": "jsonl", "csv": "csv", "parquet": "parquet"}
@@ -165,7 +165,7 @@ def fits(query: Query | Tower, events: Any, columns: dict[str, Any]) -> None:
     if not isinstance(query, Tower):
         ensue.explain(query, events, **columns)
         return
-    from ensue.compile.tower import prepare_tower
     from ensue.runners.local import stream_of
+    from ensue.workload.prepare_tower import prepare_tower
 
     prepare_tower(query, stream_of(events, **columns)[1])

@@ -96,7 +96,7 @@ def _run_on_spark(
     form: str,
     asked: dict[str, Any],
 ) -> Any:
-    from ensue.runners import spark_session
+    from ensue.runners.spark import session as spark_session
 
     notice("starting Spark ...")
     events = event_files.read_spark(files)

@@ -78,7 +78,7 @@ def _here(queries: dict[str, Any], files: Any, options: Namespace) -> dict[str, 
 
 
 def _on_spark(queries: dict[str, Any], files: Any, options: Namespace) -> dict[str, Any]:
-    from ensue.runners import spark_session
+    from ensue.runners.spark import session as spark_session
 
     notice("starting Spark ...")
     events = event_files.read_spark(files)

@@ -24,7 +24,7 @@ from ensue.cli.stream_counters import Scale, Screen, many
 from ensue.cli.stream_ends import Folder as EventFolder
 from ensue.cli.stream_ends import Rate, Source, opened, require_output, sink, sources
 from ensue.cli.terminal import Exit, UsageError, notice
-from ensue.runners.apart import Folder, require_apart
+from ensue.runners.spark.apart import Folder, require_apart
 
 _GLANCE = 0.5  # seconds between two looks at the query
 
@@ -40,7 +40,8 @@ def run_stream(options: Namespace) -> Exit:
     require_apart(_folders(found, options))
     if all(isinstance(s, Rate) for several in found.values() for s in several):
         options.time, options.type = options.time or "ts", options.type or "type"
-    from ensue.runners import spark_failure, spark_session
+    from ensue.runners.spark import failure as spark_failure
+    from ensue.runners.spark import session as spark_session
 
     notice("starting Spark ...")
     session = spark_session.embedded(_settings(options))
@@ -195,7 +196,7 @@ def _target(matches: Any, screen: Screen, output: str) -> Any:
 
 
 def _started(matches: Any, target: Any, checkpoint: str, options: Namespace) -> Any:
-    from ensue.runners.spark_start import begin
+    from ensue.runners.spark.start import begin
 
     every = None
     if options.every is not None:
@@ -215,7 +216,7 @@ def _flush(session: Any, checkpoint: str, target: Any, screen: Screen) -> int:
 
     Returns how many matches that are.
     """
-    from ensue.runners.spark_failure import failure, spark_errors
+    from ensue.runners.spark.failure import failure, spark_errors
 
     last = screen.totals.last
     try:

@@ -20,7 +20,7 @@ from ensue.cli.terminal import messages, notice
 from ensue.cli.values import rows
 
 if TYPE_CHECKING:
-    from ensue.runners.spark_progress import BatchProgress
+    from ensue.runners.spark.progress import BatchProgress
 
 _REMEMBERED = 200  # micro-batches; a report of one may still change while it is the newest
 _TOTALS = ("input_rows", "events", "late", "dropped", "ahead", "matches")
@@ -161,7 +161,7 @@ class Screen:
     def __init__(self, title: str, *, form: str | None, limit: int, scale: Scale) -> None:
         self.title, self.limit, self.scale = title, limit, scale
         self.form = form or ("table" if sys.stdout.isatty() else "json")
-        from ensue.runners.spark_concerns import Concerns
+        from ensue.runners.spark.concerns import Concerns
 
         self.totals = Totals()
         self._concerns = Concerns()
@@ -210,7 +210,7 @@ class Screen:
 
     def show(self, matches: Any, batch: int, level: str | None = None) -> None:  # noqa: ARG002
         """Prints the matches of a micro-batch: a sink."""
-        from ensue.runners.spark_session import collect
+        from ensue.runners.spark.session import collect
 
         found: pa.Table = collect(matches)
         if level is not None:

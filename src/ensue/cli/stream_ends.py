@@ -8,7 +8,7 @@ import ensue
 from ensue.cli.event_files import FORMS, EventFile, event_files, shown_files
 from ensue.cli.terminal import UsageError
 from ensue.errors import EventError
-from ensue.runners.spark_paths import literal
+from ensue.runners.spark.paths import literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ def _nothing_yet(folder: str, example: str) -> str:
 
 def opened(session: Any, found: dict[str | None, list[Source]], schema: str | None) -> Any:
     """The stream as a DataFrame, or as one for each event type."""
-    from ensue.runners import spark_sources
+    from ensue.runners.spark import sources as spark_sources
 
     columns = None if schema is None else spark_sources.columns_of(schema)
 

@@ -9,7 +9,7 @@ from importlib.resources import files
 
 from lark import Lark, Token, Tree, UnexpectedInput
 
-from ensue.algebra.check import check_structure
+from ensue.algebra.check.query import check_structure
 from ensue.algebra.durations import nanoseconds
 from ensue.algebra.operator import Operator, known_operator
 from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Seq

@@ -6,8 +6,8 @@ from datetime import timedelta
 from itertools import pairwise
 from types import MappingProxyType
 
-from ensue.algebra.check import check, check_structure
-from ensue.algebra.kinds import kind_of_constant
+from ensue.algebra.check.kinds import kind_of_constant
+from ensue.algebra.check.query import check, check_structure
 from ensue.algebra.pattern import Apply, Atom
 from ensue.algebra.predicate import (
     COMPARISONS,

@@ -16,17 +16,11 @@ from ensue.algebra.walk import (
     results,
     variables,
 )
-from ensue.plan.automaton import TooManyStates, automaton
-from ensue.plan.bound import always_bound
-from ensue.plan.candidates import cheapest, require_possible, shape_decision
-from ensue.plan.compact import asks_for_less, compact
-from ensue.plan.decisions import Decision
-from ensue.plan.estimates import estimate
-from ensue.plan.features import Kinds, fits_a_kernel
-from ensue.plan.load import Load
-from ensue.plan.modules import PRECURSORS, tower_shape
-from ensue.plan.negations import inner_query, name_of, negations_of, why_not_inner
-from ensue.plan.ordering import order_decisions, predicate_order
+from ensue.plan.estimates.candidates import cheapest, require_possible, shape_decision
+from ensue.plan.estimates.decisions import Decision
+from ensue.plan.estimates.estimates import estimate
+from ensue.plan.estimates.load import Load
+from ensue.plan.estimates.shapes import Joins, best_shape
 from ensue.plan.physical import (
     Absence,
     Automaton,
@@ -39,14 +33,20 @@ from ensue.plan.physical import (
     Structure,
     Tree,
 )
-from ensue.plan.placement import MOVING, can_be_late, moving_variable, unary
+from ensue.plan.physical_rules.automaton import TooManyStates, automaton
+from ensue.plan.physical_rules.bound import always_bound
+from ensue.plan.physical_rules.compact import asks_for_less, compact
+from ensue.plan.physical_rules.features import Kinds, fits_a_kernel
+from ensue.plan.physical_rules.negations import inner_query, name_of, negations_of, why_not_inner
+from ensue.plan.physical_rules.ordering import order_decisions, predicate_order
+from ensue.plan.physical_rules.placement import MOVING, can_be_late, moving_variable, unary
+from ensue.plan.physical_rules.pushing import push_negation
+from ensue.plan.physical_rules.pushing_runs import push_into_runs
+from ensue.plan.physical_rules.tree import tree_of, why_no_tree
+from ensue.plan.physical_rules.with_operators import Asked, plan_with_operators
 from ensue.plan.planning import CHOICES, DEFAULT, Planning
-from ensue.plan.pushing import push_negation
-from ensue.plan.pushing_runs import push_into_runs
-from ensue.plan.rules import RULES
-from ensue.plan.shapes import Joins, best_shape
-from ensue.plan.tree import tree_of, why_no_tree
-from ensue.plan.with_operators import Asked, plan_with_operators
+from ensue.plan.query_rules import RULES
+from ensue.plan.towers.modules import PRECURSORS, tower_shape
 from ensue.schema import Schema
 
 MOST_ROLES = 60  # bits of the mask

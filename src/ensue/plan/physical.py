@@ -6,10 +6,10 @@ from enum import Enum
 from ensue.algebra.pattern import Kleene
 from ensue.algebra.predicate import Expr
 from ensue.algebra.query import Query
-from ensue.plan.decisions import Decision
-from ensue.plan.modules import Module
-from ensue.plan.operators import Operator
-from ensue.plan.statistics import ASSUMED, Statistics
+from ensue.plan.estimates.decisions import Decision
+from ensue.plan.estimates.statistics import ASSUMED, Statistics
+from ensue.plan.physical_rules.operators import Operator
+from ensue.plan.towers.modules import Module
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ensue.errors import QueryError, did_you_mean
-from ensue.plan import modules
+from ensue.plan.estimates.statistics import ASSUMED, Statistics
 from ensue.plan.limits import Limits
-from ensue.plan.modules import PRECURSORS, Module
-from ensue.plan.pushing import ON_THE_WAY, PUSH
-from ensue.plan.rules import RULES
-from ensue.plan.statistics import ASSUMED, Statistics
+from ensue.plan.physical_rules.pushing import ON_THE_WAY, PUSH
+from ensue.plan.query_rules import RULES
+from ensue.plan.towers import modules
+from ensue.plan.towers.modules import PRECURSORS, Module
 
 Shape = modules.Shape
 

@@ -8,16 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from ensue.algebra.query import Query
-from ensue.compile.adaptive import AdaptiveEngine
-from ensue.compile.engine import Engine
-from ensue.compile.foresight import warn_of_explosion
-from ensue.compile.interrupts import listening
-from ensue.compile.matcher import Prepared, build_result, joined_of, prepare
-from ensue.compile.matches import Matches
-from ensue.compile.reference import ReferenceEngine
-from ensue.compile.relevance import types_that_matter
-from ensue.compile.sampling import sampled
-from ensue.compile.stream import (
+from ensue.columns.matches import Matches
+from ensue.columns.stream import (
     Shape,
     in_order,
     refuse_own_names,
@@ -26,10 +18,18 @@ from ensue.compile.stream import (
     together,
     with_time,
 )
-from ensue.compile.timeouts import Bundle
+from ensue.engine.adaptive import AdaptiveEngine
+from ensue.engine.engine import Engine
+from ensue.engine.interrupts import listening
+from ensue.engine.reference import ReferenceEngine
+from ensue.engine.sampling import sampled
 from ensue.errors import EventError, did_you_mean
-from ensue.plan.statistics import Statistics
-from ensue.runners.arguments import Arguments
+from ensue.plan.estimates.statistics import Statistics
+from ensue.workload.arguments import Arguments
+from ensue.workload.foresight import warn_of_explosion
+from ensue.workload.prepared import Prepared, build_result, joined_of, prepare
+from ensue.workload.relevance import types_that_matter
+from ensue.workload.timed_out import Bundle
 
 SLICE = 1 << 20  # rows a kernel looks at before it can be interrupted
 

@@ -5,14 +5,14 @@ from time import perf_counter
 from typing import Any
 
 from ensue.algebra.query import Query
-from ensue.compile.engine import Engine
-from ensue.compile.matcher import build_result, prepare
-from ensue.compile.relevance import types_that_matter
-from ensue.compile.stream import in_order, slices
-from ensue.plan.analysis import Met, analysed
-from ensue.plan.explain import explain
+from ensue.columns.stream import in_order, slices
+from ensue.engine.engine import Engine
+from ensue.plan.estimates.analysis import Met, analysed
 from ensue.plan.planning import Planning
+from ensue.plan.show.explain import explain
 from ensue.runners.local import stream_of
+from ensue.workload.prepared import build_result, prepare
+from ensue.workload.relevance import types_that_matter
 
 PIECE = 1 << 16  # events between two looks at the partial matches
 FIRST = 100  # events that let all kernels be compiled

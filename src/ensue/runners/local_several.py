@@ -6,17 +6,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from ensue.compile.foresight import warn_of_explosion
-from ensue.compile.interrupts import listening
-from ensue.compile.relevance import types_that_matter
-from ensue.compile.several import Several
-from ensue.compile.stream import Shape, in_order
-from ensue.compile.timeouts import Bundle
+from ensue.columns.stream import Shape, in_order
+from ensue.engine.interrupts import listening
 from ensue.errors import did_you_mean
 from ensue.runners import local
-from ensue.runners.arguments import Arguments
 from ensue.runners.local import Progress, stream_of
-from ensue.runners.named import Name, Names, speaking_of
+from ensue.workload.arguments import Arguments, bundles_of
+from ensue.workload.foresight import warn_of_explosion
+from ensue.workload.query_names import Name, Names
+from ensue.workload.relevance import types_that_matter
+from ensue.workload.several import Several
+from ensue.workload.timed_out import Bundle
 
 
 def match(
@@ -35,17 +35,6 @@ def match(
     with listening():
         found = match_in_order(list(bundles.values()), ordered, progress)
     return dict(zip(bundles, found, strict=True))
-
-
-def bundles_of(
-    queries: Names, shape: Shape, given: Arguments, *, streaming: bool = False
-) -> dict[Name, Bundle]:
-    """Queries made ready, or an error that says which cannot be."""
-    found = {}
-    for name, query in queries.items():
-        with speaking_of(name):
-            found[name] = given.bundle(query, shape, streaming=streaming)
-    return found
 
 
 def match_in_order(

@@ -10,16 +10,16 @@ import pyarrow as pa
 
 from ensue.algebra.tower import Tower
 from ensue.algebra.walk import positives
-from ensue.compile.foresight import warn_of_explosion
-from ensue.compile.interrupts import listening
-from ensue.compile.live_tower import LiveTower, concatenated
-from ensue.compile.prepared_tower import PreparedTower
-from ensue.compile.stages import prepare_stages, types_that_matter
-from ensue.compile.stream import Shape, ends, in_order, located
-from ensue.compile.tower import prepare_tower
+from ensue.columns.stream import Shape, ends, in_order, located
+from ensue.engine.interrupts import listening
 from ensue.errors import did_you_mean
-from ensue.runners.arguments import Arguments
 from ensue.runners.local import SLICE, Progress, stream_of
+from ensue.workload.arguments import Arguments
+from ensue.workload.foresight import warn_of_explosion
+from ensue.workload.live_tower import LiveTower, concatenated
+from ensue.workload.prepare_tower import prepare_tower
+from ensue.workload.prepared_tower import PreparedTower
+from ensue.workload.stages import prepare_stages, types_that_matter
 
 
 def match(

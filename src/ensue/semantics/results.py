@@ -7,7 +7,7 @@ from decimal import Decimal
 from functools import cache
 from typing import Any
 
-from ensue.algebra.applied import arguments
+from ensue.algebra.check.applied import arguments
 from ensue.algebra.operator import Operator
 from ensue.algebra.pattern import Apply, Atom, Pattern, Reading
 from ensue.algebra.values import instant, microseconds, number

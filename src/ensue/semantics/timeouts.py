@@ -8,7 +8,7 @@ missing, none came that takes it further, and none that a negation in its way fo
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ensue.algebra.arrangement import optional
+from ensue.algebra.check.arrangement import optional
 from ensue.algebra.pattern import Not, Pattern, Seq
 from ensue.algebra.query import Query
 from ensue.algebra.residual import advance

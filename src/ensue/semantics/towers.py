@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 from ensue.algebra.answers import summarised
 from ensue.algebra.equivalence import equal_through_negation
-from ensue.algebra.layers import Layer
 from ensue.algebra.predicate import Expr, Field
 from ensue.algebra.query import Query
+from ensue.algebra.towers.layers import Layer
 from ensue.algebra.walk import atoms, positives, rewrite_expr
 from ensue.schema import Schema
 from ensue.semantics.conditions import value_of

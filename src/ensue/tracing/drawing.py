@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from xml.sax.saxutils import escape
 
-from ensue.plan.drawing.canvas import DIM, INK, PAPER, Canvas, short, width_of
+from ensue.plan.show.drawing.canvas import DIM, INK, PAPER, Canvas, short, width_of
 from ensue.tracing.axis import Axis
 from ensue.tracing.members import Node
 from ensue.tracing.text import shortened

@@ -1,0 +1,240 @@
+"""Resolves the names and kinds of a query, or says what is wrong and how to mend it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from ensue.algebra.answers import check_answer
+from ensue.algebra.check.applied import check_operators, resolved, result_types
+from ensue.algebra.check.arrangement import check_arrangement, open_ended
+from ensue.algebra.check.kinds import comparable, kind_of
+from ensue.algebra.check.usage import Roles, in_having, in_return, in_where, roles_of
+from ensue.algebra.equivalence import equal_through_negation
+from ensue.algebra.predicate import Expr, Field
+from ensue.algebra.query import Equivalence, Query, Returned
+from ensue.algebra.walk import atoms, conjuncts, rewrite_expr
+from ensue.algebra.window import ByEvents, ByTime, ByUnits, Window
+from ensue.errors import QueryError, did_you_mean
+from ensue.schema import EventType, Kind, Schema
+
+
+def check_structure(query: Query) -> Query:
+    """The query in its normal form, as far as that needs no schema.
+
+    Conjuncts are split, aggregates are over ALL of a Kleene variable or the ONLY event of a plain
+    one, `a.LEN` is `count(a)`, and constants have their sign.
+    """
+    try:
+        check_arrangement(query.pattern)
+        _check_definition(query)
+        roles = roles_of(query.pattern, query.text)
+        if query.within is not None:
+            _check_length(query.within)
+        _check_end(query)
+        check_operators(query)
+        _check_after(query, roles)
+        _check_columns(query.returns)
+        check_answer(query)
+        split = [part for expr in query.where for part in conjuncts(expr)]
+        return replace(
+            query,
+            where=tuple(in_where(expr, roles) for expr in split),
+            equivalence=_once(query.equivalence),
+            returns=tuple(replace(r, expr=in_return(r.expr, roles)) for r in query.returns),
+            having=None if query.having is None else in_having(query.having, roles),
+        )
+    except QueryError as error:
+        raise error.at(None, query.text) from None
+
+
+def check(query: Query, schema: Schema, *, streaming: bool = False) -> Query:
+    """The query against the events it is for.
+
+    Every type and field is there and every expression has a kind; `a.start` and `a.end` are the
+    time columns, unless the event has such a field. A streaming query needs a window.
+    """
+    query = check_structure(query)
+    try:
+        types = _types(query, schema)
+        _check_window(query, schema, streaming)
+        for equivalence in query.equivalence:
+            _check_equivalence(equivalence, types)
+        types |= result_types(query.pattern, types, schema)
+        query = replace(query, pattern=resolved(query.pattern, types, schema))
+
+        def timed(expr: Expr) -> Expr:
+            return rewrite_expr(expr, lambda node: _timed(node, types, schema))
+
+        def kind(field: Field) -> Kind:
+            assert field.name is not None
+            return types[field.variable].kind_of(field.name, field.span, field.variable)
+
+        where = tuple(timed(expr) for expr in query.where)
+        returns = tuple(replace(r, expr=timed(r.expr)) for r in query.returns)
+        having = None if query.having is None else timed(query.having)
+        for expr in where:
+            _check_condition(expr, kind, "WHERE")
+        for column in returns:
+            kind_of(column.expr, kind)
+        if having is not None:
+            _check_condition(having, kind, "HAVING")
+        return equal_through_negation(replace(query, where=where, returns=returns, having=having))
+    except QueryError as error:
+        raise error.at(None, query.text) from None
+
+
+# ---------------------------------------------------------------------------------- structure
+
+
+def _check_definition(query: Query) -> None:
+    for atom in atoms(query.pattern):
+        if atom.type == query.name:
+            raise QueryError(
+                f"the definition of {query.name} goes round in a circle: "
+                f"{query.name} -> {query.name}",
+                hint="give the new event another name than the events it is made of",
+                span=atom.span,
+            )
+
+
+def _check_length(window: Window) -> None:
+    match window:
+        case ByTime(nanoseconds=length) | ByUnits(amount=length) | ByEvents(count=length):
+            if length <= 0:
+                raise QueryError(
+                    "the window must be longer than nothing",
+                    hint="as in WITHIN 5 minutes, or WITHIN 20 EVENTS",
+                    span=window.span,
+                )
+
+
+def _check_end(query: Query) -> None:
+    """A negation with nothing behind it is decided when the window is over."""
+    negation = next(open_ended(query.pattern), None)
+    if negation is None:
+        return
+    if query.within is None:
+        raise QueryError(
+            "a negation at the end needs a window: until when must the event not occur?",
+            hint="add WITHIN, as in WITHIN 5 minutes",
+            span=negation.span,
+        )
+    if query.after is not None:
+        raise QueryError(
+            "AFTER MATCH does not go with a negation at the end: "
+            "the match is only decided when its window is over",
+            hint="leave out AFTER MATCH, or end the pattern with an event that occurs",
+            span=query.after.span,
+        )
+
+
+def _check_after(query: Query, roles: Roles) -> None:
+    if query.after is None or query.after.variable is None:
+        return
+    variable = query.after.variable
+    present = [name for name in roles.known if name not in roles.absent]
+    if variable not in present:
+        raise QueryError(
+            f"'{variable}' is negated: a match has no such event to skip to"
+            if variable in roles.absent
+            else f"unknown variable '{variable}'",
+            hint=did_you_mean(variable, present),
+            span=query.after.span,
+        )
+
+
+def _check_columns(returns: tuple[Returned, ...]) -> None:
+    seen: set[str] = set()
+    for column in returns:
+        if column.name in seen:
+            raise QueryError(
+                f"two columns are called '{column.name}'",
+                hint="name one of them with AS",
+                span=column.span,
+            )
+        seen.add(column.name)
+
+
+def _once(equivalence: tuple[Equivalence, ...]) -> tuple[Equivalence, ...]:
+    found: dict[str, Equivalence] = {}
+    for one in equivalence:
+        found.setdefault(one.field_name, one)
+    return tuple(found.values())
+
+
+# ------------------------------------------------------------------------------------- schema
+
+
+def _types(query: Query, schema: Schema) -> dict[str, EventType]:
+    found = {a.variable: schema.event_type(a.type, a.span) for a in atoms(query.pattern)}
+    names = {event_type.name: None for event_type in found.values()}
+    if not schema.typed and len(names) > 1:
+        other = list(names)[1]
+        raise QueryError(
+            f"the pattern names several event types ({', '.join(names)}), "
+            "but the events have no type",
+            hint="say which column holds the type: type='...'",
+            span=next(a.span for a in atoms(query.pattern) if a.type == other),
+        )
+    return found
+
+
+def _check_window(query: Query, schema: Schema, streaming: bool) -> None:
+    numbers = schema.time_kind.numeric
+    window = query.within
+    match window:
+        case None if streaming:
+            raise QueryError(
+                "a streaming query without a window would have to remember every event",
+                hint="add WITHIN 20" if numbers else "add WITHIN, as in WITHIN 5 minutes",
+                span=query.pattern.span,
+            )
+        case ByUnits(amount=amount) if not numbers:
+            raise QueryError(
+                f"WITHIN {amount} of what? The time column {schema.end} holds timestamps",
+                hint=f"did you mean WITHIN {amount} seconds, or WITHIN {amount} EVENTS?",
+                span=window.span,
+            )
+        case ByTime() if numbers:
+            raise QueryError(
+                f"the time column {schema.end} holds numbers, which have no unit",
+                hint="give the window in the same numbers, as in WITHIN 300",
+                span=window.span,
+            )
+
+
+def _check_equivalence(equivalence: Equivalence, types: dict[str, EventType]) -> None:
+    name = equivalence.field_name
+    first: tuple[str, Kind] | None = None
+    for variable, event_type in types.items():
+        kind = event_type.kind_of(name, equivalence.span, variable)
+        if kind is Kind.OTHER:
+            raise QueryError(
+                f"{variable}.{name} is a nested or binary value and cannot be compared",
+                hint="take a field that holds a plain value",
+                span=equivalence.span,
+            )
+        if first is not None and not comparable(first[1], kind):
+            raise QueryError(
+                f"[{name}] is {first[1].value} in {first[0]} but {kind.value} in {variable}",
+                hint="bring the columns to one type first",
+                span=equivalence.span,
+            )
+        first = first or (variable, kind)
+
+
+def _timed(expr: Expr, types: dict[str, EventType], schema: Schema) -> Expr:
+    if not isinstance(expr, Field) or expr.name not in ("start", "end"):
+        return expr
+    if expr.name in types[expr.variable].fields:
+        return expr
+    return replace(expr, name=schema.start if expr.name == "start" else schema.end)
+
+
+def _check_condition(expr: Expr, kind_of_field: Callable[[Field], Kind], clause: str) -> None:
+    kind = kind_of(expr, kind_of_field)
+    if kind not in (Kind.BOOLEAN, Kind.NULL):
+        raise QueryError(
+            f"{clause} needs a condition, and this is a value ({kind.value})",
+            hint="compare it with something, as in a.price > 3",
+            span=expr.span,
+        )

@@ -1,0 +1,221 @@
+"""Arrow arrays as NumPy arrays, without a copy where the layouts agree."""
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from ensue.algebra.values import EXACT
+from ensue.columns.arrow_kinds import plain_type
+
+Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+def single(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """A column in one piece, its run ends and extensions laid open.
+
+    >>> single(pa.chunked_array([[1], [2, 3]])).to_pylist()
+    [1, 2, 3]
+    """
+    if isinstance(column, pa.ChunkedArray):
+        column = _combined(column)
+    if isinstance(column, pa.ExtensionArray):
+        return single(column.storage)
+    if types.is_run_end_encoded(column.type):
+        return single(pc.run_end_decode(column))
+    return column
+
+
+def _combined(column: pa.ChunkedArray) -> pa.Array:
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    if types.is_dictionary(column.type):
+        column = column.unify_dictionaries()
+    combined = column.combine_chunks()
+    # Older versions of Arrow give back a chunked array.
+    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
+
+
+def validity(array: pa.Array) -> Bools | None:
+    """Where an array is not null, or None if it is so everywhere."""
+    if array.null_count == 0:
+        return None
+    return booleans(pc.is_valid(array))
+
+
+def booleans(array: pa.BooleanArray) -> Bools:
+    """The bits of a boolean array, one byte each; nulls are false.
+
+    >>> booleans(pa.array([True, None, False])).tolist()
+    [True, False, False]
+    """
+    if array.null_count:
+        array = pc.fill_null(array, False)
+    return raw(array.cast(pa.uint8()), np.uint8).view(np.bool_)
+
+
+def raw(array: pa.Array, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """The fixed-width values of an array, as they lie in its buffer; null slots hold anything."""
+    width = np.dtype(dtype)
+    buffer = array.buffers()[1]
+    if buffer is None or len(array) == 0:
+        return np.empty(0, width)
+    return np.frombuffer(buffer, width, len(array), array.offset * width.itemsize)
+
+
+def integers(array: pa.Array) -> Ints:
+    """Integers of any width as 64 bits; of unsigned ones from 2^63 on, the bits alone.
+
+    >>> integers(pa.array([1, 2], pa.uint8())).tolist()
+    [1, 2]
+    """
+    narrow = raw(array, array.type.to_pandas_dtype())
+    if narrow.dtype == np.uint64:
+        return narrow.view(np.int64)
+    return narrow.astype(np.int64, copy=False)
+
+
+def floats(array: pa.Array) -> Floats:
+    """Floats of any width as doubles."""
+    return raw(array, array.type.to_pandas_dtype()).astype(np.float64, copy=False)
+
+
+def ticks(array: pa.Array, unit: str) -> Ints:
+    """Timestamps, dates or durations as counts of `unit` ("us" or "ns"), in the lower 64 bits.
+
+    >>> ticks(pa.array([2], pa.duration("ms")), "us").tolist()
+    [2000]
+    """
+    counts, factor = counted(array, unit)
+    if factor == 1:
+        return counts
+    return counts * int(factor) if factor > 1 else counts // int(1 / factor)
+
+
+def counted(array: pa.Array, unit: str) -> tuple[Ints, Fraction]:
+    """Times as they lie in their buffer, and how many of `unit` one of their own units is."""
+    target = 1_000_000_000 if unit == "ns" else 1_000_000
+    type = array.type
+    if types.is_date32(type):
+        return raw(array, np.int32).astype(np.int64), Fraction(86_400 * target)
+    source = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+    unit_of = source["ms" if types.is_date64(type) else type.unit]
+    return raw(array, np.int64), Fraction(target, unit_of)
+
+
+def beyond_64_bits(array: pa.Array, unit: str) -> Bools:
+    """The times that 64 bits do not count in `unit`; null slots hold anything."""
+    counts, factor = counted(array, unit)
+    if factor <= 1:
+        return np.zeros(len(counts), np.bool_)
+    most = (2**63 - 1) // int(factor)
+    return (counts > most) | (counts < -most)
+
+
+def decimals(array: pa.Array) -> Floats:
+    """Decimals as the nearest doubles.
+
+    >>> decimals(pa.array(["0.30"]).cast(pa.decimal128(5, 2))).tolist()
+    [0.3]
+    """
+    parts = unscaled(array)
+    if parts is not None:
+        low, narrow, scale = parts
+        # One exact double by another: the quotient is the nearest double.
+        if scale <= 22 and bool(np.all(narrow & (np.abs(low) < EXACT))):
+            return low / np.float64(10.0**scale)
+    text = array.cast(pa.string())
+    return raw(text.cast(pa.float64()), np.float64)
+
+
+def unscaled(array: pa.Array) -> tuple[Ints, Bools, int] | None:
+    """A decimal column as 64-bit integers, where they suffice, and the scale to divide by.
+
+    None where the type does not allow it: 256 bits, or a negative scale.
+    """
+    type = array.type
+    if type.scale < 0 or type.precision > 38:
+        return None
+    if not types.is_decimal128(type):
+        array = array.cast(pa.decimal128(38, type.scale))
+    words = raw(array, "V16").view(np.int64).reshape(-1, 2)
+    low, high = words[:, 0], words[:, 1]
+    known = validity(array)
+    if known is not None:  # null slots hold anything
+        low, high = np.where(known, low, 0), np.where(known, high, 0)
+    narrow: Bools = (low >> 63) == high
+    return low, narrow, type.scale
+
+
+def plain_text(array: pa.Array) -> pa.Array:
+    """Strings without dictionary or views."""
+    type = plain_type(array.type)
+    if types.is_string_view(type):
+        type = pa.string()
+    return array if array.type == type else array.cast(type)
+
+
+def codes(array: pa.DictionaryArray) -> npt.NDArray[Any]:
+    """The indices of a dictionary array; 0 where it is null."""
+    indices = array.indices
+    dense = raw(indices, indices.type.to_pandas_dtype())
+    known = validity(indices)
+    return dense if known is None else np.where(known, dense, np.zeros(1, dense.dtype))
+
+
+def bitmap(valid: Bools | None) -> pa.Buffer | None:
+    """A validity buffer."""
+    return None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+def fixed_array(
+    type: pa.DataType, values: npt.NDArray[Any], valid: Bools | None = None
+) -> pa.Array:
+    """An Arrow array around the memory of a NumPy array.
+
+    >>> fixed_array(pa.int64(), np.array([1, 2]), np.array([True, False])).to_pylist()
+    [1, None]
+    """
+    if types.is_boolean(type):
+        data = pa.py_buffer(np.packbits(values, bitorder="little"))
+    else:
+        data = pa.py_buffer(np.ascontiguousarray(values))
+    return pa.Array.from_buffers(type, len(values), [bitmap(valid), data])
+
+
+def text_parts(array: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8]]:
+    """The offsets and bytes of strings or binary values, as they lie in their buffers.
+
+    >>> offsets, data = text_parts(pa.array(["ab", "c"])[1:])
+    >>> offsets.tolist(), data.tobytes()
+    ([2, 3], b'abc')
+    """
+    wide = types.is_large_string(array.type) or types.is_large_binary(array.type)
+    width = np.dtype(np.int64 if wide else np.int32)
+    _, places, content = array.buffers()
+    if places is None or len(array) == 0:
+        return np.zeros(1, width), np.empty(0, np.uint8)
+    offsets = np.frombuffer(places, width, len(array) + 1, array.offset * width.itemsize)
+    data = np.empty(0, np.uint8) if content is None else np.frombuffer(content, np.uint8)
+    return offsets, data
+
+
+def frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A read-only view: kernels are compiled once, for Arrow's buffers and ours alike."""
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
+_EVERYWHERE = frozen(np.zeros(0, np.bool_))
+
+
+def known_to_kernels(valid: Bools | None) -> Bools:
+    """Validity as kernels take it: an empty array where nothing is null."""
+    return _EVERYWHERE if valid is None else frozen(valid)

@@ -1,0 +1,386 @@
+"""A compiled matcher at work: feeds events to the kernel and lets time pass."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ensue.columns.arrow_kinds import Unit
+from ensue.columns.matches import Matches
+from ensue.engine.allowance import Allowance
+from ensue.engine.arenas import Arenas, Table
+from ensue.engine.counters import counters_of
+from ensue.engine.forgetting import forget_keys, forget_strings
+from ensue.engine.interrupts import interruptible
+from ensue.engine.negated_matches import Inner
+from ensue.engine.output import joined, listed_bytes, taken
+from ensue.engine.program import Program
+from ensue.engine.room import Room
+from ensue.engine.saving import Saved, column_names, fitting, pushed_by, take_up, used_parts
+from ensue.engine.scan import Scan, Scanned
+from ensue.engine.skipping import Skipping
+from ensue.plan.estimates.counters import Counters
+from ensue.plan.limits import UNLIMITED, Limits
+from ensue.plan.physical import Plan
+from ensue.schema import Schema
+from ensue.source.counting import TABLE, ScanCounts
+from ensue.source.kernel_inputs import (
+    DONE,
+    FREE_COUNT,
+    INSTANCE_TOP,
+    LIVE,
+    NODE_TOP,
+    OUT_TOP,
+    POSITION,
+    RUN_TOP,
+    STOP,
+)
+from ensue.source.operator_functions import failing_functions
+from ensue.structures.compact import state as compact_state
+from ensue.structures.compact.writer import CompactSource
+from ensue.structures.runs.writer import RunsSource
+from ensue.structures.stacks.writer import StacksSource
+
+FEW_CODES = 4_096  # up to so many, codes of keys and strings are never forgotten
+
+
+class Engine:
+    """The state of a query over a stream, and the kernel that moves it.
+
+    Rows are numbered through the whole stream; matches are given as row numbers. Times are in
+    the unit of the engine. What it keeps depends on what is alive, not on how long it runs.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        schema: Schema,
+        unit: Unit,
+        *,
+        nullable: bool = False,
+        counted: bool = False,
+        limits: Limits = UNLIMITED,
+    ) -> None:
+        self.room = Room(self, Allowance(limits, plan.query, schema, unit))
+        self.program = Program(plan, schema, unit, nullable, counted)
+        self.scan = Scan(self.program)
+        self.arenas = Arenas(self.program)
+        self.rows = 0  # events fed so far
+        self.now: float | None = None  # no event that ends before can still come
+        self.inner = self._inners()
+        self.skipping = None if plan.query.after is None else Skipping(plan.query)
+        self.found = 0  # matches so far
+        self._pieces: list[Matches] = []
+        self._swept: tuple[float, int] | None = None  # now and rows at the last sweep
+        self._compacted = (0, 0)  # rows and population when codes were last forgotten
+
+    def _inners(self) -> list[Inner]:
+        """The engines of negated complex events."""
+        program, source = self.program, self.program.source
+        limits = self.room.allowance.limits
+        if not isinstance(source, RunsSource | StacksSource):
+            return []
+        return [
+            Inner(
+                Engine(role.inner, program.schema, program.unit, limits=limits),
+                source.instances.complexes[role.variable],
+            )
+            for role in program.frame.complexes
+            if role.inner is not None
+        ]
+
+    @property
+    def state(self) -> dict[str, Table]:
+        """The kernel's tables."""
+        return self.arenas.tables
+
+    # ---------------------------------------------------------------------------- feeding
+
+    def feed(self, events: pa.Table) -> Matches:
+        """The matches that these events complete, or that they show to be complete."""
+        if events.num_rows == 0:
+            return joined([], self.program.source.output)
+        scanned = self.scan(events)
+        return self.feed_scanned(scanned, len(self.scan.keys), events)
+
+    def feed_scanned(self, scanned: Scanned, keys: int, events: pa.Table | None = None) -> Matches:
+        """The same for events that are scanned already; they have so many keys up to now.
+
+        Negated complex events are looked for in the events themselves.
+        """
+        self._take(scanned, keys, events)
+        found = self._delivered(scanned.key, self.rows - len(scanned.mask))
+        self._compact_if_it_pays()
+        return found
+
+    def _take(self, scanned: Scanned, keys: int, events: pa.Table | None) -> None:
+        """Moves the state along events."""
+        if scanned.has_nulls and not self.program.nullable:
+            self._become_nullable()
+        self.arenas.room_for_keys(max(1, keys))
+        count = len(scanned.mask)
+        position, meta = 0, self.arenas.meta
+        arrays = scanned.arrays(self.program.nullable)
+        for role, inner in zip(self.program.frame.complexes, self.inner, strict=True):
+            assert events is not None
+            given = inner.feed(events, self.scan, nullable=self.program.nullable)
+            scanned.mask[given.ends] |= 1 << self.program.frame.bit(role.variable)
+            arrays += given.arrays
+        asked = (DONE, 0)
+        while True:
+            code = self._step(position, count, arrays)
+            position = int(meta[POSITION])
+            if code == DONE:
+                break
+            # asked for the same twice: what was made free is too little for this event
+            now = scanned.ends[position].item()
+            self.room.make(code, now, again=asked == (code, position))
+            asked = (code, position)
+        self.drain()
+        self.rows += count
+        self.now = scanned.ends[-1].item()
+        self.room.ask()
+
+    def replay(self, pieces: Sequence[pa.Table], rows: int, now: float | None) -> None:
+        """Takes up the state that the last events of a stream leave behind.
+
+        The pieces are its last events, so many that no match to come needs an older one, up to
+        row `rows` and time `now`. Their matches have been delivered.
+        """
+        self.room.counts = False
+        self.rows = rows - sum(piece.num_rows for piece in pieces)
+        for inner in self.inner:
+            inner.engine.rows = self.rows
+        for piece in pieces:
+            self._take(self.scan(piece), len(self.scan.keys), piece)
+            self._pieces.clear()
+        if now is not None:
+            self._pass_time(now)
+            self._pieces.clear()
+        self.room.counts = True
+
+    def advance(self, now: float) -> Matches:
+        """Lets time pass until `now`: what only waited for it is delivered.
+
+        All events that end before `now` have been fed and none can still come; one that ends
+        at `now` can.
+        """
+        self._pass_time(now)
+        found = self._delivered(np.zeros(0, np.int32), self.rows)
+        self._compact_if_it_pays()
+        return found
+
+    def _pass_time(self, now: float) -> None:
+        now = float(now) if self.program.frame.real_time else math.ceil(now)
+        self.now = now if self.now is None else max(self.now, now)
+        if self._swept != (self.now, self.rows):
+            self._swept = (self.now, self.rows)
+            self.room.sweep(self.now, flush=False)
+            self.drain()
+            self.arenas.drop_broken(self.rows)
+            self.arenas.expire_instances(self.now)
+            for inner in self.inner:
+                inner.advance(self.now)
+
+    def finish(self) -> Matches:
+        """The stream is over: no more events come that could forbid anything."""
+        if self.arenas.has_pending:
+            self.room.sweep(self.now or 0, flush=True)
+            self.drain()
+        return self._delivered(np.zeros(0, np.int32), self.rows)
+
+    def _step(self, position: int, count: int, arrays: list[Table]) -> int:
+        state, meta = self.state, self.arenas.meta
+        names = [*self.program.state_names, "O", "meta"]
+        self.room.allow()
+        step = self.program.step
+        with failing_functions(self.program.plan.query):
+            given = interruptible(
+                lambda: step(
+                    position, count, self.rows, *arrays, *(state[name] for name in names)
+                ),
+                lambda: meta.__setitem__(STOP, 1),
+            )
+        if not self.program.returned:
+            return int(given)
+        code, *tables = given
+        state.update(zip(self.program.returned, tables, strict=True))
+        return int(code)
+
+    def _become_nullable(self) -> None:
+        """From here on events may lack values."""
+        self.program = replace(self.program, nullable=True)
+        self.scan.program = self.program
+        self.arenas.become(self.program)
+
+    # ---------------------------------------------------------------------------- forgetting
+
+    def compact(self) -> None:
+        """Forgets the keys and strings that nothing alive needs, and gives up unused room."""
+        for inner in self.inner:
+            inner.engine.compact()
+        self.arenas.drop_broken(self.rows)
+        self.arenas.expire_instances(self.now)
+        self.arenas.pack()
+        forget_keys(self.arenas, self.scan.keys, self.skipping)
+        forget_strings(self.arenas, self.scan.strings)
+        self._compacted = (self.rows, self.arenas.population)
+
+    def _compact_if_it_pays(self) -> None:
+        """The codes are looked through when most of them must be dead, and only as often as new
+        events or the end of old runs have paid for it."""
+        known = self.scan.known
+        if known > FEW_CODES and known > 2 * self._most_codes():
+            rows, population = self._compacted
+            if 2 * (self.rows - rows) >= known or 2 * self.arenas.population < population:
+                self.compact()
+        elif self.arenas.is_sparse:
+            self.arenas.pack()
+
+    def _most_codes(self) -> int:
+        """No more codes than these are alive."""
+        codes = len(self.program.plan.query.equivalence) * 2
+        codes += sum(len(columns.texts) for _, _, columns in self.arenas.columns)
+        return self.arenas.population * codes
+
+    # ---------------------------------------------------------------------------- output
+
+    def drain(self) -> None:
+        """Takes the matches out of the kernel's output table."""
+        meta, source = self.arenas.meta, self.program.source
+        if meta[OUT_TOP] == 0:
+            return
+        self.room.ask(listed_bytes(self.arenas, source.output))
+        self._pieces.append(taken(self.arenas, source.output))
+        self.room.drained(self._pieces[-1])
+        meta[OUT_TOP] = 0
+        if isinstance(source, CompactSource):
+            meta[NODE_TOP] = 0  # they were only for the output
+
+    def others_hold(self, size: float) -> None:
+        """Other matchers of the same call hold so many bytes of matches."""
+        self.room.elsewhere = size
+
+    def hand_over(self) -> None:
+        """What was found so far is with others now, and no longer held."""
+        self.room.hand_over()
+
+    def _delivered(self, keys: Table, base: int) -> Matches:
+        pieces, self._pieces = self._pieces, []
+        found = joined(pieces, self.program.source.output)
+        if self.skipping is not None and found.count:
+            found = self.skipping(found, keys, base)
+        self.found += found.number
+        self.room.keep(found)
+        return found
+
+    # ---------------------------------------------------------------------------- saving
+
+    def save(self) -> bytes:
+        """The state as bytes: what is alive, and nothing of the room around it."""
+        meta = self.arenas.meta
+        if 2 * meta[FREE_COUNT] > meta[RUN_TOP] or self.scan.known > 2 * self._most_codes():
+            self.compact()
+        elif isinstance(self.program.source, RunsSource):
+            self.arenas.keep_nodes()
+        arrays = used_parts(self.arenas, len(self.scan.keys))
+        if self.skipping is not None:
+            arrays["earliest"] = self.skipping.earliest
+        saved = Saved(
+            self.program.nullable,
+            self.rows,
+            self.now,
+            self.scan.seen,
+            self.scan.keys,
+            self.scan.strings,
+            column_names(self.arenas),
+            arrays,
+            None if not self.program.counted else self._counted(),
+            pushed_by(self.program),
+            tuple(inner.save() for inner in self.inner),
+        )
+        return saved.packed(self.program)
+
+    def restore(self, data: bytes) -> None:
+        """Goes on where the matcher that saved this state stopped."""
+        saved = Saved.unpacked(data, self.program)
+        self.program = fitting(self.program, saved)
+        self.scan = Scan(self.program)
+        self.scan.seen = saved.seen
+        self.scan.keys, self.scan.strings = saved.keys, saved.strings
+        self.arenas = Arenas(self.program)
+        take_up(self.arenas, saved)
+        self.rows, self.now = saved.rows, saved.now
+        self.inner = self._inners()
+        for inner, data in zip(self.inner, saved.inner, strict=True):
+            inner.restore(data)
+        if self.skipping is not None:
+            self.skipping.earliest = saved.arrays["earliest"]
+        if self.program.counted and saved.counted is not None:
+            self.scan.counts = ScanCounts.of(saved.counted["scan"])
+            self.found = int(saved.counted["found"])
+        self._swept, self._compacted = None, (self.rows, self.arenas.population)
+
+    def _counted(self) -> dict[str, Any]:
+        labels = [list(label) for label in self.program.frame.tally.labels]
+        return {"labels": labels, "scan": self.scan.counts.described(), "found": self.found}
+
+    @property
+    def state_bytes(self) -> int:
+        """About how many bytes `save` gives, without doing it."""
+        scan = self.scan
+        size = self.arenas.saved_size(len(scan.keys)) + scan.keys.nbytes + scan.strings.nbytes
+        size += sum(inner.state_bytes for inner in self.inner)
+        return size + (0 if self.skipping is None else self.skipping.earliest.nbytes)
+
+    # ---------------------------------------------------------------------------- what is alive
+
+    def held_rows(self) -> npt.NDArray[np.int64]:
+        """The rows of the stream that a later match may still contain, ascending."""
+        if not isinstance(self.program.source, RunsSource):
+            self.arenas.expire_instances(self.now)
+        return self.arenas.held_rows()
+
+    @property
+    def partial_matches(self) -> int:
+        """Runs that are alive, or instances in stacks."""
+        if isinstance(self.program.source, CompactSource):
+            return compact_state.size(self.arenas)
+        runs = isinstance(self.program.source, RunsSource)
+        return int(self.arenas.meta[LIVE if runs else INSTANCE_TOP])
+
+    def count_anew(self) -> None:
+        """Forgets what was counted so far."""
+        self.scan.counts = ScanCounts()
+        self.state[TABLE][:] = 0
+        self.found = 0
+
+    def counters(self) -> Counters:
+        """What was counted so far, by an engine that was made to count."""
+        program, scan = self.program, self.scan.counts
+        if not program.counted:
+            raise ValueError("the engine was not made to count: counted=True")
+        return counters_of(
+            program.frame, scan, self.state[TABLE], self.found, self.partial_matches
+        )
+
+    def deadline(self) -> float | None:
+        """The time after which something that waits for it can be delivered.
+
+        `advance` delivers once it is told a later time. None: nothing waits for time to pass.
+        """
+        frame, source = self.program.frame, self.program.source
+        if not self.arenas.has_pending or frame.by_events or frame.window is None:
+            return None
+        assert isinstance(source, RunsSource)
+        waiting = self.arenas.live_runs(waiting=True)
+        if not len(waiting):
+            return None
+        columns = source.registers.runs
+        if frame.real_time:
+            return float(self.state["F"][waiting, columns.reals["first"]].min()) + frame.window
+        return int(self.state["I"][waiting, columns.wholes["first"]].min()) + frame.window

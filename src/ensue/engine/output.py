@@ -1,0 +1,72 @@
+"""Matches out of the output table of a kernel, and several deliveries as one."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ensue.columns.matches import Matches
+from ensue.engine.arenas import Arenas, Table
+from ensue.kernels import arena
+from ensue.source.kernel_inputs import OUT_TOP
+
+
+def taken(arenas: Arenas, names: Sequence[str]) -> Matches:
+    """The matches that a kernel has written; `names` are those of the columns."""
+    count = int(arenas.meta[OUT_TOP])
+    output = arenas.tables["O"][:count]
+    rows: dict[str, Table] = {}
+    lists: dict[str, tuple[Table, Table]] = {}
+    tally: Table | None = None
+    place = {name: number for number, name in enumerate(names)}
+    for name, number in place.items():
+        kind, variable = name.split("_", 1)
+        if kind == "row":
+            rows[variable] = output[:, number].copy()
+        elif kind == "tally":
+            tally = output[:, number].copy()
+        elif kind == "node":
+            counts = output[:, place[f"count_{variable}"]].copy()
+            offsets = np.zeros(count + 1, np.int64)
+            np.cumsum(counts, out=offsets[1:])
+            values = np.empty(offsets[-1], np.int64)
+            heads = output[:, number].copy()
+            nodes, link, row = arenas.kleene_events
+            arena.lists_of(nodes, link, row, heads, counts, offsets, values)
+            lists[variable] = (offsets, values)
+    return Matches(rows, lists, count, tally)
+
+
+def listed_bytes(arenas: Arenas, names: Sequence[str]) -> float:
+    """The bytes that the events of Kleene variables take, once `taken` has written them out."""
+    output = arenas.tables["O"][: int(arenas.meta[OUT_TOP])]
+    counts = [k for k, name in enumerate(names) if name.startswith("count_")]
+    return 8.0 * sum(float(output[:, k].sum(dtype=np.float64)) for k in counts)
+
+
+def joined(pieces: list[Matches], names: Sequence[str]) -> Matches:
+    """Several deliveries as one."""
+    if len(pieces) == 1:
+        return pieces[0]
+    rows: dict[str, Table] = {}
+    lists: dict[str, tuple[Table, Table]] = {}
+    tally: Table | None = None
+    for name in names:
+        kind, variable = name.split("_", 1)
+        if kind == "row":
+            parts = [p.rows[variable] for p in pieces]
+            rows[variable] = np.concatenate(parts) if parts else np.zeros(0, np.int64)
+        elif kind == "node":
+            values = [p.lists[variable][1] for p in pieces]
+            offsets = [np.zeros(1, np.int64)]
+            shift = 0
+            for piece in pieces:
+                offsets.append(piece.lists[variable][0][1:] + shift)
+                shift += len(piece.lists[variable][1])
+            lists[variable] = (
+                np.concatenate(offsets),
+                np.concatenate(values) if values else np.zeros(0, np.int64),
+            )
+        elif kind == "tally":
+            counts = [p.tally for p in pieces if p.tally is not None]
+            tally = np.concatenate([np.zeros(0, np.int64), *counts])
+    return Matches(rows, lists, sum(p.count for p in pieces), tally)

@@ -1,0 +1,394 @@
+"""The reference semantics as a matcher: for what no kernel takes yet."""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ensue.algebra.check.applied import read
+from ensue.algebra.policy import SkipTo
+from ensue.algebra.predicate import Field
+from ensue.algebra.query import Query
+from ensue.algebra.walk import atoms, kleenes, nodes, positives
+from ensue.algebra.window import ByTime, ByUnits
+from ensue.columns import evaluate as vectors
+from ensue.columns.arrow_kinds import Unit
+from ensue.columns.matches import Matches
+from ensue.columns.rows import taken
+from ensue.engine.allowance import WAY_BYTES, Allowance, Holding
+from ensue.engine.reference_events import computed_columns, events_of, nanoseconds
+from ensue.engine.repeats import Repeats
+from ensue.engine.retention import Key, key_of, matters, reach, waits
+from ensue.engine.state import from_bytes, packed, to_bytes, unpacked
+from ensue.errors import StateError
+from ensue.plan.limits import UNLIMITED, Limits
+from ensue.plan.physical import Plan
+from ensue.schema import Kind, Schema
+from ensue.semantics import (
+    Binding,
+    Event,
+    Fired,
+    TooManyWays,
+    derived,
+    matches,
+    members,
+    value_of,
+)
+
+PIECE = 64  # events judged at a time, if not as many are held: the semantics is slow on more
+
+Rows = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A moment of the stream: so many rows have come, and no event before `time` will come."""
+
+    rows: int = 0
+    time: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Judged events that later matches may need: as a table, its rows, and as events."""
+
+    table: pa.Table | None = None
+    rows: Rows = field(default_factory=lambda: np.zeros(0, np.int64))
+    events: tuple[Event, ...] = ()
+
+
+class ReferenceEngine:
+    """Collects events, and judges them when time is told or the stream is over.
+
+    Rows are numbered through the whole stream; matches are given as row numbers. A match is
+    delivered once: when time is told after its last event or, if it waits for its window's end,
+    when that has passed. Of a query with a window only the events inside it are held.
+    """
+
+    def __init__(self, plan: Plan, schema: Schema, unit: Unit, limits: Limits = UNLIMITED) -> None:
+        self.allowance = Allowance(limits, plan.query, schema, unit)
+        self._kept = 0  # matches found, and not handed over by whoever feeds it
+        self._elsewhere = 0.0
+        self.plan = plan
+        self.schema = schema
+        self.unit = unit
+        self.rows = 0  # events fed so far
+        self.now: float | None = None  # the time of the last one, or what was told since
+        # what earlier matches use up is remembered here, beyond the events that are held
+        self._query = replace(plan.query, after=None, having=None, limit=None)
+        self._columns = columns_used(plan.query, schema)
+        self._computed = computed_columns(plan.query)
+        self._untyped = next(iter(atoms(plan.query.pattern))).type
+        self._scale = nanoseconds(schema, unit)
+        self._fresh: list[pa.Table] = []  # not judged yet
+        self._held = Held()
+        self._mark = Mark()  # how far the stream is judged
+        self._waiting: list[Binding] = []  # matches, unless an event still forbids them
+        self._repeats = Repeats(self._query)
+        self._earliest: dict[Key, int] = {}  # by partition, where the next match may begin
+
+    def why_not_streamed(self) -> str | None:
+        """Why this query cannot run on a stream without end, if it cannot.
+
+        A window by events holds that many events of every partition there ever was.
+        """
+        if self.plan.query.within is None:
+            return "without WITHIN it would have to remember every event"
+        return None
+
+    # ---------------------------------------------------------------------------- feeding
+
+    def feed(self, events: pa.Table) -> Matches:
+        """Takes the next events; `advance` or `finish` delivers what they complete."""
+        if events.num_rows:
+            self._fresh.append(events.select([n for n in events.column_names if self._uses(n)]))
+            self.rows += events.num_rows
+            last = events.column(self.schema.end).slice(events.num_rows - 1)
+            self._tell(np.asarray(vectors.from_arrow(last, self.unit).values).tolist()[0])
+        return rows_of(self.plan, [])
+
+    def advance(self, now: float) -> Matches:
+        """The matches that are decided: all events before `now` have been fed."""
+        self._tell(now)
+        return rows_of(self.plan, self._judged(over=False))
+
+    def finish(self) -> Matches:
+        """The matches that are left: no more events come that could forbid anything."""
+        return rows_of(self.plan, self._judged(over=True))
+
+    def _uses(self, column: str) -> bool:
+        return column in self._columns
+
+    def _tell(self, now: float) -> None:
+        real = self.schema.time_kind in (Kind.FLOAT, Kind.DECIMAL)
+        now = now if real else int(now)
+        self.now = now if self.now is None else max(self.now, now)
+
+    # ---------------------------------------------------------------------------- judging
+
+    def _judged(self, *, over: bool) -> list[Binding]:
+        """What is decided now, in the order of the semantics."""
+        known, rows = self._known(), self.held_rows()
+        new = self._events(self._fresh, rows[len(self._held.rows) :])
+        self._repeats.take(new)
+        held = self._held.events
+        found: list[Binding] = []
+        begin, end = 0, -1
+        while end < len(new):
+            # without a window all is held: smaller pieces would only be judged again and again
+            size = len(new) if self._query.within is None else max(PIECE, len(held))
+            end = min(begin + size, len(new))
+            mark = self._here() if end == len(new) else Mark(new[end].position, new[end - 1].end)
+            inside = (*held, *new[begin:end])
+            found += self._decided(inside, mark, fresh=end > begin, over=over and end == len(new))
+            held = tuple(reach(self._query, inside, mark.time).needed())
+            begin = end
+        self._fresh = []
+        self._hold(() if over else held, known, rows)
+        return sorted(found, key=self._rank)
+
+    def _decided(
+        self, events: Sequence[Event], mark: Mark, *, fresh: bool, over: bool
+    ) -> list[Binding]:
+        """What is decided between the mark so far and the next one, which it sets."""
+        pattern, window = self._query.pattern, reach(self._query, events, mark.time)
+        waited = {_rows_bound(binding) for binding in self._waiting}
+        found: list[Binding] = []
+        waiting: list[Binding] = []
+        # without new events, what waits is still what waited
+        fired = self._repeats.fired
+        for binding in self._matches(events, fired) if fresh else self._waiting:
+            # of the past only what waited counts: what forbade the rest may be forgotten
+            past = members(binding)[-1].position < self._mark.rows
+            if past and _rows_bound(binding) not in waited:
+                continue
+            undecided = waits(pattern, binding) and not window.is_over(binding)
+            (waiting if undecided and not over else found).append(binding)
+        self._mark, self._waiting = mark, waiting
+        kept = found if self.plan.query.after is None else list(self._not_used_up(found))
+        having = self.plan.query.having
+        left = [b for b in kept if having is None or value_of(having, b) is True]
+        self._kept += len(left)
+        size = self._kept * WAY_BYTES + self._elsewhere
+        self.allowance.ask(Holding(len(events), self._kept, size, mark.rows - 1, self.now))
+        return left
+
+    def _matches(self, events: Sequence[Event], fired: Fired) -> list[Binding]:
+        """The matches in some events, if there are not too many ways to arrange them."""
+        most = self.allowance.most_ways()
+        try:
+            return matches(self._query, events, fired, most)
+        except TooManyWays as error:
+            ways = most or 0
+            held = Holding(ways, self._kept, ways * WAY_BYTES, error.position, self.now)
+            raise self.allowance.too_many(held) from None
+
+    def others_hold(self, size: float) -> None:
+        """Other matchers of the same call hold so many bytes of matches."""
+        self._elsewhere = size
+
+    def hand_over(self) -> None:
+        """What was found so far is with others now, and no longer held."""
+        self._kept = 0
+
+    def _not_used_up(self, found: Iterable[Binding]) -> Iterator[Binding]:
+        """AFTER MATCH SKIP: what begins where the matches before it allow.
+
+        No match that waits comes here: AFTER MATCH does not go with a negation at the end.
+        """
+        after = self.plan.query.after
+        assert after is not None
+        for binding in found:
+            inside = members(binding)
+            key = key_of(self._query, inside[0])
+            assert key is not None
+            if inside[0].position < self._earliest.get(key, 0):
+                continue
+            yield binding
+            target = [e.position for e in binding.get(after.variable or "", ())]
+            begin = inside[0].position + 1
+            match after.to:
+                case SkipTo.PAST_LAST:
+                    begin = inside[-1].position + 1
+                case SkipTo.FIRST if target:
+                    begin = max(begin, target[0])
+                case SkipTo.LAST if target:
+                    begin = max(begin, target[-1])
+                case _:
+                    pass
+            self._earliest[key] = begin
+
+    def _here(self) -> Mark:
+        return Mark(self.rows, None if self.now is None else self.now * self._scale)
+
+    def _rank(self, binding: Binding) -> tuple[int, list[tuple[int, int]]]:
+        order = [atom.variable for atom in positives(self._query.pattern)]
+        bound = ((v, e) for v, es in binding.items() if v in order for e in es)
+        steps = sorted((e.position, order.index(v)) for v, e in bound)
+        return steps[-1][0], steps
+
+    def _events(self, tables: list[pa.Table], rows: Rows) -> list[Event]:
+        if not tables:
+            return []
+        table = pa.concat_tables(tables)
+        events = events_of(
+            table, self.schema, self.unit,
+            untyped=self._untyped, rows=rows, computed=self._computed,
+        )  # fmt: skip
+        return [event for event in events if matters(self._query, event)]
+
+    # ---------------------------------------------------------------------------- holding
+
+    def _known(self) -> pa.Table | None:
+        """The events that are held and those that are not judged yet."""
+        tables = [t for t in (self._held.table, *self._fresh) if t is not None]
+        return pa.concat_tables(tables) if tables else None
+
+    def _hold(self, events: tuple[Event, ...], known: pa.Table | None, rows: Rows) -> None:
+        """Forgets all but some of the known events."""
+        self._repeats.keep(events)
+        if self._earliest:
+            # a partition without events that are held begins anew behind its last match anyway
+            keys = {key_of(self._query, event) for event in events}
+            self._earliest = {k: row for k, row in self._earliest.items() if k in keys}
+        if len(events) == len(rows):
+            self._held = Held(known, rows, events)
+            return
+        if not events or known is None:
+            self._held = Held()
+            return
+        places = np.searchsorted(rows, np.array([e.position for e in events], np.int64))
+        columns = {name: taken(known.column(name), places) for name in known.column_names}
+        self._held = Held(pa.table(columns, schema=known.schema), rows[places], events)
+
+    def held_rows(self) -> Rows:
+        """The rows of the stream that a later match may still contain, ascending."""
+        return np.concatenate([self._held.rows, np.arange(self._mark.rows, self.rows)])
+
+    @property
+    def partial_matches(self) -> int:
+        """Events that are held: the semantics keeps no partial matches of its own."""
+        return len(self._held.rows) + self.rows - self._mark.rows
+
+    @property
+    def state_bytes(self) -> int:
+        """How much memory the events take."""
+        known = self._known()
+        return 0 if known is None else int(known.nbytes)
+
+    def deadline(self) -> float | None:
+        """The time after which `advance` delivers something, if no more events come."""
+        window = self._query.within
+        if self._fresh:
+            return self.now  # nobody has looked at the last events yet
+        if not self._waiting or not isinstance(window, ByTime | ByUnits):
+            return None
+        length = window.nanoseconds if isinstance(window, ByTime) else window.amount
+        over = min(e.start for binding in self._waiting for e in members(binding)) + length
+        return over if self._scale == 1 else over // self._scale
+
+    # ---------------------------------------------------------------------------- saving
+
+    def save(self) -> bytes:
+        """The state as bytes: the events that are held, and how far they are judged."""
+        known, blobs = self._known(), {}
+        if known is not None:
+            blobs["events"] = to_bytes(known)
+        header = {
+            "query": self._fingerprint(),
+            "rows": self.rows,
+            "now": self.now,
+            "judged": [self._mark.rows, self._mark.time],
+        }
+        # of each event held, where the next match of its partition may begin
+        earliest = [self._earliest.get(self._key(event), 0) for event in self._held.events]
+        arrays = {"rows": self._held.rows, "earliest": np.array(earliest, np.int64)}
+        waiting = rows_of(self.plan, self._waiting)
+        arrays["waiting"] = np.array([waiting.count])
+        for variable in waiting.variables:
+            arrays[f"at_{variable}"], arrays[f"rows_{variable}"] = waiting.segments(variable)
+        if self._repeats:
+            header["repeats"] = self._repeats.save()
+        return packed(header, arrays, blobs)
+
+    def restore(self, data: bytes) -> None:
+        """Goes on where the matcher that saved this state stopped."""
+        header, arrays, blobs = unpacked(data)
+        if header["query"] != self._fingerprint():
+            raise StateError(
+                "the state belongs to another query, or to events of another shape\n"
+                "  hint: restore it with the same query text and columns"
+            )
+        self.rows, self.now = int(header["rows"]), header["now"]
+        self._mark = Mark(*header["judged"])
+        self._held, self._fresh = Held(), []
+        if "events" in blobs:
+            known = from_bytes(blobs["events"])
+            count = len(arrays["rows"])
+            self._fresh = [known.slice(count)] if known.num_rows > count else []
+            if count:
+                table = known.slice(0, count)
+                events = tuple(self._events([table], arrays["rows"]))
+                self._held = Held(table, arrays["rows"], events)
+        pairs = zip(self._held.events, arrays["earliest"].tolist(), strict=True)
+        self._earliest = {self._key(event): row for event, row in pairs if row}
+        self._repeats.restore(header.get("repeats"), self._held.events)
+        self._waiting = self._bound(arrays)
+
+    def _bound(self, arrays: Mapping[str, npt.NDArray[Any]]) -> list[Binding]:
+        """The matches that waited when the state was saved."""
+        events = {event.position: event for event in self._held.events}
+        found: list[Binding] = [{} for _ in range(int(arrays["waiting"][0]))]
+        for atom in positives(self._query.pattern):
+            offsets, rows = (arrays[f"{what}_{atom.variable}"] for what in ("at", "rows"))
+            for k, binding in enumerate(found):
+                bound = rows[offsets[k] : offsets[k + 1]].tolist()
+                if bound:
+                    binding[atom.variable] = tuple(events[row] for row in bound)
+        return [derived(self._query.pattern, binding) for binding in found]
+
+    def _key(self, event: Event) -> Key:
+        key = key_of(self._query, event)
+        assert key is not None  # other events are not held
+        return key
+
+    def _fingerprint(self) -> str:
+        kinds = sorted((name, kind.value) for name, kind in (self.schema.common or {}).items())
+        shown = f"{self.plan.query.known_as} Reference {kinds} {self.unit}"
+        return hashlib.sha256(shown.encode()).hexdigest()
+
+
+def _rows_bound(binding: Binding) -> frozenset[tuple[str, int]]:
+    """What tells one match from another."""
+    return frozenset((v, event.position) for v, events in binding.items() for event in events)
+
+
+def columns_used(query: Query, schema: Schema) -> frozenset[str]:
+    """The columns that decide what a match is."""
+    conditions = [*query.where, *(() if query.having is None else (query.having,))]
+    fields = {n.name for c in conditions for n in nodes(c) if isinstance(n, Field)}
+    keys = {equivalence.field_name for equivalence in query.equivalence}
+    used = {schema.start, schema.end, schema.type_column, *keys, *fields, *read(query.pattern)}
+    return frozenset(name for name in used if name is not None)
+
+
+def rows_of(plan: Plan, found: list[Binding]) -> Matches:
+    """Bindings as rows of the stream."""
+    several = kleenes(plan.query.pattern)
+    rows: dict[str, Any] = {}
+    lists: dict[str, Any] = {}
+    for atom in positives(plan.query.pattern):
+        variable = atom.variable
+        members = [[e.position for e in b.get(variable, ())] for b in found]
+        if variable in several:
+            offsets = np.zeros(len(found) + 1, np.int64)
+            np.cumsum([len(m) for m in members], out=offsets[1:])
+            flat = [row for m in members for row in m]
+            lists[variable] = (offsets, np.array(flat, np.int64))
+        else:
+            rows[variable] = np.array([m[0] if m else -1 for m in members], np.int64)
+    return Matches(rows, lists, len(found))

@@ -1,0 +1,158 @@
+"""Room for a kernel at work: what it asks for, as far as it may have it."""
+
+from typing import TYPE_CHECKING
+
+from ensue.columns.matches import Matches
+from ensue.engine.allowance import MOST_ROWS, Allowance, Holding
+from ensue.source.kernel_inputs import (
+    FREE_COUNT,
+    INSTANCE_TOP,
+    LIVE,
+    MOST_NODES,
+    MOST_OUT,
+    NEEDS_DRAIN,
+    NEEDS_INSTANCES,
+    NEEDS_NODES,
+    NEEDS_OUTPUT,
+    NEEDS_RUNS,
+    NODE_TOP,
+    OUT_TOP,
+    POSITION,
+    RUN_TOP,
+    STOP,
+    STOPPED,
+)
+
+if TYPE_CHECKING:
+    from ensue.engine.engine import Engine
+
+MOST_OUTPUT = 1 << 18  # matches taken out at a time
+
+
+class Room:
+    """Makes the tables of an engine larger, or says that they are large enough."""
+
+    def __init__(self, engine: "Engine", allowance: Allowance) -> None:
+        self.engine = engine
+        self.allowance = allowance
+        self.matches = 0  # found, and not handed over by whoever feeds the engine
+        self.size = 0.0  # bytes that these take
+        self.waiting, self.waiting_size = 0, 0.0  # the same for those not delivered yet
+        self.counts = True  # matches: not those that were delivered before
+        self.elsewhere = 0.0  # bytes that others of the same call hold
+        self.at: tuple[int, float] | None = None  # the event in hand and its time, if there is one
+
+    # ---------------------------------------------------------------------------- what is held
+
+    def drained(self, piece: Matches) -> None:
+        """Matches have been taken out of the kernel's output."""
+        if not self.counts:
+            return
+        self.waiting += piece.number
+        self.waiting_size += piece.nbytes
+
+    def keep(self, found: Matches) -> None:
+        """What was waiting has been delivered, and nobody has taken it away yet."""
+        self.waiting, self.waiting_size = 0, 0.0
+        self.matches += found.number
+        self.size += found.nbytes
+        self.ask()
+
+    def hand_over(self) -> None:
+        """What was found so far is with others now."""
+        self.matches, self.size = 0, 0.0
+
+    def take_over(self, other: "Room") -> None:
+        """Counts on from another engine of the same query."""
+        self.matches, self.size, self.elsewhere = other.matches, other.size, other.elsewhere
+
+    def holding(self, more: float = 0.0) -> Holding:
+        """What the engine holds, and would with so many bytes more."""
+        engine = self.engine
+        tables = sum(table.nbytes for table in engine.state.values())
+        # matches are there twice while they are put together
+        matches = 2 * (self.size + self.waiting_size)
+        return Holding(
+            engine.partial_matches,
+            self.matches + self.waiting,
+            tables + matches + self.elsewhere + more,
+            *(self.at or (engine.rows - 1, engine.now)),
+        )
+
+    def ask(self, more: float = 0.0) -> None:
+        """An error if the engine may not take so many bytes more."""
+        if not self.allowance.unlimited:
+            self.allowance.ask(self.holding(more))
+
+    def allow(self) -> None:
+        """Tells the kernel how far it may make tables larger by itself."""
+        state, meta, held = self.engine.state, self.engine.arenas.meta, self.holding()
+        meta[STOP] = 0
+        meta[MOST_OUT] = self.allowance.most_matches(state["O"].shape[1], held)
+        width = 2 if "N" in state else state["A"].shape[1] + state["AF"].shape[1]
+        meta[MOST_NODES] = self.allowance.most_entries(width, held)
+
+    # ---------------------------------------------------------------------------- making room
+
+    def make(self, code: int, now: float, *, again: bool) -> None:
+        """Does what a kernel asks for by a code, before the event that ends `now`.
+
+        `again`: it has asked for the same at the same event, and got too little.
+        """
+        engine, arenas = self.engine, self.engine.arenas
+        state, meta = engine.state, arenas.meta
+        row = engine.rows + int(meta[POSITION])
+        self.at = (row, now)
+        match code:
+            case _ if code == NEEDS_OUTPUT:
+                crowded = meta[OUT_TOP] * 2 < len(state["O"])  # one event needs more room
+                engine.drain()
+                if crowded or len(state["O"]) < MOST_OUTPUT:
+                    self._grow("O")
+            case _ if code == NEEDS_DRAIN:
+                engine.drain()
+                self.ask()
+            case _ if code == NEEDS_RUNS:
+                self._drop_runs(row, now)
+                free = meta[FREE_COUNT] + len(state["I"]) - meta[RUN_TOP]
+                if again or free * 2 < len(state["I"]):
+                    self._grow("I", "F", "nxt")
+            case _ if code == NEEDS_NODES:
+                self._drop_runs(row, now)
+                engine.drain()
+                arenas.keep_nodes()
+                if again or meta[NODE_TOP] * 2 > len(state["N"]):
+                    self._grow("N", "NF")
+            case _ if code == NEEDS_INSTANCES:
+                engine.drain()  # matches of a join tree lead to instances
+                arenas.expire_instances(now)
+                if again or arenas.is_young or meta[INSTANCE_TOP] * 2 > len(state["A"]):
+                    self._grow("A", "AF")
+            case _ if code == STOPPED:  # it would have made tables larger than they may be
+                engine.drain()
+                self.ask(max(2.0 * t.nbytes for t in state.values()))
+                raise self.allowance.full(self.holding())
+            case _:
+                raise AssertionError(f"unknown code {code} from a kernel")
+        self.at = None
+
+    def sweep(self, now: float, *, flush: bool) -> None:
+        """Drops runs that are out of time; those that only waited for it go to the output."""
+        arenas = self.engine.arenas
+        if arenas.has_pending:
+            output = self.engine.state["O"]
+            self.ask(2.0 * int(arenas.meta[LIVE]) * output.itemsize * output.shape[1])
+        arenas.sweep(now, flush=flush)
+
+    def _drop_runs(self, row: int, now: float) -> None:
+        """Before an event: drops the runs that can take no more."""
+        self.sweep(now, flush=False)
+        self.engine.arenas.drop_broken(row)
+
+    def _grow(self, *names: str) -> None:
+        """Twice the room in some tables, if there may be so much."""
+        tables = [self.engine.state[name] for name in names]
+        self.ask(2.0 * sum(table.nbytes for table in tables))
+        if 2 * len(tables[0]) > MOST_ROWS:
+            raise self.allowance.full(self.holding())
+        self.engine.arenas.grow(*names)

@@ -1,0 +1,166 @@
+"""What a matcher saves of itself, and how it takes that up again."""
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ensue.columns.keys import KeyCodes
+from ensue.engine.arenas import BY_KEY, TOPS, Arenas
+from ensue.engine.program import Program
+from ensue.engine.state import Arrays, packed, unpacked
+from ensue.errors import StateError
+from ensue.plan.estimates.counters import Label
+from ensue.plan.physical import Automaton, Stacks, Tree
+from ensue.plan.physical_rules.ordering import as_written
+from ensue.plan.physical_rules.pushing import not_pushed
+from ensue.source.counting import TABLE
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Saved:
+    """The state of an engine, as it is kept."""
+
+    nullable: bool
+    rows: int
+    now: float | None
+    seen: int
+    keys: KeyCodes
+    strings: KeyCodes
+    columns: dict[str, list[str]]  # of the tables that have named ones
+    arrays: Arrays
+    counted: dict[str, Any] | None = None  # of an engine that counts
+    pushed: tuple[str, ...] = ()  # negated variables whose events are not kept
+    inner: tuple[bytes, ...] = ()  # the engines of negated complex events
+
+    def packed(self, program: Program) -> bytes:
+        header = {
+            "query": fingerprint(program),
+            "nullable": self.nullable,
+            "rows": self.rows,
+            "now": self.now,
+            "seen": self.seen,
+            "columns": self.columns,
+            "counted": self.counted,
+            "pushed": list(self.pushed),
+        }
+        blobs = {"keys": self.keys.save(), "strings": self.strings.save()}
+        blobs |= {f"inner {number}": data for number, data in enumerate(self.inner)}
+        return packed(header, self.arrays, blobs)
+
+    @classmethod
+    def unpacked(cls, data: bytes, program: Program) -> "Saved":
+        """What was saved, if it was by the same query."""
+        header, arrays, blobs = unpacked(data)
+        if header["query"] != fingerprint(program):
+            raise StateError(
+                "the state belongs to another query, or to events of another shape\n"
+                "  hint: restore it with the same query text and columns"
+            )
+        return cls(
+            nullable=bool(header["nullable"]),
+            rows=int(header["rows"]),
+            now=header["now"],
+            seen=int(header["seen"]),
+            keys=KeyCodes.restore(blobs["keys"]),
+            strings=KeyCodes.restore(blobs["strings"]),
+            columns=header["columns"],
+            arrays=arrays,
+            counted=header.get("counted"),
+            pushed=tuple(header.get("pushed", ())),
+            inner=tuple(data for name, data in blobs.items() if name.startswith("inner ")),
+        )
+
+
+def fingerprint(program: Program) -> str:
+    """What must be equal for a state to fit."""
+    plan = program.plan
+    kinds = sorted((name, kind.value) for name, kind in (program.schema.common or {}).items())
+    structure = type(plan.structure).__name__
+    if isinstance(plan.structure, Tree):  # what an entry holds depends on the whole tree
+        structure = repr(as_written(plan.structure, plan.query.where))
+        structure += "".join(repr(module) for module in plan.structure.modules)
+    shown = f"{plan.query.known_as} {structure} {kinds} {program.unit}"
+    return hashlib.sha256(shown.encode()).hexdigest()
+
+
+def pushed_by(program: Program) -> tuple[str, ...]:
+    """The negated variables whose events a program does not keep."""
+    return tuple(sorted(program.frame.dropped))
+
+
+def fitting(program: Program, saved: Saved) -> Program:
+    """The program that goes on with a state: it pushes the negations that were pushed before."""
+    plan, nullable = program.plan, saved.nullable or program.nullable
+    if saved.pushed != pushed_by(program):
+        if not set(saved.pushed) <= set(pushed_by(program)):
+            raise StateError(
+                "the state was saved with negations pushed into the scan\n"
+                "  hint: restore it without switching push_negation off"
+            )
+        assert isinstance(plan.structure, Stacks | Automaton)
+        plan = replace(plan, structure=not_pushed(plan.structure, saved.pushed))
+    elif nullable == program.nullable:
+        return program
+    return replace(program, plan=plan, nullable=nullable)
+
+
+def used_parts(arenas: Arenas, keys: int) -> Arrays:
+    """The tables without the room around what they hold."""
+    meta = arenas.meta
+    sizes = {name: int(meta[top]) for name, top in TOPS.items()}
+    sizes |= {name: max(1, keys) for name in BY_KEY}
+    return {
+        name: table[: sizes[name]] if name in sizes else table
+        for name, table in arenas.tables.items()
+        if name != "O"
+    }
+
+
+def column_names(arenas: Arenas) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for whole, real, columns in arenas.columns:
+        found[whole], found[real] = list(columns.wholes), list(columns.reals)
+    return found
+
+
+def take_up(arenas: Arenas, saved: Saved) -> None:
+    """Fills fresh arenas with what was saved."""
+    arrays = dict(saved.arrays)
+    for name, columns in column_names(arenas).items():
+        known = list(saved.columns[name])
+        for column in set(columns) - set(known):
+            if column.startswith("carry_"):  # earlier releases did not keep it: none so far
+                none = np.zeros((len(arrays[name]), 1), arrays[name].dtype)
+                arrays[name] = np.concatenate([arrays[name][:, : len(known)], none], axis=1)
+                known.append(column)
+        if set(known) != set(columns):
+            raise StateError(
+                "the state was saved by a release that keeps other things\n"
+                "  hint: restore it with that release, or start from an empty state"
+            )
+        if columns:
+            arrays[name] = arrays[name][:, [known.index(c) for c in columns]]
+    for name, fresh in arenas.tables.items():
+        if name == TABLE:
+            _take_up_counts(fresh, arenas.program.frame.tally.labels, saved)
+            continue
+        if name == "O":
+            continue
+        table = arrays[name]
+        if name in TOPS:
+            room = np.zeros((max(len(fresh), len(table) * 2), *fresh.shape[1:]), fresh.dtype)
+            room[: len(table)] = table
+            table = room
+        arenas.tables[name] = np.ascontiguousarray(table)
+
+
+def _take_up_counts(table: npt.NDArray[np.int64], labels: dict[Label, int], saved: Saved) -> None:
+    """Goes on counting what was counted before, by its label."""
+    if saved.counted is None:
+        return
+    for number, (place, what) in enumerate(saved.counted["labels"]):
+        if (place, what) in labels:
+            table[labels[place, what]] = saved.arrays[TABLE][number]

@@ -1,0 +1,149 @@
+"""The automaton of a pattern: its states are what may still come."""
+
+from dataclasses import replace
+
+from ensue.algebra.check.arrangement import optional
+from ensue.algebra.pattern import Kleene, Pattern
+from ensue.algebra.predicate import Expr
+from ensue.algebra.residual import advance, uncounted
+from ensue.algebra.walk import kleenes, positives
+from ensue.plan.physical import Automaton, Edge, State
+from ensue.plan.physical_rules.negations import Negation, negations_of
+from ensue.plan.physical_rules.placement import (
+    Moment,
+    checks_at_the_end,
+    checks_late,
+    checks_on_the_way,
+)
+
+LIMIT = 4_096  # states; a pattern beyond it is run by the reference
+
+
+class TooManyStates(Exception):  # noqa: N818
+    """The pattern's automaton would be too large."""
+
+
+Key = tuple[Pattern, frozenset[str]]
+
+
+def automaton(
+    pattern: Pattern,
+    conditions: tuple[Expr, ...],
+    negative: tuple[Expr, ...] = (),
+    *,
+    late: tuple[Expr, ...] = (),
+    early: bool = True,
+) -> Automaton:
+    """Builds the states reachable from the whole pattern.
+
+    `conditions` are the conjuncts on positive variables that no single event decides,
+    `negative` those that tie a negated variable to others. Those of `late` wait for the end of
+    the match. Numbers of repetitions are left to counters in the runs. `early`: a negation in
+    AND may end a run before its match is whole.
+    """
+    counted = kleenes(pattern)
+    kleene = frozenset(counted)
+    start: Key = (uncounted(pattern), frozenset())
+    depth = {start: 0}
+    found: list[tuple[Key, str, Key]] = []
+    todo = [start]
+    while todo:
+        key = todo.pop()
+        rest, bound = key
+        for atom in positives(rest):
+            remaining = advance(rest, atom.variable)
+            if remaining is None:
+                continue
+            target = (remaining, bound | {atom.variable})
+            found.append((key, atom.variable, target))
+            if target not in depth:
+                if len(depth) >= LIMIT:
+                    raise TooManyStates
+                depth[target] = 0
+                todo.append(target)
+    _deepen(depth, found)
+    numbers = {key: n for n, key in enumerate(sorted(depth, key=lambda k: _order(k, depth)))}
+    negations = negations_of(pattern, negative)
+    states = tuple(
+        _state(key, n, conditions, late, negations, kleene, early) for key, n in numbers.items()
+    )
+    edges = (
+        _edge(source, variable, target, numbers, conditions, negations, counted, early)
+        for source, variable, target in found
+    )
+    return Automaton(states, tuple(sorted(edges, key=lambda e: (e.source, e.target, e.variable))))
+
+
+def _deepen(depth: dict[Key, int], edges: list[tuple[Key, str, Key]]) -> None:
+    """The longest way to each state, loops apart."""
+    changed = True
+    while changed:
+        changed = False
+        for source, _, target in edges:
+            if source != target and depth[target] <= depth[source]:
+                depth[target] = depth[source] + 1
+                changed = True
+
+
+def _order(key: Key, depth: dict[Key, int]) -> tuple[object, ...]:
+    rest, bound = key
+    return (depth[key], sorted(bound), [a.variable for a in positives(rest)])
+
+
+def _moment(key: Key) -> Moment:
+    rest, bound = key
+    return Moment(bound, frozenset(a.variable for a in positives(rest)))
+
+
+def _edge(
+    source: Key,
+    variable: str,
+    target: Key,
+    numbers: dict[Key, int],
+    conditions: tuple[Expr, ...],
+    negations: tuple[Negation, ...],
+    counted: dict[str, Kleene],
+    early: bool,
+) -> Edge:
+    before, after = _moment(source), _moment(target)
+    kleene = frozenset(counted)
+    closed = (before.bound & before.waiting & kleene) - after.waiting
+    return Edge(
+        numbers[source],
+        numbers[target],
+        variable,
+        first=variable not in before.bound,
+        checks=checks_on_the_way(conditions, before, after, variable, kleene),
+        absences=tuple(
+            n.absence(after)
+            for n in negations
+            if n.decided(after, kleene, early=early) and not n.decided(before, kleene, early=early)
+        ),
+        leaves=tuple(sorted(v for v in closed if counted[v].least > 1)),
+    )
+
+
+def _state(
+    key: Key,
+    number: int,
+    conditions: tuple[Expr, ...],
+    late: tuple[Expr, ...],
+    negations: tuple[Negation, ...],
+    kleene: frozenset[str],
+    early: bool,
+) -> State:
+    rest, bound = key
+    moment = _moment(key)
+    accepting = optional(rest) and bool(bound)
+    state = State(number, bound, bound & moment.waiting & kleene, accepting)
+    if not accepting:
+        return state
+    undecided = [
+        n for n in negations if n.concerns(moment) and not n.decided(moment, kleene, early=early)
+    ]
+    return replace(
+        state,
+        checks=(*checks_at_the_end(conditions, moment, kleene), *checks_late(late, moment)),
+        absences=tuple(n.absence(moment) for n in undecided),
+        pending=tuple(n.absence(moment) for n in negations if n.waits(moment)),
+    )

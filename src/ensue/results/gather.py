@@ -1,0 +1,267 @@
+"""What matches say: the values of fields and aggregates, one a match."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ensue.algebra.predicate import Aggregate, At, Expr, Field
+from ensue.algebra.walk import references
+from ensue.columns.arrow_kinds import Unit, time_unit
+from ensue.columns.buffers import Bools, Floats, Ints, fixed_array, frozen, known_to_kernels, raw
+from ensue.columns.evaluate import Vector, evaluate, from_arrow, truth
+from ensue.columns.matches import Matches
+from ensue.columns.operators import both, rounded_duration
+from ensue.columns.rows import taken, whole_column
+from ensue.kernels import segments
+from ensue.results.operator_results import Made, Results
+from ensue.schema import Kind
+
+ColumnsOf = Mapping[str, Sequence[tuple[str, str]]]  # variable -> (field, column of the events)
+
+
+def columns_by_name(columns_of: ColumnsOf) -> dict[str, dict[str, str]]:
+    """For each variable the column of a field, which may also go by the column's name.
+
+    >>> columns_by_name({"a": [("price", "price@Stock")]})["a"]["price"]
+    'price@Stock'
+    """
+    return {
+        variable: {column: column for _, column in columns} | dict(columns)
+        for variable, columns in columns_of.items()
+    }
+
+
+class Gathered:
+    """The events of some matches; each column is looked up once, and only if it is needed."""
+
+    def __init__(
+        self,
+        matches: Matches,
+        events: pa.Table,
+        columns_of: ColumnsOf,
+        results: Results | None = None,
+    ) -> None:
+        self.matches = matches
+        self.results = results
+        self._made: Made | None = None  # what results have, one a match
+        self.events = events
+        self.unit: Unit = time_unit(events.schema)
+        self.columns = columns_by_name(columns_of)
+        self._whole: dict[str, pa.Array | pa.ChunkedArray] = {}
+        self._vectors: dict[Field | Aggregate, Vector] = {}
+
+    def of(self, matches: Matches) -> "Gathered":
+        """The same events for other matches."""
+        other = Gathered(matches, self.events, {}, self.results)
+        other.columns, other._whole = self.columns, self._whole
+        return other
+
+    def column(self, variable: str, name: str) -> pa.Array | pa.ChunkedArray:
+        """The events' column that a variable's field is in; of a result, its values by match."""
+        if self._is_result(variable):
+            return self._of_result(variable, name)
+        return self.whole(self.columns[variable][name])
+
+    def whole(self, column: str) -> pa.Array | pa.ChunkedArray:
+        if column not in self._whole:
+            self._whole[column] = whole_column(self.events, column)
+        return self._whole[column]
+
+    def _is_result(self, variable: str) -> bool:
+        return self.results is not None and variable in self.results.applied
+
+    def _of_result(self, variable: str, name: str) -> pa.Array | pa.ChunkedArray:
+        assert self.results is not None
+        if name not in self.results.own(variable):
+            source = self.results.origins[variable]
+            return taken(self.column(source, name), self.matches.nth(source, 1))
+        return self._results().columns[variable][name]
+
+    def _results(self) -> Made:
+        assert self.results is not None
+        if self._made is None:
+            self._made = self.results.made(self.matches, self.events)
+        return self._made
+
+    def bound(self, variable: str) -> Matches:
+        """The matches with the rows of a variable; a result's row is the number of its match."""
+        if not self._is_result(variable):
+            return self.matches
+        rows = np.where(self._results().there[variable], np.arange(self.matches.count), -1)
+        return Matches({variable: rows}, {}, self.matches.count)
+
+    def rows(self, field: Field) -> Ints:
+        """The row of the event that a reference means, in each match; -1 for none."""
+        matches = self.bound(field.variable)
+        match field.at:
+            case At.NTH:
+                return matches.nth(field.variable, field.nth)
+            case At.LAST:
+                return matches.nth(field.variable, -1)
+            case At.ONLY | At.ALL:
+                return matches.nth(field.variable, 1)
+            case _:
+                raise AssertionError(f"a finished match has no {field.at.value}")
+
+    def values(self, field: Field) -> pa.Array:
+        """A field's values, in the column's own type."""
+        assert field.name is not None
+        return taken(self.column(field.variable, field.name), self.rows(field))
+
+    def evaluate(self, expr: Expr) -> Vector:
+        """The values of an expression."""
+        return evaluate(expr, self._vector, self.matches.count, self.unit)
+
+    def holds(self, condition: Expr) -> Bools:
+        """Where a conjunct is true, or does not apply: it mentions an event that is not there."""
+        kept = truth(self.evaluate(condition))
+        for ref in references(condition):
+            if isinstance(ref, Field):
+                rows = self.rows(ref)
+                if rows.size and rows.min() < 0:
+                    kept = kept | (rows < 0)
+        return kept
+
+    def _vector(self, ref: Field | Aggregate) -> Vector:
+        if ref not in self._vectors:
+            if isinstance(ref, Aggregate):
+                self._vectors[ref] = self._aggregate(ref)
+            else:
+                self._vectors[ref] = from_arrow(self.values(ref), self.unit, ref.name)
+        return self._vectors[ref]
+
+    # ------------------------------------------------------------------------ aggregates
+
+    def chosen(self, aggregate: Aggregate) -> pa.Array:
+        """A first, last, min or max of a plain field, in the column's own type."""
+        field = aggregate.argument
+        assert isinstance(field, Field)
+        assert field.name is not None
+        offsets, elements = self.bound(aggregate.variable).segments(aggregate.variable)
+        if aggregate.function in ("first", "last"):
+            places = _ends(aggregate.function, offsets)
+        else:
+            places = _extremes(aggregate.function, offsets, self._argument(aggregate))
+        column = self.column(field.variable, field.name)
+        return taken(column, _picked_rows(elements, places))
+
+    def _argument(self, aggregate: Aggregate) -> Vector:
+        """The argument's values for every event of the variable, in all matches."""
+        _, elements = self.bound(aggregate.variable).segments(aggregate.variable)
+
+        def lookup(ref: Field | Aggregate) -> Vector:
+            assert isinstance(ref, Field)
+            assert ref.name is not None
+            column = taken(self.column(ref.variable, ref.name), elements)
+            return from_arrow(column, self.unit, ref.name)
+
+        assert aggregate.argument is not None
+        return evaluate(aggregate.argument, lookup, len(elements), self.unit)
+
+    def _aggregate(self, aggregate: Aggregate) -> Vector:
+        assert aggregate.at in (At.ALL, At.ONLY), "a finished match has no current event"
+        offsets, _ = self.bound(aggregate.variable).segments(aggregate.variable)
+        if aggregate.argument is None:
+            return Vector(Kind.INTEGER, np.diff(offsets))
+        argument = self._argument(aggregate)
+        function = aggregate.function
+        offsets, valid = frozen(offsets), known_to_kernels(argument.valid)
+        if function == "count":
+            return Vector(Kind.INTEGER, segments.counts(offsets, valid))
+        if argument.kind is Kind.NULL:
+            empty = np.zeros(self.matches.count, np.bool_)
+            return Vector(Kind.NULL, empty, empty)
+        match function:
+            case "first" | "last":
+                return picked(argument, _ends(function, offsets))
+            case "min" | "max":
+                return picked(argument, _extremes(function, offsets, argument))
+            case _:
+                pass
+        numbers = frozen(np.asarray(argument.values))
+        match function:
+            case "sum" | "avg" if argument.kind in (Kind.INTEGER, Kind.DURATION):
+                return _of_wholes(function, argument.kind, offsets, numbers, valid)
+            case "sum":
+                return _known(Kind.FLOAT, *segments.sums(offsets, numbers, valid))
+            case "avg":
+                return _known(Kind.FLOAT, *segments.averages(offsets, numbers, valid))
+            case "stddev":
+                return _known(Kind.FLOAT, *segments.deviations(offsets, numbers, valid))
+            case _:
+                assert aggregate.parameter is not None
+                percent = float(aggregate.parameter)
+                return _known(Kind.FLOAT, *segments.percentiles(offsets, numbers, valid, percent))
+
+
+def _known(kind: Kind, values: Ints | Floats, known: Bools) -> Vector:
+    return Vector(kind, values, None if known.all() else known)
+
+
+def _of_wholes(function: str, kind: Kind, offsets: Ints, numbers: Ints, valid: Bools) -> Vector:
+    """A sum of whole numbers, NULL beyond 64 bits, or the average that it makes."""
+    if function == "sum":
+        totals, carry, known = segments.whole_sums(offsets, numbers, valid)
+        return _known(kind, totals, known & (carry == 0))
+    means, known = segments.whole_averages(offsets, numbers, valid)
+    if kind is Kind.DURATION:
+        return rounded_duration(means, known)
+    return _known(Kind.FLOAT, means, known)
+
+
+_FIRST_OR_LAST = {"first": segments.firsts, "last": segments.lasts}
+
+
+def _ends(function: str, offsets: Ints) -> Ints:
+    places: Ints = _FIRST_OR_LAST[function](frozen(offsets))
+    return places
+
+
+def _extremes(function: str, offsets: Ints, argument: Vector) -> Ints:
+    if argument.kind is Kind.NULL:
+        return np.full(len(offsets) - 1, -1, np.int64)
+    valid = known_to_kernels(argument.valid)
+    of = segments.least if function == "min" else segments.greatest
+    places: Ints = of(frozen(offsets), frozen(_ordered(argument)), valid)
+    return places
+
+
+def _ordered(vector: Vector) -> Ints | Floats:
+    """Numbers in the order of the values."""
+    if vector.kind is Kind.BOOLEAN:
+        return np.asarray(vector.values, np.int64)
+    if vector.kind is not Kind.STRING:
+        return np.asarray(vector.values)
+    texts: pa.Array = vector.values
+    if not pa.types.is_dictionary(texts.type):
+        texts = texts.dictionary_encode()
+    ranks = np.zeros(len(texts.dictionary) + 1, np.int64)
+    ranks[: len(texts.dictionary)] = raw(
+        pc.rank(texts.dictionary, tiebreaker="dense").cast(pa.int64()), np.int64
+    )
+    indices = pc.fill_null(texts.indices, 0).cast(pa.int64())
+    ordered: Ints = ranks[raw(indices, np.int64)]
+    return ordered
+
+
+def _picked_rows(elements: Ints, places: Ints) -> Ints:
+    if not len(elements):
+        return np.full(len(places), -1, np.int64)
+    return np.where(places >= 0, elements[np.maximum(places, 0)], np.int64(-1))
+
+
+def picked(vector: Vector, places: Ints) -> Vector:
+    """The values at some places; NULL at -1."""
+    there = places >= 0
+    if not isinstance(vector.values, np.ndarray):
+        found = vector.values.take(fixed_array(pa.int64(), places, there))
+        return from_arrow(found, "us")
+    if not len(vector):
+        return Vector(vector.kind, np.zeros(len(places), vector.values.dtype), there)
+    safe = np.maximum(places, 0)
+    valid = None if there.all() else there
+    if vector.valid is not None:
+        valid = both(valid, vector.valid[safe])
+    return Vector(vector.kind, vector.values[safe], valid)

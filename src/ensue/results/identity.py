@@ -1,0 +1,269 @@
+"""Stable names of matches: a hash of the query and of the content of the events."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyarrow import types
+
+from ensue.algebra.query import Query
+from ensue.algebra.towers.behind import AT, FROM
+from ensue.columns.arrow_kinds import kind_of_arrow, time_unit
+from ensue.columns.buffers import (
+    Bools,
+    Ints,
+    booleans,
+    codes,
+    floats,
+    frozen,
+    integers,
+    known_to_kernels,
+    plain_text,
+    single,
+    text_parts,
+    ticks,
+    validity,
+)
+from ensue.columns.canonical import decimal_texts, nested_texts
+from ensue.columns.distinct import distinct
+from ensue.columns.matches import Matches
+from ensue.columns.rows import taken
+from ensue.columns.values import from_arrow
+from ensue.kernels import hashing
+from ensue.languages.printing import show
+from ensue.schema import Kind
+
+Words = npt.NDArray[np.uint64]
+Pair = tuple[Words, Words]
+ColumnsOf = Mapping[str, Sequence[tuple[str, str]]]  # variable -> (field, column of the events)
+
+_DIGITS = np.frombuffer(bytes(range(256)).hex().encode(), np.uint8)
+ORDINAL = "__ordinal"  # where a column of this name is, events know their number already
+_MOST = (2**31 - 1) // 32  # as many ids have offsets of 32 bits
+
+
+def fingerprint(query: Query) -> bytes:
+    """What a query means, as bytes: equal for two spellings of the same query."""
+    return blake2b(show(query).encode(), digest_size=16).digest()
+
+
+def match_ids(
+    query_fingerprint: bytes,
+    matches: Matches,
+    events: pa.Table,
+    columns_of: ColumnsOf,
+    end: str,
+    hashes: "RowHashes | None" = None,
+) -> pa.Array:
+    """A string of 32 hexadecimal digits for each match.
+
+    It depends on the query and, for each variable, on the content of its events, however Arrow
+    encodes them. `events` is in order of its column `end`: equal events are near each other.
+    """
+    if matches.count > _MOST:
+        raise pa.ArrowCapacityError("more ids than one array of strings can hold")
+    first, second = _salts(query_fingerprint)
+    high, low = np.full(matches.count, first), np.full(matches.count, second)
+    hashed: dict[tuple[tuple[str, str], ...], Pair] = {}
+    groups: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for variable in matches.variables:
+        groups.setdefault(tuple(columns_of[variable]), []).append(variable)
+    for columns, variables in groups.items():
+        if hashes is not None:
+            hashed[columns] = hashes.of(columns)
+            continue
+        rows = [matches.elements(v) for v in variables]
+        hashed[columns] = _event_hashes(events, columns, rows, end)
+    for variable in sorted(matches.variables):
+        row_high, row_low = hashed[tuple(columns_of[variable])]
+        salt, _ = _salts(variable.encode())
+        if variable in matches.lists:
+            offsets, members = matches.lists[variable]
+            found = frozen(offsets), frozen(members)
+            hashing.fold_lists(*found, row_high, row_low, salt, high, low)
+        else:
+            hashing.fold_rows(frozen(matches.rows[variable]), row_high, row_low, salt, high, low)
+    data = hashing.hexadecimal(high, low, _DIGITS)
+    places = np.arange(0, 32 * matches.count + 1, 32, dtype=np.int32)
+    buffers = [None, pa.py_buffer(places), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.string(), matches.count, buffers)
+
+
+class RowHashes:
+    """The hashes of all rows of a table that knows its ordinals, for several results from it."""
+
+    def __init__(self, events: pa.Table, end: str) -> None:
+        self.events = events
+        self.end = end
+        self._found: dict[tuple[tuple[str, str], ...], Pair] = {}
+
+    def of(self, columns: tuple[tuple[str, str], ...]) -> Pair:
+        if columns not in self._found:
+            every = np.arange(self.events.num_rows)
+            self._found[columns] = _event_hashes(self.events, columns, [every], self.end)
+        return self._found[columns]
+
+
+def _salts(name: bytes) -> tuple[np.uint64, np.uint64]:
+    digest = blake2b(name, digest_size=16).digest()
+    high, low = np.frombuffer(digest, "<u8")
+    return np.uint64(high), np.uint64(low)
+
+
+def _event_hashes(
+    events: pa.Table, columns: Sequence[tuple[str, str]], members: Iterable[Ints], end: str
+) -> Pair:
+    """The hashes of the events that occur in matches, at the places of their rows.
+
+    Events of the same content are told apart by their number among them.
+    """
+    wanted = np.zeros(events.num_rows, np.bool_)
+    for rows in members:
+        wanted[rows] = True
+    if ORDINAL in events.column_names:
+        chosen = np.flatnonzero(wanted)
+        some = hash_rows(events, columns, chosen)
+        alike = np.asarray(single(events.column(ORDINAL)))[chosen]
+    else:
+        twins = _twins(events, wanted, end)
+        chosen = np.flatnonzero(wanted | twins)
+        some = hash_rows(events, columns, chosen)
+        within = twins[chosen]
+        alike = np.zeros(len(chosen), np.int64)
+        if len(columns) == events.num_columns:
+            alike[within] = hashing.ordinals(some[0][within], some[1][within])
+        else:
+            alike[within] = _numbered(events, twins)
+    later = alike > 0
+    if later.any():
+        number_high, number_low = np.empty_like(some[0]), np.empty_like(some[1])
+        hashing.hash_words(frozen(alike), number_high, number_low)
+        some[0][later] += number_high[later]
+        some[1][later] += number_low[later]
+    high, low = np.zeros(events.num_rows, np.uint64), np.zeros(events.num_rows, np.uint64)
+    high[chosen], low[chosen] = some
+    return high, low
+
+
+def ordinals(events: pa.Table, wanted: Bools, end: str) -> Ints:
+    """For the wanted rows their number among rows of the same content, 0 for the others.
+
+    `events` is in order of its column `end`.
+
+    >>> table = pa.table({"t": [1, 1, 1, 2], "x": ["a", "b", "a", "a"]})
+    >>> ordinals(table, np.array([False, False, True, True]), "t")
+    array([0, 0, 1, 0])
+    """
+    twins = _twins(events, wanted, end)
+    found = np.zeros(events.num_rows, np.int64)
+    if twins.any():
+        found[twins] = _numbered(events, twins)
+    found[~wanted] = 0
+    return found
+
+
+def _twins(events: pa.Table, wanted: Bools, end: str) -> Bools:
+    return _rows_beside_equals(_times(events, end), wanted)
+
+
+def _numbered(events: pa.Table, twins: Bools) -> Ints:
+    columns = [(name, name) for name in events.column_names if name not in (AT, FROM)]
+    found: Ints = hashing.ordinals(*hash_rows(events, columns, np.flatnonzero(twins)))
+    return found
+
+
+def _rows_beside_equals(times: npt.NDArray[np.generic], wanted: Bools) -> Bools:
+    """The rows in a run of equal times, where the run has one of the wanted rows.
+
+    >>> _rows_beside_equals(np.array([1, 2, 2, 3, 3]), np.array([True, False, True, False, False]))
+    array([False,  True,  True, False, False])
+    """
+    inside = np.zeros(len(times), np.bool_)
+    rows = np.flatnonzero(wanted)
+    if not len(rows):
+        return inside
+    same = np.zeros(len(rows), np.bool_)
+    same |= (rows > 0) & (times[rows - 1] == times[rows])
+    after = np.minimum(rows + 1, len(times) - 1)
+    same |= (after > rows) & (times[after] == times[rows])
+    tied = distinct(times[rows[same]])
+    begin = np.searchsorted(times, tied, side="left")
+    length = np.searchsorted(times, tied, side="right") - begin
+    shift = np.repeat(begin - (np.cumsum(length) - length), length)
+    inside[shift + np.arange(len(shift))] = True
+    return inside
+
+
+def _times(events: pa.Table, end: str) -> npt.NDArray[np.generic]:
+    return np.asarray(from_arrow(events.column(end), time_unit(events.schema), end).values)
+
+
+def hash_rows(events: pa.Table, columns: Sequence[tuple[str, str]], rows: Ints) -> Pair:
+    """128-bit hashes of the content of some rows; the order of the columns does not matter.
+
+    >>> one = pa.table({"id": pa.array([1, 2], pa.int8()), "x": [None, None]})
+    >>> other = pa.table({"id": [2]})
+    >>> a = hash_rows(one, [("id", "id"), ("x", "x")], np.array([1]))
+    >>> a == hash_rows(other, [("id", "id")], np.array([0]))
+    True
+    """
+    high, low = np.zeros(len(rows), np.uint64), np.zeros(len(rows), np.uint64)
+    for field, column in columns:
+        array = single(events.column(column))
+        if len(rows) != len(array):
+            array = single(taken(array, rows))
+        kind = kind_of_arrow(array.type)
+        if kind is Kind.NULL:
+            continue
+        valid = validity(array)
+        salts = _salts(f"{_FAMILY.get(kind, kind.value)}\0{field}".encode())
+        hashed = _hashes(array, kind)
+        hashing.add_column(*hashed, known_to_kernels(valid), *salts, high, low)
+    return high, low
+
+
+# Kinds that hash alike where their values are the same.
+_FAMILY = {Kind.DATE: "timestamp"}
+
+
+def _hashes(array: pa.Array, kind: Kind) -> Pair:
+    """The hashes of values, brought into one form first."""
+    if types.is_dictionary(array.type):
+        if not len(array.dictionary):
+            return np.zeros(len(array), np.uint64), np.zeros(len(array), np.uint64)
+        high, low = _hashes(array.dictionary, kind)
+        places = codes(array)
+        return high[places], low[places]
+    match kind:
+        case Kind.STRING:
+            return _of_texts(plain_text(array))
+        case Kind.DECIMAL:
+            return _of_texts(decimal_texts(array))
+        case Kind.OTHER:
+            return _of_texts(nested_texts(array))
+        case Kind.INTEGER:
+            return _of_words(integers(array))
+        case Kind.FLOAT:
+            values = floats(array)
+            return _of_words(np.where(np.isnan(values), np.nan, values + 0.0).view(np.int64))
+        case Kind.BOOLEAN:
+            return _of_words(booleans(array).astype(np.int64))
+        case Kind.TIMESTAMP | Kind.DATE | Kind.DURATION:
+            return _of_words(ticks(array, "ns"))
+        case Kind.NULL:
+            return np.zeros(len(array), np.uint64), np.zeros(len(array), np.uint64)
+
+
+def _of_words(words: Ints) -> Pair:
+    high, low = np.empty(len(words), np.uint64), np.empty(len(words), np.uint64)
+    hashing.hash_words(frozen(words), high, low)
+    return high, low
+
+
+def _of_texts(texts: pa.Array) -> Pair:
+    high, low = np.empty(len(texts), np.uint64), np.empty(len(texts), np.uint64)
+    offsets, data = text_parts(texts)
+    hashing.hash_texts(frozen(offsets), frozen(data), high, low)
+    return high, low

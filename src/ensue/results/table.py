@@ -1,0 +1,353 @@
+"""The table of matches that a query returns."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import types
+
+from ensue.algebra.answers import is_tally, summarised
+from ensue.algebra.check.kinds import kind_of
+from ensue.algebra.predicate import Aggregate, At, Expr, Field
+from ensue.algebra.query import Query, Returned
+from ensue.algebra.walk import bound_variables, kleenes, nodes
+from ensue.columns.arrow_kinds import kind_of_arrow, plain_type, time_unit
+from ensue.columns.buffers import Bools, Ints, frozen, known_to_kernels
+from ensue.columns.evaluate import arrow_type, from_arrow, to_arrow, truth
+from ensue.columns.location import hulls
+from ensue.columns.matches import FIRST, TRIGGER, Matches
+from ensue.columns.rows import taken
+from ensue.kernels import segments
+from ensue.results.gather import ColumnsOf, Gathered, columns_by_name
+from ensue.results.identity import RowHashes, fingerprint, match_ids
+from ensue.results.operator_results import Results
+from ensue.results.triggers import (
+    Summaries,
+    last_rows,
+    limited,
+    taken_together,
+)
+from ensue.schema import Kind, Schema
+
+__all__ = ["Matches", "build", "result_schema"]
+
+_CHOOSING = ("first", "last", "min", "max")
+
+
+def result_schema(
+    query: Query,
+    schema: Schema,
+    arrow_schema: pa.Schema,
+    columns_of: ColumnsOf,
+    whole_of: ColumnsOf | None = None,
+) -> pa.Schema:
+    """The columns that `build` gives.
+
+    `columns_of` lists for each positive variable its fields, and the columns of the events table
+    that hold them; `whole_of` those that a whole event shows, if not all.
+    """
+    shape = _Shape(query, schema, arrow_schema, columns_of, whole_of)
+    returned = shape.returned()
+    standard = {
+        "match_id": pa.string(),
+        "start": arrow_schema.field(schema.start).type,
+        "end": arrow_schema.field(schema.end).type,
+    }
+    if schema.location is not None:
+        standard["location"] = plain_type(arrow_schema.field(schema.location).type)
+    names = {r.name for r in returned}
+    fields = [pa.field(name, type) for name, type in standard.items() if name not in names]
+    fields += [pa.field(r.name, shape.type_of(r.expr)) for r in returned]
+    return pa.schema(fields)
+
+
+def build(
+    matches: Matches,
+    events: pa.Table,
+    query: Query,
+    schema: Schema,
+    residual: tuple[Expr, ...] = (),
+    *,
+    columns_of: ColumnsOf,
+    whole_of: ColumnsOf | None = None,
+    named_by: ColumnsOf | None = None,
+    query_fingerprint: bytes | None = None,
+    hashes: RowHashes | None = None,
+) -> pa.Table:
+    """The result of a query, given its matches as rows of the events.
+
+    `named_by` are the columns that tell events apart, if not all of them do.
+    Matches that fail HAVING, or one of the conjuncts in `residual`, are left out. A residual
+    conjunct that mentions an event which a match does not have does not apply to it.
+    """
+    wanted = result_schema(query, schema, events.schema, columns_of, whole_of)
+    identity = fingerprint(query) if query_fingerprint is None else query_fingerprint
+    shape = _Shape(query, schema, events.schema, columns_of, whole_of, named_by)
+    gathered = Gathered(matches, events, columns_of, shape.results)
+
+    if query.limit is not None or summarised(query):
+        # what speaks of all matches of an event comes before anything is cut into pieces
+        gathered = _reduced(_filtered(gathered, query.having, residual), query, schema)
+        residual, shape = (
+            (),
+            _Shape(
+                replace(query, having=None), schema, events.schema, columns_of, whole_of, named_by
+            ),
+        )
+    finished = _summarised if summarised(query) else _assembled
+
+    def assemble(part: Matches) -> pa.Table:
+        try:
+            found = gathered.of(part)
+            return finished(found, shape, schema, residual, identity, wanted, hashes)
+        except (pa.ArrowInvalid, pa.ArrowCapacityError):
+            # Strings or lists beyond what one array can hold: the result comes in pieces.
+            if part.count < 2:
+                raise
+            middle = part.count // 2
+            halves = np.arange(middle), np.arange(middle, part.count)
+            return pa.concat_tables([assemble(part.pick(half)) for half in halves])
+
+    return assemble(gathered.matches)
+
+
+def accepted(
+    matches: Matches,
+    events: pa.Table,
+    query: Query,
+    schema: Schema,
+    residual: tuple[Expr, ...],
+    columns_of: ColumnsOf,
+) -> Matches:
+    """The matches that `build` does not leave out, for HAVING or a conjunct of the residual."""
+    gathered = Gathered(matches, events, columns_of, Results(query, schema, events.schema))
+    return _filtered(gathered, query.having, residual).matches
+
+
+def _reduced(gathered: Gathered, query: Query, schema: Schema) -> Gathered:
+    """What LIMIT keeps, or one row a trigger."""
+    matches = gathered.matches
+    if query.limit is not None:
+        return gathered.of(limited(matches, query))
+    if matches.tally is not None:
+        return gathered
+    firsts, starts = _first_rows(gathered, schema), None
+    if schema.intervals:
+        times = np.asarray(from_arrow(gathered.whole(schema.start), gathered.unit).values)
+        starts = times[firsts]
+    return gathered.of(taken_together(matches, firsts, starts, latest=query.exists))
+
+
+def _assembled(
+    gathered: Gathered,
+    shape: "_Shape",
+    schema: Schema,
+    residual: tuple[Expr, ...],
+    identity: bytes,
+    wanted: pa.Schema,
+    hashes: RowHashes | None,
+) -> pa.Table:
+    gathered = _filtered(gathered, shape.query.having, residual)
+    matches, events = gathered.matches, gathered.events
+    standard: dict[str, Callable[[], pa.Array]] = {
+        "match_id": lambda: match_ids(
+            identity, matches, events, shape.named_by, schema.end, hashes
+        ),
+        "start": lambda: taken(gathered.whole(schema.start), _first_rows(gathered, schema)),
+        "end": lambda: taken(gathered.whole(schema.end), last_rows(matches)),
+        "location": lambda: hulls(matches, events.column(schema.location or "")),
+    }
+    returned = {r.name: r.expr for r in shape.returned()}
+    arrays = []
+    for field in wanted:
+        if field.name in returned:
+            array = shape.array_of(returned[field.name], gathered)
+        else:
+            array = standard[field.name]()
+        arrays.append(array if array.type == field.type else array.cast(field.type))
+    return pa.table(arrays, schema=wanted)
+
+
+def _filtered(gathered: Gathered, having: Expr | None, residual: tuple[Expr, ...]) -> Gathered:
+    kept: Bools | None = None
+    for conjunct in residual:
+        holds = gathered.holds(conjunct)
+        kept = holds if kept is None else kept & holds
+    if having is not None:
+        holds = truth(gathered.evaluate(having))
+        kept = holds if kept is None else kept & holds
+    if kept is None or bool(kept.all()):
+        return gathered
+    return gathered.of(gathered.matches.where(kept))
+
+
+def _summarised(
+    gathered: Gathered,
+    shape: "_Shape",
+    schema: Schema,
+    _residual: tuple[Expr, ...],
+    identity: bytes,
+    wanted: pa.Schema,
+    hashes: RowHashes | None,
+) -> pa.Table:
+    """One row a trigger."""
+    rows, events, query = gathered.matches, gathered.events, shape.query
+    summaries = Summaries(query, shape.named_by, schema.type_column)
+    members = gathered.of(summaries.members(rows))
+    standard: dict[str, Callable[[], pa.Array]] = {
+        "match_id": lambda: summaries.ids(identity, rows, events, schema.end, hashes),
+        "start": lambda: taken(gathered.whole(schema.start), rows.rows[FIRST]),
+        "end": lambda: taken(gathered.whole(schema.end), rows.rows[TRIGGER]),
+        "location": lambda: hulls(summaries.located(rows), events.column(schema.location or "")),
+    }
+    returned = {r.name: r.expr for r in query.returns}
+    arrays = []
+    for field in wanted:
+        expr = returned.get(field.name)
+        if expr is None:
+            array = standard[field.name]()
+        elif is_tally(expr):
+            array = pa.array(rows.tally, pa.int64())
+        else:
+            array = shape.array_of(expr, members)
+        arrays.append(array if array.type == field.type else array.cast(field.type))
+    return pa.table(arrays, schema=wanted)
+
+
+def _first_rows(gathered: Gathered, schema: Schema) -> Ints:
+    """The event of each match that starts first."""
+    matches = gathered.matches
+    if not schema.intervals:
+        none = np.iinfo(np.int64).max
+        first = np.full(matches.count, none)
+        for variable in matches.variables:
+            rows = matches.nth(variable, 1)
+            np.minimum(first, np.where(rows >= 0, rows, none), out=first)
+        return np.where(first == none, np.int64(-1), first)
+    starts = np.asarray(from_arrow(gathered.whole(schema.start), gathered.unit).values)
+    first = np.full(matches.count, -1, np.int64)
+    for variable in matches.variables:
+        offsets, elements = matches.segments(variable)
+        place = segments.least(frozen(offsets), frozen(starts[elements]), known_to_kernels(None))
+        found = place >= 0
+        rows = np.full(matches.count, -1, np.int64)
+        rows[found] = elements[place[found]]
+        earlier = found & ((first < 0) | (starts[rows] < starts[first]))
+        first = np.where(earlier, rows, first)
+    return first
+
+
+class _Shape:
+    """What a query returns, and in which types."""
+
+    def __init__(
+        self,
+        query: Query,
+        schema: Schema,
+        arrow_schema: pa.Schema,
+        columns_of: ColumnsOf,
+        whole_of: ColumnsOf | None = None,
+        named_by: ColumnsOf | None = None,
+    ) -> None:
+        self.query = query
+        self.whole_of = columns_of if whole_of is None else whole_of
+        self.named_by = columns_of if named_by is None else named_by
+        self.results = Results(query, schema, arrow_schema)
+        self.columns_of = columns_of
+        self._schema = arrow_schema
+        self._unit = time_unit(arrow_schema)
+        self._kleenes = frozenset(kleenes(query.pattern))
+        self._columns = columns_by_name(columns_of)
+
+    def returned(self) -> Sequence[Returned]:
+        """The columns of RETURN; without it, every positive variable, results too."""
+        if self.query.returns or self.query.exists:
+            return self.query.returns
+        found = []
+        for variable in bound_variables(self.query.pattern):
+            at = At.ALL if variable in self._kleenes else At.ONLY
+            found.append(Returned(Field(variable, None, at), variable))
+        return found
+
+    def type_of(self, expr: Expr) -> pa.DataType:
+        match expr:
+            case Field(name=None):
+                event = self._event_type(expr.variable)
+                return pa.list_(event) if self._is_list(expr) else event
+            case Field():
+                column = self._column_type(expr)
+                return pa.list_(column) if self._is_list(expr) else column
+            case Aggregate(function=function, argument=Field(name=str()) as field):
+                if function in _CHOOSING:
+                    return self._column_type(field)
+            case _:
+                pass
+        return arrow_type(kind_of(expr, self._kind), self._unit, self._zone(expr))
+
+    def array_of(self, expr: Expr, gathered: Gathered) -> pa.Array:
+        match expr:
+            case Field() if self._is_list(expr):
+                offsets, rows = gathered.matches.segments(expr.variable)
+                if len(rows) >= 2**31:
+                    raise pa.ArrowCapacityError("a list has offsets of 32 bits")
+                inside = self._at_rows(expr, rows, gathered)
+                return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), inside)
+            case Field():
+                return self._at_rows(expr, gathered.rows(expr), gathered)
+            case Aggregate(function=function, argument=Field(name=str())):
+                if function in _CHOOSING:
+                    return gathered.chosen(expr)
+            case _:
+                pass
+        return to_arrow(gathered.evaluate(expr), gathered.unit, self._zone(expr))
+
+    def _at_rows(self, field: Field, rows: Ints, gathered: Gathered) -> pa.Array:
+        """A field, or whole events, at some rows of the events."""
+        if field.name is not None:
+            return taken(gathered.column(field.variable, field.name), rows)
+        if field.variable in self.results.applied:
+            names = self.results.own(field.variable)
+            parts = [taken(gathered.column(field.variable, name), rows) for name in names]
+        else:
+            columns = self.whole_of[field.variable]
+            parts = [taken(gathered.whole(column), rows) for _, column in columns]
+        unbound = rows < 0
+        mask = pa.array(unbound) if bool(unbound.any()) else None
+        type = self._event_type(field.variable)
+        return pa.StructArray.from_arrays(parts, fields=list(type), mask=mask)
+
+    def _is_list(self, field: Field) -> bool:
+        return field.variable in self._kleenes and field.at in (At.ALL, At.ONLY)
+
+    def _event_type(self, variable: str) -> pa.DataType:
+        if variable in self.results.applied:
+            names = self.results.own(variable)
+            return pa.struct([(name, self.results.type_of(variable, name)) for name in names])
+        return pa.struct(
+            [
+                pa.field(name, self._schema.field(column).type)
+                for name, column in self.whole_of[variable]
+            ]
+        )
+
+    def _column_type(self, field: Field) -> pa.DataType:
+        assert field.name is not None
+        if field.variable in self.results.applied:
+            if field.name in self.results.own(field.variable):
+                return self.results.type_of(field.variable, field.name)
+            source = self.results.origins[field.variable]
+            return self._schema.field(self._columns[source][field.name]).type
+        return self._schema.field(self._columns[field.variable][field.name]).type
+
+    def _kind(self, field: Field) -> Kind:
+        return kind_of_arrow(self._column_type(field))
+
+    def _zone(self, expr: Expr) -> str | None:
+        """The zone of a computed timestamp: that of the first field with one."""
+        for node in nodes(expr):
+            if isinstance(node, Field) and node.name is not None:
+                type = plain_type(self._column_type(node))
+                if types.is_timestamp(type) and type.tz is not None:
+                    return str(type.tz)
+        return None

@@ -1,0 +1,285 @@
+"""Starting a stream: matches to a sink, late events to another, by one query."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
+
+from ensue.errors import EventError
+from ensue.runners.spark.apart import Folder, require_apart
+from ensue.runners.spark.checkpoint_files import has_begun, require_sound
+from ensue.runners.spark.concerns import listen
+from ensue.runners.spark.failure import failed, own_errors
+from ensue.runners.spark.finish import next_batch, remaining
+from ensue.runners.spark.folders import folders
+from ensue.runners.spark.matches import LATE_EVENTS, SeveralMatches
+from ensue.runners.spark.paths import place, require_readable
+from ensue.runners.spark.places import seen_from_here
+from ensue.runners.spark.sinks import THOROUGH, DeltaTable, ParquetBatches, ParquetTable, Sink
+from ensue.runners.spark.types import spark_schema
+from ensue.workload.query_names import Name
+from ensue.workload.stream_job import LATE
+
+Output = str | Path | Sink
+TOP = "matches"  # the folder of a query on top that has no name
+
+
+def start(
+    matches: DataFrame | SeveralMatches,
+    output: Output | Mapping[Name, Output],
+    *,
+    checkpoint: str | Path,
+    late: Output | None = None,
+    every: str | None = None,
+    once: bool = False,
+    flush: bool = False,
+    name: str | None = None,
+) -> StreamingQuery:
+    """Starts the query behind a streaming DataFrame of matches; with `once` waits for its end."""
+    if flush and not once:
+        raise EventError("flush=True goes with once=True: only a stream that ends can be flushed")
+    if flush:
+        _require_stream(matches)
+        require_readable(_session(matches), checkpoint)
+    stream, query, deliver = _begun(matches, output, checkpoint, late, every, name, once=once)
+    if once:
+        try:
+            wait(query)
+        except KeyboardInterrupt:
+            query.stop()
+            raise
+    if flush:
+        session, where = stream.sparkSession, place(checkpoint)
+        here = seen_from_here(session, where)
+        if here is not None and not has_begun(here):
+            return query  # nothing ever came
+        left = remaining(session, where)
+        left = left.packed if isinstance(left, SeveralMatches) else left
+        with own_errors():
+            deliver(left, next_batch(session, where))
+    return query
+
+
+def begin(
+    matches: DataFrame | SeveralMatches,
+    output: Output | Mapping[Name, Output],
+    *,
+    checkpoint: str | Path,
+    late: Output | None = None,
+    every: str | None = None,
+    once: bool = False,
+) -> StreamingQuery:
+    """Starts it, and does not wait."""
+    return _begun(matches, output, checkpoint, late, every, None, once=once)[1]
+
+
+def _begun(
+    matches: DataFrame | SeveralMatches,
+    output: Output | Mapping[Name, Output],
+    checkpoint: str | Path,
+    late: Output | None,
+    every: str | None,
+    name: str | None,
+    *,
+    once: bool,
+) -> tuple[DataFrame, StreamingQuery, Callable[[DataFrame, int], None]]:
+    _require_stream(matches)
+    if once and every is not None:
+        raise EventError("once=True and every= exclude each other")
+    if late is not None and not _with_late_events(matches):
+        raise EventError(
+            "late= wants late events, and these matches have none\n"
+            '  hint: ensue.match(..., late_events="deliver")'
+        )
+    aside = _sink(late, ParquetBatches) if late is not None else None
+    if isinstance(matches, SeveralMatches):
+        sinks = _sinks(matches, output)
+        columns = {name: spark_schema(matches.schemas[name]) for name in sinks}
+        deliver, stream = several_delivery(matches, sinks, aside), matches.packed
+    elif isinstance(output, Mapping):
+        raise EventError(
+            "several outputs go with several queries\n"
+            "  hint: ensue.match(events, {name: query, ...})"
+        )
+    else:
+        sink = _sink(output, ParquetTable)
+        sinks = {"": sink}
+        columns = {"": StructType([f for f in matches.schema if f.name != LATE])}
+        deliver, stream = delivery(sink, aside), matches
+    session, where = stream.sparkSession, place(checkpoint)
+    here = seen_from_here(session, where)
+    require_apart(_folders(where, here, sinks, aside))
+    if here is not None:
+        require_sound(where)
+    for key, sink in sinks.items():
+        if isinstance(sink, ParquetTable | DeltaTable):
+            _require_match_id(columns[key])
+            sink.fit(session, columns[key])
+    writer = stream.writeStream.outputMode("append").foreachBatch(deliver)
+    writer = writer.option("checkpointLocation", where)
+    if name is not None:
+        writer = writer.queryName(name)
+    if once:
+        writer = writer.trigger(availableNow=True)
+    elif every is not None:
+        with own_errors(f"every={every!r} is not a length of time: "):
+            writer = writer.trigger(processingTime=every)
+    listen(stream.sparkSession)
+    with own_errors("the stream does not start: "):
+        return stream, writer.start(), deliver
+
+
+def _require_stream(matches: object) -> None:
+    if not hasattr(matches, "isStreaming"):
+        raise EventError(
+            f"start() takes what ensue.match gives for a stream, not a {type(matches).__name__}"
+        )
+    if not matches.isStreaming:
+        raise EventError(
+            "these matches are not a stream\n"
+            "  hint: a batch DataFrame is written with matches.write; start() is for streams"
+        )
+
+
+def _require_match_id(columns: StructType) -> None:
+    if "match_id" not in columns.names:
+        raise EventError(
+            "this stream has no column match_id, by which a table knows a match\n"
+            "  hint: start() takes what ensue.match gives; other streams have writeStream"
+        )
+
+
+def _folders(
+    checkpoint: str, here: Path | None, sinks: Mapping[Name, Sink], aside: Sink | None
+) -> list[Folder]:
+    begun = here is not None and (here / "offsets").exists()
+    found = [Folder("checkpoint", checkpoint, stays=begun)]
+    for name, sink in sinks.items():
+        role = f"output of '{name}'" if len(sinks) > 1 else "output"
+        if isinstance(sink, ParquetTable | DeltaTable):
+            found.append(Folder(role, sink.path, table=isinstance(sink, ParquetTable)))
+    if isinstance(aside, ParquetBatches):
+        found.append(Folder("folder for late events", aside.path, table=True))
+    return found
+
+
+def wait(query: StreamingQuery, seconds: float | None = None) -> bool:
+    """Until a stream has ended, or so many seconds. Raises an error of ours if it has failed."""
+    with own_errors():
+        if seconds is None:
+            query.awaitTermination()
+            return True
+        if seconds <= 0:
+            error = failed(query)
+            if error is not None:
+                raise error
+            return not query.isActive
+        return bool(query.awaitTermination(max(1, math.ceil(seconds))))
+
+
+def _session(matches: DataFrame | SeveralMatches) -> SparkSession:
+    return (matches.packed if isinstance(matches, SeveralMatches) else matches).sparkSession
+
+
+def _with_late_events(matches: DataFrame | SeveralMatches) -> bool:
+    if isinstance(matches, SeveralMatches):
+        return matches.late is not None
+    return LATE in matches.columns
+
+
+def _sink(output: object, folder: Callable[[str], Sink]) -> Sink:
+    """Where rows go; `folder` makes a sink of a folder."""
+    if isinstance(output, str | Path):
+        return folder(str(output))
+    if not callable(output):
+        raise EventError(
+            f"an output is a folder, a table, a topic or a function, not {output!r}\n"
+            "  hint: ensue.parquet_table, ensue.delta_table, ensue.kafka_topic, or "
+            "def write(matches, batch): ..."
+        )
+    return output
+
+
+def delivery(sink: Sink, aside: Sink | None) -> Callable[[DataFrame, int], None]:
+    """What is done with a micro-batch."""
+
+    def deliver(batch: DataFrame, number: int) -> None:
+        if LATE not in batch.columns and isinstance(sink, THOROUGH):
+            sink(batch, number)
+            return
+        kept = batch.persist()
+        try:
+            kept.count()  # a function may ask for a part, but every lane has to move on
+            if LATE in batch.columns:
+                found, behind = split(kept)
+                sink(found, number)
+                if aside is not None:
+                    aside(behind, number)
+            else:
+                sink(kept, number)
+        finally:
+            kept.unpersist()
+
+    return deliver
+
+
+def split(batch: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """The matches of a micro-batch, and its late events with their own columns."""
+    found = batch.filter(sql.col(LATE).isNull()).drop(LATE)
+    behind = batch.filter(sql.col(LATE).isNotNull()).select(f"{LATE}.*")
+    return found, behind
+
+
+def several_delivery(
+    matches: SeveralMatches, sinks: Mapping[Name, Sink], aside: Sink | None
+) -> Callable[[DataFrame, int], None]:
+    """What is done with a micro-batch of several queries: each query's matches to its own sink.
+
+    A sink is called with the micro-batches that have matches for it.
+    """
+
+    def deliver(batch: DataFrame, number: int) -> None:
+        kept = batch.persist()
+        try:
+            # all rows are asked for, so that every lane moves on
+            present = sorted(row[0] for row in kept.select("query").distinct().collect())
+            for query in present:
+                if query == LATE_EVENTS:
+                    if aside is not None:
+                        aside(matches.late_events(kept), number)
+                else:
+                    name = list(matches)[query]
+                    sinks[name](matches.unpacked(kept, name), number)
+        finally:
+            kept.unpersist()
+
+    return deliver
+
+
+def under(output: str | Path, names: Iterable[Name], top: str = TOP) -> dict[Name, str]:
+    """The folder of each query or level in that of all of them."""
+    whole = str(output).rstrip("/")
+    return {name: f"{whole}/{folder}" for name, folder in folders(names, top).items()}
+
+
+def _sinks(matches: SeveralMatches, output: Output | Mapping[Name, Output]) -> dict[Name, Sink]:
+    if isinstance(output, str | Path):
+        output = under(output, matches)
+    if not isinstance(output, Mapping):
+        raise EventError(
+            "several queries have several outputs\n"
+            "  hint: pass a dict of one output by query, or a folder for all of them"
+        )
+    missing = [str(name) for name in matches if name not in output]
+    unknown = [str(name) for name in output if name not in matches]
+    if missing or unknown:
+        raise EventError(
+            f"no output for query '{missing[0]}'"
+            if missing
+            else f"no query '{unknown[0]}' has matches for this output"
+        )
+    return {name: _sink(one, ParquetTable) for name, one in output.items()}

@@ -1,0 +1,230 @@
+"""Looking for negated events: a search through the instances kept for them, newest first."""
+
+from collections.abc import Callable
+
+from ensue.algebra.predicate import Aggregate, Expr
+from ensue.algebra.walk import atoms
+from ensue.plan.physical import Absence, Role
+from ensue.plan.physical_rules.features import Place
+from ensue.source.expressions import Access, Feature, Text
+from ensue.source.kernel_inputs import Frame
+from ensue.source.table_columns import Columns, Source, ok_of, value_of
+
+
+class Instances:
+    """Events kept by partition and variable in linked stacks, the newest on top.
+
+    An instance of a complex event is a match of its own plan: it stands at its last event, and
+    also has its first row, its earliest start, and what conditions need of each of its events.
+    """
+
+    def __init__(self, frame: Frame, variables: tuple[str, ...]) -> None:
+        self.frame = frame
+        self.columns = Columns("A", "AF")
+        self.complexes = {r.variable: Inside(frame, r, n) for n, r in enumerate(frame.complexes)}
+        self.number = {v: n for n, v in enumerate((*variables, *self.complexes))}
+        self.kept: dict[str, set[Feature]] = {v: set() for v in variables}
+        for name in ("previous", "rip", "row", "key"):  # fixed places: kernels/arena.py reads them
+            self.columns.at(name, "")
+        for name in ("start", "end"):
+            self.columns.at(name, "", real=frame.real_time)
+        if frame.counts:
+            self.columns.at("index", "")
+        if self.complexes:
+            self.columns.at("first_row", "")
+
+    def get(self, name: str, node: str) -> str:
+        real = name in ("start", "end") and self.frame.real_time
+        return self.columns.at(name, node, real=real)
+
+    def feature(self, variable: str, feature: Feature, node: str) -> Text:
+        self.kept[variable].add(feature)
+        name = f"f{feature.number}"
+        return (
+            value_of(self.columns, name, node, feature),
+            ok_of(self.columns, name, node, self.frame.nullable),
+        )
+
+    def inner_feature(self, variable: str, inner: str, feature: Feature, node: str) -> Text:
+        """What a condition needs of one event of a complex one."""
+        inside = self.complexes[variable]
+        inside.kept.add((inner, feature))
+        name = inside.name(inner, feature)
+        return (
+            value_of(self.columns, name, node, feature),
+            ok_of(self.columns, name, node, self.frame.nullable),
+        )
+
+    def top(self, variable: str) -> str:
+        return f"tops[k, {self.number[variable]}]"
+
+    def push(self, out: Source, variable: str, rip: str = "-1") -> None:
+        """Keeps the event at hand for a variable. Room has been made."""
+        self._link(out, variable, rip, start="s")
+        for feature in sorted(self.kept[variable], key=lambda f: f.number):
+            value, ok = self.feature(variable, feature, "n")
+            out(f"{value} = {self.frame.value(feature)}")
+            if ok is not None:
+                out(f"{ok.removesuffix(' != 0')} = {self.frame.ok(feature)}")
+        out(f"{self.top(variable)} = n")
+
+    def push_complexes(self, out: Source) -> None:
+        """Keeps the complex events that the event at hand completes. Room has been made."""
+        for variable, inside in self.complexes.items():
+            with out.block(f"if {self.frame.test(variable)}:"):
+                self._push_each(out, variable, inside)
+
+    def _push_each(self, out: Source, variable: str, inside: "Inside") -> None:
+        with out.block(f"for x in range({inside.at}[i], {inside.at}[i + 1]):"):
+            self._link(out, variable, "-1", start=f"{inside.start}[x]")
+            out(f"{self.get('first_row', 'n')} = {inside.first}[x]")
+            for inner, feature in inside.features():
+                value, ok = self.inner_feature(variable, inner, feature, "n")
+                given, given_ok = inside.given(inner, feature)
+                out(f"{value} = {given}[x]")
+                if ok is not None:
+                    out(f"{ok.removesuffix(' != 0')} = {given_ok}[x]")
+            out(f"{self.top(variable)} = n")
+
+    def most_pushed(self, single: int) -> str:
+        """How many instances the event at hand adds at most, beside `single` ones."""
+        more = [f"{c.at}[i + 1] - {c.at}[i]" for c in self.complexes.values()]
+        return " + ".join([str(single), *more])
+
+    def _link(self, out: Source, variable: str, rip: str, start: str) -> None:
+        out(
+            "n = atop",
+            "atop += 1",
+            f"{self.get('previous', 'n')} = {self.top(variable)}",
+            f"{self.get('rip', 'n')} = {rip}",
+            f"{self.get('row', 'n')} = row",
+            f"{self.get('key', 'n')} = k",
+            f"{self.get('start', 'n')} = {start}",
+            f"{self.get('end', 'n')} = t",
+        )
+        if self.frame.counts:
+            out(f"{self.get('index', 'n')} = idx")
+
+    def parameters(self) -> list[tuple[str, str]]:
+        """The arrays about complex events that a kernel takes, and what they hold."""
+        return [pair for inside in self.complexes.values() for pair in inside.parameters()]
+
+
+class Inside:
+    """The arrays that tell a kernel of a complex event's matches, by the event they end at."""
+
+    def __init__(self, frame: Frame, role: Role, number: int) -> None:
+        assert role.inner is not None
+        self.frame = frame
+        self.variables = frozenset(a.variable for a in atoms(role.inner.query.pattern))
+        self.kept: set[tuple[str, Feature]] = set()
+        self.prefix = f"x{number}"
+        self.at, self.first, self.start = (f"{self.prefix}_{n}" for n in ("at", "first", "start"))
+
+    def features(self) -> list[tuple[str, Feature]]:
+        return sorted(self.kept, key=lambda pair: (pair[0], pair[1].number))
+
+    def name(self, inner: str, feature: Feature) -> str:
+        """The column that keeps a feature of one of its events."""
+        place = sorted(self.variables).index(inner)
+        return f"{self.prefix}_{place}_f{feature.number}"
+
+    def given(self, inner: str, feature: Feature) -> tuple[str, str]:
+        name = self.name(inner, feature)
+        return name, f"{name}_ok"
+
+    def parameters(self) -> list[tuple[str, str]]:
+        found = [(self.at, "whole"), (self.first, "whole"), (self.start, "time")]
+        for inner, feature in self.features():
+            value, ok = self.given(inner, feature)
+            found.append((value, "whole" if feature.integral else "real"))
+            if self.frame.nullable:
+                found.append((ok, "truth"))
+        return found
+
+
+class AbsentAccess:
+    """Conditions on a negated event and the events of a match."""
+
+    def __init__(self, instances: Instances, variable: str, others: Access) -> None:
+        self.instances = instances
+        self.variable = variable
+        self.others = others
+
+    def feature(self, place: Place, feature: Feature) -> Text:
+        inside = self.instances.complexes.get(self.variable)
+        if inside is not None and place[0] in inside.variables:
+            return self.instances.inner_feature(self.variable, place[0], feature, "x")
+        if place[0] == self.variable:
+            return self.instances.feature(self.variable, feature, "x")
+        return self.others.feature(place, feature)
+
+    def aggregate(self, aggregate: Aggregate, feature: Feature | None) -> Text:
+        return self.others.aggregate(aggregate, feature)
+
+
+def search(
+    out: Source,
+    instances: Instances,
+    absence: Absence,
+    access: Access,
+    *,
+    after_row: list[str],
+    after_end: list[str],
+    before_row: list[str],
+    before_start: list[str],
+    first: str,
+    last: str,
+    found: Callable[[], None],
+    missing: Callable[[Expr], list[str]] = lambda _: [],
+    newest: str | None = None,
+    own: Callable[[str], list[str]] = lambda _: [],
+) -> None:
+    """Writes a search for an event that a negation forbids; `found` writes what then happens.
+
+    The texts give the rows and times of the events around it; `first` and `last` are the
+    match's start and end (or the partition's count there, when windows count events). `missing`
+    says when a condition speaks of an element that the match does not have: it does not apply.
+    `newest`: only instances of this row count. `own` writes what finds out that a row belongs to
+    the match itself, and gives the tests that it does not.
+    """
+    frame = instances.frame
+    window = None if frame.window is None else frame.window_text
+    absent = AbsentAccess(instances, absence.variable, access)
+    conditions = [
+        f"({' or '.join([*missing(c), frame.writer.condition(c, absent)])})"
+        for c in absence.conditions
+    ]
+    several = absence.variable in instances.complexes
+    out(f"x = {instances.top(absence.variable)}")
+    with out.block("while x >= 0:"):
+        row, start, end = (instances.get(n, "x") for n in ("row", "start", "end"))
+        if newest is not None:
+            with out.block(f"if {row} < {newest}:"):
+                out("break")
+        for other in after_row:
+            with out.block(f"if {row} <= {other}:"):
+                out("break")
+        if not after_row and window is not None:
+            # older ones are further away still; an interval's start is tested below
+            edge = instances.get("index", "x") if frame.by_events else end
+            with out.block(f"if {last} - {edge} > {window}:"):
+                out("break")
+        tests = [f"{row} < {other}" for other in before_row]
+        if several:  # all of it, from its first event on
+            tests += [f"{instances.get('first_row', 'x')} > {other}" for other in after_row]
+        if frame.intervals:
+            tests += [f"{start} >= {other}" for other in after_end]
+            tests += [f"{end} <= {other}" for other in before_start]
+        far_back = not after_row and window is not None and not frame.by_events
+        if far_back and (frame.intervals or several):
+            tests.append(f"{last} - {start} <= {window}")
+        if not before_row and window is not None:
+            far = f"{instances.get('index', 'x')}" if frame.by_events else end
+            tests.append(f"{far} - {first} <= {window}")
+        tests += conditions
+        tests += own(row)
+        with out.block(f"if {' and '.join(tests) or 'True'}:"):
+            found()
+            out("break")
+        out(f"x = {instances.get('previous', 'x')}")

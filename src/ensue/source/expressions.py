@@ -1,0 +1,269 @@
+"""Turns conditions into the text of compiled code.
+
+NULL is carried beside each value: an expression becomes a pair of texts, the value and whether
+there is one; a condition becomes a pair, when it is true and when it is false. A text is None
+where it would be the constant True.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from typing import Protocol
+
+from ensue.algebra.predicate import (
+    COMPARISONS,
+    Aggregate,
+    Between,
+    Binary,
+    Call,
+    Expr,
+    In,
+    IsNull,
+    Literal,
+    Unary,
+)
+from ensue.plan.physical_rules.features import Kinds, Place, feature_of, place_of
+from ensue.schema import Kind
+from ensue.source.constants import marked
+
+INTEGRAL = (Kind.INTEGER, Kind.BOOLEAN, Kind.TIMESTAMP, Kind.DATE, Kind.DURATION, Kind.STRING)
+
+_REALS = (Kind.FLOAT, Kind.DECIMAL)
+_MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_FITS = {"+": "sum_fits", "-": "difference_fits", "*": "product_fits"}
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """A number the scan computes of each event; strings are replaced by codes."""
+
+    number: int
+    expr: Expr
+    kind: Kind
+
+    @property
+    def integral(self) -> bool:
+        return self.kind in INTEGRAL
+
+
+@dataclass(slots=True)
+class Features:
+    """The features a program asks for, each once."""
+
+    kinds: Kinds
+    found: dict[tuple[Expr, Kind], Feature] = field(default_factory=dict)
+
+    def of(self, expr: Expr) -> Feature:
+        key = (feature_of(expr), self.kinds.of(expr))
+        if key not in self.found:
+            self.found[key] = Feature(len(self.found), *key)
+        return self.found[key]
+
+    def all(self) -> tuple[Feature, ...]:
+        return tuple(self.found.values())
+
+
+Text = tuple[str, str | None]  # the value, and when there is one (None: always)
+Truth = tuple[str, str]  # when it is true, when it is false
+
+
+class Access(Protocol):
+    """Where compiled code finds what a condition speaks of."""
+
+    def feature(self, place: Place, feature: Feature) -> Text: ...
+
+    def aggregate(self, aggregate: Aggregate, feature: Feature | None) -> Text: ...
+
+
+class Writer:
+    """Writes conditions as expressions of the generated source."""
+
+    def __init__(self, features: Features, unit: str) -> None:
+        self.features = features
+        self.unit = unit
+
+    def condition(self, expr: Expr, access: Access) -> str:
+        """When a condition is true."""
+        return self.truth(expr, access)[0]
+
+    def truth(self, expr: Expr, access: Access) -> Truth:
+        if place_of(expr) is None:
+            match expr:
+                case Binary(operator="and", left=left, right=right):
+                    lt, lf = self.truth(left, access)
+                    rt, rf = self.truth(right, access)
+                    return f"({lt} and {rt})", f"({lf} or {rf})"
+                case Binary(operator="or", left=left, right=right):
+                    lt, lf = self.truth(left, access)
+                    rt, rf = self.truth(right, access)
+                    return f"({lt} or {rt})", f"({lf} and {rf})"
+                case Unary(operator="not", operand=operand):
+                    true, false = self.truth(operand, access)
+                    return false, true
+                case Binary(operator=operator, left=left, right=right) if operator in COMPARISONS:
+                    return self._compared(operator, left, right, access)
+                case IsNull(operand=operand, negated=negated):
+                    _, ok = self.value(operand, access)
+                    there = "True" if ok is None else ok
+                    missing = "False" if ok is None else f"(not {ok})"
+                    return (there, missing) if negated else (missing, there)
+                case Between(operand=operand, low=low, high=high, negated=negated):
+                    at, af = self._compared(">=", operand, low, access)
+                    bt, bf = self._compared("<=", operand, high, access)
+                    inside, outside = f"({at} and {bt})", f"({af} or {bf})"
+                    return (outside, inside) if negated else (inside, outside)
+                case In(operand=operand, options=options, negated=negated):
+                    pairs = [self._compared("=", operand, o, access) for o in options]
+                    among = "(" + " or ".join(t for t, _ in pairs) + ")"
+                    none = "(" + " and ".join(f for _, f in pairs) + ")"
+                    return (none, among) if negated else (among, none)
+                case _:
+                    pass
+        value, ok = self.value(expr, access)
+        there = "" if ok is None else f"{ok} and "
+        return f"({there}{value} != 0)", f"({there}{value} == 0)"
+
+    def _compared(self, operator: str, first: Expr, second: Expr, access: Access) -> Truth:
+        left, right = self.value(first, access), self.value(second, access)
+        kinds = self.features.kinds.of(first), self.features.kinds.of(second)
+        if kinds[0] is Kind.INTEGER and kinds[1] in _REALS:
+            test = _exactly(operator, left[0], right[0])
+        elif kinds[0] in _REALS and kinds[1] is Kind.INTEGER:
+            test = _exactly(_MIRRORED[operator], right[0], left[0])
+        else:
+            python = {"=": "==", "!=": "!="}.get(operator, operator)
+            test = f"{left[0]} {python} {right[0]}"
+        ok = _both(left[1], right[1])
+        if ok is None:
+            return f"({test})", f"(not ({test}))"
+        return f"({ok} and {test})", f"({ok} and not ({test}))"
+
+    def value(self, expr: Expr, access: Access) -> Text:
+        place = place_of(expr)
+        if place is not None:
+            return access.feature(place, self.features.of(expr))
+        match expr:
+            case Literal(value=constant):
+                return self._constant(constant)
+            case Aggregate(variable=variable) if variable in self.features.kinds.results:
+                return access.aggregate(expr, None)
+            case Aggregate(argument=argument):
+                feature = None if argument is None else self.features.of(argument)
+                return access.aggregate(expr, feature)
+            case Unary(operator="-", operand=operand):
+                value, ok = self.value(operand, access)
+                fits = f"{value} != LEAST" if self._whole(operand) else None
+                return f"(-{value})", _both(ok, fits)
+            case Binary(operator=operator, left=left, right=right) if operator in "+-*/%":
+                found = self._arithmetic(
+                    operator,
+                    self.value(left, access),
+                    self.value(right, access),
+                    whole=self._whole(left) and self._whole(right),
+                )
+                divided = operator == "/" or not (self._whole(left) and self._whole(right))
+                return rounded(found) if divided and self._lasts(expr) else found
+            case Call(function=function, arguments=arguments):
+                whole = all(self._whole(a) for a in arguments)
+                return self._call(function, [self.value(a, access) for a in arguments], whole)
+            case _:
+                true, false = self.truth(expr, access)
+                return f"(1 if {true} else 0)", f"({true} or {false})"
+
+    def _lasts(self, expr: Expr) -> bool:
+        return self.features.kinds.of(expr) is Kind.DURATION
+
+    def _whole(self, expr: Expr) -> bool:
+        return self.features.kinds.of(expr) in INTEGRAL
+
+    def _arithmetic(self, operator: str, left: Text, right: Text, *, whole: bool) -> Text:
+        ok = _both(left[1], right[1])
+        if operator in "+-*":
+            if whole:
+                ok = _both(ok, f"{_FITS[operator]}({left[0]}, {right[0]})")
+            return f"({left[0]} {operator} {right[0]})", ok
+        ok = _both(ok, f"{right[0]} != 0")
+        if operator == "/":
+            return f"({left[0]} / {right[0]})", ok
+        remainder = "remainder" if whole else "np.fmod"  # Numba has no math.fmod
+        return f"{remainder}({left[0]}, {right[0]})", ok
+
+    def _call(self, function: str, values: list[Text], whole: bool) -> Text:
+        match function:
+            case "abs":
+                value, ok = values[0]
+                return f"abs({value})", _both(ok, f"{value} != LEAST" if whole else None)
+            case "coalesce":
+                return _fold(values, lambda a, b, a_ok, _: f"({a} if {a_ok} else {b})")
+            case "least" | "greatest":
+                sign = "<" if function == "least" else ">"
+                return _fold(
+                    values,
+                    lambda a, b, a_ok, b_ok: (
+                        f"({b} if (not {a_ok}) or ({b_ok} and ({b} {sign} {a} or {a} != {a}))"
+                        f" else {a})"
+                    ),
+                )
+            case _:
+                raise AssertionError(f"no compiled form of {function}")
+
+    def _constant(self, value: object) -> Text:
+        match value:
+            case None:
+                return "0", "False"
+            case bool():
+                return str(int(value)), None
+            case int() if not -(2**63) <= value < 2**63:
+                return marked(float(value)), None  # no integer of 64 bits; a bound all the same
+            case int() | float():
+                return marked(value), None
+            case timedelta():
+                micros = (value.days * 86_400 + value.seconds) * 1_000_000 + value.microseconds
+                return marked(micros * (1_000 if self.unit == "ns" else 1)), None
+            case datetime() | date():
+                return marked(_instant(value) * (1_000 if self.unit == "ns" else 1)), None
+            case _:
+                raise AssertionError(f"no compiled form of {value!r}")
+
+
+def rounded(length: Text) -> Text:
+    """A duration that was computed as a float: whole units, NULL beyond 64 bits."""
+    value, ok = length
+    return f"rounded({value})", _both(ok, f"in_64_bits({value})")
+
+
+def _exactly(operator: str, whole: str, real: str) -> str:
+    """An integer against a float: where the integer is rounded to the float, the rest decides."""
+    match operator:
+        case "=":
+            return f"equal_exactly({whole}, {real})"
+        case "!=":
+            return f"not equal_exactly({whole}, {real})"
+        case "<" | ">":
+            return f"{'less' if operator == '<' else 'more'}_exactly({whole}, {real})"
+        case _:
+            strictly = _exactly(operator[0], whole, real)
+            return f"({strictly} or equal_exactly({whole}, {real}))"
+
+
+def _instant(moment: datetime | date) -> int:
+    """Microseconds since 1970; a moment without zone counts as UTC."""
+    if not isinstance(moment, datetime):
+        moment = datetime(moment.year, moment.month, moment.day)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+def _both(a: str | None, b: str | None) -> str | None:
+    known = [ok for ok in (a, b) if ok is not None]
+    return "(" + " and ".join(f"({ok})" for ok in known) + ")" if known else None
+
+
+def _fold(values: list[Text], join: Callable[[str, str, str, str], str]) -> Text:
+    value, ok = values[0]
+    for other, other_ok in values[1:]:
+        value = join(value, other, ok or "True", other_ok or "True")
+        ok = None if ok is None or other_ok is None else f"({ok} or {other_ok})"
+    return value, ok

@@ -1,0 +1,14 @@
+"""Output that a kernel makes larger itself, while it builds the matches of one event."""
+
+SPARE_OUTPUT = 1_024  # free places in the output that an event needs before it is looked at
+
+GROW = """
+@njit
+def grown(table):
+    bigger = np.empty((table.shape[0] * 2, table.shape[1]), table.dtype)
+    for row in range(table.shape[0]):  # by hand: a slice costs seconds of compilation
+        for column in range(table.shape[1]):
+            bigger[row, column] = table[row, column]
+    return bigger
+
+"""

@@ -1,0 +1,282 @@
+"""Matches from the events in the window: forwards, in their order, and never into a dead end.
+
+Every event of a partition is a node once. A node leads to the next event of each role and to the
+last one before it; so when an event completes matches, a walk back over the last events says for
+each state up to where partial matches can still get to it. The walk forwards then takes only steps
+that lead to a match, and the first matches can be had without the rest.
+"""
+
+from collections.abc import Callable
+
+from ensue.algebra.walk import kleenes, positives
+from ensue.plan.physical import Compact, Step
+from ensue.source.constants import marked
+from ensue.source.event_loop import STOP_ASKED, stop_if
+from ensue.source.growing_output import GROW, SPARE_OUTPUT
+from ensue.source.kernel_inputs import MOST_NODES, MOST_OUT, Frame
+from ensue.source.table_columns import Source
+from ensue.structures.compact.nodes import CompactText
+
+AFTER_ALL = 1 << 30  # behind every step of a state
+
+
+class Listing(CompactText):
+    """The kernel that lists matches."""
+
+    title = "Matches, in their order."
+    functions = GROW
+    spare = SPARE_OUTPUT
+
+    def __init__(self, frame: Frame, compact: Compact) -> None:
+        pattern = frame.plan.query.pattern
+        self.order = [atom.variable for atom in positives(pattern)]
+        self.kleenes = kleenes(pattern)
+        self.tops = ("head", "newest")
+        super().__init__(frame, compact)
+        self.inner.sort(key=lambda s: (s.source, self.order.index(s.variable)))
+        self.final.sort(key=lambda s: (s.source, self.order.index(s.variable)))
+        later = [s for s in self.inner if s.source != 0 and s.source != s.target]
+        self.seen = sorted({self.bit(s) for s in later})
+        for bit in self.seen:
+            self.nodes.number[f"last_{bit}"] = len(self.nodes.number)
+        self.roles = sorted({self.bit(s) for s in self.inner})
+        self.limit = compact.limit
+        self.output = tuple(self._columns())
+        self.growing = ("O", "N") if self.kleenes else ("O",)
+
+    def _columns(self) -> list[str]:
+        names = [f"row_{v}" for v in self.order if v not in self.kleenes]
+        for variable in self.kleenes:
+            names += [f"node_{variable}", f"count_{variable}"]
+        return names
+
+    @property
+    def state(self) -> tuple[str, ...]:
+        return ("A", "AF", "tops", "counts", *(("N",) if self.kleenes else ()))
+
+    def begin(self, out: Source) -> None:
+        if not self._chain():
+            out(f"P = np.empty((A.shape[0] + 1, {len(self.output) + 2}), np.int64)")
+            for place, name in enumerate(self.output):
+                out(f"P[0, {place + 2}] = {0 if name.startswith('count_') else -1}")
+
+    # ------------------------------------------------------------------------ keeping
+
+    def keep(self, out: Source) -> None:
+        get, head, newest = self.nodes.get, self.nodes.top("head"), self.nodes.top("newest")
+        self.nodes.push(out)
+        out(f"{get('previous', 'n')} = {newest}", f"{get('next', 'n')} = -1")
+        for bit in self.roles:
+            out(f"{get(f'next_{bit}', 'n')} = -1")
+        for bit in self.seen:
+            out(f"{get(f'last_{bit}', 'n')} = {self.nodes.top(f'last_{bit}')}")
+        with out.block(f"if {newest} >= 0:"):
+            out(f"{get('next', newest)} = n")
+        with out.block(f"if {head} < 0:"):
+            out(f"{head} = n")
+        for bit in self.roles:
+            with out.block(f"if m & {bit}:"):
+                # every node gets its next of a role once: the walk back ends where that is known
+                out(f"x = {newest}")
+                with out.block(f"while x >= 0 and {get(f'next_{bit}', 'x')} < 0:"):
+                    out(f"{get(f'next_{bit}', 'x')} = n", f"x = {get('previous', 'x')}")
+                if bit in self.seen:
+                    out(f"{self.nodes.top(f'last_{bit}')} = n")
+        out(f"{newest} = n")
+
+    def settled(self, out: Source) -> None:
+        head = self.nodes.top("head")
+        with out.block(f"while {head} >= 0 and {self.nodes.too_far(head)}:"):
+            out(f"{head} = {self.nodes.get('next', head)}")
+        with out.block(f"if {head} < 0:"):
+            out(f"{self.nodes.top('newest')} = -1")
+            for bit in self.seen:
+                out(f"{self.nodes.top(f'last_{bit}')} = -1")
+
+    # ------------------------------------------------------------------------ completing
+
+    def complete(self, out: Source) -> None:
+        if self.windowed:
+            self.settled(out)
+        out(f"head = {self.nodes.top('head')}")
+        if self.limit is not None:
+            out(f"left = {marked(self.limit)}")
+        if self._chain():
+            self._loops(out)
+        else:
+            self._bounds(out)
+            self._search(out)
+
+    def _chain(self) -> bool:
+        """Whether there is one step out of each state: single events in sequence."""
+        return (
+            not self.kleenes
+            and len(self.final) == 1
+            and len(self.inner) == len(self.states) - 1
+            and all(s.target == s.source + 1 for s in self.inner)
+            and self.final[0].source == len(self.inner)
+        )
+
+    def _loops(self, out: Source) -> None:
+        count = len(self.inner)
+        bits = [self.bit(step) for step in self.inner]
+        if count == 0:
+            self._emit_chain(out)
+            return
+        for place in reversed(range(1, count)):
+            # the newest event from which the later ones can still follow
+            known = self.nodes.top(f"last_{bits[place]}")
+            if place < count - 1:
+                known = f"{self.nodes.get(f'last_{bits[place]}', f'u{place + 1}')}"
+                known += f" if u{place + 1} >= 0 else -1"
+            out(f"u{place} = {known}")
+        out("x0 = head")
+        first = self.nodes.get(f"next_{bits[0]}", "x0")
+        with out.block(f"if x0 >= 0 and not {self.nodes.get('mask', 'x0')} & {bits[0]}:"):
+            out(f"x0 = {first}")
+        self._loop(out, 0, bits)
+
+    def _loop(self, out: Source, place: int, bits: list[int]) -> None:
+        tests = [f"x{place} >= 0"]
+        if place < len(bits) - 1:
+            tests.append(f"x{place} < u{place + 1}")
+        if self.limit is not None:
+            tests.append("left > 0")
+        with out.block(f"while {' and '.join(tests)}:"):
+            out(f"at{place} = {self.nodes.get('row', f'x{place}')}")
+            if place < len(bits) - 1:
+                stop_if(out, STOP_ASKED, self.growing)
+                out(f"x{place + 1} = {self.nodes.get(f'next_{bits[place + 1]}', f'x{place}')}")
+                self._loop(out, place + 1, bits)
+            else:
+                self._emit_chain(out)
+            out(f"x{place} = {self.nodes.get(f'next_{bits[place]}', f'x{place}')}")
+
+    def _emit_chain(self, out: Source) -> None:
+        self._room(out)
+        for place, step in enumerate(self.inner):
+            out(f"O[otop, {self.output.index(f'row_{step.variable}')}] = at{place}")
+        last = self.final[0].variable
+        out(f"O[otop, {self.output.index(f'row_{last}')}] = row", "otop += 1")
+        if self.limit is not None:
+            out("left -= 1")
+
+    def _room(self, out: Source) -> None:
+        with out.block("if otop == O.shape[0]:"):
+            stop_if(out, f"otop >= meta[{MOST_OUT}]", self.growing)
+            out("O = grown(O)")
+
+    # ------------------------------------------------------------------------ any automaton
+
+    def _bounds(self, out: Source) -> None:
+        """`u3`: partial matches in state 3 get to a match if their last node is below it."""
+        for state in reversed(self.states[1:]):
+            out(f"u{state} = -1")
+            final = self.bits([s for s in self.final if s.source == state])
+            if final:
+                with out.block(f"if m & {final}:"):
+                    out(f"u{state} = atop")
+            for step in self.out_of(state):
+                if step.target == state:
+                    continue
+                bit, bound = self.bit(step), f"u{step.target}"
+                with out.block(f"if {bound} >= 0:"):
+                    known = self.nodes.get(f"last_{bit}", bound)
+                    top = self.nodes.top(f"last_{bit}")
+                    out(f"d = {top} if {bound} == atop else {known}")
+                    with out.block(f"if d > u{state}:"):
+                        out(f"u{state} = d")
+
+    def _search(self, out: Source) -> None:
+        """A walk forwards. `P` is the way so far: nodes, numbers of steps, and what is bound.
+
+        Row 0 binds nothing. Matches that begin alike share the lists of their Kleene variables.
+        """
+        out("depth = 0", "state = 0", "x = -1", f"e = {AFTER_ALL}", "going = True")
+        with out.block("while going:"):
+            stop_if(out, STOP_ASKED, self.growing)
+            out("nx = -1", "ne = -1", "ns = -1")
+            self._by_state(out, self._next_step)
+            with out.block("if nx >= 0:"):
+                out("depth += 1", "P[depth, 0] = nx", "P[depth, 1] = ne")
+                for place in range(2, len(self.output) + 2):
+                    out(f"P[depth, {place}] = P[depth - 1, {place}]")
+                out(f"taken = {self.nodes.get('row', 'nx')}")
+                for variable in dict.fromkeys(s.variable for s in self.inner):
+                    numbers = [n for n, s in enumerate(self.inner) if s.variable == variable]
+                    with out.block(f"if {' or '.join(f'ne == {n}' for n in numbers)}:"):
+                        self._bind(out, variable, "taken", "P", "depth", 2)
+                out("state = ns", "x = nx", f"e = {AFTER_ALL}")
+            with out.block("else:"):
+                self._by_state(out, self._ends)
+                with out.block("if depth == 0:"):
+                    out("going = False")
+                with out.block("else:"):
+                    out("x = P[depth, 0]", "e = P[depth, 1]", "depth -= 1", "state = 0")
+                    for number, step in enumerate(self.inner):
+                        if step.source:
+                            with out.block(f"if e == {number}:"):
+                                out(f"state = {step.source}")
+                if self.limit is not None:
+                    with out.block("if left <= 0:"):
+                        out("going = False")
+
+    def _by_state(self, out: Source, write: Callable[[Source, int], None]) -> None:
+        for place, state in enumerate(self.states):
+            with out.block(f"{'elif' if place else 'if'} state == {state}:"):
+                write(out, state)
+                out("pass")
+
+    def _next_step(self, out: Source, state: int) -> None:
+        """The nearest node that a step out of a state can take, behind step `e` to node `x`."""
+        for number, step in enumerate(self.inner):
+            if step.source != state:
+                continue
+            bit, following = self.bit(step), self.nodes.get(f"next_{self.bit(step)}", "x")
+            out("c = -1")
+            with out.block("if x < 0:"), out.block("if head >= 0:"):
+                there = f"{self.nodes.get('mask', 'head')} & {bit}"
+                out(f"c = head if {there} else {self.nodes.get(f'next_{bit}', 'head')}")
+            with out.block(f"elif e < {number} and {self.nodes.get('mask', 'x')} & {bit}:"):
+                out("c = x")
+            with out.block("else:"):
+                out(f"c = {following}")
+            with out.block(f"if c >= 0 and c < u{step.target} and (nx < 0 or c < nx):"):
+                out("nx = c", f"ne = {number}", f"ns = {step.target}")
+
+    def _ends(self, out: Source, state: int) -> None:
+        """The event at hand completes what has come to a state."""
+        for step in self.final:
+            if step.source == state:
+                more = "" if self.limit is None else " and left > 0"
+                with out.block(f"if m & {self.bit(step)}{more}:"):
+                    self._emit(out, step)
+
+    def _emit(self, out: Source, final: Step) -> None:
+        self._room(out)
+        for place in range(len(self.output)):
+            out(f"O[otop, {place}] = P[depth, {place + 2}]")
+        self._bind(out, final.variable, "row", "O", "otop", 0)
+        out("otop += 1")
+        if self.limit is not None:
+            out("left -= 1")
+
+    def _bind(
+        self, out: Source, variable: str, row: str, table: str, line: str, first: int
+    ) -> None:
+        """Binds an event in a line of a table whose columns of output begin at `first`."""
+        if variable not in self.kleenes:
+            place = first + self.output.index(f"row_{variable}")
+            out(f"{table}[{line}, {place}] = {row}")
+            return
+        node = first + self.output.index(f"node_{variable}")
+        with out.block("if ntop == N.shape[0]:"):
+            stop_if(out, f"ntop >= meta[{MOST_NODES}]", self.growing)
+            out("N = grown(N)")
+        out(
+            f"N[ntop, 0] = {table}[{line}, {node}]",
+            f"N[ntop, 1] = {row}",
+            f"{table}[{line}, {node}] = ntop",
+            f"{table}[{line}, {node + 1}] += 1",
+            "ntop += 1",
+        )

@@ -1,0 +1,306 @@
+"""What a run remembers, and how conditions find it."""
+
+from ensue.algebra.predicate import Aggregate, At
+from ensue.plan.physical import Edge
+from ensue.plan.physical_rules.features import Place
+from ensue.schema import Kind
+from ensue.source.expressions import Feature, Text, rounded
+from ensue.source.kernel_inputs import Frame
+from ensue.source.table_columns import Columns, Source, ok_of, value_of
+
+
+class Registers:
+    """The columns of the run arena (I, F) and of the arena of Kleene events (N, NF).
+
+    A column exists once some condition asks for it; `take` then writes what keeps it current.
+    """
+
+    def __init__(self, frame: Frame) -> None:
+        self.frame = frame
+        self.runs = Columns("I", "F")
+        self.nodes = Columns("N", "NF")
+        self.kleene = {r.variable for r in frame.plan.roles if r.kleene is not None}
+        self.kept: dict[tuple[str, str], set[Feature]] = {}  # (variable, which) -> features
+        self.summed: dict[tuple[str, Feature], set[str]] = {}  # running values by Kleene variable
+        self.in_nodes: dict[str, set[Feature]] = {}
+        self.times: set[tuple[str, str]] = set()  # (variable, "start" | "end" | "first_start")
+        for role in frame.plan.roles:
+            if not role.negative:
+                if role.variable in self.kleene:
+                    self.runs.at(f"node_{role.variable}", "")
+                    self.runs.at(f"count_{role.variable}", "")
+                else:
+                    self.runs.at(f"row_{role.variable}", "")
+        self.nodes.at("previous", "")
+        self.nodes.at("row", "")
+
+    # ------------------------------------------------------------------------ reading
+
+    def count(self, variable: str, run: str) -> str:
+        return self.runs.at(f"count_{variable}", run)
+
+    def first_time(self, run: str) -> str:
+        """The earliest start of the run's events."""
+        return self.runs.at("first", run, real=self.frame.real_time)
+
+    def first_index(self, run: str) -> str:
+        return self.runs.at("first_index", run)
+
+    def last_row(self, variable: str, run: str) -> str:
+        """The row of a variable's newest event."""
+        if variable in self.kleene:
+            return self.nodes.at("row", self.runs.at(f"node_{variable}", run))
+        return self.runs.at(f"row_{variable}", run)
+
+    def first_row(self, variable: str, run: str) -> str:
+        if variable in self.kleene:
+            return self.runs.at(f"first_row_{variable}", run)
+        return self.runs.at(f"row_{variable}", run)
+
+    def time(self, variable: str, which: str, run: str) -> str:
+        """The `end` of a variable's newest event, or the `start` of its first."""
+        self.times.add((variable, which))
+        return self.runs.at(f"{which}_{variable}", run, real=self.frame.real_time)
+
+    def feature(self, variable: str, which: str, feature: Feature, run: str) -> Text:
+        self.kept.setdefault((variable, which), set()).add(feature)
+        name = f"{which}_{variable}_{feature.number}"
+        return (
+            value_of(self.runs, name, run, feature),
+            ok_of(self.runs, name, run, self.frame.nullable),
+        )
+
+    def node_feature(self, variable: str, feature: Feature, node: str) -> Text:
+        self.in_nodes.setdefault(variable, set()).add(feature)
+        name = f"f{feature.number}"
+        return (
+            value_of(self.nodes, name, node, feature),
+            ok_of(self.nodes, name, node, self.frame.nullable),
+        )
+
+    def running(self, variable: str, feature: Feature, what: str, run: str) -> str:
+        """A running value over a Kleene variable: number, sum, carry, min, max, mean, m2."""
+        self.summed.setdefault((variable, feature), set()).add(what)
+        real = what in ("mean", "m2") or (what != "number" and not feature.integral)
+        return self.runs.at(f"{what}_{variable}_{feature.number}", run, real=real)
+
+    # ------------------------------------------------------------------------ writing
+
+    def begin(self, out: Source, run: str) -> None:
+        """A fresh run: nothing counted, nothing summed."""
+        for name, number in self.runs.wholes.items():
+            value = "-1" if name.startswith(("row_", "node_")) else "0"
+            out(f"I[{run}, {number}] = {value}")
+        for number in self.runs.reals.values():
+            out(f"F[{run}, {number}] = 0.0")
+
+    def take(self, out: Source, variable: str, run: str) -> None:
+        """The event at hand becomes the newest of a variable."""
+        if variable in self.kleene:
+            self._take_into_list(out, variable, run)
+        else:
+            out(f"{self.runs.at(f'row_{variable}', run)} = row")
+            self._keep(out, variable, "only", run)
+        if (variable, "end") in self.times:
+            out(f"{self.time(variable, 'end', run)} = t")
+        if (variable, "start") in self.times and variable not in self.kleene:
+            out(f"{self.time(variable, 'start', run)} = s")
+        if self.runs.has("last_row"):
+            out(f"{self.runs.at('last_row', run)} = row")
+        if self.runs.has("last_index"):
+            out(f"{self.runs.at('last_index', run)} = idx")
+        if self.frame.intervals and self.runs.has("first"):
+            with out.block(f"if s < {self.first_time(run)}:"):
+                out(f"{self.first_time(run)} = s")
+
+    def _take_into_list(self, out: Source, variable: str, run: str) -> None:
+        head, count = self.runs.at(f"node_{variable}", run), self.count(variable, run)
+        out(
+            f"{self.nodes.at('previous', 'ntop')} = {head}",
+            f"{self.nodes.at('row', 'ntop')} = row",
+        )
+        for feature in _ordered(self.in_nodes.get(variable, set())):
+            self._store(out, self.node_feature(variable, feature, "ntop"), feature)
+        out(f"{head} = ntop", "ntop += 1", f"{count} += 1")
+        numbered = sorted(
+            (which for owner, which in self.kept if owner == variable and which != "last"),
+        )
+        for which in numbered:
+            with out.block(f"if {count} == {which.removeprefix('nth')}:"):
+                self._keep(out, variable, which, run)
+        if self.runs.has(f"first_row_{variable}"):
+            with out.block(f"if {count} == 1:"):
+                out(f"{self.runs.at(f'first_row_{variable}', run)} = row")
+        if (variable, "start") in self.times:
+            with out.block(f"if {count} == 1:"):
+                out(f"{self.time(variable, 'start', run)} = s")
+        self._keep(out, variable, "last", run)
+        for (owner, feature), parts in sorted(self.summed.items(), key=lambda p: p[0][1].number):
+            if owner == variable:
+                self._add(out, variable, feature, parts, run)
+
+    def _keep(self, out: Source, variable: str, which: str, run: str) -> None:
+        for feature in _ordered(self.kept.get((variable, which), set())):
+            self._store(out, self.feature(variable, which, feature, run), feature)
+
+    def _store(self, out: Source, place: Text, feature: Feature) -> None:
+        value, ok = place
+        out(f"{value} = {self.frame.value(feature)}")
+        if ok is not None:
+            out(f"{ok.removesuffix(' != 0')} = {self.frame.ok(feature)}")
+
+    def _add(
+        self, out: Source, variable: str, feature: Feature, parts: set[str], run: str
+    ) -> None:
+        """Running values, by the same steps as the reference takes them."""
+        get = {p: self.running(variable, feature, p, run) for p in parts | {"number"}}
+        value, ok = self.frame.value(feature), self.frame.ok(feature)
+        with out.block(f"if {ok or 'True'}:"):
+            out(f"{get['number']} += 1")
+            if "carry" in parts:
+                out(f"{get['carry']} += carry_of({get['sum']}, {value})")
+                out(f"{get['sum']} = wrapping_sum({get['sum']}, {value})")
+            elif "sum" in parts:
+                out(f"{get['sum']} += {value}")
+            for what, sign in (("min", "<"), ("max", ">")):
+                if what in parts:
+                    best = get[what]  # a NaN gives way to any number
+                    better = f"{value} {sign} {best} or {best} != {best}"
+                    with out.block(f"if {get['number']} == 1 or {better}:"):
+                        out(f"{get[what]} = {value}")
+            if "m2" in parts:
+                mean = self.running(variable, feature, "mean", run)
+                out(
+                    f"delta = {value} - {mean}",
+                    f"{mean} += delta / {get['number']}",
+                    f"{get['m2']} += delta * ({value} - {mean})",
+                )
+
+
+def _ordered(features: set[Feature]) -> list[Feature]:
+    return sorted(features, key=lambda f: f.number)
+
+
+class RunAccess:
+    """Conditions on a run, and on the event at hand where an edge is being tried.
+
+    `node`: the Kleene event that `[i]` means, instead of the event at hand.
+    """
+
+    def __init__(
+        self,
+        registers: Registers,
+        run: str,
+        edge: Edge | None = None,
+        *,
+        node: str | None = None,
+    ) -> None:
+        self.registers = registers
+        self.run = run
+        self.taking = None if edge is None else edge.variable
+        self.first = edge is not None and edge.first  # it is the variable's first event
+        self.node = node
+
+    def feature(self, place: Place, feature: Feature) -> Text:
+        variable, at, nth = place
+        registers, frame = self.registers, self.registers.frame
+        here = (frame.value(feature), frame.ok(feature))
+        match at:
+            case At.ONLY:
+                if variable == self.taking:
+                    return here
+                return registers.feature(variable, "only", feature, self.run)
+            case At.CURRENT if self.node is not None:
+                return registers.node_feature(variable, feature, self.node)
+            case At.PREVIOUS if self.node is not None:
+                before = registers.nodes.at("previous", self.node)
+                return registers.node_feature(variable, feature, before)
+            case At.CURRENT:
+                return here
+            case At.PREVIOUS | At.LAST:
+                return registers.feature(variable, "last", feature, self.run)
+            case At.NTH if variable == self.taking and self.first and nth == 1:
+                return here
+            case At.NTH:
+                return registers.feature(variable, f"nth{nth}", feature, self.run)
+            case _:
+                raise AssertionError(f"{at} outside an aggregate")
+
+    def aggregate(self, aggregate: Aggregate, feature: Feature | None) -> Text:
+        registers, variable = self.registers, aggregate.variable
+        function = aggregate.function
+        if feature is None:
+            extra = " + 1" if aggregate.at is At.THROUGH else ""
+            return f"({registers.count(variable, self.run)}{extra})", None
+        if aggregate.at is At.THROUGH:
+            return self._through(function, variable, feature)
+        if function in ("first", "last"):
+            which = "nth1" if function == "first" else "last"
+            value, ok = registers.feature(variable, which, feature, self.run)
+            some = f"{registers.count(variable, self.run)} > 0"
+            return value, some if ok is None else f"({some} and {ok})"
+        number = registers.running(variable, feature, "number", self.run)
+        match function:
+            case "count":
+                return number, None
+            case "min" | "max":
+                value = registers.running(variable, feature, function, self.run)
+                return value, f"{number} > 0"
+            case "sum" | "avg":
+                total, carry = self._total(variable, feature)
+                return _summed(function, total, carry, number, feature.kind)
+            case "stddev":
+                registers.running(variable, feature, "mean", self.run)
+                spread = registers.running(variable, feature, "m2", self.run)
+                return f"math.sqrt({spread} / ({number} - 1))", f"{number} > 1"
+            case _:
+                raise AssertionError(f"no compiled form of {function}")
+
+    def _total(self, variable: str, feature: Feature) -> tuple[str, str | None]:
+        """A running sum, and of whole numbers how often it ran over its 64 bits."""
+        registers = self.registers
+        total = registers.running(variable, feature, "sum", self.run)
+        if not feature.integral:
+            return total, None
+        return total, registers.running(variable, feature, "carry", self.run)
+
+    def _through(self, function: str, variable: str, feature: Feature) -> Text:
+        """The running value with the event at hand taken in already."""
+        registers, frame = self.registers, self.registers.frame
+        value, ok = frame.value(feature), frame.ok(feature)
+        if function == "last":
+            return value, ok
+        if function == "first":
+            kept, kept_ok = registers.feature(variable, "nth1", feature, self.run)
+            any_before = f"{registers.count(variable, self.run)} > 0"
+            there = None if ok is None else f"({kept_ok} if {any_before} else {ok})"
+            return f"({kept} if {any_before} else {value})", there
+        number = registers.running(variable, feature, "number", self.run)
+        one = "1" if ok is None else f"(1 if {ok} else 0)"
+        more = f"({number} + {one})"
+        if function == "count":
+            return more, None
+        if function in ("sum", "avg"):
+            total, carry = self._total(variable, feature)
+            more_of_it = value if ok is None else f"({value} if {ok} else 0)"
+            if carry is None:
+                return _summed(function, f"({total} + {more_of_it})", None, more, feature.kind)
+            carry = f"({carry} + carry_of({total}, {more_of_it}))"
+            total = f"wrapping_sum({total}, {more_of_it})"
+            return _summed(function, total, carry, more, feature.kind)
+        sign = "<" if function == "min" else ">"
+        kept = registers.running(variable, feature, function, self.run)
+        better = f"{number} == 0 or {value} {sign} {kept} or {kept} != {kept}"
+        new = f"({better})" if ok is None else f"({ok} and ({better}))"
+        return f"({value} if {new} else {kept})", f"{more} > 0"
+
+
+def _summed(function: str, total: str, carry: str | None, number: str, kind: Kind) -> Text:
+    """A sum, NULL beyond 64 bits, or the average that it makes."""
+    some = f"{number} > 0"
+    if carry is None:
+        return (total if function == "sum" else f"({total} / {number})"), some
+    if function == "sum":
+        return total, f"({some} and {carry} == 0)"
+    mean = f"((float({total}) + {carry} * SPAN) / {number})", some
+    return rounded(mean) if kind is Kind.DURATION else mean

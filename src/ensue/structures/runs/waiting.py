@@ -1,0 +1,127 @@
+"""Runs and time: those that are out of it go, those that only waited for it are delivered."""
+
+from collections.abc import Callable
+
+from ensue.plan.physical import Absence, Automaton, State
+from ensue.source.kernel_inputs import FREE, FREE_COUNT, LIVE, OUT_TOP
+from ensue.source.table_columns import Source
+from ensue.structures.runs.guards import Guards
+from ensue.structures.runs.lists import RunLists
+from ensue.structures.runs.registers import Registers, RunAccess
+
+KEPT = {"free": FREE, "frees": FREE_COUNT, "otop": OUT_TOP, "alive": LIVE}
+
+
+class Waiting:
+    """Writes what time does to runs; `deliver` writes the match of the run `r`."""
+
+    def __init__(
+        self,
+        automaton: Automaton,
+        guards: Guards,
+        lists: RunLists,
+        deliver: Callable[[Source], None],
+    ) -> None:
+        self.automaton = automaton
+        self.guards = guards
+        self.frame = guards.frame
+        self.registers = guards.registers
+        self.lists = lists
+        self.deliver = deliver
+
+    def visit(self, out: Source, state: State) -> None:
+        """A negated event ends the waiting; time passing delivers."""
+        place = self.lists.list(state, pending=True)
+        bits = 0
+        for absence in state.pending:
+            bits |= 1 << self.frame.bit(absence.variable)
+
+        def visit() -> None:
+            expired = self.guards.expired()
+            assert expired is not None
+            with out.block(f"if {expired}:"):
+                self.deliver(out)
+                self.lists.unlink(out, place)
+                self.lists.release(out, "r")
+                out("r = nx", "continue")
+            out("gone = False")
+            for absence in state.pending:
+                if absence.variable in self.guards.instances.complexes:
+                    self._complex_comes(out, absence)
+                    continue
+                tests = [self.frame.test(absence.variable)]
+                if self.frame.intervals:
+                    tests += [f"s >= {self.registers.time(v, 'end', 'r')}" for v in absence.after]
+                access = _NewNegative(self.registers, absence.variable)
+                tests += [self.guards.tested(c, access) for c in absence.conditions]
+                with out.block(f"if {' and '.join(f'({t})' for t in tests)}:"):
+                    out("gone = True")
+            with out.block("if gone:"):
+                self.lists.unlink(out, place)
+                self.lists.release(out, "r")
+            with out.block("else:"):
+                out("p = r")
+
+        with out.block(f"if m & {bits}:"):
+            self.lists.walk(out, place, visit, loops=False)
+
+    def _complex_comes(self, out: Source, absence: Absence) -> None:
+        """Whether the event at hand completes what a waiting run must not meet."""
+
+        def found() -> None:
+            out("gone = True")
+
+        with out.block(f"if {self.frame.test(absence.variable)}:"):
+            self.guards.look(out, absence, "r", None, found, newest="row")
+
+    # ------------------------------------------------------------------------ without an event
+
+    def sweep(self) -> Source:
+        """The kernel that lets time pass."""
+        out = Source()
+        out("", "")
+        out("def sweep(now, flush, head, live, nxt, I, F, counts, O, meta):")
+        out.depth = 1
+        out('"""Drops runs that are out of time; delivers those that only waited for it."""')
+        out(*(f"{name} = meta[{place}]" for name, place in KEPT.items()))
+        if self.frame.window is not None:
+            with out.block("for k in range(head.shape[0]):"):
+                with out.block("if live[k] == 0:"):
+                    out("continue")
+                self._sweep_states(out)
+        out(*(f"meta[{place}] = {name}" for name, place in KEPT.items()))
+        return out
+
+    def _sweep_states(self, out: Source) -> None:
+        window = self.frame.window_text
+        if self.frame.by_events:
+            over = f"counts[k] + 1 - {self.registers.first_index('r')} > {window}"
+        else:
+            over = f"now - {self.registers.first_time('r')} > {window}"
+        for state in self.automaton.states[1:]:
+            if self.automaton.out_of(state.number):
+                self._sweep_list(out, state, over, pending=False)
+            if state.pending:
+                self._sweep_list(out, state, f"flush or {over}", pending=True)
+
+    def _sweep_list(self, out: Source, state: State, over: str, *, pending: bool) -> None:
+        place = self.lists.list(state, pending=pending)
+
+        def visit() -> None:
+            with out.block(f"if {over}:"):
+                if pending:
+                    self.deliver(out)
+                self.lists.unlink(out, place)
+                self.lists.release(out, "r")
+            with out.block("else:"):
+                out("p = r")
+
+        self.lists.walk(out, place, visit, loops=False)
+
+
+class _NewNegative(RunAccess):
+    """Conditions on a negated event at hand and the run that waits."""
+
+    def __init__(self, registers: Registers, variable: str) -> None:
+        super().__init__(registers, "r")
+        self.taking = variable

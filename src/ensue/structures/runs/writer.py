@@ -1,0 +1,368 @@
+"""Writes the source of a runs kernel: every partial match is a run that moves along edges."""
+
+from dataclasses import dataclass
+
+from ensue.algebra.policy import Strategy
+from ensue.plan.physical import Automaton, Edge, State
+from ensue.plan.physical_rules.ordering import edge_place, end_place, state_place
+from ensue.source.absence import Instances
+from ensue.source.counting import place_label
+from ensue.source.event_loop import Needs, event_loop
+from ensue.source.kernel_inputs import (
+    FREE,
+    FREE_COUNT,
+    INSTANCE_TOP,
+    LIVE,
+    NEEDS_INSTANCES,
+    NEEDS_NODES,
+    NEEDS_OUTPUT,
+    NEEDS_RUNS,
+    NODE_TOP,
+    OUT_TOP,
+    PRELUDE,
+    RUN_TOP,
+    Frame,
+)
+from ensue.source.table_columns import Source
+from ensue.structures.runs.guards import Guards
+from ensue.structures.runs.lists import RunLists
+from ensue.structures.runs.registers import Registers, RunAccess
+from ensue.structures.runs.waiting import Waiting
+
+REGISTERS = {
+    "rtop": RUN_TOP,
+    "free": FREE,
+    "frees": FREE_COUNT,
+    "ntop": NODE_TOP,
+    "atop": INSTANCE_TOP,
+    "otop": OUT_TOP,
+    "alive": LIVE,
+}
+STATE = ["head", "live", "nxt", "I", "F", "N", "NF", "A", "AF", "tops", "counts"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunsSource:
+    """The text of a kernel and what the caller must know of it."""
+
+    text: str
+    registers: Registers
+    instances: Instances
+    output: tuple[str, ...]  # columns of a match: a row, or node_x and count_x
+    branching: int  # new runs at most for one run and one event
+
+
+def runs_source(frame: Frame) -> RunsSource:
+    """The kernel of an automaton."""
+    writer = _Runs(frame)
+    return writer.written()
+
+
+class _Runs:
+    def __init__(self, frame: Frame) -> None:
+        structure = frame.plan.structure
+        assert isinstance(structure, Automaton)
+        self.frame = frame
+        self.automaton = structure
+        self.strategy = frame.plan.query.strategy
+        self.registers = Registers(frame)
+        self.instances = Instances(frame, tuple(r.variable for r in frame.negatives))
+        self.lists = RunLists(self.registers)
+        self.tally = frame.tally
+        self.guards = Guards(frame, structure, self.registers, self.instances)
+        deliver = lambda out: self._emit(out, "r", None)
+        self.waiting = Waiting(structure, self.guards, self.lists, deliver)
+        self.output = tuple(
+            column
+            for role in frame.plan.roles
+            if not role.negative
+            for column in (
+                (f"node_{role.variable}", f"count_{role.variable}")
+                if role.kleene is not None
+                else (f"row_{role.variable}",)
+            )
+        )
+        if frame.window is not None or self._pending():
+            if frame.by_events:
+                self.registers.first_index("")
+            else:
+                self.registers.first_time("")
+        if self.strategy is Strategy.STRICT:
+            self.registers.runs.at("last_row", "")
+        if self.strategy is Strategy.PARTITION:
+            self.registers.runs.at("last_index", "")
+
+    def _pending(self) -> list[State]:
+        return [s for s in self.automaton.states if s.pending]
+
+    # ------------------------------------------------------------------------ the whole
+
+    def written(self) -> RunsSource:
+        body = Source(depth=2)
+        # twice: the first pass finds out which registers the conditions need
+        for body in (Source(depth=2), Source(depth=2)):
+            self._event(body)
+            tail = self.waiting.sweep()
+        pending = self._pending()
+        # a run that is both kept and waiting for the window's end takes two places
+        branching = (
+            1 + max(len(self.automaton.out_of(s.number)) for s in self.automaton.states)
+        ) * (2 if pending else 1)
+        head = Source()
+        head(*PRELUDE.format(title="Runs along an automaton.").splitlines())
+        given = [name for name, _ in self.instances.parameters()]
+        step = event_loop(
+            head,
+            body,
+            self.frame,
+            [*given, *STATE, *self.tally.tables],
+            registers=REGISTERS,
+            needs=lambda out: self._needs(out, branching),
+        )
+        return RunsSource(
+            step.text() + tail.text(), self.registers, self.instances, self.output, branching
+        )
+
+    def _needs(self, out: Source, branching: int) -> Needs:
+        """The room that an event may need."""
+        out(f"most = live[k] * {branching} + {2 * len(self.automaton.out_of(0)) + 1}")
+        needs = [
+            ("rtop + most - frees > I.shape[0]", NEEDS_RUNS),
+            ("otop + most > O.shape[0]", NEEDS_OUTPUT),
+        ]
+        if self.registers.kleene:
+            needs.append(("ntop + most > N.shape[0]", NEEDS_NODES))
+        if self.instances.number:
+            most = self.instances.most_pushed(len(self.frame.negatives))
+            needs.append((f"atop + {most} > A.shape[0]", NEEDS_INSTANCES))
+        return needs
+
+    # ------------------------------------------------------------------------ one event
+
+    def _event(self, out: Source) -> None:
+        self.instances.push_complexes(out)
+        for state in reversed(self.automaton.states[1:]):
+            self._visit(out, state)
+        for edge in self.automaton.out_of(0):
+            self._start(out, edge)
+        for role in self.frame.negatives:
+            with out.block(f"if {self.frame.test(role.variable)}:"):
+                self.instances.push(out, role.variable)
+
+    def _visit(self, out: Source, state: State) -> None:
+        """Shows the event to every run in a state."""
+        edges = self.automaton.out_of(state.number)
+        if state.pending:
+            self.waiting.visit(out, state)
+        if not edges:
+            return
+        bits = 0
+        for edge in edges:
+            bits |= 1 << self.frame.bit(edge.variable, first=edge.first)
+        loops = any(e.target == state.number for e in edges)
+        with out.block(f"if m & {bits}:"):
+            place = self.lists.list(state)
+            self.lists.walk(out, place, lambda: self._advance(out, state, edges), loops=loops)
+        # runs that the event takes to this state come later: it does not stand behind them
+        for variable in state.barred:
+            with out.block(f"if {self.frame.test(variable)}:"):
+                self.lists.clear(out, self.lists.list(state))
+
+    def _advance(self, out: Source, state: State, edges: tuple[Edge, ...]) -> None:
+        place = self.lists.list(state)
+        stale = []
+        if self.strategy is Strategy.STRICT:
+            stale.append(f"row - {self.registers.runs.at('last_row', 'r')} != 1")
+        if self.strategy is Strategy.PARTITION:
+            stale.append(f"idx - {self.registers.runs.at('last_index', 'r')} != 1")
+        if self.frame.plan.prune and (expired := self.guards.expired()):
+            stale.append(expired)
+        if stale:
+            with out.block(f"if {' or '.join(stale)}:"):
+                self.lists.unlink(out, place)
+                self.lists.release(out, "r")
+                out("r = nx", "continue")
+        out(*self.tally.tried(place_label(state_place(state.number))))
+        for number, edge in enumerate(edges):
+            self.guards.guard(out, edge, f"e{number}")
+        stay = self._stays(state, edges)
+        enabled = [f"e{n}" for n in range(len(edges))]
+        if stay == "True":
+            out("p = r")
+        else:
+            out(f"stay = {stay}")
+            with out.block("if stay:"):
+                out("p = r")
+            with out.block("else:"):
+                self.lists.unlink(out, place)
+            out("spare = not stay")
+        for number, edge in enumerate(edges):
+            with out.block(f"if e{number}:"):
+                later = enabled[number + 1 :]
+                self._follow(out, edge, later, may_reuse=stay != "True")
+        if stay != "True":
+            with out.block("if spare:"):
+                self.lists.release(out, "r")
+
+    def _stays(self, state: State, edges: tuple[Edge, ...]) -> str:
+        """When a run also waits on where it is."""
+        if self.strategy is Strategy.ANY:
+            return "True"
+        if self.strategy is not Strategy.NEXT:
+            return "False"
+        every = " or ".join(f"e{n}" for n in range(len(edges)))
+        if not state.open:
+            return f"not ({every})"
+        grows = []
+        for variable in sorted(state.open):
+            kleene = self.frame.plan.role(variable).kleene
+            assert kleene is not None
+            most = kleene.most
+            grows.append(
+                "True" if most is None else f"{self.registers.count(variable, 'r')} < {most}"
+            )
+        taken = " or ".join(f"e{n}" for n, e in enumerate(edges) if e.variable in state.open)
+        if "True" in grows:
+            return f"not ({taken})"
+        return f"(not ({taken})) if ({' or '.join(grows)}) else (not ({every}))"
+
+    # ------------------------------------------------------------------------ edges
+
+    def _follow(self, out: Source, edge: Edge, later: list[str], *, may_reuse: bool) -> None:
+        """Takes the event: a copy of the run, or the run itself where it does not stay."""
+        target = self.automaton.states[edge.target]
+        ends = not self.automaton.out_of(edge.target)
+        if ends and not target.checks and not target.absences and not target.pending:
+            if edge.variable in self.registers.kleene:
+                self._new_node(out, edge.variable, "r")
+            self._emit(out, "r", edge.variable)
+            return
+        if may_reuse:
+            free_of_others = " and ".join(["spare", *(f"not {e}" for e in later)])
+            with out.block(f"if {free_of_others}:"):
+                out("q = r", "spare = False", "live[k] -= 1", "alive -= 1")
+            with out.block("else:"):
+                self.lists.allocate(out, "q")
+                self.lists.copy(out, "r", "q")
+        else:
+            self.lists.allocate(out, "q")
+            self.lists.copy(out, "r", "q")
+        self.registers.take(out, edge.variable, "q")
+        loop = edge.target == edge.source
+        self._arrive(out, target, ends, loop=loop)
+
+    def _new_node(self, out: Source, variable: str, run: str) -> None:
+        nodes, runs = self.registers.nodes, self.registers.runs
+        out(
+            f"{nodes.at('previous', 'ntop')} = {runs.at(f'node_{variable}', run)}",
+            f"{nodes.at('row', 'ntop')} = row",
+            "ntop += 1",
+        )
+
+    def _start(self, out: Source, edge: Edge) -> None:
+        """Begins a run with the event at hand."""
+        target = self.automaton.states[edge.target]
+        ends = not self.automaton.out_of(edge.target)
+        tests = [self.frame.test(edge.variable, first=edge.first)]
+        if self.frame.intervals and self.frame.window is not None and not self.frame.by_events:
+            tests.append(f"t - s <= {self.frame.window_text}")
+        with out.block(f"if {' and '.join(f'({t})' for t in tests)}:"):
+            self.lists.allocate(out, "q")
+            self.registers.begin(out, "q")
+            if self.registers.runs.has("first"):
+                out(f"{self.registers.first_time('q')} = s")
+            if self.registers.runs.has("first_index"):
+                out(f"{self.registers.first_index('q')} = idx")
+            access = RunAccess(self.registers, "q", edge)
+            at = edge_place(edge.source, edge.target, edge.variable)
+            tested = self.guards.labelled(edge.checks, access, at)
+            if tested:
+                self.tally.all_hold(out, "go", tested)
+                with out.block("if go:"):
+                    self.registers.take(out, edge.variable, "q")
+                    self._arrive(out, target, ends, loop=False)
+                with out.block("else:"):
+                    self.lists.give_back(out, "q")
+            else:
+                self.registers.take(out, edge.variable, "q")
+                self._arrive(out, target, ends, loop=False)
+
+    # ------------------------------------------------------------------------ arriving
+
+    def _arrive(self, out: Source, target: State, ends: bool, *, loop: bool) -> None:
+        """The run `q` is in its new state: deliver it, keep it, or both."""
+        if target.accepting:
+            self._accept(out, target)
+        if ends:
+            self.lists.give_back(out, "q")
+            return
+        out(*self.tally.passed(place_label(state_place(target.number))))
+        if loop:
+            out("nxt[q] = added", "added = q")
+            with out.block("if added_last < 0:"):
+                out("added_last = q")
+            out("live[k] += 1", "alive += 1")
+        else:
+            self._push(out, "q", self.lists.list(target))
+
+    def _push(self, out: Source, run: str, place: str) -> None:
+        if self.strategy in (Strategy.STRICT, Strategy.PARTITION):
+            # what stands there from an earlier event has missed its chance
+            name = "last_row" if self.strategy is Strategy.STRICT else "last_index"
+            now = "row" if self.strategy is Strategy.STRICT else "idx"
+            out(f"z = head[k, {place}]")
+            with out.block(f"while z >= 0 and {self.registers.runs.at(name, 'z')} != {now}:"):
+                out("y = nxt[z]")
+                self.lists.release(out, "z")
+                out("z = y")
+            out(f"head[k, {place}] = z")
+        self.lists.push(out, run, place)
+
+    def _accept(self, out: Source, state: State) -> None:
+        access = RunAccess(self.registers, "q")
+        at = end_place(state.number)
+        tests = self.guards.labelled(state.checks, access, at)
+        for variable in sorted(state.open):
+            kleene = self.frame.plan.role(variable).kleene
+            assert kleene is not None
+            if kleene.least > 1:
+                tests.append((f"{self.registers.count(variable, 'q')} >= {kleene.least}", None))
+        if not tests and not state.checks and not state.absences and not state.pending:
+            self._emit(out, "q", None)
+            return
+        self.tally.all_hold(out, "done", tests)
+        absences = (*state.absences, *state.pending)
+        self.guards.judge(out, state.checks, absences, "done", "q", None, at)
+        with out.block("if done:"):
+            if not state.pending:
+                self._emit(out, "q", None)
+                return
+            # a copy waits for the window to close; the run itself may go on
+            with out.block("if free >= 0:"):
+                out("w = free", "free = nxt[w]", "frees -= 1")
+            with out.block("else:"):
+                out("w = rtop", "rtop += 1")
+            for table, columns in (
+                ("I", self.registers.runs.wholes),
+                ("F", self.registers.runs.reals),
+            ):
+                for number in columns.values():
+                    out(f"{table}[w, {number}] = {table}[q, {number}]")
+            place = self.lists.list(state, pending=True)
+            out(f"nxt[w] = head[k, {place}]", f"head[k, {place}] = w")
+            out("live[k] += 1", "alive += 1")
+
+    def _emit(self, out: Source, run: str, taking: str | None) -> None:
+        """Writes a match; `taking` is a variable whose event is not in the run yet."""
+        for number, column in enumerate(self.output):
+            kind, variable = column.split("_", 1)
+            if variable != taking:
+                text = self.registers.runs.at(column, run)
+            elif kind == "row":
+                text = "row"
+            elif kind == "node":
+                text = "ntop - 1"
+            else:
+                text = f"{self.registers.count(variable, run)} + 1"
+            out(f"O[otop, {number}] = {text}")
+        out("otop += 1")

@@ -1,0 +1,76 @@
+"""A warning before a query runs that is expected to hold or find more than it may."""
+
+import os
+import warnings
+from dataclasses import replace
+
+import pyarrow as pa
+
+from ensue.algebra.answers import summarised
+from ensue.algebra.policy import Strategy
+from ensue.algebra.walk import kleenes
+from ensue.engine.allowance import machine_memory
+from ensue.engine.sampling import sampled
+from ensue.errors import LimitWarning
+from ensue.plan.estimates.decisions import Estimate, figure
+from ensue.plan.estimates.estimates import estimate
+from ensue.plan.estimates.load import Load
+from ensue.plan.estimates.statistics import Statistics
+from ensue.plan.limits import size_text
+from ensue.plan.physical import Reference
+from ensue.workload.prepared import Prepared
+
+SAMPLE = 1_000  # events on which conditions are tried
+OF_A_PARTIAL_MATCH = 64  # bytes, at the least
+OF_A_MATCH = 128
+
+
+def warn_of_explosion(
+    prepared: Prepared, events: pa.Table | None = None, stacklevel: int = 4
+) -> None:
+    """Warns of a query that will probably not get through."""
+    if (reason := foreseen(prepared, events)) is not None:
+        warnings.warn(reason, LimitWarning, stacklevel=stacklevel)
+
+
+def foreseen(prepared: Prepared, events: pa.Table | None = None) -> str | None:
+    """Why a query will probably not get through, if it will not.
+
+    By the statistics that its plan was made by; where there are none, and every subset of some
+    events may be a match, by what `events` look like.
+    """
+    plan, query = prepared.plan, prepared.plan.query
+    if isinstance(plan.structure, Reference) or summarised(query) or query.limit is not None:
+        return None
+    statistics = plan.statistics
+    if statistics.assumed:
+        if events is None or not _takes_subsets(prepared) or not events.num_rows:
+            return None
+        statistics = sampled(prepared, events, sample=SAMPLE)
+    expected = _expected(prepared, statistics, events)
+    size = prepared.planning.limits.bytes_of(machine_memory(), os.cpu_count() or 1)
+    found = expected.matches * (1 if events is None else events.num_rows)
+    if expected.partial * OF_A_PARTIAL_MATCH <= size and found * OF_A_MATCH <= size:
+        return None
+    what = "an event of the stream" if events is None else "in all"
+    return (
+        f"about {figure(expected.partial)} partial matches at a time and {figure(found)} matches "
+        f"{what} are expected, more than fit into {size_text(size)}; the query is stopped there"
+        "\n  hint: a shorter WITHIN, skip_till_next_match, a bounded repetition, "
+        "LIMIT n or RETURN COUNT(*) asks for less"
+    )
+
+
+def _takes_subsets(prepared: Prepared) -> bool:
+    query = prepared.plan.query
+    open_ended = any(kleene.most is None for kleene in kleenes(query.pattern).values())
+    return query.strategy is Strategy.ANY and open_ended
+
+
+def _expected(prepared: Prepared, statistics: Statistics, events: pa.Table | None) -> Estimate:
+    plan = prepared.plan
+    load = Load.of(plan.query, plan.roles, statistics)
+    if events is not None:
+        most = max(1.0, events.num_rows / load.partitions)
+        load = replace(load, window=most if plan.query.within is None else min(load.window, most))
+    return estimate(plan.structure, plan.query, load)

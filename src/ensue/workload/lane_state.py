@@ -1,0 +1,213 @@
+"""A lane in a state store: a snapshot, and the log of what it was given since.
+
+A lane is deterministic, so what it was given is its state. A micro-batch appends its events to
+the log; when the log is longer than the lane itself, a new snapshot takes the log's place. What
+is written in the long run is at most about twice what comes in, however large the lane is, and a
+lane smaller than its input is written instead of it.
+
+A process that has the lane of the store's stamp, in memory or as a copy on the machine's shelf,
+goes on with it. Any other, after a crash or on another machine, builds the lane anew from the
+store.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from ensue.engine.state import packed, unpacked
+from ensue.errors import StateError
+from ensue.workload.lane_kinds import AnyLane, AnyWatch
+from ensue.workload.lane_shelf import Shelf, next_stamp
+
+FORMAT = 1
+PART = 4 << 20  # bytes of a snapshot in one entry of the store
+SMALL = 256 << 10  # a log up to this size is never worth a snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The little that is read and written with each micro-batch."""
+
+    format: int
+    job: bytes  # a digest of the job: which query over which events, in how many lanes
+    stamp: bytes
+    parts: int  # of the snapshot
+    entries: int  # of the log
+    logged: int  # bytes of the log
+    timer: int | None  # milliseconds
+
+
+class Parts(Protocol):
+    """What a lane can be built from."""
+
+    def parts(self, count: int) -> Iterator[bytes]: ...
+    def entries(self, count: int) -> Iterator[bytes]: ...
+
+
+class Store(Parts, Protocol):
+    """Where the parts of one lane are kept."""
+
+    def job(self) -> str: ...
+    def put_job(self, job: str) -> None: ...
+    def head(self) -> Head | None: ...
+    def put_head(self, head: Head) -> None: ...
+    def put_parts(self, parts: Sequence[bytes]) -> None: ...
+    def put_entry(self, number: int, entry: bytes) -> None: ...
+    def clear_entries(self) -> None: ...
+
+
+class KeptLane:
+    """A lane as it stands in the store, ready to go on."""
+
+    def __init__(self, store: Store, job: str, watch: AnyWatch, shelf: Shelf) -> None:
+        self.store = store
+        self.shelf = shelf
+        self.rebuilt = False
+        found = store.head()
+        if found is None:
+            store.put_job(job)
+            self.head = Head(FORMAT, digest(job), b"", 0, 0, 0, None)
+            self.lane = watch.lane()
+            self.fresh = True
+            return
+        _check(found, store, job)
+        self.head = found
+        self.fresh = False
+        live = shelf.take(found.stamp)
+        if live is None and (copy := shelf.copy(found.stamp)) is not None:
+            live = watch.restored(copy)
+        elif live is not None and live.limits != watch.limits:  # the stream was started anew
+            live = watch.restored(live.save())
+        self.rebuilt = live is None
+        if live is None:
+            shelf.drop_others(found.stamp)
+        self.lane = rebuilt(store, found, watch) if live is None else live
+
+    def keep(self, watermark: float | None, blobs: Sequence[bytes], timer: int | None) -> int:
+        """Writes down what the lane was given and has done since it was opened.
+
+        `watermark` is the one by which its events were late or not; the lane knows how far it has
+        come. Gives the number of bytes written.
+        """
+        header = {"late_before": watermark, "watermark": self.lane.watermark}
+        entry = packed(header, {}, {str(k): b for k, b in enumerate(blobs)})
+        stamp = next_stamp(self.head.stamp)
+        head = replace(self.head, stamp=stamp, timer=timer)
+        logged, snapshot = head.logged + len(entry), None
+        if logged > max(SMALL, self.lane.state_bytes):
+            snapshot = self.lane.save()
+            parts = [snapshot[k : k + PART] for k in range(0, len(snapshot), PART)]
+            self.store.put_parts(parts)
+            written = len(snapshot)
+            if head.entries:
+                self.store.clear_entries()
+            head = replace(head, parts=len(parts), entries=0, logged=0)
+        else:
+            self.store.put_entry(head.entries, entry)
+            written = len(entry)
+            head = replace(head, entries=head.entries + 1, logged=logged)
+        self.store.put_head(head)
+        self.shelf.leave(stamp, self.lane, self.head.stamp, snapshot)
+        self.head = head
+        self._hold()
+        return written
+
+    def remember(self) -> None:
+        """Leaves the lane in memory for the next micro-batch, as it was found."""
+        if self.rebuilt:  # no other process has to build it again
+            self.shelf.leave(self.head.stamp, self.lane, b"")
+        self._hold()
+
+    def _hold(self) -> None:
+        self.shelf.put(self.head.stamp, self.lane)
+
+
+def rebuilt(store: Parts, head: Head, watch: AnyWatch) -> AnyLane:
+    """The lane that the store describes."""
+    parts = b"".join(store.parts(head.parts))
+    lane = watch.restored(parts) if head.parts else watch.lane()
+    for entry in store.entries(head.entries):
+        header, _, blobs = unpacked(entry)
+        given = [blobs[str(k)] for k in range(len(blobs))]
+        lane.accept(given, header["late_before"])
+        if header["watermark"] is not None:
+            lane.release(header["watermark"])  # what it finds was delivered before
+    return lane
+
+
+def digest(job: str) -> bytes:
+    return hashlib.sha256(job.encode()).digest()[:16]
+
+
+def _check(head: Head, store: Store, job: str) -> None:
+    if head.format != FORMAT:
+        raise StateError(
+            f"the checkpoint was written in format {head.format}, this release reads {FORMAT}\n"
+            "  hint: go on with the release that wrote it, or start with a new checkpoint"
+        )
+    if head.job == digest(job):
+        return
+    written, given = json.loads(store.job()), json.loads(job)
+    if _kind(written) != _kind(given):
+        raise StateError(
+            f"the checkpoint is that of {_kind(written)}, and this is {_kind(given)}:\n"
+            f"  then: {_short(_asked(written))}\n"
+            f"  now:  {_short(_asked(given))}\n"
+            f"  hint: {_RESTART}"
+        )
+    for name in {**given, **written}:
+        if written.get(name) != given.get(name):
+            then, now = _short(written.get(name)), _short(given.get(name))
+            shown = "" if name == "arrow" else f":\n  then: {then}\n  now:  {now}"
+            raise StateError(
+                f"the checkpoint was written with another {_WORDS.get(name, name)}{shown}\n"
+                f"  hint: {_REMEDY.get(name, _RESTART)}"
+            )
+
+
+def _kind(job: Mapping[str, Any]) -> str:
+    """What a job is, in a word: each kind has names of its own."""
+    if "definitions" in job:
+        return "a query with definitions"
+    return "several queries" if "queries" in job else "one query"
+
+
+def _asked(job: Mapping[str, Any]) -> object:
+    """The queries of a job, whatever its kind."""
+    queries = [*job.get("definitions", {}).values(), *job.get("queries", ())]
+    return "; ".join([*queries, *([job["query"]] if "query" in job else ())])
+
+
+_RESTART = "go on with what it was written with, or start with a new checkpoint"
+_WORDS = {
+    "lanes": "number of lanes",
+    "time": "time column",
+    "type": "type column",
+    "columns": "set of columns",
+    "arrow": "set of columns: fields inside of them",
+    "definitions": "set of definitions",
+    "queries": "set of queries",
+    "names": "set of names for its queries",
+    "numbers": "order of its queries",
+    "emit": "EMIT",
+    "levels": "choice of levels=",
+    "trace": "choice of trace=",
+    "stage": "division into stages",
+    "order": "order= of events",
+    "location": "location column",
+    "tables": "set of tables by type",
+    "emit_timeouts": "choice of emit_timeouts=",
+    "operators": "set of operators",
+    "planning": "choice of plan",
+}
+_REMEDY = {
+    "lanes": "pass lanes= as it was; the state of a stream stays in the lanes it began with",
+    "planning": "pass statistics=, off= and structure= as they were; Statistics.text() keeps them",
+}
+
+
+def _short(value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
+    return " ".join(text.split())

@@ -1,0 +1,291 @@
+"""A tower at work: events go in below, and each layer's matches are events of the layers above."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ensue.columns import evaluate as vectors
+from ensue.columns.arrow_kinds import length_of
+from ensue.columns.matches import Matches
+from ensue.columns.rows import no_rows
+from ensue.computed import cached_property
+from ensue.engine.state import from_bytes, packed, to_bytes, unpacked
+from ensue.errors import StateError
+from ensue.plan.physical import Reference
+from ensue.results.table import accepted
+from ensue.results.triggers import by_members, last_rows, ranks
+from ensue.workload.layer_stream import RANK
+from ensue.workload.live_matcher import Held, LiveMatcher
+from ensue.workload.opened_layer import put_together
+from ensue.workload.prepared import Prepared, build_result
+from ensue.workload.prepared_tower import PreparedLayer, PreparedTower
+
+Ints = npt.NDArray[np.int64]
+
+
+Step = Callable[["LiveLayer", Mapping[str, pa.Table]], pa.Table]
+
+
+class LayerMatcher(LiveMatcher):
+    """The matcher of a layer; where layers above go by it, its matches come in their order."""
+
+    def __init__(self, layer: PreparedLayer) -> None:
+        super().__init__(layer.prepared)
+        self.ranked = layer.ranked
+        self.late = RANK in layer.found.names  # known in another order
+
+    def _built(self, matches: Matches, known: Held) -> pa.Table:
+        if self.ranked and matches.count > 1:
+            order = by_members(matches, self.prepared.query, last_rows(matches))
+            matches = matches.pick(order)
+        if not self.late:
+            return super()._built(matches, known)
+        found = self._accepted(self._placed(matches, known), known)
+        result = build_result(self.done, found, known.events)
+        in_stream = found.moved(lambda rows: np.where(rows < 0, rows, known.rows[rows]))
+        return result.append_column(RANK, ranks(in_stream, self.prepared.query))
+
+    def _accepted(self, matches: Matches, known: Held) -> Matches:
+        query, schema = self.prepared.shape.physical(self.prepared.query)
+        columns = self.prepared.shape.columns_of(query)
+        return accepted(matches, known.events, query, schema, self.prepared.plan.residual, columns)
+
+    @cached_property
+    def done(self) -> Prepared:
+        """The layer's query over matches that are accepted already."""
+        plan = replace(self.prepared.plan, residual=())
+        return replace(self.prepared, query=replace(self.prepared.query, having=None), plan=plan)
+
+
+class OpenedMatcher(LiveMatcher):
+    """The matcher of a layer together with what is in its boxes."""
+
+    def __init__(self, layer: PreparedLayer) -> None:
+        assert layer.opened is not None
+        super().__init__(layer.opened.flat)
+        self.opened = layer.opened
+        self.own = (layer.prepared, layer.stream)
+
+    def _built(self, matches: Matches, known: Held) -> pa.Table:
+        return put_together(self.opened, self.own, self._placed(matches, known), known.events)
+
+
+class LiveLayer:
+    """A layer that is given the events below it, and lets them wait until none can come before."""
+
+    def __init__(self, layer: PreparedLayer) -> None:
+        self.layer = layer
+        self.matcher = OpenedMatcher(layer) if layer.opened else LayerMatcher(layer)
+        self.waiting: list[pa.Table] = []
+
+    def take(
+        self, raw: pa.Table | None, found: Mapping[str, pa.Table], at: Ints, begun: Ints
+    ) -> None:
+        """The events that came in and the complex events that layers below found."""
+        stream = self.layer.source
+        if raw is not None and stream.reads_raw:
+            self.waiting.append(stream.of_raw(raw, at, begun))
+        for name in stream.complex_:
+            if found[name].num_rows:
+                self.waiting.append(stream.of_complex(name, found[name]))
+
+    def pass_time(self, now: float, *, alone: bool = False) -> pa.Table:
+        """The complex events that are certain `now`; `alone`: no event came with it."""
+        pieces = self._fed(now)
+        waits, settles = self.layer.waits, self.layer.settles
+        late = settles > waits or isinstance(self.matcher.prepared.plan.structure, Reference)
+        if (alone or late) and math.isfinite(waits):
+            # kernels look at what waits for time only where events come, the reference not at all
+            pieces.append(self.matcher.advance(now - waits))
+        return self._joined(pieces)
+
+    def finish(self) -> pa.Table:
+        """The complex events that only waited for the stream to end."""
+        return self._joined([*self._fed(math.inf), self.matcher.finish()])
+
+    def _fed(self, now: float) -> list[pa.Table]:
+        table = self._ready(now)
+        return [] if table is None else [self.matcher.feed(table)]
+
+    def _joined(self, pieces: Sequence[pa.Table]) -> pa.Table:
+        found = [self.layer.events(piece) for piece in pieces]
+        return found[0] if len(found) == 1 else concatenated(self.layer.found, found)
+
+    def _ready(self, now: float) -> pa.Table | None:
+        """What waits no longer, in order."""
+        stream, waits = self.layer.source, self.layer.waits
+        pieces, self.waiting = self.waiting, []
+        if waits and now < math.inf:
+            done = [stream.ends(piece) < now - waits for piece in pieces]
+            left = [p.filter(pa.array(~d)) for p, d in zip(pieces, done, strict=True)]
+            self.waiting = [piece.combine_chunks() for piece in left if piece.num_rows]
+            pieces = [p.filter(pa.array(d)) for p, d in zip(pieces, done, strict=True)]
+        pieces = [piece for piece in pieces if piece.num_rows]
+        return stream.merged(pieces) if pieces else None
+
+    def deadline(self) -> float | None:
+        """When something that waits for time to pass is certain, in the time of the stream."""
+        times = [] if (due := self.matcher.engine.deadline()) is None else [due]
+        times += [self.layer.source.ends(p).min().item() for p in self.waiting]
+        return None if not times else min(times) + self.layer.waits
+
+    @property
+    def state_bytes(self) -> int:
+        return self.matcher.state_bytes + sum(int(p.nbytes) for p in self.waiting)
+
+    def save(self) -> bytes:
+        blobs = {"matcher": self.matcher.save()}
+        if self.waiting:
+            blobs["waiting"] = to_bytes(pa.concat_tables(self.waiting).unify_dictionaries())
+        return packed({}, {}, blobs)
+
+    def restore(self, data: bytes) -> None:
+        _, _, blobs = unpacked(data)
+        self.matcher.take_up(blobs["matcher"])
+        self.waiting = [from_bytes(blobs["waiting"])] if "waiting" in blobs else []
+
+
+class LiveLayers:
+    """Layers at work together."""
+
+    layers: list[LiveLayer]
+
+    def deadline(self) -> float | None:
+        """When something that waits for time to pass is certain, in the time of the stream."""
+        times = [t for layer in self.layers if (t := layer.deadline()) is not None]
+        return min(times, default=None)
+
+    def others_hold(self, size: float) -> None:
+        """What was delivered so far takes so many bytes, and is still there."""
+        for layer in self.layers:
+            layer.matcher.engine.others_hold(size)
+
+    @property
+    def partial_matches(self) -> int:
+        return sum(layer.matcher.engine.partial_matches for layer in self.layers)
+
+
+class LiveTower(LiveLayers):
+    """Feeds slices of an ordered stream to the layers of a tower.
+
+    Events of the same time come in one slice. It gives a table for each level that is delivered.
+    """
+
+    def __init__(self, prepared: PreparedTower) -> None:
+        self.prepared = prepared
+        self.layers = [LiveLayer(layer) for layer in prepared.layers]
+        self.rows = 0  # events that came in so far
+        self._begun = _Begun(prepared)
+
+    def feed(self, events: pa.Table) -> list[pa.Table]:
+        """The complex events that the next events complete, by level."""
+        if not events.num_rows:
+            return self._empty()
+        at = np.arange(self.rows, self.rows + events.num_rows)
+        self.rows += events.num_rows
+        begun, now = self._begun(events, at)
+        return self._up(lambda layer, found: self._feed(layer, found, events, at, begun, now))
+
+    def _feed(
+        self,
+        layer: LiveLayer,
+        found: Mapping[str, pa.Table],
+        events: pa.Table,
+        at: Ints,
+        begun: Ints,
+        now: float,
+    ) -> pa.Table:
+        layer.take(events, found, at, begun)
+        return layer.pass_time(now)
+
+    def advance(self, now: float) -> list[pa.Table]:
+        """Those that only waited for time to pass, once it is `now`."""
+        return self._up(lambda layer, found: self._let_pass(layer, found, now))
+
+    def _let_pass(self, layer: LiveLayer, found: Mapping[str, pa.Table], now: float) -> pa.Table:
+        nothing = np.zeros(0, np.int64)
+        layer.take(None, found, nothing, nothing)
+        return layer.pass_time(now, alone=True)
+
+    def finish(self) -> list[pa.Table]:
+        """Those that only waited for the stream to end."""
+
+        def end(layer: LiveLayer, found: Mapping[str, pa.Table]) -> pa.Table:
+            nothing = np.zeros(0, np.int64)
+            layer.take(None, found, nothing, nothing)
+            return layer.finish()
+
+        return self._up(end)
+
+    def _up(self, step: Step) -> list[pa.Table]:
+        """Does something with each layer, the lower ones first."""
+        found: dict[str, pa.Table] = {}
+        for layer in self.layers:
+            found[layer.layer.layer.name] = step(layer, found)
+        return [
+            p.delivered(found[p.layer.name]) for p in self.prepared.layers if p.layer.delivered
+        ]
+
+    def _empty(self) -> list[pa.Table]:
+        return [no_rows(schema) for schema in self.prepared.delivered.values()]
+
+    @property
+    def state_bytes(self) -> int:
+        """About as many bytes as `save` gives."""
+        return sum(layer.state_bytes for layer in self.layers) + self._begun.ends.nbytes
+
+    def save(self) -> dict[str, bytes]:
+        """Everything needed to go on elsewhere, by names."""
+        header = {"rows": self.rows, "layers": [p.layer.name for p in self.prepared.layers]}
+        saved = {"tower": packed(header, {"ends": self._begun.ends}, {})}
+        return saved | {f"layer {k}": layer.save() for k, layer in enumerate(self.layers)}
+
+    def restore(self, saved: Mapping[str, bytes]) -> None:
+        """Goes on where the saved one stopped."""
+        names = {"tower", *(f"layer {k}" for k in range(len(self.layers)))}
+        if set(saved) != names:
+            raise StateError("the state of a stream was saved for another set of layers")
+        header, arrays, _ = unpacked(saved["tower"])
+        if header["layers"] != [p.layer.name for p in self.prepared.layers]:
+            raise StateError("the state of a stream was saved for other layers")
+        self.rows = int(header["rows"])
+        self._begun.ends = arrays["ends"]
+        for k, layer in enumerate(self.layers):
+            layer.restore(saved[f"layer {k}"])
+
+
+class _Begun:
+    """Where events begin among the others: at their own place, unless they last."""
+
+    def __init__(self, prepared: PreparedTower) -> None:
+        self.shape = prepared.shape
+        self.span = _reach(prepared)
+        self.ends: npt.NDArray[np.generic] = np.zeros(0, np.int64)  # of the latest events
+
+    def __call__(self, events: pa.Table, at: Ints) -> tuple[Ints, float]:
+        schema, unit = self.shape.schema, self.shape.unit
+        ends = np.asarray(vectors.from_arrow(events.column(schema.end), unit).values)
+        now = ends[-1].item()
+        if not schema.intervals:
+            return at, now
+        starts = np.asarray(vectors.from_arrow(events.column(schema.start), unit).values)
+        known = np.concatenate([self.ends.astype(ends.dtype), ends])
+        first = int(at[-1]) + 1 - len(known)
+        begun = np.minimum(at, first + np.searchsorted(known, starts, side="right"))
+        self.ends = known if self.span is None else known[known >= now - self.span]
+        return begun, now
+
+
+def _reach(prepared: PreparedTower) -> float | None:
+    """How far back in time a match on top may reach; None: any time."""
+    lengths = [length_of(p.layer.query.within, p.stream.shape.unit) for p in prepared.layers]
+    return None if None in lengths else sum(length for length in lengths if length is not None)
+
+
+def concatenated(schema: pa.Schema, tables: Sequence[pa.Table]) -> pa.Table:
+    """Tables of one schema as one; there may be none."""
+    return pa.concat_tables([no_rows(schema), *tables])

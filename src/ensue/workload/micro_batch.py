@@ -1,0 +1,87 @@
+"""What happens to a lane in a micro-batch, whoever calls it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import perf_counter_ns
+from typing import Any
+
+from ensue.workload.clock import known_to_spark
+from ensue.workload.lane_kinds import AnyJob
+from ensue.workload.lane_shelf import Shelf
+from ensue.workload.lane_state import KeptLane, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """What a lane did, and how large it is now."""
+
+    events: int
+    late: int
+    matches: int
+    partial_matches: int
+    waiting: int  # events that the watermark has not passed
+    state_bytes: int
+    written_bytes: int
+    rebuilt: int  # lanes that had to be built from the store
+    matching_us: int
+    busy_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a lane delivers, and at which watermark (in milliseconds) it wants to be called."""
+
+    delivered: Any  # what the job makes of it
+    timer_before: int | None
+    timer: int | None
+    counters: Counters
+
+
+def run_lane(
+    store: Store,
+    job: AnyJob,
+    watermark_ms: int,
+    blobs: Sequence[bytes] = (),
+    next_ms: int | None = None,
+    shelf: Shelf = Shelf(),  # noqa: B008  it has no state of its own
+) -> Outcome:
+    """Gives a lane its events, lets its time pass, and keeps it in its store.
+
+    `watermark_ms` is the watermark of the micro-batch. `next_ms` is the one that it brings about:
+    what is late is not measured by it yet, but no event that is not late will come before it, so
+    the lane need not wait for the next micro-batch to match up to it. None: it is not known.
+    """
+    begun = perf_counter_ns()
+    clock = job.clock
+    late_before = clock.watermark(watermark_ms)
+    now = late_before if next_ms is None or next_ms <= watermark_ms > 0 else clock.time(next_ms)
+    kept = KeptLane(store, job.text, job.watch, shelf)
+    lane, timer_before = kept.lane, kept.head.timer
+    opened = perf_counter_ns()
+    waited = lane.waiting_events
+    events, late = lane.accept(blobs, late_before)
+    found = lane.release(now) if now is not None else []
+    matched = perf_counter_ns()
+    due = lane.due()
+    timer = None if due is None else clock.timer(due)
+    changed = blobs or any(t.num_rows for t in found) or lane.waiting_events != waited
+    # what only tasks and lanes know of the time is not in Spark's checkpoint
+    changed = changed or (next_ms is not None and not known_to_spark(next_ms))
+    if changed or kept.fresh or timer != timer_before:
+        written = kept.keep(late_before, blobs, timer)
+    else:
+        kept.remember()
+        written = 0
+    counters = Counters(
+        events=events,
+        late=late.num_rows,
+        matches=job.matches(found),
+        partial_matches=lane.partial_matches,
+        waiting=lane.waiting_events,
+        state_bytes=lane.state_bytes,
+        written_bytes=written,
+        rebuilt=int(kept.rebuilt),
+        matching_us=(matched - opened) // 1_000,
+        busy_us=(perf_counter_ns() - begun) // 1_000,
+    )
+    return Outcome(job.delivered(found, late), timer_before, timer, counters)

@@ -1,0 +1,233 @@
+"""Towers made ready for a stream: a plan for each layer, and what the layers give each other."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
+from hashlib import blake2b
+
+import pyarrow as pa
+
+from ensue.algebra.answers import summarised
+from ensue.algebra.check.arrangement import open_ended
+from ensue.algebra.check.query import check
+from ensue.algebra.policy import Strategy
+from ensue.algebra.predicate import Aggregate, At, Call, Expr, Field
+from ensue.algebra.query import Query, Returned
+from ensue.algebra.tower import Tower, types_of
+from ensue.algebra.towers.behind import AT, FROM, members_in_order
+from ensue.algebra.towers.layers import Layer, layers
+from ensue.algebra.walk import atoms, bound_variables, kleenes, results
+from ensue.algebra.window import ByEvents
+from ensue.columns.arrow_kinds import length_of
+from ensue.columns.stream import Shape
+from ensue.errors import QueryError, did_you_mean
+from ensue.plan.choose import choose
+from ensue.plan.planning import DEFAULT, Planning
+from ensue.plan.towers.boxes import expected, in_layer
+from ensue.results.identity import fingerprint
+from ensue.source.operator_functions import run_as_python
+from ensue.workload.layer_stream import MEMBER, RANK, LayerStream, layer_stream
+from ensue.workload.open_boxes import open_boxes
+from ensue.workload.prepared import Prepared, result_of
+from ensue.workload.prepared_tower import (
+    PreparedLayer,
+    PreparedTower,
+    delivered_schema,
+    found_schema,
+)
+
+
+def levels_of(tower: Tower, levels: Sequence[str] | str | None) -> tuple[Tower, bool]:
+    """The tower with the levels that are asked for beside those of EMIT, and whether all are."""
+    if levels is None:
+        return tower, False
+    if levels == "all":
+        return tower, True
+    wanted = (levels,) if isinstance(levels, str) else tuple(levels)
+    names = [d.name for d in tower.definitions]
+    top = tower.query.name or ""
+    for name in wanted:
+        if name in tower.unused:
+            raise QueryError(
+                f"levels={name!r}: it is defined, but the query does not use it",
+                hint=f"EMIT {name}; in the text asks for it all the same",
+            )
+        if name not in (*names, top):
+            raise QueryError(
+                f"levels={name!r}: no such event is defined", hint=did_you_mean(name, names)
+            )
+    extra = tuple(n for n in wanted if n in names and n not in tower.emit)
+    return replace(tower, emit=(*tower.emit, *extra)), False
+
+
+def prepare_tower(
+    tower: Tower,
+    shape: Shape,
+    planning: Planning = DEFAULT,
+    *,
+    levels: Sequence[str] | str | None = None,
+    trace: bool = False,
+    streaming: bool = False,
+) -> PreparedTower:
+    """Checks the layers of a tower against a stream's shape and plans each."""
+    tower, all_levels = levels_of(tower, levels)
+    check_names(tower, shape)
+    found: dict[str, PreparedLayer] = {}
+    identities: dict[str, bytes] = {}
+    rates: dict[str, float] = {}  # complex events for each event that comes in
+    made = layers(tower, trace=trace, all_levels=all_levels)
+    ranked = _ranked(made)
+    for layer in made:
+        below = {name: one.found for name, one in found.items() if name in layer.uses}
+        shown = {name: found[name].layer.shown for name in layer.uses}
+        stream = layer_stream(layer, shape, below, shown)
+        waits = max((found[name].settles for name in layer.uses), default=0)
+        raw = [t for t in types_of(layer.query) if t not in below]
+        many = {name: rates[name] for name in layer.uses}
+        statistics, events = in_layer(planning.statistics, raw, many)
+        identities[layer.name] = _identity(layer, identities)
+        found[layer.name] = _prepared(
+            layer,
+            stream,
+            replace(planning, statistics=statistics),
+            identities[layer.name],
+            waits,
+            ranked=layer.name in ranked,
+            streaming=streaming,
+        )
+        found[layer.name] = replace(found[layer.name], crowd=events)
+        weighed = expected(found[layer.name].prepared.plan)
+        rates[layer.name] = 0.0 if weighed is None else weighed.matches * events
+    opened, boxes = open_boxes(made, found, shape, planning)
+    return PreparedTower(tower, opened, shape, boxes, trace)
+
+
+def check_names(tower: Tower, shape: Shape) -> None:
+    """Each type is a defined event or a table of events, and not both."""
+    for definition in tower.definitions:
+        if definition.name in (shape.by_type or {}):
+            raise QueryError(
+                f"'{definition.name}' is defined, and is also the name of a table of events",
+                hint="give one of them another name",
+                span=definition.span,
+                text=definition.query.text,
+            )
+    if shape.by_type is None:
+        return
+    for query in (*(definition.query for definition in tower.definitions), tower.query):
+        for atom in atoms(query.pattern):
+            if atom.type not in shape.by_type and atom.type not in tower.names:
+                where = f"in the definition of {query.name}: " if query.name else ""
+                raise QueryError(
+                    f"{where}unknown event type '{atom.type}'",
+                    hint=did_you_mean(atom.type, [*tower.names, *shape.by_type]),
+                    span=atom.span,
+                    text=query.text,
+                )
+
+
+def _prepared(
+    layer: Layer,
+    stream: LayerStream,
+    planning: Planning,
+    identity: bytes,
+    waits: int | float,
+    *,
+    ranked: bool,
+    streaming: bool,
+) -> PreparedLayer:
+    try:
+        checked = check(layer.query, stream.shape.schema, streaming=streaming)
+        if layer.name and any(results(checked.pattern)) and not stream.alone:
+            raise QueryError("operators of your own take events that come in, not complex ones")
+    except QueryError as error:
+        if layer.name and not error.problem.startswith("in the definition"):
+            error.problem = f"in the definition of {layer.name}: {error.problem}"
+        raise
+    query = _with_places(checked, layer, stream)
+    physical, schema = stream.shape.physical(query)
+    plan = choose(physical, schema, planning, python=run_as_python(physical))
+    prepared = Prepared(query, plan, stream.shape, identity, planning)
+    found = found_schema(result_of(prepared), layer)
+    settles = waits + _decided_after(checked, stream.shape, streaming=streaming)
+    if ranked and settles > waits:
+        found = found.append(pa.field(RANK, pa.binary()))
+    return PreparedLayer(
+        layer, stream, prepared, found, delivered_schema(found, layer), waits, settles, ranked
+    )
+
+
+def _identity(layer: Layer, below: Mapping[str, bytes]) -> bytes:
+    """What tells the matches of a layer from others: its meaning and that of what it uses."""
+    parts = [fingerprint(layer.meaning), *(below[name] for name in layer.uses)]
+    return blake2b(b"".join(parts), digest_size=16).digest()
+
+
+def _ranked(made: Sequence[Layer]) -> set[str]:
+    """The layers whose events are gone by in their order, or decide the order of such ones."""
+    found: set[str] = set()
+    for layer in reversed(made):
+        if layer.name in found or _goes_by_order(layer.query):
+            found |= set(layer.uses)
+    return found
+
+
+def _goes_by_order(query: Query) -> bool:
+    return (
+        query.strategy is not Strategy.ANY
+        or query.after is not None
+        or query.limit is not None
+        or isinstance(query.within, ByEvents)
+    )
+
+
+def _decided_after(query: Query, shape: Shape, *, streaming: bool) -> int | float:
+    """How long after a match ends it may take to be certain."""
+    negation = next(open_ended(query.pattern), None)
+    if negation is None:
+        return 0
+    length = length_of(query.within, shape.unit)
+    if length is None and streaming:
+        raise QueryError(
+            "a negation at the end with WITHIN n EVENTS may take any time to decide, "
+            "and layers above cannot wait for it",
+            hint="give the window as a length of time",
+            span=negation.span,
+            text=query.text,
+        )
+    return math.inf if length is None else length
+
+
+# -------------------------------------------------------------------------------------- columns
+
+
+def _with_places(query: Query, layer: Layer, stream: LayerStream) -> Query:
+    """The query with conditions on where members stand, and where its own matches do."""
+    where = (*query.where, *members_in_order(query.pattern, stream.complex_))
+    if summarised(query):
+        return replace(query, where=where)
+    returns = list(query.returns)
+    if layer.name:
+        returns += [
+            Returned(_over(query, FROM, "min", "least"), FROM),
+            Returned(_over(query, AT, "max", "greatest"), AT),
+        ]
+    if layer.members:
+        lists = kleenes(query.pattern)
+        for v in bound_variables(query.pattern):
+            at = At.ALL if v in lists else At.ONLY
+            returns.append(Returned(Field(v, None, at), f"{MEMBER}{v}"))
+    return replace(query, where=where, returns=tuple(returns))
+
+
+def _over(query: Query, name: str, aggregate: str, function: str) -> Expr:
+    """The first or last place of all events of a match."""
+    lists = kleenes(query.pattern)
+    operators = {applied.variable for applied in results(query.pattern)}
+    places: list[Expr] = [
+        Aggregate(aggregate, v, Field(v, name, At.ALL)) if v in lists else Field(v, name)
+        for v in bound_variables(query.pattern)
+        if v not in operators
+    ]
+    return reduce(lambda a, b: Call(function, (a, b)), places)

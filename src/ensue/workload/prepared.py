@@ -1,0 +1,108 @@
+"""From a checked query to matches: plan, engine and results in one."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ensue.algebra.check.query import check
+from ensue.algebra.query import Query
+from ensue.columns.matches import Matches
+from ensue.columns.stream import Shape
+from ensue.engine.adaptive import AdaptiveEngine, why_not_adaptive
+from ensue.engine.advice import Watchful
+from ensue.engine.allowance import Allowance, Holding
+from ensue.engine.engine import Engine
+from ensue.engine.output import joined
+from ensue.engine.reference import ReferenceEngine
+from ensue.plan.choose import choose
+from ensue.plan.physical import Plan, Reference
+from ensue.plan.planning import DEFAULT, Planning
+from ensue.results.identity import RowHashes, fingerprint
+from ensue.results.size import result_bytes
+from ensue.results.table import build, result_schema
+from ensue.source.operator_functions import run_as_python
+
+FEW = 10_000  # matches whose table is never too large
+Matcher = Engine | AdaptiveEngine | ReferenceEngine
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A query made ready for a stream of a known shape."""
+
+    query: Query  # checked, as the user wrote it
+    plan: Plan  # in terms of columns
+    shape: Shape
+    identity: bytes | None = None  # what sets the ids of its matches apart; None: the query
+    planning: Planning = DEFAULT
+
+    def engine(self, *, nullable: bool = False, counted: bool = False) -> Matcher:
+        """A matcher with no events yet; `counted`: it counts what it tries."""
+        query, schema = self.shape.physical(self.query)
+        limits = self.planning.limits
+        if isinstance(self.plan.structure, Reference):
+            return ReferenceEngine(self.plan, schema, self.shape.unit, limits)
+        if self.planning.adaptive and why_not_adaptive(self.plan) is None:
+            adviser = Watchful(self, query, schema, self.planning)
+            return AdaptiveEngine(
+                self.plan, schema, self.shape.unit, adviser, nullable=nullable, limits=limits
+            )
+        return Engine(
+            self.plan, schema, self.shape.unit, nullable=nullable, counted=counted, limits=limits
+        )
+
+
+def prepare(
+    query: Query,
+    shape: Shape,
+    planning: Planning = DEFAULT,
+    *,
+    streaming: bool = False,
+    off: Collection[str] = (),
+) -> Prepared:
+    """Checks a query against a stream's shape and plans it; the options are those of `choose`."""
+    checked = check(query, shape.schema, streaming=streaming)
+    physical, schema = shape.physical(checked)
+    plan = choose(physical, schema, planning, off=off, python=run_as_python(physical))
+    return Prepared(checked, plan, shape, planning=planning)
+
+
+def build_result(
+    prepared: Prepared, matches: Matches, events: pa.Table, hashes: RowHashes | None = None
+) -> pa.Table:
+    """Matches as the table the query asks for; the events' hashes may be known already."""
+    query, schema = prepared.shape.physical(prepared.query)
+    columns_of, whole_of = prepared.shape.columns_of(query), prepared.shape.whole_of(query)
+    chosen_from = prepared.plan.residual or query.having is not None or query.limit is not None
+    if matches.count > FEW and not chosen_from:
+        size = matches.nbytes + result_bytes(matches, events, query, whole_of)
+        held = Holding(0, matches.number, size, events.num_rows - 1, None)
+        Allowance(prepared.planning.limits, prepared.query, schema, prepared.shape.unit).ask(held)
+    return build(
+        matches,
+        events,
+        query,
+        schema,
+        prepared.plan.residual,
+        columns_of=columns_of,
+        whole_of=whole_of,
+        named_by=prepared.shape.identity_of(query),
+        query_fingerprint=prepared.identity or fingerprint(prepared.query),
+        hashes=hashes,
+    )
+
+
+def result_of(prepared: Prepared) -> pa.Schema:
+    """The columns of a query's result."""
+    shape = prepared.shape
+    query, schema = shape.physical(prepared.query)
+    columns = shape.columns_of(query), shape.whole_of(query)
+    return result_schema(query, schema, shape.arrow, *columns)
+
+
+def joined_of(matcher: Matcher, found: Sequence[Matches]) -> Matches:
+    """Several deliveries of a matcher as one."""
+    if isinstance(matcher, ReferenceEngine):
+        return found[-1]  # it delivers at the end
+    return joined([f for f in found if f.count], matcher.program.source.output)

@@ -1,0 +1,22 @@
+"""Which events can matter to queries by their type."""
+
+from collections.abc import Iterable
+
+from ensue.algebra.policy import Strategy
+from ensue.algebra.walk import atoms
+from ensue.algebra.window import ByEvents
+from ensue.workload.prepared import Prepared
+
+
+def types_that_matter(queries: Iterable[Prepared]) -> frozenset[str] | None:
+    """The types that queries name, negated ones too. None: events of every type matter, since
+    their places count."""
+    names: set[str] = set()
+    for prepared in queries:
+        query = prepared.plan.query
+        contiguous = query.strategy in (Strategy.STRICT, Strategy.PARTITION)
+        untyped = prepared.shape.schema.type_column is None
+        if untyped or contiguous or isinstance(query.within, ByEvents):
+            return None
+        names |= {atom.type for atom in atoms(query.pattern)}
+    return frozenset(names)

@@ -1,0 +1,90 @@
+"""A query together with those that find its timed-out partial matches, and their common result."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+
+import pyarrow as pa
+
+from ensue.algebra.equivalence import with_equivalence
+from ensue.algebra.query import Query
+from ensue.algebra.timeouts import TIMED_OUT, timeout_queries
+from ensue.algebra.walk import positives
+from ensue.columns.rows import no_rows
+from ensue.columns.stream import Shape
+from ensue.plan.choose import choose
+from ensue.plan.planning import DEFAULT, Planning
+from ensue.results.identity import fingerprint
+from ensue.workload.prepared import Prepared, prepare, result_of
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Queries over one stream whose results go into one table."""
+
+    queries: tuple[Prepared, ...]  # the query itself, then those for its timed-out partial matches
+    result: pa.Schema
+
+    @property
+    def main(self) -> Prepared:
+        return self.queries[0]
+
+    def merged(self, found: Sequence[pa.Table]) -> pa.Table:
+        """The results of all queries, in the order of the queries, as one table."""
+        pieces = [
+            self._widened(table, timed_out=number > 0)
+            for number, table in enumerate(found)
+            if table.num_rows
+        ]
+        return pa.concat_tables([no_rows(self.result), *pieces])
+
+    def _widened(self, table: pa.Table, *, timed_out: bool) -> pa.Table:
+        """A result with the columns of all: what a partial match does not have is NULL."""
+        columns = []
+        for field in self.result:
+            if field.name == TIMED_OUT and TIMED_OUT not in table.column_names:
+                columns.append(pa.repeat(pa.scalar(timed_out), table.num_rows))
+            elif field.name in table.column_names:
+                column = table.column(field.name)
+                columns.append(column if column.type == field.type else column.cast(field.type))
+            else:
+                columns.append(pa.nulls(table.num_rows, field.type))
+        return pa.table(columns, schema=self.result)
+
+
+def bundle(
+    query: Query,
+    shape: Shape,
+    planning: Planning = DEFAULT,
+    *,
+    emit_timeouts: bool = False,
+    streaming: bool = False,
+) -> Bundle:
+    """A query made ready for a stream of a known shape, with its timed-out partial matches if
+    they are asked for."""
+    main = prepare(query, shape, planning, streaming=streaming)
+    result = result_of(main)
+    if not emit_timeouts:
+        return Bundle((main,), result)
+    checked = partitioned(main)
+    identity = blake2b(fingerprint(main.query), digest_size=16, person=b"timed out").digest()
+    others = []
+    for other in timeout_queries(checked, shape.schema.end):
+        # not checked again: a chain of equalities must not become a key that the query has not
+        physical, schema = shape.physical(other)
+        plan = choose(physical, schema, replace(planning, structure=None, shape=None))
+        others.append(Prepared(other, plan, shape, identity, planning))
+    columns = len(main.query.returns) or sum(1 for _ in positives(main.query.pattern))
+    place = len(result) - columns
+    return Bundle((main, *others), result.insert(place, pa.field(TIMED_OUT, pa.bool_())))
+
+
+def partitioned(main: Prepared) -> Query:
+    """The checked query with the keys that its plan found in equalities between all variables.
+
+    Then an event that has no key is no partial match, and all queries split the stream alike.
+    """
+    query = main.query
+    for key in main.plan.query.equivalence:
+        query = with_equivalence(query, key.field_name)
+    return query

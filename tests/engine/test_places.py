@@ -1,0 +1,57 @@
+"""Numbers for the places of events that come together from many lanes."""
+
+import random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from ensue.columns.stream import in_order, shape_of
+from ensue.workload.stream_places import Places, key_before, keys_of
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_keys_order_events_as_the_stream_does(seed):
+    rng = random.Random(seed)
+    rows = rng.randrange(1, 60)
+
+    def maybe(value):
+        return value if rng.random() < 0.9 else None
+
+    ends = [rng.choice([-1.5, -0.0, 0.0, 2.0, 3.25]) for _ in range(rows)]
+    table = pa.table(
+        {
+            "s": [e - rng.choice([0, 0.5]) for e in ends],
+            "e": ends,
+            "x": pa.array([maybe(rng.randrange(-2, 3)) for _ in range(rows)], pa.int64()),
+            "n": [maybe(rng.choice(["", "a", "a\0", "ab", "b", "é"])) for _ in range(rows)],
+            "arrival": np.arange(rows),
+        }
+    )
+    order = rng.choice([(), ("x",), ("n",), ("x", "n"), ("n", "x")])
+    shape = shape_of(table.schema, time=("s", "e"), type=None, order=(*order, "arrival"))
+    plain = shape_of(table.schema, time=("s", "e"), type=None, order=order)
+    keys = keys_of(table, plain, ["arrival"])
+    assert len(set(keys.tolist())) == rows
+    found = np.argsort(keys, kind="stable").tolist()
+    assert found == in_order(table, shape)["arrival"].to_pylist()
+    late = [e >= 0 for e in ends]
+    assert [bytes(k) >= key_before(0.0) for k in keys] == late
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_numbers_compare_like_keys(seed):
+    rng = random.Random(seed)
+    places, seen = Places(), {}
+    for _ in range(30):
+        keys = [b"%04d" % rng.randrange(400) for _ in range(rng.randrange(8))]
+        for key, number in zip(keys, places.of(np.array(keys, "S4")).tolist(), strict=True):
+            assert seen.setdefault(key, number) == number
+        if rng.random() < 0.1:
+            border = b"%04d" % rng.randrange(100)
+            places.forget(border)
+            seen = {k: n for k, n in seen.items() if k >= border}
+    ordered = sorted(seen)
+    numbers = [seen[k] for k in ordered]
+    assert numbers == sorted(set(numbers))
+    assert places.keys(np.array(numbers, np.int64)).tolist() == ordered
