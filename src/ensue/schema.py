@@ -1,5 +1,6 @@
 """What is known of events before any is seen: types, fields, and the columns that carry time."""
 
+import copyreg
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -7,6 +8,15 @@ from types import MappingProxyType
 
 from ensue.errors import QueryError, did_you_mean
 from ensue.span import Span
+
+
+
+def _frozen(fields: dict[str, object]) -> "MappingProxyType[str, object]":
+    return MappingProxyType(fields)
+
+
+# plans travel to other processes, and schemas with them
+copyreg.pickle(MappingProxyType, lambda mapping: (_frozen, (dict(mapping),)))
 
 
 class Kind(Enum):

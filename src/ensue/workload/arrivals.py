@@ -2,29 +2,15 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from ensue.columns.stream import Shape, ends, with_time
-from ensue.workload.clock import Clock
+from ensue.columns.stream import ends, with_time
+from ensue.workload.chain import Chain
 
 LANE = "__lane"  # the column that says where an event goes
 PASSING, AHEAD = -1, -2  # in the place of a lane: it only tells the time; it is too far ahead
-
-
-class AnyStream(Protocol):
-    """What is known of the events of a stream."""
-
-    @property
-    def arrow(self) -> pa.Schema: ...
-    @property
-    def shape(self) -> Shape: ...
-    @property
-    def clock(self) -> Clock: ...
-    @property
-    def types(self) -> frozenset[str] | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +23,16 @@ class Arrived:
     newest_ms: int | None  # of all that were not left out; None: there are none
 
 
-def arrived(batches: Iterable[pa.RecordBatch], job: AnyStream, bad_events: str) -> Arrived:
+def arrived(batches: Iterable[pa.RecordBatch], chain: Chain, bad_events: str) -> Arrived:
     """Sorts out what a task has read."""
-    schema = job.arrow.append(pa.field(LANE, pa.int32()))
+    schema = chain.source.arrow.append(pa.field(LANE, pa.int32()))
     kept = [batch for batch in batches if batch.num_rows]
     whole = pa.Table.from_batches(kept).cast(schema) if kept else schema.empty_table()
     far = _lanes(whole) == AHEAD
     if far.any():
         whole = whole.filter(pa.array(~far))
-    events, dropped = with_time(whole, job.shape, bad_events, job.types, finite=True)
-    newest_ms = job.clock.newest_ms(ends(events, job.shape))
+    events, dropped = with_time(whole, chain.source.shape, bad_events, chain.types, finite=True)
+    newest_ms = chain.clock.newest_ms(ends(events, chain.source.shape))
     passing = _lanes(events) == PASSING
     if passing.any():
         events = events.filter(pa.array(~passing))

@@ -1,170 +1,189 @@
-"""A lane of a stream: events wait for the watermark, are put in order and go to the matchers."""
+"""A lane of a stream: what comes waits for the watermark, is put in order and matched.
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+Events that came in and complex events of earlier stages wait until no earlier one can come: those
+that came in until the watermark has passed them, complex ones also until the layers below them
+have decided all that is before it. Then the stage's time passes, behind the stream's by as much
+as these layers may take.
+"""
+
+from collections.abc import Iterable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from ensue.columns.rows import no_rows
-from ensue.columns.stream import Shape, ends, in_order
+from ensue.columns.stream import ends, in_order
+from ensue.columns.values import from_arrow
 from ensue.engine.state import from_bytes, packed, to_bytes, unpacked
 from ensue.plan.limits import Limits
-from ensue.workload.live_matcher import LiveMatchers
-from ensue.workload.prepared import Prepared
-from ensue.workload.several_live import SeveralLive
-
-ARRIVAL = "__arrival"
-
-
-@dataclass(frozen=True, slots=True)
-class Watch:
-    """What a lane watches for: queries over one stream."""
-
-    queries: tuple[Prepared, ...]  # of the same shape
-    shared: bool = False  # they share one scan of the events
-    sortable: Shape = field(init=False)  # with the order of arrival as the last tie-breaker
-
-    def __post_init__(self) -> None:
-        shape = self.shape
-        schema = replace(shape.schema, order=(*shape.schema.order, ARRIVAL))
-        arrow = shape.arrow.append(pa.field(ARRIVAL, pa.int64()))
-        object.__setattr__(self, "sortable", replace(shape, schema=schema, arrow=arrow))
-
-    @property
-    def shape(self) -> Shape:
-        return self.queries[0].shape
-
-    @property
-    def limits(self) -> Limits:
-        return self.queries[0].planning.limits
-
-    def lane(self) -> "Lane":
-        """A new lane."""
-        return Lane(self)
-
-    def restored(self, data: bytes) -> "Lane":
-        """A lane that goes on where a saved one stopped."""
-        return Lane.restore(self, data)
-
-    def matchers(self) -> LiveMatchers | SeveralLive:
-        """New matchers of the queries."""
-        return SeveralLive(self.queries) if self.shared else LiveMatchers(self.queries)
+from ensue.workload.chain import Chain
+from ensue.workload.packing import table_of
+from ensue.workload.stage import ARRIVAL, Fed, Stage, unseen
 
 
 class Lane:
     """The events of some partitions, matched as far as the watermark has come.
 
-    An event waits until the watermark has passed it: then no earlier one can come, and all that
-    wait before the watermark are matched in the order of the stream. So the order of arrival
-    within the allowed lateness does not change the matches, nor does the cut into batches.
+    The order of arrival within the allowed lateness does not change the matches, nor does the cut
+    into batches.
     """
 
-    def __init__(self, watch: Watch) -> None:
-        self.watch = watch
-        self.matchers = watch.matchers()
-        self.waiting = no_rows(watch.sortable.arrow)
-        self.arrived = 0
-        self.watermark: float | None = None  # up to which it has matched
+    def __init__(self, chain: Chain, number: int = 0) -> None:
+        self.chain = chain
+        self.number = number  # of the stage
+        self.matcher = self.stage.matcher()
+        self._sortable = chain.source.sortable(self.stage.arrival)
+        self.waiting = no_rows(self._sortable.arrow)
+        self.made: dict[str, pa.Table] = {}  # complex events that wait
+        self.arrived = 0  # events so far, where the lane itself counts them
+        self.watermark: float | None = None  # of the stream, up to which it has matched
+
+    @property
+    def stage(self) -> Stage:
+        return self.chain.stages[self.number]
 
     @property
     def limits(self) -> Limits:
-        return self.watch.limits
+        return self.stage.limits
 
     def accept(
-        self, blobs: Sequence[bytes], watermark: float | None = None
+        self, blobs: Iterable[bytes], watermark: float | None = None
     ) -> tuple[int, pa.Table]:
-        """Takes events as they are sent; gives their number, and those that are late."""
-        events = together(blobs, self.watch.shape.arrow)
-        return events.num_rows, self.take(events, watermark)
-
-    def take(self, events: pa.Table, watermark: float | None = None) -> pa.Table:
-        """Lets events wait; gives back those that are late: they end before the watermark.
-
-        Also before the one that the lane has come to already, if it is further.
-        """
-        shape = self.watch.shape
-        events = events.select(shape.arrow.names).cast(shape.arrow)
+        """Lets what was sent wait. Gives the number of events that no stage before has, and of
+        these the late ones: they end before the watermark, or before the one that the lane has
+        come to already, if it is further."""
+        events = self._taken(blobs)
+        others = self.chain.read_before(self.number)
+        counted = int(unseen(events, self.chain.source, others).sum()) if others else len(events)
         late = events.slice(0, 0)
         known = [w for w in (watermark, self.watermark) if w is not None]
         if known:
-            behind = ends(events, shape) < max(known)
+            behind = ends(events, self.chain.source.shape) < max(known)
             if behind.any():
                 late = events.filter(pa.array(behind))
                 events = events.filter(pa.array(~behind))
+        if events.num_rows:
+            self.waiting = pa.concat_tables([self.waiting, self._numbered(events)])
+        if others and late.num_rows:
+            late = late.filter(pa.array(unseen(late, self.chain.source, others)))
+        return counted, late.select(self.chain.source.arrow.names)
+
+    def _taken(self, blobs: Iterable[bytes]) -> pa.Table:
+        """The events among what was sent; complex ones wait already."""
+        schema = self.waiting.schema
+        if self._counts:
+            schema = self.chain.source.arrow
+        raw, made = [no_rows(schema)], {n: [t] for n, t in self.made.items()}
+        for blob in blobs:
+            name, table = table_of(blob)
+            if name is None:
+                raw.append(table.select(schema.names).cast(schema))
+            else:
+                made.setdefault(name, []).append(table.cast(self.stage.takes[name]))
+        self.made = {name: pa.concat_tables(tables) for name, tables in made.items()}
+        return pa.concat_tables(raw)
+
+    @property
+    def _counts(self) -> bool:
+        """Whether the lane itself counts the events that come."""
+        return self.stage.arrival == (ARRIVAL,)
+
+    def _numbered(self, events: pa.Table) -> pa.Table:
+        if not self._counts:
+            return events
         numbers = np.arange(self.arrived, self.arrived + events.num_rows)
         self.arrived += events.num_rows
-        numbered = events.append_column(ARRIVAL, pa.array(numbers, pa.int64()))
-        self.waiting = pa.concat_tables([self.waiting, numbered])
-        return late
+        return events.append_column(ARRIVAL, pa.array(numbers, pa.int64()))
 
     def release(self, watermark: float) -> list[pa.Table]:
-        """The matches of each query that are certain once the watermark has come so far."""
+        """What is certain once the stream's watermark has come so far."""
         if self.watermark is not None and watermark < self.watermark:
             watermark = self.watermark
         self.watermark = watermark
-        ready = ends(self.waiting, self.watch.shape) < watermark
-        if ready.all():
-            released, self.waiting = self.waiting, self.waiting.slice(0, 0)
-        else:
-            released = self.waiting.filter(pa.array(ready))
-            self.waiting = self.waiting.filter(pa.array(~ready)).combine_chunks()
-        found = self._fed(released)
-        passed = self.matchers.advance(watermark)
+        now = watermark - self.stage.hold
+        released, self.waiting = _split(self.waiting, ends(self.waiting, self._sortable) < now)
+        made, left = {}, {}
+        for name, table in self.made.items():
+            done, later = _split(table, self._ends_of(table) < now)
+            made |= {name: done} if done.num_rows else {}
+            left |= {name: later} if later.num_rows else {}
+        self.made = left
+        found = self._fed(released, made)
+        passed = self.matcher.advance(now)
         return [pa.concat_tables(pair) for pair in zip(found, passed, strict=True)]
 
     def finish(self) -> list[pa.Table]:
-        """The matches that are left when the stream is over."""
+        """What is left when the stream is over."""
         released, self.waiting = self.waiting, self.waiting.slice(0, 0)
-        found = self._fed(released)
-        left = self.matchers.finish()
+        made, self.made = self.made, {}
+        found = self._fed(released, made)
+        left = self.matcher.finish()
         return [pa.concat_tables(pair) for pair in zip(found, left, strict=True)]
 
-    def _fed(self, released: pa.Table) -> list[pa.Table]:
-        ordered = in_order(released, self.watch.sortable).drop_columns([ARRIVAL])
-        return self.matchers.feed(ordered)
+    def _fed(self, released: pa.Table, made: dict[str, pa.Table]) -> list[pa.Table]:
+        ordered = in_order(released, self._sortable)
+        return self.matcher.feed(Fed(ordered, made, self.stage.arrival))
+
+    def _ends_of(self, made: pa.Table) -> npt.NDArray[np.generic]:
+        return np.asarray(from_arrow(made.column("end"), self._sortable.unit).values)
 
     def due(self) -> float | None:
         """The time behind which the watermark lets something happen, without further events."""
-        due = self.matchers.deadline()
-        times = [] if due is None else [due]
+        times = [] if (due := self.matcher.deadline()) is None else [due]
         if self.waiting.num_rows:
-            times.append(ends(self.waiting, self.watch.shape).min().item())
-        return min(times, default=None)
+            times.append(ends(self.waiting, self._sortable).min().item())
+        times += [self._ends_of(t).min().item() for t in self.made.values() if t.num_rows]
+        return min(times) + self.stage.hold if times else None
 
     @property
     def partial_matches(self) -> int:
-        return self.matchers.partial_matches
+        return self.matcher.partial_matches
 
     @property
     def waiting_events(self) -> int:
         """How many events the watermark has not passed."""
-        return int(self.waiting.num_rows)
+        return sum(int(t.num_rows) for t in (self.waiting, *self.made.values()))
 
     # ---------------------------------------------------------------------------- state
 
     @property
     def state_bytes(self) -> int:
         """About as many bytes as `save` gives."""
-        return int(self.waiting.nbytes) + self.matchers.state_bytes
+        waiting = int(self.waiting.nbytes) + sum(int(t.nbytes) for t in self.made.values())
+        return waiting + self.matcher.state_bytes
 
     def save(self) -> bytes:
         """Everything needed to go on elsewhere."""
         header = {"arrived": self.arrived, "watermark": self.watermark}
-        return packed(header, {}, {"waiting": to_bytes(self.waiting), **self.matchers.save()})
+        blobs = {"waiting": to_bytes(self.waiting), "matcher": self.matcher.save()}
+        blobs |= {f"made {name}": to_bytes(table) for name, table in self.made.items()}
+        return packed(header, {}, blobs)
 
     @classmethod
-    def restore(cls, watch: Watch, data: bytes) -> "Lane":
+    def restore(cls, chain: Chain, number: int, data: bytes) -> "Lane":
         """A lane that goes on where the saved one stopped."""
         header, _, blobs = unpacked(data)
-        lane = cls(watch)
-        lane.arrived = int(header["arrived"])
+        lane = cls(chain, number)
+        lane.arrived = int(header.get("arrived", 0))
         lane.watermark = header["watermark"]
-        lane.waiting = from_bytes(blobs["waiting"]).cast(watch.sortable.arrow)
-        lane.matchers.restore({name: blob for name, blob in blobs.items() if name != "waiting"})
+        lane.waiting = from_bytes(blobs.pop("waiting")).cast(lane.waiting.schema)
+        for name, schema in lane.stage.takes.items():
+            if f"made {name}" in blobs:
+                lane.made[name] = from_bytes(blobs.pop(f"made {name}")).cast(schema)
+        lane.matcher.restore(blobs["matcher"] if "matcher" in blobs else _as_before(blobs))
         return lane
 
 
-def together(blobs: Sequence[bytes], schema: pa.Schema) -> pa.Table:
-    """Tables in Arrow's stream format as one."""
-    return pa.concat_tables([no_rows(schema), *(from_bytes(b).cast(schema) for b in blobs)])
+def _split(table: pa.Table, done: npt.NDArray[np.bool_]) -> tuple[pa.Table, pa.Table]:
+    """The rows that are done, and the others."""
+    if done.all():
+        return table, table.slice(0, 0)
+    if not done.any():
+        return table.slice(0, 0), table
+    return table.filter(pa.array(done)), table.filter(pa.array(~done)).combine_chunks()
+
+
+def _as_before(blobs: dict[str, bytes]) -> bytes:
+    """What a matcher saved when lanes kept its parts beside their own."""
+    return packed({}, {}, {name.removeprefix("live "): blob for name, blob in blobs.items()})

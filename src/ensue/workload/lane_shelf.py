@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from ensue.workload.lane_kinds import AnyLane
+from ensue.workload.lane import Lane
 
 MOST_LIVE = 256  # lanes kept in the memory of a process
 MOST_BYTES = 1 << 30  # of their states; the lane of the last call is kept whatever its size
@@ -35,7 +35,7 @@ class Live:
     """A lane in memory."""
 
     stamp: bytes
-    lane: AnyLane
+    lane: Lane
     bytes: int
     copy: Path | None  # where other processes find it
 
@@ -55,7 +55,7 @@ class Shelf:
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder
 
-    def take(self, stamp: bytes) -> AnyLane | None:
+    def take(self, stamp: bytes) -> Lane | None:
         """The live lane, which the caller now changes: it is no longer on the shelf.
 
         Nor is one with another stamp of the lane: the store has gone another way.
@@ -72,7 +72,7 @@ class Shelf:
         except FileNotFoundError:
             return None
 
-    def put(self, stamp: bytes, lane: AnyLane) -> None:
+    def put(self, stamp: bytes, lane: Lane) -> None:
         """Keeps a lane in memory, and lets go of what is stale or too much."""
         path = None if self.folder is None else self._path(stamp)
         copy = path if path is not None and path.exists() else None
@@ -86,7 +86,7 @@ class Shelf:
             size -= _live.popitem(last=False)[1].bytes
 
     def leave(
-        self, stamp: bytes, lane: AnyLane, before: bytes, saved: bytes | None = None
+        self, stamp: bytes, lane: Lane, before: bytes, saved: bytes | None = None
     ) -> None:
         """Leaves a copy for other processes, in place of the one of the stamp `before`.
 
@@ -132,7 +132,7 @@ class Shelf:
         return self.folder / stamp.hex()
 
 
-def live_lanes() -> list[tuple[bytes, AnyLane]]:
+def live_lanes() -> list[tuple[bytes, Lane]]:
     """The lanes in the memory of this process by stamp, the last used one last."""
     return [(live.stamp, live.lane) for live in _live.values()]
 

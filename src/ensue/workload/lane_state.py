@@ -18,8 +18,10 @@ from typing import Any, Protocol
 
 from ensue.engine.state import packed, unpacked
 from ensue.errors import StateError
-from ensue.workload.lane_kinds import AnyLane, AnyWatch
+from ensue.workload.chain import Chain
+from ensue.workload.lane import Lane
 from ensue.workload.lane_shelf import Shelf, next_stamp
+from ensue.workload.workload_text import upgraded
 
 FORMAT = 1
 PART = 4 << 20  # bytes of a snapshot in one entry of the store
@@ -61,7 +63,8 @@ class Store(Parts, Protocol):
 class KeptLane:
     """A lane as it stands in the store, ready to go on."""
 
-    def __init__(self, store: Store, job: str, watch: AnyWatch, shelf: Shelf) -> None:
+    def __init__(self, store: Store, chain: Chain, number: int, shelf: Shelf) -> None:
+        job = chain.stage_text(number)
         self.store = store
         self.shelf = shelf
         self.rebuilt = False
@@ -69,21 +72,23 @@ class KeptLane:
         if found is None:
             store.put_job(job)
             self.head = Head(FORMAT, digest(job), b"", 0, 0, 0, None)
-            self.lane = watch.lane()
+            self.lane = Lane(chain, number)
             self.fresh = True
             return
-        _check(found, store, job)
-        self.head = found
+        if found.job != digest(job):
+            _check(found, store, job)
+            store.put_job(job)  # it was only written in another way
+        self.head = replace(found, job=digest(job))
         self.fresh = False
         live = shelf.take(found.stamp)
         if live is None and (copy := shelf.copy(found.stamp)) is not None:
-            live = watch.restored(copy)
-        elif live is not None and live.limits != watch.limits:  # the stream was started anew
-            live = watch.restored(live.save())
+            live = Lane.restore(chain, number, copy)
+        elif live is not None and live.limits != chain.stages[number].limits:
+            live = Lane.restore(chain, number, live.save())  # the stream was started anew
         self.rebuilt = live is None
         if live is None:
             shelf.drop_others(found.stamp)
-        self.lane = rebuilt(store, found, watch) if live is None else live
+        self.lane = rebuilt(store, found, chain, number) if live is None else live
 
     def keep(self, watermark: float | None, blobs: Sequence[bytes], timer: int | None) -> int:
         """Writes down what the lane was given and has done since it was opened.
@@ -124,10 +129,10 @@ class KeptLane:
         self.shelf.put(self.head.stamp, self.lane)
 
 
-def rebuilt(store: Parts, head: Head, watch: AnyWatch) -> AnyLane:
-    """The lane that the store describes."""
+def rebuilt(store: Parts, head: Head, chain: Chain, number: int = 0) -> Lane:
+    """The lane of a stage that the store describes."""
     parts = b"".join(store.parts(head.parts))
-    lane = watch.restored(parts) if head.parts else watch.lane()
+    lane = Lane.restore(chain, number, parts) if head.parts else Lane(chain, number)
     for entry in store.entries(head.entries):
         header, _, blobs = unpacked(entry)
         given = [blobs[str(k)] for k in range(len(blobs))]
@@ -147,14 +152,12 @@ def _check(head: Head, store: Store, job: str) -> None:
             f"the checkpoint was written in format {head.format}, this release reads {FORMAT}\n"
             "  hint: go on with the release that wrote it, or start with a new checkpoint"
         )
-    if head.job == digest(job):
-        return
-    written, given = json.loads(store.job()), json.loads(job)
+    written, given = _compared(upgraded(store.job())), _compared(json.loads(job))
     if _kind(written) != _kind(given):
         raise StateError(
             f"the checkpoint is that of {_kind(written)}, and this is {_kind(given)}:\n"
-            f"  then: {_short(_asked(written))}\n"
-            f"  now:  {_short(_asked(given))}\n"
+            f"  then: {_short(_queries(written))}\n"
+            f"  now:  {_short(_queries(given))}\n"
             f"  hint: {_RESTART}"
         )
     for name in {**given, **written}:
@@ -167,14 +170,31 @@ def _check(head: Head, store: Store, job: str) -> None:
             )
 
 
+def _compared(job: Mapping[str, Any]) -> dict[str, Any]:
+    """A job in the parts that an error speaks of."""
+    asked, rest = job["asked"], {name: v for name, v in job.items() if name != "asked"}
+    below = {name: text for one in asked for name, text in one.get("definitions", {}).items()}
+    emit = [name for one in asked for name in one.get("emit", ())]
+    found = {"definitions": below, "emit": emit} if below else {}
+    if asked[0]["name"] is None:
+        return {**found, "query": asked[0]["query"], **rest}
+    return {
+        **found,
+        "queries": [one["query"] for one in asked],
+        "names": [one["name"] for one in asked],
+        "numbers": [one["number"] for one in asked],
+        **rest,
+    }
+
+
 def _kind(job: Mapping[str, Any]) -> str:
-    """What a job is, in a word: each kind has names of its own."""
-    if "definitions" in job:
-        return "a query with definitions"
-    return "several queries" if "queries" in job else "one query"
+    """What a job is, in a word: each kind has parts of its own."""
+    if "queries" in job:
+        return "several queries"
+    return "a query with definitions" if "definitions" in job else "one query"
 
 
-def _asked(job: Mapping[str, Any]) -> object:
+def _queries(job: Mapping[str, Any]) -> str:
     """The queries of a job, whatever its kind."""
     queries = [*job.get("definitions", {}).values(), *job.get("queries", ())]
     return "; ".join([*queries, *([job["query"]] if "query" in job else ())])

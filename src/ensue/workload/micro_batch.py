@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter_ns
-from typing import Any
 
 from ensue.workload.clock import known_to_spark
-from ensue.workload.lane_kinds import AnyJob
+from ensue.workload.chain import Chain
 from ensue.workload.lane_shelf import Shelf
 from ensue.workload.lane_state import KeptLane, Store
+from ensue.workload.packing import Packed, packed_late, packed_outputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Counters:
 class Outcome:
     """What a lane delivers, and at which watermark (in milliseconds) it wants to be called."""
 
-    delivered: Any  # what the job makes of it
+    sent: list[Packed]  # what it found, for those it goes to
     timer_before: int | None
     timer: int | None
     counters: Counters
@@ -39,23 +39,24 @@ class Outcome:
 
 def run_lane(
     store: Store,
-    job: AnyJob,
+    chain: Chain,
+    number: int,
     watermark_ms: int,
     blobs: Sequence[bytes] = (),
     next_ms: int | None = None,
     shelf: Shelf = Shelf(),  # noqa: B008  it has no state of its own
 ) -> Outcome:
-    """Gives a lane its events, lets its time pass, and keeps it in its store.
+    """Gives a lane of a stage its events, lets its time pass, and keeps it in its store.
 
     `watermark_ms` is the watermark of the micro-batch. `next_ms` is the one that it brings about:
     what is late is not measured by it yet, but no event that is not late will come before it, so
     the lane need not wait for the next micro-batch to match up to it. None: it is not known.
     """
     begun = perf_counter_ns()
-    clock = job.clock
+    clock = chain.clock
     late_before = clock.watermark(watermark_ms)
     now = late_before if next_ms is None or next_ms <= watermark_ms > 0 else clock.time(next_ms)
-    kept = KeptLane(store, job.text, job.watch, shelf)
+    kept = KeptLane(store, chain, number, shelf)
     lane, timer_before = kept.lane, kept.head.timer
     opened = perf_counter_ns()
     waited = lane.waiting_events
@@ -75,7 +76,7 @@ def run_lane(
     counters = Counters(
         events=events,
         late=late.num_rows,
-        matches=job.matches(found),
+        matches=lane.stage.matches(found) if found else 0,
         partial_matches=lane.partial_matches,
         waiting=lane.waiting_events,
         state_bytes=lane.state_bytes,
@@ -84,4 +85,6 @@ def run_lane(
         matching_us=(matched - opened) // 1_000,
         busy_us=(perf_counter_ns() - begun) // 1_000,
     )
-    return Outcome(job.delivered(found, late), timer_before, timer, counters)
+    sent = list(packed_outputs(chain, number, found)) if found else []
+    sent += packed_late(chain, late) if chain.deliver_late else ()
+    return Outcome(sent, timer_before, timer, counters)

@@ -106,3 +106,11 @@ def joined_of(matcher: Matcher, found: Sequence[Matches]) -> Matches:
     if isinstance(matcher, ReferenceEngine):
         return found[-1]  # it delivers at the end
     return joined([f for f in found if f.count], matcher.program.source.output)
+
+
+def unseen_types(prepared: Prepared, matcher: Matcher) -> frozenset[str]:
+    """The types of events that a query asks for and that no event had, as far as is known."""
+    if isinstance(matcher, ReferenceEngine):
+        return frozenset()
+    wanted = {role.type for role in prepared.plan.roles if not role.negative}
+    return frozenset(wanted.intersection(matcher.scan.unseen_types()))

@@ -2,17 +2,18 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from ensue.algebra.query import Query
+from ensue.algebra.tower import Tower
 from ensue.errors import EventError, QueryError
 
 Name = str | int
-Names = dict[Name, Query]
 
 
 def named(
-    queries: "Mapping[str, str | Query] | Sequence[str | Query]", parse: Callable[[str], Query]
-) -> Names:
+    queries: "Mapping[str, Any] | Sequence[Any]", parse: Callable[[Any], Query | Tower]
+) -> dict[Name, Query | Tower]:
     """Queries by name, in their order.
 
     The names are those of a mapping, or those that all queries give themselves (`EVENT Name AS`)
@@ -20,7 +21,7 @@ def named(
     """
     if not queries:
         raise QueryError("there is no query", hint="pass at least one")
-    given: list[tuple[Name, str | Query]]
+    given: list[tuple[Name, Any]]
     if isinstance(queries, Mapping):
         for key in queries:
             if not isinstance(key, str):
@@ -28,19 +29,27 @@ def named(
         given = list(queries.items())
     else:
         given = list(enumerate(queries))
-    read: Names = {}
+    read: dict[Name, Query | Tower] = {}
     for name, query in given:
         with speaking_of(name):
-            read[name] = query if isinstance(query, Query) else parse(query)
-    own = [query.name for query in read.values()]
-    if isinstance(queries, Mapping) or None in own or len(set(own)) < len(own):
+            read[name] = parse(query)
+    own = {name: _own_name(query) for name, query in read.items()}
+    given_names = [name for name in own.values() if name is not None]
+    if isinstance(queries, Mapping) or len(set(given_names)) < len(own):
         return read
-    return {query.name: query for query in read.values() if query.name is not None}
+    return {own[name] or name: query for name, query in read.items()}
+
+
+def _own_name(query: Query | Tower) -> str | None:
+    return query.query.name if isinstance(query, Tower) else query.name
 
 
 @contextmanager
-def speaking_of(name: Name) -> Iterator[None]:
-    """An error inside says which query it is about."""
+def speaking_of(name: Name | None) -> Iterator[None]:
+    """An error inside says which query it is about; None: there is no other."""
+    if name is None:
+        yield
+        return
     shown = f"query '{name}'" if isinstance(name, str) else f"query {name}"
     try:
         yield

@@ -1,106 +1,215 @@
-"""Matching on Spark DataFrames: events are brought together by partition key, lane by lane."""
+"""Matching on Spark DataFrames: events are brought together by key, stage by stage."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import reduce
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
-from ensue.algebra.query import Query
-from ensue.columns.stream import Columns, Shape, in_order, shape_again
-from ensue.runners.local import match_in_order
-from ensue.runners.spark.frames import frame_of, partition_columns, relevant, without_time
+from ensue.columns.rows import no_rows
+from ensue.columns.stream import in_order, with_time
+from ensue.errors import EventError
+from ensue.runners.spark.frames import (
+    frame_of,
+    key_columns,
+    relevant,
+    relevant_to,
+    warn_of_whole_streams,
+    without_time,
+)
+from ensue.runners.spark.lanes import lane_count, lane_keys
+from ensue.runners.spark.matches import OUTPUT_ROWS, Frames, SeveralMatches
 from ensue.runners.spark.types import spark_schema
-from ensue.workload.arguments import Arguments
+from ensue.workload.arguments import USUAL, Arguments
+from ensue.workload.chain import Chain
 from ensue.workload.foresight import warn_of_explosion
-from ensue.workload.pickled_queries import Carried, arrived, carried
-from ensue.workload.prepared import Prepared
-from ensue.workload.relevance import types_that_matter
+from ensue.workload.packing import Packed, packed_events, packed_outputs, table_of
+from ensue.workload.source import Source
+from ensue.workload.stage import ARRIVAL, Fed
+from ensue.workload.workload import Workload
 
-ARRIVAL = "__arrival"
-OUTPUT_ROWS = 65_536  # rows of a batch of matches
+STREAMING = False
+STAGED = pa.schema(
+    {
+        "through": pa.int32(),  # the lane of the next stage that it goes to or passes
+        "stage": pa.int32(),  # that it is for
+        "lane": pa.int32(),
+        "number": pa.int32(),
+        "blob": pa.binary(),
+    }
+)
+_COLUMNS = spark_schema(STAGED)
 
 
-def match(
-    events: "DataFrame | Mapping[str, DataFrame]", query: Query, given: Arguments
-) -> DataFrame:
-    """All matches, as a DataFrame that is computed when it is asked for."""
+def read(
+    events: "DataFrame | Mapping[str, DataFrame]", given: Arguments
+) -> tuple[DataFrame, Source]:
+    """The events as one DataFrame, and what is known of them without computing it."""
+    if given.max_ahead != USUAL:
+        raise EventError(
+            f"max_ahead={given.max_ahead!r} goes with streams: in a table no event moves the "
+            "others\n  hint: leave it out"
+        )
     frame, shape = frame_of(events, time=given.time, type=given.type, order=given.order)
-    queries = given.bundle(query, shape)
-    warn_of_explosion(queries.main)
-    lane = Lane(carried(query), given, shape.by_type, queries.result)
-    kept, columns = relevant(queries.main), partition_columns(queries.main)
-    lanes = in_lanes(frame, queries.queries, kept, columns, given)
-    return lanes.mapInArrow(lane, spark_schema(queries.result))
+    return frame, Source.of(shape, given)
 
 
-def shape_of_frames(
-    events: "DataFrame | Mapping[str, DataFrame]",
-    *,
-    time: str | tuple[str, str],
-    type: str | None = None,
-    order: Sequence[str] = (),
-) -> Shape:
-    """What is known of DataFrames of events without computing them."""
-    return frame_of(events, time=time, type=type, order=order)[1]
+def lanes(frame: DataFrame, given: Arguments) -> int:  # noqa: ARG001
+    """How many lanes a stage has: as many as Spark shuffles to."""
+    return lane_count(frame, None)
 
 
-# ------------------------------------------------------------------------------ lanes
+def run(workload: Workload, frame: DataFrame, given: Arguments) -> Frames:
+    """All matches, as DataFrames by output that are computed when they are asked for."""
+    warn_of_whole_streams(workload)
+    for work in workload.works:
+        for prepared in work.expected:
+            warn_of_explosion(prepared)
+    (chain, *others), (output, *further) = workload.chains, workload.outputs
+    if not others and not further and len(chain.stages) == 1:
+        events = _by_first_key(frame, chain, given)
+        schema = spark_schema(output.schema)
+        return {output.name: events.mapInArrow(Only(chain, given.bad_events), schema)}
+    packed = reduce(DataFrame.union, (_staged(frame, one, given) for one in workload.chains))
+    return SeveralMatches.of(workload, packed)
 
 
-def in_lanes(
-    frame: DataFrame,
-    queries: Sequence[Prepared],
-    kept: Column | None,
-    columns: Sequence[Column],
-    given: Arguments,
-) -> DataFrame:
-    """The events that can matter, those of one partition in one lane.
+def _staged(frame: DataFrame, chain: Chain, given: Arguments) -> DataFrame:
+    """What the stages of a chain deliver, packed."""
+    staged = _by_first_key(frame, chain, given).mapInArrow(First(chain, given.bad_events), _COLUMNS)
+    for number in range(1, len(chain.stages)):
+        by_lane = staged.repartition(chain.lanes_of(number), "through")
+        staged = by_lane.mapInArrow(Next(chain, number), _COLUMNS)
+    return staged.select(sql.col("number").alias("query"), sql.col("blob").alias("matches"))
+
+
+def _by_first_key(frame: DataFrame, chain: Chain, given: Arguments) -> DataFrame:
+    """The events that can matter, those of one partition of the first stage in one task; those of
+    later stages are anywhere.
 
     Unless they are to be dropped also events of their types without usable time: none is left out
     unnoticed.
     """
+    kept = relevant(chain)
     if kept is not None:
-        bad = without_time(queries[0].shape, types_that_matter(queries))
+        bad = without_time(chain.source.shape, chain.types)
         frame = frame.filter(kept | bad if given.bad_events == "raise" else kept)
     frame = frame.withColumn(ARRIVAL, sql.monotonically_increasing_id())
-    return frame.repartition(*columns) if columns else frame.repartition(1)
+    columns = key_columns(chain, 0)
+    mine = relevant_to(chain.stages[0].reads, chain.source)
+    if len(chain.stages) == 1 or mine is None:
+        return frame.repartition(*columns) if columns else frame.repartition(1)
+    key = sql.xxhash64(*columns) if columns else sql.lit(0).cast("long")
+    return frame.repartition(sql.when(mine, key).otherwise(sql.col(ARRIVAL)))
 
 
-def lane_events(
-    batches: Iterator[pa.RecordBatch], given: Arguments, by_type: Mapping[str, Columns] | None
-) -> tuple[pa.Table, Shape] | None:
-    """The events of a task in the order of the stream, and their shape; None: there are none.
-
-    Those of a type that does not matter are gone already, unless all types do.
-    """
-    kept = [batch for batch in batches if batch.num_rows]
-    if not kept:
-        return None
-    table = pa.Table.from_batches(kept)
-    order = (*given.order, ARRIVAL)
-    sortable = shape_again(table.schema, by_type, time=given.time, type=given.type, order=order)
-    events = in_order(table, sortable, given.bad_events).drop_columns([ARRIVAL])
-    return events, shape_again(
-        events.schema, by_type, time=given.time, type=given.type, order=given.order
-    )
+# ------------------------------------------------------------------------------ in the workers
 
 
 @dataclass(frozen=True)
-class Lane:
-    """What a task does with its events. Everything is made anew where the task runs."""
+class Only:
+    """The only stage of a chain with one output: its matches come out as rows."""
 
-    query: Carried
-    given: Arguments
-    by_type: Mapping[str, Columns] | None
-    result: pa.Schema
+    chain: Chain
+    bad_events: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        found = lane_events(batches, self.given, self.by_type)
-        if found is None:
+        events = _arrived(batches, self.chain)
+        if events is None:
             return
-        events, shape = found
-        queries = self.given.bundle(arrived(self.query), shape)
-        matches = match_in_order(queries, events, whole=False)
-        yield from matches.cast(self.result).to_batches(max_chunksize=OUTPUT_ROWS)
+        stage, (output,) = self.chain.stages[0], self.chain.outputs
+        ordered = in_order(events, self.chain.source.sortable([ARRIVAL]), self.bad_events)
+        for _, matches in stage.delivered(stage.matched(Fed(ordered, {}, (ARRIVAL,)))):
+            yield from matches.cast(output.schema).to_batches(max_chunksize=OUTPUT_ROWS)
+
+
+@dataclass(frozen=True)
+class First:
+    """The first stage: events come in."""
+
+    chain: Chain
+    bad_events: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        chain = self.chain
+        events = _arrived(batches, chain)
+        if events is None:
+            return
+        shape = chain.source.shape
+        events, dropped = with_time(events, shape, self.bad_events, chain.types)
+        if dropped:
+            warnings.warn(f"{dropped} events without usable time are left out", stacklevel=2)
+        yield from staged_rows(chain, 0, packed_events(chain, events, 1))
+        if len(chain.stages) > 1:  # else no others are here
+            events = events.filter(pa.array(chain.stages[0].reads.of(events, shape)))
+        if events.num_rows:
+            yield from staged_rows(chain, 0, _matched(chain, 0, events, {}))
+
+
+@dataclass(frozen=True)
+class Next:
+    """A later stage: what earlier ones packed comes in, for it or for those behind it."""
+
+    chain: Chain
+    number: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        blobs: list[bytes] = []
+        for batch in batches:
+            passing = []
+            for row in batch.to_pylist():
+                if row["stage"] == self.number:
+                    blobs.append(row["blob"])
+                else:
+                    row.pop("through")
+                    passing.append(Packed(**row))
+            yield from staged_rows(self.chain, self.number, passing)
+        if blobs:
+            yield from staged_rows(self.chain, self.number, taken(self.chain, self.number, blobs))
+
+
+def _arrived(batches: Iterator[pa.RecordBatch], chain: Chain) -> pa.Table | None:
+    kept = [batch for batch in batches if batch.num_rows]
+    schema = chain.source.arriving([ARRIVAL])
+    return pa.Table.from_batches(kept).cast(schema) if kept else None
+
+
+def _matched(
+    chain: Chain, number: int, events: pa.Table, made: dict[str, pa.Table]
+) -> Iterator[Packed]:
+    """What a stage gives for the events of some lanes."""
+    ordered = in_order(events, chain.source.sortable([ARRIVAL]))
+    found = chain.stages[number].matched(Fed(ordered, made, (ARRIVAL,)))
+    return packed_outputs(chain, number, found)
+
+
+def taken(chain: Chain, number: int, blobs: Iterable[bytes]) -> Iterator[Packed]:
+    """The same for events that were packed for the stage."""
+    schema = chain.source.arriving([ARRIVAL])
+    raw: list[pa.Table] = [no_rows(schema)]
+    made: dict[str, list[pa.Table]] = {}
+    for blob in blobs:
+        name, table = table_of(blob)
+        if name is None:
+            raw.append(table.cast(schema))
+        else:
+            made.setdefault(name, []).append(table)
+    takes = chain.stages[number].takes
+    whole = {n: pa.concat_tables(t).cast(takes[n]) for n, t in made.items()}
+    return _matched(chain, number, pa.concat_tables(raw), whole)
+
+
+def staged_rows(chain: Chain, number: int, packed: Iterable[Packed]) -> Iterator[pa.RecordBatch]:
+    """Packed tables as rows, with the lane of the next stage that each goes through."""
+    following = number + 1
+    keys = lane_keys(chain.lanes_of(following)) if following < len(chain.stages) else [0]
+    context = TaskContext.get()
+    through = keys[(0 if context is None else context.partitionId()) % len(keys)]
+    for one in packed:
+        to = keys[one.lane] if one.stage == following else through
+        values = [[to], [one.stage], [one.lane], [one.number], [one.blob]]
+        yield pa.record_batch(values, schema=STAGED)

@@ -1,27 +1,34 @@
 """The end of a stream that has one: what is still open in a checkpoint's state."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as sql
 
 from ensue.algebra.operator import Operator
 from ensue.errors import StateError
+from ensue.runners.spark.batch import STAGED, staged_rows
 from ensue.runners.spark.checkpoint_files import has_begun, require_sound
 from ensue.runners.spark.failure import failure, own_errors, spark_errors
-from ensue.runners.spark.matches import SeveralMatches, schemas_of
+from ensue.runners.spark.lanes import lane_keys
+from ensue.runners.spark.matches import SeveralMatches, frames_of
 from ensue.runners.spark.paths import Checkpoint, readable
 from ensue.runners.spark.places import seen_from_here
 from ensue.runners.spark.state import HEAD, JOB, LOG, SNAPSHOT
 from ensue.runners.spark.types import spark_schema
+from ensue.workload.chain import Chain
+from ensue.workload.lane import Lane
 from ensue.workload.lane_state import Head, rebuilt
-from ensue.workload.several_job import SeveralJob, read_job
-from ensue.workload.stream_job import StreamJob
+from ensue.workload.packing import Packed, packed_outputs
+from ensue.workload.workload import Workload
+from ensue.workload.workload_text import upgraded
+
+_SENT = "sent"  # in the place of a part's name: what an earlier stage sent
 
 
 def remaining(
@@ -31,34 +38,68 @@ def remaining(
     with own_errors():
         checkpoint = readable(session, named)
         stateful = [row.operatorId for row in _operators(session, checkpoint)]
-        texts = [job_text(session, checkpoint, number) for number in stateful]
-    if "definitions" in json.loads(texts[0]):
-        from ensue.runners.spark.tower_finish import remaining as of_tower
-
-        return of_tower(session, checkpoint, dict(zip(stateful, texts, strict=True)), operators)
-    found = [
-        _remaining(session, checkpoint, number, read_job(text, operators))
-        for number, text in zip(stateful, texts, strict=True)
-    ]
-    jobs = [job for job, _ in found if isinstance(job, SeveralJob)]
-    if not jobs:
-        return found[0][1]
-    return SeveralMatches(schemas_of(jobs), reduce(DataFrame.union, (frame for _, frame in found)))
+        texts = {number: job_text(session, checkpoint, number) for number in stateful}
+    workload = Workload.read(texts.values(), operators)
+    found = {_canonical(upgraded(text)): number for number, text in texts.items()}
+    pieces = []
+    for chain in workload.chains:
+        stages = [_operator_of(found, chain, number) for number in range(len(chain.stages))]
+        pieces.append(_remaining(session, checkpoint, chain, stages))
+    frames = frames_of(workload, reduce(DataFrame.union, pieces))
+    return frames if isinstance(frames, SeveralMatches) else next(iter(frames.values()))
 
 
 def _remaining(
-    session: SparkSession, checkpoint: Checkpoint, operator: int, job: StreamJob
-) -> tuple[StreamJob, DataFrame]:
-    """What one stateful operator of a stream still has to deliver."""
+    session: SparkSession, checkpoint: Checkpoint, chain: Chain, operators: Sequence[int]
+) -> DataFrame:
+    """What the stages of a chain still have to deliver, packed: each goes on with what the one
+    before it gives when it ends."""
+    staged: DataFrame | None = None
+    for number, operator in enumerate(operators):
+        _require_all_lanes(session, checkpoint, operator, chain.lanes_of(number))
+        rows = parts_of(session, checkpoint, operator, chain.grouped_by).select(
+            sql.col("lane").alias("through"), "part", sql.col("number").alias("place"),
+            sql.col("data").alias("blob"), *_nothing("stage", "lane", "number"),
+        )  # fmt: skip
+        if staged is not None:
+            sent = staged.select("*", sql.lit(_SENT).alias("part"), sql.lit(0).alias("place"))
+            rows = rows.unionByName(sent)
+        lanes = rows.repartition(chain.lanes_of(number), "through")
+        staged = lanes.mapInArrow(Finish(chain, number), spark_schema(STAGED))
+    assert staged is not None
+    return staged.select(sql.col("number").alias("query"), sql.col("blob").alias("matches"))
+
+
+def _nothing(*names: str) -> list[Column]:
+    return [sql.lit(None).cast("int").alias(name) for name in names]
+
+
+def _operator_of(found: Mapping[str, int], chain: Chain, number: int) -> int:
+    """The stateful operator that does a stage."""
+    operator = found.get(_canonical(json.loads(chain.stage_text(number))))
+    if operator is None:
+        raise StateError(
+            "the checkpoint's queries are divided into stages in another way than this release "
+            "does it\n  hint: end the stream with the release that wrote the checkpoint"
+        )
+    return operator
+
+
+def _canonical(described: object) -> str:
+    return json.dumps(described, sort_keys=True)
+
+
+def _require_all_lanes(
+    session: SparkSession, checkpoint: Checkpoint, operator: int, lanes: int
+) -> None:
+    """Every lane writes down what it does with its first micro-batch."""
     with own_errors():
         there = _state(session, checkpoint, operator, JOB).count()
-    if there < job.lanes:  # every lane writes it with its first micro-batch
+    if there < lanes:
         raise StateError(
-            f"the checkpoint is damaged: of {job.lanes} lanes {there} have a state\n"
+            f"the checkpoint is damaged: of {lanes} lanes {there} have a state\n"
             "  hint: restore the checkpoint from a copy, or name a new folder"
         )
-    lanes = parts_of(session, checkpoint, operator, "lane").repartition(job.lanes, "lane")
-    return job, lanes.mapInArrow(Finish(job), spark_schema(job.result))
 
 
 def job_text(session: SparkSession, checkpoint: Checkpoint, operator: int) -> str:
@@ -141,16 +182,35 @@ _WHERE = "remaining() takes the checkpoint= with which ensue.start has run a str
 
 @dataclass(frozen=True)
 class Finish:
-    """Opens lanes from the parts of their state, and lets their stream end."""
+    """Opens the lanes of a stage from the parts of their state, and lets their stream end."""
 
-    job: StreamJob
+    chain: Chain
+    number: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows = (row for batch in batches for row in batch.to_pylist())
-        for _, store in sorted(stores_of(rows).items()):
-            lane = rebuilt(store, store.count_head(), self.job.watch)
-            found = self.job.delivered(lane.finish(), self.job.arrow.empty_table())
-            yield from found.to_batches()
+        parts: list[dict[str, Any]] = []
+        sent: list[Packed] = []
+        passing: list[Packed] = []
+        for batch in batches:
+            for row in batch.to_pylist():
+                if row["part"] != _SENT:
+                    part = {"lane": row["through"], "part": row["part"]}
+                    parts.append({**part, "number": row["place"], "data": row["blob"]})
+                    continue
+                packed = Packed(row["stage"], row["lane"], row["number"], row["blob"])
+                (sent if packed.stage == self.number else passing).append(packed)
+        yield from staged_rows(self.chain, self.number, passing)
+        stores = stores_of(parts)
+        for lane, key in enumerate(lane_keys(self.chain.lanes_of(self.number))):
+            blobs = [packed.blob for packed in sent if packed.lane == lane]
+            store = stores.get(key)
+            if store is None and not blobs:
+                continue
+            given = (self.chain, self.number)
+            live = Lane(*given) if store is None else rebuilt(store, store.count_head(), *given)
+            live.accept(blobs)
+            found = packed_outputs(self.chain, self.number, live.finish())
+            yield from staged_rows(self.chain, self.number, found)
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,10 @@ from ensue.columns.stream import (
 from ensue.errors import EventError
 from ensue.runners.spark.types import arrow_schema
 from ensue.schema import Kind
-from ensue.workload.prepared import Prepared
-from ensue.workload.relevance import types_that_matter
+from ensue.workload.chain import Chain
+from ensue.workload.source import Source
+from ensue.workload.stage import Reads
+from ensue.workload.workload import Workload
 
 
 class WholeStreamWarning(UserWarning):
@@ -71,11 +73,6 @@ def frame_of(
     return whole, shape_of_union(arrow_schema(whole.schema), by_type, time=time, order=order)
 
 
-def unusable(prepared: Prepared) -> Column:
-    """When an event has no time, or one that no order knows."""
-    return without_time(prepared.shape)
-
-
 def without_time(shape: Shape, types: Collection[str] | None = None) -> Column:
     """The same for events of a shape; with `types` for those of these types, or of none."""
     found = _without_time(shape)
@@ -96,46 +93,43 @@ def _without_time(shape: Shape) -> Column:
     return bad | (end < start) if schema.intervals else bad
 
 
-def relevant(prepared: Prepared) -> Column | None:
-    """When an event can matter to a query; None: always."""
-    keys = [] if prepared.plan.whole_stream else prepared.plan.query.equivalence
-    return relevant_to((prepared,), [key.field_name for key in keys])
+def relevant(chain: Chain) -> Column | None:
+    """When an event can matter to a stage of a chain; None: always."""
+    found: Column | None = None
+    for stage in chain.stages:
+        one = relevant_to(stage.reads, chain.source)
+        if one is None:
+            return None
+        found = one if found is None else found | one
+    return found
 
 
-def relevant_to(queries: Sequence[Prepared], keys: Sequence[str]) -> Column | None:
-    """When an event can matter to one of some queries that are split by the same keys: it is of
-    one of their types, where others do not count, and belongs to a partition. None: always."""
-    found = _of_their_types(queries)
-    for key in keys:
-        known = sql.col(quoted(key)).isNotNull()  # NULL equals nothing
+def relevant_to(reads: Reads, source: Source) -> Column | None:
+    """When an event can matter to a stage: it is of one of its types, where others do not count,
+    and belongs to a partition. None: always."""
+    if not reads.any:
+        return sql.lit(False)
+    found, column = None, source.shape.schema.type_column
+    if reads.types is not None and column is not None:
+        found = sql.col(quoted(column)).isin(sorted(reads.types))
+    for name in reads.key:
+        known = sql.col(quoted(name)).isNotNull()  # NULL equals nothing
         found = known if found is None else found & known
     return found
 
 
-def _of_their_types(queries: Sequence[Prepared]) -> Column | None:
-    column, names = queries[0].shape.schema.type_column, types_that_matter(queries)
-    if column is None or names is None:
-        return None
-    return sql.col(quoted(column)).isin(sorted(names))
+def key_columns(chain: Chain, number: int) -> list[Column]:
+    """What splits the events of a stage."""
+    kinds = fields_of(chain.source.arrow)
+    return [hashed(name, kinds[name]) for name in chain.stages[number].reads.key]
 
 
-def partition_columns(prepared: Prepared) -> list[Column]:
-    """What splits the stream into parts that know nothing of each other; nothing may do so."""
-    keys = [e.field_name for e in prepared.plan.query.equivalence]
-    if keys and not prepared.plan.whole_stream:
-        kinds = fields_of(prepared.shape.arrow)
-        return [hashed(key, kinds[key]) for key in keys]
-    why = (
-        "strict contiguity looks at the events of every partition"
-        if prepared.plan.whole_stream
-        else "the query has no [attr] that would split the stream"
-    )
-    warnings.warn(
-        f"{why}: one task, on one core, will match all events",
-        WholeStreamWarning,
-        stacklevel=4,
-    )
-    return []
+def warn_of_whole_streams(workload: Workload) -> None:
+    """Says what one task has to do alone."""
+    for chain in workload.chains:
+        for stage in chain.stages:
+            if stage.whole_stream is not None:
+                warnings.warn(stage.whole_stream, WholeStreamWarning, stacklevel=4)
 
 
 def hashed(name: str, kind: Kind) -> Column:

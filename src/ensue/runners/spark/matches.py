@@ -1,6 +1,6 @@
-"""The matches of several queries as DataFrames that come from one pass over the events."""
+"""The matches of a workload as DataFrames that come from one pass over the events."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -9,20 +9,20 @@ from pyspark.sql import functions as sql
 
 from ensue.engine.state import from_bytes
 from ensue.runners.spark.types import spark_schema
+from ensue.workload.packing import LATE_EVENTS
 from ensue.workload.query_names import Name
-from ensue.workload.several_job import LATE_EVENTS, PACKED, SeveralJob
-
-__all__ = ["LATE_EVENTS", "PACKED_COLUMNS", "SeveralMatches", "schemas_of"]
+from ensue.workload.workload import Workload
 
 OUTPUT_ROWS = 65_536  # rows of a batch of matches
-PACKED_COLUMNS = spark_schema(PACKED)
+LATE = "late_event"  # the column of late events beside the only output
+Frames = Mapping[Name, DataFrame]
 
 
 class SeveralMatches(Mapping[Name, DataFrame]):
-    """The matches of each query by name, in the order of the queries.
+    """The matches of each output by name, in the order of the queries.
 
-    All of them are computed by one DataFrame, `packed`: the number of a query and a table of its
-    matches as bytes. A query's DataFrame picks its own from there, so asking two of them computes
+    All of them are computed by one DataFrame, `packed`: the number of an output and a table of its
+    matches as bytes. An output's DataFrame picks its own from there, so asking two of them computes
     the matches of all queries twice, unless `cache` keeps them in between.
     """
 
@@ -35,6 +35,12 @@ class SeveralMatches(Mapping[Name, DataFrame]):
         self.schemas = dict(schemas)
         self.packed = packed
         self.late = late  # of the events, where late ones are delivered
+
+    @classmethod
+    def of(cls, workload: Workload, packed: DataFrame) -> "SeveralMatches":
+        """The outputs of a workload among packed tables."""
+        late = workload.source.arrow if workload.deliver_late else None
+        return cls({output.name: output.schema for output in workload.outputs}, packed, late)
 
     def __getitem__(self, name: Name) -> DataFrame:
         return self.unpacked(self.packed, name)
@@ -79,6 +85,15 @@ class SeveralMatches(Mapping[Name, DataFrame]):
         return _unpacked(packed, LATE_EVENTS, self.late)
 
 
+def frames_of(workload: Workload, packed: DataFrame) -> Frames:
+    """The outputs among packed tables; the only one of a query on its own has late events beside
+    its matches."""
+    if workload.alone and len(workload.outputs) == 1:
+        unpack = UnpackOnly.of(workload)
+        return {workload.outputs[0].name: packed.mapInArrow(unpack, spark_schema(unpack.result))}
+    return SeveralMatches.of(workload, packed)
+
+
 def _unpacked(packed: DataFrame, number: int, schema: pa.Schema) -> DataFrame:
     mine = packed.filter(sql.col("query") == number)
     return mine.mapInArrow(Unpack(schema), spark_schema(schema))
@@ -86,7 +101,7 @@ def _unpacked(packed: DataFrame, number: int, schema: pa.Schema) -> DataFrame:
 
 @dataclass(frozen=True)
 class Unpack:
-    """Tables as rows again."""
+    """Tables of one output as rows again."""
 
     schema: pa.Schema
 
@@ -97,11 +112,37 @@ class Unpack:
                 yield from table.to_batches(max_chunksize=OUTPUT_ROWS)
 
 
-def schemas_of(jobs: Sequence[SeveralJob]) -> dict[Name, pa.Schema]:
-    """What each query of some jobs returns, in the order of the call."""
-    found = {
-        number: (name, bundle.result)
-        for job in jobs
-        for number, name, bundle in zip(job.numbers, job.names, job.bundles, strict=True)
-    }
-    return dict(found[number] for number in sorted(found))
+@dataclass(frozen=True)
+class UnpackOnly:
+    """The matches of the only output as rows again, late events beside them if there are some."""
+
+    matches: pa.Schema
+    events: pa.Schema | None  # None: late ones are not delivered
+
+    @classmethod
+    def of(cls, workload: Workload) -> "UnpackOnly":
+        events = workload.source.arrow if workload.deliver_late else None
+        return cls(workload.outputs[0].schema, events)
+
+    @property
+    def result(self) -> pa.Schema:
+        if self.events is None:
+            return self.matches
+        return self.matches.append(pa.field(LATE, pa.struct(list(self.events))))
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for row in batch.to_pylist():
+                table = self._rows(from_bytes(row["matches"]), late=row["query"] == LATE_EVENTS)
+                yield from table.to_batches(max_chunksize=OUTPUT_ROWS)
+
+    def _rows(self, table: pa.Table, *, late: bool) -> pa.Table:
+        if self.events is None:
+            return table.cast(self.matches)
+        event = pa.struct(list(self.events))
+        if not late:
+            return table.cast(self.matches).append_column(LATE, pa.nulls(len(table), event))
+        absent = [pa.nulls(len(table), field.type) for field in self.matches]
+        events = table.cast(self.events).to_batches()
+        behind = pa.chunked_array([batch.to_struct_array() for batch in events], event)
+        return pa.table([*absent, behind], schema=self.result)

@@ -16,13 +16,13 @@ from ensue.runners.spark.concerns import listen
 from ensue.runners.spark.failure import failed, own_errors
 from ensue.runners.spark.finish import next_batch, remaining
 from ensue.runners.spark.folders import folders
-from ensue.runners.spark.matches import LATE_EVENTS, SeveralMatches
+from ensue.runners.spark.matches import LATE, SeveralMatches
 from ensue.runners.spark.paths import place, require_readable
 from ensue.runners.spark.places import seen_from_here
 from ensue.runners.spark.sinks import THOROUGH, DeltaTable, ParquetBatches, ParquetTable, Sink
 from ensue.runners.spark.types import spark_schema
+from ensue.workload.packing import LATE_EVENTS
 from ensue.workload.query_names import Name
-from ensue.workload.stream_job import LATE
 
 Output = str | Path | Sink
 TOP = "matches"  # the folder of a query on top that has no name

@@ -11,8 +11,9 @@ from ensue.columns.stream import with_time
 from ensue.engine.sampling import Counted, sampled
 from ensue.errors import EventError
 from ensue.plan.estimates.statistics import Statistics
-from ensue.runners.spark.frames import frame_of, is_streaming, quoted, unusable
+from ensue.runners.spark.frames import frame_of, is_streaming, quoted, without_time
 from ensue.runners.spark.session import collect
+from ensue.workload.arguments import Arguments
 from ensue.workload.prepared import Prepared, prepare
 
 FEW = 0.1  # of the sample asked for: so small a part of the partitions says too little
@@ -21,10 +22,8 @@ FEW = 0.1  # of the sample asked for: so small a part of the partitions says too
 def measured(
     events: "DataFrame | Mapping[str, DataFrame]",
     query: Query,
+    given: Arguments,
     *,
-    time: str | tuple[str, str],
-    type: str | None = None,
-    order: Sequence[str] = (),
     sample: int = 10_000,
     seed: int = 0,
 ) -> Statistics:
@@ -34,9 +33,9 @@ def measured(
             "a stream has no events to measure before it runs\n"
             "  hint: measure an archive of it, or a batch DataFrame of the same source"
         )
-    frame, shape = frame_of(events, time=time, type=type, order=order)
+    frame, shape = frame_of(events, time=given.time, type=given.type, order=given.order)
     prepared = prepare(query, shape)
-    frame = frame.filter(~unusable(prepared))
+    frame = frame.filter(~without_time(shape))
     counted = _counted(frame, prepared)
     rows = collect(_sample(frame, prepared, counted.events, sample, seed))
     usable, _ = with_time(rows, shape, "drop")

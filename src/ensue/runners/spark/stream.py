@@ -1,7 +1,14 @@
-"""Matching on streaming DataFrames: lanes of events, each with its state in Spark's store."""
+"""Matching on streaming DataFrames: lanes of events, each with its state in Spark's store.
 
-from collections.abc import Iterator, Mapping, Sequence
+Every stage of a chain is a stateful operator, called in the same micro-batch after the one before
+it, and with the same watermark. So when a stage is called, all that earlier stages know up to that
+watermark is there, and its own time is behind the stream's only by what the layers below it may
+take to decide.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -15,73 +22,101 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from ensue.algebra.check.column_names import refuse_column, refuse_other_cases
 from ensue.algebra.query import Query
 from ensue.columns.stream import Shape
-from ensue.engine.state import from_bytes, to_bytes
-from ensue.errors import EventError
-from ensue.runners.spark.frames import frame_of, partition_columns, quoted, relevant, without_time
+from ensue.runners.spark.frames import (
+    frame_of,
+    key_columns,
+    quoted,
+    relevant,
+    warn_of_whole_streams,
+    without_time,
+)
+from ensue.runners.spark.lanes import lane_count, lane_keys
+from ensue.runners.spark.matches import LATE, Frames, frames_of
 from ensue.runners.spark.state import LaneStore
-from ensue.runners.spark.time import Ahead, Watched, Watermark, with_watermark
+from ensue.runners.spark.time import Watched, with_watermark
 from ensue.runners.spark.types import spark_schema
 from ensue.workload.arguments import Arguments
 from ensue.workload.arrivals import AHEAD, LANE, PASSING, arrived, next_watermark
+from ensue.workload.chain import Chain
 from ensue.workload.clock import calendar
 from ensue.workload.foresight import warn_of_explosion
 from ensue.workload.lane_shelf import Shelf
 from ensue.workload.micro_batch import Counters, run_lane
-from ensue.workload.stream_job import LATE, StreamJob, remember
+from ensue.workload.packing import LATE_EVENTS, Packed, packed_events
+from ensue.workload.query_names import speaking_of
+from ensue.workload.source import Source
+from ensue.workload.stage import BATCH, ROW
+from ensue.workload.workload import Workload
+from ensue.workload.workload_text import remember
 
-MOST_LANES = 4_096
-OUTPUT_ROWS = 65_536  # rows of a batch of matches
+STREAMING = True
 OBSERVED = "ensue"  # the name of the counters in a query's progress
 NUMBERS = "numbers"  # among them, where the time column holds numbers
 COUNTERS = ("dropped", "ahead", *(f.name for f in fields(Counters)))
-PACKED = "lane int, task int, dropped long, ahead long, newest_ms long, blob binary"
-FOUND = "blob binary, " + ", ".join(f"{name} long" for name in COUNTERS)
+CLOCK, COUNTS = -4, -5  # in the place of an output's number: what a row is instead
+_TASK_BITS = 40  # of the number of an event: those below count the events of a task
+_FLOW = pa.schema(
+    {
+        "through": pa.int32(),  # the lane of the next stage that it goes to or passes
+        "stage": pa.int32(),  # that it is for
+        "lane": pa.int32(),
+        "number": pa.int32(),
+        "sender": pa.int32(),
+        "place": pa.int32(),  # among what the sender sent
+        "newest_ms": pa.int64(),
+        "blob": pa.binary(),
+        **dict.fromkeys(COUNTERS, pa.int64()),
+    }
+)
+FLOW = spark_schema(_FLOW)
+_BATCH_ID = "streaming.sql.batchId"  # where Spark tells its tasks the number of the micro-batch
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
-def match(
-    events: "DataFrame | Mapping[str, DataFrame]",
-    query: Query,
-    given: Arguments,
-    *,
-    watermark: Watermark | None = None,
-    late_events: str = "count",
-    lanes: int | None = None,
-    max_ahead: Ahead = None,
-) -> DataFrame:
-    """The matches of a stream, as a streaming DataFrame."""
-    deliver_late = delivers_late(late_events)
+def read(
+    events: "DataFrame | Mapping[str, DataFrame]", given: Arguments
+) -> tuple[DataFrame, Source]:
+    """The events as one DataFrame, and what is known of them before they come."""
     frame, shape = frame_of(events, time=given.time, type=given.type, order=given.order)
-    refuse_names(query, frame)
-    watched = with_watermark(frame, shape, watermark, max_ahead)
-    job = StreamJob(
-        query, nullable(shape.arrow), given.time, given.type, given.order, given.location,
-        shape.by_type, lane_count(frame, lanes), given.emit_timeouts, deliver_late, given.planning,
-    )  # fmt: skip
-    remember(query)
-    warn_of_explosion(job.prepared)
-    require_rocksdb(frame)
-    columns = partition_columns(job.prepared)
-    if not columns:
-        job = replace(job, lanes=1)
-    found = (
-        with_lanes(watched, job, columns)
-        .mapInArrow(Pack(job, given.bad_events), PACKED)
-        .groupBy("lane")
-        .transformWithState(LaneProcessor(job, watched.delay_ms), FOUND, "append", "EventTime")
-        .observe(OBSERVED, *observed(job.shape))
-    )
-    return found.select("blob").mapInArrow(Unpack(job), spark_schema(job.result))
+    # what Spark says of a column that is never NULL holds for a source, not for a checkpoint
+    nullable = pa.schema([field.with_nullable(True) for field in shape.arrow])
+    return frame, Source.of(replace(shape, arrow=nullable), given)
 
 
-def delivers_late(late_events: str) -> bool:
-    """Whether late events are given back: otherwise they are only counted."""
-    if late_events not in ("count", "deliver"):
-        raise EventError(f"late_events is 'count' or 'deliver', not {late_events!r}")
-    return late_events == "deliver"
+def lanes(frame: DataFrame, given: Arguments) -> int:
+    """How many lanes a stage has, for as long as the checkpoint is used."""
+    return lane_count(frame, given.lanes)
 
 
-def refuse_names(query: Query, frame: DataFrame) -> None:
+def run(workload: Workload, frame: DataFrame, given: Arguments) -> Frames:
+    """The matches of a stream, as streaming DataFrames by output."""
+    shape = workload.source.shape
+    for output in workload.outputs:
+        with speaking_of(None if workload.alone else output.name):
+            _refuse_names(output.meaning, frame)
+    watched = with_watermark(frame, shape, given.watermark, given.max_ahead)
+    remember(workload.asked)
+    for work in workload.works:
+        for prepared in work.expected:
+            warn_of_explosion(prepared)
+    _require_rocksdb(frame)
+    warn_of_whole_streams(workload)
+    flows = []
+    for number, chain in enumerate(workload.chains):
+        mine = watched.without_those_ahead() if number else watched
+        flow = _with_lanes(mine, chain).mapInArrow(Pack(chain, given.bad_events), FLOW)
+        for stage in range(len(chain.stages)):
+            processor = StageProcessor(chain, stage, watched.delay_ms)
+            lanes_of_stage = flow.groupBy(chain.grouped_by)
+            flow = lanes_of_stage.transformWithState(processor, FLOW, "append", "EventTime")
+        flows.append(flow)
+    flow = reduce(DataFrame.union, flows).observe(OBSERVED, *observed(shape))
+    done = flow.filter(sql.col("number") >= LATE_EVENTS)
+    packed = done.select(sql.col("number").alias("query"), sql.col("blob").alias("matches"))
+    return frames_of(workload, packed)
+
+
+def _refuse_names(query: Query, frame: DataFrame) -> None:
     """What sinks go by: matches are known by their id, late events taken out by their column."""
     refuse_column(query, "match_id", "sinks know a match by its own match_id")
     refuse_column(query, LATE, "the late events of a stream are in a column of that name")
@@ -95,56 +130,28 @@ def observed(shape: Shape) -> list[Column]:
     return counted if calendar(shape) else [*counted, sql.count(sql.lit(1)).alias(NUMBERS)]
 
 
-def with_lanes(watched: Watched, job: StreamJob, columns: Sequence[Column]) -> DataFrame:
-    """The events that can matter, with the lane of each."""
-    return numbered(watched, job, relevant(job.prepared), columns)
-
-
-def numbered(
-    watched: Watched, job: StreamJob, kept: Column | None, columns: Sequence[Column]
-) -> DataFrame:
-    """The events that are kept, with the lane of each.
+def _with_lanes(watched: Watched, chain: Chain) -> DataFrame:
+    """The events that can matter, with the lane of each where Spark knows it.
 
     Others go with them as far as `Pack` if they are bad, too far ahead, or the only ones that
     know how far time has come.
     """
-    frame = watched.frame
+    frame, kept = watched.frame, relevant(chain)
     if kept is not None:
-        bad = without_time(job.shape, job.types)
+        bad = without_time(chain.source.shape, chain.types)
         frame = frame.filter(kept | bad | watched.told_apart())
-    lane = sql.pmod(sql.xxhash64(*columns), sql.lit(job.lanes)) if columns else sql.lit(0)
-    lane = lane.cast("int")
+    lane, columns = sql.lit(0), key_columns(chain, 0)
+    if chain.split_by_spark and columns:
+        lane = sql.pmod(sql.xxhash64(*columns), sql.lit(chain.lanes)).cast("int")
     if kept is not None:
         lane = sql.when(kept, lane).otherwise(PASSING)
-    return frame.select(*_named(job.arrow), marked(watched, lane))
-
-
-def marked(watched: Watched, lane: Column) -> Column:
-    """The column LANE: where an event goes, or that it is too far ahead."""
     if watched.ahead is not None:
         lane = sql.when(watched.ahead, AHEAD).otherwise(lane)
-    return lane.cast("int").alias(LANE)
+    names = [sql.col(quoted(name)) for name in chain.source.arrow.names]
+    return frame.select(*names, lane.cast("int").alias(LANE))
 
 
-def _named(schema: pa.Schema) -> list[Column]:
-    return [sql.col(quoted(name)) for name in schema.names]
-
-
-def nullable(schema: pa.Schema) -> pa.Schema:
-    """What Spark says of a column that is never NULL holds for a source, not for a checkpoint."""
-    return pa.schema([field.with_nullable(True) for field in schema])
-
-
-def lane_count(frame: DataFrame, lanes: int | None) -> int:
-    """How many lanes a stream has: as many as are asked for, or as Spark shuffles to."""
-    if lanes is None:
-        lanes = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
-    if not 1 <= lanes <= MOST_LANES:
-        raise EventError(f"lanes={lanes}: a stream has from 1 to {MOST_LANES} lanes")
-    return lanes
-
-
-def require_rocksdb(frame: DataFrame) -> None:
+def _require_rocksdb(frame: DataFrame) -> None:
     """Spark keeps this kind of state in RocksDB only, and has another store by default."""
     conf = frame.sparkSession.conf
     name = "spark.sql.streaming.stateStore.providerClass"
@@ -155,87 +162,51 @@ def require_rocksdb(frame: DataFrame) -> None:
             conf.set(changes, "true")
 
 
-def lane_keys(lanes: int) -> list[int]:
-    """The numbers under which Spark keeps lanes.
-
-    They are chosen so that Spark's hash spreads the lanes evenly over as many partitions, or over
-    a divisor of it. The number 0 is always among them: that lane notices if the count changes.
-
-    >>> keys = lane_keys(4)
-    >>> sorted(spark_hash(key) % 4 for key in keys), 0 in keys
-    ([0, 1, 2, 3], True)
-    """
-    keys: dict[int, int] = {}
-    number = 0
-    while len(keys) < lanes:
-        keys.setdefault(spark_hash(number) % lanes, number)
-        number += 1
-    return list(keys.values())
-
-
-def spark_hash(number: int) -> int:
-    """Spark's hash of an int column (Murmur3 of 32 bits, seed 42)."""
-    mixed = number * 0xCC9E2D51 & 0xFFFFFFFF
-    mixed = (mixed << 15 | mixed >> 17) & 0xFFFFFFFF
-    value = 42 ^ (mixed * 0x1B873593 & 0xFFFFFFFF)
-    value = (value << 13 | value >> 19) & 0xFFFFFFFF
-    value = (value * 5 + 0xE6546B64) & 0xFFFFFFFF
-    value ^= 4  # bytes
-    value = (value ^ value >> 16) * 0x85EBCA6B & 0xFFFFFFFF
-    value = (value ^ value >> 13) * 0xC2B2AE35 & 0xFFFFFFFF
-    value ^= value >> 16
-    return value - (1 << 32) if value >> 31 else value
-
-
 # ------------------------------------------------------------------------------ in the workers
 
 
 @dataclass(frozen=True)
 class Pack:
-    """Packs the events of a task by lane: one blob a lane instead of a row an event.
+    """Packs the events of a task by stages and lanes, and sends every lane of the first stage
+    the time that has come, so that all of them move on."""
 
-    Every lane gets a row, so that every lane notices that time has passed.
-    """
-
-    job: StreamJob
+    chain: Chain
     bad_events: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
+        chain, context = self.chain, TaskContext.get()
         task = 0 if context is None else context.partitionId()
-        came = arrived(batches, self.job, self.bad_events)
-        blobs = self._by_lane(came.events)
-        yield pa.record_batch(
-            {
-                "lane": pa.array(lane_keys(self.job.lanes), pa.int32()),
-                "task": pa.array([task] * self.job.lanes, pa.int32()),
-                "dropped": pa.array([came.dropped] + [0] * (self.job.lanes - 1), pa.int64()),
-                "ahead": pa.array([came.ahead] + [0] * (self.job.lanes - 1), pa.int64()),
-                "newest_ms": pa.array([came.newest_ms] * self.job.lanes, pa.int64()),
-                "blob": pa.array(blobs, pa.binary()),
-            }
-        )
+        came = arrived(batches, chain, self.bad_events)
+        rows = [
+            _row(key, Packed(0, lane, CLOCK, b""), task, newest_ms=came.newest_ms)
+            for lane, key in enumerate(lane_keys(chain.lanes_of(0)))
+        ]
+        rows[0] |= {"dropped": came.dropped, "ahead": came.ahead}
+        rows += _through(chain, -1, self._packed(came.events, task), task)
+        if chain.grouped_by == "lane":
+            rows = [row | {"lane": row["through"]} for row in rows]
+        yield pa.RecordBatch.from_pylist(rows, schema=_FLOW)
 
-    def _by_lane(self, events: pa.Table) -> list[bytes | None]:
+    def _packed(self, events: pa.Table, task: int) -> Iterator[Packed]:
         lanes = events.column(LANE).to_numpy()
         events = events.drop_columns([LANE])
-        count = self.job.lanes
-        if count == 1:
-            return [to_bytes(events) if events.num_rows else None]
-        narrow = lanes.astype(np.uint16)  # sorted by radix
-        events = events.take(pa.array(np.argsort(narrow, kind="stable")))
-        bounds = np.concatenate([[0], np.cumsum(np.bincount(narrow, minlength=count))])
-        return [
-            to_bytes(events.slice(begin, end - begin)) if end > begin else None
-            for begin, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
-        ]
+        if self.chain.split_by_spark:
+            return packed_events(self.chain, events, lanes=lanes)
+        context = TaskContext.get()
+        number = None if context is None else context.getLocalProperty(_BATCH_ID)
+        micro_batch = np.full(events.num_rows, int(number or 0))
+        rows = np.arange(events.num_rows) + (task << _TASK_BITS)
+        events = events.append_column(BATCH, pa.array(micro_batch))
+        return packed_events(self.chain, events.append_column(ROW, pa.array(rows)))
 
 
-class LaneProcessor(StatefulProcessor):
-    """A lane in Spark: called with its events, and when the watermark has passed its timer."""
+class StageProcessor(StatefulProcessor):
+    """A lane of a stage: called with what was sent to it, and when the watermark has passed its
+    timer. What is for later stages passes through."""
 
-    def __init__(self, job: StreamJob, delay_ms: int | None) -> None:
-        self.job = job
+    def __init__(self, chain: Chain, number: int, delay_ms: int | None) -> None:
+        self.chain = chain
+        self.number = number
         self.delay_ms = delay_ms  # of the watermark, if it is known
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -246,43 +217,64 @@ class LaneProcessor(StatefulProcessor):
 
     def handleInputRows(  # noqa: N802
         self,
-        key: Any,  # noqa: ARG002
+        key: Any,
         rows: Any,
         timerValues: Any,  # noqa: N803
     ) -> Iterator[Row]:
-        given = sorted(rows, key=lambda row: int(row.task))  # the DataFrame's own order
-        blobs = [bytes(row.blob) for row in given if row.blob is not None]
-        counts = {name: sum(row[name] for row in given) for name in ("dropped", "ahead")}
-        next_ms = next_watermark((row.newest_ms for row in given), self.delay_ms)
-        yield self._run(timerValues, blobs, next_ms, **counts)
+        given = sorted(rows, key=lambda row: (row.sender, row.place))
+        mine = [row for row in given if row.stage == self.number]
+        clocks = [row for row in mine if row.number == CLOCK]
+        newest = [row.newest_ms for row in clocks if row.newest_ms is not None]
+        keys = lane_keys(self.chain.lanes_of(self.number + 1)) if self._more else [0]
+        for row in given:
+            if row.stage != self.number:
+                yield Row(**(row.asDict() | {"through": keys[row.lane % len(keys)]}))
+        if not mine:
+            return
+        if clocks and key[0] == 0 and self._more:
+            for lane, through in enumerate(keys):
+                clock = Packed(self.number + 1, lane, CLOCK, b"")
+                yield Row(**_row(through, clock, 0, newest_ms=max(newest, default=None)))
+        next_ms = next_watermark(newest, self.delay_ms)
+        blobs = [bytes(row.blob) for row in mine if row.number != CLOCK]
+        counts = {name: sum(row[name] for row in mine) for name in ("dropped", "ahead")}
+        yield from self._run(key[0], timerValues, blobs, next_ms, **counts)
 
     def handleExpiredTimer(  # noqa: N802
         self,
-        key: Any,  # noqa: ARG002
+        key: Any,
         timerValues: Any,  # noqa: N803
         expiredTimerInfo: Any,  # noqa: ARG002, N803
     ) -> Iterator[Row]:
-        yield self._run(timerValues, [])
+        yield from self._run(key[0], timerValues, [])
+
+    @property
+    def _more(self) -> bool:
+        return self.number + 1 < len(self.chain.stages)
 
     def _run(
         self,
+        lane: int,
         times: Any,
         blobs: list[bytes],
         next_ms: int | None = None,
         *,
         dropped: int = 0,
         ahead: int = 0,
-    ) -> Row:
+    ) -> Iterator[Row]:
         watermark_ms = times.getCurrentWatermarkInMs()
-        outcome = run_lane(self.store, self.job, watermark_ms, blobs, next_ms, shelf())
+        given = (self.store, self.chain, self.number)
+        outcome = run_lane(*given, watermark_ms, blobs, next_ms, shelf())
         if outcome.timer != outcome.timer_before:
             if outcome.timer_before is not None:
                 self.handle.deleteTimer(outcome.timer_before)
             if outcome.timer is not None:
                 self.handle.registerTimer(outcome.timer)
-        table = outcome.delivered
-        blob = to_bytes(table) if table.num_rows else None
-        return Row(blob=blob, dropped=dropped, ahead=ahead, **asdict(outcome.counters))
+        for row in _through(self.chain, self.number, outcome.sent, lane):
+            yield Row(**row)
+        counts = Packed(len(self.chain.stages), lane, COUNTS, b"")
+        row = _row(0, counts, lane, counters=outcome.counters)
+        yield Row(**(row | {"dropped": dropped, "ahead": ahead}))
 
 
 def shelf() -> Shelf:
@@ -290,15 +282,28 @@ def shelf() -> Shelf:
     return Shelf(Path(SparkFiles.getRootDirectory()) / "ensue-lanes")
 
 
-@dataclass(frozen=True)
-class Unpack:
-    """Matches as rows again."""
+def _through(
+    chain: Chain, number: int, sent: Iterable[Packed], sender: int
+) -> Iterator[dict[str, Any]]:
+    """Packed tables as rows, with the lane of the next stage that each goes to or passes."""
+    following = number + 1
+    keys = lane_keys(chain.lanes_of(following)) if following < len(chain.stages) else [0]
+    for place, packed in enumerate(sent):
+        lane = packed.lane if packed.stage == following else packed.lane % len(keys)
+        yield _row(keys[lane], packed, sender, place=place)
 
-    job: StreamJob
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for blob in batch.column("blob"):
-                if blob.is_valid:
-                    table = from_bytes(blob.as_py()).cast(self.job.result)
-                    yield from table.to_batches(max_chunksize=OUTPUT_ROWS)
+def _row(
+    through: int,
+    packed: Packed,
+    sender: int,
+    *,
+    place: int = 0,
+    newest_ms: int | None = None,
+    counters: Counters | None = None,
+) -> dict[str, Any]:
+    counted = dict.fromkeys(COUNTERS, 0) if counters is None else asdict(counters)
+    return {
+        "through": through, "sender": sender, "place": place, "newest_ms": newest_ms,
+        **asdict(packed), "dropped": 0, "ahead": 0, **counted,
+    }  # fmt: skip

@@ -1,21 +1,20 @@
 """Several queries over a stream that comes piece by piece: one scan, one store of events."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from ensue.columns.buffers import Ints
 from ensue.columns.matches import Matches
-from ensue.columns.rows import no_rows
 from ensue.engine.engine import FEW_CODES, Engine
-from ensue.engine.state import from_bytes, packed, to_bytes, unpacked
+from ensue.engine.state import packed, unpacked
 from ensue.errors import StateError
-from ensue.results.identity import ORDINAL, RowHashes, ordinals
+from ensue.results.identity import RowHashes
 from ensue.structures.runs.writer import RunsSource
 from ensue.structures.stacks.writer import StacksSource
-from ensue.workload.live_matcher import Held
+from ensue.workload.held_events import Held, places_of
 from ensue.workload.prepared import Prepared, build_result
 from ensue.workload.shared_engine import (
     Watcher,
@@ -26,6 +25,7 @@ from ensue.workload.shared_engine import (
     watchers_of,
 )
 from ensue.workload.shared_scan import Block
+from ensue.workload.stage import Fed
 
 NONE = np.zeros(0, np.int64)
 
@@ -46,11 +46,11 @@ class Numbers:
 
     def matches(self, found: Matches) -> Matches:
         """Matches in rows of the stream."""
-        places = found.moved(lambda rows: _places(self.own, rows))
+        places = found.moved(lambda rows: places_of(self.own, rows))
         return renumbered(places, self.rows)
 
 
-class SeveralLive:
+class SharedMatcher:
     """Feeds slices of an ordered stream to several queries; each table is the result of one.
 
     Events of the same time come in one slice. An event that matters to many is held once.
@@ -61,15 +61,15 @@ class SeveralLive:
         self.watchers = watchers_of(queries)
         self.numbers = [Numbers() for _ in self.watchers]
         self.rows = 0  # events fed so far
-        arrow = queries[0].shape.arrow.append(pa.field(ORDINAL, pa.int64()))
-        self.held = Held(no_rows(arrow), NONE)
+        self.held = Held.nothing(queries[0].shape)
         self._uses = uses_of(self.watchers)
         self._empty: dict[int, pa.Table] = {}  # what a query gives without matches
 
     # ---------------------------------------------------------------------------- feeding
 
-    def feed(self, events: pa.Table) -> list[pa.Table]:
+    def feed(self, given: Fed) -> list[pa.Table]:
         """The matches that the next events complete. They come in the order of the stream."""
+        events = given.bare
         found = [nothing(w) for w in self.watchers]
         if events.num_rows:
             shape = self.queries[0].shape
@@ -119,19 +119,9 @@ class SeveralLive:
         """The events held so far and the new ones."""
         if not events.num_rows:
             return self.held
-        wanted = np.zeros(events.num_rows, np.bool_)
-        pieces = [numbers.rows for numbers in self.numbers]
-        pieces += [m.elements(v) for m in found if m.count for v in m.variables]
-        for rows in pieces:
-            wanted[rows[rows >= self.rows] - self.rows] = True
-        numbers = ordinals(events, wanted, self.queries[0].shape.schema.end)
-        numbered = events.append_column(ORDINAL, pa.array(numbers))
-        places = np.flatnonzero(wanted)
-        fresh = numbered.take(pa.array(places)).cast(self.held.events.schema)
-        return Held(
-            pa.concat_tables([self.held.events, fresh]).combine_chunks(),
-            np.concatenate([self.held.rows, self.rows + places]),
-        )
+        members = [numbers.rows for numbers in self.numbers]
+        members += [m.elements(v) for m in found if m.count for v in m.variables]
+        return self.held.joined_by(events, self.rows, members, self.queries[0].shape.schema.end)
 
     def _delivered(self, found: Sequence[Matches], known: Held) -> list[pa.Table]:
         result = self._built(found, known)
@@ -142,7 +132,7 @@ class SeveralLive:
         tables: dict[int, pa.Table] = {}
         hashes = RowHashes(known.events, self.queries[0].shape.schema.end)
         for watcher, matches in zip(self.watchers, found, strict=True):
-            moved = matches.moved(lambda rows: _places(known.rows, rows))
+            moved = known.placed(matches)
             for number in watcher.members:
                 if matches.count == 0 and number in self._empty:
                     tables[number] = self._empty[number]
@@ -155,11 +145,7 @@ class SeveralLive:
         wanted = np.zeros(len(known.rows), np.bool_)
         for numbers in self.numbers:
             wanted[np.searchsorted(known.rows, numbers.rows)] = True
-        if wanted.all():
-            self.held = known
-            return
-        events = known.events.filter(pa.array(wanted)).combine_chunks()
-        self.held = Held(events, known.rows[wanted])
+        self.held = known.only(known.rows[wanted])
 
     # ---------------------------------------------------------------------------- what is alive
 
@@ -174,7 +160,7 @@ class SeveralLive:
     @property
     def state_bytes(self) -> int:
         """About as many bytes as `save` gives."""
-        size = int(self.held.events.nbytes + self.held.rows.nbytes)
+        size = self.held.nbytes
         for watcher, numbers in zip(self.watchers, self.numbers, strict=True):
             if not is_empty(watcher):
                 size += int(watcher.engine.state_bytes + 2 * numbers.own.nbytes)
@@ -182,25 +168,26 @@ class SeveralLive:
 
     # ---------------------------------------------------------------------------- state
 
-    def save(self) -> dict[str, bytes]:
+    def save(self) -> bytes:
         """Everything needed to go on elsewhere. Matchers that hold nothing are left out."""
-        arrays, blobs = {"rows": self.held.rows}, {"events": to_bytes(self.held.events)}
+        arrays, blobs = {"rows": self.held.rows}, {"events": self.held.save()}
         for k, (watcher, numbers) in enumerate(zip(self.watchers, self.numbers, strict=True)):
             if not is_empty(watcher):
                 blobs[str(k)] = watcher.engine.save()
                 arrays[f"own {k}"], arrays[f"rows {k}"] = numbers.own, numbers.rows
         header = {"fed": self.rows, "queries": self._fingerprint()}
-        return {"several": packed(header, arrays, blobs)}
+        return packed({}, {}, {"several": packed(header, arrays, blobs)})
 
-    def restore(self, saved: Mapping[str, bytes]) -> None:
+    def restore(self, data: bytes) -> None:
         """Goes on where the saved one stopped."""
+        _, _, saved = unpacked(data)
         if "several" not in saved:
             raise StateError("the state of a stream was saved for another set of queries")
         header, arrays, blobs = unpacked(saved["several"])
         if header["queries"] != self._fingerprint():
             raise StateError("the state of a stream was saved for another set of queries")
         self.rows = int(header["fed"])
-        self.held = Held(from_bytes(blobs["events"]).cast(self.held.events.schema), arrays["rows"])
+        self.held = self.held.again(blobs["events"], arrays["rows"])
         for k, (watcher, numbers) in enumerate(zip(self.watchers, self.numbers, strict=True)):
             if str(k) in blobs:
                 watcher.engine.restore(blobs[str(k)])
@@ -227,10 +214,3 @@ def is_idle(watcher: Watcher) -> bool:
     """Whether time can pass without a matcher's having to know."""
     engine = watcher.engine
     return isinstance(engine, Engine) and is_empty(watcher) and engine.scan.known <= FEW_CODES
-
-
-def _places(known: Ints, rows: Ints) -> Ints:
-    """Where rows stand among known ones, which are ascending; -1 stays."""
-    if not len(rows):
-        return rows
-    return np.where(rows < 0, np.int64(-1), np.searchsorted(known, rows))

@@ -18,8 +18,8 @@ BLOCK = 1 << 22  # events that are scanned at a time
 Progress = Callable[[int, int], None]
 
 
-class Several:
-    """Queries made ready for streams of one shape."""
+class WholeScan:
+    """Queries over events that are all there."""
 
     def __init__(self, queries: Sequence[Prepared]) -> None:
         self.queries = list(queries)

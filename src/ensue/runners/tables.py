@@ -1,0 +1,78 @@
+"""Tables of events in memory, of any library that speaks Arrow."""
+
+from collections.abc import Mapping, Sequence
+from functools import singledispatch
+from typing import Any
+
+import pyarrow as pa
+
+from ensue.columns.stream import Shape, refuse_own_names, shape_of, together
+from ensue.errors import EventError
+
+
+@singledispatch
+def as_table(events: Any) -> pa.Table:
+    """Events of any library that speaks Arrow, as an Arrow table."""
+    if hasattr(events, "__arrow_c_stream__") or hasattr(events, "__arrow_c_array__"):
+        return pa.table(events)
+    if hasattr(events, "to_arrow_table"):
+        return events.to_arrow_table()
+    raise EventError(
+        f"events of type {type(events).__name__} are not understood\n"
+        "  hint: pass an Arrow, pandas or Polars table, a Spark DataFrame, "
+        "or a dict of one table per event type"
+    )
+
+
+@as_table.register
+def _(events: pa.Table) -> pa.Table:
+    return events
+
+
+@as_table.register
+def _(events: pa.RecordBatch) -> pa.Table:
+    return pa.Table.from_batches([events])
+
+
+@as_table.register
+def _(events: pa.RecordBatchReader) -> pa.Table:
+    return events.read_all()
+
+
+@as_table.register(list)
+def _(events: list[Any]) -> pa.Table:
+    if events and all(isinstance(e, pa.RecordBatch) for e in events):
+        return pa.Table.from_batches(events)
+    if events and all(isinstance(e, Mapping) for e in events):
+        return pa.Table.from_pylist(events)
+    raise EventError(
+        "a list of events must hold record batches or dicts"
+        + ("" if events else "; this one is empty, and an empty list has no columns")
+    )
+
+
+def stream_of(
+    events: Any,
+    *,
+    time: str | tuple[str, str],
+    type: str | None = None,
+    order: Sequence[str] = (),
+) -> tuple[pa.Table, Shape]:
+    """The events as one table, not yet in order, and their shape."""
+    if isinstance(events, Mapping):
+        if type is not None:
+            raise EventError("type= goes with one table; a dict of tables is typed by its keys")
+        if not events:
+            raise EventError("an empty dict of events has no event types")
+        tables = {str(name): _frame(table) for name, table in events.items()}
+        return together(tables, time=time, order=order)
+    table = _frame(events)
+    return table, shape_of(table.schema, time=time, type=type, order=order)
+
+
+def _frame(events: Any) -> pa.Table:
+    # pandas' own Arrow stream would carry its index along
+    pandas = type(events).__module__.startswith("pandas.")
+    table = pa.Table.from_pandas(events, preserve_index=False) if pandas else as_table(events)
+    refuse_own_names(table.column_names)
+    return table

@@ -1,0 +1,100 @@
+"""Stages one behind the other: complex events go from each to the later ones."""
+
+import hashlib
+import pickle
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from ensue.computed import cached_property
+from ensue.workload.asked import Asked, by_value
+from ensue.workload.clock import Clock
+from ensue.workload.source import Source
+from ensue.workload.stage import ARRIVAL, Output, Reads, Stage
+from ensue.workload.workload_text import stage_text
+
+_MOST_KEPT = 8
+_kept: "OrderedDict[bytes, Chain]" = OrderedDict()  # that came to this process
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A part of a workload that no other part waits for, planned: all that a task has to know."""
+
+    asked: tuple[Asked, ...]
+    source: Source
+    stages: tuple[Stage, ...]
+    lanes: int  # of a stage that has a key
+    text: str  # what a checkpoint knows it by
+    deliver_late: bool = False
+    before: tuple[Reads, ...] = ()  # what earlier chains of the workload read
+
+    @property
+    def clock(self) -> Clock:
+        return self.source.clock
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        """What its stages deliver."""
+        return tuple(output for stage in self.stages for output in stage.outputs)
+
+    @property
+    def types(self) -> frozenset[str] | None:
+        """The types of events that come in and matter. None: all of them."""
+        found: set[str] = set()
+        for stage in self.stages:
+            if stage.reads.types is None:
+                return None
+            found |= stage.reads.types
+        return frozenset(found)
+
+    @property
+    def split_by_spark(self) -> bool:
+        """Whether Spark itself says to which lane an event goes, and lanes count their events.
+
+        Where complex events go from stage to stage, their lanes are found out in Python.
+        """
+        return self.stages[0].arrival == (ARRIVAL,)
+
+    @property
+    def grouped_by(self) -> str:
+        """The column by which Spark groups what goes to lanes. Checkpoints know it."""
+        return "lane" if self.split_by_spark else "through"
+
+    def lanes_of(self, number: int) -> int:
+        """How many lanes a stage has."""
+        return self.lanes if self.stages[number].reads.key else 1
+
+    def read_before(self, number: int) -> Sequence[Reads]:
+        """What stages before read, of this chain and of earlier ones."""
+        return (*self.before, *(stage.reads for stage in self.stages[:number]))
+
+    def stage_text(self, number: int) -> str:
+        """What a checkpoint knows a stage by."""
+        return stage_text(self.text, number)
+
+    # ---------------------------------------------------------------------------- on its way
+
+    def __reduce__(self) -> tuple[Any, tuple[bytes, bytes]]:
+        """It travels with its plan, and once: a process knows it by its digest."""
+        return _arrived, (hashlib.sha256(self._packed).digest(), self._packed)
+
+    @cached_property
+    def _packed(self) -> bytes:
+        state = {f.name: getattr(self, f.name) for f in fields(self)}
+        if not any(True for one in self.asked for _ in one.operators):
+            return pickle.dumps(state)
+        from numba import cloudpickle
+
+        with by_value(self.asked):
+            return bytes(cloudpickle.dumps(state))
+
+
+def _arrived(digest: bytes, packed: bytes) -> Chain:
+    found = _kept.get(digest)
+    if found is None:
+        found = _kept[digest] = Chain(**pickle.loads(packed))
+        while len(_kept) > _MOST_KEPT:
+            _kept.popitem(last=False)
+    return found

@@ -1,0 +1,124 @@
+"""Plans what is asked of a stream: each kind of query becomes its kind of work."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+from ensue.algebra.query import Query
+from ensue.algebra.tower import Tower
+from ensue.plan.planning import DEFAULT, Planning
+from ensue.workload.asked import Asked
+from ensue.workload.joined_towers import joined_towers
+from ensue.workload.prepare_tower import prepare_tower
+from ensue.workload.prepared_tower import PreparedTower
+from ensue.workload.query_names import Name, speaking_of
+from ensue.workload.query_work import QueryWork
+from ensue.workload.source import Source
+from ensue.workload.stage import Output
+from ensue.workload.timed_out import Bundle, bundle
+from ensue.workload.tower_work import Level, TowerWork
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wishes:
+    """What a call wants of all its queries."""
+
+    emit_timeouts: bool = False
+    levels: tuple[str, ...] | str | None = None
+    trace: bool = False
+    streaming: bool = False
+    planning: Planning = DEFAULT
+
+
+@dataclass(frozen=True, slots=True)
+class _Tower:
+    """A tower made ready, and what each query of the call has of it: layers by output names."""
+
+    prepared: PreparedTower
+    levels: Mapping[Asked, Sequence[tuple[str, Name]]]
+
+
+def works_of(
+    asked: Sequence[Asked], source: Source, wishes: Wishes
+) -> tuple[QueryWork | TowerWork, ...]:
+    """The works of some queries. Their outputs are numbered in the order of the call."""
+    bundles = dict(_bundles(asked, source, wishes))
+    towers = list(_towers(asked, source, wishes))
+    of = {one: tower for tower in towers for one in tower.levels}
+    numbers = count()
+    outputs: dict[Asked, list[Output]] = {}
+    for one in asked:
+        if one in bundles:
+            name = "" if one.name is None else one.name
+            given = bundles[one]
+            outputs[one] = [
+                Output(next(numbers), name, given.result, one.number, given.main.query)
+            ]
+        else:
+            tower = of[one].prepared
+            meaning = {p.layer.name: p.layer.meaning for p in tower.layers}
+            outputs[one] = [
+                Output(next(numbers), name, tower.delivered[layer], one.number, meaning[layer])
+                for layer, name in of[one].levels[one]
+            ]
+    found: list[QueryWork | TowerWork] = []
+    if bundles:
+        alone = len(asked) == 1 and asked[0].name is None
+        own = tuple(outputs[one][0] for one in bundles)
+        found.append(QueryWork(tuple(bundles.values()), own, alone))
+    for made in towers:
+        levels = [
+            Level(layer, output)
+            for one, layers in made.levels.items()
+            for (layer, _), output in zip(layers, outputs[one], strict=True)
+        ]
+        found.append(TowerWork(made.prepared, tuple(levels)))
+    return tuple(found)
+
+
+def _bundles(
+    asked: Sequence[Asked], source: Source, wishes: Wishes
+) -> Iterator[tuple[Asked, Bundle]]:
+    """Queries without definitions made ready, or an error that says which cannot be."""
+    for one in asked:
+        if isinstance(one.query, Query):
+            with speaking_of(one.name):
+                yield one, bundle(
+                    one.query, source.shape, wishes.planning,
+                    emit_timeouts=wishes.emit_timeouts, streaming=wishes.streaming,
+                )  # fmt: skip
+
+
+def _towers(asked: Sequence[Asked], source: Source, wishes: Wishes) -> Iterator[_Tower]:
+    """Queries on top of definitions made ready; those that share layers stand on one tower."""
+    towers = {str(one.number): one.query for one in asked if isinstance(one.query, Tower)}
+    by_label = {str(one.number): one for one in asked}
+    given = source.shape, wishes.planning
+    for tower, labels in joined_towers(towers, *given, trace=wishes.trace):
+        with speaking_of(by_label[labels[0]].name if len(labels) == 1 else None):
+            prepared = prepare_tower(
+                tower, *given, levels=wishes.levels, trace=wishes.trace,
+                streaming=wishes.streaming, emit_timeouts=wishes.emit_timeouts,
+            )  # fmt: skip
+        levels = {
+            by_label[label]: tuple(_levels(by_label[label], towers[label], prepared, wishes))
+            for label in labels
+        }
+        yield _Tower(prepared, levels)
+
+
+def _levels(
+    one: Asked, tower: Tower, prepared: PreparedTower, wishes: Wishes
+) -> Iterator[tuple[str, Name]]:
+    """What one query has of a tower: the levels that are asked for, then itself.
+
+    The levels of one of several queries go by its name, too.
+    """
+    wanted = {wishes.levels} if isinstance(wishes.levels, str) else set(wishes.levels or ())
+    wanted |= set(tower.emit)
+    for name in prepared.delivered:
+        if tower.defined(name) is not None and (wishes.levels == "all" or name in wanted):
+            yield name, name if one.name is None else f"{one.name}.{name}"
+    tops = {top.label: top.layer for top in prepared.tower.tops}
+    own = tower.query.name or ""
+    yield tops.get(str(one.number), own), own if one.name is None else one.name

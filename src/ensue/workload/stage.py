@@ -1,0 +1,131 @@
+"""What runs in the lanes of one key, whatever kind of work it is."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ensue.algebra.query import Query
+from ensue.columns.stream import Shape
+from ensue.engine.contract import Matcher
+from ensue.plan.limits import Limits
+from ensue.workload.query_names import Name
+from ensue.workload.source import Source
+
+ARRIVAL = "__arrival"  # when an event came, as its lane counts
+BATCH, ROW = "__batch", "__row"  # in which micro-batch it came, and where in that
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A table of matches that a workload gives."""
+
+    number: int  # among the outputs of the workload
+    name: Name
+    schema: pa.Schema
+    asked: int  # the number of the query that it is of
+    meaning: Query  # whose matches these are
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """Which events that come in matter to a stage."""
+
+    types: frozenset[str] | None  # None: those of every type
+    key: tuple[str, ...] = ()  # they have all of these: NULL equals nothing
+
+    @property
+    def any(self) -> bool:
+        """Whether events that come in matter at all."""
+        return self.types is None or bool(self.types)
+
+    def of(self, events: pa.Table, shape: Shape) -> npt.NDArray[np.bool_]:
+        """Which of some events matter."""
+        kept = np.full(events.num_rows, self.any)
+        column = shape.schema.type_column
+        if self.types is not None and column is not None:
+            types = events.column(column)
+            if pa.types.is_dictionary(types.type):
+                types = types.cast(pa.string())
+            found = pc.is_in(types, value_set=pa.array(sorted(self.types), types.type))
+            kept &= found.to_numpy()
+        for field in self.key:
+            kept &= events.column(field).is_valid().to_numpy()
+        return kept
+
+
+@dataclass(frozen=True, slots=True)
+class Fed:
+    """What a stage is given: events that came in, and complex events of earlier stages."""
+
+    events: pa.Table  # in the order of the stream
+    made: Mapping[str, pa.Table]
+    arrival: tuple[str, ...]  # the columns of events that say when they came
+
+    @property
+    def bare(self) -> pa.Table:
+        """The events as they came in."""
+        return self.events.drop_columns(list(self.arrival))
+
+
+StageMatcher = Matcher[Fed, list[pa.Table]]
+
+
+class Stage(Protocol):
+    """Nodes of a workload that find all they need in the lanes of one key."""
+
+    @property
+    def reads(self) -> Reads:
+        """The events that come in to it. They are split by the key of these."""
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        """What it delivers."""
+
+    @property
+    def whole_stream(self) -> str | None:
+        """Why one lane has to see all events, if it has to."""
+
+    @property
+    def takes(self) -> Mapping[str, pa.Schema]:
+        """The complex events of earlier stages that it is made of, as they come."""
+
+    @property
+    def hold(self) -> int | float:
+        """How far its time is behind that of the stream."""
+
+    @property
+    def arrival(self) -> tuple[str, ...]:
+        """The columns by which it knows when an event came."""
+
+    @property
+    def limits(self) -> Limits: ...
+
+    def matcher(self) -> StageMatcher:
+        """A matcher for a lane, with no events yet."""
+
+    def matched(self, given: Fed) -> list[pa.Table]:
+        """What a lane finds where all events are there."""
+
+    def matches(self, found: Sequence[pa.Table]) -> int:
+        """How many of what was found are matches that are delivered."""
+
+    def delivered(self, found: Sequence[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
+        """The tables of what was found that are delivered, with the numbers of their outputs."""
+
+    def sent(self, found: Sequence[pa.Table]) -> Iterator[tuple[str, pa.Table]]:
+        """The complex events among what was found that later stages take, by name."""
+
+
+def unseen(
+    events: pa.Table, source: Source, others: Iterable[Reads]
+) -> npt.NDArray[np.bool_]:
+    """Which events no other stage has."""
+    seen = np.zeros(events.num_rows, np.bool_)
+    for reads in others:
+        seen |= reads.of(events, source.shape)
+    return ~seen

@@ -1,0 +1,221 @@
+"""Queries on top of definitions: layers of events, and the stages that their keys split them into."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from ensue.algebra.walk import positives
+from ensue.columns.stream import Shape, ends
+from ensue.computed import cached_property
+from ensue.engine.state import packed, unpacked
+from ensue.plan.limits import Limits
+from ensue.workload.live_stage import LiveStage
+from ensue.workload.live_tower import LiveTower, concatenated
+from ensue.workload.prepared import Prepared
+from ensue.workload.prepared_tower import PreparedTower
+from ensue.workload.query_work import SLICE, Progress, Unseen, Whole
+from ensue.workload.stage import BATCH, ROW, Fed, Output, Reads, StageMatcher
+from ensue.workload.stages import PreparedStage, prepare_stages
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A table of a tower that goes to an output; one may go to several."""
+
+    name: str  # of the layer, as the tower knows it
+    output: Output
+
+
+@dataclass(frozen=True)
+class TowerWork:
+    """A tower, and the outputs that its levels go to."""
+
+    tower: PreparedTower
+    levels: tuple[Level, ...]
+    of_events: bool = False  # its layers have streams of their own
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        return tuple(level.output for level in self.levels)
+
+    @property
+    def expected(self) -> tuple[Prepared, ...]:
+        """What may be foreseen of it: each layer."""
+        return tuple(layer.prepared for layer in self.tower.layers)
+
+    @cached_property
+    def stages(self) -> tuple[PreparedStage, ...]:
+        return prepare_stages(self.tower)
+
+    @property
+    def reads(self) -> Reads:
+        types: set[str] = set()
+        for stage in self.stages:
+            reads = _reads(stage)
+            if reads.types is None:
+                return Reads(None)
+            types |= reads.types
+        return Reads(frozenset(types))
+
+    def matched(self, events: pa.Table, progress: Progress | None = None) -> Whole:
+        """The matches in events that are in the order of the stream."""
+        live = LiveTower(self.tower)
+        rounds = []
+        held = 0
+        for piece in _pieces(events, self.tower.shape):
+            rounds.append(live.feed(piece))
+            held += sum(table.nbytes for table in rounds[-1])
+            live.others_hold(held)
+            if progress is not None:
+                progress(live.rows, events.num_rows)
+        rounds.append(live.finish())
+        found = {
+            name: concatenated(schema, [tables[k] for tables in rounds])
+            for k, (name, schema) in enumerate(self.tower.delivered.items())
+        }
+        return Whole([found[level.name] for level in self.levels], self._unseen(found))
+
+    def _unseen(self, found: Mapping[str, pa.Table]) -> Unseen:
+        """All types, if a query on top has no match: maybe one of them is misspelt."""
+        tower = self.tower.tower
+        if all(found[name].num_rows for name in tower.on_top):
+            return Unseen()
+        named = {atom.type for query in tower.queries for atom in positives(query.pattern)}
+        return Unseen(frozenset(named - set(tower.names)), tower.names)
+
+    def chains(self) -> "tuple[tuple[LayerStage, ...], ...]":
+        """The stages, one behind the other."""
+        return (tuple(LayerStage(stage, self.levels) for stage in self.stages),)
+
+
+def _pieces(events: pa.Table, shape: Shape) -> list[pa.Table]:
+    """Pieces of bounded size; events of the same time stay together."""
+    if events.num_rows <= SLICE:
+        return [events] if events.num_rows else []
+    times = ends(events, shape)
+    cuts = [0]
+    while cuts[-1] < events.num_rows:
+        wanted = min(cuts[-1] + SLICE, events.num_rows)
+        cuts.append(int(np.searchsorted(times, times[wanted - 1], side="right")))
+    return [events.slice(a, b - a) for a, b in pairwise(cuts)]
+
+
+def _reads(stage: PreparedStage) -> Reads:
+    types = stage.stage.raw
+    if types and stage.shape.schema.type_column is None:
+        types = None
+    return Reads(types, stage.stage.key)
+
+
+@dataclass(frozen=True)
+class LayerStage:
+    """Layers of a tower that run in the lanes of one key."""
+
+    prepared: PreparedStage
+    levels: tuple[Level, ...]
+    arrival: tuple[str, ...] = (BATCH, ROW)
+
+    @property
+    def reads(self) -> Reads:
+        return _reads(self.prepared)
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        own = self.prepared.delivered
+        return tuple(level.output for level in self.levels if level.name in own)
+
+    @property
+    def takes(self) -> Mapping[str, pa.Schema]:
+        return self.prepared.takes
+
+    @property
+    def hold(self) -> int | float:
+        return self.prepared.hold
+
+    @property
+    def limits(self) -> Limits:
+        return self.prepared.layers[0].prepared.planning.limits
+
+    @property
+    def whole_stream(self) -> str | None:
+        """Why one lane has to see all events, if it has to."""
+        stage = self.prepared.stage
+        if stage.key:
+            return None
+        names = ", ".join(layer.name or "the query on top" for layer in stage.layers)
+        return f"nothing splits the stream of {names}: one task, on one core, will match its events"
+
+    def matcher(self) -> StageMatcher:
+        """A matcher for a lane, with no events yet."""
+        return LayersMatcher(self.prepared, self.arrival)
+
+    def matched(self, given: Fed) -> list[pa.Table]:
+        """What a lane finds where all events are there."""
+        matcher = LayersMatcher(self.prepared, given.arrival)
+        found, left = matcher.feed(given), matcher.finish()
+        return [pa.concat_tables(pair) for pair in zip(found, left, strict=True)]
+
+    def matches(self, found: Sequence[pa.Table]) -> int:
+        """How many of what was found are delivered."""
+        return sum(table.num_rows for table in found[: len(self.prepared.delivered)])
+
+    def delivered(self, found: Sequence[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
+        """The levels that are delivered, with the numbers of their outputs."""
+        for name, table in zip(self.prepared.delivered, found, strict=False):
+            if table.num_rows:
+                for level in self.levels:
+                    if level.name == name:
+                        yield level.output.number, table
+
+    def sent(self, found: Sequence[pa.Table]) -> Iterator[tuple[str, pa.Table]]:
+        """The complex events that later stages take."""
+        behind = found[len(self.prepared.delivered) :]
+        return zip(self.prepared.stage.gives, behind, strict=True)
+
+
+class LayersMatcher:
+    """The layers of a stage at work in a lane. Where no event comes from or goes to another
+    stage, they are a tower that numbers its events by itself."""
+
+    def __init__(self, stage: PreparedStage, arrival: Sequence[str]) -> None:
+        self.live: LiveStage | LiveTower
+        if stage.cut:
+            self.live = LiveStage(stage, arrival)
+        else:
+            self.live = LiveTower(replace(stage.tower, layers=stage.layers))
+
+    def feed(self, given: Fed) -> list[pa.Table]:
+        """What the next events complete."""
+        if isinstance(self.live, LiveStage):
+            return self.live.feed(given.events, given.made)
+        return self.live.feed(given.bare)
+
+    def advance(self, now: float) -> list[pa.Table]:
+        """What only waited for time to pass."""
+        return self.live.advance(now)
+
+    def finish(self) -> list[pa.Table]:
+        """What only waited for the stream to end."""
+        return self.live.finish()
+
+    def deadline(self) -> float | None:
+        return self.live.deadline()
+
+    @property
+    def partial_matches(self) -> int:
+        return self.live.partial_matches
+
+    @property
+    def state_bytes(self) -> int:
+        return self.live.state_bytes
+
+    def save(self) -> bytes:
+        """Everything needed to go on elsewhere."""
+        return packed({}, {}, self.live.save())
+
+    def restore(self, data: bytes) -> None:
+        """Goes on where the saved one stopped."""
+        self.live.restore(unpacked(data)[2])

@@ -1,0 +1,135 @@
+"""A workload: what is asked of a stream of events, and the plan by which it is found.
+
+It is a DAG. Its nodes are the source of the events and what is matched: queries, and layers of
+events that others are made of. Nodes that find all they need in the lanes of one key are a stage,
+stages that give each other events a chain, and what comes out are named outputs.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from ensue.algebra.operator import Operator
+from ensue.computed import cached_property
+from ensue.workload.asked import Asked
+from ensue.workload.chain import Chain
+from ensue.workload.planned import Wishes, works_of
+from ensue.workload.prepared import Prepared
+from ensue.workload.query_work import Progress, Whole
+from ensue.workload.source import Source
+from ensue.workload.stage import Output, Reads, Stage
+from ensue.workload.workload_text import read, text_of
+
+
+class Work(Protocol):
+    """One kind of work over the events of a workload, planned."""
+
+    @property
+    def outputs(self) -> tuple[Output, ...]: ...
+    @property
+    def expected(self) -> tuple[Prepared, ...]:
+        """The parts of it of which it can be foreseen what they hold and find."""
+
+    @property
+    def of_events(self) -> bool:
+        """Whether these are found in the events as they come in."""
+
+    @property
+    def reads(self) -> Reads:
+        """The events that matter to it."""
+
+    def matched(self, events: pa.Table, progress: Progress | None = None) -> Whole:
+        """What it finds in events that are all there, in the order of the stream."""
+
+    def chains(self) -> tuple[tuple[Stage, ...], ...]:
+        """Its stages, as chains that do not wait for each other."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Queries over one stream. It is planned once; other processes get the plan."""
+
+    asked: tuple[Asked, ...]
+    source: Source
+    wishes: Wishes = Wishes()  # noqa: RUF009  it is frozen
+    lanes: int = 1  # of a stage that has a key
+    deliver_late: bool = False
+
+    @property
+    def alone(self) -> bool:
+        """Whether it is one query of its own, not one of a list."""
+        return len(self.asked) == 1 and self.asked[0].name is None
+
+    @cached_property
+    def works(self) -> tuple[Work, ...]:
+        return works_of(self.asked, self.source, self.wishes)
+
+    @cached_property
+    def outputs(self) -> tuple[Output, ...]:
+        found = (output for work in self.works for output in work.outputs)
+        return tuple(sorted(found, key=lambda output: output.number))
+
+    @property
+    def types(self) -> frozenset[str] | None:
+        """The types of events that matter. None: all of them."""
+        found: set[str] = set()
+        for work in self.works:
+            if work.reads.types is None:
+                return None
+            found |= work.reads.types
+        return frozenset(found)
+
+    @cached_property
+    def chains(self) -> tuple[Chain, ...]:
+        """The stages that lanes run, as chains that do not wait for each other."""
+        found: list[Chain] = []
+        read: tuple[Reads, ...] = ()
+        for stages in (stages for work in self.works for stages in work.chains()):
+            numbers = {output.asked for stage in stages for output in stage.outputs}
+            asked = tuple(one for one in self.asked if one.number in numbers)
+            lanes = self.lanes if any(stage.reads.key for stage in stages) else 1
+            found.append(
+                Chain(
+                    asked,
+                    self.source,
+                    stages,
+                    lanes,
+                    text_of(asked, self.source, self.wishes, lanes),
+                    self.deliver_late,
+                    read,
+                )
+            )
+            read = (*read, *(stage.reads for stage in stages))
+        return tuple(found)
+
+    # ---------------------------------------------------------------------------- as text
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The texts of all stages; `read` gives the workload back."""
+        return tuple(
+            chain.stage_text(number) for chain in self.chains for number in range(len(chain.stages))
+        )
+
+    @classmethod
+    def read(cls, texts: Iterable[str], operators: Iterable[Operator] = ()) -> "Workload":
+        """The workload of a stream, from the texts of its stages.
+
+        Operators of users are known by name and must be the same ones.
+        """
+        return cls(**read(texts, operators))
+
+    def show(self) -> str:
+        """The DAG in words: what each stage reads and takes, and what comes out."""
+        lines = []
+        for number, chain in enumerate(self.chains):
+            for place, stage in enumerate(chain.stages):
+                types = "every event" if stage.reads.types is None else ", ".join(
+                    sorted(stage.reads.types)) or "no event that comes in"
+                key = f" by {', '.join(stage.reads.key)}" if stage.reads.key else ""
+                lines.append(f"stage {number}.{place}: {types}{key}")
+                lines += [f"  takes {name}" for name in stage.takes]
+                lines += [f"  gives {output.name or 'the matches'}" for output in stage.outputs]
+        return "\n".join(lines)

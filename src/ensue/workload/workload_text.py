@@ -1,0 +1,158 @@
+"""A workload as text: what a checkpoint is known by, and what the end of a stream is read from.
+
+Every stage of a chain has a text of its own. It says of which queries the chain is, not how they
+are planned; how much they may hold is no part of it. Texts of earlier releases, one kind for a
+query, one for several and one for a tower, are read as well.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ensue.algebra.operator import Operator, known_operator
+from ensue.algebra.query import Query
+from ensue.algebra.tower import Definition, Tower
+from ensue.errors import QueryError, StateError
+from ensue.languages.patterns import parse
+from ensue.languages.printing import show
+from ensue.plan.planning import DEFAULT, Planning
+from ensue.workload.asked import Asked
+from ensue.workload.planned import Wishes
+from ensue.workload.source import Source
+
+FORMAT = 2
+_BEGUN: dict[tuple[str, str], Operator] = {}  # of streams that this process has begun
+
+
+def text_of(asked: Sequence[Asked], source: Source, wishes: Wishes, lanes: int) -> str:
+    """The text of a chain of these queries."""
+    planning = wishes.planning
+    return json.dumps(
+        {
+            "format": FORMAT,
+            "asked": [_described(one) for one in asked],
+            **source.described(),
+            "lanes": lanes,
+            "emit_timeouts": wishes.emit_timeouts,
+            "levels": wishes.levels,
+            "trace": wishes.trace,
+            "planning": None if planning == DEFAULT else planning.described(),
+            "operators": {o.name: o.fingerprint for one in asked for o in one.operators},
+        }
+    )
+
+
+def stage_text(chain: str, number: int) -> str:
+    """The text of one of a chain's stages."""
+    return json.dumps({**json.loads(chain), "stage": number})
+
+
+def _described(one: Asked) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": one.name, "number": one.number}
+    match one.query:
+        case Query():
+            return found | {"query": show(one.query)}
+        case Tower(definitions=definitions, query=top, emit=emit):
+            below = {d.name: show(d.query) for d in definitions}
+            return found | {"query": show(top), "definitions": below, "emit": list(emit)}
+
+
+def upgraded(text: str) -> dict[str, Any]:
+    """The text of a stage as this release writes it, as plain values."""
+    written: dict[str, Any] = json.loads(text)
+    if "format" in written:
+        if written["format"] != FORMAT:
+            raise StateError(
+                f"the checkpoint describes its queries in format {written['format']}, and this "
+                f"release reads up to {FORMAT}\n"
+                "  hint: go on with the release that wrote it, or start with a new checkpoint"
+            )
+        return written
+    common = {
+        "emit_timeouts": False, "levels": None, "trace": False, "planning": None,
+        "operators": {}, "stage": 0,
+    }  # fmt: skip
+    names = {"query", "queries", "names", "numbers", "definitions", "emit", "streaming"}
+    rest = {name: value for name, value in written.items() if name not in names}
+    return {"format": FORMAT, "asked": _asked_before(written), **common, **rest}
+
+
+def _asked_before(written: Mapping[str, Any]) -> list[dict[str, Any]]:
+    if "queries" in written:
+        entries = zip(written["names"], written["numbers"], written["queries"], strict=True)
+        return [{"name": name, "number": number, "query": q} for name, number, q in entries]
+    one = {"name": None, "number": 0, "query": written["query"]}
+    if "definitions" in written:
+        one |= {"definitions": written["definitions"], "emit": written["emit"]}
+    return [one]
+
+
+# ------------------------------------------------------------------------------ reading
+
+
+def read(texts: Iterable[str], operators: Iterable[Operator] = ()) -> dict[str, Any]:
+    """What a workload is made of, from the texts of its stages.
+
+    Operators of users are known by name and must be the same ones.
+    """
+    stages = [upgraded(text) for text in texts]
+    operators = tuple(operators)
+    asked: dict[int, Asked] = {}
+    for stage in stages:
+        for one in stage["asked"]:
+            query = _again(one, stage["operators"], operators)
+            asked[one["number"]] = Asked(query, one["name"], one["number"])
+    first, levels = stages[0], stages[0]["levels"]
+    return {
+        "asked": tuple(asked[number] for number in sorted(asked)),
+        "source": Source.again(first),
+        "wishes": Wishes(
+            emit_timeouts=first["emit_timeouts"],
+            levels=tuple(levels) if isinstance(levels, list) else levels,
+            trace=first["trace"],
+            streaming=True,
+            planning=Planning.of(first["planning"]),
+        ),
+        "lanes": max(stage["lanes"] for stage in stages),
+    }
+
+
+def _again(
+    one: Mapping[str, Any], used: Mapping[str, str], operators: Sequence[Operator]
+) -> Query | Tower:
+    def query(text: str) -> Query:
+        return query_again(text, used, operators)
+
+    if "definitions" not in one:
+        return query(one["query"])
+    definitions = tuple(Definition(n, query(d)) for n, d in one["definitions"].items())
+    return Tower(definitions, query(one["query"]), tuple(one["emit"]))
+
+
+def remember(asked: Iterable[Asked]) -> None:
+    """Keeps the operators of a stream, so that its end finds them."""
+    for one in asked:
+        for operator in one.operators:
+            _BEGUN[operator.name, operator.fingerprint] = operator
+
+
+def query_again(text: str, used: Mapping[str, str], operators: Iterable[Operator]) -> Query:
+    """The query of a checkpoint, with its operators as they were when it began."""
+    operators = tuple(operators)
+    for name, fingerprint in used.items():
+        if (name, fingerprint) in _BEGUN:
+            operators = (*operators, _BEGUN[name, fingerprint])
+            continue
+        try:
+            found = known_operator(name, operators, None)
+        except QueryError:
+            raise StateError(
+                f"the stream's query uses the operator {name}, which is not known here\n"
+                f"  hint: run its ensue.operator({name!r}, ...) first"
+            ) from None
+        if found.fingerprint != fingerprint:
+            raise StateError(
+                f"the operator {name} is not what it was when the stream began\n"
+                "  hint: give it the functions and attributes it had, or begin a new checkpoint"
+            )
+    return parse(text, operators)
