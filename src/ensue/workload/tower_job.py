@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ensue.algebra.operator import Operator
 from ensue.algebra.query import Query
-from ensue.algebra.tower import Definition, Tower
+from ensue.algebra.tower import Definition, Top, Tower
 from ensue.algebra.walk import results
 from ensue.columns.stream import Columns, Shape
 from ensue.computed import cached_property
@@ -50,12 +50,17 @@ class TowerJob(OfEvents):
         tower = self.tower
         lower = [(d.name, carried(d.query)) for d in tower.definitions]
         state = {f.name: getattr(self, f.name) for f in fields(self)}
-        return state | {"tower": (lower, carried(tower.query), tower.emit), "text": self.text}
+        tops = [(top.label, carried(top.query), top.emit) for top in tower.tops]
+        return state | {
+            "tower": (lower, carried(tower.query), tower.emit, tops),
+            "text": self.text,
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        lower, top, emit = state["tower"]
+        lower, top, emit, others = state["tower"]
         definitions = tuple(Definition(name, arrived(query)) for name, query in lower)
-        self.__dict__.update(state, tower=Tower(definitions, arrived(top), emit))
+        tops = tuple(Top(label, arrived(query), own) for label, query, own in others)
+        self.__dict__.update(state, tower=Tower(definitions, arrived(top), emit, tops=tops))
 
     @property
     def prepared(self) -> PreparedTower:
@@ -101,10 +106,10 @@ class TowerJob(OfEvents):
     def text(self) -> str:
         """The job as text; `read_tower` gives it back."""
         tower = self.tower
-        queries = [d.query for d in tower.definitions] + [tower.query]
+        tops = [(top.label, show(top.query), top.emit) for top in tower.tops]
         used = {
             applied.operator.name: applied.operator.fingerprint
-            for query in queries
+            for query in tower.queries
             for applied in results(query.pattern)
         }
         return json.dumps(
@@ -112,6 +117,7 @@ class TowerJob(OfEvents):
                 "definitions": {d.name: show(d.query) for d in tower.definitions},
                 "query": show(tower.query),
                 "emit": tower.emit,
+                **({"tops": tops} if tops else {}),
                 "levels": self.levels,
                 "trace": self.trace,
                 **self.described(),
@@ -137,9 +143,10 @@ def read_tower(text: str, operators: Iterable[Operator] = ()) -> TowerJob:
         return query_again(written, job["operators"], operators)
 
     definitions = tuple(Definition(n, query(d)) for n, d in job["definitions"].items())
+    tops = tuple(Top(label, query(q), tuple(emit)) for label, q, emit in job.get("tops", ()))
     levels = job["levels"]
     return TowerJob(
-        Tower(definitions, query(job["query"]), tuple(job["emit"])),
+        Tower(definitions, query(job["query"]), tuple(job["emit"]), tops=tops),
         **events_again(job),
         lanes=job["lanes"],
         levels=tuple(levels) if isinstance(levels, list) else levels,
