@@ -98,11 +98,11 @@ def shuffled(rng: random.Random, events: pa.Table, delay: float) -> pa.Table:
     return events.take(sorted(range(len(times)), key=lambda k: (late[k], k)))
 
 
-def job_of(text: str, events: pa.Table, *, lanes: int = 3, **options: Any) -> TowerJob:
+def job_of(text: str | Tower, events: pa.Table, *, lanes: int = 3, **options: Any) -> TowerJob:
     """The job of a tower over some events."""
     given = EVENTS | {k: options.pop(k) for k in ("time", "type") if k in options}
     shape = shape_of(events.schema, order=(), **given)
-    tower = parse_text(text)
+    tower = parse_text(text) if isinstance(text, str) else text
     assert isinstance(tower, Tower)
     return TowerJob(
         tower, events.schema, given["time"], given["type"], (), None, shape.by_type,

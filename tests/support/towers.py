@@ -48,6 +48,24 @@ def random_tower(random: Random, nature: Nature = PLAIN, habits: Habits | None =
     return _Tower(random, nature, habits or Habits()).text()
 
 
+def random_towers(
+    random: Random, count: int, nature: Nature = PLAIN, habits: Habits | None = None
+) -> list[str]:
+    """The texts of towers that share definitions, some of which nobody else has."""
+    whole = _Tower(random, nature, habits or Habits())
+    defined = whole.definitions()
+    texts = []
+    for number in range(1, count + 1):
+        own = replace(whole, defined=list(whole.defined))
+        more = []
+        if random.random() < 0.4:
+            text, made = _Layer(own, own.key(own.usual)).definition(f"E{number}")
+            own.defined.append(made)
+            more.append(text)
+        texts.append("; ".join([*defined, *more, *own.top(own.key(own.usual))]))
+    return texts
+
+
 def random_crowd(random: Random) -> Nature:
     """What may happen in a stream in which many events have the same time."""
     steps = random.choice(((0, 1, 1, 2), (0, 0, 0, 1), (0, 0, 1)))
@@ -139,19 +157,27 @@ class _Tower:
     habits: Habits
     defined: list[_Defined] = field(default_factory=list)
 
+    usual: str = ""  # the key of most layers
+
     def text(self) -> str:
+        return "; ".join([*self.definitions(), *self.top(self.key(self.usual))])
+
+    def definitions(self) -> list[str]:
         count = self.random.randint(1, self.habits.depth)
-        key = self.random.choice(("", "k", "k"))
+        self.usual = self.random.choice(("", "k", "k"))
         texts = []
         for number in range(1, count + 1):
-            layer = _Layer(self, self.key(key))
-            text, made = layer.definition(f"D{number}")
+            text, made = _Layer(self, self.key(self.usual)).definition(f"D{number}")
             self.defined.append(made)
             texts.append(text)
-        texts.append(_Layer(self, self.key(key)).query(top=True))
+        return texts
+
+    def top(self, key: str) -> list[str]:
+        """The query on top, and what is emitted beside it."""
+        texts = [_Layer(self, key).query(top=True)]
         if self.defined and not self.habits.flat and self.random.random() < 0.2:
             texts.append(f"EMIT {self.random.choice(self.defined).name}")
-        return "; ".join(texts)
+        return texts
 
     def made_of(self, type: str) -> set[str]:
         return next((d.made_of for d in self.defined if d.name == type), {type})

@@ -20,13 +20,54 @@ class Definition:
 
 
 @dataclass(frozen=True, slots=True)
+class Top:
+    """A query on top of a tower that has several."""
+
+    label: str  # any text
+    query: Query
+    emit: tuple[str, ...] = ()  # the layers that are delivered to whoever asks this query
+
+    @property
+    def layer(self) -> str:
+        """The name of its layer, which no definition can have."""
+        return layer_of(self.label)
+
+
+@dataclass(frozen=True, slots=True)
 class Tower:
-    """Layers of events, each made of those below it, and the query that looks at them."""
+    """Layers of events, each made of those below it, and the query that looks at them.
+
+    `towers.joined` puts several queries on one tower: then `tops` has them all.
+    """
 
     definitions: tuple[Definition, ...]  # each uses raw events and definitions before it only
-    query: Query
+    query: Query  # the first of those on top
     emit: tuple[str, ...] = ()  # the layers whose events are delivered too
     unused: tuple[str, ...] = field(default=(), compare=False, repr=False)  # defined for nobody
+    tops: tuple[Top, ...] = field(default=(), repr=False)  # empty: there is one query on top
+
+    @property
+    def on_top(self) -> dict[str, Query]:
+        """The queries on top, by the names of their layers."""
+        if not self.tops:
+            return {self.query.name or "": self.query}
+        return {top.layer: top.query for top in self.tops}
+
+    @property
+    def queries(self) -> tuple[Query, ...]:
+        """All queries, those of the definitions first."""
+        return (*(d.query for d in self.definitions), *self.on_top.values())
+
+    def alone(self, label: str) -> "Tower":
+        """The tower of one of the queries on top."""
+        top = next(top for top in self.tops if top.label == label)
+        needed = set(types_of(top.query)) | set(top.emit)
+        kept: list[Definition] = []
+        for definition in reversed(self.definitions):
+            if definition.name in needed:
+                needed |= set(types_of(definition.query))
+                kept.append(definition)
+        return Tower(tuple(reversed(kept)), top.query, top.emit)
 
     def defined(self, name: str) -> Definition | None:
         """The definition of a type of events; None for events that come in."""
@@ -45,6 +86,11 @@ class Tower:
                 (found.get(name, 0) for name in types_of(definition.query)), default=0
             )
         return found
+
+
+def layer_of(label: str) -> str:
+    """The name of the layer of a query that is one of several on top."""
+    return f"\0{label}"
 
 
 def types_of(query: Query) -> tuple[str, ...]:

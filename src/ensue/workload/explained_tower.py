@@ -9,7 +9,7 @@ from ensue.algebra.towers.layers import layers
 from ensue.columns.evaluate import arrow_type
 from ensue.columns.stream import Shape, shape_of_union
 from ensue.plan.assume import assumed_schema
-from ensue.plan.show.explain_tower import ON_TOP, Matcher, explain_tower
+from ensue.plan.show.explain_tower import Matcher, called, explain_tower
 from ensue.schema import Kind
 from ensue.workload.prepared_tower import PreparedTower
 from ensue.workload.stages import prepare_stages
@@ -37,9 +37,13 @@ def _stages(prepared: PreparedTower) -> Iterator[str]:
     yield f"{len(stages)} stages on Spark, a shuffle between them:"
     for stage in stages:
         key = ", ".join(f"[{name}]" for name in stage.stage.key) or "one lane, no key"
-        names = ", ".join(p.layer.name or ON_TOP for p in stage.layers)
+        names = ", ".join(_named(p.layer.name, prepared.tower) for p in stage.layers)
         takes = f", takes {', '.join(stage.takes)}" if stage.takes else ""
         yield f"  {stage.stage.number + 1}. {key}: {names}{takes}"
+
+
+def _named(name: str, tower: Tower) -> str:
+    return name if name and not tower.tops else called(name, tower)
 
 
 def assumed_shape(tower: Tower) -> Shape:

@@ -36,6 +36,7 @@ from ensue.workload.prepared_tower import (
     delivered_schema,
     found_schema,
 )
+from ensue.workload.seen_columns import columns_seen, only_seen
 
 
 def levels_of(tower: Tower, levels: Sequence[str] | str | None) -> tuple[Tower, bool]:
@@ -72,14 +73,35 @@ def prepare_tower(
 ) -> PreparedTower:
     """Checks the layers of a tower against a stream's shape and plans each."""
     tower, all_levels = levels_of(tower, levels)
+    found = prepare_layers(
+        tower, shape, planning, all_levels=all_levels, trace=trace, streaming=streaming
+    )
+    made = [one.layer for one in found.values()]
+    opened, boxes = open_boxes(made, found, shape, planning)
+    return PreparedTower(tower, opened, shape, boxes, trace)
+
+
+def prepare_layers(
+    tower: Tower,
+    shape: Shape,
+    planning: Planning = DEFAULT,
+    *,
+    all_levels: bool = False,
+    trace: bool = False,
+    streaming: bool = False,
+) -> dict[str, PreparedLayer]:
+    """The layers of a tower by their names, each found on its own."""
     check_names(tower, shape)
     found: dict[str, PreparedLayer] = {}
     identities: dict[str, bytes] = {}
     rates: dict[str, float] = {}  # complex events for each event that comes in
     made = layers(tower, trace=trace, all_levels=all_levels)
     ranked = _ranked(made)
+    seen = columns_seen(tower, trace=trace)
     for layer in made:
         below = {name: one.found for name, one in found.items() if name in layer.uses}
+        if layer.name in seen:
+            below = only_seen(below, seen[layer.name])
         shown = {name: found[name].layer.shown for name in layer.uses}
         stream = layer_stream(layer, shape, below, shown)
         waits = max((found[name].settles for name in layer.uses), default=0)
@@ -99,8 +121,7 @@ def prepare_tower(
         found[layer.name] = replace(found[layer.name], crowd=events)
         weighed = expected(found[layer.name].prepared.plan)
         rates[layer.name] = 0.0 if weighed is None else weighed.matches * events
-    opened, boxes = open_boxes(made, found, shape, planning)
-    return PreparedTower(tower, opened, shape, boxes, trace)
+    return found
 
 
 def check_names(tower: Tower, shape: Shape) -> None:
@@ -115,7 +136,7 @@ def check_names(tower: Tower, shape: Shape) -> None:
             )
     if shape.by_type is None:
         return
-    for query in (*(definition.query for definition in tower.definitions), tower.query):
+    for query in tower.queries:
         for atom in atoms(query.pattern):
             if atom.type not in shape.by_type and atom.type not in tower.names:
                 where = f"in the definition of {query.name}: " if query.name else ""
@@ -139,11 +160,11 @@ def _prepared(
 ) -> PreparedLayer:
     try:
         checked = check(layer.query, stream.shape.schema, streaming=streaming)
-        if layer.name and any(results(checked.pattern)) and not stream.alone:
+        if layer.called and any(results(checked.pattern)) and not stream.alone:
             raise QueryError("operators of your own take events that come in, not complex ones")
     except QueryError as error:
-        if layer.name and not error.problem.startswith("in the definition"):
-            error.problem = f"in the definition of {layer.name}: {error.problem}"
+        if layer.called and not error.problem.startswith("in the definition"):
+            error.problem = f"in the definition of {layer.called}: {error.problem}"
         raise
     query = _with_places(checked, layer, stream)
     physical, schema = stream.shape.physical(query)
@@ -208,7 +229,7 @@ def _with_places(query: Query, layer: Layer, stream: LayerStream) -> Query:
     if summarised(query):
         return replace(query, where=where)
     returns = list(query.returns)
-    if layer.name:
+    if layer.called:
         returns += [
             Returned(_over(query, FROM, "min", "least"), FROM),
             Returned(_over(query, AT, "max", "greatest"), AT),

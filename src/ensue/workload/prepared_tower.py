@@ -59,7 +59,7 @@ class PreparedTower:
 
     @property
     def delivered(self) -> dict[str, pa.Schema]:
-        """The results, by level; the query on top is the last."""
+        """The results, by layer; queries on top are the last, as `Tower.on_top` calls them."""
         return {p.layer.name: p.result for p in self.layers if p.layer.delivered}
 
 

@@ -28,13 +28,19 @@ _STEP = re.compile(r"(?P<name>[^.\[]+)(?:\[(?P<index>\d+|last)\])?(?:\.(?P<rest>
 class Layer:
     """One level of a tower."""
 
-    name: str  # of the events it defines; "" for a query on top without a name
+    name: str  # of the events it defines, or as `Tower.on_top` calls it
     query: Query  # RETURN has all that anybody needs, under the names of `column_of`
     meaning: Query  # as the user wrote it
     uses: tuple[str, ...]  # the defined events it is made of
     fields: tuple[str, ...]  # of its events: RETURN, or else its variables
     delivered: bool
     members: bool = False  # somebody asks for the members of its events
+    on_top: bool = False
+
+    @property
+    def called(self) -> str:
+        """Its name as the user wrote it, "" for none."""
+        return (self.meaning.name or "") if self.on_top else self.name
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -58,7 +64,7 @@ def column_of(name: str) -> str:
 
 
 def layers(tower: Tower, *, trace: bool = False, all_levels: bool = False) -> tuple[Layer, ...]:
-    """The layers, lower ones first, the query on top last.
+    """The layers, lower ones first, the queries on top last.
 
     `trace`: the members of every event are asked for. Raises a QueryError where a layer names
     what the events of another do not have.
@@ -78,16 +84,17 @@ class _Layering:
         self.opened = set(self.known) if trace else set()
 
     def layers(self) -> tuple[Layer, ...]:
-        top = self.tower.query
-        found = [self._layer(Definition(top.name or "", top), delivered=True)]
+        found = [
+            self._layer(Definition(name, query), delivered=True, on_top=True)
+            for name, query in reversed(self.tower.on_top.items())
+        ]
         for definition in reversed(self.tower.definitions):
             delivered = self.all_levels or definition.name in self.tower.emit
             found.append(self._layer(definition, delivered=delivered))
         return tuple(reversed(found))
 
-    def _layer(self, definition: Definition, *, delivered: bool) -> Layer:
+    def _layer(self, definition: Definition, *, delivered: bool, on_top: bool = False) -> Layer:
         query = definition.query
-        on_top = query is self.tower.query
         if summarised(query):
             if not on_top:
                 raise _pointing(
@@ -98,7 +105,8 @@ class _Layering:
             visible: dict[str, Expr] = {}
         else:
             visible = {r.name: r.expr for r in returned(query)}
-        scope = _Scope(self, definition)
+        called = replace(definition, name=query.name or "") if on_top else definition
+        scope = _Scope(self, called)
         needed = {} if on_top else self.needed[definition.name]
         if delivered and not summarised(query):
             needed = {**visible, **needed}
@@ -125,7 +133,9 @@ class _Layering:
                     Field(atom.variable, equivalence.field_name, span=equivalence.span)
                 )
         uses = tuple(name for name in types_of(query) if name in self.known)
-        return Layer(definition.name, whole, query, uses, tuple(visible), delivered, members)
+        return Layer(
+            definition.name, whole, query, uses, tuple(visible), delivered, members, on_top
+        )
 
     def _check_names(
         self, definition: Definition, visible: dict[str, Expr], *, on_top: bool, members: bool

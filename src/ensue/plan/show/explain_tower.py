@@ -27,11 +27,14 @@ def explain_tower(
     tower: Tower, boxes: Sequence[BoxChoice], matchers: Sequence[Matcher], keys: Sequence[str] = ()
 ) -> str:
     """How a tower is run, from the query on top down to what comes in."""
-    lines = [f"tower of {len(tower.definitions) + 1} layers, {_matchers(len(matchers))}"]
-    lines += _layer(tower, "", boxes, matchers, "  ", set())
+    layers = len(tower.definitions) + len(tower.on_top)
+    lines = [f"tower of {layers} layers, {_matchers(len(matchers))}"]
+    seen: set[str] = set()
+    for name in tower.on_top:
+        lines += _layer(tower, name, boxes, matchers, "  ", seen)
     lines += keys
     for matcher in reversed(matchers):
-        lines += ["", f"--- {_called(matcher.name, tower)} ---", explain(matcher.plan)]
+        lines += ["", f"--- {called(matcher.name, tower)} ---", explain(matcher.plan)]
     return "\n".join(lines)
 
 
@@ -39,10 +42,11 @@ def _matchers(count: int) -> str:
     return "one matcher" if count == 1 else f"{count} matchers"
 
 
-def _called(name: str, tower: Tower) -> str:
-    on_top = name == (tower.query.name or "")
-    if on_top:
-        return ON_TOP if not name else f"{ON_TOP} {show_name(name)}"
+def called(name: str, tower: Tower) -> str:
+    """What a reader calls a layer."""
+    label = next((top.label for top in tower.tops if top.layer == name), name)
+    if name in tower.on_top:
+        return ON_TOP if not label else f"{ON_TOP} {show_name(label)}"
     return show_name(name)
 
 
@@ -54,25 +58,26 @@ def _layer(
     indent: str,
     seen: set[str],
 ) -> Iterator[str]:
-    definition = tower.defined(name) if name else None
-    query = tower.query if definition is None else definition.query
-    own = query.name or ""
-    if own in seen:
-        yield f"{indent}{_called(own, tower)}: as above"
+    query = tower.on_top.get(name)
+    below = query is None
+    if query is None:
+        query = next(d.query for d in tower.definitions if d.name == name)
+    if name in seen:
+        yield f"{indent}{called(name, tower)}: as above"
         return
-    seen.add(own)
+    seen.add(name)
     facts = [show_pattern(query.pattern)]
     facts += [f"[{e.field_name}]" for e in query.equivalence]
     if query.within is not None:
         facts.append(f"within {show_window(query.within)}")
-    matcher = next((m for m in matchers if m.name == own), None)
-    if matcher is not None and matcher.delivered and definition is not None:
+    matcher = next((m for m in matchers if m.name == name), None)
+    if matcher is not None and matcher.delivered and below:
         facts.append("delivered")
     if matcher is not None and matcher.waits:
         facts.append("waits for what is below it")
-    yield f"{indent}{_called(own, tower)}: {', '.join(facts)}"
+    yield f"{indent}{called(name, tower)}: {', '.join(facts)}"
     for box in boxes:
-        if box.layer == own:
+        if box.layer == name:
             yield f"{indent}  box {show_name(box.variable)}: {_way(box)}"
             yield from _layer(tower, box.type, boxes, matchers, indent + "    ", seen)
 

@@ -1,0 +1,250 @@
+"""Several towers as one: every query and level has the matches that it has on its own."""
+
+from random import Random
+
+import numpy as np
+import pytest
+
+from ensue import semantics
+from ensue.algebra.tower import Tower, layer_of
+from ensue.algebra.towers.joined import joined
+from ensue.algebra.towers.layers import layers
+from ensue.columns.stream import shape_of
+from ensue.errors import QueryError
+from ensue.languages.towers import parse_text
+from ensue.plan.planning import Planning
+from ensue.source import cache
+from ensue.workload.explained_tower import explained
+from ensue.workload.joined_towers import joined_towers
+from ensue.workload.live_tower import LiveTower
+from ensue.workload.prepare_tower import prepare_tower
+from ensue.workload.tower_job import read_tower
+from support.stages import EVENTS, StagedStream, job_of, readings, rows_of, staged
+from support.streams import random_events, random_slices
+from support.towers import Habits, given_events, random_crowd, random_towers
+
+PLANNINGS = {
+    "free": Planning(),
+    "bottom-up": Planning(off=frozenset({"top_down"})),
+    "top-down": Planning(off=frozenset({"bottom_up"})),
+}
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # uncompiled, scalars warn
+
+
+@pytest.fixture
+def interpreted(monkeypatch):
+    """Every query has kernels of its own, which would all be compiled."""
+    monkeypatch.setattr(cache, "interpreted", True)
+
+
+def towers(**texts: str) -> dict[str, Tower]:
+    found = {label: parse_text(text) for label, text in texts.items()}
+    assert all(isinstance(tower, Tower) for tower in found.values())
+    return found
+
+
+# ------------------------------------------------------------------------------------ which go
+
+
+HOT = "EVENT Hot AS SEQ(T a, T b) WHERE b.x > a.x WITHIN 5 RETURN b.x AS x;"
+
+
+def test_what_is_defined_alike_is_one_layer():
+    own = towers(
+        one=f"{HOT} SEQ(Hot h, Stop s) WITHIN 20",
+        two=f"{HOT} EVENT Long AS SEQ(Hot h, Hot i) WITHIN 9; SEQ(Long l, Stop s); EMIT Hot",
+    )
+    ((tower, labels),) = joined(own)
+    assert labels == ("one", "two")
+    assert [d.name for d in tower.definitions] == ["Hot", "Long"]
+    assert {top.label: top.query for top in tower.tops} == {n: t.query for n, t in own.items()}
+    assert tower.emit == ("Hot",)
+    assert [layer.name for layer in layers(tower)] == ["Hot", "Long", *map(layer_of, labels)]
+    assert [tower.alone(label) for label in labels] == list(own.values())
+
+
+def test_a_tower_by_itself_stays_as_it_is():
+    own = towers(one=f"{HOT} SEQ(Hot h, Stop s) WITHIN 20")
+    assert joined(own) == [(own["one"], ("one",))]
+    assert joined(own)[0][0] is own["one"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param("EVENT Hot AS SEQ(T a, T b) WITHIN 5; SEQ(Hot h, Stop s)", id="other query"),
+        pytest.param("EVENT Cold AS SEQ(Hot a, T b) WITHIN 5; SEQ(Cold h, Stop s)", id="raw"),
+        pytest.param(
+            "EVENT T AS SEQ(U a, U b) WITHIN 5 RETURN a.x AS x; "
+            "EVENT Hot AS SEQ(T a, T b) WHERE b.x > a.x WITHIN 5 RETURN b.x AS x; SEQ(Hot h, T s)",
+            id="made of others",
+        ),
+        pytest.param(f"{HOT} SEQ(Hot h, Stop s) RETURN h.members", id="with members"),
+    ],
+)
+def test_what_means_different_things_stays_apart(other):
+    own = towers(one=f"{HOT} SEQ(Hot h, Stop s) WITHIN 20", two=other)
+    own["three"] = own["one"]
+    assert [labels for _, labels in joined(own)] == [("one", "three"), ("two",)]
+
+
+def test_definitions_that_are_beside_each_other_keep_their_order():
+    """Complex events behind one event stand in it."""
+    other = "EVENT Low AS SEQ(T a, Stop b) WITHIN 5;"
+    both = "SEQ(Hot h, Low l) WITHIN 9"
+    own = towers(one=f"{HOT} {other} {both}", two=f"{other} {HOT} {both}")
+    assert len(joined(own)) == 2
+    own = towers(one=f"{HOT} {other} {both}", two=f"{other} {HOT} SEQ(Low l, T t) WITHIN 9")
+    assert len(joined(own)) == 1
+
+
+# ------------------------------------------------------------------------------------- matches
+
+
+def live(prepared, events, random):
+    """All layers that are delivered, the events in pieces, the state saved in between."""
+    tower = LiveTower(prepared)
+    rounds = []
+    for piece in random_slices(random, events):
+        rounds.append(tower.feed(piece))
+        if random.random() < 0.3:
+            saved = tower.save()
+            tower = LiveTower(prepared)
+            tower.restore(saved)
+    rounds.append(tower.finish())
+    return {
+        name: [row for tables in rounds for row in rows_of(tables[k])]
+        for k, name in enumerate(prepared.delivered)
+    }
+
+
+def in_stages(job, events, random):
+    if not job.streaming:
+        found = staged(job, events)
+    else:
+        stream = StagedStream(job, 0, forget=lambda: random.random() < 0.3)
+        for piece in random_slices(random, events):
+            stream.feed(piece)
+            if random.random() < 0.3:
+                stream.pause()
+        found = stream.finish()
+    return {name: rows_of(table) for name, table in found.items()}
+
+
+def agree(seed: int, planning: Planning, *, stages: bool) -> int:
+    """Random towers together and each alone; gives the number of matches of those together."""
+    random = Random(seed)
+    nature = random_crowd(random)
+    habits = random.choice((Habits(), Habits(flat=True)))
+    own = {}
+    for k, text in enumerate(random_towers(random, random.choice((2, 2, 3)), nature, habits)):
+        try:
+            tower = parse_text(text)
+            shape = shape_of(random_events(random, 1, nature).schema, **stream_of(nature))
+            prepare_tower(tower, shape, streaming=stages)
+            own[random.choice(("D1", f"{k}"))] = tower
+        except QueryError:
+            continue
+    events = random_events(random, random.randint(8, 16), nature)
+    trace, streaming = random.random() < 0.3, random.random() < 0.5
+    options = {"time": nature.columns, "type": "type", "trace": trace, "lanes": 2}
+
+    def run(tower):
+        if stages:
+            job = job_of(tower, events, planning=planning, streaming=streaming, **options)
+            assert read_tower(job.text).tower == job.tower
+            return job.delivered, in_stages(job, events, random)
+        prepared = prepare_tower(tower, shape, planning, trace=trace)
+        explained(prepared)
+        return prepared.delivered, live(prepared, events, random)
+
+    found = 0
+    with np.errstate(over="ignore"):
+        for tower, labels in joined_towers(own, shape, planning, trace=trace):
+            if len(labels) == 1:
+                continue
+            schemas, together = run(tower)
+            assert set(together) == {*map(layer_of, labels), *tower.emit}
+            for label in labels:
+                wanted_schemas, wanted = run(own[label])
+                for name, rows in wanted.items():
+                    here = layer_of(label) if name == "" else name
+                    assert schemas[here] == wanted_schemas[name]
+                    assert sorted(together[here]) == sorted(rows), f"{seed} {name}"
+                    found += len(rows)
+    return found
+
+
+def stream_of(nature):
+    return {"time": nature.columns, "type": "type", "order": ()}
+
+
+@pytest.mark.parametrize("planning", PLANNINGS)
+@pytest.mark.first_rounds(1)
+@pytest.mark.parametrize("round", range(20))
+def test_random_towers_together_have_the_matches_they_have_alone(round, planning, interpreted):
+    seeds = range(round * 20, round * 20 + 20)
+    counts = [agree(seed, PLANNINGS[planning], stages=False) for seed in seeds]
+    assert sum(count > 0 for count in counts) > 4
+
+
+@pytest.mark.first_rounds(1)
+@pytest.mark.parametrize("round", range(20))
+def test_random_towers_together_in_stages(round, interpreted):
+    counts = [agree(seed, Planning(), stages=True) for seed in range(round * 20, round * 20 + 20)]
+    assert sum(count > 0 for count in counts) > 4
+
+
+def test_a_joined_tower_means_what_its_towers_mean():
+    """The semantics takes a tower with several queries on top as it is."""
+    own = towers(
+        one=f"{HOT} SEQ(Hot h, Stop s) WITHIN 20", two=f"{HOT} SEQ(Hot h, Hot i) WITHIN 9"
+    )
+    ((tower, _),) = joined(own)
+    random = Random(1)
+    times = sorted(random.randrange(30) for _ in range(20))
+    events = readings(random, 20).select(["t"]).set_column(0, "t", [times])
+    events = events.append_column("type", [[random.choice(["T", "T", "Stop"]) for _ in times]])
+    events = events.append_column("x", [[random.randrange(4) for _ in times]])
+    shape = shape_of(events.schema, **EVENTS, order=())
+    given = given_events(events, shape)
+    together = semantics.tower_matches(layers(tower), given, shape.schema)
+    for label, alone in own.items():
+        wanted = semantics.tower_matches(layers(alone), given, shape.schema)
+        assert together[layer_of(label)] == wanted[""] != []
+
+
+def test_types_that_others_would_widen_keep_towers_apart():
+    """Hot's events are counted by one tower only, in a column that raw events have as integers."""
+    hot = "EVENT Hot AS SEQ(T a, T b) WITHIN 5 RETURN a.x AS y, avg(b.x) AS x;"
+    long = "EVENT Long AS SEQ(Hot h, T t) WITHIN 9 RETURN h.y AS y, t.x AS z;"
+    own = towers(
+        one=f"{hot} {long} SEQ(Long l, T t) WITHIN 20",
+        two=f"{hot} {long} SEQ(Long l, T t) WHERE l.h.x > 0 WITHIN 30",
+    )
+    assert len(joined(own)) == 1
+    schema = readings(Random(1), 3).append_column("x", [[1, 2, 3]]).schema
+    shape = shape_of(schema, **EVENTS, order=())
+    assert len(joined_towers(own, shape)) == 2
+
+
+def test_explain_shows_every_query_and_each_layer_once():
+    own = towers(
+        one=f"{HOT} SEQ(Hot h, Stop s) WITHIN 20", two=f"{HOT} SEQ(Hot h, Hot i) WITHIN 9"
+    )
+    ((tower, _),) = joined(own)
+    events = readings(Random(1), 3).append_column("x", [[1, 2, 3]])
+    text = explained(prepare_tower(tower, shape_of(events.schema, **EVENTS, order=())))
+    first = text.partition("\n\n")[0]
+    assert first == (
+        "tower of 3 layers, 3 matchers\n"
+        "  the query one: SEQ(Hot h, Stop s), within 20\n"
+        "    box h: bottom-up, 3 use it\n"
+        "      Hot: SEQ(T a, T b), within 5\n"
+        "  the query two: SEQ(Hot h, Hot i), within 9\n"
+        "    box h: bottom-up, 3 use it\n"
+        "      Hot: as above\n"
+        "    box i: bottom-up, 3 use it\n"
+        "      Hot: as above"
+    )
