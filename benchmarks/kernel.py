@@ -11,9 +11,10 @@ from ensue.columns.keys import KeyCodes
 from ensue.columns.stream import slices
 from ensue.engine.engine import Engine
 from ensue.engine.scan import Scanned
-from ensue.runners.local import SLICE, stream_of
+from ensue.runners.tables import stream_of
 from ensue.source.kernel_inputs import OUT_TOP
 from ensue.workload.prepared import Prepared, prepare
+from ensue.workload.query_work import SLICE
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,9 +124,11 @@ class Semantics:
     name = "semantics"
 
     def match(self, events: Any, query: str, **options: Any) -> pa.Table:
+        from support.matching import match_in_order
+
         from ensue.columns.stream import in_order, located
         from ensue.plan.physical import Plan, Reference
-        from ensue.runners.local import match_in_order, stream_of
+        from ensue.runners.tables import stream_of
         from ensue.workload.prepared import Prepared
         from ensue.workload.relevance import types_that_matter
         from ensue.workload.timed_out import bundle
@@ -204,9 +206,10 @@ class Lanes:
     name = "lanes"
 
     def match(self, events: Any, query: str, **options: Any) -> pa.Table:
-        from ensue.columns.stream import with_time
-        from ensue.runners.local import stream_of
         from ensue.workload.stream_job import StreamJob
+
+        from ensue.columns.stream import with_time
+        from ensue.runners.tables import stream_of
         from support import lanes
 
         bad_events = options.pop("bad_events", "raise")
@@ -245,8 +248,8 @@ class Stream(Spark):
 
     def match(self, events: Any, query: str, **options: Any) -> pa.Table:
         from ensue.columns.stream import with_time
-        from ensue.runners.local import stream_of
         from ensue.runners.spark.frames import WholeStreamWarning
+        from ensue.runners.tables import stream_of
 
         self.folder = self.whole_folder / str(next(self.runs))
         named = {k: options[k] for k in ("time", "type", "order") if k in options}

@@ -29,7 +29,7 @@ from benchmarks.machine import machine
 from benchmarks.tables import Sheet
 from ensue.engine.engine import Engine
 from ensue.plan.planning import Planning
-from ensue.runners.local import stream_of
+from ensue.runners.tables import stream_of
 from ensue.workload.prepared import Prepared, prepare
 
 RESULTS = Path(__file__).parent.parent / "results"

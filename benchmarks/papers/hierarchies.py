@@ -48,7 +48,7 @@ from ensue.algebra.window import ByUnits
 from ensue.engine.engine import Engine
 from ensue.plan.planning import Planning
 from ensue.plan.towers.modules import Module
-from ensue.runners.local import stream_of
+from ensue.runners.tables import stream_of
 from ensue.workload.prepared import Prepared, prepare
 
 RESULTS = Path(__file__).parent.parent / "results"

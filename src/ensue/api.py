@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ensue.columns.stream import Shape
     from ensue.plan.limits import Limits
     from ensue.plan.planning import Planning
-    from ensue.runners.local import Progress
+    from ensue.runners.contract import Runner
     from ensue.runners.spark.matches import SeveralMatches
     from ensue.runners.spark.progress import BatchProgress
     from ensue.runners.spark.sinks import Sink
@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from ensue.runners.spark.time import Ahead, Watermark
     from ensue.tracing.trace import Trace
     from ensue.workload.arguments import Arguments
+    from ensue.workload.asked import Asked
+    from ensue.workload.query_work import Progress
+
+OneQuery = str | Path | Query | Tower
 
 __all__ = [
     "Definition",
@@ -204,7 +208,7 @@ def show(query: Query) -> str:
 
 def match(
     events: Any,
-    query: "str | Path | Query | Tower | Sequence[str | Query] | Mapping[str, str | Query]",
+    query: "OneQuery | Sequence[OneQuery] | Mapping[str, OneQuery]",
     *,
     time: str | tuple[str, str],
     type: str | None = None,
@@ -287,54 +291,69 @@ def match(
     """
     from ensue.plan.limits import Limits
     from ensue.workload.arguments import Arguments
+    from ensue.workload.planned import Wishes
+    from ensue.workload.workload import Workload
 
+    runner = _runner(events)
     limits = Limits.given(max_matches, max_partial_matches, memory, lanes=_is_spark(events))
-    operators = _each(operators, Operator, "operators")
-    definitions = _each(definitions, Definition, "definitions")
+    known: dict[str, Any] = {
+        "operators": _each(operators, Operator, "operators"),
+        "definitions": _each(definitions, Definition, "definitions"),
+        "folder": folder,
+    }
     given = Arguments(
         time=_time(time),
         type=type,
         order=_names("order", order),
         location=location,
         bad_events=bad_events,
+        progress=progress,
+        watermark=watermark,
+        late_events=late_events,
+        lanes=lanes,
+        max_ahead=max_ahead,
+    )
+    wishes = Wishes(
         emit_timeouts=emit_timeouts,
+        levels=levels if levels is None or isinstance(levels, str) else tuple(levels),
+        trace=trace,
+        streaming=runner.STREAMING,
         planning=_planning(statistics, off, structure, adaptive=adaptive, limits=limits),
     )
-    streaming: dict[str, Any] = {
-        "watermark": watermark,
-        "late_events": late_events,
-        "lanes": lanes,
-        "max_ahead": max_ahead,
-    }
-    if max_ahead != "usual" and not (_is_spark(events) and _is_streaming(events)):
-        raise EventError(
-            f"max_ahead={max_ahead!r} goes with streams: in a table no event moves the others\n"
-            "  hint: leave it out"
-        )
-    if not isinstance(query, str | Path | Query | Tower):
-        return _match_several(events, query, given, progress, streaming, operators)
-    checked = _query_or_tower(query, definitions, operators, folder)
-    if isinstance(checked, Tower):
-        return _match_tower(
-            events, checked, given, progress, streaming, levels=levels, trace=trace
-        )
-    if levels is not None or trace:
+    asked = _asked(query, known)
+    if (levels is not None or trace) and not any(isinstance(a.query, Tower) for a in asked):
         raise QueryError(
             "levels= and trace= speak of events that are made of events, and this query has none",
             hint="define them: EVENT Name AS ...; as often as wanted, then the query",
         )
-    if _is_spark(events):
-        from ensue.runners.spark import batch as spark_batch
-        from ensue.runners.spark import frames as spark_frames
+    late = runner.STREAMING and given.deliver_late
+    frame, source = runner.read(events, given)
+    workload = Workload(asked, source, wishes, runner.lanes(frame, given), late)
+    found = runner.run(workload, frame, given)
+    return next(iter(found.values())) if workload.alone and len(found) == 1 else found
 
-        if spark_frames.is_streaming(events):
-            from ensue.runners.spark import stream as spark_stream
 
-            return spark_stream.match(events, checked, given, **streaming)
-        return spark_batch.match(events, checked, given)
-    from ensue.runners import local
+def _runner(events: Any) -> "Runner":
+    """Who runs a workload over events of their kind."""
+    if not _is_spark(events):
+        from ensue.runners import local
 
-    return local.match(events, checked, given, progress)
+        return local
+    from ensue.runners.spark import batch, frames, stream
+
+    return stream if frames.is_streaming(events) else batch
+
+
+def _asked(query: Any, known: dict[str, Any]) -> "tuple[Asked, ...]":
+    from ensue.workload.asked import Asked
+    from ensue.workload.query_names import named
+
+    if isinstance(query, str | Path | Query | Tower):
+        return (Asked(_query_or_tower(query, **known)),)
+    if not isinstance(query, Mapping | Sequence):
+        raise QueryError(f"a query is a text, not {_a_type(query)}")
+    read = named(query, lambda one: _query_or_tower(one, **known))
+    return tuple(Asked(one, name, number) for number, (name, one) in enumerate(read.items()))
 
 
 def _query_or_tower(
@@ -352,68 +371,6 @@ def _query_or_tower(
             return built_on(query, definitions)
         case _:
             return parse(query, folder=folder, definitions=definitions, operators=operators)
-
-
-def _match_tower(
-    events: Any,
-    tower: Tower,
-    given: "Arguments",
-    progress: "Progress | None",
-    streaming: dict[str, Any],
-    *,
-    levels: Sequence[str] | str | None,
-    trace: bool,
-) -> Any:
-    if given.emit_timeouts:
-        raise QueryError(
-            "emit_timeouts=True does not go with definitions",
-            hint="ask for the timed-out matches of one level in a query of its own",
-        )
-    if _is_spark(events):
-        from ensue.runners.spark import frames as spark_frames
-
-        if spark_frames.is_streaming(events):
-            from ensue.runners.spark import tower_stream as spark_tower_stream
-
-            return spark_tower_stream.match(
-                events, tower, given, levels=levels, trace=trace, **streaming
-            )
-        from ensue.runners.spark import tower as spark_tower
-
-        frames = spark_tower.match(events, tower, given, levels=levels, trace=trace)
-        return frames if len(frames) > 1 else next(iter(frames.values()))
-    from ensue.runners import local_tower
-
-    found = local_tower.match(events, tower, given, progress, levels=levels, trace=trace)
-    return found if len(found) > 1 else next(iter(found.values()))
-
-
-def _match_several(
-    events: Any,
-    queries: Any,
-    given: "Arguments",
-    progress: "Progress | None",
-    streaming: dict[str, Any],
-    operators: Iterable[Operator],
-) -> Any:
-    from ensue.workload.query_names import named
-
-    if not isinstance(queries, Mapping | Sequence):
-        raise QueryError(f"a query is a text, not {_a_type(queries)}")
-    checked = named(queries, lambda text: _one_query(text, operators))
-    if _is_spark(events):
-        from ensue.runners.spark import frames as spark_frames
-
-        if spark_frames.is_streaming(events):
-            from ensue.runners.spark import several_stream as spark_several_stream
-
-            return spark_several_stream.match(events, checked, given, **streaming)
-        from ensue.runners.spark import several as spark_several
-
-        return spark_several.match(events, checked, given)
-    from ensue.runners import local_several
-
-    return local_several.match(events, checked, given, progress)
 
 
 def _one_query(text: str | Path | Tower, operators: Iterable[Operator] = ()) -> Query:
@@ -555,15 +512,9 @@ def statistics(
         return Statistics.together([statistics(events, one, **given) for one in lowest])
     if sample < 1:
         raise EventError(f"sample={sample}: a sample has at least one event")
-    columns: dict[str, Any] = {"time": _time(time), "type": type}
-    columns["order"] = _names("order", order)
-    if _is_spark(events):
-        from ensue.runners.spark import statistics as spark_statistics
-
-        return spark_statistics.measured(events, checked, **columns, sample=sample, seed=seed)
-    from ensue.runners import local
-
-    return local.measured(events, checked, **columns, sample=sample, seed=seed)
+    return _runner(events).measured(
+        events, checked, _columns(time, type, order), sample=sample, seed=seed
+    )
 
 
 def explain(
@@ -685,15 +636,15 @@ def _shape(
 ) -> "Shape":
     if time is None:
         raise EventError("the events' time column is needed: pass time=")
-    columns: dict[str, Any] = {"time": _time(time), "type": type}
-    columns["order"] = _names("order", order)
-    if _is_spark(events):
-        from ensue.runners.spark.batch import shape_of_frames
+    return _runner(events).read(events, _columns(time, type, order))[1].shape
 
-        return shape_of_frames(events, **columns)
-    from ensue.runners.local import stream_of
 
-    return stream_of(events, **columns)[1]
+def _columns(
+    time: str | tuple[str, str], type: str | None, order: Sequence[str] | str
+) -> "Arguments":
+    from ensue.workload.arguments import Arguments
+
+    return Arguments(time=_time(time), type=type, order=_names("order", order))
 
 
 def _planning(
@@ -765,12 +716,6 @@ def _is_spark(events: object) -> bool:
             )
         return bool(events) and len(frames) == len(events)
     return any(c.__module__.startswith("pyspark.sql") for c in events.__class__.__mro__)
-
-
-def _is_streaming(events: Any) -> bool:
-    from ensue.runners.spark import frames as spark_frames
-
-    return spark_frames.is_streaming(events)
 
 
 def _a_type(value: object) -> str:

@@ -10,7 +10,6 @@ from ensue.errors import QueryError, did_you_mean
 from ensue.span import Span
 
 
-
 def _frozen(fields: dict[str, object]) -> "MappingProxyType[str, object]":
     return MappingProxyType(fields)
 

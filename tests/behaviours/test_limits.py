@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from ensue.workload.stream_job import StreamJob
 
 import ensue
-from ensue.workload.stream_job import StreamJob
 
 EXPLODES = "SEQ(A+ a[], B b) WITHIN 1000"  # every subset of the As
 STRUCTURES = ("runs", "tree", "compact", "reference")
@@ -179,7 +179,7 @@ def test_no_warning_for_what_gets_through(uncompiled: None) -> None:
 
 def test_statistics_warn_where_there_is_no_table_to_look_at() -> None:
     from ensue.plan.planning import Planning
-    from ensue.runners.local import stream_of
+    from ensue.runners.tables import stream_of
     from ensue.workload.foresight import foreseen
     from ensue.workload.prepared import prepare
 

@@ -5,6 +5,7 @@ from random import Random
 
 import pyarrow as pa
 import pytest
+from support.matching import match_in_order
 
 import ensue
 from ensue import semantics
@@ -13,7 +14,6 @@ from ensue.columns.stream import shape_of
 from ensue.engine.reference_events import events_of
 from ensue.errors import QueryError
 from ensue.languages.patterns import parse
-from ensue.runners.local import match_in_order
 from ensue.workload.prepared import prepare
 from ensue.workload.timed_out import bundle, partitioned
 from support.queries import random_query, random_repeats

@@ -11,6 +11,7 @@ import numba
 import numpy as np
 import pyarrow as pa
 import pytest
+from support.matching import match_in_order
 
 import ensue
 from ensue import semantics
@@ -21,7 +22,6 @@ from ensue.engine.reference_events import events_of
 from ensue.errors import QueryError
 from ensue.plan.physical import Answer, Compact, Plan, Reference
 from ensue.plan.planning import Planning
-from ensue.runners.local import match_in_order
 from ensue.workload.live_matcher import LiveMatcher
 from ensue.workload.prepared import Prepared, prepare
 from support.streams import PLAIN, REAL, STAMPS, Nature, random_events, random_slices

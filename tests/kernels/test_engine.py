@@ -27,10 +27,9 @@ from ensue.errors import QueryError
 from ensue.languages.patterns import parse
 from ensue.plan.physical import Reference
 from ensue.plan.query_rules import RULES
-from ensue.runners.local import build_result
 from ensue.samples.stocks import stocks
 from ensue.source.kernel_inputs import INSTANCE_TOP, LIVE
-from ensue.workload.prepared import Prepared, prepare
+from ensue.workload.prepared import Prepared, build_result, prepare
 from support import streams
 from support.queries import random_query
 from support.streams import PLAIN, Nature, random_events, random_nature, random_slices

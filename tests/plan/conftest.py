@@ -10,6 +10,7 @@ from functools import cached_property
 import numba
 import pyarrow as pa
 import pytest
+from support.matching import match_in_order
 
 from ensue import semantics
 from ensue.algebra.answers import summarised
@@ -22,7 +23,6 @@ from ensue.columns.stream import shape_of
 from ensue.engine.reference_events import events_of
 from ensue.languages.patterns import parse
 from ensue.plan.choose import choose
-from ensue.runners.local import match_in_order
 from ensue.workload.prepared import prepare
 
 ARROW = {

@@ -4,17 +4,17 @@ from random import Random
 
 import pyarrow as pa
 import pytest
+from ensue.workload.several import Several
+from ensue.workload.several_job import SeveralJob, unpacked
+from support.matching import match_in_order
 
 import ensue
 from ensue.columns.stream import shape_of
 from ensue.errors import QueryError
 from ensue.languages.patterns import parse
-from ensue.runners.local import match_in_order
 from ensue.source import cache
 from ensue.workload import lane_state
 from ensue.workload import shared_engine as watcher
-from ensue.workload.several import Several
-from ensue.workload.several_job import SeveralJob, unpacked
 from ensue.workload.timed_out import bundle
 from support.lanes import Stream
 from support.negations import random_negations

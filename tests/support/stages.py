@@ -6,6 +6,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from ensue.workload.stage_batch import ARRIVAL, matched, taken
+from ensue.workload.stage_lane import BATCH, ROW, StageJob
+from ensue.workload.stage_rows import Packed, of_stage, packed_events, packed_outputs
+from ensue.workload.stage_rows import unpacked as table_of
+from ensue.workload.tower_job import TowerJob
 
 from ensue.algebra.tower import Tower
 from ensue.columns.lane_hash import lanes_of
@@ -15,11 +20,6 @@ from ensue.languages.towers import parse_text
 from ensue.workload.lane_shelf import forget_live
 from ensue.workload.lane_state import rebuilt
 from ensue.workload.micro_batch import run_lane
-from ensue.workload.stage_batch import ARRIVAL, matched, taken
-from ensue.workload.stage_lane import BATCH, ROW, StageJob
-from ensue.workload.stage_rows import Packed, of_stage, packed_events, packed_outputs
-from ensue.workload.stage_rows import unpacked as table_of
-from ensue.workload.tower_job import TowerJob
 from support.lanes import DictStore, later_watermark
 
 EVENTS = {"time": "t", "type": "type"}

@@ -4,6 +4,7 @@ from random import Random
 
 import numpy as np
 import pytest
+from ensue.workload.tower_job import read_tower
 
 from ensue import semantics
 from ensue.algebra.tower import Tower, layer_of
@@ -18,7 +19,6 @@ from ensue.workload.explained_tower import explained
 from ensue.workload.joined_towers import joined_towers
 from ensue.workload.live_tower import LiveTower
 from ensue.workload.prepare_tower import prepare_tower
-from ensue.workload.tower_job import read_tower
 from support.stages import EVENTS, StagedStream, job_of, readings, rows_of, staged
 from support.streams import random_events, random_slices
 from support.towers import Habits, given_events, random_crowd, random_towers

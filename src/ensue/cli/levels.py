@@ -165,7 +165,7 @@ def fits(query: Query | Tower, events: Any, columns: dict[str, Any]) -> None:
     if not isinstance(query, Tower):
         ensue.explain(query, events, **columns)
         return
-    from ensue.runners.local import stream_of
+    from ensue.runners.tables import stream_of
     from ensue.workload.prepare_tower import prepare_tower
 
     prepare_tower(query, stream_of(events, **columns)[1])

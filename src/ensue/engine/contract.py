@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from ensue.columns.matches import Matches
 
-Given = TypeVar("Given", contravariant=True)
-Found = TypeVar("Found", covariant=True)
+Given = TypeVar("Given", contravariant=True)  # noqa: PLC0105  as they read best
+Found = TypeVar("Found", covariant=True)  # noqa: PLC0105
 
 
 class Matcher(Protocol[Given, Found]):

@@ -21,6 +21,8 @@ from ensue.workload.query_work import Progress, Unseen
 from ensue.workload.source import Source
 from ensue.workload.workload import Workload
 
+STREAMING = False
+
 
 def read(events: Any, given: Arguments) -> tuple[pa.Table, Source]:
     """The events as one table, not yet in order, and what is known of them."""
@@ -31,6 +33,11 @@ def read(events: Any, given: Arguments) -> tuple[pa.Table, Source]:
         )
     table, shape = stream_of(events, time=given.time, type=given.type, order=given.order)
     return table, Source.of(shape, given)
+
+
+def lanes(frame: pa.Table, given: Arguments) -> int:  # noqa: ARG001
+    """There is one: all events are here."""
+    return 1
 
 
 def run(workload: Workload, events: pa.Table, given: Arguments) -> Mapping[Name, pa.Table]:

@@ -10,7 +10,7 @@ from ensue.engine.engine import Engine
 from ensue.plan.estimates.analysis import Met, analysed
 from ensue.plan.planning import Planning
 from ensue.plan.show.explain import explain
-from ensue.runners.local import stream_of
+from ensue.runners.tables import stream_of
 from ensue.workload.prepared import build_result, prepare
 from ensue.workload.relevance import types_that_matter
 

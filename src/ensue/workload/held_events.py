@@ -28,9 +28,7 @@ class Held:
         schema = shape.arrow.append(pa.field(ORDINAL, pa.int64()))
         return cls(no_rows(schema), np.zeros(0, np.int64))
 
-    def joined_by(
-        self, events: pa.Table, first: int, members: Iterable[Rows], end: str
-    ) -> "Held":
+    def joined_by(self, events: pa.Table, first: int, members: Iterable[Rows], end: str) -> "Held":
         """These and those of the new events, from row `first` on, that are among `members`."""
         wanted = np.zeros(events.num_rows, np.bool_)
         for rows in members:

@@ -6,7 +6,8 @@ have decided all that is before it. Then the stage's time passes, behind the str
 as these layers may take.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -103,7 +104,8 @@ class Lane:
         self.watermark = watermark
         now = watermark - self.stage.hold
         released, self.waiting = _split(self.waiting, ends(self.waiting, self._sortable) < now)
-        made, left = {}, {}
+        made: dict[str, pa.Table] = {}
+        left: dict[str, pa.Table] = {}
         for name, table in self.made.items():
             done, later = _split(table, self._ends_of(table) < now)
             made |= {name: done} if done.num_rows else {}
@@ -125,7 +127,7 @@ class Lane:
         ordered = in_order(released, self._sortable)
         return self.matcher.feed(Fed(ordered, made, self.stage.arrival))
 
-    def _ends_of(self, made: pa.Table) -> npt.NDArray[np.generic]:
+    def _ends_of(self, made: pa.Table) -> npt.NDArray[Any]:
         return np.asarray(from_arrow(made.column("end"), self._sortable.unit).values)
 
     def due(self) -> float | None:

@@ -85,9 +85,7 @@ class Shelf:
         while len(_live) > 1 and (len(_live) > MOST_LIVE or size > MOST_BYTES):
             size -= _live.popitem(last=False)[1].bytes
 
-    def leave(
-        self, stamp: bytes, lane: Lane, before: bytes, saved: bytes | None = None
-    ) -> None:
+    def leave(self, stamp: bytes, lane: Lane, before: bytes, saved: bytes | None = None) -> None:
         """Leaves a copy for other processes, in place of the one of the stamp `before`.
 
         `saved` are the bytes of the lane where they are known already.

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from ensue.columns.stream import Shape, ends
 from ensue.columns.values import from_arrow
 from ensue.engine.state import packed, unpacked
 from ensue.errors import StateError
-from ensue.workload.live_tower import LiveLayer, LiveLayers, LiveTower, Step
+from ensue.workload.live_tower import LiveLayer, LiveLayers, Step
 from ensue.workload.stages import FIRST, LAST, PreparedStage
 from ensue.workload.stream_places import (
     Keys,
@@ -160,46 +159,6 @@ class LiveStage(LiveLayers):
         self.places = Places(arrays["known"], arrays["numbers"])
         for k, layer in enumerate(self.layers):
             layer.restore(saved[f"layer {k}"])
-
-
-class WholeTower:
-    """A stage that has all of a tower in it: no event comes from elsewhere, and none leaves."""
-
-    def __init__(self, prepared: PreparedStage, arrival: Sequence[str]) -> None:
-        self.arrival = list(arrival)
-        self.live = LiveTower(replace(prepared.tower, layers=prepared.layers))
-
-    def feed(self, raw: pa.Table, made: Mapping[str, pa.Table]) -> list[pa.Table]:
-        assert not made
-        return self.live.feed(raw.drop_columns(self.arrival))
-
-    def advance(self, now: float) -> list[pa.Table]:
-        return self.live.advance(now)
-
-    def finish(self) -> list[pa.Table]:
-        return self.live.finish()
-
-    def deadline(self) -> float | None:
-        return self.live.deadline()
-
-    @property
-    def partial_matches(self) -> int:
-        return self.live.partial_matches
-
-    @property
-    def state_bytes(self) -> int:
-        return self.live.state_bytes
-
-    def save(self) -> dict[str, bytes]:
-        return self.live.save()
-
-    def restore(self, saved: Mapping[str, bytes]) -> None:
-        self.live.restore(saved)
-
-
-def live_stage(prepared: PreparedStage, arrival: Sequence[str]) -> LiveStage | WholeTower:
-    """A stage ready for its first event."""
-    return LiveStage(prepared, arrival) if prepared.cut else WholeTower(prepared, arrival)
 
 
 def ends_of(made: pa.Table, shape: Shape) -> npt.NDArray[Any]:

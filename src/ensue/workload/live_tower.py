@@ -18,8 +18,9 @@ from ensue.errors import StateError
 from ensue.plan.physical import Reference
 from ensue.results.table import accepted
 from ensue.results.triggers import by_members, last_rows, ranks
+from ensue.workload.held_events import Held
 from ensue.workload.layer_stream import RANK
-from ensue.workload.live_matcher import Held, LiveMatcher
+from ensue.workload.live_matcher import LiveMatcher
 from ensue.workload.opened_layer import put_together
 from ensue.workload.prepared import Prepared, build_result
 from ensue.workload.prepared_tower import PreparedLayer, PreparedTower
@@ -44,7 +45,7 @@ class LayerMatcher(LiveMatcher):
             matches = matches.pick(order)
         if not self.late:
             return super()._built(matches, known)
-        found = self._accepted(self._placed(matches, known), known)
+        found = self._accepted(known.placed(matches), known)
         result = build_result(self.done, found, known.events)
         in_stream = found.moved(lambda rows: np.where(rows < 0, rows, known.rows[rows]))
         return result.append_column(RANK, ranks(in_stream, self.prepared.query))
@@ -71,7 +72,7 @@ class OpenedMatcher(LiveMatcher):
         self.own = (layer.prepared, layer.stream)
 
     def _built(self, matches: Matches, known: Held) -> pa.Table:
-        return put_together(self.opened, self.own, self._placed(matches, known), known.events)
+        return put_together(self.opened, self.own, known.placed(matches), known.events)
 
 
 class LiveLayer:
@@ -145,7 +146,7 @@ class LiveLayer:
 
     def restore(self, data: bytes) -> None:
         _, _, blobs = unpacked(data)
-        self.matcher.take_up(blobs["matcher"])
+        self.matcher.restore(blobs["matcher"])
         self.waiting = [from_bytes(blobs["waiting"])] if "waiting" in blobs else []
 
 

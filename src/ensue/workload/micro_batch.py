@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter_ns
 
-from ensue.workload.clock import known_to_spark
 from ensue.workload.chain import Chain
+from ensue.workload.clock import known_to_spark
 from ensue.workload.lane_shelf import Shelf
 from ensue.workload.lane_state import KeptLane, Store
 from ensue.workload.packing import Packed, packed_late, packed_outputs

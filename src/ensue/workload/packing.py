@@ -46,7 +46,9 @@ def packed_events(
             continue
         wanted = events.filter(pa.array(reads.of(events, chain.source.shape)))
         if wanted.num_rows:
-            yield from _by_lane(chain, number, wanted, _hashed(chain, number, wanted, reads.key), EVENTS)
+            yield from _by_lane(
+                chain, number, wanted, _hashed(chain, number, wanted, reads.key), EVENTS
+            )
 
 
 def packed_outputs(chain: Chain, number: int, found: Sequence[pa.Table]) -> Iterator[Packed]:

@@ -70,6 +70,7 @@ def prepare_tower(
     levels: Sequence[str] | str | None = None,
     trace: bool = False,
     streaming: bool = False,
+    emit_timeouts: bool = False,
 ) -> PreparedTower:
     """Checks the layers of a tower against a stream's shape and plans each."""
     tower, all_levels = levels_of(tower, levels)

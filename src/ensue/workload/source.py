@@ -27,9 +27,7 @@ class Source:
     @classmethod
     def of(cls, shape: Shape, given: Arguments) -> "Source":
         """The source of events of a shape, as a call describes them."""
-        return cls(
-            shape.arrow, given.time, given.type, given.order, given.location, shape.by_type
-        )
+        return cls(shape.arrow, given.time, given.type, given.order, given.location, shape.by_type)
 
     @cached_property
     def shape(self) -> Shape:

@@ -121,9 +121,7 @@ class Stage(Protocol):
         """The complex events among what was found that later stages take, by name."""
 
 
-def unseen(
-    events: pa.Table, source: Source, others: Iterable[Reads]
-) -> npt.NDArray[np.bool_]:
+def unseen(events: pa.Table, source: Source, others: Iterable[Reads]) -> npt.NDArray[np.bool_]:
     """Which events no other stage has."""
     seen = np.zeros(events.num_rows, np.bool_)
     for reads in others:

@@ -1,4 +1,4 @@
-"""Queries on top of definitions: layers of events, and the stages that their keys split them into."""
+"""Queries on top of definitions: layers of events, and the stages that their keys make."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -146,7 +146,9 @@ class LayerStage:
         if stage.key:
             return None
         names = ", ".join(layer.name or "the query on top" for layer in stage.layers)
-        return f"nothing splits the stream of {names}: one task, on one core, will match its events"
+        return (
+            f"nothing splits the stream of {names}: one task, on one core, will match its events"
+        )
 
     def matcher(self) -> StageMatcher:
         """A matcher for a lane, with no events yet."""

@@ -110,7 +110,9 @@ class Workload:
     def texts(self) -> tuple[str, ...]:
         """The texts of all stages; `read` gives the workload back."""
         return tuple(
-            chain.stage_text(number) for chain in self.chains for number in range(len(chain.stages))
+            chain.stage_text(number)
+            for chain in self.chains
+            for number in range(len(chain.stages))
         )
 
     @classmethod
@@ -126,8 +128,11 @@ class Workload:
         lines = []
         for number, chain in enumerate(self.chains):
             for place, stage in enumerate(chain.stages):
-                types = "every event" if stage.reads.types is None else ", ".join(
-                    sorted(stage.reads.types)) or "no event that comes in"
+                types = (
+                    "every event"
+                    if stage.reads.types is None
+                    else ", ".join(sorted(stage.reads.types)) or "no event that comes in"
+                )
                 key = f" by {', '.join(stage.reads.key)}" if stage.reads.key else ""
                 lines.append(f"stage {number}.{place}: {types}{key}")
                 lines += [f"  takes {name}" for name in stage.takes]

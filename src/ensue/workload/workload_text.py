@@ -68,7 +68,7 @@ def upgraded(text: str) -> dict[str, Any]:
                 "  hint: go on with the release that wrote it, or start with a new checkpoint"
             )
         return written
-    common = {
+    common: dict[str, Any] = {
         "emit_timeouts": False, "levels": None, "trace": False, "planning": None,
         "operators": {}, "stage": 0,
     }  # fmt: skip

@@ -80,7 +80,9 @@ def run(workload: Workload, frame: DataFrame, given: Arguments) -> Frames:
 
 def _staged(frame: DataFrame, chain: Chain, given: Arguments) -> DataFrame:
     """What the stages of a chain deliver, packed."""
-    staged = _by_first_key(frame, chain, given).mapInArrow(First(chain, given.bad_events), _COLUMNS)
+    staged = _by_first_key(frame, chain, given).mapInArrow(
+        First(chain, given.bad_events), _COLUMNS
+    )
     for number in range(1, len(chain.stages)):
         by_lane = staged.repartition(chain.lanes_of(number), "through")
         staged = by_lane.mapInArrow(Next(chain, number), _COLUMNS)

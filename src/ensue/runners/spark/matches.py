@@ -22,8 +22,8 @@ class SeveralMatches(Mapping[Name, DataFrame]):
     """The matches of each output by name, in the order of the queries.
 
     All of them are computed by one DataFrame, `packed`: the number of an output and a table of its
-    matches as bytes. An output's DataFrame picks its own from there, so asking two of them computes
-    the matches of all queries twice, unless `cache` keeps them in between.
+    matches as bytes. An output's DataFrame picks its own from there, so asking two of them
+    computes the matches of all queries twice, unless `cache` keeps them in between.
     """
 
     def __init__(
