@@ -124,14 +124,13 @@ class Semantics:
     name = "semantics"
 
     def match(self, events: Any, query: str, **options: Any) -> pa.Table:
-        from support.matching import match_in_order
-
         from ensue.columns.stream import in_order, located
         from ensue.plan.physical import Plan, Reference
         from ensue.runners.tables import stream_of
         from ensue.workload.prepared import Prepared
         from ensue.workload.relevance import types_that_matter
         from ensue.workload.timed_out import bundle
+        from support.matching import match_in_order
 
         bad_events = options.pop("bad_events", "raise")
         location = options.pop("location", None)
@@ -206,8 +205,6 @@ class Lanes:
     name = "lanes"
 
     def match(self, events: Any, query: str, **options: Any) -> pa.Table:
-        from ensue.workload.stream_job import StreamJob
-
         from ensue.columns.stream import with_time
         from ensue.runners.tables import stream_of
         from support import lanes
@@ -218,11 +215,11 @@ class Lanes:
         order = options.pop("order", ())
         order = (order,) if isinstance(order, str) else tuple(order)
         table, shape = stream_of(events, **options, order=order)
-        job = StreamJob(
+        job = lanes.workload_of(
             windowed(query, shape), table.schema, options["time"], options.get("type"), order,
-            location, shape.by_type, lanes=2, emit_timeouts=timeouts,
+            location=location, by_type=shape.by_type, lanes=2, emit_timeouts=timeouts,
         )  # fmt: skip
-        _ = job.watch  # errors of the query come before those of events
+        _ = job.chains  # errors of the query come before those of events
         if any(pa.types.is_string_view(f.type) for f in table.schema):
             pytest.skip("streams come from Spark, which has no views of strings")
         usable, dropped = with_time(table, shape, bad_events, job.types)

@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from ensue.workload.stream_job import StreamJob
 
 import ensue
+from ensue.workload.workload import Workload
 
 EXPLODES = "SEQ(A+ a[], B b) WITHIN 1000"  # every subset of the As
 STRUCTURES = ("runs", "tree", "compact", "reference")
@@ -195,29 +195,27 @@ def test_statistics_warn_where_there_is_no_table_to_look_at() -> None:
 # ------------------------------------------------------------------------------- streams
 
 
-def job(query: str, table: pa.Table, **limits: Any) -> StreamJob:
+def job(query: str, table: pa.Table, **limits: Any) -> Workload:
     from ensue.plan.limits import Limits
     from ensue.plan.planning import Planning
+    from support.lanes import workload_of
 
     planning = Planning(limits=Limits.given(**limits))
-    return StreamJob(
-        ensue.parse(query), table.schema, "t", "type", (), None, None, lanes=1, planning=planning
-    )
+    return workload_of(query, table.schema, "t", "type", planning=planning)
 
 
 def test_a_stream_stops_and_goes_on_with_a_higher_bound(uncompiled: None) -> None:
-    from support.lanes import Stream
+    from support.lanes import Stream, tables_of
 
     table = events("AABXX" + "A" * 8 + "BXAB")
     pieces = [table.slice(0, 5), table.slice(5, 10), table.slice(15)]
     query = "SEQ(A+ a[], B b) WITHIN 12"
     stream = Stream(job(query, table, max_matches=100), 0)
     stream.feed(pieces[0])
-    delivered = stream.delivered[-1].num_rows
-    assert delivered == 3
+    assert tables_of(stream.delivered, 0, stream.workload.outputs[0].schema).num_rows == 3
     with pytest.raises(ensue.LimitError):
         stream.feed(pieces[1])
-    stream.job = job(query, table, max_matches=10_000)  # the same checkpoint
+    stream.workload = job(query, table, max_matches=10_000)  # the same checkpoint
     stream.feed(pieces[1])
     stream.feed(pieces[2])
     whole = match(table, query)
@@ -233,7 +231,7 @@ def test_a_lane_in_memory_takes_over_the_bounds_of_a_stream_that_is_started_anew
     query = "SEQ(A+ a[], B b) WITHIN 12"
     stream = Stream(job(query, table, max_matches=100), 0)
     stream.feed(table.slice(0, 5))
-    stream.job = job(query, table, max_matches=10_000)
+    stream.workload = job(query, table, max_matches=10_000)
     stream.feed(table.slice(5))
     assert stream.finish().num_rows == match(table, query).num_rows
 

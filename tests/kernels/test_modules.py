@@ -19,7 +19,7 @@ from ensue.plan.physical_rules.tree import shape_of as tree_shape
 from ensue.plan.planning import Planning
 from ensue.plan.show.explain import explain
 from ensue.plan.towers.modules import PRECURSORS, Module
-from ensue.workload.live_matcher import LiveMatcher
+from ensue.workload.live_matcher import LiveMatcher, restored
 from ensue.workload.prepared import Prepared, prepare
 from support.modules import random_tower
 from support.streams import PLAIN, WHOLE, Nature, random_events, random_nature, random_slices
@@ -228,9 +228,9 @@ def test_a_saved_state_goes_on_with_the_same_modules_only():
     other = prepared_for(NESTED, events, (OUTER, Module("Inner", "y", ("c", "d"), ByUnits(2), 3)))
     matcher = LiveMatcher(one)
     matcher.feed(events)
-    LiveMatcher.restore(one, matcher.save())
+    restored(one, matcher.save())
     with pytest.raises(StateError):
-        LiveMatcher.restore(other, matcher.save())
+        restored(other, matcher.save())
 
 
 def test_planning_with_modules_survives_being_described():

@@ -12,7 +12,7 @@ from ensue.columns.stream import shape_of
 from ensue.engine.state import MAGIC
 from ensue.errors import StateError
 from ensue.samples.stocks import stocks
-from ensue.workload.live_matcher import LiveMatcher
+from ensue.workload.live_matcher import LiveMatcher, restored
 from ensue.workload.prepared import Prepared, prepare
 from support.streams import PLAIN, Nature, random_events
 
@@ -50,7 +50,7 @@ def in_pieces(query: str, events: pa.Table, size: int, **options: str) -> list[s
     matcher, found = LiveMatcher(ready), []
     for start in range(0, events.num_rows, size):
         found.append(matcher.feed(events.slice(start, size)))
-        matcher = LiveMatcher.restore(ready, matcher.save())
+        matcher = restored(ready, matcher.save())
     found.append(matcher.finish())
     return as_lines(pa.concat_tables(found))
 
@@ -104,14 +104,14 @@ def test_what_is_no_state_is_refused():
     ready, _ = saved()
     for data in (b"", b"something else entirely, and long enough"):
         with pytest.raises(StateError, match="not a saved state"):
-            LiveMatcher.restore(ready, data)
+            restored(ready, data)
 
 
 def test_an_unknown_version_is_refused():
     ready, data = saved()
     newer = MAGIC + struct.pack("<H", 999) + data[len(MAGIC) + 2 :]
     with pytest.raises(StateError, match="saved in version 999"):
-        LiveMatcher.restore(ready, newer)
+        restored(ready, newer)
 
 
 def test_a_damaged_state_is_refused():
@@ -119,16 +119,16 @@ def test_a_damaged_state_is_refused():
     for place in (20, len(data) // 2, len(data) - 1):
         broken = data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
         with pytest.raises(StateError, match="damaged"):
-            LiveMatcher.restore(ready, broken)
+            restored(ready, broken)
     with pytest.raises(StateError):
-        LiveMatcher.restore(ready, data[:-1])
+        restored(ready, data[:-1])
 
 
 def test_the_state_of_another_query_is_refused():
     _, data = saved()
     other = prepared(QUERIES["stacks"], random_events(Random(3), 30))
     with pytest.raises(StateError, match="another query"):
-        LiveMatcher.restore(other, data)
+        restored(other, data)
 
 
 # ------------------------------------------------------------------------------- old releases
@@ -145,7 +145,7 @@ def test_the_state_of_an_old_release_is_restored(name, bless):
         matcher.feed(events.slice(0, 30))
         path.write_bytes(matcher.save())
     first = LiveMatcher(ready).feed(events.slice(0, 30))
-    matcher = LiveMatcher.restore(ready, path.read_bytes())
+    matcher = restored(ready, path.read_bytes())
     rest = [matcher.feed(events.slice(30)), matcher.finish()]
     whole = ensue.match(events, QUERIES[name], time="t", type="type")
     assert as_lines(pa.concat_tables([first, *rest])) == as_lines(whole)

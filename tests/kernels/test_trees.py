@@ -30,7 +30,7 @@ from ensue.plan.physical_rules.tree import shapes
 from ensue.plan.planning import Planning, Shape
 from ensue.samples.stocks import stocks
 from ensue.schema import Kind
-from ensue.workload.live_matcher import LiveMatcher
+from ensue.workload.live_matcher import LiveMatcher, restored
 from ensue.workload.prepared import Prepared, prepare
 from support import streams
 from support.joins import random_join
@@ -322,9 +322,9 @@ def test_a_saved_tree_goes_on_in_a_tree_of_the_same_shape_only():
     other = prepared_for(text, events, ("a", ("b", ("d", "c"))))
     matcher = LiveMatcher(one)
     matcher.feed(events)
-    LiveMatcher.restore(one, matcher.save())
+    restored(one, matcher.save())
     with pytest.raises(StateError):
-        LiveMatcher.restore(other, matcher.save())
+        restored(other, matcher.save())
 
 
 def test_what_no_tree_can_do_is_refused_with_the_reason():

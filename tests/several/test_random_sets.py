@@ -4,9 +4,6 @@ from random import Random
 
 import pyarrow as pa
 import pytest
-from ensue.workload.several import Several
-from ensue.workload.several_job import SeveralJob, unpacked
-from support.matching import match_in_order
 
 import ensue
 from ensue.columns.stream import shape_of
@@ -16,7 +13,9 @@ from ensue.source import cache
 from ensue.workload import lane_state
 from ensue.workload import shared_engine as watcher
 from ensue.workload.timed_out import bundle
-from support.lanes import Stream
+from ensue.workload.whole_scan import WholeScan
+from support.lanes import Stream, workload_of
+from support.matching import match_in_order
 from support.negations import random_negations
 from support.queries import random_query, random_repeats
 from support.streams import Nature, random_events, random_nature, random_slices
@@ -64,7 +63,7 @@ def check(seed: int, size: int, count: int) -> int:
     prepared = [bundle(parse(text), shape).main for text in texts]
     wanted = [match_in_order(p, events) for p in prepared]
     for block in (count, random.randint(1, count)):
-        found = Several(prepared).match(events, block=block)
+        found = WholeScan(prepared).match(events, block=block)
         for text, one, alone in zip(texts, found, wanted, strict=True):
             assert one.schema == alone.schema
             assert repr(one.to_pylist()) == repr(alone.to_pylist()), (seed, block, text)
@@ -92,18 +91,15 @@ def test_a_set_of_one_query():
 
 def streamed(random: Random, texts: list[str], nature: Nature, events: pa.Table) -> list:
     """The results of a set of queries on lanes: cut, forgotten and built anew."""
-    queries = tuple(parse(text) for text in texts)
-    job = SeveralJob(
-        queries[0], events.schema, nature.columns, "type", (), None, None, lanes=1,
-        several=queries, numbers=tuple(range(len(queries))),
-        names=tuple(range(len(queries))),
-    )  # fmt: skip
-    stream = Stream(job, 0, forget=lambda: random.random() < 0.4)
+    stream = Stream(
+        workload_of(texts, events.schema, nature.columns, "type"),
+        0,
+        forget=lambda: random.random() < 0.4,
+    )
     for piece in random_slices(random, events):
         stream.feed(piece)
         stream.pause()
-    found = stream.finish()
-    return [unpacked(found, number, b.result) for number, b in enumerate(job.bundles)]
+    return list(stream.end().values())
 
 
 @pytest.mark.parametrize("dense", [0, 12])

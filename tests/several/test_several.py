@@ -12,10 +12,10 @@ from ensue.engine.program import Program
 from ensue.errors import EventError, QueryError
 from ensue.languages.patterns import parse
 from ensue.source import cache
-from ensue.workload.several_job import SeveralJob, read_job, unpacked
 from ensue.workload.shared_engine import watchers_of
 from ensue.workload.timed_out import bundle
-from support.lanes import Stream
+from ensue.workload.workload import Workload
+from support.lanes import Stream, workload_of
 
 HERE = {"time": "t", "type": "type"}
 
@@ -207,14 +207,11 @@ def test_an_equal_condition_is_judged_once(monkeypatch):
 def test_a_job_of_several_queries_is_read_again_with_all_operators():
     ensue.operator("rested", over="repeat", q=lambda last, new, period: new.t - last.t >= period)
     queries = tuple(map(parse, [PAIR, "EVENT Rested AS rested(A a, 3) d WITHIN 9"]))
-    job = SeveralJob(
-        queries[0], events().schema, "t", "type", (), None, None, lanes=1,
-        several=queries, numbers=(0, 1), names=("Pair", "Rested"),
-    )  # fmt: skip
-    again = read_job(job.text)
-    assert isinstance(again, SeveralJob)
-    assert again.text == job.text
-    assert again.several == queries
+    named = dict(zip(("Pair", "Rested"), queries, strict=True))
+    job = workload_of(named, events().schema, "t", "type")
+    again = Workload.read(job.texts)
+    assert again.texts == job.texts
+    assert {one.name: one.query for one in again.asked} == named
 
 
 def test_lanes_of_several_queries_come_with_the_functions_of_their_operators():
@@ -223,20 +220,19 @@ def test_lanes_of_several_queries_come_with_the_functions_of_their_operators():
     op = ensue.operator("rising", q=lambda a, b, by: b.x - a.x > by, known=False)
     texts = {"Pair": PAIR, "Rising": "SEQ(rising(A a, B b, 1) r, C c) WITHIN 9"}
     queries = tuple(parse(text, [op]) for text in texts.values())
-    job = SeveralJob(
-        queries[0], events().schema, "t", "type", (), None, None, lanes=1,
-        several=queries, numbers=(0, 1), names=tuple(texts),
-    )  # fmt: skip
-    came = cloudpickle.loads(cloudpickle.dumps(job))
-    assert came.text == job.text
-    assert came.several[1].pattern.parts[0].operator.q is not op.q
-    stream = Stream(came, 0)
+    job = workload_of(dict(zip(texts, queries, strict=True)), events().schema, "t", "type")
+    came = [cloudpickle.loads(cloudpickle.dumps(chain)) for chain in job.chains]
+    assert [chain.text for chain in came] == [chain.text for chain in job.chains]
+    functions = [o.q for chain in came for one in chain.asked for o in one.operators]
+    assert functions
+    assert op.q not in functions
+    job.__dict__["chains"] = tuple(came)  # the lanes have only what came
+    stream = Stream(job, 0)
     stream.feed(events().slice(0, 5))
     stream.feed(events().slice(5))
-    packed = stream.finish()
-    for number, of_query in enumerate(job.bundles):
+    for number, matches in enumerate(stream.end().values()):
         alone = ensue.match(events(), queries[number], **HERE)
-        found = unpacked(packed, number, of_query.result).to_pylist()
+        found = matches.to_pylist()
         assert alone.num_rows
         assert sorted(map(repr, found)) == sorted(map(repr, alone.to_pylist()))
 

@@ -9,12 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import ensue
-from ensue.columns.stream import shape_of
 from ensue.errors import EventError, QueryError
-from ensue.languages.patterns import parse
-from ensue.runners.spark.frames import WholeStreamWarning
-from ensue.runners.spark.groups import groups_of
-from ensue.workload.prepared import prepare
+from ensue.runners.spark.frames import WholeStreamWarning, warn_of_whole_streams
+from support.lanes import workload_of
 
 CLOSE = ensue.operator("near_rows", q=lambda a, b, by: b.row - a.row <= by, known=False)
 EVENTS = {"time": "t", "type": "type", "order": "row", "operators": [CLOSE]}
@@ -52,14 +49,15 @@ def alone(name: str) -> list[str]:
 
 
 def test_queries_go_with_those_whose_key_is_a_part_of_theirs():
-    shape = shape_of(events().schema, time="t", type="type", order=())
     texts = [f"SEQ(A a, B b) WHERE {w}" for w in ("[k]", "[k, u]", "[u]", "[type, u]", "a.t < 3")]
+    workload = workload_of(texts, events().schema, "t", "type", streaming=False)
     with pytest.warns(WholeStreamWarning, match="1 of the 5 queries"):
-        groups = groups_of([prepare(parse(text), shape) for text in texts])
-    assert [(g.key, g.numbers) for g in groups] == [
-        (("k",), (0, 1)),
-        (("u",), (2, 3)),
-        ((), (4,)),
+        warn_of_whole_streams(workload)
+    stages = [chain.stages[0] for chain in workload.chains]
+    assert [(s.reads.key, [o.number for o in s.outputs]) for s in stages] == [
+        (("k",), [0, 1]),
+        (("u",), [2, 3]),
+        ((), [4]),
     ]
 
 

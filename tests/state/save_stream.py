@@ -10,13 +10,11 @@ from pathlib import Path
 
 from ensue.columns.stream import ends
 from ensue.engine.state import to_bytes
-from ensue.languages.patterns import parse
 from ensue.samples.stocks import stocks
 from ensue.workload import lane_state
 from ensue.workload.lane_shelf import forget_live
 from ensue.workload.micro_batch import run_lane
-from ensue.workload.stream_job import StreamJob
-from support.lanes import DictStore
+from support.lanes import DictStore, tables_of, workload_of
 
 QUERIES = {  # with the size from which on a log gives way to a snapshot
     "log": (
@@ -33,11 +31,14 @@ QUERIES = {  # with the size from which on a log gives way to a snapshot
 def sample(query: str) -> dict[str, object]:
     """The state in the middle of a stream, the rest of the stream, and what it gives."""
     events = stocks(300, symbols=5)
-    job = StreamJob(parse(query), events.schema, "ts", "type", (), None, None, lanes=1)
-    times = ends(events, job.shape) // 1_000
+    job = workload_of(query, events.schema, "ts", "type")
+    chain = job.chains[0]
+    times = ends(events, job.source.shape) // 1_000
     store = DictStore()
-    run_lane(store, job, 0, [to_bytes(events.slice(0, 100))])
-    run_lane(store, job, int(times[90]), [to_bytes(events.slice(100, 100))], int(times[199]) + 1)
+    run_lane(store, chain, 0, 0, [to_bytes(events.slice(0, 100))])
+    run_lane(
+        store, chain, 0, int(times[90]), [to_bytes(events.slice(100, 100))], int(times[199]) + 1
+    )
     forget_live()
     head = store.head()
     assert head is not None
@@ -53,9 +54,10 @@ def sample(query: str) -> dict[str, object]:
         "next_ms": int(times[-1]) + 10,
     }
     found = run_lane(
-        store, job, int(times[180]), [to_bytes(events.slice(200))], int(times[-1]) + 10
+        store, chain, 0, int(times[180]), [to_bytes(events.slice(200))], int(times[-1]) + 10
     )
-    return saved | {"matches": sorted(found.delivered["match_id"].to_pylist())}
+    matches = tables_of(found.sent, 0, job.outputs[0].schema)
+    return saved | {"matches": sorted(matches["match_id"].to_pylist())}
 
 
 def _written(value: object) -> object:

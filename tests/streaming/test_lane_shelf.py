@@ -6,19 +6,18 @@ import time
 import pytest
 
 from ensue.engine.state import to_bytes
-from ensue.languages.patterns import parse
 from ensue.samples.stocks import stocks
 from ensue.workload import lane_shelf
 from ensue.workload.lane_shelf import Shelf, forget_live, live_lanes, next_stamp
 from ensue.workload.micro_batch import run_lane
-from ensue.workload.stream_job import StreamJob
-from support.lanes import DictStore, Stream
+from ensue.workload.workload import Workload
+from support.lanes import DictStore, Stream, workload_of
 
 SEQUENCE = "SEQ(A a, B b, C c) WHERE [symbol] and a.price < c.price WITHIN 20 seconds"
 
 
-def stock_job(lanes: int = 1) -> StreamJob:
-    return StreamJob(parse(SEQUENCE), stocks(1).schema, "ts", "type", (), None, None, lanes=lanes)
+def stock_job(lanes: int = 1) -> Workload:
+    return workload_of(SEQUENCE, stocks(1).schema, "ts", "type", lanes=lanes)
 
 
 @pytest.fixture(autouse=True)
@@ -79,13 +78,13 @@ def test_a_worker_drops_lanes_that_another_one_has_gone_on_with(tmp_path):
     shelf, (one, other) = Shelf(tmp_path), (DictStore(), DictStore())
     blob = to_bytes(stocks(50))
     with here:
-        run_lane(one, stock_job(), 0, [blob], shelf=shelf)
-        run_lane(other, stock_job(), 0, [blob], shelf=shelf)
+        run_lane(one, stock_job().chains[0], 0, 0, [blob], shelf=shelf)
+        run_lane(other, stock_job().chains[0], 0, 0, [blob], shelf=shelf)
         assert len(live_lanes()) == 2
     with there:
-        run_lane(one, stock_job(), 0, [blob], shelf=shelf)
+        run_lane(one, stock_job().chains[0], 0, 0, [blob], shelf=shelf)
     with here:
-        run_lane(other, stock_job(), 0, [blob], shelf=shelf)
+        run_lane(other, stock_job().chains[0], 0, 0, [blob], shelf=shelf)
         assert [stamp for stamp, _ in live_lanes()] == [other.head().stamp]
 
 
@@ -94,19 +93,21 @@ def test_streams_of_one_query_keep_lanes_of_their_own():
     stores, blob = [DictStore() for _ in range(3)], to_bytes(stocks(50))
     for _ in range(4):
         for store in stores:
-            assert run_lane(store, stock_job(), 0, [blob]).counters.rebuilt == 0
+            assert run_lane(store, stock_job().chains[0], 0, 0, [blob]).counters.rebuilt == 0
     assert len(live_lanes()) == 3
 
 
 def test_a_restarted_stream_finds_its_lane_and_leaves_no_other(tmp_path):
     """A micro-batch that is not committed leaves a lane and a copy that nobody wants."""
     shelf, store, blob = Shelf(tmp_path), DictStore(), to_bytes(stocks(50))
-    run_lane(store, stock_job(), 0, [blob], shelf=shelf)
+    run_lane(store, stock_job().chains[0], 0, 0, [blob], shelf=shelf)
     for _ in range(5):
         before = dict(store.values)
-        run_lane(store, stock_job(), 0, [blob], shelf=shelf)
+        run_lane(store, stock_job().chains[0], 0, 0, [blob], shelf=shelf)
         store.values = before
-        assert run_lane(store, stock_job(), 0, [blob], shelf=shelf).counters.rebuilt == 1
+        assert (
+            run_lane(store, stock_job().chains[0], 0, 0, [blob], shelf=shelf).counters.rebuilt == 1
+        )
         assert len(live_lanes()) == 1
         assert len(list(tmp_path.iterdir())) == 1
 
@@ -143,25 +144,27 @@ def test_a_stamp_says_which_lane_it_is_of():
 def test_a_lane_that_was_built_from_the_store_is_left_for_others_too(tmp_path):
     """Also in a micro-batch that changes nothing of it."""
     shelf, store = Shelf(tmp_path), DictStore()
-    run_lane(store, stock_job(), 0, [to_bytes(stocks(50))], shelf=shelf)
+    run_lane(store, stock_job().chains[0], 0, 0, [to_bytes(stocks(50))], shelf=shelf)
     for rebuilt in (1, 0):
         forget_live()
         if rebuilt:
             (tmp_path / store.head().stamp.hex()).unlink()
-        assert run_lane(store, stock_job(), 0, shelf=shelf).counters.rebuilt == rebuilt
+        assert (
+            run_lane(store, stock_job().chains[0], 0, 0, shelf=shelf).counters.rebuilt == rebuilt
+        )
 
 
 def test_copies_that_nobody_has_asked_for_in_a_long_time_go(tmp_path, monkeypatch):
     """Streams that have ended, and workers that were killed while they wrote."""
     blob, old = to_bytes(stocks(50)), time.time() - lane_shelf.LONG - 60
     ended, shelf = DictStore(), Shelf(tmp_path)
-    run_lane(ended, stock_job(), 0, [blob], shelf=shelf)
+    run_lane(ended, stock_job().chains[0], 0, 0, [blob], shelf=shelf)
     (tmp_path / "tmphalf").write_bytes(b"half")
     for path in tmp_path.iterdir():
         os.utime(path, (old, old))
     (tmp_path / "tmpnow").write_bytes(b"another writes it now")
     monkeypatch.setattr(lane_shelf, "_swept", float("-inf"))
     begun = DictStore()
-    run_lane(begun, stock_job(), 0, [blob], shelf=shelf)
+    run_lane(begun, stock_job().chains[0], 0, 0, [blob], shelf=shelf)
     assert {p.name for p in tmp_path.iterdir()} == {begun.head().stamp.hex(), "tmpnow"}
     assert [stamp for stamp, _ in live_lanes()] == [begun.head().stamp]

@@ -20,15 +20,14 @@ from ensue.columns.stream import ends
 from ensue.engine.reference_events import events_of
 from ensue.engine.state import to_bytes
 from ensue.errors import QueryError, StateError
-from ensue.languages.patterns import parse
 from ensue.plan.estimates.statistics import Statistics
 from ensue.plan.planning import Planning
 from ensue.samples.stocks import stocks
 from ensue.workload import lane_state
 from ensue.workload.lane_shelf import Shelf, forget_live
-from ensue.workload.micro_batch import run_lane
-from ensue.workload.stream_job import StreamJob
-from support.lanes import DictStore, Stream
+from ensue.workload.micro_batch import Outcome
+from ensue.workload.workload import Workload
+from support.lanes import DictStore, Stream, tables_of, workload_of
 from support.queries import random_query, random_repeats
 from support.streams import PLAIN, Nature, random_events, random_nature, random_slices
 
@@ -43,16 +42,14 @@ def _uncompiled(monkeypatch):
     monkeypatch.setattr("ensue.source.cache.interpreted", True)
 
 
-def job_for(query: str, events: pa.Table, nature: Nature = PLAIN, **options) -> StreamJob:
+def job_for(query: str, events: pa.Table, nature: Nature = PLAIN, **options) -> Workload:
     options = {"lanes": 3} | options
-    return StreamJob(
-        parse(query), events.schema, nature.columns, "type", ("row",), None, None, **options
-    )
+    return workload_of(query, events.schema, nature.columns, "type", ("row",), **options)
 
 
-def delayed(random: Random, events: pa.Table, job: StreamJob) -> tuple[pa.Table, int]:
+def delayed(random: Random, events: pa.Table, job: Workload) -> tuple[pa.Table, int]:
     """The events in an order of arrival, and how late the latest of them comes (in ms)."""
-    times = ends(events, job.shape) / job.clock.per_ms
+    times = ends(events, job.source.shape) / job.source.clock.per_ms
     most = random.choice((0, 0, 1, 3, 100))
     arrival = times + np.array([random.uniform(0, most) for _ in range(events.num_rows)])
     order = np.argsort(arrival, kind="stable")
@@ -62,7 +59,7 @@ def delayed(random: Random, events: pa.Table, job: StreamJob) -> tuple[pa.Table,
 
 
 def streamed(
-    random: Random, events: pa.Table, job: StreamJob, shelf: Shelf | None = None
+    random: Random, events: pa.Table, job: Workload, shelf: Shelf | None = None
 ) -> pa.Table:
     arriving, delay = delayed(random, events, job)
     early = random.random() < 0.5
@@ -92,15 +89,15 @@ def test_any_cut_any_delay_any_crash_gives_the_matches_of_the_batch_run(
         events = random_events(random, random.randint(1, 14), nature)
         try:
             job = job_for(text, events, nature, lanes=random.randint(1, 3))
-            _ = job.watch
+            _ = job.chains
         except QueryError:
             continue  # not every random text is a query, and streams need WITHIN
         wanted = ensue.match(events, text, time=nature.columns, type="type", order="row")
         found = streamed(random, events, job, random.choice((None, Shelf(tmp_path))))
         assert ids(found) == ids(wanted), f"seed {seed}: {text}"
-        if job.query.having is None:
+        if (query := job.works[0].expected[0].query).having is None:
             judged = semantics.matches(
-                job.prepared.query, events_of(events, job.shape.schema, job.shape.unit)
+                query, events_of(events, job.source.shape.schema, job.source.shape.unit)
             )
             assert len(judged) == wanted.num_rows, f"seed {seed}: {text}"
         streams += 1
@@ -171,7 +168,7 @@ def table(rows: str, **columns) -> pa.Table:
 
 
 def found_by(stream: Stream) -> int:
-    return sum(t.num_rows for t in stream.delivered)
+    return tables_of(stream.delivered, 0, stream.workload.outputs[0].schema).num_rows
 
 
 def test_an_event_waits_until_the_watermark_has_passed_it():
@@ -214,15 +211,14 @@ def test_an_event_exactly_as_late_as_allowed_is_in_time_and_a_later_one_is_count
     stream.feed(table("A40 A39"))
     assert stream.late == 1
     result = stream.finish()
-    late = [row["late_event"]["t"] for row in result.to_pylist() if row["late_event"]]
-    assert late == [39]
-    assert [row["a"]["t"] for row in result.to_pylist() if row["match_id"]] == [40]
+    assert stream.late_events()["t"].to_pylist() == [39]
+    assert [row["a"]["t"] for row in result.to_pylist()] == [40]
 
 
 def test_events_of_one_time_and_content_are_told_apart_in_ids_across_micro_batches():
     text = "SEQ(A a, B b) WITHIN 50"
     events = table("A1 A1 A1 B2 B2 B30").drop_columns(["row"])
-    job = StreamJob(parse(text), events.schema, "t", "type", (), None, None, lanes=1)
+    job = workload_of(text, events.schema, "t", "type")
     stream = Stream(job, delay_ms=0, forget=lambda: True)
     for k in range(events.num_rows):
         stream.feed(events.slice(k, 1))
@@ -236,10 +232,18 @@ def test_events_of_one_time_and_content_are_told_apart_in_ids_across_micro_batch
 SEQUENCE = "SEQ(A a, B b, C c) WHERE skip_till_next_match(a, b, c) { [symbol] } WITHIN 20 seconds"
 
 
-def stock_job(**options) -> StreamJob:
+def stock_job(**options) -> Workload:
     options = {"query": SEQUENCE, "lanes": 1} | options
-    query = parse(options.pop("query"))
-    return StreamJob(query, stocks(1).schema, "ts", "type", (), None, None, **options)
+    return workload_of(options.pop("query"), stocks(1).schema, "ts", "type", **options)
+
+
+def run(store: DictStore, job: Workload, *given, **options) -> Outcome:
+    """A call of the only lane."""
+    return run_lane(store, job.chains[0], 0, *given, **options)
+
+
+def matches_of(outcome: Outcome, job: Workload) -> pa.Table:
+    return tables_of(outcome.sent, 0, job.outputs[0].schema)
 
 
 def test_a_large_lane_writes_what_came_in_and_a_small_one_itself(monkeypatch):
@@ -251,7 +255,7 @@ def test_a_large_lane_writes_what_came_in_and_a_small_one_itself(monkeypatch):
         events = stocks(6_000, symbols=50)
         for k in range(0, 6_000, 300):
             stream.feed(events.slice(k, 300))
-        return stream.stores[0].written, len(to_bytes(events))
+        return stream.stores[0, 0, 0].written, len(to_bytes(events))
 
     whole_day = SEQUENCE.replace("20 seconds", "1 day")
     for query in (SEQUENCE, whole_day):
@@ -267,8 +271,10 @@ def test_what_a_lane_keeps_does_not_grow_with_the_stream():
         shifted = pa.array(np.asarray(events["ts"]) + np.timedelta64(30 * seed, "s"))
         events = events.set_column(0, "ts", shifted.cast(events.schema.field("ts").type))
         stream.feed(events)
-        outcome = run_lane(stream.stores[0], stream.job, stream.watermark_ms)
-        stored = sum(len(v) for v in stream.stores[0].values.values() if isinstance(v, bytes))
+        outcome = run(stream.stores[0, 0, 0], stream.workload, stream.watermark_ms)
+        stored = sum(
+            len(v) for v in stream.stores[0, 0, 0].values.values() if isinstance(v, bytes)
+        )
         sizes.append((outcome.counters.state_bytes, stored))
     assert max(s for s, _ in sizes[6:]) < 1.5 * max(s for s, _ in sizes[:6])
     assert max(s for _, s in sizes[6:]) < 1.5 * max(s for _, s in sizes[:6])
@@ -279,22 +285,24 @@ def test_another_process_finds_the_lane_on_the_shelf(tmp_path, monkeypatch):
     job, events, store, shelf = stock_job(), stocks(300), DictStore(), Shelf(tmp_path)
     for k in range(0, 300, 100):
         forget_live()
-        outcome = run_lane(store, job, 0, [to_bytes(events.slice(k, 100))], shelf=shelf)
+        outcome = run(store, job, 0, [to_bytes(events.slice(k, 100))], shelf=shelf)
         assert outcome.counters.rebuilt == 0
         assert len(list(tmp_path.iterdir())) == 1  # the one before is gone
     forget_live()
-    end = int(ends(events, job.shape)[-1]) // 1_000 + 1
-    found = run_lane(store, job, end, shelf=shelf)
-    assert ids(found.delivered) == ids(ensue.match(events, SEQUENCE, time="ts", type="type"))
+    end = int(ends(events, job.source.shape)[-1]) // 1_000 + 1
+    found = run(store, job, end, shelf=shelf)
+    assert ids(matches_of(found, job)) == ids(
+        ensue.match(events, SEQUENCE, time="ts", type="type")
+    )
     forget_live()
     for left in tmp_path.iterdir():
         left.unlink()
-    assert run_lane(store, job, end, shelf=shelf).counters.rebuilt == 1
+    assert run(store, job, end, shelf=shelf).counters.rebuilt == 1
 
 
 def used_store(**options) -> DictStore:
     store = DictStore()
-    run_lane(store, stock_job(**options), 0, [to_bytes(stocks(100))])
+    run(store, stock_job(**options), 0, [to_bytes(stocks(100))])
     forget_live()
     return store
 
@@ -309,14 +317,14 @@ def used_store(**options) -> DictStore:
 )
 def test_a_checkpoint_of_another_job_is_refused_by_name(options, named):
     with pytest.raises(StateError, match=f"another {named}"):
-        run_lane(used_store(), stock_job(**options), 0)
+        run(used_store(), stock_job(**options), 0)
 
 
 def test_state_of_an_unknown_format_is_refused():
     store = used_store()
     store.put_head(replace(store.head(), format=99))
     with pytest.raises(StateError, match="format 99"):
-        run_lane(store, stock_job(), 0)
+        run(store, stock_job(), 0)
 
 
 def test_damaged_state_is_refused():
@@ -324,21 +332,23 @@ def test_damaged_state_is_refused():
     entry = store.values["entry", 0]
     store.values["entry", 0] = entry[:-1] + bytes([entry[-1] ^ 1])
     with pytest.raises(StateError, match="damaged"):
-        run_lane(store, stock_job(), 0)
+        run(store, stock_job(), 0)
 
 
 def test_a_call_that_fails_leaves_the_lane_as_it_is_in_the_store():
     """A task that dies half-way has changed the lane in memory; the retry must not see that."""
     job, events = stock_job(), stocks(1_000, symbols=5)
     store = DictStore()
-    run_lane(store, job, 0, [to_bytes(events)])
-    end = int(ends(events, job.shape)[-1]) // 1_000 + 1
+    run(store, job, 0, [to_bytes(events)])
+    end = int(ends(events, job.source.shape)[-1]) // 1_000 + 1
     broken = pickle.loads(pickle.dumps(store))
     broken.put_entry = broken.put_parts = lambda *_: 1 / 0
     with pytest.raises(ZeroDivisionError):
-        run_lane(broken, job, end)
-    again = run_lane(store, job, end)
-    assert ids(again.delivered) == ids(ensue.match(events, SEQUENCE, time="ts", type="type"))
+        run(broken, job, end)
+    again = run(store, job, end)
+    assert ids(matches_of(again, job)) == ids(
+        ensue.match(events, SEQUENCE, time="ts", type="type")
+    )
 
 
 @pytest.mark.parametrize("sample", sorted(SAMPLES.glob("stream*/*.json")), ids=lambda p: p.stem)
@@ -350,10 +360,10 @@ def test_the_checkpoint_of_an_older_release_goes_on(sample):
     for kind in ("part", "entry"):
         for number, value in enumerate(saved[kind]):
             store.values[kind, number] = bytes.fromhex(value)
-    job = StreamJob.read(saved["job"])
+    job = Workload.read([saved["job"]])
     events = pa.ipc.open_stream(bytes.fromhex(saved["rest"])).read_all()
-    found = run_lane(store, job, saved["watermark_ms"], [to_bytes(events)], saved["next_ms"])
-    assert sorted(found.delivered["match_id"].to_pylist()) == saved["matches"]
+    found = run(store, job, saved["watermark_ms"], [to_bytes(events)], saved["next_ms"])
+    assert sorted(matches_of(found, job)["match_id"].to_pylist()) == saved["matches"]
 
 
 def _read(value):
@@ -362,7 +372,7 @@ def _read(value):
 
 def test_a_job_is_what_its_text_says():
     job = stock_job(emit_timeouts=True, lanes=7)
-    assert StreamJob.read(job.text).text == job.text
+    assert Workload.read(job.texts).texts == job.texts
 
 
 def test_a_job_keeps_how_it_was_planned():
@@ -372,12 +382,11 @@ def test_a_job_keeps_how_it_was_planned():
         structure="runs",
     )
     job = stock_job(planning=planning)
-    again = StreamJob.read(job.text)
-    assert again.planning == planning
-    assert again.prepared.plan == job.prepared.plan
-    assert again.text == job.text
-    assert "planning" not in stock_job().text
-    assert StreamJob.read(stock_job().text).planning == Planning()
+    again = Workload.read(job.texts)
+    assert again.wishes.planning == planning
+    assert again.works[0].expected[0].plan == job.works[0].expected[0].plan
+    assert again.texts == job.texts
+    assert Workload.read(stock_job().texts).wishes.planning == Planning()
 
 
 def test_a_checkpoint_goes_on_with_the_plan_it_was_written_with():

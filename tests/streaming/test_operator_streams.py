@@ -4,48 +4,49 @@ import pyarrow as pa
 import pytest
 
 import ensue
-from ensue.workload import stream_job
-from ensue.workload.stream_job import StreamJob
+from ensue.workload.workload import Workload
+from ensue.workload.workload_text import remember
+from support.lanes import workload_of
 
 ARROW = pa.schema({"t": pa.int64(), "k": pa.string(), "x": pa.int64()})
 
 
-def job(op: ensue.Operator) -> StreamJob:
+def job(op: ensue.Operator) -> Workload:
     query = ensue.parse(f"SEQ({op.name}(A a, B b) r, C c) WITHIN 5", operators=[op])
-    return StreamJob(query, ARROW, "t", "k", (), None, None, lanes=2)
+    return workload_of(query, ARROW, "t", "k", lanes=2)
 
 
 def test_a_job_reads_back_with_its_operators():
     op = ensue.operator("of_a_stream", q=lambda a, b: a.x < b.x, known=False)
-    again = StreamJob.read(job(op).text, [op])
-    assert again.query == job(op).query
-    assert again.text == job(op).text
+    again = Workload.read(job(op).texts, [op])
+    assert again.asked == job(op).asked
+    assert again.texts == job(op).texts
 
 
 def test_an_operator_that_is_not_known_is_named():
     op = ensue.operator("unknown_here", q=lambda a, b: a.x < b.x, known=False)
     with pytest.raises(ensue.StateError, match=r"uses the operator unknown_here, which is not"):
-        StreamJob.read(job(op).text)
+        Workload.read(job(op).texts)
 
 
 def test_a_changed_operator_is_refused():
     op = ensue.operator("changing", q=lambda a, b: a.x < b.x, known=False)
     other = ensue.operator("changing", q=lambda a, b: a.x <= b.x, known=False)
     with pytest.raises(ensue.StateError, match="the operator changing is not what it was"):
-        StreamJob.read(job(op).text, [other])
-    assert job(op).text != job(other).text  # so that a restarted stream is refused as well
+        Workload.read(job(op).texts, [other])
+    assert job(op).texts != job(other).texts  # so that a restarted stream is refused as well
 
 
 def test_the_end_of_a_stream_knows_the_operators_that_began_it():
     op = ensue.operator("began_it", q=lambda a, b: a.x < b.x, known=False)
-    stream_job.remember(job(op).query)
-    assert StreamJob.read(job(op).text).query == job(op).query
+    remember(job(op).asked)
+    assert Workload.read(job(op).texts).asked == job(op).asked
 
 
 def test_jobs_travel_with_their_functions():
     from numba import cloudpickle
 
     op = ensue.operator("travels", q=lambda a, b: a.x < b.x, known=False)
-    came = cloudpickle.loads(cloudpickle.dumps(job(op)))
-    assert came.text == job(op).text
-    assert came.query.pattern.parts[0].operator.q is not op.q
+    came = cloudpickle.loads(cloudpickle.dumps(job(op).chains[0]))
+    assert came.text == job(op).chains[0].text
+    assert came.asked[0].query.pattern.parts[0].operator.q is not op.q

@@ -14,11 +14,9 @@ import pytest
 
 import ensue
 from ensue.columns.stream import ends
-from ensue.languages.patterns import parse
 from ensue.schema import Kind
 from ensue.workload.clock import Clock
-from ensue.workload.stream_job import StreamJob
-from support.lanes import Stream
+from support.lanes import Stream, tables_of, workload_of
 from support.streams import random_slices
 
 pytestmark = pytest.mark.filterwarnings("ignore:no event is of type")
@@ -107,11 +105,11 @@ def compare(world: str, random: Random) -> None:
     types = "".join(random.choice("AABBCX") for _ in range(count))
     events = a_table(times, types, [random.randint(0, 1) for _ in range(count)], type)
     text = f"{random.choice(QUERIES)} WITHIN {window_of(type, step, random.randint(1, 6))}"
-    job = StreamJob(parse(text), events.schema, "t", "type", ("row",), None, None, lanes=2)
+    job = workload_of(text, events.schema, "t", "type", ("row",), lanes=2)
     late = np.array([random.choice((0, 0, 1, 3)) * step for _ in times])
     order = np.argsort(np.asarray(times, float) - times[0] + late, kind="stable")
     arriving = events.take(pa.array(order))
-    passed = ends(arriving, job.shape).astype(object) // job.clock.per_ms
+    passed = ends(arriving, job.source.shape).astype(object) // job.source.clock.per_ms
     behind = [int(max(passed[: k + 1]) - t) for k, t in enumerate(passed)]
     delay = max(behind) + 1
     stream = Stream(job, delay, forget=lambda: random.random() < 0.3)
@@ -122,12 +120,12 @@ def compare(world: str, random: Random) -> None:
     wanted = ensue.match(events, text, time="t", type="type", order="row")
     if world not in STANDING:
         # an event of no type that matters lets time pass: all is decided then
-        far = times[-1] + 20 * step + 10 * delay * job.clock.per_ms
+        far = times[-1] + 20 * step + 10 * delay * job.source.clock.per_ms
         if pa.types.is_date(type):
             far = times[-1] + 40
         stream.feed(a_table([far], "X", [0], type).cast(events.schema))
         stream.pause()
-        assert ids(pa.concat_tables(stream.delivered)) == ids(wanted), text
+        assert ids(tables_of(stream.delivered, 0, job.outputs[0].schema)) == ids(wanted), text
     assert ids(stream.finish()) == ids(wanted), text
 
 
@@ -136,10 +134,8 @@ def test_what_is_late_is_late_also_where_spark_has_no_watermark(world):
     type, begin, step = WORLDS[world]
     schema = a_table([begin], "A", [0], type).schema
     text = f"SEQ(A a, B b) WHERE [k] WITHIN {window_of(type, step, 50)}"
-    job = StreamJob(
-        parse(text), schema, "t", "type", ("row",), None, None, lanes=2, deliver_late=True
-    )
-    delay = 10 * int(step) // job.clock.per_ms
+    job = workload_of(text, schema, "t", "type", ("row",), lanes=2, deliver_late=True)
+    delay = 10 * int(step) // job.source.clock.per_ms
     for crash in (False, True):
         stream = Stream(job, delay, forget=lambda crash=crash: crash)
         stream.feed(a_table([begin + 50 * step], "X", [0], type))  # for one of the lanes alone

@@ -1,19 +1,67 @@
 """A stream in this process: what the Spark runner does with lanes, micro-batch by micro-batch."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from ensue.columns.keys import KeyCodes
+from ensue.algebra.query import Query
+from ensue.algebra.tower import Tower
 from ensue.columns.rows import no_rows
 from ensue.columns.stream import ends, with_time
-from ensue.engine.state import to_bytes
+from ensue.languages.towers import parse_text
+from ensue.plan.planning import DEFAULT, Planning
+from ensue.workload.asked import Asked
+from ensue.workload.chain import Chain
 from ensue.workload.clock import FURTHEST_MS
+from ensue.workload.lane import Lane
 from ensue.workload.lane_shelf import Shelf, forget_live
 from ensue.workload.lane_state import Head, rebuilt
-from ensue.workload.micro_batch import Outcome, run_lane
-from ensue.workload.stream_job import StreamJob
+from ensue.workload.micro_batch import run_lane
+from ensue.workload.packing import LATE_EVENTS, Packed, packed_events, packed_outputs, table_of
+from ensue.workload.planned import Wishes
+from ensue.workload.query_names import Name
+from ensue.workload.source import Source
+from ensue.workload.stage import BATCH, ROW
+from ensue.workload.workload import Workload
+
+Texts = str | Query | Tower | Mapping[Name, Any] | Sequence[Any]
+
+
+def workload_of(
+    queries: Texts,
+    arrow: pa.Schema,
+    time: str | tuple[str, str],
+    type: str | None,
+    order: tuple[str, ...] = (),
+    *,
+    location: str | None = None,
+    by_type: Any = None,
+    lanes: int = 1,
+    emit_timeouts: bool = False,
+    levels: Any = None,
+    trace: bool = False,
+    deliver_late: bool = False,
+    planning: Planning = DEFAULT,
+    streaming: bool = True,
+) -> Workload:
+    """The workload of some queries over a stream."""
+
+    def parsed(query: Any) -> Query | Tower:
+        return parse_text(query) if isinstance(query, str) else query
+
+    if isinstance(queries, str | Query | Tower):
+        asked = (Asked(parsed(queries)),)
+    else:
+        named = queries if isinstance(queries, Mapping) else dict(enumerate(queries))
+        asked = tuple(Asked(parsed(q), name, k) for k, (name, q) in enumerate(named.items()))
+    wishes = Wishes(
+        emit_timeouts=emit_timeouts, levels=levels, trace=trace, streaming=streaming,
+        planning=planning,
+    )  # fmt: skip
+    source = Source(arrow, time, type, order, location, by_type)
+    return Workload(asked, source, wishes, lanes, deliver_late)
 
 
 class DictStore:
@@ -69,8 +117,11 @@ class DictStore:
             del self.values[key]
 
 
+Place = tuple[int, int, int]  # a chain, a stage of it, a lane of that
+
+
 class Stream:
-    """A query over a stream whose micro-batches are given one by one.
+    """A workload over a stream whose micro-batches are given one by one.
 
     `early`: the watermark that a micro-batch brings about is known in it, as with `watermark=`.
     `forget` is asked before each call of a lane whether the process that ran it is gone, so that
@@ -79,7 +130,7 @@ class Stream:
 
     def __init__(
         self,
-        job: StreamJob,
+        workload: Workload,
         delay_ms: int,
         *,
         bad_events: str = "raise",
@@ -87,66 +138,108 @@ class Stream:
         shelf: Shelf | None = None,
         early: bool = True,
     ) -> None:
-        self.job = job
+        self.workload = workload
         self.delay_ms = delay_ms
         self.bad_events = bad_events
         self.forget = forget
         self.shelf = shelf or Shelf()
         self.early = early
         self.watermark_ms = 0
-        self.stores = [DictStore() for _ in range(job.lanes)]
-        self.timers: list[int | None] = [None] * job.lanes
-        self.delivered: list[pa.Table] = []
-        self.late = 0
-        self._codes = KeyCodes()
+        self.batches = 0
+        self.stores = {
+            (number, stage, lane): DictStore()
+            for number, chain in enumerate(workload.chains)
+            for stage in range(len(chain.stages))
+            for lane in range(chain.lanes_of(stage))
+        }
+        self.timers: dict[Place, int | None] = dict.fromkeys(self.stores)
+        self.delivered: list[Packed] = []
+        self.events = self.late = 0
 
     def feed(self, events: pa.Table) -> None:
         """A micro-batch with these events. The watermark they bring counts from the next one."""
-        job = self.job
-        events, _ = with_time(events, job.shape, self.bad_events, job.types, finite=True)
-        newest_ms = self.job.clock.newest_ms(ends(events, self.job.shape))
+        source, types = self.workload.source, self.workload.types
+        events, _ = with_time(events, source.shape, self.bad_events, types, finite=True)
+        newest_ms = source.clock.newest_ms(ends(events, source.shape))
         next_ms = None if newest_ms is None else newest_ms - self.delay_ms
-        for number, part in enumerate(self._by_lane(events)):
-            blobs = [to_bytes(part)] if part.num_rows else []
-            self._run(number, blobs, next_ms if self.early else None)
+        for number, chain in enumerate(self.workload.chains):
+            sent = list(packed_events(chain, self._arriving(chain, events)))
+            for place in self._places(number):
+                sent += self._run(place, sent, next_ms if self.early else None)
+            self._deliver(chain, sent)
+        self.batches += 1
         self.watermark_ms = later_watermark(self.watermark_ms, next_ms)
 
     def pause(self) -> None:
-        """A micro-batch without events: only lanes whose timer has expired are called."""
-        for number, timer in enumerate(self.timers):
-            if timer is not None and timer <= self.watermark_ms:
-                self._run(number, [])
+        """A micro-batch without events: lanes are called whose timers have expired, and those
+        that get something of these."""
+        for number, chain in enumerate(self.workload.chains):
+            sent: list[Packed] = []
+            for place in self._places(number):
+                timer = self.timers[place]
+                due = timer is not None and timer <= self.watermark_ms
+                if due or _for(place, sent):
+                    sent += self._run(place, sent, None)
+            self._deliver(chain, sent)
+
+    def end(self) -> dict[Name, pa.Table]:
+        """All matches by output, with those that only waited for the stream to end."""
+        for number, chain in enumerate(self.workload.chains):
+            sent: list[Packed] = []
+            for place in self._places(number):
+                store = self.stores[place]
+                head, stage = store.head(), place[1]
+                lane = Lane(chain, stage) if head is None else rebuilt(store, head, chain, stage)
+                lane.accept(_for(place, sent))
+                sent += packed_outputs(chain, stage, lane.finish())
+            self._deliver(chain, sent)
+        return {
+            output.name: tables_of(self.delivered, output.number, output.schema)
+            for output in self.workload.outputs
+        }
 
     def finish(self) -> pa.Table:
-        """All matches, with those that only waited for the stream to end."""
-        for store in self.stores:
-            head = store.head()
-            if head is not None:
-                lane = rebuilt(store, head, self.job.watch)
-                left = self.job.delivered(lane.finish(), no_rows(self.job.arrow))
-                self.delivered.append(left)
-        return pa.concat_tables([no_rows(self.job.result), *self.delivered])
+        """The same for a workload of one output."""
+        (found,) = self.end().values()
+        return found
 
-    def _run(self, number: int, blobs: list[bytes], next_ms: int | None = None) -> Outcome:
+    def late_events(self) -> pa.Table:
+        """The late events that were delivered."""
+        return tables_of(self.delivered, LATE_EVENTS, self.workload.source.arrow)
+
+    def _places(self, number: int) -> list[Place]:
+        return [place for place in self.stores if place[0] == number]
+
+    def _arriving(self, chain: Chain, events: pa.Table) -> pa.Table:
+        if chain.split_by_spark:
+            return events
+        rows = np.arange(events.num_rows)
+        events = events.append_column(BATCH, pa.array(np.full(len(rows), self.batches)))
+        return events.append_column(ROW, pa.array(rows))
+
+    def _run(self, place: Place, sent: list[Packed], next_ms: int | None) -> list[Packed]:
         if self.forget():
             forget_live()
-        outcome = run_lane(
-            self.stores[number], self.job, self.watermark_ms, blobs, next_ms, self.shelf
-        )
-        self.timers[number] = outcome.timer
-        self.delivered.append(outcome.delivered)
+        chain = self.workload.chains[place[0]]
+        given = (self.stores[place], chain, place[1], self.watermark_ms)
+        outcome = run_lane(*given, _for(place, sent), next_ms, self.shelf)
+        self.timers[place] = outcome.timer
         self.late += outcome.counters.late
-        return outcome
+        self.events += outcome.counters.events
+        return outcome.sent
 
-    def _by_lane(self, events: pa.Table) -> list[pa.Table]:
-        plan = self.job.prepared.plan
-        keys = [e.field_name for e in plan.query.equivalence]
-        if plan.whole_stream or not keys or self.job.lanes == 1:
-            empty = events.slice(0, 0)
-            return [events, *([empty] * (self.job.lanes - 1))]
-        codes = self._codes.encode([events.column(key) for key in keys])
-        lanes = np.where(codes < 0, -1, codes % self.job.lanes)
-        return [events.filter(pa.array(lanes == k)) for k in range(self.job.lanes)]
+    def _deliver(self, chain: Chain, sent: list[Packed]) -> None:
+        self.delivered += [p for p in sent if p.stage == len(chain.stages)]
+
+
+def _for(place: Place, sent: list[Packed]) -> list[bytes]:
+    return [packed.blob for packed in sent if (packed.stage, packed.lane) == place[1:]]
+
+
+def tables_of(packed: Sequence[Packed], number: int, schema: pa.Schema) -> pa.Table:
+    """The rows of one output among packed tables."""
+    tables = [table_of(p.blob)[1].cast(schema) for p in packed if p.number == number]
+    return pa.concat_tables([no_rows(schema), *tables])
 
 
 def later_watermark(watermark_ms: int, next_ms: int | None) -> int:

@@ -12,11 +12,11 @@ from ensue import semantics
 from ensue.algebra.towers.layers import layers
 from ensue.errors import QueryError
 from ensue.source import cache
-from ensue.workload.tower_job import read_tower
+from ensue.workload.workload import Workload
+from support.lanes import Stream
 from support.stages import (
     EVENTS,
     TOWERS,
-    StagedStream,
     job_of,
     readings,
     rows_of,
@@ -69,28 +69,26 @@ def test_a_stream_has_the_matches_of_the_whole(name, seed):
     options = {"lanes": rng.randrange(1, 4), "time": time, "levels": levels, "streaming": True}
     job = job_of(TOWERS[name], events, **options)
     chance = rng.choice([0, 0.3, 1])
-    stream = StagedStream(
-        job, delay, forget=lambda: rng.random() < chance, early=rng.random() < 0.6
-    )
+    stream = Stream(job, delay, forget=lambda: rng.random() < chance, early=rng.random() < 0.6)
     for piece in cut(rng, events):
         stream.feed(piece)
         if rng.random() < 0.5:
             stream.pause()
-    found = stream.finish()
+    found = stream.end()
     assert (stream.late, stream.events) == (0, events.num_rows - unused(events, job))
     for level, table in wanted.items():
         assert rows_of(found[level]) == rows_of(table), level
 
 
 def unused(events, job):
-    used = set().union(*(stage.stage.raw for stage in job.stages))
+    used = set().union(*(stage.reads.types for stage in job.chains[0].stages))
     return sum(name not in used for name in events["type"].to_pylist())
 
 
 def test_late_events_are_counted_once():
     events = readings(random.Random(1), 60)
     job = job_of(TOWERS["waiting"], events, levels="all", streaming=True)
-    stream = StagedStream(job, 0)
+    stream = Stream(job, 0)
     stream.feed(events.slice(30))
     stream.feed(events.slice(0, 30))
     last = events["t"][59].as_py()
@@ -110,28 +108,29 @@ def random_stages(seed):
     options = {"time": nature.columns, "type": "type", "levels": levels, "trace": True}
     try:
         job = job_of(text, events, lanes=rng.randint(1, 3), streaming=streaming, **options)
-        count = len(job.stages)
+        count = len(job.chains[0].stages)
     except QueryError:
         return None
     wanted = semantics.tower_matches(
-        layers(job.tower), given_events(events, job.shape), job.shape.schema
+        layers(job.asked[0].query), given_events(events, job.source.shape), job.source.shape.schema
     )
     with np.errstate(over="ignore"):
         if not streaming:
             found = staged(job, events)
         else:
-            stream = StagedStream(job, 0, forget=lambda: rng.random() < 0.3)
+            stream = Stream(job, 0, forget=lambda: rng.random() < 0.3)
             for piece in random_slices(rng, events):
                 stream.feed(piece)
                 if rng.random() < 0.3:
                     stream.pause()
-            found = stream.finish()
+            found = stream.end()
     for name, table in found.items():
         mine = Counter(by_rows(m) for m in table["members"].to_pylist())
         theirs = Counter(semantics.nested(binding) for binding in wanted[name])
         assert mine == theirs, f"{seed}: {name} of {text}"
-    again = read_tower(job.text)
-    assert (again.text, again.tower) == (job.text, job.tower)
+    if streaming:
+        again = Workload.read(job.texts)
+        assert (again.texts, again.asked) == (job.texts, job.asked)
     return count, sum(table.num_rows for table in found.values())
 
 

@@ -73,6 +73,13 @@ class LiveMatcher:
         self.held = self.held.again(blobs["events"], arrays["rows"])
 
 
+def restored(prepared: Prepared, data: bytes) -> LiveMatcher:
+    """A matcher that goes on where a saved one stopped."""
+    matcher = LiveMatcher(prepared)
+    matcher.restore(data)
+    return matcher
+
+
 class LiveMatchers:
     """Queries over one stream, each with its own matcher and its own events."""
 
