@@ -45,6 +45,7 @@ class TowerJob(OfEvents):
     streaming: bool = False
     deliver_late: bool = False
     planning: Planning = DEFAULT
+    emit_timeouts: bool = False
 
     def __getstate__(self) -> dict[str, Any]:
         tower = self.tower
@@ -76,6 +77,7 @@ class TowerJob(OfEvents):
             prepared = prepare_tower(
                 self.tower, self.shape, self.planning,
                 levels=self.levels, trace=self.trace, streaming=self.streaming,
+                emit_timeouts=self.emit_timeouts,
             )  # fmt: skip
             _ready[self.text] = prepared, prepare_stages(prepared)
             while len(_ready) > _MOST_JOBS:
@@ -124,6 +126,7 @@ class TowerJob(OfEvents):
                 "lanes": self.lanes,
                 **({} if self.planning == DEFAULT else {"planning": self.planning.described()}),
                 "streaming": self.streaming,
+                **({"emit_timeouts": True} if self.emit_timeouts else {}),
                 "arrow": self.columns,
                 "operators": used,
             }
@@ -153,6 +156,7 @@ def read_tower(text: str, operators: Iterable[Operator] = ()) -> TowerJob:
         trace=job["trace"],
         streaming=job["streaming"],
         planning=Planning.of(job.get("planning")),
+        emit_timeouts=job.get("emit_timeouts", False),
     )
 
 
