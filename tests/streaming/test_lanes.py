@@ -25,7 +25,7 @@ from ensue.plan.planning import Planning
 from ensue.samples.stocks import stocks
 from ensue.workload import lane_state
 from ensue.workload.lane_shelf import Shelf, forget_live
-from ensue.workload.micro_batch import Outcome
+from ensue.workload.micro_batch import Outcome, run_lane
 from ensue.workload.workload import Workload
 from support.lanes import DictStore, Stream, tables_of, workload_of
 from support.queries import random_query, random_repeats

@@ -3,8 +3,8 @@
 `matches(query, events)` lists every match of a checked query in a stream that is already in order,
 `summaries(query, events)` what COUNT(*) and EXISTS give in their place, `timeouts(query, events)`
 every partial match that ran out of time, `tower_matches(layers, events, schema)` the matches of
-every layer of a tower. Kernels, plans and runners must
-give exactly these.
+every layer of a tower, and `layer_timeouts` its timed-out partial matches. Kernels, plans and
+runners must give exactly these.
 """
 
 from ensue.semantics.conditions import holds, value_of
@@ -13,7 +13,13 @@ from ensue.semantics.matches import TooManyWays, matches
 from ensue.semantics.results import Fired, derived
 from ensue.semantics.summaries import Summary, summaries
 from ensue.semantics.timeouts import timeouts
-from ensue.semantics.towers import complex_events, layer_stream, nested, tower_matches
+from ensue.semantics.towers import (
+    complex_events,
+    layer_stream,
+    layer_timeouts,
+    nested,
+    tower_matches,
+)
 
 __all__ = [
     "Binding",
@@ -26,6 +32,7 @@ __all__ = [
     "derived",
     "holds",
     "layer_stream",
+    "layer_timeouts",
     "matches",
     "members",
     "nested",

@@ -4,6 +4,9 @@ A complex event lasts from the start of its earliest member to the end of its la
 directly behind its last member; several behind one event stand in the order of their definitions,
 then of their matches. It begins where its first member does, so that what happened inside it, its
 own members too, neither comes before nor after it.
+
+A partial match of a layer may time out in the events that the layer sees, as that of any query in
+its stream. It is no event: no layer sees it.
 """
 
 from bisect import bisect_left
@@ -20,6 +23,7 @@ from ensue.schema import Schema
 from ensue.semantics.conditions import value_of
 from ensue.semantics.events import Binding, Event
 from ensue.semantics.matches import matches
+from ensue.semantics.timeouts import timeouts
 
 Nested = tuple[tuple[str, tuple["int | Nested", ...]], ...]
 
@@ -57,6 +61,17 @@ def events_of_layer(
     return [
         _complex(layer, query, binding, stream, schema)
         for binding in matches(query, stream.events)
+    ]
+
+
+def layer_timeouts(
+    layer: Layer, events: Sequence[Event], found: Mapping[str, Sequence[Event]], schema: Schema
+) -> list[Binding]:
+    """The timed-out partial matches of one layer; `found` holds the events of those below."""
+    stream, query = layer_stream(layer, events, found), meant(layer, schema)
+    return [
+        {variable: tuple(stream.origins[e.position] for e in es) for variable, es in bound.items()}
+        for bound in timeouts(query, stream.events)
     ]
 
 

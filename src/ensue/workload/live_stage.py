@@ -98,9 +98,8 @@ class LiveStage(LiveLayers):
         found = dict(given)
         for layer in self.layers:
             found[layer.layer.layer.name] = step(layer, found)
-        own = self.prepared.layers
-        delivered = [p.delivered(found[p.layer.name]) for p in own if p.layer.delivered]
-        return delivered + [self._sent(found[name]) for name in self.prepared.stage.gives]
+        sent = [self._sent(found[name]) for name in self.prepared.stage.gives]
+        return self._delivered(found) + sent
 
     # ---------------------------------------------------------------------------- complex events
 

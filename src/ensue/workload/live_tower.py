@@ -20,6 +20,7 @@ from ensue.results.table import accepted
 from ensue.results.triggers import by_members, last_rows, ranks
 from ensue.workload.held_events import Held
 from ensue.workload.layer_stream import RANK
+from ensue.workload.layer_timeouts import delivered_timeouts
 from ensue.workload.live_matcher import LiveMatcher
 from ensue.workload.opened_layer import put_together
 from ensue.workload.prepared import Prepared, build_result
@@ -81,7 +82,9 @@ class LiveLayer:
     def __init__(self, layer: PreparedLayer) -> None:
         self.layer = layer
         self.matcher = OpenedMatcher(layer) if layer.opened else LayerMatcher(layer)
+        self.timeouts = [LiveMatcher(query) for query in layer.timeouts or ()]
         self.waiting: list[pa.Table] = []
+        self._timed_out: list[pa.Table] = []  # since something was delivered
 
     def take(
         self, raw: pa.Table | None, found: Mapping[str, pa.Table], at: Ints, begun: Ints
@@ -97,6 +100,9 @@ class LiveLayer:
     def pass_time(self, now: float, *, alone: bool = False) -> pa.Table:
         """The complex events that are certain `now`; `alone`: no event came with it."""
         pieces = self._fed(now)
+        for matcher in self.timeouts:
+            if math.isfinite(self.layer.waits):
+                self._timed_out.append(matcher.advance(now - self.layer.waits))
         waits, settles = self.layer.waits, self.layer.settles
         late = settles > waits or isinstance(self.matcher.prepared.plan.structure, Reference)
         if (alone or late) and math.isfinite(waits):
@@ -106,11 +112,25 @@ class LiveLayer:
 
     def finish(self) -> pa.Table:
         """The complex events that only waited for the stream to end."""
-        return self._joined([*self._fed(math.inf), self.matcher.finish()])
+        fed = self._fed(math.inf)
+        self._timed_out += [matcher.finish() for matcher in self.timeouts]
+        return self._joined([*fed, self.matcher.finish()])
+
+    def delivered(self, found: pa.Table) -> pa.Table:
+        """The complex events as subscribers get them, with what has timed out since the last."""
+        events = self.layer.delivered(found)
+        given, self._timed_out = self._timed_out, []
+        pieces = [
+            delivered_timeouts(t, self.layer.layer, self.layer.result) for t in given if t.num_rows
+        ]
+        return pa.concat_tables([events, *pieces]) if pieces else events
 
     def _fed(self, now: float) -> list[pa.Table]:
         table = self._ready(now)
-        return [] if table is None else [self.matcher.feed(table)]
+        if table is None:
+            return []
+        self._timed_out += [matcher.feed(table) for matcher in self.timeouts]
+        return [self.matcher.feed(table)]
 
     def _joined(self, pieces: Sequence[pa.Table]) -> pa.Table:
         found = [self.layer.events(piece) for piece in pieces]
@@ -130,23 +150,35 @@ class LiveLayer:
 
     def deadline(self) -> float | None:
         """When something that waits for time to pass is certain, in the time of the stream."""
-        times = [] if (due := self.matcher.engine.deadline()) is None else [due]
+        times = [due for m in self.matchers if (due := m.engine.deadline()) is not None]
         times += [self.layer.source.ends(p).min().item() for p in self.waiting]
         return None if not times else min(times) + self.layer.waits
 
     @property
+    def matchers(self) -> tuple[LiveMatcher, ...]:
+        return (self.matcher, *self.timeouts)
+
+    @property
     def state_bytes(self) -> int:
-        return self.matcher.state_bytes + sum(int(p.nbytes) for p in self.waiting)
+        held = sum(matcher.state_bytes for matcher in self.matchers)
+        return held + sum(int(p.nbytes) for p in self.waiting)
 
     def save(self) -> bytes:
         blobs = {"matcher": self.matcher.save()}
+        blobs |= {f"timeouts {k}": matcher.save() for k, matcher in enumerate(self.timeouts)}
         if self.waiting:
             blobs["waiting"] = to_bytes(pa.concat_tables(self.waiting).unify_dictionaries())
         return packed({}, {}, blobs)
 
     def restore(self, data: bytes) -> None:
         _, _, blobs = unpacked(data)
+        if {n for n in blobs if n.startswith("timeouts")} != {
+            f"timeouts {k}" for k in range(len(self.timeouts))
+        }:
+            raise StateError("the state of a stream was saved with, or without, emit_timeouts")
         self.matcher.restore(blobs["matcher"])
+        for k, matcher in enumerate(self.timeouts):
+            matcher.restore(blobs[f"timeouts {k}"])
         self.waiting = [from_bytes(blobs["waiting"])] if "waiting" in blobs else []
 
 
@@ -155,6 +187,11 @@ class LiveLayers:
 
     layers: list[LiveLayer]
 
+    def _delivered(self, found: Mapping[str, pa.Table]) -> list[pa.Table]:
+        """What each level gives of what was found."""
+        own = (layer for layer in self.layers if layer.layer.layer.delivered)
+        return [layer.delivered(found[layer.layer.layer.name]) for layer in own]
+
     def deadline(self) -> float | None:
         """When something that waits for time to pass is certain, in the time of the stream."""
         times = [t for layer in self.layers if (t := layer.deadline()) is not None]
@@ -162,12 +199,12 @@ class LiveLayers:
 
     def others_hold(self, size: float) -> None:
         """What was delivered so far takes so many bytes, and is still there."""
-        for layer in self.layers:
-            layer.matcher.engine.others_hold(size)
+        for matcher in (m for layer in self.layers for m in layer.matchers):
+            matcher.engine.others_hold(size)
 
     @property
     def partial_matches(self) -> int:
-        return sum(layer.matcher.engine.partial_matches for layer in self.layers)
+        return sum(m.engine.partial_matches for layer in self.layers for m in layer.matchers)
 
 
 class LiveTower(LiveLayers):
@@ -227,9 +264,7 @@ class LiveTower(LiveLayers):
         found: dict[str, pa.Table] = {}
         for layer in self.layers:
             found[layer.layer.layer.name] = step(layer, found)
-        return [
-            p.delivered(found[p.layer.name]) for p in self.prepared.layers if p.layer.delivered
-        ]
+        return self._delivered(found)
 
     def _empty(self) -> list[pa.Table]:
         return [no_rows(schema) for schema in self.prepared.delivered.values()]

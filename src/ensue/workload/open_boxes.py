@@ -23,6 +23,7 @@ from ensue.workload.opened_layer import Opened, modules_of
 from ensue.workload.prepared import Prepared
 from ensue.workload.prepared_tower import PreparedLayer
 
+ON_TOP = "the query"
 FEW = 3  # boxes of a layer, of which every choice is weighed
 
 
@@ -97,6 +98,8 @@ class _Opening:
     def _why_not(self, layer: Layer, variable: str) -> str | None:
         if TOP_DOWN in self.planning.off:
             return f"{TOP_DOWN}: off"
+        if self.prepared[layer.name].timeouts is not None:
+            return f"timed-out partial matches of {layer.called or ON_TOP} are made of it"
         if self.prepared[layer.name].ranked:
             return f"layers above go by the order of {layer.name}"
         if self.planning.structure not in (None, "tree"):

@@ -28,6 +28,7 @@ from ensue.plan.towers.boxes import expected, in_layer
 from ensue.results.identity import fingerprint
 from ensue.source.operator_functions import run_as_python
 from ensue.workload.layer_stream import MEMBER, RANK, LayerStream, layer_stream
+from ensue.workload.layer_timeouts import identity_of, timeouts_of, with_flag
 from ensue.workload.open_boxes import open_boxes
 from ensue.workload.prepared import Prepared, result_of
 from ensue.workload.prepared_tower import (
@@ -72,11 +73,16 @@ def prepare_tower(
     streaming: bool = False,
     emit_timeouts: bool = False,
 ) -> PreparedTower:
-    """Checks the layers of a tower against a stream's shape and plans each."""
+    """Checks the layers of a tower against a stream's shape and plans each.
+
+    `emit_timeouts`: the levels that are delivered also give their timed-out partial matches.
+    """
     tower, all_levels = levels_of(tower, levels)
     found = prepare_layers(
         tower, shape, planning, all_levels=all_levels, trace=trace, streaming=streaming
     )
+    if emit_timeouts:
+        found = {n: with_timeouts(p) if p.layer.delivered else p for n, p in found.items()}
     made = [one.layer for one in found.values()]
     opened, boxes = open_boxes(made, found, shape, planning)
     return PreparedTower(tower, opened, shape, boxes, trace)
@@ -164,9 +170,7 @@ def _prepared(
         if layer.called and any(results(checked.pattern)) and not stream.alone:
             raise QueryError("operators of your own take events that come in, not complex ones")
     except QueryError as error:
-        if layer.called and not error.problem.startswith("in the definition"):
-            error.problem = f"in the definition of {layer.called}: {error.problem}"
-        raise
+        raise _named(error, layer) from None
     query = _with_places(checked, layer, stream)
     physical, schema = stream.shape.physical(query)
     plan = choose(physical, schema, planning, python=run_as_python(physical))
@@ -178,6 +182,33 @@ def _prepared(
     return PreparedLayer(
         layer, stream, prepared, found, delivered_schema(found, layer), waits, settles, ranked
     )
+
+
+def with_timeouts(found: PreparedLayer) -> PreparedLayer:
+    """A layer that also gives its timed-out partial matches."""
+    layer, stream, main = found.layer, found.stream, found.prepared
+    planning = replace(main.planning, structure=None, shape=None)
+    assert main.identity is not None
+    identity = identity_of(main.identity)
+    queries = []
+    try:
+        checked = check(layer.query, stream.shape.schema)
+        for query in timeouts_of(layer, checked, main):
+            placed = _in_order(query, stream)
+            placed = _with_members(placed) if layer.members else placed
+            # not checked again: a chain of equalities must not become a key that it has not
+            physical, schema = stream.shape.physical(placed)
+            plan = choose(physical, schema, planning)
+            queries.append(Prepared(placed, plan, stream.shape, identity, planning))
+    except QueryError as error:
+        raise _named(error, layer) from None
+    return replace(found, timeouts=tuple(queries), result=with_flag(found.result, layer))
+
+
+def _named(error: QueryError, layer: Layer) -> QueryError:
+    if layer.called and not error.problem.startswith("in the definition"):
+        error.problem = f"in the definition of {layer.called}: {error.problem}"
+    return error
 
 
 def _identity(layer: Layer, below: Mapping[str, bytes]) -> bytes:
@@ -226,21 +257,30 @@ def _decided_after(query: Query, shape: Shape, *, streaming: bool) -> int | floa
 
 def _with_places(query: Query, layer: Layer, stream: LayerStream) -> Query:
     """The query with conditions on where members stand, and where its own matches do."""
-    where = (*query.where, *members_in_order(query.pattern, stream.complex_))
+    query = _in_order(query, stream)
     if summarised(query):
-        return replace(query, where=where)
-    returns = list(query.returns)
+        return query
     if layer.called:
-        returns += [
+        own = (
             Returned(_over(query, FROM, "min", "least"), FROM),
             Returned(_over(query, AT, "max", "greatest"), AT),
-        ]
-    if layer.members:
-        lists = kleenes(query.pattern)
-        for v in bound_variables(query.pattern):
-            at = At.ALL if v in lists else At.ONLY
-            returns.append(Returned(Field(v, None, at), f"{MEMBER}{v}"))
-    return replace(query, where=where, returns=tuple(returns))
+        )
+        query = replace(query, returns=(*query.returns, *own))
+    return _with_members(query) if layer.members else query
+
+
+def _in_order(query: Query, stream: LayerStream) -> Query:
+    where = (*query.where, *members_in_order(query.pattern, stream.complex_))
+    return replace(query, where=where)
+
+
+def _with_members(query: Query) -> Query:
+    lists = kleenes(query.pattern)
+    members = (
+        Returned(Field(v, None, At.ALL if v in lists else At.ONLY), f"{MEMBER}{v}")
+        for v in bound_variables(query.pattern)
+    )
+    return replace(query, returns=(*query.returns, *members))
 
 
 def _over(query: Query, name: str, aggregate: str, function: str) -> Expr:

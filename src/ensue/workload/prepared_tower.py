@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from ensue.algebra.answers import summarised
+from ensue.algebra.timeouts import TIMED_OUT
 from ensue.algebra.tower import Tower
 from ensue.algebra.towers.layers import MEMBERS, STANDARD, Layer, column_of
 from ensue.columns.stream import Shape
@@ -28,6 +29,7 @@ class PreparedLayer:
     ranked: bool  # somebody above goes by the order of its events
     crowd: float = 1.0  # events it sees for each that comes in, as far as is known
     opened: Opened | None = None  # where boxes in it are found together with it
+    timeouts: tuple[Prepared, ...] | None = None  # for timed-out partial matches; None: unasked
 
     @property
     def source(self) -> LayerStream:
@@ -43,8 +45,13 @@ class PreparedLayer:
         if summarised(self.layer.query):
             return events
         own = self.layer.fields
-        names = [column_of(n) if n in own else n for n in self.result.names]
-        return pa.table([events.column(name) for name in names], schema=self.result)
+        columns = []
+        for name in self.result.names:
+            if name == TIMED_OUT and self.timeouts is not None:
+                columns.append(pa.repeat(pa.scalar(False), events.num_rows))
+            else:
+                columns.append(events.column(column_of(name) if name in own else name))
+        return pa.table(columns, schema=self.result)
 
 
 @dataclass(frozen=True, slots=True)
