@@ -266,7 +266,7 @@ def test_a_large_lane_writes_what_came_in_and_a_small_one_itself(monkeypatch):
 def test_what_a_lane_keeps_does_not_grow_with_the_stream():
     stream = Stream(stock_job(), delay_ms=1_000, forget=lambda: True)
     sizes = []
-    for seed in range(12):
+    for seed in range(24):
         events = stocks(1_000, symbols=1_000, seed=seed)  # 10 seconds
         shifted = pa.array(np.asarray(events["ts"]) + np.timedelta64(30 * seed, "s"))
         events = events.set_column(0, "ts", shifted.cast(events.schema.field("ts").type))
@@ -276,8 +276,8 @@ def test_what_a_lane_keeps_does_not_grow_with_the_stream():
             len(v) for v in stream.stores[0, 0, 0].values.values() if isinstance(v, bytes)
         )
         sizes.append((outcome.counters.state_bytes, stored))
-    assert max(s for s, _ in sizes[6:]) < 1.5 * max(s for s, _ in sizes[:6])
-    assert max(s for _, s in sizes[6:]) < 1.5 * max(s for _, s in sizes[:6])
+    assert max(s for s, _ in sizes[12:]) < 1.5 * max(s for s, _ in sizes[:12])
+    assert max(s for _, s in sizes[12:]) < 1.5 * max(s for _, s in sizes[:12])
 
 
 def test_another_process_finds_the_lane_on_the_shelf(tmp_path, monkeypatch):

@@ -129,7 +129,6 @@ def test_a_state_without_timeouts_is_not_taken_for_one_with_them():
 
 def wanted(tower: Tower, shape, given, all_levels: bool) -> dict[str, tuple[Counter, Counter]]:
     """The matches and the timed-out partial matches of each level, by its meaning."""
-    tower = job.asked[0].query
     meant = layers(tower, all_levels=all_levels)
     prepared = prepare_layers(tower, shape, all_levels=all_levels)
     below = semantics.complex_events(meant, given, shape.schema)
@@ -175,7 +174,6 @@ def agree(seed: int, planning: Planning) -> int:
         prepared = prepare_tower(tower, shape, planning, **options)
     except QueryError:
         return -1
-    tower = job.asked[0].query
     meant = layers(tower, all_levels=all_levels)
     events = random_events(random, random.randint(6, 12), nature)
     given = few_enough(meant, given_events(events, shape), shape.schema)

@@ -75,8 +75,9 @@ class KeptLane:
             self.lane = Lane(chain, number)
             self.fresh = True
             return
+        _check_format(found)
         if found.job != digest(job):
-            _check(found, store, job)
+            _check_job(store, job)
             store.put_job(job)  # it was only written in another way
         self.head = replace(found, job=digest(job))
         self.fresh = False
@@ -146,12 +147,15 @@ def digest(job: str) -> bytes:
     return hashlib.sha256(job.encode()).digest()[:16]
 
 
-def _check(head: Head, store: Store, job: str) -> None:
+def _check_format(head: Head) -> None:
     if head.format != FORMAT:
         raise StateError(
             f"the checkpoint was written in format {head.format}, this release reads {FORMAT}\n"
             "  hint: go on with the release that wrote it, or start with a new checkpoint"
         )
+
+
+def _check_job(store: Store, job: str) -> None:
     written, given = _compared(upgraded(store.job())), _compared(json.loads(job))
     if _kind(written) != _kind(given):
         raise StateError(
