@@ -114,7 +114,3 @@ def _one_stream(spark: Any, folder: Path) -> None:
     assert rows(pa.concat_tables(seen)) == alone("again")
     for name in ("calm", "own"):
         assert rows(pq.read_table(folder / name)) == alone(name), name
-    with pytest.raises(EventError, match="partitioned by different keys"):
-        ensue.match(
-            reader.parquet(str(source)), STREAMED, **EVENTS, watermark=1, late_events="deliver"
-        )

@@ -9,7 +9,7 @@ from ensue.algebra.tower import Tower
 from ensue.plan.planning import DEFAULT, Planning
 from ensue.workload.asked import Asked
 from ensue.workload.joined_towers import joined_towers
-from ensue.workload.prepare_tower import prepare_tower
+from ensue.workload.prepare_tower import prepare_layers, prepare_tower
 from ensue.workload.prepared_tower import PreparedTower
 from ensue.workload.query_names import Name, speaking_of
 from ensue.workload.query_work import QueryWork
@@ -94,6 +94,10 @@ def _towers(asked: Sequence[Asked], source: Source, wishes: Wishes) -> Iterator[
     towers = {str(one.number): one.query for one in asked if isinstance(one.query, Tower)}
     by_label = {str(one.number): one for one in asked}
     given = source.shape, wishes.planning
+    if len(towers) > 1:
+        for label, alone in towers.items():
+            with speaking_of(by_label[label].name):  # what is wrong with one is its own matter
+                prepare_layers(alone, *given, trace=wishes.trace, streaming=wishes.streaming)
     for tower, labels in joined_towers(towers, *given, trace=wishes.trace):
         with speaking_of(by_label[labels[0]].name if len(labels) == 1 else None):
             prepared = prepare_tower(
