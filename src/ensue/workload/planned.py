@@ -94,8 +94,8 @@ def _towers(asked: Sequence[Asked], source: Source, wishes: Wishes) -> Iterator[
     towers = {str(one.number): one.query for one in asked if isinstance(one.query, Tower)}
     by_label = {str(one.number): one for one in asked}
     given = source.shape, wishes.planning
-    if len(towers) > 1:
-        for label, alone in towers.items():
+    for label, alone in towers.items():
+        if by_label[label].name is not None:
             with speaking_of(by_label[label].name):  # what is wrong with one is its own matter
                 prepare_layers(alone, *given, trace=wishes.trace, streaming=wishes.streaming)
     for tower, labels in joined_towers(towers, *given, trace=wishes.trace):
