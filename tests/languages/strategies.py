@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from ensue.algebra.chains import chain
 from ensue.algebra.check.arrangement import open_ended
+from ensue.algebra.functions import FUNCTIONS
 from ensue.algebra.pattern import And, Atom, Kleene, Maybe, Not, Or, Seq
 from ensue.algebra.policy import AfterMatch, SkipTo, Strategy
 from ensue.algebra.predicate import (
-    FUNCTIONS,
     Aggregate,
     At,
     Between,
@@ -103,7 +103,7 @@ def expressions(leaves):
     """Expressions of any shape over some leaves, without regard for kinds."""
 
     def around(inner):
-        functions = [name for name, (least, most) in FUNCTIONS.items() if least <= 1]
+        functions = [name for name, f in FUNCTIONS.items() if f.least <= 1]
         return st.one_of(
             # Two of them, because what binds tighter than what is the hard part of printing.
             st.builds(Binary, st.sampled_from(["+", "-", "*", "/", "%", "||"]), inner, inner),
