@@ -59,7 +59,7 @@ def _since(clock: npt.NDArray[np.datetime64], unit: str, within: str) -> npt.NDA
     return passed.astype(np.int64)
 
 
-_NAMES = {"np": np, "pc": pc, "c": _through_arrow, "since": _since}
+_NAMES = {"np": np, "pc": pc, "arrow": _through_arrow, "since": _since}
 
 
 @cache

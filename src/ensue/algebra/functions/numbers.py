@@ -136,12 +136,19 @@ NUMBERS = (
     _of_one("floor", Gives.COMPUTED, _floor, OverNumbers("np.floor(x)", whole="x")),
     _of_one("ceil", Gives.COMPUTED, _ceil, OverNumbers("np.ceil(x)", whole="x"), "ceiling"),
     _of_one("sqrt", Kind.FLOAT, _sqrt, OverNumbers("np.sqrt(x)", null="x < 0")),
-    _of_one("exp", Kind.FLOAT, _exp, OverNumbers("c(pc.exp, x)")),
+    _of_one("exp", Kind.FLOAT, _exp, OverNumbers("arrow(pc.exp, x)")),
     _of_one(
-        "ln", Kind.FLOAT, _logarithm(math.log), OverNumbers("c(pc.ln, x)", null="x <= 0"), "log"
+        "ln",
+        Kind.FLOAT,
+        _logarithm(math.log),
+        OverNumbers("arrow(pc.ln, x)", null="x <= 0"),
+        "log",
     ),
     _of_one(
-        "log10", Kind.FLOAT, _logarithm(math.log10), OverNumbers("c(pc.log10, x)", null="x <= 0")
+        "log10",
+        Kind.FLOAT,
+        _logarithm(math.log10),
+        OverNumbers("arrow(pc.log10, x)", null="x <= 0"),
     ),
     Function(
         "power",
@@ -149,7 +156,7 @@ NUMBERS = (
         Kind.FLOAT,
         _power,
         aliases=("pow",),
-        vector=OverNumbers("c(pc.power, x, y)", null=_NO_POWER),
+        vector=OverNumbers("arrow(pc.power, x, y)", null=_NO_POWER),
     ),
     _of_one("sign", Gives.COMPUTED, _sign, OverNumbers("np.sign(x)")),
 )

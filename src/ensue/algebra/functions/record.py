@@ -53,7 +53,7 @@ class OverNumbers:
     They are floats, unless the function gives the kind of its first argument and that is
     whole: then `x` is int64 and `whole`, where given, is taken in place of `value`.
     `null` and `whole_null` are expressions too: where there is no value. They may name `found`,
-    which is the value. `c(pc.exp, x)` calls a function of Arrow, which uses the C library as
+    which is the value. `arrow(pc.exp, x)` calls a function of Arrow, which uses the C library as
     Python does: the routines of NumPy may differ from it in the last bit.
     """
 
@@ -135,7 +135,7 @@ class Function:
     `sees_null`, it is not called where an argument is NULL, and the result is NULL.
     Without a vector form columns are computed value by value. Without a kernel form compiled
     code has the function of one event computed beforehand, as a feature of that event, and
-    conditions that need it of several events are left to the reference.
+    conditions that need it of several events are judged on finished matches.
 
     >>> from ensue.algebra.values import number
     >>> half = Function("half", (Takes.NUMBER,), Kind.FLOAT, lambda x: float(number(x)) / 2)
