@@ -143,19 +143,20 @@ def parse(
     folder: "str | Path | None" = None,
     definitions: Iterable[Definition] = (),
     operators: Iterable[Operator] = (),
+    language: str | None = None,
 ) -> Query | Tower:
     """The query a text stands for, or a QueryError that points at what is wrong.
 
     A text with definitions, or that uses some that are known or given, stands for a `Tower`.
     `operators` are known in it beside those that `operator` has made known. Files to IMPORT are
     looked for in `folder`. A `Path` is that of a file with the text; what it imports is looked for
-    beside it.
+    beside it. `language` is the name of the language that the text is in; without it, that shows.
 
     >>> parse("SEQ(Shelf x, !Counter y, Exit z) WHERE [tag] WITHIN 12 hours").strategy.value
     'skip_till_any_match'
     """
+    from ensue.languages import table
     from ensue.languages.query_files import names_a_file
-    from ensue.languages.towers import parse_text
 
     if isinstance(text, Path):
         folder = folder or text.parent
@@ -165,7 +166,9 @@ def parse(
     if names_a_file(text):
         raise _file_as_text(text)
     where = None if folder is None else Path(folder)
-    return parse_text(text, where, definitions=definitions, operators=operators)
+    return table.parse(
+        text, where, definitions=definitions, operators=operators, language=language
+    )
 
 
 def _text_of(file: Path) -> str:
@@ -194,16 +197,16 @@ def _file_as_text(text: str) -> QueryError:
     )
 
 
-def show(query: Query) -> str:
+def show(query: Query, language: str = "patterns") -> str:
     """The text of a query, in one spelling; parsing it gives the same query.
 
     >>> print(show(parse("pattern A a -> B b within 5 min")))
     PATTERN SEQ(A a, B b)
     WITHIN 5 minutes
     """
-    from ensue.languages.printing import show as show_query
+    from ensue.languages import table
 
-    return show_query(query)
+    return table.show(query, language)
 
 
 def match(

@@ -7,6 +7,8 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from ensue.algebra.functions import FUNCTIONS
+from ensue.algebra.functions.record import Function, Gives, Takes
 from ensue.algebra.predicate import (
     Between,
     Binary,
@@ -100,6 +102,8 @@ def expressions(draw: st.DrawFn, kind: Kind, depth: int = 3) -> Expr:
     if depth == 0 or draw(st.integers(0, 4)) == 0:
         return draw(_leaf(kind))
     deeper = lambda of: draw(expressions(of, depth - 1))
+    if draw(st.integers(0, 2)) == 0:
+        return _called(draw, deeper, kind)
     match kind:
         case Kind.BOOLEAN:
             return _condition(draw, deeper)
@@ -108,12 +112,11 @@ def expressions(draw: st.DrawFn, kind: Kind, depth: int = 3) -> Expr:
         case Kind.FLOAT | Kind.DECIMAL:
             return _float(draw, deeper)
         case Kind.STRING:
-            return _string(draw, deeper)
+            return _string(deeper)
         case Kind.TIMESTAMP:
             sign = draw(st.sampled_from("+-"))
             left = draw(_leaf(draw(st.sampled_from([Kind.TIMESTAMP, Kind.DATE]))))
-            chosen = Call(draw(st.sampled_from(["least", "greatest"])), (left, deeper(kind)))
-            return draw(st.sampled_from([Binary(sign, left, draw(_leaf(Kind.DURATION))), chosen]))
+            return Binary(sign, left, draw(_leaf(Kind.DURATION)))
         case Kind.DURATION:
             return _duration(draw)
         case _:
@@ -156,81 +159,91 @@ def _condition(draw, deeper) -> Expr:
         case _:
             text = deeper(Kind.STRING)
             pattern = draw(st.text("aAbß%_\\. \n", max_size=5))
-            if draw(st.booleans()):
-                return Like(text, pattern, negated)
-            function = draw(st.sampled_from(["starts_with", "ends_with", "contains"]))
-            return Call(function, (text, deeper(Kind.STRING)))
+            return Like(text, pattern, negated)
+
+
+# ------------------------------------------------------------------- functions, by their records
+
+_NUMBERS = (Kind.INTEGER, Kind.FLOAT, Kind.DECIMAL)
+_BROKEN = (Kind.FLOAT, Kind.DECIMAL)
+_PLACES = st.one_of(
+    st.integers(-4, 5), st.integers(-20, 320), st.sampled_from([-19, -18, 308, 309])
+)
+
+
+def _called(draw, deeper, kind: Kind) -> Expr:
+    """A call of any registered function that can give a kind."""
+    able = [f for f in FUNCTIONS.values() if _gives(f, kind)]
+    record = draw(st.sampled_from(able))
+    given = record.least + draw(st.integers(0, 1)) * (record.most != record.least)
+    arguments = []
+    for wanted in record.wanted(given):
+        of = _kind_of_argument(record, wanted, kind, first=not arguments)
+        if wanted is Takes.WHOLE:
+            places = _PLACES.map(Literal) | st.just(Field("a", "small")) | st.just(Literal(None))
+            arguments.append(draw(places))
+        else:
+            arguments.append(deeper(draw(st.sampled_from(of))))
+    return Call(record.name, tuple(arguments))
+
+
+def _gives(record: Function, kind: Kind) -> bool:
+    match record.gives:
+        case Kind() as given:
+            return given is kind or (given is Kind.FLOAT and kind is Kind.DECIMAL)
+        case Gives.COMPUTED:
+            return kind in _NUMBERS
+        case Gives.FIRST | Gives.SHARED:
+            return True
+
+
+def _kind_of_argument(
+    record: Function, wanted: Takes, kind: Kind, *, first: bool
+) -> tuple[Kind, ...]:
+    match wanted:
+        case Takes.NUMBER if record.gives is Gives.COMPUTED and first:
+            return (kind,) if kind is Kind.INTEGER else _BROKEN
+        case Takes.NUMBER:
+            return _NUMBERS
+        case Takes.WHOLE:
+            return (Kind.INTEGER,)
+        case Takes.TEXT:
+            return (Kind.STRING,)
+        case Takes.TIME:
+            return (Kind.TIMESTAMP, Kind.DATE)
+        case Takes.ANY if isinstance(record.gives, Gives) and kind in _BROKEN:
+            return _BROKEN
+        case Takes.ANY if isinstance(record.gives, Gives):
+            return (kind,)
+        case Takes.ANY:
+            return _NUMBERS
 
 
 def _integer(draw, deeper) -> Expr:
     whole = Kind.INTEGER
-    match draw(st.integers(0, 6)):
-        case 0 | 1:
-            return Binary(draw(st.sampled_from("+-*%")), deeper(whole), deeper(whole))
-        case 2:
-            return Unary("-", deeper(whole))
-        case 3:
-            function = draw(st.sampled_from(["abs", "floor", "ceil", "sign", "round"]))
-            return Call(function, (deeper(whole),))
-        case 4:
-            function = draw(st.sampled_from(["least", "greatest", "coalesce", "nullif"]))
-            return Call(function, (deeper(whole), deeper(whole)))
-        case 5:
-            name = draw(st.sampled_from(["year", "month", "day", "hour", "minute", "second"]))
-            return Call(name, (deeper(draw(st.sampled_from([Kind.TIMESTAMP, Kind.DATE]))),))
-        case _:
-            digits = Literal(draw(st.integers(-20, 3)))
-            length = Call("length", (deeper(Kind.STRING),))
-            return draw(st.sampled_from([length, Call("round", (deeper(whole), digits))]))
+    if draw(st.integers(0, 2)):
+        return Binary(draw(st.sampled_from("+-*%")), deeper(whole), deeper(whole))
+    return Unary("-", deeper(whole))
 
 
 def _float(draw, deeper) -> Expr:
-    number = lambda: deeper(draw(st.sampled_from([Kind.INTEGER, Kind.FLOAT, Kind.DECIMAL])))
-    broken = lambda: deeper(draw(st.sampled_from([Kind.FLOAT, Kind.DECIMAL])))
-    match draw(st.integers(0, 6)):
-        case 0:
-            return Binary("/", number(), number())
-        case 1:
-            operator = draw(st.sampled_from("+-*%"))
-            pair = (broken(), number()) if draw(st.booleans()) else (number(), broken())
-            return Binary(operator, *pair)
-        case 2:
-            function = draw(st.sampled_from(["sqrt", "exp", "ln", "log10"]))
-            return Call(function, (number(),))
-        case 3:
-            return Call("power", (number(), number()))
-        case 4:
-            function = draw(st.sampled_from(["abs", "floor", "ceil", "sign", "round"]))
-            return Call(function, (broken(),))
-        case 5:
-            return Call("round", (broken(), Literal(draw(st.integers(-4, 320)))))
-        case _:
-            function = draw(st.sampled_from(["least", "greatest", "coalesce", "nullif"]))
-            return Call(function, (broken(), broken()))
+    number = lambda: deeper(draw(st.sampled_from(_NUMBERS)))
+    broken = lambda: deeper(draw(st.sampled_from(_BROKEN)))
+    if draw(st.booleans()):
+        return Binary("/", number(), number())
+    operator = draw(st.sampled_from("+-*%"))
+    pair = (broken(), number()) if draw(st.booleans()) else (number(), broken())
+    return Binary(operator, *pair)
 
 
-def _string(draw, deeper) -> Expr:
-    text = Kind.STRING
-    place = st.integers(-3, 5).map(Literal) | st.just(Field("a", "small"))
-    match draw(st.integers(0, 4)):
-        case 0:
-            return Binary("||", deeper(text), deeper(text))
-        case 1:
-            function = draw(st.sampled_from(["lower", "upper", "trim"]))
-            return Call(function, (deeper(text),))
-        case 2:
-            return Call("substring", (deeper(text), draw(place)))
-        case 3:
-            return Call("substring", (deeper(text), draw(place), draw(place)))
-        case _:
-            function = draw(st.sampled_from(["concat", "least", "greatest", "coalesce", "nullif"]))
-            return Call(function, (deeper(text), deeper(text)))
+def _string(deeper) -> Expr:
+    return Binary("||", deeper(Kind.STRING), deeper(Kind.STRING))
 
 
 def _duration(draw) -> Expr:
     time = st.sampled_from([Kind.TIMESTAMP, Kind.DATE])
     spans = lambda: draw(_leaf(Kind.DURATION))
-    match draw(st.integers(0, 4)):
+    match draw(st.integers(0, 3)):
         case 0:
             return Binary("-", draw(_leaf(draw(time))), draw(_leaf(draw(time))))
         case 1:
@@ -238,7 +251,5 @@ def _duration(draw) -> Expr:
         case 2:
             factor = draw(_leaf(draw(st.sampled_from([Kind.INTEGER, Kind.FLOAT]))))
             return Binary(draw(st.sampled_from("*/")), spans(), factor)
-        case 3:
-            return Unary("-", spans())
         case _:
-            return Call("coalesce", (spans(), spans()))
+            return Unary("-", spans())

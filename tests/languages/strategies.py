@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from ensue.algebra.chains import chain
 from ensue.algebra.check.arrangement import open_ended
+from ensue.algebra.functions import FUNCTIONS
 from ensue.algebra.pattern import And, Atom, Kleene, Maybe, Not, Or, Seq
 from ensue.algebra.policy import AfterMatch, SkipTo, Strategy
 from ensue.algebra.predicate import (
-    FUNCTIONS,
     Aggregate,
     At,
     Between,
@@ -103,7 +103,10 @@ def expressions(leaves):
     """Expressions of any shape over some leaves, without regard for kinds."""
 
     def around(inner):
-        functions = [name for name, (least, most) in FUNCTIONS.items() if least <= 1]
+        calls = [
+            st.builds(Call, st.just(f.name), st.tuples(*[inner] * f.least))
+            for f in FUNCTIONS.values()
+        ]
         return st.one_of(
             # Two of them, because what binds tighter than what is the hard part of printing.
             st.builds(Binary, st.sampled_from(["+", "-", "*", "/", "%", "||"]), inner, inner),
@@ -120,7 +123,7 @@ def expressions(leaves):
             st.builds(In, inner, st.tuples(inner) | st.tuples(inner, inner), st.booleans()),
             st.builds(Between, inner, inner, inner, st.booleans()),
             st.builds(Like, inner, texts, st.booleans()),
-            st.builds(Call, st.sampled_from(functions), inner.map(lambda e: (e,))),
+            st.one_of(calls),
         )
 
     return st.recursive(leaves, around, max_leaves=10)

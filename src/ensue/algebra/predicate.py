@@ -136,22 +136,11 @@ class Like:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A scalar function, by its lower-case name: one of FUNCTIONS."""
+    """A scalar function, by its lower-case name: one of `algebra.functions`."""
 
     function: str
     arguments: tuple["Expr", ...]
     span: Span | None = field(default=None, compare=False, repr=False)
 
-
-# name -> (fewest, most) arguments; most None: any number
-FUNCTIONS: dict[str, tuple[int, int | None]] = {
-    "abs": (1, 1), "round": (1, 2), "floor": (1, 1), "ceil": (1, 1), "sqrt": (1, 1),
-    "exp": (1, 1), "ln": (1, 1), "log10": (1, 1), "power": (2, 2), "sign": (1, 1),
-    "least": (2, None), "greatest": (2, None), "coalesce": (1, None), "nullif": (2, 2),
-    "lower": (1, 1), "upper": (1, 1), "length": (1, 1), "trim": (1, 1),
-    "substring": (2, 3), "concat": (1, None), "starts_with": (2, 2), "ends_with": (2, 2),
-    "contains": (2, 2), "year": (1, 1), "month": (1, 1), "day": (1, 1), "hour": (1, 1),
-    "minute": (1, 1), "second": (1, 1),
-}  # fmt: skip
 
 Expr = Literal | Field | Aggregate | Unary | Binary | IsNull | In | Between | Like | Call

@@ -47,14 +47,6 @@ class Query:
     after: AfterMatch | None = None
     returns: tuple[Returned, ...] = ()  # empty: the variables themselves
     having: Expr | None = None
-    # not in the repr: saved states know a query by it, and most queries have neither
-    exists: bool = field(default=False, repr=False)  # RETURN EXISTS: one row a trigger
-    limit: Limit | None = field(default=None, repr=False)
+    exists: bool = False  # RETURN EXISTS: one row a trigger
+    limit: Limit | None = None
     text: str | None = field(default=None, compare=False, repr=False)
-
-    @property
-    def known_as(self) -> str:
-        """What tells this query from others, where saved states are kept."""
-        if not self.exists and self.limit is None:
-            return repr(self)
-        return f"{self!r} exists={self.exists} limit={self.limit!r}"

@@ -12,10 +12,10 @@ from ensue.languages.query_files import SUFFIXES, is_file, meant, names_a_file
 def read_query(argument: str) -> Query | Tower:
     """The query, or the tower of definitions with a query on top. What a file imports is looked
     for beside it, what another text imports in the current folder."""
-    from ensue.languages.towers import parse_text
+    from ensue.languages import table
 
     text = query_text(argument)
-    return parse_text(text, Path(argument).parent if is_file(argument) else None)
+    return table.parse(text, Path(argument).parent if is_file(argument) else None)
 
 
 def query_text(argument: str) -> str:

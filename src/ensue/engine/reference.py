@@ -1,6 +1,5 @@
 """The reference semantics as a matcher: for what no kernel takes yet."""
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,11 +19,11 @@ from ensue.columns.arrow_kinds import Unit
 from ensue.columns.matches import Matches
 from ensue.columns.rows import taken
 from ensue.engine.allowance import WAY_BYTES, Allowance, Holding
+from ensue.engine.meaning import require_same, stamp
 from ensue.engine.reference_events import computed_columns, events_of, nanoseconds
 from ensue.engine.repeats import Repeats
 from ensue.engine.retention import Key, key_of, matters, reach, waits
 from ensue.engine.state import from_bytes, packed, to_bytes, unpacked
-from ensue.errors import StateError
 from ensue.plan.limits import UNLIMITED, Limits
 from ensue.plan.physical import Plan
 from ensue.schema import Kind, Schema
@@ -299,7 +298,7 @@ class ReferenceEngine:
         if known is not None:
             blobs["events"] = to_bytes(known)
         header = {
-            "query": self._fingerprint(),
+            **stamp(self.plan, self.schema, self.unit),
             "rows": self.rows,
             "now": self.now,
             "judged": [self._mark.rows, self._mark.time],
@@ -318,11 +317,7 @@ class ReferenceEngine:
     def restore(self, data: bytes) -> None:
         """Goes on where the matcher that saved this state stopped."""
         header, arrays, blobs = unpacked(data)
-        if header["query"] != self._fingerprint():
-            raise StateError(
-                "the state belongs to another query, or to events of another shape\n"
-                "  hint: restore it with the same query text and columns"
-            )
+        require_same(header, self.plan, self.schema, self.unit)
         self.rows, self.now = int(header["rows"]), header["now"]
         self._mark = Mark(*header["judged"])
         self._held, self._fresh = Held(), []
@@ -355,11 +350,6 @@ class ReferenceEngine:
         key = key_of(self._query, event)
         assert key is not None  # other events are not held
         return key
-
-    def _fingerprint(self) -> str:
-        kinds = sorted((name, kind.value) for name, kind in (self.schema.common or {}).items())
-        shown = f"{self.plan.query.known_as} Reference {kinds} {self.unit}"
-        return hashlib.sha256(shown.encode()).hexdigest()
 
 
 def _rows_bound(binding: Binding) -> frozenset[tuple[str, int]]:

@@ -1,6 +1,5 @@
 """What a matcher saves of itself, and how it takes that up again."""
 
-import hashlib
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,12 +8,12 @@ import numpy.typing as npt
 
 from ensue.columns.keys import KeyCodes
 from ensue.engine.arenas import BY_KEY, TOPS, Arenas
+from ensue.engine.meaning import require_same, stamp
 from ensue.engine.program import Program
 from ensue.engine.state import Arrays, packed, unpacked
 from ensue.errors import StateError
 from ensue.plan.estimates.counters import Label
-from ensue.plan.physical import Automaton, Stacks, Tree
-from ensue.plan.physical_rules.ordering import as_written
+from ensue.plan.physical import Automaton, Stacks
 from ensue.plan.physical_rules.pushing import not_pushed
 from ensue.source.counting import TABLE
 
@@ -37,7 +36,7 @@ class Saved:
 
     def packed(self, program: Program) -> bytes:
         header = {
-            "query": fingerprint(program),
+            **stamp(program.plan, program.schema, program.unit),
             "nullable": self.nullable,
             "rows": self.rows,
             "now": self.now,
@@ -54,11 +53,7 @@ class Saved:
     def unpacked(cls, data: bytes, program: Program) -> "Saved":
         """What was saved, if it was by the same query."""
         header, arrays, blobs = unpacked(data)
-        if header["query"] != fingerprint(program):
-            raise StateError(
-                "the state belongs to another query, or to events of another shape\n"
-                "  hint: restore it with the same query text and columns"
-            )
+        require_same(header, program.plan, program.schema, program.unit)
         return cls(
             nullable=bool(header["nullable"]),
             rows=int(header["rows"]),
@@ -72,18 +67,6 @@ class Saved:
             pushed=tuple(header.get("pushed", ())),
             inner=tuple(data for name, data in blobs.items() if name.startswith("inner ")),
         )
-
-
-def fingerprint(program: Program) -> str:
-    """What must be equal for a state to fit."""
-    plan = program.plan
-    kinds = sorted((name, kind.value) for name, kind in (program.schema.common or {}).items())
-    structure = type(plan.structure).__name__
-    if isinstance(plan.structure, Tree):  # what an entry holds depends on the whole tree
-        structure = repr(as_written(plan.structure, plan.query.where))
-        structure += "".join(repr(module) for module in plan.structure.modules)
-    shown = f"{plan.query.known_as} {structure} {kinds} {program.unit}"
-    return hashlib.sha256(shown.encode()).hexdigest()
 
 
 def pushed_by(program: Program) -> tuple[str, ...]:

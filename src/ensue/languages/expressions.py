@@ -8,6 +8,7 @@ from typing import Any
 
 from lark import Token, Tree
 
+from ensue.algebra import functions
 from ensue.algebra.chains import chain
 from ensue.algebra.durations import nanoseconds
 from ensue.algebra.predicate import (
@@ -34,14 +35,6 @@ from ensue.span import Span
 Node = Tree[Token]
 
 _OPERATORS = {"==": "=", "<>": "!=", "≠": "!=", "≤": "<=", "≥": ">="}
-_ALIASES = {
-    "ceiling": "ceil",
-    "pow": "power",
-    "substr": "substring",
-    "len": "length",
-    "char_length": "length",
-    "log": "ln",
-}
 _INTERVAL = re.compile(r"\s*(-?(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+))\s*([^\W\d]*)\s*")
 POSITIONS = "a[1], a[i], a[i-1], a[a.LEN]; in an aggregate also a[..i-1], a[..i], a[]"
 
@@ -292,7 +285,7 @@ def _nth(digits: Token, variable: str) -> int:
 def _called(function: str, arguments: Sequence[Expr], span: Span) -> Expr:
     if function in AGGREGATES:
         return _aggregate(function, arguments, span)
-    return Call(_ALIASES.get(function, function), tuple(arguments), span)
+    return Call(functions.name_of(function), tuple(arguments), span)
 
 
 def _tally(function: str, span: Span) -> Aggregate:

@@ -9,7 +9,9 @@ from ensue.algebra.operator import Operator
 from ensue.algebra.query import Query
 from ensue.algebra.tower import Definition, Tower, tower, types_of
 from ensue.errors import QueryError
+from ensue.languages.language import Language
 from ensue.languages.patterns import parse
+from ensue.languages.printing import show
 from ensue.languages.query_files import nearest
 from ensue.span import Span
 
@@ -219,3 +221,6 @@ def _emitted(text: str, place: Span) -> list[str]:
             text=text,
         )
     return [name.strip() for name in stated["names"].split(",")]
+
+
+LANGUAGE = Language("patterns", lambda _: True, parse_text, show)

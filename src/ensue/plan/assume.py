@@ -8,6 +8,8 @@ from types import MappingProxyType
 
 from ensue.algebra.check.kinds import kind_of_constant
 from ensue.algebra.check.query import check, check_structure
+from ensue.algebra.functions import FUNCTIONS
+from ensue.algebra.functions.record import Takes
 from ensue.algebra.pattern import Apply, Atom
 from ensue.algebra.predicate import (
     COMPARISONS,
@@ -36,10 +38,12 @@ TIME, TYPE = "time", "type"
 INSTANTS = (Kind.TIMESTAMP, Kind.DATE)
 TIMES = (TIME, "start", "end")  # fields that mean the time of an event unless used otherwise
 
-NUMBERS = ("abs", "round", "floor", "ceil", "sign", "sqrt", "exp", "ln", "log10", "power")
-PARTS_OF_TIME = ("year", "month", "day", "hour", "minute", "second")
-ALIKE = ("least", "greatest", "coalesce", "nullif")
-TRUTHS = ("starts_with", "ends_with", "contains")
+_ASSUMED = {
+    Takes.NUMBER: Kind.FLOAT,
+    Takes.WHOLE: Kind.INTEGER,
+    Takes.TEXT: Kind.STRING,
+    Takes.TIME: Kind.TIMESTAMP,
+}
 
 Slot = tuple[str, str]  # event type, field
 Term = Kind | Slot | None  # what is known of a value: its kind, or the field it is; None: nothing
@@ -308,31 +312,21 @@ class _Use:
                 return self._number_unless_known(term)
 
     def _called(self, function: str, arguments: tuple[Expr, ...]) -> Term:
-        match function:
-            case _ if function in NUMBERS:
-                self.wants(arguments[0], Kind.FLOAT)
-                for argument in arguments[1:]:
-                    self.wants(argument, Kind.INTEGER if function == "round" else Kind.FLOAT)
-                return Kind.FLOAT
-            case _ if function in PARTS_OF_TIME:
-                self.wants(arguments[0], Kind.TIMESTAMP)
-                return Kind.FLOAT
-            case _ if function in ALIKE:
-                terms = [self.term(argument) for argument in arguments]
-                for other in terms[1:]:
-                    self.agree(terms[0], other)
-                return next((t for t in terms if isinstance(t, Kind)), terms[0])
-            case "substring":
-                self.wants(arguments[0], Kind.STRING)
-                for argument in arguments[1:]:
-                    self.wants(argument, Kind.INTEGER)
-                return Kind.STRING
-            case _:
-                for argument in arguments:
-                    self.wants(argument, Kind.STRING)
-                if function in TRUTHS:
-                    return Kind.BOOLEAN
-                return Kind.FLOAT if function == "length" else Kind.STRING
+        record = FUNCTIONS[function]
+        alike = []
+        for argument, wanted in zip(arguments, record.wanted(len(arguments)), strict=True):
+            if wanted is Takes.ANY:
+                alike.append(self.term(argument))
+            else:
+                self.wants(argument, _ASSUMED[wanted])
+        for other in alike[1:]:
+            self.agree(alike[0], other)
+        if isinstance(record.gives, Kind):
+            # whole numbers are numbers: what they are compared with need not be whole
+            return Kind.FLOAT if record.gives is Kind.INTEGER else record.gives
+        if not alike:
+            return Kind.FLOAT
+        return next((t for t in alike if isinstance(t, Kind)), alike[0])
 
 
 def _result(operator: str, left: Kind, right: Kind) -> Kind:

@@ -1,6 +1,6 @@
 """The plan of a query: what the scan marks, and the structure that holds partial matches."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 from ensue.algebra.pattern import Kleene
@@ -198,9 +198,8 @@ class Tree:
     """A join tree: events enter at the leaves, matches leave at the root."""
 
     root: Node
-    # not in the repr: saved states know a tree by it, and most trees have none
-    modules: tuple[Module, ...] = field(default=(), repr=False)  # of a hierarchy: an EH-Tree
-    parked: bool = field(default=False, repr=False)  # a box begins only while a precursor waits
+    modules: tuple[Module, ...] = ()  # of a hierarchy: an EH-Tree
+    parked: bool = False  # a box begins only while a precursor waits
 
 
 @dataclass(frozen=True, slots=True)

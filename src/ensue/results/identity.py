@@ -45,7 +45,11 @@ _MOST = (2**31 - 1) // 32  # as many ids have offsets of 32 bits
 
 
 def fingerprint(query: Query) -> bytes:
-    """What a query means, as bytes: equal for two spellings of the same query."""
+    """What a query means, as bytes: equal for two spellings of the same query.
+
+    The one spelling of a query is stored with this: who changes how a query prints gives its
+    matches other ids. `tests/state/meaning` would tell.
+    """
     return blake2b(show(query).encode(), digest_size=16).digest()
 
 

@@ -5,11 +5,12 @@ there is one; a condition becomes a pair, when it is true and when it is false. 
 where it would be the constant True.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import Protocol
 
+from ensue.algebra.functions import FUNCTIONS
+from ensue.algebra.functions.record import Fold, Inline
 from ensue.algebra.predicate import (
     COMPARISONS,
     Aggregate,
@@ -189,22 +190,15 @@ class Writer:
         return f"{remainder}({left[0]}, {right[0]})", ok
 
     def _call(self, function: str, values: list[Text], whole: bool) -> Text:
-        match function:
-            case "abs":
-                value, ok = values[0]
-                return f"abs({value})", _both(ok, f"{value} != LEAST" if whole else None)
-            case "coalesce":
-                return _fold(values, lambda a, b, a_ok, _: f"({a} if {a_ok} else {b})")
-            case "least" | "greatest":
-                sign = "<" if function == "least" else ">"
-                return _fold(
-                    values,
-                    lambda a, b, a_ok, b_ok: (
-                        f"({b} if (not {a_ok}) or ({b_ok} and ({b} {sign} {a} or {a} != {a}))"
-                        f" else {a})"
-                    ),
-                )
-            case _:
+        match FUNCTIONS[function].kernel:
+            case Inline(value=form, known=known, whole_known=whole_known):
+                named = dict(zip("xyz", (value for value, _ in values), strict=False))
+                limits = (known, whole_known if whole else None)
+                oks = (*(ok for _, ok in values), *(f and f.format(**named) for f in limits))
+                return form.format(**named), _both(*oks)
+            case Fold(value=form):
+                return _fold(values, form)
+            case None:
                 raise AssertionError(f"no compiled form of {function}")
 
     def _constant(self, value: object) -> Text:
@@ -256,14 +250,14 @@ def _instant(moment: datetime | date) -> int:
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
-def _both(a: str | None, b: str | None) -> str | None:
-    known = [ok for ok in (a, b) if ok is not None]
+def _both(*conditions: str | None) -> str | None:
+    known = [ok for ok in conditions if ok is not None]
     return "(" + " and ".join(f"({ok})" for ok in known) + ")" if known else None
 
 
-def _fold(values: list[Text], join: Callable[[str, str, str, str], str]) -> Text:
+def _fold(values: list[Text], form: str) -> Text:
     value, ok = values[0]
     for other, other_ok in values[1:]:
-        value = join(value, other, ok or "True", other_ok or "True")
+        value = form.format(a=value, b=other, a_known=ok or "True", b_known=other_ok or "True")
         ok = None if ok is None or other_ok is None else f"({ok} or {other_ok})"
     return value, ok

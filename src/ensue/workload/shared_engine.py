@@ -6,8 +6,10 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from ensue.algebra.canonical_text import query_text
 from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import Expr
+from ensue.algebra.query import Query
 from ensue.columns.buffers import Ints
 from ensue.columns.evaluate import Vector
 from ensue.columns.matches import Matches
@@ -17,7 +19,8 @@ from ensue.engine.output import joined
 from ensue.engine.reference import rows_of
 from ensue.engine.scan import Scanned
 from ensue.kernels.merging import merge_rows
-from ensue.plan.physical import Reference
+from ensue.plan.physical import Plan, Reference
+from ensue.plan.structure_text import structure_text
 from ensue.schema import Kind
 from ensue.workload.prepared import Prepared, joined_of
 from ensue.workload.shared_scan import (
@@ -36,10 +39,21 @@ SLICE = 1 << 20  # events a kernel looks at before it can be interrupted
 def matching_part(prepared: Prepared) -> str:
     """Equal for queries that have the same matches before RETURN, HAVING and the like choose."""
     plan = prepared.plan
-    query = replace(plan.query, name=None, returns=())
+    return f"{_matching(plan)!r} {plan.structure!r} {plan.roles!r} {plan.prune}"
+
+
+def stored_part(prepared: Prepared) -> str:
+    """The matching part as saved states know it."""
+    plan = prepared.plan
+    structure = structure_text(plan.structure, plan.query.where)
+    return f"{query_text(_matching(plan))} {structure} {plan.prune}"
+
+
+def _matching(plan: Plan) -> Query:
+    query = replace(plan.query, name=None, returns=(), exists=False, limit=None)
     if not isinstance(plan.structure, Reference):  # which judges HAVING itself
         query = replace(query, having=None)
-    return f"{query!r} {plan.structure!r} {plan.roles!r} {plan.prune}"
+    return query
 
 
 class Watcher:

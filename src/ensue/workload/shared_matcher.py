@@ -9,6 +9,7 @@ import pyarrow as pa
 from ensue.columns.buffers import Ints
 from ensue.columns.matches import Matches
 from ensue.engine.engine import FEW_CODES, Engine
+from ensue.engine.meaning import VERSION, version_of
 from ensue.engine.state import packed, unpacked
 from ensue.errors import StateError
 from ensue.results.identity import RowHashes
@@ -18,9 +19,9 @@ from ensue.workload.held_events import Held, places_of
 from ensue.workload.prepared import Prepared, build_result
 from ensue.workload.shared_engine import (
     Watcher,
-    matching_part,
     nothing,
     renumbered,
+    stored_part,
     uses_of,
     watchers_of,
 )
@@ -175,7 +176,7 @@ class SharedMatcher:
             if not is_empty(watcher):
                 blobs[str(k)] = watcher.engine.save()
                 arrays[f"own {k}"], arrays[f"rows {k}"] = numbers.own, numbers.rows
-        header = {"fed": self.rows, "queries": self._fingerprint()}
+        header = {"fed": self.rows, "queries": self._fingerprint(), "text": VERSION}
         return packed({}, {}, {"several": packed(header, arrays, blobs)})
 
     def restore(self, data: bytes) -> None:
@@ -184,7 +185,11 @@ class SharedMatcher:
         if "several" not in saved:
             raise StateError("the state of a stream was saved for another set of queries")
         header, arrays, blobs = unpacked(saved["several"])
-        if header["queries"] != self._fingerprint():
+        if version_of(header) == VERSION:
+            same = header["queries"] == self._fingerprint()
+        else:  # its text was not the same in every process; each engine knows its own state
+            same = all(k == "events" or int(k) < len(self.watchers) for k in blobs)
+        if not same:
             raise StateError("the state of a stream was saved for another set of queries")
         self.rows = int(header["fed"])
         self.held = self.held.again(blobs["events"], arrays["rows"])
@@ -194,7 +199,8 @@ class SharedMatcher:
                 numbers.own, numbers.rows = arrays[f"own {k}"], arrays[f"rows {k}"]
 
     def _fingerprint(self) -> str:
-        shown = "\n".join(matching_part(watcher.prepared) for watcher in self.watchers)
+        parts = [stored_part(watcher.prepared) for watcher in self.watchers]
+        shown = "\n".join((f"ensue queries {VERSION}", *parts))
         return hashlib.sha256(shown.encode()).hexdigest()
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
+from ensue.algebra.functions import FUNCTIONS
+from ensue.algebra.functions.record import Gives, Takes, shared
 from ensue.algebra.predicate import (
     COMPARISONS,
     Aggregate,
@@ -26,8 +28,6 @@ from ensue.span import Span
 KindOfField = Callable[[Field], Kind]
 
 _INSTANTS = (Kind.TIMESTAMP, Kind.DATE)
-_MATHS = ("sqrt", "exp", "ln", "log10", "power")
-_PARTS_OF_TIME = ("year", "month", "day", "hour", "minute", "second")
 
 
 def kind_of(expr: Expr, kind_of_field: KindOfField) -> Kind:
@@ -256,7 +256,7 @@ def _way_to_compute(operator: str, kinds: tuple[Kind, Kind]) -> str | None:
 
 def _joined(expr: Binary, kinds: tuple[Kind, Kind]) -> Kind:
     for operand, kind in zip((expr.left, expr.right), kinds, strict=True):
-        _expect("'||'", (Kind.STRING,), operand, kind)
+        _expect("'||'", Takes.TEXT, operand, kind)
     return Kind.STRING
 
 
@@ -292,58 +292,23 @@ def _called(
 ) -> Kind:
     _as_written(*arguments)
     kinds = [kind_of(argument, kind_of_field) for argument in arguments]
-    signature = zip(arguments, kinds, strict=True)
-    numbers = (Kind.INTEGER, Kind.FLOAT, Kind.DECIMAL)
-    match function:
-        case "abs" | "floor" | "ceil" | "sign":
-            _expect(function, numbers, arguments[0], kinds[0])
-            return _number(kinds[0])
-        case "round":
-            _expect(function, numbers, arguments[0], kinds[0])
-            if len(arguments) > 1:
-                _expect(function, (Kind.INTEGER,), arguments[1], kinds[1])
-            return _number(kinds[0])
-        case _ if function in _MATHS:
-            for argument, kind in signature:
-                _expect(function, numbers, argument, kind)
-            return Kind.FLOAT
-        case "least" | "greatest" | "coalesce":
-            return _unified(function, arguments, kinds, span)
-        case "nullif":
-            _compared(arguments[0], arguments[1], (kinds[0], kinds[1]), span)
-            return kinds[0]
-        case "substring":
-            _expect(function, (Kind.STRING,), arguments[0], kinds[0])
-            for argument, kind in zip(arguments[1:], kinds[1:], strict=True):
-                _expect(function, (Kind.INTEGER,), argument, kind)
-            return Kind.STRING
-        case _ if function in _PARTS_OF_TIME:
-            _expect(function, _INSTANTS, arguments[0], kinds[0])
-            return Kind.INTEGER
-        case _:
-            for argument, kind in signature:
-                _expect(function, (Kind.STRING,), argument, kind)
-            return _OVER_STRINGS[function]
+    record = FUNCTIONS[function]
+    if record.gives is Gives.SHARED:
+        return _unified(function, arguments, kinds, span)
+    signature = zip(arguments, kinds, record.wanted(len(arguments)), strict=True)
+    for argument, kind, wanted in signature:
+        if wanted is Takes.ANY:
+            _compared(arguments[0], argument, (kinds[0], kind), span)
+        else:
+            _expect(function, wanted, argument, kind)
+    return record.kind(kinds)
 
 
-_OVER_STRINGS = {
-    "lower": Kind.STRING,
-    "upper": Kind.STRING,
-    "trim": Kind.STRING,
-    "concat": Kind.STRING,
-    "length": Kind.INTEGER,
-    "starts_with": Kind.BOOLEAN,
-    "ends_with": Kind.BOOLEAN,
-    "contains": Kind.BOOLEAN,
-}
-
-
-def _expect(what: str, wanted: Sequence[Kind], argument: Expr, kind: Kind) -> None:
-    if kind is Kind.NULL or kind in wanted:
-        return
-    names = {Kind.STRING: "a string", Kind.INTEGER: "a whole number", Kind.TIMESTAMP: "a time"}
-    wish = "a number" if len(wanted) == 3 else names[wanted[0]]
-    raise QueryError(f"{what} takes {wish}, and this is {_a(kind)}", span=argument.span)
+def _expect(what: str, wanted: Takes, argument: Expr, kind: Kind) -> None:
+    if kind is not Kind.NULL and kind not in wanted.kinds:
+        raise QueryError(
+            f"{what} takes {wanted.value}, and this is {_a(kind)}", span=argument.span
+        )
 
 
 def _unified(
@@ -359,8 +324,5 @@ def _unified(
                 else f"{function} does not work on {_a(kind)}",
                 span=argument.span or span,
             )
-        if found is Kind.NULL:
-            found = kind
-        elif kind is not Kind.NULL and kind is not found:
-            found = Kind.FLOAT if kind.numeric else Kind.TIMESTAMP
+        found = shared(found, kind)
     return found

@@ -5,10 +5,10 @@ from datetime import timedelta
 from math import isfinite
 
 from ensue.algebra.answers import is_tally
+from ensue.algebra.functions import FUNCTIONS
 from ensue.algebra.pattern import Pattern
 from ensue.algebra.predicate import (
     AGGREGATES,
-    FUNCTIONS,
     MATCHES,
     Aggregate,
     At,
@@ -186,7 +186,7 @@ def _check_call(call: Call, function: str) -> None:
             hint=did_you_mean(function, [*FUNCTIONS, *AGGREGATES]),
             span=call.span,
         )
-    least, most = FUNCTIONS[function]
+    least, most = FUNCTIONS[function].least, FUNCTIONS[function].most
     given = len(call.arguments)
     if given < least or (most is not None and given > most):
         if most is None:

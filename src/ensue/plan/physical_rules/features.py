@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from ensue.algebra.check.applied import result_types
 from ensue.algebra.check.kinds import kind_of
+from ensue.algebra.functions import FUNCTIONS
 from ensue.algebra.pattern import Pattern
 from ensue.algebra.predicate import (
     ARITHMETIC,
@@ -30,7 +31,6 @@ from ensue.schema import Kind, Schema
 
 Place = tuple[str, At, int]  # variable, which of its events, number
 
-KERNEL_CALLS = ("abs", "least", "greatest", "coalesce")
 KERNEL_KINDS = (
     Kind.INTEGER, Kind.FLOAT, Kind.DECIMAL, Kind.BOOLEAN,
     Kind.TIMESTAMP, Kind.DATE, Kind.DURATION,
@@ -118,6 +118,7 @@ def fits_a_kernel(expr: Expr, kinds: Kinds) -> bool:
         case In(operand=operand, options=options):
             return all(fits_a_kernel(e, kinds) for e in (operand, *options))
         case Call(function=function, arguments=arguments):
-            return function in KERNEL_CALLS and all(fits_a_kernel(e, kinds) for e in arguments)
+            inlined = FUNCTIONS[function].kernel is not None
+            return inlined and all(fits_a_kernel(e, kinds) for e in arguments)
         case Like():
             return False

@@ -1,39 +1,11 @@
-"""The plain meaning of the scalar functions: None for NULL."""
+"""Functions of numbers."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from ensue.algebra.values import equal, fitting, instant, number, prefers
-
-
-def call(function: str, arguments: Sequence[object]) -> object:
-    """A function's value; NULL if an argument is, except where NULLs are its business.
-
-    >>> call("round", [2.5]), call("round", [-2.45, 1]), call("sqrt", [-1]) is None
-    (3.0, -2.5, True)
-    >>> call("greatest", [1, None, 3]), call("coalesce", [None, 7]), call("upper", ["ab"])
-    (3, 7, 'AB')
-    """
-    match function:
-        case "coalesce":
-            return next((a for a in arguments if a is not None), None)
-        case "nullif":
-            value, other = arguments
-            return None if equal(value, other) else value
-        case "least" | "greatest":
-            return _extreme("min" if function == "least" else "max", arguments)
-        case _:
-            if any(a is None for a in arguments):
-                return None
-            return _STRICT[function](*arguments)
-
-
-def _extreme(side: str, arguments: Sequence[object]) -> object:
-    best = None
-    for value in arguments:
-        if value is not None and (best is None or prefers(side, value, best)):
-            best = value
-    return best
+from ensue.algebra.functions.record import Function, Gives, Inline, OverNumbers, Routine, Takes
+from ensue.algebra.values import fitting, number
+from ensue.schema import Kind
 
 
 def _abs(value: object) -> int | float | None:
@@ -130,41 +102,61 @@ def _power(value: object, exponent: object) -> float | None:
         return None
 
 
-def _substring(text: object, start: object, length: object = None) -> str:
-    """Characters from position `start`, counted from 1; positions before the text are empty."""
-    characters, begin = str(text), int(number(start)) - 1
-    end = len(characters) if length is None else begin + max(int(number(length)), 0)
-    return characters[max(begin, 0) : max(end, 0)]
+def _of_one(
+    name: str,
+    gives: Kind | Gives,
+    meaning: Callable[..., object],
+    vector: OverNumbers,
+    *aliases: str,
+    kernel: Inline | None = None,
+) -> Function:
+    return Function(
+        name, (Takes.NUMBER,), gives, meaning, aliases=aliases, vector=vector, kernel=kernel
+    )
 
 
-def _part(name: str) -> Callable[[object], int]:
-    return lambda value: int(getattr(instant(value), name))
+_NO_POWER = "(np.isfinite(x) & (x < 0) & np.isfinite(y) & (np.trunc(y) != y)) | (x == 0) & (y < 0)"
 
-
-_STRICT: dict[str, Callable[..., object]] = {
-    "abs": _abs,
-    "round": _round,
-    "floor": _floor,
-    "ceil": _ceil,
-    "sqrt": _sqrt,
-    "exp": _exp,
-    "ln": _logarithm(math.log),
-    "log10": _logarithm(math.log10),
-    "power": _power,
-    "sign": _sign,
-    "lower": lambda text: str(text).lower(),
-    "upper": lambda text: str(text).upper(),
-    "length": lambda text: len(str(text)),
-    "trim": lambda text: str(text).strip(" "),
-    "substring": _substring,
-    "concat": lambda *texts: "".join(str(text) for text in texts),
-    "starts_with": lambda text, prefix: str(text).startswith(str(prefix)),
-    "ends_with": lambda text, suffix: str(text).endswith(str(suffix)),
-    "contains": lambda text, inner: str(inner) in str(text),
-    "year": _part("year"),  # the parts of a timestamp are those in UTC, whatever its zone
-    "month": _part("month"),
-    "day": _part("day"),
-    "hour": _part("hour"),
-    "minute": _part("minute"),
-    "second": _part("second"),
-}
+NUMBERS = (
+    _of_one(
+        "abs",
+        Gives.COMPUTED,
+        _abs,
+        OverNumbers("np.abs(x)", whole_null="found < 0"),
+        kernel=Inline("abs({x})", whole_known="{x} != LEAST"),
+    ),
+    Function(
+        "round",
+        (Takes.NUMBER,),
+        Gives.COMPUTED,
+        _round,
+        optional=(Takes.WHOLE,),
+        vector=Routine("round"),
+    ),
+    _of_one("floor", Gives.COMPUTED, _floor, OverNumbers("np.floor(x)", whole="x")),
+    _of_one("ceil", Gives.COMPUTED, _ceil, OverNumbers("np.ceil(x)", whole="x"), "ceiling"),
+    _of_one("sqrt", Kind.FLOAT, _sqrt, OverNumbers("np.sqrt(x)", null="x < 0")),
+    _of_one("exp", Kind.FLOAT, _exp, OverNumbers("arrow(pc.exp, x)")),
+    _of_one(
+        "ln",
+        Kind.FLOAT,
+        _logarithm(math.log),
+        OverNumbers("arrow(pc.ln, x)", null="x <= 0"),
+        "log",
+    ),
+    _of_one(
+        "log10",
+        Kind.FLOAT,
+        _logarithm(math.log10),
+        OverNumbers("arrow(pc.log10, x)", null="x <= 0"),
+    ),
+    Function(
+        "power",
+        (Takes.NUMBER, Takes.NUMBER),
+        Kind.FLOAT,
+        _power,
+        aliases=("pow",),
+        vector=OverNumbers("arrow(pc.power, x, y)", null=_NO_POWER),
+    ),
+    _of_one("sign", Gives.COMPUTED, _sign, OverNumbers("np.sign(x)")),
+)

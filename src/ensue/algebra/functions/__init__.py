@@ -1,0 +1,37 @@
+"""The scalar functions of the language, one record each.
+
+A new one is a record in one of these files; all else follows from it: parsing, checks of kinds,
+evaluation over values and columns, compiled code. `docs/language.md` is to name it.
+"""
+
+from collections.abc import Sequence
+
+from ensue.algebra.functions.choices import CHOICES
+from ensue.algebra.functions.numbers import NUMBERS
+from ensue.algebra.functions.record import Function
+from ensue.algebra.functions.texts import TEXTS
+from ensue.algebra.functions.times import TIMES
+
+FUNCTIONS: dict[str, Function] = {f.name: f for f in (*NUMBERS, *CHOICES, *TEXTS, *TIMES)}
+
+
+def call(function: str, arguments: Sequence[object]) -> object:
+    """A function's value; None for NULL.
+
+    >>> call("round", [2.5]), call("round", [-2.45, 1]), call("sqrt", [-1]) is None
+    (3.0, -2.5, True)
+    >>> call("greatest", [1, None, 3]), call("coalesce", [None, 7]), call("upper", ["ab"])
+    (3, 7, 'AB')
+    """
+    return FUNCTIONS[function](arguments)
+
+
+def name_of(written: str) -> str:
+    """The name of the function that a query means; names of no function stay as they are.
+
+    >>> name_of("pow"), name_of("abs"), name_of("foo")
+    ('power', 'abs', 'foo')
+    """
+    if written in FUNCTIONS:
+        return written
+    return next((f.name for f in FUNCTIONS.values() if written in f.aliases), written)

@@ -1,0 +1,214 @@
+"""A scalar function as one record: what it takes, what it gives, and how it is computed.
+
+The plain meaning is enough. The other forms make a function faster, and are data: the parts of
+Ensue that know arrays or write kernels read them, so that nothing here needs NumPy or Arrow.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from ensue.schema import Kind
+
+
+class Takes(Enum):
+    """What an argument must be; NULL goes everywhere."""
+
+    NUMBER = "a number"
+    WHOLE = "a whole number"
+    TEXT = "a string"
+    TIME = "a time"
+    ANY = "a value that compares with the others"
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        match self:
+            case Takes.NUMBER:
+                return (Kind.INTEGER, Kind.FLOAT, Kind.DECIMAL)
+            case Takes.WHOLE:
+                return (Kind.INTEGER,)
+            case Takes.TEXT:
+                return (Kind.STRING,)
+            case Takes.TIME:
+                return (Kind.TIMESTAMP, Kind.DATE)
+            case Takes.ANY:
+                return tuple(kind for kind in Kind if kind is not Kind.OTHER)
+
+
+class Gives(Enum):
+    """The kind of a result that depends on the arguments."""
+
+    COMPUTED = "that of the first one; what is computed from decimals is a float"
+    FIRST = "that of the first one"
+    SHARED = "the one kind that holds all of them"
+
+
+# ---- forms over whole columns
+
+
+@dataclass(frozen=True, slots=True)
+class OverNumbers:
+    """An expression over NumPy arrays `x`, `y`, `z`, one for each argument.
+
+    They are floats, unless the function gives the kind of its first argument and that is
+    whole: then `x` is int64 and `whole`, where given, is taken in place of `value`.
+    `null` and `whole_null` are expressions too: where there is no value. They may name `found`,
+    which is the value. `arrow(pc.exp, x)` calls a function of Arrow, which uses the C library as
+    Python does: the routines of NumPy may differ from it in the last bit.
+    """
+
+    value: str
+    null: str | None = None
+    whole: str | None = None
+    whole_null: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OverTexts:
+    """An expression over an Arrow array `texts`, with the other arguments as constants `y`, `z`.
+
+    Arguments left out are None. Of a column with a dictionary only the distinct words are asked.
+    With `ascii` the expression knows such texts only; others have the plain meaning.
+    """
+
+    value: str
+    ascii: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OverTimes:
+    """An expression over a NumPy array `clock` of datetime64.
+
+    `since(clock, "h", "D")` are the hours since the day began.
+    """
+
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Routine:
+    """A routine in `columns/routines.py`, by its name: for forms that are more than a line."""
+
+    name: str
+
+
+VectorForm = OverNumbers | OverTexts | OverTimes | Routine
+
+
+# ---- forms in compiled code
+
+
+@dataclass(frozen=True, slots=True)
+class Inline:
+    """An expression of a kernel over `{x}`, `{y}`, `{z}`.
+
+    `known` says when there is a value, given that all arguments are there; `whole_known` says
+    what else must hold where all of them are whole.
+    """
+
+    value: str
+    known: str | None = None
+    whole_known: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """An expression of a kernel that takes the best so far, `{a}`, against the next, `{b}`.
+
+    `{a_known}` and `{b_known}` say whether they are there; one that is suffices for a value.
+    """
+
+    value: str
+
+
+KernelForm = Inline | Fold
+
+
+# ---- the record
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A scalar function.
+
+    `meaning` is called with one value for each argument, and None stands for NULL; unless
+    `sees_null`, it is not called where an argument is NULL, and the result is NULL.
+    Without a vector form columns are computed value by value. Without a kernel form compiled
+    code has the function of one event computed beforehand, as a feature of that event, and
+    conditions that need it of several events are judged on finished matches.
+
+    >>> from ensue.algebra.values import number
+    >>> half = Function("half", (Takes.NUMBER,), Kind.FLOAT, lambda x: float(number(x)) / 2)
+    >>> half([5]), half([None]), half.kind([Kind.INTEGER])
+    (2.5, None, <Kind.FLOAT: 'float'>)
+    """
+
+    name: str
+    takes: tuple[Takes, ...]
+    gives: Kind | Gives
+    meaning: Callable[..., object]
+    optional: tuple[Takes, ...] = ()
+    repeats: bool = False  # the last argument may be given any number of times
+    sees_null: bool = False
+    aliases: tuple[str, ...] = ()
+    vector: VectorForm | None = None
+    kernel: KernelForm | None = None
+
+    def __post_init__(self) -> None:
+        text = Takes.TEXT in (*self.takes, *self.optional)
+        if self.kernel is not None and text:
+            raise ValueError(f"{self.name}: a kernel sees the codes of strings, not their letters")
+        if isinstance(self.kernel, Fold) != (self.kernel is not None and self.sees_null):
+            raise ValueError(f"{self.name}: a fold is the kernel form of what sees NULLs")
+        if isinstance(self.kernel, Inline) and (self.optional or self.repeats):
+            raise ValueError(f"{self.name}: an inlined form has all of its arguments")
+        if isinstance(self.vector, OverTexts) and not (text and isinstance(self.gives, Kind)):
+            raise ValueError(f"{self.name}: a form over strings takes one and gives one kind")
+
+    def __call__(self, arguments: Sequence[object]) -> object:
+        if not self.sees_null and any(a is None for a in arguments):
+            return None
+        return self.meaning(*arguments)
+
+    @property
+    def least(self) -> int:
+        """The fewest arguments."""
+        return len(self.takes)
+
+    @property
+    def most(self) -> int | None:
+        """The most arguments; None: any number."""
+        return None if self.repeats else len(self.takes) + len(self.optional)
+
+    def wanted(self, given: int) -> tuple[Takes, ...]:
+        """What each of the arguments given must be."""
+        known = (*self.takes, *self.optional)
+        return (*known, *known[-1:] * (given - len(known)))[:given]
+
+    def kind(self, kinds: Sequence[Kind]) -> Kind:
+        """The kind of the result for arguments of these kinds, which go together."""
+        match self.gives:
+            case Kind() as kind:
+                return kind
+            case Gives.FIRST:
+                return kinds[0]
+            case Gives.COMPUTED:
+                return Kind.FLOAT if kinds[0] is Kind.DECIMAL else kinds[0]
+            case Gives.SHARED:
+                found = Kind.NULL
+                for kind in kinds:
+                    found = shared(found, kind)
+                return found
+
+
+def shared(left: Kind, right: Kind) -> Kind:
+    """The kind that holds the values of two that compare.
+
+    >>> shared(Kind.INTEGER, Kind.DECIMAL), shared(Kind.NULL, Kind.STRING)
+    (<Kind.FLOAT: 'float'>, <Kind.STRING: 'string'>)
+    """
+    if left is right or right is Kind.NULL:
+        return left
+    if left is Kind.NULL:
+        return right
+    return Kind.FLOAT if left.numeric else Kind.TIMESTAMP
