@@ -13,8 +13,6 @@ from ensue.engine.engine import FEW_CODES, Engine
 from ensue.engine.state import from_bytes, packed, to_bytes, unpacked
 from ensue.errors import StateError
 from ensue.results.identity import ORDINAL, RowHashes, ordinals
-from ensue.structures.runs.writer import RunsSource
-from ensue.structures.stacks.writer import StacksSource
 from ensue.workload.live_matcher import Held
 from ensue.workload.prepared import Prepared, build_result
 from ensue.workload.shared_engine import (
@@ -212,15 +210,9 @@ class SeveralLive:
 
 
 def is_empty(watcher: Watcher) -> bool:
-    """Whether a matcher is as good as a new one: all it knew has no bearing on what comes.
-
-    That is known of runs and stacks; other structures may keep something by key as well.
-    """
+    """Whether a matcher is as good as a new one: all it knew has no bearing on what comes."""
     engine = watcher.engine
-    if not isinstance(engine, Engine):
-        return False
-    plain = isinstance(engine.program.source, RunsSource | StacksSource)
-    return plain and engine.arenas.population == 0
+    return isinstance(engine, Engine) and engine.is_blank
 
 
 def is_idle(watcher: Watcher) -> bool:

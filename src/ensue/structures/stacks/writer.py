@@ -5,6 +5,7 @@ sequence construction: backwards from it, along the RIP of every instance. A pus
 (PNCEP) empties the stack in front of it: later RIPs no longer reach what stood there.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,7 +14,7 @@ from ensue.plan.estimates.counters import Label
 from ensue.plan.physical import Absence, Stacks
 from ensue.plan.physical_rules.features import Place
 from ensue.plan.physical_rules.ordering import stack_place
-from ensue.source.absence import Instances, search
+from ensue.source.absence import Inside, Instances, search
 from ensue.source.counting import absence_label, check_label, place_label
 from ensue.source.event_loop import STOP_ASKED, event_loop, stop_if
 from ensue.source.expressions import Feature, Text
@@ -31,18 +32,25 @@ from ensue.source.kernel_inputs import (
     Frame,
 )
 from ensue.source.table_columns import Source
+from ensue.structures.instances import InstancesWritten
 
 STATE = ["A", "AF", "tops", "counts"]
 
 
 @dataclass(frozen=True, slots=True)
-class StacksSource:
+class StacksSource(InstancesWritten):
     """The text of a kernel and what the caller must know of it."""
 
-    text: str
     instances: Instances
-    output: tuple[str, ...]
-    growing: tuple[str, ...] = ("O",)  # the tables that `step` may replace by larger ones
+    stacks: Stacks
+
+    @property
+    def returned(self) -> tuple[str, ...]:
+        return ("O",)
+
+    @property
+    def complexes(self) -> Mapping[str, Inside]:
+        return self.instances.complexes
 
 
 def stacks_source(frame: Frame) -> StacksSource:
@@ -106,11 +114,8 @@ class _Stacks:
             ),
             returned=("O",),
         )
-        return StacksSource(
-            step.text(),
-            self.instances,
-            tuple(f"row_{v}" for v in self.order),
-        )
+        output = tuple(f"row_{v}" for v in self.order)
+        return StacksSource(step.text(), output, self.instances, self.stacks)
 
     def _event(self, out: Source) -> None:
         self.instances.push_complexes(out)

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+import numpy as np
+
 from ensue.algebra.walk import positives
 from ensue.plan.estimates.counters import Label
 from ensue.plan.physical import Apply, Join, Leaf, Tree
@@ -30,6 +32,8 @@ from ensue.source.kernel_inputs import (
     Frame,
 )
 from ensue.source.table_columns import Source
+from ensue.structures.instances import InstancesWritten, instance_shapes
+from ensue.structures.tables import ByKey, TableShape
 from ensue.structures.tree.entries import TreeEntries
 from ensue.structures.tree.guards import CHAINS, TreeGuards
 from ensue.structures.tree.modules import TreeModules
@@ -45,14 +49,29 @@ MEMORY = ("L", "LF")  # where there are repeats
 
 
 @dataclass(frozen=True, slots=True)
-class TreeSource:
+class TreeSource(InstancesWritten):
     """The text of a kernel and what the caller must know of it."""
 
-    text: str
     instances: Records
-    output: tuple[str, ...]
     memory: Memory
-    returned: tuple[str, ...]  # tables that the kernel may have replaced by larger ones
+    grows: bool  # the kernel makes room itself
+
+    @property
+    def shapes(self) -> tuple[TableShape, ...]:
+        found = instance_shapes(self.instances)
+        if not self.memory.width:
+            return found
+        wholes, reals = self.memory.columns.widths()
+        latest, real = MEMORY
+        return (
+            *found,
+            TableShape(latest, ByKey(), wholes),
+            TableShape(real, ByKey(), reals, np.float64),
+        )
+
+    @property
+    def returned(self) -> tuple[str, ...]:
+        return GROWING if self.grows else ()
 
 
 def tree_source(frame: Frame) -> TreeSource:
@@ -133,7 +152,7 @@ class _Trees:
             begin=lambda out: None if self.grows else limits(out),
             returned=returned,
         )
-        given = (self.records, self.output, self.results.memory, returned)
+        given = (self.output, self.records, self.results.memory, self.grows)
         return TreeSource(step.text(), *given)
 
     def _functions(self) -> list[Function]:
