@@ -7,7 +7,7 @@ from ensue.columns.distinct import distinct
 from ensue.kernels import arena
 from ensue.source.kernel_inputs import INSTANCE_TOP, NODE_TOP
 from ensue.structures.compact.nodes import TIME_STATE
-from ensue.structures.compact.writer import SETTLE, CompactSource
+from ensue.structures.compact.source import SETTLE, CompactSource
 from ensue.structures.instances import InstancesState
 from ensue.structures.tables import Table
 

@@ -19,7 +19,7 @@ from ensue.source.kernel_inputs import (
 )
 from ensue.structures.contract import Asked, Kernels, Room
 from ensue.structures.instances import InstancesState
-from ensue.structures.runs.writer import SWEEP, SWEPT, RunsSource
+from ensue.structures.runs.source import SWEEP, SWEPT, RunsSource
 from ensue.structures.tables import Table
 
 

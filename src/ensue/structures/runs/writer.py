@@ -1,14 +1,9 @@
 """Writes the source of a runs kernel: every partial match is a run that moves along edges."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
-import numpy as np
-
 from ensue.algebra.policy import Strategy
 from ensue.plan.physical import Automaton, Edge, State
 from ensue.plan.physical_rules.ordering import edge_place, end_place, state_place
-from ensue.source.absence import Inside, Instances
+from ensue.source.absence import Instances
 from ensue.source.counting import place_label
 from ensue.source.event_loop import Needs, event_loop
 from ensue.source.kernel_inputs import (
@@ -26,14 +21,12 @@ from ensue.source.kernel_inputs import (
     RUN_TOP,
     Frame,
 )
-from ensue.source.table_columns import Columns, Source
-from ensue.structures.contract import Signature
-from ensue.structures.instances import InstancesWritten, instance_shapes
+from ensue.source.table_columns import Source
 from ensue.structures.runs.guards import Guards
 from ensue.structures.runs.lists import RunLists
 from ensue.structures.runs.registers import Registers, RunAccess
+from ensue.structures.runs.source import RunsSource
 from ensue.structures.runs.waiting import Waiting
-from ensue.structures.tables import ByKey, TableShape, UpTo, named
 
 REGISTERS = {
     "rtop": RUN_TOP,
@@ -44,42 +37,7 @@ REGISTERS = {
     "otop": OUT_TOP,
     "alive": LIVE,
 }
-SWEEP = "sweep"  # the function that lets time pass, and the tables that it takes
-SWEPT = ("head", "live", "nxt", "I", "F", "counts", "O", "meta")
 STATE = ["head", "live", "nxt", "I", "F", "N", "NF", "A", "AF", "tops", "counts"]
-
-
-@dataclass(frozen=True, slots=True)
-class RunsSource(InstancesWritten):
-    """The text of a kernel and what the caller must know of it."""
-
-    instances: Instances
-    registers: Registers
-    automaton: Automaton
-
-    @property
-    def shapes(self) -> tuple[TableShape, ...]:
-        runs = UpTo(RUN_TOP, alive=LIVE)
-        return (
-            TableShape("head", ByKey(-1), 2 * len(self.automaton.states), np.int32),
-            TableShape("live", ByKey(), dtype=np.int32),
-            TableShape("nxt", runs, dtype=np.int32),
-            *named(self.registers.runs, runs),
-            *named(self.registers.nodes, UpTo(NODE_TOP)),
-            *instance_shapes(self.instances),
-        )
-
-    @property
-    def columns(self) -> tuple[Columns, ...]:
-        return self.instances.columns, self.registers.runs, self.registers.nodes
-
-    @property
-    def kernels(self) -> Mapping[str, Signature]:
-        return {SWEEP: Signature(("time", "truth"), SWEPT)}
-
-    @property
-    def complexes(self) -> Mapping[str, Inside]:
-        return self.instances.complexes
 
 
 def runs_source(frame: Frame) -> RunsSource:

@@ -6,7 +6,7 @@ import numpy.typing as npt
 from ensue.columns.distinct import distinct
 from ensue.kernels import arena
 from ensue.structures.instances import InstancesState
-from ensue.structures.stacks.writer import StacksSource
+from ensue.structures.stacks.source import StacksSource
 
 
 class StacksState(InstancesState[StacksSource]):

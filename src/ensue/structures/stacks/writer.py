@@ -5,8 +5,6 @@ sequence construction: backwards from it, along the RIP of every instance. A pus
 (PNCEP) empties the stack in front of it: later RIPs no longer reach what stood there.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 
 from ensue.algebra.predicate import Aggregate, At
@@ -14,7 +12,7 @@ from ensue.plan.estimates.counters import Label
 from ensue.plan.physical import Absence, Stacks
 from ensue.plan.physical_rules.features import Place
 from ensue.plan.physical_rules.ordering import stack_place
-from ensue.source.absence import Inside, Instances, search
+from ensue.source.absence import Instances, search
 from ensue.source.counting import absence_label, check_label, place_label
 from ensue.source.event_loop import STOP_ASKED, event_loop, stop_if
 from ensue.source.expressions import Feature, Text
@@ -32,25 +30,9 @@ from ensue.source.kernel_inputs import (
     Frame,
 )
 from ensue.source.table_columns import Source
-from ensue.structures.instances import InstancesWritten
+from ensue.structures.stacks.source import StacksSource
 
 STATE = ["A", "AF", "tops", "counts"]
-
-
-@dataclass(frozen=True, slots=True)
-class StacksSource(InstancesWritten):
-    """The text of a kernel and what the caller must know of it."""
-
-    instances: Instances
-    stacks: Stacks
-
-    @property
-    def returned(self) -> tuple[str, ...]:
-        return ("O",)
-
-    @property
-    def complexes(self) -> Mapping[str, Inside]:
-        return self.instances.complexes
 
 
 def stacks_source(frame: Frame) -> StacksSource:

@@ -7,7 +7,7 @@ from ensue.columns.distinct import distinct
 from ensue.kernels import arena
 from ensue.structures.instances import InstancesState
 from ensue.structures.tables import Table
-from ensue.structures.tree.writer import MEMORY, TreeSource
+from ensue.structures.tree.source import MEMORY, TreeSource
 
 
 class TreeState(InstancesState[TreeSource]):

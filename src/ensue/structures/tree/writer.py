@@ -9,10 +9,8 @@ counted or remembered, which must not happen twice, does the kernel make its tab
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-
-import numpy as np
 
 from ensue.algebra.walk import positives
 from ensue.plan.estimates.counters import Label
@@ -32,46 +30,18 @@ from ensue.source.kernel_inputs import (
     Frame,
 )
 from ensue.source.table_columns import Source
-from ensue.structures.instances import InstancesWritten, instance_shapes
-from ensue.structures.tables import ByKey, TableShape
 from ensue.structures.tree.entries import TreeEntries
 from ensue.structures.tree.guards import CHAINS, TreeGuards
 from ensue.structures.tree.modules import TreeModules
 from ensue.structures.tree.nodes import Spot, spots_of
-from ensue.structures.tree.operator_results import Memory, TreeResults
+from ensue.structures.tree.operator_results import TreeResults
 from ensue.structures.tree.operator_results import before as before_by_time
 from ensue.structures.tree.parts import AtHand, Part
 from ensue.structures.tree.records import GROWING, Records
 from ensue.structures.tree.room import limits, taken_back
+from ensue.structures.tree.source import MEMORY, TreeSource
 
 STATE = ["A", "AF", "tops", "counts"]
-MEMORY = ("L", "LF")  # where there are repeats
-
-
-@dataclass(frozen=True, slots=True)
-class TreeSource(InstancesWritten):
-    """The text of a kernel and what the caller must know of it."""
-
-    instances: Records
-    memory: Memory
-    grows: bool  # the kernel makes room itself
-
-    @property
-    def shapes(self) -> tuple[TableShape, ...]:
-        found = instance_shapes(self.instances)
-        if not self.memory.width:
-            return found
-        wholes, reals = self.memory.columns.widths()
-        latest, real = MEMORY
-        return (
-            *found,
-            TableShape(latest, ByKey(), wholes),
-            TableShape(real, ByKey(), reals, np.float64),
-        )
-
-    @property
-    def returned(self) -> tuple[str, ...]:
-        return GROWING if self.grows else ()
 
 
 def tree_source(frame: Frame) -> TreeSource:
