@@ -80,6 +80,8 @@ class Tables:
         self.by_key = [shape for shape in every if isinstance(shape.rows, ByKey)]
         # those whose rows come and go with what is alive
         self.listed = {shape.name: shape.rows for shape in every if isinstance(shape.rows, UpTo)}
+        # one of those that have the same rows, unless it is scratch
+        self._sized = {rows: name for name, rows in self.listed.items() if not rows.scratch}
 
     @property
     def meta(self) -> Table:
@@ -108,10 +110,11 @@ class Tables:
         """At least so many partitions."""
         for shape in self.by_key:
             old = self.tables[shape.name]
-            if count > len(old):
-                new = shape.filled(max(count, len(old) * 2))
-                new[: len(old)] = old
-                self.tables[shape.name] = new
+            if count <= len(old):  # and so in all of them
+                return
+            new = shape.filled(max(count, len(old) * 2))
+            new[: len(old)] = old
+            self.tables[shape.name] = new
 
     def fitting_room(self, used: int) -> int:
         """How large a table is made that has become too large for what it holds."""
@@ -120,11 +123,11 @@ class Tables:
     @property
     def is_sparse(self) -> bool:
         """Whether a table has become much too large for what it holds."""
-        return any(
-            len(self.tables[name]) > max(SPARSE, 8 * int(self.meta[rows.used]))
-            for name, rows in self.listed.items()
-            if not rows.scratch
-        )
+        for rows, name in self._sized.items():
+            size = len(self.tables[name])
+            if size > SPARSE and size > 8 * int(self.meta[rows.used]):
+                return True
+        return False
 
     def pack(self) -> None:
         """Moves all that is alive together and lets the room go that a burst has left."""
