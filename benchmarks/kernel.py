@@ -79,7 +79,7 @@ def _count_and_drop(engine: Engine) -> list[int]:
     found: list[int] = []
 
     def drop() -> None:
-        meta = engine.state["meta"]
+        meta = engine.state.meta
         found.append(int(meta[OUT_TOP]))
         meta[OUT_TOP] = 0
 

@@ -84,7 +84,7 @@ def measured(ready: Prepared, table: pa.Table, times: int) -> Measured:
 
         def drop() -> None:
             nonlocal found
-            meta = engine.arenas.meta
+            meta = engine.state.meta
             found += int(meta[OUT_TOP])
             meta[OUT_TOP] = 0
 
@@ -93,7 +93,7 @@ def measured(ready: Prepared, table: pa.Table, times: int) -> Measured:
             piece = table.slice(start, SLICE)
             with clock:
                 engine.feed(piece)
-        sequences = int(engine.arenas.meta[SEQUENCES])
+        sequences = int(engine.state.meta[SEQUENCES])
         return clock, found
 
     return Measured(repeated(run, times), sequences)

@@ -16,7 +16,6 @@ from random import Random
 
 import pyarrow as pa
 import pytest
-from ensue.workload.several_live import SeveralLive
 
 import ensue
 from ensue.algebra import pattern, policy, predicate, query, window
@@ -33,8 +32,10 @@ from ensue.plan.planning import Planning
 from ensue.plan.structure_text import structure_text, structure_texts_before
 from ensue.plan.towers.modules import Module
 from ensue.results.identity import fingerprint
-from ensue.workload.live_matcher import LiveMatcher
+from ensue.workload.live_matcher import LiveMatcher, restored
 from ensue.workload.prepared import Prepared, prepare
+from ensue.workload.shared_matcher import SharedMatcher
+from ensue.workload.stage import Fed
 from support import modules, towers
 from support.joins import random_join
 from support.negations import random_negations
@@ -284,7 +285,7 @@ def test_the_state_of_a_tree_of_before_is_restored(name, text):
     events = random_events(Random(f"meaning {name}"), 60)
     ready = prepared({"query": text, "planning": {"structure": "tree"}})
     first = LiveMatcher(ready).feed(events.slice(0, 30))
-    matcher = LiveMatcher.restore(ready, (FOLDER / f"{name}.state").read_bytes())
+    matcher = restored(ready, (FOLDER / f"{name}.state").read_bytes())
     whole = LiveMatcher(ready)
     found = as_lines([first, *rest_of(matcher, events)])
     assert found
@@ -299,17 +300,26 @@ SEVERAL = [
 ]
 
 
-def several(texts: list[str] = SEVERAL) -> SeveralLive:
-    return SeveralLive([prepared({"query": text}) for text in texts])
+def several(texts: list[str] = SEVERAL) -> SharedMatcher:
+    return SharedMatcher([prepared({"query": text}) for text in texts])
+
+
+def of_before() -> bytes:
+    """As a lane hands it over."""
+    return packed({}, {}, {"several": (FOLDER / "several.state").read_bytes()})
+
+
+def fed(events: pa.Table) -> Fed:
+    return Fed(events, {}, ())
 
 
 def test_the_state_of_several_queries_of_before_is_restored():
     events = random_events(Random("meaning several"), 60)
     whole, before, after = several(), several(), several()
-    everything = [whole.feed(events), whole.finish()]
-    first = before.feed(events.slice(0, 30))
-    after.restore({"several": (FOLDER / "several.state").read_bytes()})
-    rest = [after.feed(events.slice(30)), after.finish()]
+    everything = [whole.feed(fed(events)), whole.finish()]
+    first = before.feed(fed(events.slice(0, 30)))
+    after.restore(of_before())
+    rest = [after.feed(fed(events.slice(30))), after.finish()]
     for number in range(len(SEVERAL)):
         found = as_lines([tables[number] for tables in (first, *rest)])
         assert found == as_lines([tables[number] for tables in everything])
@@ -318,12 +328,12 @@ def test_the_state_of_several_queries_of_before_is_restored():
 @pytest.mark.parametrize("texts", [SEVERAL[1:], SEVERAL[:1], SEVERAL[::-1]])
 def test_the_state_of_other_queries_of_before_is_refused(texts):
     with pytest.raises(StateError, match="another"):
-        several(texts).restore({"several": (FOLDER / "several.state").read_bytes()})
+        several(texts).restore(of_before())
 
 
 def test_the_state_of_several_queries_fits_them_only():
     events, matcher = random_events(Random("meaning several"), 60), several()
-    matcher.feed(events.slice(0, 30))
+    matcher.feed(fed(events.slice(0, 30)))
     state = matcher.save()
     several().restore(state)
     for texts in (SEVERAL[:-1], SEVERAL[::-1], [*SEVERAL[:-1], "SEQ(A a, B b) WITHIN 9"]):

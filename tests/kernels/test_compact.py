@@ -11,7 +11,6 @@ import numba
 import numpy as np
 import pyarrow as pa
 import pytest
-from support.matching import match_in_order
 
 import ensue
 from ensue import semantics
@@ -22,8 +21,9 @@ from ensue.engine.reference_events import events_of
 from ensue.errors import QueryError
 from ensue.plan.physical import Answer, Compact, Plan, Reference
 from ensue.plan.planning import Planning
-from ensue.workload.live_matcher import LiveMatcher
+from ensue.workload.live_matcher import LiveMatcher, restored
 from ensue.workload.prepared import Prepared, prepare
+from support.matching import match_in_order
 from support.streams import PLAIN, REAL, STAMPS, Nature, random_events, random_slices
 
 pytestmark = [
@@ -120,7 +120,7 @@ def in_pieces(random: Random, prepared: Prepared, pieces: list[pa.Table]) -> lis
         if random.random() < 0.3:
             matcher.engine.compact()
         if random.random() < 0.5:
-            matcher = LiveMatcher.restore(prepared, matcher.save())
+            matcher = restored(prepared, matcher.save())
     found.append(matcher.finish())
     return as_lines(pa.concat_tables(found))
 
@@ -161,7 +161,7 @@ def assert_random_case_is_exact(random: Random) -> str:
 def test_random_queries_are_exact(round, monkeypatch):
     outcomes = Counter()
     for seed in range(round * 60, round * 60 + 60):
-        monkeypatch.setattr("ensue.engine.arenas.FIRST_ROOM", (1, 2, 4, 1_024)[seed % 4])
+        monkeypatch.setattr("ensue.structures.tables.FIRST_ROOM", (1, 2, 4, 1_024)[seed % 4])
         try:
             outcomes[assert_random_case_is_exact(Random(seed))] += 1
         except Exception as error:
@@ -173,7 +173,7 @@ def test_random_queries_are_exact(round, monkeypatch):
 @pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_some_random_queries_are_exact_compiled(seed, monkeypatch):
-    monkeypatch.setattr("ensue.engine.arenas.FIRST_ROOM", 4)
+    monkeypatch.setattr("ensue.structures.tables.FIRST_ROOM", 4)
     assert_random_case_is_exact(Random(f"compiled {seed}"))
 
 
@@ -204,7 +204,7 @@ def test_chosen_queries_are_exact(name, answer, monkeypatch):
         pytest.skip("a negation is decided match by match")
     if not UNCOMPILED and name not in ("single events", "repeated", "two negations"):
         pytest.skip("these are run uncompiled")
-    monkeypatch.setattr("ensue.engine.arenas.FIRST_ROOM", 2)
+    monkeypatch.setattr("ensue.structures.tables.FIRST_ROOM", 2)
     text, random = f"{(CHOSEN | NEGATED)[name]} {answer}", Random(name)
     for _ in range(6):
         events = random_events(random, 12)
@@ -259,7 +259,7 @@ def test_a_long_stream_is_counted_as_stacks_list_it(keys, monkeypatch):
         prepared = prepared_for(text, events)
         assert isinstance(prepared.plan.structure, Compact)
         assert as_lines(match_in_order(prepared, events)) == expected
-        monkeypatch.setattr("ensue.engine.arenas.FIRST_ROOM", 2)
+        monkeypatch.setattr("ensue.structures.tables.FIRST_ROOM", 2)
         pieces = [events.slice(k, 97) for k in range(0, events.num_rows, 97)]
         assert in_pieces(random, prepared, pieces) == expected
 

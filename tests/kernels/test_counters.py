@@ -166,7 +166,7 @@ def test_an_engine_that_does_not_count_says_so():
     events = random_events(Random(1), 5, PLAIN)
     shape = shape_of(events.schema, time="t", type="type", order=())
     engine = prepare(parse(TEXT), shape).engine()
-    assert "T" not in engine.state
+    assert "T" not in engine.state.tables
     with pytest.raises(ValueError, match="counted=True"):
         engine.counters()
 

@@ -138,7 +138,7 @@ def assert_random_case_is_exact(random: Random) -> str:
 @pytest.fixture(params=[1, 4, 1_024], ids=lambda room: f"room {room}")
 def room(request, monkeypatch):
     """How much room the engine begins with: with next to none, every table grows many times."""
-    monkeypatch.setattr("ensue.engine.arenas.FIRST_ROOM", request.param)
+    monkeypatch.setattr("ensue.structures.tables.FIRST_ROOM", request.param)
     return request.param
 
 
@@ -153,7 +153,7 @@ SEEDS_AT_ONCE = 125
 def test_random_queries_are_exact(round, monkeypatch):
     outcomes = Counter()
     for seed in range(round * SEEDS_AT_ONCE, (round + 1) * SEEDS_AT_ONCE):
-        monkeypatch.setattr("ensue.engine.arenas.FIRST_ROOM", (1, 2, 4, 1_024)[seed % 4])
+        monkeypatch.setattr("ensue.structures.tables.FIRST_ROOM", (1, 2, 4, 1_024)[seed % 4])
         try:
             outcomes[assert_random_case_is_exact(Random(seed))] += 1
         except Exception as error:
@@ -166,7 +166,7 @@ def test_random_queries_are_exact(round, monkeypatch):
 @pytest.mark.first_rounds(3)
 @pytest.mark.parametrize("seed", range(6))
 def test_some_random_queries_are_exact_compiled(seed, monkeypatch):
-    monkeypatch.setattr("ensue.engine.arenas.FIRST_ROOM", 4)
+    monkeypatch.setattr("ensue.structures.tables.FIRST_ROOM", 4)
     assert_random_case_is_exact(Random(seed))
 
 
@@ -364,7 +364,7 @@ def test_the_cut_of_a_long_stream_does_not_matter(text, monkeypatch):
     whole = given_by(prepared.engine(), [events])
     assert whole.count > 50
     expected = rows_of(prepared, whole, events)
-    monkeypatch.setattr("ensue.engine.arenas.FIRST_ROOM", 2)
+    monkeypatch.setattr("ensue.structures.tables.FIRST_ROOM", 2)
     random = Random(3)
     cuts = sorted(random.sample(range(count), 40))
     pieces = [events.slice(a, b - a) for a, b in pairwise([0, *cuts, count])]
@@ -494,7 +494,7 @@ def _advanced(engine: Engine, now: float, ends: list) -> Matches:
 
 def _most_keys(engine: Engine) -> int:
     """A key of n columns has n values and n - 1 pairs; each has a run or an instance."""
-    meta = engine.arenas.meta
+    meta = engine.state.meta
     columns = len(engine.program.plan.query.equivalence)
     return max(0, 2 * columns - 1) * int(meta[LIVE] + meta[INSTANCE_TOP])
 
@@ -522,7 +522,7 @@ def assert_interrupted_case_is_exact(random: Random) -> str:
 def test_interruptions_change_no_match_of_random_queries(round, monkeypatch):
     outcomes = Counter()
     for seed in range(round * SEEDS_AT_ONCE, (round + 1) * SEEDS_AT_ONCE):
-        monkeypatch.setattr("ensue.engine.arenas.FIRST_ROOM", (1, 2, 4, 1_024)[seed % 4])
+        monkeypatch.setattr("ensue.structures.tables.FIRST_ROOM", (1, 2, 4, 1_024)[seed % 4])
         monkeypatch.setattr("ensue.engine.engine.FEW_CODES", (0, 4_096)[seed % 2])
         try:
             outcomes[assert_interrupted_case_is_exact(Random(f"interrupted {seed}"))] += 1
@@ -535,7 +535,7 @@ def test_interruptions_change_no_match_of_random_queries(round, monkeypatch):
 @pytest.mark.parametrize("text", CHOSEN.values(), ids=CHOSEN.keys())
 def test_interruptions_change_no_match(text, monkeypatch):
     monkeypatch.setattr("ensue.engine.engine.FEW_CODES", 0)
-    monkeypatch.setattr("ensue.engine.arenas.FIRST_ROOM", 2)
+    monkeypatch.setattr("ensue.structures.tables.FIRST_ROOM", 2)
     random = Random(text)
     for nature in (PLAIN, Nature(nulls_from=5)):
         for _ in range(12):
@@ -599,7 +599,7 @@ def test_the_state_of_an_endless_stream_is_bounded(name, tells_time, monkeypatch
     expected = rows_of(prepared, given_by(prepared.engine(), [events]), events)
     assert len(expected) > 100
     monkeypatch.setattr("ensue.engine.engine.FEW_CODES", 64)
-    monkeypatch.setattr("ensue.engine.arenas.FIRST_ROOM", 16)
+    monkeypatch.setattr("ensue.structures.tables.FIRST_ROOM", 16)
     engine, found, sizes = prepared.engine(), [], []
     for start in range(0, events.num_rows, 50):
         piece = events.slice(start, 50)
@@ -614,7 +614,7 @@ def test_the_state_of_an_endless_stream_is_bounded(name, tells_time, monkeypatch
                 len(engine.save()),
                 len(engine.held_rows()),
                 engine.partial_matches,
-                sum(table.nbytes for table in engine.state.values()),
+                sum(table.nbytes for table in engine.state.tables.values()),
             )
         )
     found.append(engine.finish())
@@ -624,7 +624,7 @@ def test_the_state_of_an_endless_stream_is_bounded(name, tells_time, monkeypatch
 
 
 def test_a_burst_leaves_no_room_behind(monkeypatch):
-    monkeypatch.setattr("ensue.engine.arenas.SPARSE", 64)
+    monkeypatch.setattr("ensue.structures.tables.SPARSE", 64)
     count = 500
     text = "SEQ(A a, B+ b[]) WHERE skip_till_next_match(a, b[]) { [k] } WITHIN 20"
     burst = pa.table({"t": [0] * count, "type": ["A"] * count, "k": range(count)})

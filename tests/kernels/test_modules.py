@@ -104,7 +104,7 @@ def assert_random_tower_is_exact(random: Random, *, cut: bool) -> str:
 def test_random_towers_are_exact(round, cut, monkeypatch):
     outcomes = Counter()
     for seed in range(round * SEEDS_AT_ONCE, (round + 1) * SEEDS_AT_ONCE):
-        monkeypatch.setattr("ensue.engine.arenas.FIRST_ROOM", (1, 2, 4, 1_024)[seed % 4])
+        monkeypatch.setattr("ensue.structures.tables.FIRST_ROOM", (1, 2, 4, 1_024)[seed % 4])
         try:
             outcomes[assert_random_tower_is_exact(Random(f"tower {cut} {seed}"), cut=cut)] += 1
         except Exception as error:
@@ -117,7 +117,7 @@ def test_random_towers_are_exact(round, cut, monkeypatch):
 @pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_some_random_towers_are_exact_compiled(seed, monkeypatch):
-    monkeypatch.setattr("ensue.engine.arenas.FIRST_ROOM", 4)
+    monkeypatch.setattr("ensue.structures.tables.FIRST_ROOM", 4)
     assert_random_tower_is_exact(Random(f"compiled {seed}"), cut=bool(seed % 2))
 
 

@@ -64,7 +64,7 @@ def assert_every_way_is_exact(random: Random, *, simple: bool) -> str:
 def test_every_way_is_exact(simple, round, monkeypatch):
     outcomes: Counter[str] = Counter()
     for seed in range(round * SEEDS_AT_ONCE, (round + 1) * SEEDS_AT_ONCE):
-        monkeypatch.setattr("ensue.engine.arenas.FIRST_ROOM", (1, 2, 4, 1_024)[seed % 4])
+        monkeypatch.setattr("ensue.structures.tables.FIRST_ROOM", (1, 2, 4, 1_024)[seed % 4])
         monkeypatch.setattr("ensue.engine.engine.FEW_CODES", (0, 4_096)[seed % 2])
         try:
             outcomes[assert_every_way_is_exact(Random(seed), simple=simple)] += 1
@@ -85,7 +85,7 @@ CHOSEN = {
 
 @pytest.mark.parametrize("text", CHOSEN.values(), ids=CHOSEN.keys())
 def test_chosen_queries_are_exact_in_every_way(text, monkeypatch):
-    monkeypatch.setattr("ensue.engine.arenas.FIRST_ROOM", 2)
+    monkeypatch.setattr("ensue.structures.tables.FIRST_ROOM", 2)
     monkeypatch.setattr("ensue.engine.engine.FEW_CODES", 0)
     random = Random(text)
     for nature in NATURES:
@@ -115,7 +115,7 @@ OTHER_FORMS = {
 
 @pytest.mark.parametrize("text", cases(OTHER_FORMS, ["in AND", "in AND beside its own"]))
 def test_other_forms_are_exact(text, monkeypatch):
-    monkeypatch.setattr("ensue.engine.arenas.FIRST_ROOM", 2)
+    monkeypatch.setattr("ensue.structures.tables.FIRST_ROOM", 2)
     monkeypatch.setattr("ensue.engine.engine.FEW_CODES", 0)
     random, total = Random(text), 0
     for nature in NATURES:

@@ -280,7 +280,7 @@ SEEDS_AT_ONCE = 100
 def test_random_operators_are_exact(round, monkeypatch):
     outcomes = Counter()
     for seed in range(round * SEEDS_AT_ONCE, (round + 1) * SEEDS_AT_ONCE):
-        monkeypatch.setattr("ensue.engine.arenas.FIRST_ROOM", (1, 2, 4, 1_024)[seed % 4])
+        monkeypatch.setattr("ensue.structures.tables.FIRST_ROOM", (1, 2, 4, 1_024)[seed % 4])
         try:
             outcomes[assert_random_case_is_exact(Random(seed))] += 1
         except Exception as error:

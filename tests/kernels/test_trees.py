@@ -101,7 +101,7 @@ SEEDS_AT_ONCE = 100
 def test_every_shape_of_random_queries_is_exact(round, cut, monkeypatch):
     outcomes = Counter()
     for seed in range(round * SEEDS_AT_ONCE, (round + 1) * SEEDS_AT_ONCE):
-        monkeypatch.setattr("ensue.engine.arenas.FIRST_ROOM", (1, 2, 4, 1_024)[seed % 4])
+        monkeypatch.setattr("ensue.structures.tables.FIRST_ROOM", (1, 2, 4, 1_024)[seed % 4])
         monkeypatch.setattr("ensue.engine.engine.FEW_CODES", (0, 4_096)[seed % 2])
         try:
             outcomes[assert_random_case_is_exact(Random(f"tree {cut} {seed}"), cut=cut)] += 1
@@ -115,7 +115,7 @@ def test_every_shape_of_random_queries_is_exact(round, cut, monkeypatch):
 @pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_some_random_queries_are_exact_compiled(seed, monkeypatch):
-    monkeypatch.setattr("ensue.engine.arenas.FIRST_ROOM", 4)
+    monkeypatch.setattr("ensue.structures.tables.FIRST_ROOM", 4)
     assert_random_case_is_exact(Random(f"compiled {seed}"), cut=bool(seed % 2))
 
 
@@ -137,7 +137,7 @@ CHOSEN = {
 
 @pytest.mark.parametrize("text", cases(CHOSEN, ["events in any order", "an event for two"]))
 def test_every_shape_is_exact(text, monkeypatch):
-    monkeypatch.setattr("ensue.engine.arenas.FIRST_ROOM", 2)
+    monkeypatch.setattr("ensue.structures.tables.FIRST_ROOM", 2)
     monkeypatch.setattr("ensue.engine.engine.FEW_CODES", 0)
     random = Random(text)
     for tree in chosen_shapes(text, random, 20 if UNCOMPILED else 1):
@@ -250,7 +250,7 @@ def test_a_function_says_when_a_result_is_and_what_it_holds():
 
 
 def test_stacks_runs_and_trees_agree_on_a_long_stream(monkeypatch):
-    monkeypatch.setattr("ensue.engine.arenas.FIRST_ROOM", 2)
+    monkeypatch.setattr("ensue.structures.tables.FIRST_ROOM", 2)
     text = (
         "SEQ(A a, B b, !C c, D d) WHERE [symbol] and a.price < d.price and b.volume > a.volume "
         "WITHIN 1 second"
@@ -286,7 +286,7 @@ def test_the_state_of_an_endless_stream_is_bounded(name, right, monkeypatch):
     expected = rows_of(prepared, given_by(prepared.engine(), [events]), events)
     assert len(expected) > 20
     monkeypatch.setattr("ensue.engine.engine.FEW_CODES", 64)
-    monkeypatch.setattr("ensue.engine.arenas.FIRST_ROOM", 16)
+    monkeypatch.setattr("ensue.structures.tables.FIRST_ROOM", 16)
     engine, found, sizes = prepared.engine(), [], []
     for start in range(0, events.num_rows, 50):
         piece = events.slice(start, 50)
@@ -342,7 +342,7 @@ def test_what_no_tree_can_do_is_refused_with_the_reason():
 @pytest.mark.parametrize("within", ["", " WITHIN 3000 EVENTS"])
 def test_an_event_may_need_more_room_than_there_is(within, monkeypatch):
     """The B makes more pairs than fit, each C more matches: nothing is lost or done twice."""
-    monkeypatch.setattr("ensue.engine.arenas.FIRST_ROOM", 2)
+    monkeypatch.setattr("ensue.structures.tables.FIRST_ROOM", 2)
     types = ["A"] * 1_500 + ["B", "C", "C"]
     events = pa.table({"t": range(1_503), "type": types, "row": range(1_503)})
     prepared = prepared_for(f"SEQ(A a, B b, C c){within}", events, (("a", "b"), "c"))

@@ -12,7 +12,6 @@ import pyarrow as pa
 from ensue.columns.arrow_kinds import Unit
 from ensue.columns.matches import Matches
 from ensue.engine.allowance import Allowance
-from ensue.engine.arenas import Arenas, Table
 from ensue.engine.counters import counters_of
 from ensue.engine.forgetting import forget_keys, forget_strings
 from ensue.engine.interrupts import interruptible
@@ -20,7 +19,7 @@ from ensue.engine.negated_matches import Inner
 from ensue.engine.output import joined, listed_bytes, taken
 from ensue.engine.program import Program
 from ensue.engine.room import Room
-from ensue.engine.saving import Saved, column_names, fitting, pushed_by, take_up, used_parts
+from ensue.engine.saving import Saved, column_names, fitting, pushed_by, take_up
 from ensue.engine.scan import Scan, Scanned
 from ensue.engine.skipping import Skipping
 from ensue.plan.estimates.counters import Counters
@@ -28,22 +27,9 @@ from ensue.plan.limits import UNLIMITED, Limits
 from ensue.plan.physical import Plan
 from ensue.schema import Schema
 from ensue.source.counting import TABLE, ScanCounts
-from ensue.source.kernel_inputs import (
-    DONE,
-    FREE_COUNT,
-    INSTANCE_TOP,
-    LIVE,
-    NODE_TOP,
-    OUT_TOP,
-    POSITION,
-    RUN_TOP,
-    STOP,
-)
+from ensue.source.kernel_inputs import DONE, OUT_TOP, POSITION, STOP
 from ensue.source.operator_functions import failing_functions
-from ensue.structures.compact import state as compact_state
-from ensue.structures.compact.writer import CompactSource
-from ensue.structures.runs.writer import RunsSource
-from ensue.structures.stacks.writer import StacksSource
+from ensue.structures.tables import Table
 
 FEW_CODES = 4_096  # up to so many, codes of keys and strings are never forgotten
 
@@ -68,7 +54,7 @@ class Engine:
         self.room = Room(self, Allowance(limits, plan.query, schema, unit))
         self.program = Program(plan, schema, unit, nullable, counted)
         self.scan = Scan(self.program)
-        self.arenas = Arenas(self.program)
+        self.state = self.program.fresh_state()
         self.rows = 0  # events fed so far
         self.now: float | None = None  # no event that ends before can still come
         self.inner = self._inners()
@@ -82,21 +68,14 @@ class Engine:
         """The engines of negated complex events."""
         program, source = self.program, self.program.source
         limits = self.room.allowance.limits
-        if not isinstance(source, RunsSource | StacksSource):
-            return []
         return [
             Inner(
                 Engine(role.inner, program.schema, program.unit, limits=limits),
-                source.instances.complexes[role.variable],
+                source.complexes[role.variable],
             )
             for role in program.frame.complexes
             if role.inner is not None
         ]
-
-    @property
-    def state(self) -> dict[str, Table]:
-        """The kernel's tables."""
-        return self.arenas.tables
 
     # ---------------------------------------------------------------------------- feeding
 
@@ -121,9 +100,9 @@ class Engine:
         """Moves the state along events."""
         if scanned.has_nulls and not self.program.nullable:
             self._become_nullable()
-        self.arenas.room_for_keys(max(1, keys))
+        self.state.room_for_keys(max(1, keys))
         count = len(scanned.mask)
-        position, meta = 0, self.arenas.meta
+        position, meta = 0, self.state.meta
         arrays = scanned.arrays(self.program.nullable)
         for role, inner in zip(self.program.frame.complexes, self.inner, strict=True):
             assert events is not None
@@ -179,43 +158,41 @@ class Engine:
         self.now = now if self.now is None else max(self.now, now)
         if self._swept != (self.now, self.rows):
             self._swept = (self.now, self.rows)
-            self.room.sweep(self.now, flush=False)
+            self.state.sweep(self.now, self.room, flush=False)
             self.drain()
-            self.arenas.drop_broken(self.rows)
-            self.arenas.expire_instances(self.now)
+            self.state.expire(self.now, self.rows)
             for inner in self.inner:
                 inner.advance(self.now)
 
     def finish(self) -> Matches:
         """The stream is over: no more events come that could forbid anything."""
-        if self.arenas.has_pending:
-            self.room.sweep(self.now or 0, flush=True)
+        if self.state.waits:
+            self.state.sweep(self.now or 0, self.room, flush=True)
             self.drain()
         return self._delivered(np.zeros(0, np.int32), self.rows)
 
     def _step(self, position: int, count: int, arrays: list[Table]) -> int:
-        state, meta = self.state, self.arenas.meta
-        names = [*self.program.state_names, "O", "meta"]
+        tables, meta = self.state.tables, self.state.meta
+        given = [tables[name] for name in self.program.tables]
         self.room.allow()
         step = self.program.step
         with failing_functions(self.program.plan.query):
-            given = interruptible(
-                lambda: step(
-                    position, count, self.rows, *arrays, *(state[name] for name in names)
-                ),
+            found = interruptible(
+                lambda: step(position, count, self.rows, *arrays, *given),
                 lambda: meta.__setitem__(STOP, 1),
             )
-        if not self.program.returned:
-            return int(given)
-        code, *tables = given
-        state.update(zip(self.program.returned, tables, strict=True))
+        returned = self.program.source.returned
+        if not returned:
+            return int(found)
+        code, *larger = found
+        tables.update(zip(returned, larger, strict=True))
         return int(code)
 
     def _become_nullable(self) -> None:
         """From here on events may lack values."""
         self.program = replace(self.program, nullable=True)
         self.scan.program = self.program
-        self.arenas.become(self.program)
+        self.state.become(self.program.frame, self.program.source, self.program.kernel)
 
     # ---------------------------------------------------------------------------- forgetting
 
@@ -223,12 +200,11 @@ class Engine:
         """Forgets the keys and strings that nothing alive needs, and gives up unused room."""
         for inner in self.inner:
             inner.engine.compact()
-        self.arenas.drop_broken(self.rows)
-        self.arenas.expire_instances(self.now)
-        self.arenas.pack()
-        forget_keys(self.arenas, self.scan.keys, self.skipping)
-        forget_strings(self.arenas, self.scan.strings)
-        self._compacted = (self.rows, self.arenas.population)
+        self.state.expire(self.now, self.rows)
+        self.state.pack()
+        forget_keys(self.state, self.scan.keys, self.skipping)
+        forget_strings(self.state, self.scan.strings)
+        self._compacted = (self.rows, self.state.population)
 
     def _compact_if_it_pays(self) -> None:
         """The codes are looked through when most of them must be dead, and only as often as new
@@ -236,30 +212,27 @@ class Engine:
         known = self.scan.known
         if known > FEW_CODES and known > 2 * self._most_codes():
             rows, population = self._compacted
-            if 2 * (self.rows - rows) >= known or 2 * self.arenas.population < population:
+            if 2 * (self.rows - rows) >= known or 2 * self.state.population < population:
                 self.compact()
-        elif self.arenas.is_sparse:
-            self.arenas.pack()
+        elif self.state.is_sparse:
+            self.state.pack()
 
     def _most_codes(self) -> int:
         """No more codes than these are alive."""
         codes = len(self.program.plan.query.equivalence) * 2
-        codes += sum(len(columns.texts) for _, _, columns in self.arenas.columns)
-        return self.arenas.population * codes
+        codes += sum(len(columns.texts) for columns in self.program.source.columns)
+        return self.state.population * codes
 
     # ---------------------------------------------------------------------------- output
 
     def drain(self) -> None:
         """Takes the matches out of the kernel's output table."""
-        meta, source = self.arenas.meta, self.program.source
-        if meta[OUT_TOP] == 0:
+        if self.state.meta[OUT_TOP] == 0:
             return
-        self.room.ask(listed_bytes(self.arenas, source.output))
-        self._pieces.append(taken(self.arenas, source.output))
+        self.room.ask(listed_bytes(self.state))
+        self._pieces.append(taken(self.state))
         self.room.drained(self._pieces[-1])
-        meta[OUT_TOP] = 0
-        if isinstance(source, CompactSource):
-            meta[NODE_TOP] = 0  # they were only for the output
+        self.state.drained()
 
     def others_hold(self, size: float) -> None:
         """Other matchers of the same call hold so many bytes of matches."""
@@ -282,12 +255,11 @@ class Engine:
 
     def save(self) -> bytes:
         """The state as bytes: what is alive, and nothing of the room around it."""
-        meta = self.arenas.meta
-        if 2 * meta[FREE_COUNT] > meta[RUN_TOP] or self.scan.known > 2 * self._most_codes():
+        if self.state.is_scattered or self.scan.known > 2 * self._most_codes():
             self.compact()
-        elif isinstance(self.program.source, RunsSource):
-            self.arenas.keep_nodes()
-        arrays = used_parts(self.arenas, len(self.scan.keys))
+        else:
+            self.state.tidy()
+        arrays = self.state.used_parts(len(self.scan.keys))
         if self.skipping is not None:
             arrays["earliest"] = self.skipping.earliest
         saved = Saved(
@@ -297,7 +269,7 @@ class Engine:
             self.scan.seen,
             self.scan.keys,
             self.scan.strings,
-            column_names(self.arenas),
+            column_names(self.state),
             arrays,
             None if not self.program.counted else self._counted(),
             pushed_by(self.program),
@@ -312,8 +284,8 @@ class Engine:
         self.scan = Scan(self.program)
         self.scan.seen = saved.seen
         self.scan.keys, self.scan.strings = saved.keys, saved.strings
-        self.arenas = Arenas(self.program)
-        take_up(self.arenas, saved)
+        self.state = self.program.fresh_state()
+        take_up(self.state, saved)
         self.rows, self.now = saved.rows, saved.now
         self.inner = self._inners()
         for inner, data in zip(self.inner, saved.inner, strict=True):
@@ -323,7 +295,7 @@ class Engine:
         if self.program.counted and saved.counted is not None:
             self.scan.counts = ScanCounts.of(saved.counted["scan"])
             self.found = int(saved.counted["found"])
-        self._swept, self._compacted = None, (self.rows, self.arenas.population)
+        self._swept, self._compacted = None, (self.rows, self.state.population)
 
     def _counted(self) -> dict[str, Any]:
         labels = [list(label) for label in self.program.frame.tally.labels]
@@ -333,7 +305,7 @@ class Engine:
     def state_bytes(self) -> int:
         """About how many bytes `save` gives, without doing it."""
         scan = self.scan
-        size = self.arenas.saved_size(len(scan.keys)) + scan.keys.nbytes + scan.strings.nbytes
+        size = self.state.saved_size(len(scan.keys)) + scan.keys.nbytes + scan.strings.nbytes
         size += sum(inner.state_bytes for inner in self.inner)
         return size + (0 if self.skipping is None else self.skipping.earliest.nbytes)
 
@@ -341,22 +313,22 @@ class Engine:
 
     def held_rows(self) -> npt.NDArray[np.int64]:
         """The rows of the stream that a later match may still contain, ascending."""
-        if not isinstance(self.program.source, RunsSource):
-            self.arenas.expire_instances(self.now)
-        return self.arenas.held_rows()
+        return self.state.held_rows(self.now)
 
     @property
     def partial_matches(self) -> int:
         """Runs that are alive, or instances in stacks."""
-        if isinstance(self.program.source, CompactSource):
-            return compact_state.size(self.arenas)
-        runs = isinstance(self.program.source, RunsSource)
-        return int(self.arenas.meta[LIVE if runs else INSTANCE_TOP])
+        return self.state.partial_matches
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether it is known to be as good as a new one: nothing bears on what comes."""
+        return self.state.is_blank
 
     def count_anew(self) -> None:
         """Forgets what was counted so far."""
         self.scan.counts = ScanCounts()
-        self.state[TABLE][:] = 0
+        self.state.tables[TABLE][:] = 0
         self.found = 0
 
     def counters(self) -> Counters:
@@ -365,7 +337,7 @@ class Engine:
         if not program.counted:
             raise ValueError("the engine was not made to count: counted=True")
         return counters_of(
-            program.frame, scan, self.state[TABLE], self.found, self.partial_matches
+            program.frame, scan, self.state.tables[TABLE], self.found, self.partial_matches
         )
 
     def deadline(self) -> float | None:
@@ -373,14 +345,4 @@ class Engine:
 
         `advance` delivers once it is told a later time. None: nothing waits for time to pass.
         """
-        frame, source = self.program.frame, self.program.source
-        if not self.arenas.has_pending or frame.by_events or frame.window is None:
-            return None
-        assert isinstance(source, RunsSource)
-        waiting = self.arenas.live_runs(waiting=True)
-        if not len(waiting):
-            return None
-        columns = source.registers.runs
-        if frame.real_time:
-            return float(self.state["F"][waiting, columns.reals["first"]].min()) + frame.window
-        return int(self.state["I"][waiting, columns.wholes["first"]].min()) + frame.window
+        return self.state.deadline()

@@ -1,23 +1,25 @@
 """Matches out of the output table of a kernel, and several deliveries as one."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from ensue.columns.matches import Matches
-from ensue.engine.arenas import Arenas, Table
 from ensue.kernels import arena
 from ensue.source.kernel_inputs import OUT_TOP
+from ensue.structures.contract import State
+from ensue.structures.tables import Table
 
 
-def taken(arenas: Arenas, names: Sequence[str]) -> Matches:
-    """The matches that a kernel has written; `names` are those of the columns."""
-    count = int(arenas.meta[OUT_TOP])
-    output = arenas.tables["O"][:count]
+def taken(state: State[Any]) -> Matches:
+    """The matches that a kernel has written."""
+    count = int(state.meta[OUT_TOP])
+    output = state.tables["O"][:count]
     rows: dict[str, Table] = {}
     lists: dict[str, tuple[Table, Table]] = {}
     tally: Table | None = None
-    place = {name: number for number, name in enumerate(names)}
+    place = {name: number for number, name in enumerate(state.source.output)}
     for name, number in place.items():
         kind, variable = name.split("_", 1)
         if kind == "row":
@@ -30,16 +32,16 @@ def taken(arenas: Arenas, names: Sequence[str]) -> Matches:
             np.cumsum(counts, out=offsets[1:])
             values = np.empty(offsets[-1], np.int64)
             heads = output[:, number].copy()
-            nodes, link, row = arenas.kleene_events
+            nodes, link, row = state.kleene_events
             arena.lists_of(nodes, link, row, heads, counts, offsets, values)
             lists[variable] = (offsets, values)
     return Matches(rows, lists, count, tally)
 
 
-def listed_bytes(arenas: Arenas, names: Sequence[str]) -> float:
+def listed_bytes(state: State[Any]) -> float:
     """The bytes that the events of Kleene variables take, once `taken` has written them out."""
-    output = arenas.tables["O"][: int(arenas.meta[OUT_TOP])]
-    counts = [k for k, name in enumerate(names) if name.startswith("count_")]
+    output = state.tables["O"][: int(state.meta[OUT_TOP])]
+    counts = [k for k, name in enumerate(state.source.output) if name.startswith("count_")]
     return 8.0 * sum(float(output[:, k].sum(dtype=np.float64)) for k in counts)
 
 

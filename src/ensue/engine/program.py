@@ -1,6 +1,6 @@
 """A plan made executable: the compiled kernel and the shape of its state."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -12,55 +12,22 @@ from numba import types as nb
 
 from ensue.columns.arrow_kinds import Unit
 from ensue.computed import cached_property
-from ensue.plan.physical import Automaton, Compact, Plan, Stacks, Tree
+from ensue.plan.physical import Plan
 from ensue.plan.physical_rules.ordering import as_written
 from ensue.schema import Schema
 from ensue.source.cache import compiled
 from ensue.source.constants import lifted
-from ensue.source.counting import TABLE
 from ensue.source.expressions import Feature
 from ensue.source.kernel_inputs import Frame
 from ensue.source.operator_functions import know
-from ensue.structures.compact.nodes import TIME_STATE
-from ensue.structures.compact.writer import CompactSource, compact_source
-from ensue.structures.runs.writer import STATE as RUN_STATE
-from ensue.structures.runs.writer import RunsSource, runs_source
-from ensue.structures.stacks.writer import STATE as STACK_STATE
-from ensue.structures.stacks.writer import StacksSource, stacks_source
-from ensue.structures.tree.writer import STATE as TREE_STATE
-from ensue.structures.tree.writer import TreeSource, tree_source
+from ensue.structures.contract import State, Structure, Written
+from ensue.structures.registry import structure_of
 
 
 def _readonly(kind: numba.types.Type) -> numba.types.Type:
     return nb.Array(kind, 1, "C", readonly=True)
 
 
-WHOLE, REAL, INT32, INT64 = (
-    nb.Array(nb.int64, 2, "C"),
-    nb.Array(nb.float64, 2, "C"),
-    nb.Array(nb.int32, 1, "C"),
-    nb.Array(nb.int64, 1, "C"),
-)
-STATE_TYPES = {
-    "head": nb.Array(nb.int32, 2, "C"),
-    "live": INT32,
-    "nxt": INT32,
-    "I": WHOLE,
-    "F": REAL,
-    "N": WHOLE,
-    "NF": REAL,
-    "A": WHOLE,
-    "AF": REAL,
-    "tops": nb.Array(nb.int32, 2, "C"),
-    "counts": INT64,
-    TABLE: WHOLE,
-    "K": WHOLE,
-    "KF": REAL,
-    "L": WHOLE,
-    "LF": REAL,
-    "O": WHOLE,
-    "meta": INT64,
-}
 CONSTANTS = (_readonly(nb.int64), _readonly(nb.float64))
 Constants = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]
 
@@ -78,21 +45,24 @@ class Program:
     nullable: bool
     counted: bool = False  # the kernel counts what it tries
     frame: Frame = field(init=False)
-    source: RunsSource | StacksSource | TreeSource | CompactSource = field(init=False)
+    structure: Structure[Any] = field(init=False)
+    source: Written = field(init=False)
     constants: Constants = field(init=False, compare=False)  # that kernels are given
 
     def __post_init__(self) -> None:
         know(self.plan.query)
+        structure = structure_of(self.plan.structure)
+        object.__setattr__(self, "structure", structure)
         given = (self.plan, self.schema, self.unit, self.nullable)
         frame = Frame.of(*given, counted=self.counted)
         written = as_written(self.plan.structure, self.plan.query.where)
         if written != self.plan.structure:
             # saved state knows features by number: it must fit whatever order conditions are in
             plain = replace(frame, plan=replace(self.plan, structure=written))
-            _source(plain)
+            structure.write(plain)
             frame = Frame.of(*given, plain.features, self.counted)
         object.__setattr__(self, "frame", frame)
-        source = _source(frame)
+        source = structure.write(frame)
         without = lifted(source.text)
         object.__setattr__(self, "source", replace(source, text=without.text))
         object.__setattr__(self, "constants", (without.wholes, without.reals))
@@ -101,44 +71,18 @@ class Program:
     def features(self) -> tuple[Feature, ...]:
         return self.frame.features.all()
 
-    @property
-    def lists(self) -> int:
-        """How many lists of runs a partition has."""
-        structure = self.plan.structure
-        return 2 * len(structure.states) if isinstance(structure, Automaton) else 0
+    def fresh_state(self) -> State[Any]:
+        """The state before the first event."""
+        return self.structure.state(self.frame, self.source, self.kernel)
 
-    @property
-    def state_names(self) -> list[str]:
-        return [*self._own_state, *self.frame.tally.tables]
-
-    @property
-    def _own_state(self) -> list[str]:
-        match self.source:
-            case RunsSource():
-                return RUN_STATE
-            case StacksSource():
-                return STACK_STATE
-            case TreeSource():
-                return [*TREE_STATE, *(("L", "LF") if self.source.memory.width else ())]
-            case CompactSource():
-                return list(self.source.state)
-
-    @property
-    def returned(self) -> tuple[str, ...]:
-        """The tables that the kernel gives back beside its code: it may have made them larger."""
-        match self.source:
-            case RunsSource():
-                return ()
-            case StacksSource():
-                return ("O",)
-            case TreeSource():
-                return self.source.returned
-            case CompactSource():
-                return tuple(self.source.growing)
+    @cached_property
+    def tables(self) -> tuple[str, ...]:
+        """The tables that the kernel takes, behind the events."""
+        return (*self.source.taken, *self.frame.tally.tables, "O", "meta")
 
     @cached_property
     def step(self) -> Callable[..., Any]:
-        """The kernel: feeds events, returns a code (and the tables in `returned`)."""
+        """The kernel: feeds events, returns a code (and tables it may have made larger)."""
         events: list[numba.types.Type] = [
             _readonly(nb.int64),
             _readonly(nb.int32),
@@ -149,41 +93,42 @@ class Program:
             events.append(_readonly(nb.int64 if feature.integral else nb.float64))
             if self.nullable:
                 events.append(_readonly(nb.boolean))
-        kinds = {"whole": nb.int64, "real": nb.float64, "truth": nb.boolean, "time": self._time}
-        if isinstance(self.source, RunsSource | StacksSource):
-            events += [_readonly(kinds[kind]) for _, kind in self.source.instances.parameters()]
-        state = [STATE_TYPES[name] for name in [*self.state_names, "O", "meta"]]
-        types = (*CONSTANTS, nb.int64, nb.int64, nb.int64, *events, *state)
+        for inside in self.source.complexes.values():
+            events += [_readonly(self._sorts[sort]) for _, sort in inside.parameters()]
+        types = (*CONSTANTS, nb.int64, nb.int64, nb.int64, *events, *self._types(self.tables))
         step = compiled(self.source.text, "step", types, python=self.plan.interpreted)
         return partial(step, *self.constants)
 
-    @cached_property
-    def sweep(self) -> Callable[..., Any]:
-        """Lets time pass for runs."""
-        names = ["head", "live", "nxt", "I", "F", "counts", "O", "meta"]
-        state = [STATE_TYPES[name] for name in names]
-        sweep = compiled(self.source.text, "sweep", (*CONSTANTS, self._time, nb.boolean, *state))
-        return partial(sweep, *self.constants)
+    def kernel(self, name: str) -> Callable[..., Any]:
+        """Another function of the kernel's text."""
+        if name not in self._kernels:
+            signature = self.source.kernels[name]
+            given = [self._sorts[sort] for sort in signature.given]
+            types = (*CONSTANTS, *given, *self._types(signature.tables))
+            self._kernels[name] = partial(compiled(self.source.text, name, types), *self.constants)
+        return self._kernels[name]
 
     @cached_property
-    def settle_all(self) -> Callable[..., Any]:
-        """Lets time pass for a compact structure."""
-        state = [STATE_TYPES[name] for name in TIME_STATE]
-        settle = compiled(self.source.text, "settle_all", (*CONSTANTS, self._time, *state))
-        return partial(settle, *self.constants)
+    def _kernels(self) -> dict[str, Callable[..., Any]]:
+        return {}
+
+    def _types(self, names: Sequence[str]) -> list[numba.types.Type]:
+        """The types of tables."""
+        found = {
+            shape.name: nb.Array(
+                numba.from_dtype(np.dtype(shape.dtype)), 1 if shape.width is None else 2, "C"
+            )
+            for shape in self.source.shapes
+        }
+        found |= dict.fromkeys((*self.frame.tally.tables, "O"), nb.Array(nb.int64, 2, "C"))
+        found["meta"] = nb.Array(nb.int64, 1, "C")
+        return [found[name] for name in names]
+
+    @property
+    def _sorts(self) -> dict[str, numba.types.Type]:
+        """The types of numbers, by what they are."""
+        return {"whole": nb.int64, "real": nb.float64, "truth": nb.boolean, "time": self._time}
 
     @property
     def _time(self) -> numba.types.Type:
         return nb.float64 if self.frame.real_time else nb.int64
-
-
-def _source(frame: Frame) -> RunsSource | StacksSource | TreeSource | CompactSource:
-    match frame.plan.structure:
-        case Stacks():
-            return stacks_source(frame)
-        case Tree():
-            return tree_source(frame)
-        case Compact():
-            return compact_source(frame)
-        case _:
-            return runs_source(frame)

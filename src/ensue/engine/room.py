@@ -5,23 +5,16 @@ from typing import TYPE_CHECKING
 from ensue.columns.matches import Matches
 from ensue.engine.allowance import MOST_ROWS, Allowance, Holding
 from ensue.source.kernel_inputs import (
-    FREE_COUNT,
-    INSTANCE_TOP,
-    LIVE,
     MOST_NODES,
     MOST_OUT,
     NEEDS_DRAIN,
-    NEEDS_INSTANCES,
-    NEEDS_NODES,
     NEEDS_OUTPUT,
-    NEEDS_RUNS,
-    NODE_TOP,
     OUT_TOP,
     POSITION,
-    RUN_TOP,
     STOP,
     STOPPED,
 )
+from ensue.structures.contract import Asked
 
 if TYPE_CHECKING:
     from ensue.engine.engine import Engine
@@ -69,7 +62,7 @@ class Room:
     def holding(self, more: float = 0.0) -> Holding:
         """What the engine holds, and would with so many bytes more."""
         engine = self.engine
-        tables = sum(table.nbytes for table in engine.state.values())
+        tables = sum(table.nbytes for table in engine.state.tables.values())
         # matches are there twice while they are put together
         matches = 2 * (self.size + self.waiting_size)
         return Holding(
@@ -86,10 +79,11 @@ class Room:
 
     def allow(self) -> None:
         """Tells the kernel how far it may make tables larger by itself."""
-        state, meta, held = self.engine.state, self.engine.arenas.meta, self.holding()
+        state, held = self.engine.state, self.holding()
+        tables, meta = state.tables, state.meta
         meta[STOP] = 0
-        meta[MOST_OUT] = self.allowance.most_matches(state["O"].shape[1], held)
-        width = 2 if "N" in state else state["A"].shape[1] + state["AF"].shape[1]
+        meta[MOST_OUT] = self.allowance.most_matches(tables["O"].shape[1], held)
+        width = sum(tables[name].shape[1] for name in state.source.returned if name != "O")
         meta[MOST_NODES] = self.allowance.most_entries(width, held)
 
     # ---------------------------------------------------------------------------- making room
@@ -99,60 +93,36 @@ class Room:
 
         `again`: it has asked for the same at the same event, and got too little.
         """
-        engine, arenas = self.engine, self.engine.arenas
-        state, meta = engine.state, arenas.meta
+        engine, state = self.engine, self.engine.state
+        tables, meta = state.tables, state.meta
         row = engine.rows + int(meta[POSITION])
         self.at = (row, now)
         match code:
             case _ if code == NEEDS_OUTPUT:
-                crowded = meta[OUT_TOP] * 2 < len(state["O"])  # one event needs more room
-                engine.drain()
-                if crowded or len(state["O"]) < MOST_OUTPUT:
-                    self._grow("O")
+                crowded = meta[OUT_TOP] * 2 < len(tables["O"])  # one event needs more room
+                self.drain()
+                if crowded or len(tables["O"]) < MOST_OUTPUT:
+                    self.grow("O")
             case _ if code == NEEDS_DRAIN:
-                engine.drain()
+                self.drain()
                 self.ask()
-            case _ if code == NEEDS_RUNS:
-                self._drop_runs(row, now)
-                free = meta[FREE_COUNT] + len(state["I"]) - meta[RUN_TOP]
-                if again or free * 2 < len(state["I"]):
-                    self._grow("I", "F", "nxt")
-            case _ if code == NEEDS_NODES:
-                self._drop_runs(row, now)
-                engine.drain()
-                arenas.keep_nodes()
-                if again or meta[NODE_TOP] * 2 > len(state["N"]):
-                    self._grow("N", "NF")
-            case _ if code == NEEDS_INSTANCES:
-                engine.drain()  # matches of a join tree lead to instances
-                arenas.expire_instances(now)
-                if again or arenas.is_young or meta[INSTANCE_TOP] * 2 > len(state["A"]):
-                    self._grow("A", "AF")
             case _ if code == STOPPED:  # it would have made tables larger than they may be
-                engine.drain()
-                self.ask(max(2.0 * t.nbytes for t in state.values()))
+                self.drain()
+                self.ask(max(2.0 * t.nbytes for t in tables.values()))
                 raise self.allowance.full(self.holding())
             case _:
-                raise AssertionError(f"unknown code {code} from a kernel")
+                state.make_room(Asked(code, now, row, again), self)
         self.at = None
 
-    def sweep(self, now: float, *, flush: bool) -> None:
-        """Drops runs that are out of time; those that only waited for it go to the output."""
-        arenas = self.engine.arenas
-        if arenas.has_pending:
-            output = self.engine.state["O"]
-            self.ask(2.0 * int(arenas.meta[LIVE]) * output.itemsize * output.shape[1])
-        arenas.sweep(now, flush=flush)
+    def drain(self) -> None:
+        """Takes the matches out of the output."""
+        self.engine.drain()
 
-    def _drop_runs(self, row: int, now: float) -> None:
-        """Before an event: drops the runs that can take no more."""
-        self.sweep(now, flush=False)
-        self.engine.arenas.drop_broken(row)
-
-    def _grow(self, *names: str) -> None:
+    def grow(self, *names: str) -> None:
         """Twice the room in some tables, if there may be so much."""
-        tables = [self.engine.state[name] for name in names]
+        state = self.engine.state
+        tables = [state.tables[name] for name in names]
         self.ask(2.0 * sum(table.nbytes for table in tables))
         if 2 * len(tables[0]) > MOST_ROWS:
             raise self.allowance.full(self.holding())
-        self.engine.arenas.grow(*names)
+        state.grow(*names)

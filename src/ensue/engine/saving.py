@@ -7,15 +7,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ensue.columns.keys import KeyCodes
-from ensue.engine.arenas import BY_KEY, TOPS, Arenas
 from ensue.engine.meaning import require_same, stamp
 from ensue.engine.program import Program
 from ensue.engine.state import Arrays, packed, unpacked
 from ensue.errors import StateError
 from ensue.plan.estimates.counters import Label
-from ensue.plan.physical import Automaton, Stacks
 from ensue.plan.physical_rules.pushing import not_pushed
 from ensue.source.counting import TABLE
+from ensue.structures.contract import State
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,36 +82,23 @@ def fitting(program: Program, saved: Saved) -> Program:
                 "the state was saved with negations pushed into the scan\n"
                 "  hint: restore it without switching push_negation off"
             )
-        assert isinstance(plan.structure, Stacks | Automaton)
         plan = replace(plan, structure=not_pushed(plan.structure, saved.pushed))
     elif nullable == program.nullable:
         return program
     return replace(program, plan=plan, nullable=nullable)
 
 
-def used_parts(arenas: Arenas, keys: int) -> Arrays:
-    """The tables without the room around what they hold."""
-    meta = arenas.meta
-    sizes = {name: int(meta[top]) for name, top in TOPS.items()}
-    sizes |= {name: max(1, keys) for name in BY_KEY}
-    return {
-        name: table[: sizes[name]] if name in sizes else table
-        for name, table in arenas.tables.items()
-        if name != "O"
-    }
-
-
-def column_names(arenas: Arenas) -> dict[str, list[str]]:
+def column_names(state: State[Any]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    for whole, real, columns in arenas.columns:
-        found[whole], found[real] = list(columns.wholes), list(columns.reals)
+    for columns in state.source.columns:
+        found[columns.whole], found[columns.real] = list(columns.wholes), list(columns.reals)
     return found
 
 
-def take_up(arenas: Arenas, saved: Saved) -> None:
-    """Fills fresh arenas with what was saved."""
+def take_up(state: State[Any], saved: Saved) -> None:
+    """Fills a fresh state with what was saved."""
     arrays = dict(saved.arrays)
-    for name, columns in column_names(arenas).items():
+    for name, columns in column_names(state).items():
         known = list(saved.columns[name])
         for column in set(columns) - set(known):
             if column.startswith("carry_"):  # earlier releases did not keep it: none so far
@@ -126,18 +112,18 @@ def take_up(arenas: Arenas, saved: Saved) -> None:
             )
         if columns:
             arrays[name] = arrays[name][:, [known.index(c) for c in columns]]
-    for name, fresh in arenas.tables.items():
+    for name, fresh in state.tables.items():
         if name == TABLE:
-            _take_up_counts(fresh, arenas.program.frame.tally.labels, saved)
+            _take_up_counts(fresh, state.frame.tally.labels, saved)
             continue
         if name == "O":
             continue
         table = arrays[name]
-        if name in TOPS:
+        if name in state.listed:
             room = np.zeros((max(len(fresh), len(table) * 2), *fresh.shape[1:]), fresh.dtype)
             room[: len(table)] = table
             table = room
-        arenas.tables[name] = np.ascontiguousarray(table)
+        state.tables[name] = np.ascontiguousarray(table)
 
 
 def _take_up_counts(table: npt.NDArray[np.int64], labels: dict[Label, int], saved: Saved) -> None:

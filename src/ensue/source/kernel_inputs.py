@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from ensue.algebra.policy import Strategy
 from ensue.algebra.window import ByEvents, Window
 from ensue.columns.arrow_kinds import Unit, length_of
-from ensue.plan.physical import Automaton, Plan, Role, Stacks
+from ensue.plan.physical import Plan, Role
 from ensue.plan.physical_rules.features import Kinds
+from ensue.plan.physical_rules.pushing import dropped_by
 from ensue.schema import Kind, Schema
 from ensue.source.constants import marked
 from ensue.source.counting import Tally
@@ -218,8 +219,7 @@ class Frame:
     @property
     def dropped(self) -> frozenset[str]:
         """The negated variables whose events are judged when they come, and not kept."""
-        structure = self.plan.structure
-        return structure.dropped if isinstance(structure, Stacks | Automaton) else frozenset()
+        return dropped_by(self.plan.structure)
 
     @property
     def complexes(self) -> tuple[Role, ...]:

@@ -13,8 +13,6 @@ from ensue.engine.meaning import VERSION, version_of
 from ensue.engine.state import packed, unpacked
 from ensue.errors import StateError
 from ensue.results.identity import RowHashes
-from ensue.structures.runs.writer import RunsSource
-from ensue.structures.stacks.writer import StacksSource
 from ensue.workload.held_events import Held, places_of
 from ensue.workload.prepared import Prepared, build_result
 from ensue.workload.shared_engine import (
@@ -205,15 +203,9 @@ class SharedMatcher:
 
 
 def is_empty(watcher: Watcher) -> bool:
-    """Whether a matcher is as good as a new one: all it knew has no bearing on what comes.
-
-    That is known of runs and stacks; other structures may keep something by key as well.
-    """
+    """Whether a matcher is as good as a new one: all it knew has no bearing on what comes."""
     engine = watcher.engine
-    if not isinstance(engine, Engine):
-        return False
-    plain = isinstance(engine.program.source, RunsSource | StacksSource)
-    return plain and engine.arenas.population == 0
+    return isinstance(engine, Engine) and engine.is_blank
 
 
 def is_idle(watcher: Watcher) -> bool:

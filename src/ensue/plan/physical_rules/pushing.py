@@ -3,7 +3,16 @@
 from collections.abc import Collection
 from dataclasses import replace
 
-from ensue.plan.physical import Absence, Automaton, Stacks
+from ensue.plan.physical import (
+    Absence,
+    Automaton,
+    Compact,
+    Reference,
+    Stacks,
+    State,
+    Structure,
+    Tree,
+)
 
 PUSH = "push_negation"  # names for `off`
 ON_THE_WAY = "negation_in_construction"
@@ -57,17 +66,30 @@ def _why_not_pushed(absence: Absence, *, intervals: bool, several: bool) -> str 
     return None
 
 
-def not_pushed(structure: Stacks | Automaton, pushed: Collection[str]) -> Stacks | Automaton:
+def dropped_by(structure: Structure) -> frozenset[str]:
+    """The negated variables whose events a structure judges when they come, and does not keep."""
+    match structure:
+        case Automaton() | Stacks():
+            return structure.dropped
+        case Tree() | Compact() | Reference():
+            return frozenset()
+
+
+def not_pushed(structure: Structure, pushed: Collection[str]) -> Structure:
     """The same structure with only these variables pushed, for a state that was saved so."""
-    if isinstance(structure, Automaton):
-        states = (
-            replace(state, barred=tuple(v for v in state.barred if v in pushed))
-            for state in structure.states
-        )
-        return replace(structure, states=tuple(states))
-    absences = [list(group) for group in structure.absences]
-    left = []
-    for place, group in enumerate(structure.pushed):
-        left.append(tuple(a for a in group if a.variable in pushed))
-        absences[place] += [a for a in group if a.variable not in pushed]
-    return replace(structure, absences=tuple(map(tuple, absences)), pushed=tuple(left))
+    match structure:
+        case Automaton(states=states):
+            return replace(structure, states=tuple(_barred_by(state, pushed) for state in states))
+        case Stacks():
+            absences = [list(group) for group in structure.absences]
+            left = []
+            for place, group in enumerate(structure.pushed):
+                left.append(tuple(a for a in group if a.variable in pushed))
+                absences[place] += [a for a in group if a.variable not in pushed]
+            return replace(structure, absences=tuple(map(tuple, absences)), pushed=tuple(left))
+        case Tree() | Compact() | Reference():  # they push nothing
+            return structure
+
+
+def _barred_by(state: State, pushed: Collection[str]) -> State:
+    return replace(state, barred=tuple(v for v in state.barred if v in pushed))

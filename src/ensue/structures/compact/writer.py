@@ -5,36 +5,13 @@ many partial matches there are. Which tables that needs depends on the answer: s
 `compact_counting`, `compact_sign` and `compact_listing`.
 """
 
-from dataclasses import dataclass, field
-
 from ensue.plan.physical import Answer, Compact
 from ensue.source.kernel_inputs import Frame
 from ensue.structures.compact.counting import Counting
 from ensue.structures.compact.listing import Listing
-from ensue.structures.compact.nodes import CompactText, Nodes
+from ensue.structures.compact.nodes import CompactText
 from ensue.structures.compact.sign import Sign
-
-
-@dataclass(frozen=True, slots=True)
-class CompactSource:
-    """The text of a kernel and what the caller must know of it."""
-
-    text: str
-    instances: Nodes
-    output: tuple[str, ...]
-    state: tuple[str, ...]  # the tables that `step` takes
-    growing: tuple[str, ...]  # those that it may replace by larger ones
-    by_key: tuple[int, int]  # how many whole numbers and floats a partition has
-    beginnings: int  # the roles whose events the result may need; 0: all of them
-    rows_by_key: (
-        tuple[int, int, int] | None
-    )  # where tables by partition have rows, and off by what
-    links: tuple[int, ...] = field(default=())  # the columns of nodes that lead to others
-
-    @property
-    def lives_in_nodes(self) -> bool:
-        """Whether a partition is alive as long as it has nodes."""
-        return bool(self.instances.number)
+from ensue.structures.compact.source import CompactSource
 
 
 def compact_source(frame: Frame) -> CompactSource:
@@ -53,8 +30,8 @@ def compact_source(frame: Frame) -> CompactSource:
     columns = writer.nodes.columns.wholes
     return CompactSource(
         text,
-        writer.nodes,
         writer.output,
+        writer.nodes,
         writer.state,
         writer.growing,
         writer.by_key,

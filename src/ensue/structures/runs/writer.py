@@ -1,7 +1,5 @@
 """Writes the source of a runs kernel: every partial match is a run that moves along edges."""
 
-from dataclasses import dataclass
-
 from ensue.algebra.policy import Strategy
 from ensue.plan.physical import Automaton, Edge, State
 from ensue.plan.physical_rules.ordering import edge_place, end_place, state_place
@@ -27,6 +25,7 @@ from ensue.source.table_columns import Source
 from ensue.structures.runs.guards import Guards
 from ensue.structures.runs.lists import RunLists
 from ensue.structures.runs.registers import Registers, RunAccess
+from ensue.structures.runs.source import RunsSource
 from ensue.structures.runs.waiting import Waiting
 
 REGISTERS = {
@@ -39,17 +38,6 @@ REGISTERS = {
     "alive": LIVE,
 }
 STATE = ["head", "live", "nxt", "I", "F", "N", "NF", "A", "AF", "tops", "counts"]
-
-
-@dataclass(frozen=True, slots=True)
-class RunsSource:
-    """The text of a kernel and what the caller must know of it."""
-
-    text: str
-    registers: Registers
-    instances: Instances
-    output: tuple[str, ...]  # columns of a match: a row, or node_x and count_x
-    branching: int  # new runs at most for one run and one event
 
 
 def runs_source(frame: Frame) -> RunsSource:
@@ -119,9 +107,8 @@ class _Runs:
             registers=REGISTERS,
             needs=lambda out: self._needs(out, branching),
         )
-        return RunsSource(
-            step.text() + tail.text(), self.registers, self.instances, self.output, branching
-        )
+        text = step.text() + tail.text()
+        return RunsSource(text, self.output, self.instances, self.registers, self.automaton)
 
     def _needs(self, out: Source, branching: int) -> Needs:
         """The room that an event may need."""

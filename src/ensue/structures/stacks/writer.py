@@ -5,7 +5,6 @@ sequence construction: backwards from it, along the RIP of every instance. A pus
 (PNCEP) empties the stack in front of it: later RIPs no longer reach what stood there.
 """
 
-from dataclasses import dataclass
 from functools import partial
 
 from ensue.algebra.predicate import Aggregate, At
@@ -31,18 +30,9 @@ from ensue.source.kernel_inputs import (
     Frame,
 )
 from ensue.source.table_columns import Source
+from ensue.structures.stacks.source import StacksSource
 
 STATE = ["A", "AF", "tops", "counts"]
-
-
-@dataclass(frozen=True, slots=True)
-class StacksSource:
-    """The text of a kernel and what the caller must know of it."""
-
-    text: str
-    instances: Instances
-    output: tuple[str, ...]
-    growing: tuple[str, ...] = ("O",)  # the tables that `step` may replace by larger ones
 
 
 def stacks_source(frame: Frame) -> StacksSource:
@@ -106,11 +96,8 @@ class _Stacks:
             ),
             returned=("O",),
         )
-        return StacksSource(
-            step.text(),
-            self.instances,
-            tuple(f"row_{v}" for v in self.order),
-        )
+        output = tuple(f"row_{v}" for v in self.order)
+        return StacksSource(step.text(), output, self.instances, self.stacks)
 
     def _event(self, out: Source) -> None:
         self.instances.push_complexes(out)

@@ -9,7 +9,7 @@ counted or remembered, which must not happen twice, does the kernel make its tab
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from ensue.algebra.walk import positives
@@ -34,25 +34,14 @@ from ensue.structures.tree.entries import TreeEntries
 from ensue.structures.tree.guards import CHAINS, TreeGuards
 from ensue.structures.tree.modules import TreeModules
 from ensue.structures.tree.nodes import Spot, spots_of
-from ensue.structures.tree.operator_results import Memory, TreeResults
+from ensue.structures.tree.operator_results import TreeResults
 from ensue.structures.tree.operator_results import before as before_by_time
 from ensue.structures.tree.parts import AtHand, Part
 from ensue.structures.tree.records import GROWING, Records
 from ensue.structures.tree.room import limits, taken_back
+from ensue.structures.tree.source import MEMORY, TreeSource
 
 STATE = ["A", "AF", "tops", "counts"]
-MEMORY = ("L", "LF")  # where there are repeats
-
-
-@dataclass(frozen=True, slots=True)
-class TreeSource:
-    """The text of a kernel and what the caller must know of it."""
-
-    text: str
-    instances: Records
-    output: tuple[str, ...]
-    memory: Memory
-    returned: tuple[str, ...]  # tables that the kernel may have replaced by larger ones
 
 
 def tree_source(frame: Frame) -> TreeSource:
@@ -133,7 +122,7 @@ class _Trees:
             begin=lambda out: None if self.grows else limits(out),
             returned=returned,
         )
-        given = (self.records, self.output, self.results.memory, returned)
+        given = (self.output, self.records, self.results.memory, self.grows)
         return TreeSource(step.text(), *given)
 
     def _functions(self) -> list[Function]:

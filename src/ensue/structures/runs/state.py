@@ -1,0 +1,213 @@
+"""Runs between events: in lists by partition and state, with their Kleene events."""
+
+import numpy as np
+import numpy.typing as npt
+
+from ensue.algebra.policy import Strategy
+from ensue.columns.distinct import distinct
+from ensue.kernels import arena
+from ensue.source.kernel_inputs import (
+    FREE,
+    FREE_COUNT,
+    LIVE,
+    NEEDS_NODES,
+    NEEDS_RUNS,
+    NODE_TOP,
+    OUT_TOP,
+    RUN_TOP,
+    Frame,
+)
+from ensue.structures.contract import Asked, Kernels, Room
+from ensue.structures.instances import InstancesState
+from ensue.structures.runs.source import SWEEP, SWEPT, RunsSource
+from ensue.structures.tables import Table
+
+
+class RunsState(InstancesState[RunsSource]):
+    """Runs that may take events, runs that wait for time to pass, and negated events."""
+
+    def __init__(self, frame: Frame, source: RunsSource, kernel: Kernels) -> None:
+        super().__init__(frame, source, kernel)
+        self.meta[FREE] = -1
+        states = source.automaton.states
+        self.waits = any(state.pending for state in states)
+        absences = [a for s in states for a in (*s.absences, *s.pending)]
+        absences += [a for edge in source.automaton.edges for a in edge.absences]
+        # every negation looks only behind an event of the run: what is older is of no use
+        self._looks_behind = all(a.after for a in absences)
+
+    # ---------------------------------------------------------------------------- room
+
+    def make_room(self, asked: Asked, room: Room) -> None:
+        tables, meta = self.tables, self.meta
+        if asked.code == NEEDS_RUNS:
+            self._drop_runs(asked, room)
+            free = meta[FREE_COUNT] + len(tables["I"]) - meta[RUN_TOP]
+            if asked.again or free * 2 < len(tables["I"]):
+                room.grow("I", "F", "nxt")
+        elif asked.code == NEEDS_NODES:
+            self._drop_runs(asked, room)
+            room.drain()
+            self._keep_nodes()
+            if asked.again or meta[NODE_TOP] * 2 > len(tables["N"]):
+                room.grow("N", "NF")
+        else:
+            super().make_room(asked, room)
+
+    def _drop_runs(self, asked: Asked, room: Room) -> None:
+        """Before an event: drops the runs that can take no more."""
+        self.sweep(asked.now, room, flush=False)
+        self._drop_broken(asked.rows)
+
+    def pack(self) -> None:
+        tables, meta = self.tables, self.meta
+        count = int(meta[LIVE])
+        size = self.fitting_room(count)
+        origin, following = np.empty(count, np.int64), np.full(size, -1, np.int32)
+        arena.pack_runs(tables["head"], tables["nxt"], origin, following)
+        tables["nxt"] = following
+        for name in ("I", "F"):
+            old = tables[name]
+            tables[name] = np.zeros((size, old.shape[1]), old.dtype)
+            tables[name][:count] = old[origin]
+        meta[RUN_TOP], meta[FREE], meta[FREE_COUNT] = count, -1, 0
+        self._keep_nodes()
+        super().pack()
+
+    # ---------------------------------------------------------------------------- time
+
+    def sweep(self, now: float, room: Room, *, flush: bool) -> None:
+        """Drops runs that are out of time; those that only waited for it go to the output."""
+        tables, meta = self.tables, self.meta
+        if self.waits:
+            output = tables["O"]
+            room.ask(2.0 * int(meta[LIVE]) * output.itemsize * output.shape[1])
+        if self.frame.window is None:
+            return
+        while self.waits and len(tables["O"]) < meta[OUT_TOP] + meta[LIVE]:
+            self.grow("O")
+        time = float(now) if self.frame.real_time else int(now)
+        self.kernel(SWEEP)(time, flush, *(tables[name] for name in SWEPT))
+
+    def expire(self, now: float | None, rows: int) -> None:
+        self._drop_broken(rows)
+        self.expire_instances(now)
+
+    def _drop_broken(self, rows: int) -> None:
+        """Drops the runs whose events are not adjacent any more, after so many events."""
+        tables, meta = self.tables, self.meta
+        match self.frame.plan.query.strategy:
+            case Strategy.STRICT:
+                name, newest = "last_row", np.full(len(tables["counts"]), rows - 1)
+            case Strategy.PARTITION:
+                name, newest = "last_index", tables["counts"]
+            case _:
+                return
+        last = tables["I"][:, self.source.registers.runs.wholes[name]]
+        meta[FREE], dropped = arena.drop_runs(
+            tables["head"], tables["live"], tables["nxt"], last, newest, meta[FREE]
+        )
+        meta[FREE_COUNT] += dropped
+        meta[LIVE] -= dropped
+
+    def expire_instances(self, now: float | None) -> None:
+        entries = self.entries
+        if not len(entries):
+            return
+        alive = self.inside_window(now)
+        if self._looks_behind:
+            alive &= entries[:, arena.ROW] > self._oldest_rows()[entries[:, arena.KEY]]
+        self.keep_instances(alive, [arena.RIP])
+
+    def _oldest_rows(self) -> Table:
+        """The oldest row that the runs of each key hold; no row is as high without a run."""
+        tables = self.tables
+        oldest = np.full(len(tables["counts"]), np.iinfo(np.int64).max)
+        arena.oldest_rows(
+            tables["head"],
+            tables["nxt"],
+            tables["I"],
+            self._run_columns("row_"),
+            self._run_columns("node_"),
+            tables["N"],
+            int(self.meta[NODE_TOP]),
+            oldest,
+        )
+        return oldest
+
+    def deadline(self) -> float | None:
+        frame = self.frame
+        if not self.waits or frame.by_events or frame.window is None:
+            return None
+        waiting = self._live_runs(waiting=True)
+        if not len(waiting):
+            return None
+        columns = self.source.registers.runs
+        if frame.real_time:
+            return float(self.tables["F"][waiting, columns.reals["first"]].min()) + frame.window
+        return int(self.tables["I"][waiting, columns.wholes["first"]].min()) + frame.window
+
+    # ---------------------------------------------------------------------------- what is alive
+
+    @property
+    def partial_matches(self) -> int:
+        return int(self.meta[LIVE])
+
+    @property
+    def population(self) -> int:
+        return super().population + int(self.meta[LIVE] + self.meta[NODE_TOP])
+
+    @property
+    def is_blank(self) -> bool:
+        return self.population == 0
+
+    def live_keys(self) -> npt.NDArray[np.bool_]:
+        return super().live_keys() | (self.tables["live"] > 0)
+
+    def held_rows(self, now: float | None) -> npt.NDArray[np.int64]:  # noqa: ARG002
+        self._keep_nodes()
+        live = self.tables["I"][self._live_runs()]
+        pieces = [live[:, column] for column in self._run_columns("row_")]
+        pieces.append(self.used("N")[:, 1])
+        rows = distinct(np.concatenate(pieces))
+        return rows[rows >= 0]
+
+    def _live_runs(self, *, waiting: bool = False) -> Table:
+        """The numbers of the live runs, or of those that wait for time to pass."""
+        tables = self.tables
+        runs = np.empty(int(self.meta[LIVE]), np.int64)
+        first, step = (1, 2) if waiting else (0, 1)
+        return runs[: arena.live_runs(tables["head"], tables["nxt"], first, step, runs)]
+
+    def _run_columns(self, prefix: str) -> Table:
+        wholes = self.source.registers.runs.wholes
+        return np.array([c for n, c in wholes.items() if n.startswith(prefix)], np.int64)
+
+    # ---------------------------------------------------------------------------- Kleene events
+
+    @property
+    def kleene_events(self) -> tuple[Table, int, int]:
+        return self.tables["N"], 0, 1
+
+    def _keep_nodes(self) -> None:
+        """Drops the Kleene events that no run holds."""
+        tables, top = self.tables, int(self.meta[NODE_TOP])
+        self.meta[NODE_TOP] = arena.keep_nodes(
+            tables["N"],
+            tables["NF"],
+            top,
+            tables["head"],
+            tables["nxt"],
+            tables["I"],
+            self._run_columns("node_"),
+            np.empty(top, np.int64),
+        )
+
+    # ---------------------------------------------------------------------------- saving
+
+    @property
+    def is_scattered(self) -> bool:
+        return bool(2 * self.meta[FREE_COUNT] > self.meta[RUN_TOP])
+
+    def tidy(self) -> None:
+        self._keep_nodes()
