@@ -372,6 +372,6 @@ def test_a_state_with_a_text_of_a_later_version_says_what_to_do():
     with pytest.raises(StateError, match=r"version 9, and this release reads versions 1 to 2\n"):
         ready.engine().restore(later)
     matcher = several()
-    header, arrays, blobs = unpacked(matcher.save()["several"])
+    header, arrays, blobs = unpacked(unpacked(matcher.save())[2]["several"])
     with pytest.raises(StateError, match="restore it with the release that saved it"):
-        several().restore({"several": packed(header | {"text": 9}, arrays, blobs)})
+        several().restore(packed({}, {}, {"several": packed(header | {"text": 9}, arrays, blobs)}))
