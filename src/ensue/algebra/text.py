@@ -82,6 +82,23 @@ def show_pattern(pattern: Pattern) -> str:
             return f"{show_name(operator.name)}({', '.join(inside)}) {show_name(variable)}"
 
 
+def show_head(pattern: Pattern) -> str:
+    """A node without its parts, as drawings and messages call it; what stands alone, as it is."""
+    match pattern:
+        case Seq():
+            return "SEQ"
+        case And():
+            return "AND"
+        case Or():
+            return "OR"
+        case Not():
+            return "NOT"
+        case Maybe():
+            return "?"
+        case Atom() | Kleene() | Apply():
+            return show_pattern(pattern)
+
+
 def _quantifier(kleene: Kleene) -> str:
     match kleene.least, kleene.most:
         case 0, None:

@@ -8,12 +8,24 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ensue.algebra.answers import summarised
-from ensue.algebra.check.arrangement import optional
 from ensue.algebra.check.column_names import columns
-from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
+from ensue.algebra.form import (
+    Form,
+    form,
+    is_absence,
+    is_event,
+    is_list,
+    is_result,
+    is_sequence,
+    optional,
+    plain,
+)
+from ensue.algebra.form import parts as parts_of
+from ensue.algebra.pattern import Atom, Kleene, Not, Pattern, Seq
 from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import Aggregate, At, Binary, Expr, Field, IsNull, Literal
 from ensue.algebra.query import Query, Returned
+from ensue.algebra.text import show_head
 from ensue.algebra.walk import atoms, kleenes, positives, references, rewrite_expr, variables
 from ensue.algebra.window import ByEvents
 from ensue.errors import QueryError
@@ -63,17 +75,17 @@ class _State:
 
 
 def _parts(pattern: Pattern) -> tuple[Pattern, ...]:
-    return pattern.parts if isinstance(pattern, Seq) else (pattern,)
+    return parts_of(pattern) if is_sequence(pattern) and plain(pattern) else (pattern,)
 
 
 def _states(pattern: Pattern) -> Iterator[_State]:
     parts = _parts(pattern)
     for k, part in enumerate(parts):
-        if isinstance(part, Not):
+        if is_absence(part):
             continue
         before, last = parts[:k], _present(part)
         awaited = _up_to_required(parts[k + 1 :])
-        if not isinstance(last, Kleene):
+        if not is_list(last):
             if awaited:
                 yield _State((*before, last), awaited, more=False)
             continue
@@ -91,10 +103,10 @@ def _states(pattern: Pattern) -> Iterator[_State]:
 
 def _present(part: Pattern) -> Atom | Kleene:
     """A part of the sequence once it has an event."""
-    inner = part.part if isinstance(part, Maybe) else part
-    if isinstance(inner, Kleene):
+    inner = parts_of(part)[0] if form(part) is Form.OPTION else part
+    if is_list(inner):
         return replace(inner, least=max(inner.least, 1))
-    assert isinstance(inner, Atom)
+    assert is_event(inner)
     return inner
 
 
@@ -118,7 +130,7 @@ def _query(query: Query, state: _State, time: str) -> Query:
         where += judge.of_further(judge.further)
     skipped: list[str] = []
     for part in state.awaited:
-        if isinstance(part, Not):
+        if is_absence(part):
             parts.append(part)
             where += judge.of_negation(part, skipped)
             continue
@@ -155,10 +167,10 @@ class _Conditions:
         self.bound = {a.variable for a in positives(bound)}
         self.kleenes = kleenes(query.pattern)
         last = state.bound[-1]
-        self.open = last.atom.variable if isinstance(last, Kleene) else None
+        self.open = last.atom.variable if is_list(last) else None
         self.further = (
             Atom(last.atom.type, _fresh(f"{last.atom.variable}_next", names))
-            if isinstance(last, Kleene) and state.more
+            if is_list(last) and state.more
             else None
         )
         self.negated = {a.variable for a in atoms(bound)} - self.bound
@@ -314,7 +326,7 @@ def _check(query: Query) -> None:
                     span=ref.span or condition.span,
                 )
     for k, part in enumerate(parts):
-        if isinstance(part, Not):
+        if is_absence(part):
             _check_negation(query, parts, k)
 
 
@@ -344,17 +356,20 @@ def _check_names(query: Query) -> None:
 
 
 def _check_part(part: Pattern) -> None:
-    match part:
-        case Atom() | Kleene() | Not() | Maybe(part=Atom() | Kleene()):
+    match form(part):
+        case Form.EVENT | Form.LIST | Form.ABSENCE:
             return
-        case And() | Or():
-            name = "AND" if isinstance(part, And) else "OR"
-        case Apply(operator=operator):
-            name = f"results of an operator ({operator.name})"
-        case Maybe():
+        case Form.OPTION:
+            if all(is_event(p) or is_list(p) for p in parts_of(part)):
+                return
             name = "an optional group"
-        case Seq():
-            name = "a sequence inside a sequence"
+        case Form.TOGETHER | Form.CHOICE:
+            name = show_head(part)
+        case Form.RESULT:
+            assert is_result(part)
+            name = f"results of an operator ({part.operator.name})"
+        case Form.SEQUENCE:
+            name = "a sequence inside a sequence" if plain(part) else show_head(part)
     raise QueryError(
         f"emit_timeouts does not take {name}",
         hint="it takes a SEQ of events, also with +, *, ? and !",
@@ -364,9 +379,9 @@ def _check_part(part: Pattern) -> None:
 
 def _check_optional(parts: tuple[Pattern, ...], k: int) -> None:
     part = parts[k]
-    if isinstance(part, Not) or not optional(part):
+    if is_absence(part) or not optional(part):
         return
-    begun = any(not isinstance(p, Not) for p in parts[:k])
+    begun = any(not is_absence(p) for p in parts[:k])
     if begun and _up_to_required(parts[k + 1 :]):
         raise QueryError(
             "emit_timeouts does not take a part in the middle that may be missing "
@@ -380,7 +395,7 @@ def _check_negation(query: Query, parts: tuple[Pattern, ...], k: int) -> None:
     """What a negation forbids must be known before the event behind it comes."""
     known = {a.variable for p in parts[:k] for a in positives(p)}
     inside = {a.variable for a in atoms(parts[k])}
-    first = next(p for p in parts if not isinstance(p, Not))
+    first = next(p for p in parts if not is_absence(p))
     leading = not known
     if leading and not optional(first):
         known = {a.variable for a in positives(first)}

@@ -8,7 +8,8 @@ from types import MappingProxyType
 
 from ensue.algebra.check.kinds import kind_of_constant
 from ensue.algebra.check.query import check, check_structure
-from ensue.algebra.pattern import Apply, Atom
+from ensue.algebra.form import is_input
+from ensue.algebra.pattern import Apply
 from ensue.algebra.predicate import (
     COMPARISONS,
     Aggregate,
@@ -238,7 +239,7 @@ class _Use:
     def taken_by(self, applied: Apply) -> None:
         """What an operator takes of its events, or of those that its inputs are made of."""
         for part, names in zip(applied.inputs, applied.operator.takes, strict=True):
-            if isinstance(part, Atom | Apply):
+            if is_input(part):
                 event = self.origins.get(part.variable, part.variable)
                 own = (*TIMES, *self.results.get(part.variable, {}))
                 for name in names:
