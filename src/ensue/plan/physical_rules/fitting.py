@@ -11,6 +11,12 @@ from ensue.algebra.text import show_head
 from ensue.algebra.walk import positives
 
 STACKS, RUNS, TREE, COMPACT = "stacks", "runs", "tree", "compact"
+_PLURAL = {
+    STACKS: "instance stacks",
+    RUNS: "runs",
+    TREE: "join trees",
+    COMPACT: "compact structures",
+}
 
 
 def structures(pattern: Pattern) -> frozenset[str]:
@@ -38,10 +44,7 @@ def unknown(pattern: Pattern, structure: str) -> Pattern | None:
 def why_unknown(pattern: Pattern, structure: str) -> str | None:
     """Why a structure cannot take a pattern: it has a node that the structure does not know."""
     node = unknown(pattern, structure)
-    return None if node is None else f"no {_NAMES[structure]} for {show_head(node)}"
-
-
-_NAMES = {STACKS: "stacks", RUNS: "runs", TREE: "join tree", COMPACT: "compact structure"}
+    return None if node is None else f"{show_head(node)}, which {_PLURAL[structure]} do not know"
 
 
 def _nodes(pattern: Pattern) -> Iterator[Pattern]:
