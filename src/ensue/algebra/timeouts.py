@@ -7,27 +7,13 @@ An order that was paid and not shipped within its window is a match of `SEQ(Orde
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ensue.algebra.answers import summarised
-from ensue.algebra.check.column_names import columns
-from ensue.algebra.form import (
-    Form,
-    form,
-    is_absence,
-    is_event,
-    is_list,
-    is_result,
-    is_sequence,
-    optional,
-    plain,
-)
+from ensue.algebra.check.timeouts import check_timeouts, steps_of, up_to_required
+from ensue.algebra.form import Form, form, is_absence, is_event, is_list
 from ensue.algebra.form import parts as parts_of
 from ensue.algebra.pattern import Atom, Kleene, Not, Pattern, Seq
-from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import Aggregate, At, Binary, Expr, Field, IsNull, Literal
 from ensue.algebra.query import Query, Returned
-from ensue.algebra.text import show_head
 from ensue.algebra.walk import atoms, kleenes, positives, references, rewrite_expr, variables
-from ensue.algebra.window import ByEvents
 from ensue.errors import QueryError
 
 TIMED_OUT = "timed_out"  # the column that tells timed-out partial matches from matches
@@ -56,7 +42,7 @@ def timeout_queries(query: Query, time: str = "end") -> tuple[Query, ...]:
     True
     """
     try:
-        _check(query)
+        check_timeouts(query, TIMED_OUT)
         return tuple(_query(query, state, time) for state in _states(query.pattern))
     except QueryError as error:
         raise error.at(None, query.text) from None
@@ -74,17 +60,13 @@ class _State:
     more: bool  # whether the last one, a Kleene variable, waits for a further event
 
 
-def _parts(pattern: Pattern) -> tuple[Pattern, ...]:
-    return parts_of(pattern) if is_sequence(pattern) and plain(pattern) else (pattern,)
-
-
 def _states(pattern: Pattern) -> Iterator[_State]:
-    parts = _parts(pattern)
+    parts = steps_of(pattern)
     for k, part in enumerate(parts):
         if is_absence(part):
             continue
         before, last = parts[:k], _present(part)
-        awaited = _up_to_required(parts[k + 1 :])
+        awaited = up_to_required(parts[k + 1 :])
         if not is_list(last):
             if awaited:
                 yield _State((*before, last), awaited, more=False)
@@ -108,14 +90,6 @@ def _present(part: Pattern) -> Atom | Kleene:
         return replace(inner, least=max(inner.least, 1))
     assert is_event(inner)
     return inner
-
-
-def _up_to_required(parts: tuple[Pattern, ...]) -> tuple[Pattern, ...]:
-    """Nothing if no more events are needed."""
-    for k, part in enumerate(parts):
-        if not optional(part):
-            return parts[: k + 1]
-    return ()
 
 
 # ------------------------------------------------------------------------------------ queries
@@ -290,127 +264,3 @@ def _fresh(name: str, taken: set[str]) -> str:
     while name in taken:
         name += "_"
     return name
-
-
-# ------------------------------------------------------------------------------------ checks
-
-
-def _check(query: Query) -> None:
-    _check_window(query)
-    if summarised(query):
-        raise QueryError(
-            "emit_timeouts does not go with COUNT(*) and EXISTS: "
-            "a timed-out partial match has no last event to count for",
-            hint="return the matches themselves, or leave out emit_timeouts",
-            span=query.pattern.span,
-        )
-    if query.strategy in (Strategy.STRICT, Strategy.PARTITION):
-        raise QueryError(
-            f"under {query.strategy.value} the next event takes a partial match further or ends "
-            "it: there is none to time out",
-            hint="emit_timeouts takes skip_till_next_match and skip_till_any_match",
-            span=query.pattern.span,
-        )
-    _check_names(query)
-    parts = _parts(query.pattern)
-    for k, part in enumerate(parts):
-        _check_part(part)
-        if query.strategy is Strategy.NEXT:
-            _check_optional(parts, k)
-    for condition in query.where:
-        for ref in references(condition):
-            if ref.at is At.THROUGH:
-                raise QueryError(
-                    "emit_timeouts takes no running aggregate that includes the current event",
-                    hint=f"aggregate the events before it: {ref.variable}[..i-1]",
-                    span=ref.span or condition.span,
-                )
-    for k, part in enumerate(parts):
-        if is_absence(part):
-            _check_negation(query, parts, k)
-
-
-def _check_window(query: Query) -> None:
-    if query.within is None:
-        raise QueryError(
-            "emit_timeouts needs a window: until when does a partial match wait?",
-            hint="add WITHIN, as in WITHIN 5 minutes",
-            span=query.pattern.span,
-        )
-    if isinstance(query.within, ByEvents):
-        raise QueryError(
-            "emit_timeouts needs a window of time: a window of events may never be over",
-            hint="as in WITHIN 5 minutes",
-            span=query.within.span,
-        )
-
-
-def _check_names(query: Query) -> None:
-    for name, span in columns(query):
-        if name == TIMED_OUT:
-            raise QueryError(
-                f"emit_timeouts adds a column '{TIMED_OUT}', and the query has one",
-                hint="give the other one another name",
-                span=span,
-            )
-
-
-def _check_part(part: Pattern) -> None:
-    match form(part):
-        case Form.EVENT | Form.LIST | Form.ABSENCE:
-            return
-        case Form.OPTION:
-            if all(is_event(p) or is_list(p) for p in parts_of(part)):
-                return
-            name = "an optional group"
-        case Form.TOGETHER | Form.CHOICE:
-            name = show_head(part)
-        case Form.RESULT:
-            assert is_result(part)
-            name = f"results of an operator ({part.operator.name})"
-        case Form.SEQUENCE:
-            name = "a sequence inside a sequence" if plain(part) else show_head(part)
-    raise QueryError(
-        f"emit_timeouts does not take {name}",
-        hint="it takes a SEQ of events, also with +, *, ? and !",
-        span=part.span,
-    )
-
-
-def _check_optional(parts: tuple[Pattern, ...], k: int) -> None:
-    part = parts[k]
-    if is_absence(part) or not optional(part):
-        return
-    begun = any(not is_absence(p) for p in parts[:k])
-    if begun and _up_to_required(parts[k + 1 :]):
-        raise QueryError(
-            "emit_timeouts does not take a part in the middle that may be missing "
-            "under skip_till_next_match",
-            hint="use skip_till_any_match, or make the part required",
-            span=part.span,
-        )
-
-
-def _check_negation(query: Query, parts: tuple[Pattern, ...], k: int) -> None:
-    """What a negation forbids must be known before the event behind it comes."""
-    known = {a.variable for p in parts[:k] for a in positives(p)}
-    inside = {a.variable for a in atoms(parts[k])}
-    first = next(p for p in parts if not is_absence(p))
-    leading = not known
-    if leading and not optional(first):
-        known = {a.variable for a in positives(first)}
-    lists = kleenes(query.pattern)
-    for condition in query.where:
-        if not variables(condition) & inside:
-            continue
-        for ref in references(condition):
-            settled = ref.variable not in lists or (
-                isinstance(ref, Field) and ref.at is At.NTH and ref.nth == 1
-            )
-            if ref.variable not in known | inside or (leading and not settled):
-                raise QueryError(
-                    f"emit_timeouts does not take a condition that ties {min(inside)}, which must "
-                    f"not occur, to {ref.variable}, which comes later",
-                    hint=f"compare {min(inside)} with events before it",
-                    span=condition.span,
-                )
