@@ -36,20 +36,20 @@ def form(pattern: Pattern) -> Form:
     match pattern:
         case Atom():
             return Form.EVENT
-        case Kleene():
-            return Form.LIST
-        case Apply():
-            return Form.RESULT
-        case Maybe():
-            return Form.OPTION
-        case Or():
-            return Form.CHOICE
         case Seq():
             return Form.SEQUENCE
-        case And():
-            return Form.TOGETHER
         case Not():
             return Form.ABSENCE
+        case Kleene():
+            return Form.LIST
+        case And():
+            return Form.TOGETHER
+        case Or():
+            return Form.CHOICE
+        case Maybe():
+            return Form.OPTION
+        case Apply():
+            return Form.RESULT
 
 
 def plain(pattern: Pattern) -> bool:

@@ -37,8 +37,9 @@ def atoms(pattern: Pattern) -> Iterator[Atom]:
     """Every atom in the order of the text, the negated ones too."""
     if is_event(pattern):
         yield pattern
-    for part in parts(pattern):
-        yield from atoms(part)
+    else:
+        for part in parts(pattern):
+            yield from atoms(part)
 
 
 def positives(pattern: Pattern) -> Iterator[Atom]:
@@ -48,12 +49,11 @@ def positives(pattern: Pattern) -> Iterator[Atom]:
     >>> [a.variable for a in positives(Seq((Atom("A", "a"), Not(Atom("B", "b")))))]
     ['a']
     """
-    if is_absence(pattern):
-        return
     if is_event(pattern):
         yield pattern
-    for part in parts(pattern):
-        yield from positives(part)
+    elif not is_absence(pattern):
+        for part in parts(pattern):
+            yield from positives(part)
 
 
 def negations(pattern: Pattern) -> Iterator[Not]:
@@ -83,12 +83,13 @@ def results(pattern: Pattern) -> Iterator[Apply]:
 
 def bound_variables(pattern: Pattern) -> Iterator[str]:
     """The variables of a match, events and results, in the order of the text."""
-    if is_absence(pattern):
-        return
-    for part in parts(pattern):
-        yield from bound_variables(part)
-    if is_input(pattern):
+    if is_event(pattern):
         yield pattern.variable
+    elif not is_absence(pattern):
+        for part in parts(pattern):
+            yield from bound_variables(part)
+        if is_result(pattern):
+            yield pattern.variable
 
 
 def origins(pattern: Pattern) -> dict[str, str]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice, pairwise, product
 
-from ensue.algebra.form import is_absence, is_event, is_input, is_sequence, present
+from ensue.algebra.form import is_absence, is_event, is_input, is_sequence
 from ensue.algebra.form import parts as parts_of
 from ensue.algebra.operator import Over
 from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
@@ -396,13 +396,14 @@ def scopes(pattern: Pattern, binding: Binding) -> Iterator[Scope]:
     inner = parts_of(pattern)
     inside = bound(inner) if any(map(is_absence, inner)) else []
     for k, part in enumerate(inner):
-        if is_absence(part) and inside:
-            if is_sequence(pattern):
-                yield Scope(part, bound(inner[:k]), bound(inner[k + 1 :]))
-            else:  # it stands in AND: elsewhere it is refused
-                yield Scope(part, inside[:1], inside[-1:], whole=True)
-    for part in present(pattern):
-        yield from scopes(part, binding)
+        if is_event(part):
+            continue
+        if not is_absence(part):
+            yield from scopes(part, binding)
+        elif inside and is_sequence(pattern):
+            yield Scope(part, bound(inner[:k]), bound(inner[k + 1 :]))
+        elif inside:  # it stands in AND: elsewhere it is refused
+            yield Scope(part, inside[:1], inside[-1:], whole=True)
 
 
 def _arranged(pattern: Pattern, binding: Binding) -> bool:
