@@ -4,7 +4,8 @@ A trigger is an event that completes matches: their last event.
 """
 
 from ensue.algebra.check.arrangement import open_ended
-from ensue.algebra.pattern import Atom, Pattern, Seq
+from ensue.algebra.form import is_event, is_sequence, parts
+from ensue.algebra.pattern import Atom, Pattern
 from ensue.algebra.predicate import MATCHES, Aggregate, Expr
 from ensue.algebra.query import Query, Returned
 from ensue.algebra.walk import variables
@@ -33,12 +34,13 @@ def summarised(query: Query) -> bool:
 def last_atom(pattern: Pattern) -> Atom | None:
     """The single event that every match ends with, if the pattern says which.
 
+    >>> from ensue.algebra.pattern import Seq
     >>> last_atom(Seq((Atom("A", "a"), Atom("B", "b"))))
     Atom(type='B', variable='b')
     """
-    if isinstance(pattern, Seq):
-        return last_atom(pattern.parts[-1])
-    return pattern if isinstance(pattern, Atom) else None
+    if is_sequence(pattern):
+        return last_atom(parts(pattern)[-1])
+    return pattern if is_event(pattern) else None
 
 
 def check_answer(query: Query) -> None:

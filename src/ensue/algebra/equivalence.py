@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
+from ensue.algebra.form import Form, form, is_event, is_result, parts, plain
 from ensue.algebra.operator import Over
-from ensue.algebra.pattern import And, Apply, Atom, Not, Pattern, Seq
+from ensue.algebra.pattern import Pattern
 from ensue.algebra.predicate import At, Binary, Expr, Field
 from ensue.algebra.query import Equivalence, Query
 from ensue.algebra.walk import atoms, positives
@@ -60,17 +61,18 @@ def with_equivalence(query: Query, field: str) -> Query:
 
 def mandatory(pattern: Pattern) -> bool:
     """Whether every match binds every positive variable to one event."""
-    match pattern:
-        case Atom():
-            return True
-        case Not(part=part):
-            return isinstance(part, Atom)
-        case Seq(parts=parts) | And(parts=parts):
-            return all(mandatory(p) for p in parts)
-        case Apply(operator=operator, inputs=inputs):
-            # what a repeat absorbs depends on its partition, so that this must not change
-            return operator.over is not Over.REPEAT and all(mandatory(p) for p in inputs)
-        case _:
+    inner = parts(pattern)
+    if is_result(pattern):
+        # what a repeat absorbs depends on its partition, so that this must not change
+        return pattern.operator.over is not Over.REPEAT and all(map(mandatory, inner))
+    if not plain(pattern):
+        return False  # neither may it for what this asks of its parts
+    match form(pattern):
+        case Form.EVENT | Form.RESULT | Form.SEQUENCE | Form.TOGETHER:
+            return all(map(mandatory, inner))
+        case Form.ABSENCE:
+            return all(map(is_event, inner))
+        case Form.LIST | Form.OPTION | Form.CHOICE:
             return False
 
 

@@ -18,6 +18,7 @@ from ensue.algebra.code import (
     names_in,
     plain_function,
 )
+from ensue.algebra.pattern import GROUPS
 from ensue.errors import OperatorError, QueryError, did_you_mean
 from ensue.schema import Kind
 from ensue.span import Span
@@ -30,7 +31,6 @@ KINDS = {
         Kind.FLOAT, Kind.INTEGER, Kind.BOOLEAN, Kind.TIMESTAMP, Kind.DURATION, Kind.STRING,
     )
 }  # fmt: skip
-GROUPS = ("SEQ", "AND", "OR")  # what pattern parts the language knows by itself
 TIMES = ("start", "end")  # what every event and every result has
 
 
@@ -222,6 +222,7 @@ def known_operator(name: str, others: Iterable[Operator], span: Span | None) -> 
         return found[name]
     near = did_you_mean(name, [*found, *(g for g in GROUPS if g != name)])
     if near is not None and not near.startswith("did"):
-        near = "SEQ, AND and OR are known" + "".join(f", {n}" for n in found)
+        *most, last = GROUPS
+        near = f"{', '.join(most)} and {last} are known" + "".join(f", {n}" for n in found)
         near += "; ensue.operator(...) adds others"
     raise QueryError(f"unknown operator '{name}'", hint=near, span=span)

@@ -1,11 +1,14 @@
 """What events must occur, and in which arrangement."""
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from ensue.algebra.operator import Operator
 from ensue.algebra.predicate import Literal
 from ensue.schema import Kind
 from ensue.span import Span
+
+if TYPE_CHECKING:
+    from ensue.algebra.operator import Operator
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,7 @@ class Apply:
     Its variable stands for the result: an event with a start, an end and attributes.
     """
 
-    operator: Operator
+    operator: "Operator"
     inputs: tuple["Pattern", ...]  # each an Atom or an Apply
     parameters: tuple[Literal, ...]
     variable: str
@@ -94,3 +97,4 @@ class Apply:
 
 
 Pattern = Atom | Kleene | Maybe | Seq | And | Or | Not | Apply
+GROUPS = ("SEQ", "AND", "OR")  # the words of those that are written like operators: SEQ(A a, B b)

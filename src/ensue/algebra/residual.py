@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from ensue.algebra.check.arrangement import optional
+from ensue.algebra.form import is_absence, is_list, optional
 from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
 from ensue.algebra.walk import rewrite
 
@@ -62,14 +62,14 @@ def advance(pattern: Pattern, variable: str) -> Pattern | None:
 
 def _seq(inner: tuple[Pattern, ...]) -> Pattern:
     left = tuple(p for p in inner if p != DONE)
-    return left[0] if len(left) == 1 and not isinstance(left[0], Not) else Seq(left)
+    return left[0] if len(left) == 1 and not is_absence(left[0]) else Seq(left)
 
 
 def uncounted(pattern: Pattern) -> Pattern:
     """The pattern with every Kleene variable open until it is left, however many it may take."""
 
     def unlimited(node: Pattern) -> Pattern:
-        if isinstance(node, Kleene):
+        if is_list(node):
             return replace(node, least=min(node.least, 1), most=None)
         return node
 

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from ensue.algebra.chains import chain, links
 from ensue.algebra.durations import show_duration
-from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
+from ensue.algebra.pattern import GROUPS, And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
 from ensue.algebra.policy import AfterMatch
 from ensue.algebra.predicate import (
     COMPARISONS,
@@ -31,8 +31,8 @@ from ensue.algebra.window import ByEvents, ByTime, ByUnits, Window
 
 _NAME = re.compile(r"[^\W\d]\w*")
 _RESERVED = re.compile(
-    r"pattern|event|as|seq|and|or|not|where|within\d*|after|return|having|is|in|between|like"
-    r"|true|false|null|exists",
+    rf"{'|'.join(GROUPS)}|pattern|event|as|and|or|not|where|within\d*|after|return|having|is|in"
+    r"|between|like|true|false|null|exists",
     re.IGNORECASE,
 )
 
@@ -80,6 +80,23 @@ def show_pattern(pattern: Pattern) -> str:
         case Apply(operator=operator, inputs=inputs, parameters=parameters, variable=variable):
             inside = [*map(show_pattern, inputs), *(show_expr(p) for p in parameters)]
             return f"{show_name(operator.name)}({', '.join(inside)}) {show_name(variable)}"
+
+
+def show_head(pattern: Pattern) -> str:
+    """A node without its parts, as drawings and messages call it; what stands alone, as it is."""
+    match pattern:
+        case Seq():
+            return "SEQ"
+        case And():
+            return "AND"
+        case Or():
+            return "OR"
+        case Not():
+            return "NOT"
+        case Maybe():
+            return "?"
+        case Atom() | Kleene() | Apply():
+            return show_pattern(pattern)
 
 
 def _quantifier(kleene: Kleene) -> str:

@@ -7,15 +7,13 @@ An order that was paid and not shipped within its window is a match of `SEQ(Orde
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ensue.algebra.answers import summarised
-from ensue.algebra.check.arrangement import optional
-from ensue.algebra.check.column_names import columns
-from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
-from ensue.algebra.policy import Strategy
+from ensue.algebra.check.timeouts import check_timeouts, steps_of, up_to_required
+from ensue.algebra.form import Form, form, is_absence, is_event, is_list
+from ensue.algebra.form import parts as parts_of
+from ensue.algebra.pattern import Atom, Kleene, Not, Pattern, Seq
 from ensue.algebra.predicate import Aggregate, At, Binary, Expr, Field, IsNull, Literal
 from ensue.algebra.query import Query, Returned
 from ensue.algebra.walk import atoms, kleenes, positives, references, rewrite_expr, variables
-from ensue.algebra.window import ByEvents
 from ensue.errors import QueryError
 
 TIMED_OUT = "timed_out"  # the column that tells timed-out partial matches from matches
@@ -44,7 +42,7 @@ def timeout_queries(query: Query, time: str = "end") -> tuple[Query, ...]:
     True
     """
     try:
-        _check(query)
+        check_timeouts(query, TIMED_OUT)
         return tuple(_query(query, state, time) for state in _states(query.pattern))
     except QueryError as error:
         raise error.at(None, query.text) from None
@@ -62,18 +60,14 @@ class _State:
     more: bool  # whether the last one, a Kleene variable, waits for a further event
 
 
-def _parts(pattern: Pattern) -> tuple[Pattern, ...]:
-    return pattern.parts if isinstance(pattern, Seq) else (pattern,)
-
-
 def _states(pattern: Pattern) -> Iterator[_State]:
-    parts = _parts(pattern)
+    parts = steps_of(pattern)
     for k, part in enumerate(parts):
-        if isinstance(part, Not):
+        if is_absence(part):
             continue
         before, last = parts[:k], _present(part)
-        awaited = _up_to_required(parts[k + 1 :])
-        if not isinstance(last, Kleene):
+        awaited = up_to_required(parts[k + 1 :])
+        if not is_list(last):
             if awaited:
                 yield _State((*before, last), awaited, more=False)
             continue
@@ -91,19 +85,11 @@ def _states(pattern: Pattern) -> Iterator[_State]:
 
 def _present(part: Pattern) -> Atom | Kleene:
     """A part of the sequence once it has an event."""
-    inner = part.part if isinstance(part, Maybe) else part
-    if isinstance(inner, Kleene):
+    inner = parts_of(part)[0] if form(part) is Form.OPTION else part
+    if is_list(inner):
         return replace(inner, least=max(inner.least, 1))
-    assert isinstance(inner, Atom)
+    assert is_event(inner)
     return inner
-
-
-def _up_to_required(parts: tuple[Pattern, ...]) -> tuple[Pattern, ...]:
-    """Nothing if no more events are needed."""
-    for k, part in enumerate(parts):
-        if not optional(part):
-            return parts[: k + 1]
-    return ()
 
 
 # ------------------------------------------------------------------------------------ queries
@@ -118,7 +104,7 @@ def _query(query: Query, state: _State, time: str) -> Query:
         where += judge.of_further(judge.further)
     skipped: list[str] = []
     for part in state.awaited:
-        if isinstance(part, Not):
+        if is_absence(part):
             parts.append(part)
             where += judge.of_negation(part, skipped)
             continue
@@ -155,10 +141,10 @@ class _Conditions:
         self.bound = {a.variable for a in positives(bound)}
         self.kleenes = kleenes(query.pattern)
         last = state.bound[-1]
-        self.open = last.atom.variable if isinstance(last, Kleene) else None
+        self.open = last.atom.variable if is_list(last) else None
         self.further = (
             Atom(last.atom.type, _fresh(f"{last.atom.variable}_next", names))
-            if isinstance(last, Kleene) and state.more
+            if is_list(last) and state.more
             else None
         )
         self.negated = {a.variable for a in atoms(bound)} - self.bound
@@ -278,124 +264,3 @@ def _fresh(name: str, taken: set[str]) -> str:
     while name in taken:
         name += "_"
     return name
-
-
-# ------------------------------------------------------------------------------------ checks
-
-
-def _check(query: Query) -> None:
-    _check_window(query)
-    if summarised(query):
-        raise QueryError(
-            "emit_timeouts does not go with COUNT(*) and EXISTS: "
-            "a timed-out partial match has no last event to count for",
-            hint="return the matches themselves, or leave out emit_timeouts",
-            span=query.pattern.span,
-        )
-    if query.strategy in (Strategy.STRICT, Strategy.PARTITION):
-        raise QueryError(
-            f"under {query.strategy.value} the next event takes a partial match further or ends "
-            "it: there is none to time out",
-            hint="emit_timeouts takes skip_till_next_match and skip_till_any_match",
-            span=query.pattern.span,
-        )
-    _check_names(query)
-    parts = _parts(query.pattern)
-    for k, part in enumerate(parts):
-        _check_part(part)
-        if query.strategy is Strategy.NEXT:
-            _check_optional(parts, k)
-    for condition in query.where:
-        for ref in references(condition):
-            if ref.at is At.THROUGH:
-                raise QueryError(
-                    "emit_timeouts takes no running aggregate that includes the current event",
-                    hint=f"aggregate the events before it: {ref.variable}[..i-1]",
-                    span=ref.span or condition.span,
-                )
-    for k, part in enumerate(parts):
-        if isinstance(part, Not):
-            _check_negation(query, parts, k)
-
-
-def _check_window(query: Query) -> None:
-    if query.within is None:
-        raise QueryError(
-            "emit_timeouts needs a window: until when does a partial match wait?",
-            hint="add WITHIN, as in WITHIN 5 minutes",
-            span=query.pattern.span,
-        )
-    if isinstance(query.within, ByEvents):
-        raise QueryError(
-            "emit_timeouts needs a window of time: a window of events may never be over",
-            hint="as in WITHIN 5 minutes",
-            span=query.within.span,
-        )
-
-
-def _check_names(query: Query) -> None:
-    for name, span in columns(query):
-        if name == TIMED_OUT:
-            raise QueryError(
-                f"emit_timeouts adds a column '{TIMED_OUT}', and the query has one",
-                hint="give the other one another name",
-                span=span,
-            )
-
-
-def _check_part(part: Pattern) -> None:
-    match part:
-        case Atom() | Kleene() | Not() | Maybe(part=Atom() | Kleene()):
-            return
-        case And() | Or():
-            name = "AND" if isinstance(part, And) else "OR"
-        case Apply(operator=operator):
-            name = f"results of an operator ({operator.name})"
-        case Maybe():
-            name = "an optional group"
-        case Seq():
-            name = "a sequence inside a sequence"
-    raise QueryError(
-        f"emit_timeouts does not take {name}",
-        hint="it takes a SEQ of events, also with +, *, ? and !",
-        span=part.span,
-    )
-
-
-def _check_optional(parts: tuple[Pattern, ...], k: int) -> None:
-    part = parts[k]
-    if isinstance(part, Not) or not optional(part):
-        return
-    begun = any(not isinstance(p, Not) for p in parts[:k])
-    if begun and _up_to_required(parts[k + 1 :]):
-        raise QueryError(
-            "emit_timeouts does not take a part in the middle that may be missing "
-            "under skip_till_next_match",
-            hint="use skip_till_any_match, or make the part required",
-            span=part.span,
-        )
-
-
-def _check_negation(query: Query, parts: tuple[Pattern, ...], k: int) -> None:
-    """What a negation forbids must be known before the event behind it comes."""
-    known = {a.variable for p in parts[:k] for a in positives(p)}
-    inside = {a.variable for a in atoms(parts[k])}
-    first = next(p for p in parts if not isinstance(p, Not))
-    leading = not known
-    if leading and not optional(first):
-        known = {a.variable for a in positives(first)}
-    lists = kleenes(query.pattern)
-    for condition in query.where:
-        if not variables(condition) & inside:
-            continue
-        for ref in references(condition):
-            settled = ref.variable not in lists or (
-                isinstance(ref, Field) and ref.at is At.NTH and ref.nth == 1
-            )
-            if ref.variable not in known | inside or (leading and not settled):
-                raise QueryError(
-                    f"emit_timeouts does not take a condition that ties {min(inside)}, which must "
-                    f"not occur, to {ref.variable}, which comes later",
-                    hint=f"compare {min(inside)} with events before it",
-                    span=condition.span,
-                )

@@ -3,7 +3,16 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
+from ensue.algebra.form import (
+    is_absence,
+    is_event,
+    is_input,
+    is_list,
+    is_result,
+    parts,
+    with_parts,
+)
+from ensue.algebra.pattern import Apply, Atom, Kleene, Not, Pattern
 from ensue.algebra.predicate import (
     Aggregate,
     Between,
@@ -19,38 +28,6 @@ from ensue.algebra.predicate import (
 )
 
 
-def parts(pattern: Pattern) -> tuple[Pattern, ...]:
-    """The patterns directly inside this one."""
-    match pattern:
-        case Atom():
-            return ()
-        case Kleene(atom=atom):
-            return (atom,)
-        case Maybe(part=part) | Not(part=part):
-            return (part,)
-        case Seq(parts=inner) | And(parts=inner) | Or(parts=inner):
-            return inner
-        case Apply(inputs=inputs):
-            return inputs
-
-
-def with_parts(pattern: Pattern, new: tuple[Pattern, ...]) -> Pattern:
-    """The same pattern around other parts."""
-    match pattern:
-        case Atom():
-            return pattern
-        case Kleene():
-            (atom,) = new
-            assert isinstance(atom, Atom)
-            return replace(pattern, atom=atom)
-        case Maybe() | Not():
-            return replace(pattern, part=new[0])
-        case Seq() | And() | Or():
-            return replace(pattern, parts=new)
-        case Apply():
-            return replace(pattern, inputs=new)
-
-
 def rewrite(pattern: Pattern, change: Callable[[Pattern], Pattern]) -> Pattern:
     """Applies `change` to every node, the inner ones first."""
     return change(with_parts(pattern, tuple(rewrite(p, change) for p in parts(pattern))))
@@ -58,29 +35,30 @@ def rewrite(pattern: Pattern, change: Callable[[Pattern], Pattern]) -> Pattern:
 
 def atoms(pattern: Pattern) -> Iterator[Atom]:
     """Every atom in the order of the text, the negated ones too."""
-    if isinstance(pattern, Atom):
+    if is_event(pattern):
         yield pattern
-    for part in parts(pattern):
-        yield from atoms(part)
+    else:
+        for part in parts(pattern):
+            yield from atoms(part)
 
 
 def positives(pattern: Pattern) -> Iterator[Atom]:
     """The atoms that a match binds, in the order of the text.
 
+    >>> from ensue.algebra.pattern import Seq
     >>> [a.variable for a in positives(Seq((Atom("A", "a"), Not(Atom("B", "b")))))]
     ['a']
     """
-    if isinstance(pattern, Not):
-        return
-    if isinstance(pattern, Atom):
+    if is_event(pattern):
         yield pattern
-    for part in parts(pattern):
-        yield from positives(part)
+    elif not is_absence(pattern):
+        for part in parts(pattern):
+            yield from positives(part)
 
 
 def negations(pattern: Pattern) -> Iterator[Not]:
     """Every outermost negation."""
-    if isinstance(pattern, Not):
+    if is_absence(pattern):
         yield pattern
         return
     for part in parts(pattern):
@@ -89,7 +67,7 @@ def negations(pattern: Pattern) -> Iterator[Not]:
 
 def kleenes(pattern: Pattern) -> dict[str, Kleene]:
     """The Kleene variables."""
-    found = {pattern.atom.variable: pattern} if isinstance(pattern, Kleene) else {}
+    found = {pattern.atom.variable: pattern} if is_list(pattern) else {}
     for part in parts(pattern):
         found |= kleenes(part)
     return found
@@ -99,18 +77,19 @@ def results(pattern: Pattern) -> Iterator[Apply]:
     """The operators of users, each behind those that give its inputs."""
     for part in parts(pattern):
         yield from results(part)
-    if isinstance(pattern, Apply):
+    if is_result(pattern):
         yield pattern
 
 
 def bound_variables(pattern: Pattern) -> Iterator[str]:
     """The variables of a match, events and results, in the order of the text."""
-    if isinstance(pattern, Not):
-        return
-    for part in parts(pattern):
-        yield from bound_variables(part)
-    if isinstance(pattern, Atom | Apply):
+    if is_event(pattern):
         yield pattern.variable
+    elif not is_absence(pattern):
+        for part in parts(pattern):
+            yield from bound_variables(part)
+        if is_result(pattern):
+            yield pattern.variable
 
 
 def origins(pattern: Pattern) -> dict[str, str]:
@@ -119,8 +98,8 @@ def origins(pattern: Pattern) -> dict[str, str]:
     for applied in results(pattern):
         if len(applied.inputs) == 1:
             source = applied.inputs[0]
-            assert isinstance(source, Atom | Apply)
-            if isinstance(source, Atom) or source.variable in found:
+            assert is_input(source)
+            if is_event(source) or source.variable in found:
                 found[applied.variable] = found.get(source.variable, source.variable)
     return found
 

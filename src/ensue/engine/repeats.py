@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ensue.algebra.form import is_event
 from ensue.algebra.operator import Over
-from ensue.algebra.pattern import Apply, Atom
+from ensue.algebra.pattern import Apply
 from ensue.algebra.query import Query
 from ensue.algebra.walk import results
 from ensue.engine.retention import key_of
@@ -34,7 +35,7 @@ class Repeats:
         """The next events of the stream."""
         for applied in self._applied:
             source = applied.inputs[0]
-            assert isinstance(source, Atom)
+            assert is_event(source)
             for event in Partition(self._query, events).candidates(source):
                 place = (applied.variable, _partition(key_of(self._query, event)))
                 result = fires(applied, event, self._latest.get(place))

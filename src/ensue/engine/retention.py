@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from math import inf
 from typing import Protocol
 
-from ensue.algebra.pattern import Not, Pattern, Seq
+from ensue.algebra.form import is_absence, is_sequence, parts
+from ensue.algebra.pattern import Pattern
 from ensue.algebra.policy import Strategy
 from ensue.algebra.query import Query
-from ensue.algebra.walk import atoms, parts, positives
+from ensue.algebra.walk import atoms, positives
 from ensue.algebra.window import ByEvents, ByTime, ByUnits
 from ensue.semantics import Binding, Event, members
 
@@ -61,21 +62,21 @@ def matters(query: Query, event: Event) -> bool:
 def waits(pattern: Pattern, bound: Collection[str]) -> bool:
     """Whether a match of these variables is only decided when its window is over.
 
-    >>> from ensue.algebra.pattern import Atom, Or
+    >>> from ensue.algebra.pattern import Atom, Not, Or, Seq
     >>> absence = Seq((Atom("A", "a"), Not(Atom("B", "b"))))
     >>> pattern = Or((absence, Atom("C", "c")))
     >>> waits(pattern, {"a"}), waits(pattern, {"c"})
     (True, False)
     """
-    if isinstance(pattern, Not):
+    if is_absence(pattern):
         return False
 
     def is_bound(part: Pattern) -> bool:
         return any(atom.variable in bound for atom in positives(part))
 
-    if isinstance(pattern, Seq) and is_bound(pattern):
-        for part in reversed(pattern.parts):
-            if isinstance(part, Not):
+    if is_sequence(pattern) and is_bound(pattern):
+        for part in reversed(parts(pattern)):
+            if is_absence(part):
                 return True
             if is_bound(part):
                 break

@@ -11,6 +11,7 @@ from lark import Lark, Token, Tree, UnexpectedInput
 
 from ensue.algebra.check.query import check_structure
 from ensue.algebra.durations import nanoseconds
+from ensue.algebra.form import Form, form, is_event, is_input
 from ensue.algebra.operator import Operator, known_operator
 from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
 from ensue.algebra.policy import AfterMatch, SkipTo, Strategy
@@ -252,15 +253,17 @@ def _atom(type_: Token, quantifier: Node | None, variable: Node | None, span: Sp
 
 def _repeated(part: Pattern, quantifier: Node, span: Span) -> Pattern:
     if quantifier.data == "maybe":
-        return part if isinstance(part, Maybe) else Maybe(part, span)
-    if not isinstance(part, Atom):
-        raise QueryError(
-            "a quantifier repeats one event type, not a group",
-            hint="repeat the types inside: SEQ(A+ a[], B+ b[])",
-            span=span,
-        )
-    least, most = _bounds(quantifier)
-    return Kleene(part, least, most, span)
+        return part if form(part) is Form.OPTION else Maybe(part, span)
+    match part:
+        case Atom():
+            least, most = _bounds(quantifier)
+            return Kleene(part, least, most, span)
+        case Kleene() | Maybe() | Seq() | And() | Or() | Not() | Apply():
+            raise QueryError(
+                "a quantifier repeats one event type, not a group",
+                hint="repeat the types inside: SEQ(A+ a[], B+ b[])",
+                span=span,
+            )
 
 
 def _bounds(quantifier: Node) -> tuple[int, int | None]:
@@ -296,9 +299,9 @@ def _with_names(pattern: Pattern) -> Pattern:
     used: Counter[str] = Counter()
 
     def named(part: Pattern) -> Pattern:
-        if not isinstance(part, Atom | Apply) or part.variable:
+        if not is_input(part) or part.variable:
             return part
-        base = part.type if isinstance(part, Atom) else part.operator.name
+        base = part.type if is_event(part) else part.operator.name
         name = base
         while name in taken:
             used[base] += 1

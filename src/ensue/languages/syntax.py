@@ -8,6 +8,7 @@ from typing import cast
 from lark import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
 from ensue.algebra.durations import unit_hint
+from ensue.algebra.pattern import GROUPS
 from ensue.errors import QueryError
 from ensue.languages.expressions import POSITIONS
 from ensue.span import Span
@@ -24,9 +25,9 @@ _WORDS = {
 # Terminals that say one thing together; the first ones tell that all of them are meant.
 _GROUPS: tuple[tuple[str, set[str], set[str]], ...] = (
     (
-        "an event type or SEQ(...), AND(...), OR(...)",
+        f"an event type or {', '.join(f'{word}(...)' for word in GROUPS)}",
         {"_SEQ"},
-        {"_SEQ", "_AND", "_OR", "_NOT", "LPAR", "NAME", "QUOTED", "_PATTERN", "_EVENT"},
+        {*(f"_{word}" for word in GROUPS), "_NOT", "LPAR", "NAME", "QUOTED", "_PATTERN", "_EVENT"},
     ),
     (
         "a value",
@@ -174,15 +175,14 @@ def _misspelt(found: str, expected: set[str]) -> Iterator[str]:
 def _misspelt_before(before: str, word: str) -> Iterator[str]:
     """An opening bracket behind a word that is no operator."""
     first = re.search(r"\w+", before)
-    operators = ("SEQ", "AND", "OR")
     for typed, keywords in (
-        (word, operators),
+        (word, GROUPS),
         (first[0].upper() if first else "", ("PATTERN", "EVENT")),
     ):
         near = get_close_matches(typed, keywords, n=1, cutoff=0.6)
         if near and typed not in keywords:
             yield f"did you mean {near[0]}?"
-    if word in operators and first and first[0].upper() == "EVENT":
+    if word in GROUPS and first and first[0].upper() == "EVENT":
         yield f"name the new event with AS: EVENT Name AS {word}(...)"
 
 

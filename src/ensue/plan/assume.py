@@ -8,9 +8,10 @@ from types import MappingProxyType
 
 from ensue.algebra.check.kinds import kind_of_constant
 from ensue.algebra.check.query import check, check_structure
+from ensue.algebra.form import is_input
 from ensue.algebra.functions import FUNCTIONS
 from ensue.algebra.functions.record import Takes
-from ensue.algebra.pattern import Apply, Atom
+from ensue.algebra.pattern import Apply
 from ensue.algebra.predicate import (
     COMPARISONS,
     Aggregate,
@@ -242,7 +243,7 @@ class _Use:
     def taken_by(self, applied: Apply) -> None:
         """What an operator takes of its events, or of those that its inputs are made of."""
         for part, names in zip(applied.inputs, applied.operator.takes, strict=True):
-            if isinstance(part, Atom | Apply):
+            if is_input(part):
                 event = self.origins.get(part.variable, part.variable)
                 own = (*TIMES, *self.results.get(part.variable, {}))
                 for name in names:

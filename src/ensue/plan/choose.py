@@ -3,7 +3,8 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
+from ensue.algebra.form import Form, form, is_absence, is_event, is_sequence, parts, present
+from ensue.algebra.pattern import Pattern
 from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import At, Expr, Field
 from ensue.algebra.query import Query
@@ -37,6 +38,7 @@ from ensue.plan.physical_rules.automaton import TooManyStates, automaton
 from ensue.plan.physical_rules.bound import always_bound
 from ensue.plan.physical_rules.compact import asks_for_less, compact
 from ensue.plan.physical_rules.features import Kinds, fits_a_kernel
+from ensue.plan.physical_rules.fitting import RUNS, STACKS, unknown, why_unknown
 from ensue.plan.physical_rules.negations import inner_query, name_of, negations_of, why_not_inner
 from ensue.plan.physical_rules.ordering import order_decisions, predicate_order
 from ensue.plan.physical_rules.placement import MOVING, can_be_late, moving_variable, unary
@@ -244,7 +246,7 @@ def _sort_conditions(query: Query, schema: Schema, planning: Planning, *, late: 
             between.append(condition)
         else:
             absent.append(condition)
-    complex_ = [n.part for n in negations(query.pattern) if not isinstance(n.part, Atom)]
+    complex_ = [n.part for n in negations(query.pattern) if not is_event(n.part)]
     inside = {a.variable for part in complex_ for a in atoms(part)}
     roles = [
         Role(
@@ -273,7 +275,7 @@ def _no_kernel(query: Query, schema: Schema, conditions: _Sorted, kinds: Kinds) 
     if schema.intervals and negated and _has_and(query.pattern):
         return "negation beside AND over events with a duration"
     for negation in negations_of(query.pattern, conditions.absent):
-        if not isinstance(negation.part, Atom):
+        if not is_event(negation.part):
             reason = why_not_inner(negation, query, conditions.role(negation.variable))
             if reason is not None:
                 return reason
@@ -284,15 +286,7 @@ def _no_kernel(query: Query, schema: Schema, conditions: _Sorted, kinds: Kinds) 
 
 
 def _has_and(pattern: Pattern) -> bool:
-    match pattern:
-        case And():
-            return True
-        case Seq(parts=parts) | Or(parts=parts):
-            return any(_has_and(p) for p in parts)
-        case Maybe(part=part):
-            return _has_and(part)
-        case Atom() | Kleene() | Not() | Apply():
-            return False
+    return form(pattern) is Form.TOGETHER or any(map(_has_and, present(pattern)))
 
 
 def _can_wait(condition: Expr, query: Query) -> bool:
@@ -309,6 +303,8 @@ def _can_wait(condition: Expr, query: Query) -> bool:
 
 
 def _automaton(query: Query, between: _Between) -> Structure:
+    if (why := why_unknown(query.pattern, RUNS)) is not None:
+        return Reference(why)
     late = tuple(c for c in between.tied if between.late and can_be_late(c))
     early = tuple(c for c in between.tied if c not in late)
     try:
@@ -335,9 +331,8 @@ def _stacks(query: Query, between: _Between) -> Stacks | None:
     """Instance stacks, for sequences of single events under skip-till-any-match."""
     if why_no_stacks(query) is not None:
         return None
-    assert isinstance(query.pattern, Seq)
-    parts = query.pattern.parts
-    order = [p.variable for p in parts if isinstance(p, Atom)]
+    inner = parts(query.pattern)
+    order = [p.variable for p in inner if is_event(p)]
     checks: list[list[Check]] = [[] for _ in order]
     for condition in between.tied:
         place = 0 if between.late else min(order.index(v) for v in variables(condition))
@@ -345,8 +340,8 @@ def _stacks(query: Query, between: _Between) -> Stacks | None:
     absences: list[list[Absence]] = [[] for _ in order]
     found = negations_of(query.pattern, between.absent)
     position = 0  # of the next positive
-    for part in parts:
-        if isinstance(part, Not):
+    for part in inner:
+        if is_absence(part):
             negation = next(n for n in found if n.part == part.part)
             tied = {order.index(v) for c in negation.conditions for v in variables(c) & {*order}}
             front = order[position - 1 : position] if position else []
@@ -362,21 +357,22 @@ def why_no_stacks(query: Query) -> str | None:
     """Why a query cannot be run on instance stacks, if it cannot."""
     if query.strategy is not Strategy.ANY:
         return f"{query.strategy.value} decides event by event what a match takes"
-    match query.pattern:
-        case Seq(parts=parts):
-            if not all(isinstance(part, Atom | Not) for part in parts):
-                return "the pattern is more than single events in sequence"
-            if sum(isinstance(part, Atom) for part in parts) < 2:
-                return "there is only one event to wait for"
-            if isinstance(parts[-1], Not):
-                return "a negation at the end waits for time to pass"
-            if sum(isinstance(part, Atom) for part in parts) > MOST_STACKS:
-                return f"there are more than {MOST_STACKS} events in sequence"
-            return None
-        case Atom():
-            return "there is only one event to wait for"
-        case _:
-            return "the pattern is more than single events in sequence"
+    if is_event(query.pattern):
+        return "there is only one event to wait for"
+    events = present(query.pattern)
+    if (
+        not is_sequence(query.pattern)
+        or not all(map(is_event, events))
+        or unknown(query.pattern, STACKS) is not None
+    ):
+        return "the pattern is more than single events in sequence"
+    if len(events) < 2:
+        return "there is only one event to wait for"
+    if is_absence(parts(query.pattern)[-1]):
+        return "a negation at the end waits for time to pass"
+    if len(events) > MOST_STACKS:
+        return f"there are more than {MOST_STACKS} events in sequence"
+    return None
 
 
 def structure_name(structure: Structure) -> str:

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ensue.algebra.form import is_input, is_result
 from ensue.algebra.operator import TIMES
 from ensue.algebra.pattern import Apply, Atom, Pattern
 from ensue.algebra.walk import atoms, results
@@ -104,7 +105,7 @@ class _Loop:
             for applied in self.applied
             for part, reads in zip(applied.inputs, applied.reads, strict=True)
             for reading in reads
-            if not (isinstance(part, Apply) and reading.field in dict(part.operator.z))
+            if not (is_result(part) and reading.field in dict(part.operator.z))
         }
         inside = (atom.variable for a in self.applied for atom in atoms(a))
         self.events = list(dict.fromkeys(inside))
@@ -136,7 +137,7 @@ class _Loop:
     def _made(self, out: Source, applied: Apply) -> None:
         number = self.number[applied.variable]
         node = operator_of(applied, number, python=self.python)
-        parts = [p for p in applied.inputs if isinstance(p, Atom | Apply)]
+        parts = [p for p in applied.inputs if is_input(p)]
         members = [f"r{self.events.index(atom.variable)}[k]" for atom in atoms(applied)]
         with out.block(f"if {' and '.join(f'{row} >= 0' for row in members)}:"):
             out(f"there{number}[k] = True")
@@ -160,7 +161,7 @@ class _Loop:
 
     def _value(self, part: Atom | Apply, name: str) -> str:
         """What an input has under a name."""
-        if isinstance(part, Apply):
+        if is_result(part):
             own = (*TIMES, *dict(part.operator.z))
             if name in own:
                 return f"out{self.number[part.variable]}_{own.index(name)}[k]"

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice, pairwise, product
 
+from ensue.algebra.form import is_absence, is_event, is_input, is_sequence
+from ensue.algebra.form import parts as parts_of
 from ensue.algebra.operator import Over
 from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
 from ensue.algebra.policy import AfterMatch, SkipTo, Strategy
@@ -96,13 +98,16 @@ def _ways(pattern: Pattern, partition: "Partition") -> list[Binding]:
             return found
         case Seq(parts=parts) | And(parts=parts):
             joined: list[Binding] = [{}]
+            in_order = is_sequence(pattern)
             for part in parts:
                 before_it = joined
                 joined = partition.listed(
                     left | right
                     for right in _ways(part, partition)
                     for left in before_it
-                    if _fit(pattern, left, right) and partition.near(left | right)
+                    if (not in_order or _in_order(left, right))
+                    and _disjoint(left, right)
+                    and partition.near(left | right)
                 )
             return joined
         case Apply():
@@ -114,7 +119,7 @@ def _applied(applied: Apply, partition: "Partition") -> list[Binding]:
     ways = [_ways(part, partition) for part in applied.inputs]
     if applied.operator.over is Over.REPEAT:
         atom = applied.inputs[0]
-        assert isinstance(atom, Atom)
+        assert is_event(atom)
         made = partition.fires(applied, [way[atom.variable][0] for way in ways[0]])
         return [
             way | {applied.variable: (made[way[atom.variable][0].position],)}
@@ -126,7 +131,7 @@ def _applied(applied: Apply, partition: "Partition") -> list[Binding]:
         way = {v: es for one in chosen for v, es in one.items()}
         if len(chosen) > 1 and not _disjoint(*chosen):
             continue
-        inputs = [way[p.variable][0] for p in applied.inputs if isinstance(p, Atom | Apply)]
+        inputs = [way[p.variable][0] for p in applied.inputs if is_input(p)]
         ordered = len(inputs) < 2 or not applied.operator.in_order or before(*inputs)
         if ordered and partition.near(way):
             result = made_of(applied, inputs, tuple(e for es in way.values() for e in es))
@@ -135,10 +140,8 @@ def _applied(applied: Apply, partition: "Partition") -> list[Binding]:
     return found
 
 
-def _fit(pattern: Pattern, left: Binding, right: Binding) -> bool:
-    if isinstance(pattern, Seq) and not all(before(a, b) for a in seen(left) for b in seen(right)):
-        return False
-    return _disjoint(left, right)
+def _in_order(left: Binding, right: Binding) -> bool:
+    return all(before(a, b) for a in seen(left) for b in seen(right))
 
 
 def _disjoint(left: Binding, right: Binding) -> bool:
@@ -390,24 +393,17 @@ def scopes(pattern: Pattern, binding: Binding) -> Iterator[Scope]:
             seen({v: es for v, es in binding.items() if v in inside}), key=lambda e: e.position
         )
 
-    match pattern:
-        case Seq(parts=parts) if bound(parts):
-            for k, part in enumerate(parts):
-                if isinstance(part, Not):
-                    yield Scope(part, bound(parts[:k]), bound(parts[k + 1 :]))
-        case And(parts=parts) if bound(parts):
-            inside = bound(parts)
-            for part in parts:
-                if isinstance(part, Not):
-                    yield Scope(part, inside[:1], inside[-1:], whole=True)
-        case _:
-            pass
-    if isinstance(pattern, Seq | And | Or):
-        for part in pattern.parts:
-            if not isinstance(part, Not):
-                yield from scopes(part, binding)
-    elif isinstance(pattern, Maybe):
-        yield from scopes(pattern.part, binding)
+    inner = parts_of(pattern)
+    inside = bound(inner) if any(map(is_absence, inner)) else []
+    for k, part in enumerate(inner):
+        if is_event(part):
+            continue
+        if not is_absence(part):
+            yield from scopes(part, binding)
+        elif inside and is_sequence(pattern):
+            yield Scope(part, bound(inner[:k]), bound(inner[k + 1 :]))
+        elif inside:  # it stands in AND: elsewhere it is refused
+            yield Scope(part, inside[:1], inside[-1:], whole=True)
 
 
 def _arranged(pattern: Pattern, binding: Binding) -> bool:

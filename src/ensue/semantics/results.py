@@ -8,8 +8,9 @@ from functools import cache
 from typing import Any
 
 from ensue.algebra.check.applied import arguments
+from ensue.algebra.form import is_input
 from ensue.algebra.operator import Operator
-from ensue.algebra.pattern import Apply, Atom, Pattern, Reading
+from ensue.algebra.pattern import Apply, Pattern, Reading
 from ensue.algebra.values import instant, microseconds, number
 from ensue.algebra.walk import results
 from ensue.errors import OperatorError
@@ -54,7 +55,7 @@ def derived(pattern: Pattern, binding: Binding) -> Binding:
     """A match's events together with the results of its operators, which decide nothing here."""
     whole = dict(binding)
     for applied in results(pattern):
-        names = [p.variable for p in applied.inputs if isinstance(p, Atom | Apply)]
+        names = [p.variable for p in applied.inputs if is_input(p)]
         if all(name in whole for name in names):
             inputs = [whole[name][0] for name in names]
             members = tuple(m for e in inputs for m in (e, *e.made_of))

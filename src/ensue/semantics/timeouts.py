@@ -8,8 +8,8 @@ missing, none came that takes it further, and none that a negation in its way fo
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ensue.algebra.check.arrangement import optional
-from ensue.algebra.pattern import Not, Pattern, Seq
+from ensue.algebra.form import is_absence, is_sequence, optional, parts
+from ensue.algebra.pattern import Pattern
 from ensue.algebra.query import Query
 from ensue.algebra.residual import advance
 from ensue.algebra.walk import atoms, positives, variables
@@ -71,8 +71,8 @@ def _over(partition: Partition, steps: Steps) -> bool:
 def _forbidden(partition: Partition, rest: Pattern, binding: Binding) -> bool:
     """Whether an event came that a negation before the next required part forbids."""
     after = members(binding)
-    for part in rest.parts if isinstance(rest, Seq) else (rest,):
-        if isinstance(part, Not) and partition.occurs(Scope(part, after, []), binding):
+    for part in parts(rest) if is_sequence(rest) else (rest,):
+        if is_absence(part) and partition.occurs(Scope(part, after, []), binding):
             return True
         if not optional(part):
             return False

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 
+from ensue.algebra.form import is_event, is_input, is_result
 from ensue.algebra.operator import TIMES
-from ensue.algebra.pattern import Apply, Atom, Pattern, Reading
+from ensue.algebra.pattern import Apply, Pattern, Reading
 from ensue.algebra.policy import Strategy
 from ensue.algebra.query import Query
 from ensue.algebra.walk import origins, results, rewrite
@@ -31,7 +32,7 @@ def check_operators(query: Query) -> None:
         )
     made = {one.variable: one for one in results(query.pattern)}
     if query.after is not None and query.after.variable in made:
-        inputs = [p.variable for p in made[query.after.variable].inputs if isinstance(p, Atom)]
+        inputs = [p.variable for p in made[query.after.variable].inputs if is_event(p)]
         raise QueryError(
             f"'{query.after.variable}' is a result: there is no event of it to skip to",
             hint=did_you_mean(query.after.variable, inputs),
@@ -65,7 +66,7 @@ def resolved(pattern: Pattern, types: Mapping[str, EventType], schema: Schema) -
     """The pattern with what its operators read; `types` are those of events and results."""
 
     def fill(node: Pattern) -> Pattern:
-        if not isinstance(node, Apply):
+        if not is_result(node):
             return node
         _check_parameters(node, schema)
         reads = tuple(_reads(node, k, types) for k in range(len(node.inputs)))
@@ -76,7 +77,7 @@ def resolved(pattern: Pattern, types: Mapping[str, EventType], schema: Schema) -
 
 def _reads(node: Apply, k: int, types: Mapping[str, EventType]) -> tuple[Reading, ...]:
     part = node.inputs[k]
-    assert isinstance(part, Atom | Apply)
+    assert is_input(part)
     fields = types[part.variable].fields
     for name in sorted(node.operator.takes[k] - set(TIMES)):
         if name not in fields:
@@ -114,7 +115,7 @@ def with_tick(pattern: Pattern, tick: int) -> Pattern:
     """The pattern with how fine the times and durations of its results are."""
 
     def set_tick(node: Pattern) -> Pattern:
-        return replace(node, tick=tick) if isinstance(node, Apply) else node
+        return replace(node, tick=tick) if is_result(node) else node
 
     return rewrite(pattern, set_tick) if any(results(pattern)) else pattern
 
@@ -136,12 +137,12 @@ def read_from(pattern: Pattern, places: Mapping[str, Mapping[str, str]]) -> Patt
     """The pattern whose operators read columns."""
 
     def renamed(node: Pattern) -> Pattern:
-        if not isinstance(node, Apply):
+        if not is_result(node):
             return node
         reads = tuple(
             tuple(replace(r, column=places[part.variable].get(r.field, r.field)) for r in fields)
             for part, fields in zip(node.inputs, node.reads, strict=True)
-            if isinstance(part, Atom | Apply)
+            if is_input(part)
         )
         return replace(node, reads=reads)
 
@@ -162,6 +163,7 @@ def arguments(node: Apply) -> tuple[object, ...]:
     """The constants as the functions get them: a duration is a number of nanoseconds.
 
     >>> from ensue.algebra.operator import operator
+    >>> from ensue.algebra.pattern import Atom
     >>> from ensue.algebra.predicate import Literal
     >>> near = operator("near", q=lambda a, b, within: b.start - a.start <= within)
     >>> parts = Atom("A", "a"), Atom("B", "b")

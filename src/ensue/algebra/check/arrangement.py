@@ -2,9 +2,21 @@
 
 from collections.abc import Iterator
 
+from ensue.algebra.form import (
+    Form,
+    form,
+    is_absence,
+    is_event,
+    is_list,
+    is_result,
+    is_sequence,
+    optional,
+    parts,
+    present,
+)
 from ensue.algebra.operator import Over
-from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
-from ensue.algebra.walk import atoms, parts, positives, results
+from ensue.algebra.pattern import Apply, Kleene, Not, Pattern
+from ensue.algebra.walk import atoms, positives, results
 from ensue.errors import QueryError
 
 
@@ -26,38 +38,21 @@ def check_arrangement(pattern: Pattern) -> None:
         )
 
 
-def optional(pattern: Pattern) -> bool:
-    """Whether a match may leave all of this part unbound.
-
-    >>> optional(Seq((Maybe(Atom("A", "a")), Kleene(Atom("B", "b"), 0, None))))
-    True
-    """
-    match pattern:
-        case Atom() | Apply():
-            return False
-        case Kleene(least=least):
-            return least == 0
-        case Maybe() | Not():
-            return True
-        case Seq(parts=inner) | And(parts=inner):
-            return all(optional(part) for part in inner)
-        case Or(parts=inner):
-            return any(optional(part) for part in inner)
-
-
 def open_ended(pattern: Pattern) -> Iterator[Not]:
     """The negations with nothing bound behind them: only the window's end decides them.
 
+    >>> from ensue.algebra.pattern import Atom, Seq
     >>> list(open_ended(Seq((Atom("A", "a"), Not(Atom("B", "b"))))))
     [Not(part=Atom(type='B', variable='b'))]
     """
-    if isinstance(pattern, Not):
+    if is_absence(pattern):
         return
-    if isinstance(pattern, Seq):
-        for place, part in enumerate(pattern.parts):
-            if isinstance(part, Not) and all(optional(p) for p in pattern.parts[place:]):
+    inner = parts(pattern)
+    if is_sequence(pattern):
+        for place, part in enumerate(inner):
+            if is_absence(part) and all(map(optional, inner[place:])):
                 yield part
-    for part in parts(pattern):
+    for part in inner:
         yield from open_ended(part)
 
 
@@ -82,36 +77,40 @@ def _check_variables(pattern: Pattern) -> None:
 
 
 def _check_part(pattern: Pattern) -> None:
-    match pattern:
-        case Kleene():
+    inner = parts(pattern)
+    match form(pattern):
+        case Form.LIST:
+            assert is_list(pattern)
             _check_bounds(pattern)
-        case Not(part=part):
-            _check_negated(part)
-        case Maybe(part=Not()):
-            raise QueryError(
-                "an absence that may be missing says nothing",
-                hint="leave out the ?",
-                span=pattern.span,
-            )
-        case Or(parts=inner):
+        case Form.ABSENCE:
+            _check_negated(*inner)
+            return
+        case Form.OPTION:
+            if any(map(is_absence, inner)):
+                raise QueryError(
+                    "an absence that may be missing says nothing",
+                    hint="leave out the ?",
+                    span=pattern.span,
+                )
+        case Form.CHOICE:
             for part in inner:
                 _check_alternative(part)
-        case Seq(parts=inner):
-            if all(isinstance(part, Not) for part in inner):
+        case Form.SEQUENCE:
+            if all(map(is_absence, inner)):
                 raise QueryError(
                     "this sequence only says what must not happen",
                     hint="put the negation between events that must occur: SEQ(A a, !B b, C c)",
                     span=pattern.span,
                 )
-        case And():
+        case Form.TOGETHER:
             _check_together(pattern)
-        case Apply():
+        case Form.RESULT:
+            assert is_result(pattern)
             _check_applied(pattern)
-        case Atom() | Maybe():
+        case Form.EVENT:
             pass
-    if not isinstance(pattern, Not):
-        for part in parts(pattern):
-            _check_part(part)
+    for part in inner:
+        _check_part(part)
 
 
 def _check_bounds(kleene: Kleene) -> None:
@@ -131,36 +130,36 @@ def _check_bounds(kleene: Kleene) -> None:
 
 
 def _check_negated(pattern: Pattern) -> None:
-    match pattern:
-        case Not():
+    match form(pattern):
+        case Form.ABSENCE:
             raise QueryError(
                 "a negation inside a negation",
                 hint="write what must occur without !",
                 span=pattern.span,
             )
-        case Kleene(atom=atom) | Maybe(part=Atom() as atom):
+        case Form.LIST | Form.OPTION:
+            (part,) = parts(pattern)
             raise QueryError(
                 "a negated part takes no quantifier",
-                hint=f"!{atom.type} {atom.variable} means that there is none at all",
+                hint=f"!{part.type} {part.variable} means that there is none at all"
+                if is_event(part)
+                else "leave out the ?",
                 span=pattern.span,
             )
-        case Maybe():
+        case Form.RESULT:
+            assert is_result(pattern)
             raise QueryError(
-                "a negated part takes no quantifier", hint="leave out the ?", span=pattern.span
-            )
-        case Apply(operator=operator):
-            raise QueryError(
-                f"the absence of a result of {operator.name}",
+                f"the absence of a result of {pattern.operator.name}",
                 hint="negate an event: !B b",
                 span=pattern.span,
             )
-        case _:
+        case Form.EVENT | Form.CHOICE | Form.SEQUENCE | Form.TOGETHER:
             for part in parts(pattern):
                 _check_negated(part)
 
 
 def _check_alternative(part: Pattern) -> None:
-    if isinstance(part, Not):
+    if is_absence(part):
         raise QueryError(
             "a negation cannot be an alternative of its own",
             hint="say between which events: OR(SEQ(A a, !B b, C c), D d)",
@@ -168,9 +167,9 @@ def _check_alternative(part: Pattern) -> None:
         )
 
 
-def _check_together(pattern: And) -> None:
-    bound = sum(not isinstance(part, Not) for part in pattern.parts)
-    if bound < len(pattern.parts) and bound < 2:
+def _check_together(pattern: Pattern) -> None:
+    bound = len(present(pattern))
+    if bound < len(parts(pattern)) and bound < 2:
         raise QueryError(
             "a negation in AND stands between the first and the last of its events, "
             "and here are fewer than two",
@@ -189,9 +188,7 @@ def _check_applied(applied: Apply) -> None:
             span=applied.span,
         )
     for part in applied.inputs:
-        if isinstance(part, Atom) or (
-            isinstance(part, Apply) and operator.over is not Over.REPEAT
-        ):
+        if is_event(part) or (is_result(part) and operator.over is not Over.REPEAT):
             continue
         raise QueryError(
             f"{operator.name} takes single events"

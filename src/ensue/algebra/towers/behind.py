@@ -6,9 +6,10 @@ time at which a complex event starts, only the places of its members tell what c
 
 from collections.abc import Collection, Iterator
 
-from ensue.algebra.pattern import Kleene, Pattern, Seq
+from ensue.algebra.form import is_list, is_sequence, parts
+from ensue.algebra.pattern import Pattern
 from ensue.algebra.predicate import At, Binary, Expr, Field
-from ensue.algebra.walk import atoms, kleenes, negations, parts
+from ensue.algebra.walk import atoms, kleenes, negations
 
 AT = "__at"  # the place of an event's last member among the events that came in
 FROM = "__from"  # that of its first member
@@ -17,7 +18,7 @@ FROM = "__from"  # that of its first member
 def members_in_order(pattern: Pattern, complex_types: Collection[str]) -> tuple[Expr, ...]:
     """The conditions that say so, for the variables whose types are complex events.
 
-    >>> from ensue.algebra.pattern import Atom
+    >>> from ensue.algebra.pattern import Atom, Seq
     >>> from ensue.algebra.text import show_expr
     >>> both = Seq((Atom("Reading", "a"), Atom("Incident", "x")))
     >>> [show_expr(c) for c in members_in_order(both, {"Incident"})]
@@ -36,11 +37,11 @@ def members_in_order(pattern: Pattern, complex_types: Collection[str]) -> tuple[
 
 def _pairs(pattern: Pattern) -> Iterator[tuple[str, str]]:
     """Variables of which the first one's events come before the other's."""
-    if isinstance(pattern, Kleene):
+    if is_list(pattern):
         yield pattern.atom.variable, pattern.atom.variable
-    if isinstance(pattern, Seq):
+    if is_sequence(pattern):
         front: list[str] = []
-        for part in pattern.parts:
+        for part in parts(pattern):
             inside = [a.variable for a in atoms(part)]
             yield from ((other, variable) for other in front for variable in inside)
             front += inside

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 
-from ensue.algebra.pattern import And, Atom, Kleene, Pattern, Seq
+from ensue.algebra.form import Form, form, is_event, is_list, parts
+from ensue.algebra.pattern import Kleene, Pattern
 from ensue.algebra.predicate import Aggregate, At, Binary, Call, Expr, Field, Literal
 from ensue.algebra.query import Query
 from ensue.algebra.text import show_expr
@@ -24,6 +25,7 @@ class NotSaidError(Exception):
 def start_of(pattern: Pattern, column: Mapping[str, str]) -> Expr:
     """When a match of a pattern starts; `column` is where each variable's start is.
 
+    >>> from ensue.algebra.pattern import And, Atom, Seq
     >>> a, b, c = (Atom("T", name) for name in "abc")
     >>> from collections import defaultdict
     >>> show_expr(start_of(And((Seq((a, b)), c)), defaultdict(lambda: "t")))
@@ -37,6 +39,7 @@ def start_of(pattern: Pattern, column: Mapping[str, str]) -> Expr:
 def end_of(pattern: Pattern, column: Mapping[str, str]) -> Expr:
     """When a match of a pattern ends; `column` is where each variable's end is.
 
+    >>> from ensue.algebra.pattern import Atom, Seq
     >>> k = Kleene(Atom("T", "k"), 0, None)
     >>> show_expr(end_of(Seq((Atom("T", "a"), k)), {"a": "t", "k": "t"}))
     'coalesce(last(k.t), a.t)'
@@ -48,30 +51,33 @@ def end_of(pattern: Pattern, column: Mapping[str, str]) -> Expr:
 
 def _edge(pattern: Pattern, column: Mapping[str, str], *, first: bool) -> tuple[Expr | None, bool]:
     """A time, and whether there always is one."""
-    match pattern:
-        case Atom(variable=variable):
-            return Field(variable, column[variable]), True
-        case Kleene(atom=atom, least=least):
-            name = atom.variable
-            if least:
-                return Field(name, column[name], At.NTH if first else At.LAST), True
-            every = Field(name, column[name], At.ALL)
-            return Aggregate("first" if first else "last", name, every), False
-        case Seq(parts=parts):
+    if is_event(pattern):
+        return Field(pattern.variable, column[pattern.variable]), True
+    if is_list(pattern):
+        name = pattern.atom.variable
+        if pattern.least:
+            return Field(name, column[name], At.NTH if first else At.LAST), True
+        every = Field(name, column[name], At.ALL)
+        return Aggregate("first" if first else "last", name, every), False
+    inner = parts(pattern)
+    match form(pattern):
+        case Form.SEQUENCE:
             tried: list[Expr] = []
-            for part in parts if first else reversed(parts):
+            for part in inner if first else reversed(inner):
                 expr, certain = _edge(part, column, first=first)
                 tried += [] if expr is None else [expr]
                 if certain:
                     return _one_of("coalesce", tried), True
             return _one_of("coalesce", tried), False
-        case And(parts=parts):
-            edges = [_edge(part, column, first=first) for part in parts]
+        case Form.TOGETHER:
+            edges = [_edge(part, column, first=first) for part in inner]
             times = [expr for expr, _ in edges if expr is not None]
             certain = any(known for _, known in edges)
             return _one_of("least" if first else "greatest", times), certain
-        case _:
+        case Form.ABSENCE:
             return None, False
+        case Form.EVENT | Form.LIST | Form.RESULT | Form.OPTION | Form.CHOICE:
+            raise AssertionError(f"{form(pattern)} in a box")  # boxes are without them
 
 
 def _one_of(function: str, times: list[Expr]) -> Expr | None:

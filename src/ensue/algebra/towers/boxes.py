@@ -9,16 +9,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ensue.algebra.answers import summarised
-from ensue.algebra.check.arrangement import optional
 from ensue.algebra.equivalence import equal_through_negation
-from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
+from ensue.algebra.form import Form, form, is_absence, is_event, optional, parts, plain
+from ensue.algebra.pattern import Pattern
 from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import Field
 from ensue.algebra.query import Query
+from ensue.algebra.text import show_head
 from ensue.algebra.tower import types_of
 from ensue.algebra.towers.box_fields import NotSaidError, fields_of, substituted
 from ensue.algebra.towers.layers import Layer, returned
-from ensue.algebra.walk import atoms, kleenes, parts, positives, results
+from ensue.algebra.walk import atoms, kleenes, positives, results
 from ensue.algebra.window import ByEvents
 
 Choice = tuple[str, str]  # the name of a layer, and a variable of it that is a box
@@ -97,21 +98,24 @@ def _why_not_below(layer: Layer, *, delivered_too: bool) -> str | None:
 
 
 def _why_not_pattern(pattern: Pattern, name: str) -> str | None:
-    match pattern:
-        case Atom() | Kleene() | Not():
+    inner = parts(pattern)
+    match form(pattern):
+        case Form.EVENT | Form.LIST | Form.ABSENCE:
             return None
-        case Or() | Maybe():
+        case Form.CHOICE | Form.OPTION:
             return f"{name} has alternatives, or parts that may be missing"
-        case Apply():
+        case Form.RESULT:
             return f"{name} has an operator of a user"
-        case Seq(parts=inner):
+        case Form.SEQUENCE:
             for place, part in enumerate(inner):
                 sides = (inner[:place], inner[place + 1 :])
-                if isinstance(part, Not) and any(all(map(optional, side)) for side in sides):
+                if is_absence(part) and any(all(map(optional, side)) for side in sides):
                     return f"{name} has a negation at a start or an end"
-        case And():
+        case Form.TOGETHER:
             pass
-    return next((why for p in parts(pattern) if (why := _why_not_pattern(p, name))), None)
+    if not plain(pattern):
+        return f"{name} is found by {show_head(pattern)}"
+    return next((why for p in inner if (why := _why_not_pattern(p, name))), None)
 
 
 def _why_not_key(above: Layer, below: Layer) -> str | None:
@@ -152,30 +156,33 @@ def _why_not_said(query: Query, variable: str, below: Query) -> str | None:
 
 def _why_not_there(pattern: Pattern, variable: str, known: Mapping[str, Layer]) -> str | None:
     for inside in _around(pattern, variable):
-        match inside:
-            case Kleene():
+        match form(inside):
+            case Form.LIST:
                 return f"{variable} stands for several complex events"
-            case Not():
+            case Form.ABSENCE:
                 return f"{variable} is negated"
-            case Maybe():
+            case Form.OPTION:
                 return f"{variable} may be missing"
-            case Or() | Apply():
+            case Form.CHOICE | Form.RESULT:
                 return f"{variable} is one of several alternatives"
-            case And(parts=inner):
-                if any(isinstance(part, Not) for part in inner):
+            case Form.TOGETHER:
+                inner = parts(inside)
+                if any(map(is_absence, inner)):
                     return f"a negation in the AND around {variable} looks at complex events"
                 mine, others = _sides(inner, variable, known)
                 if mine & others:
                     shared = ", ".join(sorted(mine & others))
                     return f"{variable} may share events with the rest of an AND ({shared})"
-            case Seq() | Atom():
+            case Form.SEQUENCE | Form.EVENT:
                 pass
+        if not plain(inside):
+            return f"{show_head(inside)} looks at complex events as such"
     return None
 
 
 def _around(pattern: Pattern, variable: str) -> tuple[Pattern, ...]:
     """The nodes from the whole pattern down to the event of a variable."""
-    if isinstance(pattern, Atom):
+    if is_event(pattern):
         return (pattern,) if pattern.variable == variable else ()
     for part in parts(pattern):
         below = _around(part, variable)

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ensue.algebra.equivalence import equal_through_negation, tie
+from ensue.algebra.form import is_event
 from ensue.algebra.pattern import Atom, Pattern
 from ensue.algebra.predicate import Binary, Expr, Field, Unary
 from ensue.algebra.query import Query, Returned
@@ -162,7 +163,7 @@ def _new(box: str, variable: str, taken: set[str]) -> str:
 
 def _named_anew(query: Query, names: Mapping[str, str]) -> Query:
     def renamed(part: Pattern) -> Pattern:
-        return replace(part, variable=names[part.variable]) if isinstance(part, Atom) else part
+        return replace(part, variable=names[part.variable]) if is_event(part) else part
 
     return replace(
         query,

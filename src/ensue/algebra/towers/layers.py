@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from ensue.algebra.answers import summarised
-from ensue.algebra.check.arrangement import optional
 from ensue.algebra.check.column_names import refuse_column
-from ensue.algebra.pattern import And, Kleene, Pattern, Seq
+from ensue.algebra.form import Form, form, optional, parts
+from ensue.algebra.pattern import Pattern
 from ensue.algebra.predicate import Aggregate, At, Binary, Call, Expr, Field, Literal
 from ensue.algebra.query import Query, Returned
 from ensue.algebra.text import show_expr
@@ -328,14 +328,11 @@ def _of_key(pattern: Pattern, name: str) -> Expr:
 
 def _certain(pattern: Pattern) -> Iterator[str]:
     """Variables that every match binds."""
-    match pattern:
-        case Seq(parts=parts) | And(parts=parts):
-            for part in parts:
+    match form(pattern):
+        case Form.SEQUENCE | Form.TOGETHER:
+            for part in parts(pattern):
                 yield from _certain(part)
-        case Kleene(atom=atom):
-            if not optional(pattern):
-                yield atom.variable
-        case _:
+        case Form.EVENT | Form.LIST | Form.RESULT | Form.OPTION | Form.CHOICE | Form.ABSENCE:
             names = list(bound_variables(pattern))
             if len(names) == 1 and not optional(pattern):
                 yield names[0]

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 
-from ensue.algebra.pattern import Atom, Kleene, Not
-from ensue.algebra.walk import parts
+from ensue.algebra.form import present
 from ensue.errors import QueryError
 from ensue.plan.estimates.decisions import Candidate, Decision, Estimate
 from ensue.plan.estimates.shapes import Joins, leaves, show_shape
 from ensue.plan.physical import Structure, Tree
+from ensue.plan.physical_rules.fitting import is_leaf
 from ensue.plan.physical_rules.tree import shape_of
 from ensue.plan.planning import Planning, Shape
 
@@ -63,7 +63,7 @@ def shape_decision(tree: Tree, joins: Joins, planning: Planning) -> Decision:
     chosen = shape_of(tree.root)
     names = leaves(chosen)
     other: list[Shape] = [chosen]
-    if all(isinstance(part, Atom | Kleene | Not) for part in parts(joins.pattern)):
+    if all(map(is_leaf, present(joins.pattern))):
         ends = (_from_left(names), _from_right(names))
         other += [s for s in dict.fromkeys(ends) if s != chosen]
     why = "asked for" if planning.shape is not None else ""

@@ -12,6 +12,7 @@ from typing import TypeVar
 from ensue.algebra.predicate import (
     Aggregate,
     Between,
+    Binary,
     Call,
     Expr,
     Field,
@@ -19,6 +20,7 @@ from ensue.algebra.predicate import (
     IsNull,
     Like,
     Literal,
+    Unary,
 )
 from ensue.algebra.walk import operands
 from ensue.plan.estimates.statistics import Statistics
@@ -51,7 +53,6 @@ class Trial:
 def condition_cost(expr: Expr) -> float:
     """What it costs to try a condition once, in comparisons.
 
-    >>> from ensue.algebra.predicate import Binary
     >>> condition_cost(Binary("<", Field("a", "x"), Field("b", "x")))
     2.0
     """
@@ -69,9 +70,7 @@ def condition_cost(expr: Expr) -> float:
             return COMPARE * len(options) + inside
         case Between():
             return 2 * COMPARE + inside
-        case IsNull():
-            return COMPARE + inside
-        case _:
+        case IsNull() | Unary() | Binary():
             return COMPARE + inside
 
 

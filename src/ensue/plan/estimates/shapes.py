@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from math import expm1, factorial, prod
 
+from ensue.algebra.form import Form, form, is_absence, is_result, is_sequence, parts, present
 from ensue.algebra.operator import Over
-from ensue.algebra.pattern import And, Apply, Atom, Kleene, Not, Pattern, Seq
+from ensue.algebra.pattern import Apply, Pattern
 from ensue.algebra.predicate import Expr
 from ensue.algebra.query import Query
 from ensue.algebra.walk import kleenes, positives, results, variables
@@ -30,6 +31,7 @@ from ensue.plan.estimates.cost import (
 )
 from ensue.plan.estimates.decisions import Estimate
 from ensue.plan.estimates.load import MOST, Load
+from ensue.plan.physical_rules.fitting import is_leaf, leaf_of
 from ensue.plan.planning import Shape
 
 MOST_IN_SEQUENCE = 16  # parts of a sequence whose trees are all weighed
@@ -74,18 +76,12 @@ class Joins:
         found: dict[str, tuple[tuple[Pattern, int], ...]] = {}
 
         def visit(pattern: Pattern, around: tuple[tuple[Pattern, int], ...]) -> None:
-            match pattern:
-                case Atom(variable=variable) | Kleene(atom=Atom(variable=variable)):
-                    found[variable] = around
-                case Seq(parts=parts) | And(parts=parts):
-                    for place, part in enumerate(parts):
-                        if not isinstance(part, Not):
-                            visit(part, (*around, (pattern, place)))
-                case Apply(inputs=inputs):
-                    for place, part in enumerate(inputs):
-                        visit(part, (*around, (pattern, place)))
-                case _:
-                    raise ValueError("only sequences and conjunctions of events are joined")
+            if is_leaf(pattern):
+                found[leaf_of(pattern)] = around
+                return
+            for place, part in enumerate(parts(pattern)):
+                if not is_absence(part):
+                    visit(part, (*around, (pattern, place)))
 
         visit(self.pattern, ())
         return found
@@ -99,7 +95,7 @@ class Joins:
             self._places[one], self._places[other], strict=False
         ):
             if here != there:
-                return _is_sequence(pattern) and here < there
+                return _in_order(pattern) and here < there
         return False
 
     def kept(self, names: Names) -> float:
@@ -136,16 +132,14 @@ class Joins:
 
     def _arranged(self, pattern: Pattern, names: Names) -> float:
         """The chance that events at random times stand as the pattern wants them."""
-        match pattern:
-            case Seq(parts=parts) | And(parts=parts) | Apply(inputs=parts):
-                inner = [p for p in parts if not isinstance(p, Not)]
-                sizes = [len(_names(p) & names) for p in inner]
-                chance = prod(self._arranged(p, names) for p in inner)
-                if _is_sequence(pattern):
-                    chance *= prod(map(factorial, sizes)) / factorial(sum(sizes))
-                return chance
-            case _:
-                return 1.0
+        if is_leaf(pattern):
+            return 1.0
+        inner = present(pattern)
+        chance = prod(self._arranged(p, names) for p in inner)
+        if _in_order(pattern):
+            sizes = [len(_names(p) & names) for p in inner]
+            chance *= prod(map(factorial, sizes)) / factorial(sum(sizes))
+        return chance
 
     # ------------------------------------------------------------------------ nodes
 
@@ -208,13 +202,11 @@ class Joins:
             yield from self._waiting(side)
 
 
-def _is_sequence(pattern: Pattern) -> bool:
+def _in_order(pattern: Pattern) -> bool:
     """Whether its parts come one after the other."""
-    match pattern:
-        case Apply(operator=operator):
-            return operator.over is Over.PAIR and operator.in_order
-        case _:
-            return isinstance(pattern, Seq)
+    if is_result(pattern):
+        return pattern.operator.over is Over.PAIR and pattern.operator.in_order
+    return is_sequence(pattern)
 
 
 def _names(pattern: Pattern) -> Names:
@@ -228,12 +220,12 @@ def can_be_joined(query: Query) -> bool:
     """Whether a pattern is made of sequences and conjunctions of events only."""
 
     def fits(pattern: Pattern) -> bool:
-        match pattern:
-            case Atom() | Kleene():
+        match form(pattern):
+            case Form.EVENT | Form.LIST:
                 return True
-            case Seq(parts=parts) | And(parts=parts):
-                return all(fits(p) for p in parts if not isinstance(p, Not))
-            case _:
+            case Form.SEQUENCE | Form.TOGETHER:
+                return all(map(fits, present(pattern)))
+            case Form.RESULT | Form.OPTION | Form.CHOICE | Form.ABSENCE:
                 return False
 
     return fits(query.pattern)
@@ -245,22 +237,18 @@ def best_shape(joins: Joins) -> Shape:
 
 
 def _best(joins: Joins, pattern: Pattern, *, kept: bool) -> Shape:
-    match pattern:
-        case Atom(variable=variable) | Kleene(atom=Atom(variable=variable)):
-            return variable
-        case Seq(parts=parts):
-            most, exact, pairs = MOST_IN_SEQUENCE, _by_intervals, _neighbours
-        case And(parts=parts):
-            most, exact, pairs = MOST_IN_ANY_ORDER, _by_subsets, _any_two
-        case Apply(inputs=(left, right)):
-            return (_best(joins, left, kept=True), _best(joins, right, kept=False))
-        case Apply(inputs=(part,)):
-            return _best(joins, part, kept=kept)
-        case _:
-            raise ValueError("only sequences and conjunctions of events are joined")
-    inside = [p for p in parts if not isinstance(p, Not)]
+    if is_leaf(pattern):
+        return leaf_of(pattern)
+    inside = present(pattern)
     if len(inside) == 1:
         return _best(joins, inside[0], kept=kept)
+    if is_result(pattern):
+        left, right = inside
+        return (_best(joins, left, kept=True), _best(joins, right, kept=False))
+    if is_sequence(pattern):
+        most, exact, pairs = MOST_IN_SEQUENCE, _by_intervals, _neighbours
+    else:
+        most, exact, pairs = MOST_IN_ANY_ORDER, _by_subsets, _any_two
     if len(inside) > most:
         return _greedy(joins, [_best(joins, p, kept=True) for p in inside], pairs)
     return exact(joins, [_leaf(joins, p) for p in inside])[kept][1]

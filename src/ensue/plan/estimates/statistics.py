@@ -8,8 +8,10 @@ from typing import Any
 
 from ensue.algebra.predicate import (
     COMPARISONS,
+    Aggregate,
     Between,
     Binary,
+    Call,
     Expr,
     Field,
     In,
@@ -209,5 +211,5 @@ def assumed_pass(condition: Expr) -> float:
             return 1 - BETWEEN if negated else BETWEEN
         case Like(negated=negated):
             return 1 - LIKE if negated else LIKE
-        case _:
+        case Field() | Aggregate() | Unary() | Binary() | Call():
             return TRUE

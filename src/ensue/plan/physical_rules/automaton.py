@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from ensue.algebra.check.arrangement import optional
+from ensue.algebra.form import optional
 from ensue.algebra.pattern import Kleene, Pattern
 from ensue.algebra.predicate import Expr
 from ensue.algebra.residual import advance, uncounted

@@ -1,23 +1,21 @@
 """Which variables every match binds."""
 
-from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
+from ensue.algebra.form import Form, form, is_input, is_list, optional, parts
+from ensue.algebra.pattern import Pattern
 
 
 def always_bound(pattern: Pattern, *, kleene: bool = True) -> set[str]:
     """The variables that no match leaves out; with `kleene=False` only plain ones.
 
+    >>> from ensue.algebra.pattern import Atom, Maybe, Seq
     >>> sorted(always_bound(Seq((Atom("A", "a"), Maybe(Atom("B", "b"))))))
     ['a']
     """
-    match pattern:
-        case Atom():
-            return {pattern.variable}
-        case Kleene(atom=atom, least=least):
-            return {atom.variable} if least and kleene else set()
-        case Seq(parts=parts) | And(parts=parts):
-            return {v for p in parts for v in always_bound(p, kleene=kleene)}
-        case Apply(inputs=inputs):
-            inside = {v for p in inputs for v in always_bound(p, kleene=kleene)}
-            return {pattern.variable, *inside}
-        case Or() | Maybe() | Not():
+    if is_list(pattern):
+        return {pattern.atom.variable} if kleene and not optional(pattern) else set()
+    match form(pattern):
+        case Form.EVENT | Form.LIST | Form.RESULT | Form.SEQUENCE | Form.TOGETHER:
+            inside = {v for p in parts(pattern) for v in always_bound(p, kleene=kleene)}
+            return {pattern.variable, *inside} if is_input(pattern) else inside
+        case Form.OPTION | Form.CHOICE | Form.ABSENCE:
             return set()

@@ -6,12 +6,14 @@ Then all partial matches that wait in a state have the same future, and need not
 from collections.abc import Collection
 
 from ensue.algebra.answers import summarised, tally
-from ensue.algebra.pattern import Atom, Kleene, Not, Seq
+from ensue.algebra.form import is_absence, is_event, is_sequence, parts
+from ensue.algebra.pattern import Kleene
 from ensue.algebra.policy import Strategy
 from ensue.algebra.query import Query
 from ensue.algebra.walk import kleenes, negations
 from ensue.plan.physical import Answer, Automaton, Compact, Edge, State, Step
 from ensue.plan.physical_rules.automaton import TooManyStates, automaton
+from ensue.plan.physical_rules.fitting import COMPACT, why_unknown
 from ensue.schema import Schema
 
 MOST_STATES = 16  # counting keeps numbers for pairs of states
@@ -51,17 +53,18 @@ def why_not_compact(query: Query, schema: Schema) -> str | None:
         return "HAVING looks at each match"
     if any(negations(query.pattern)) and not _plain_negations(query):
         return "a negation is decided match by match"
-    return None
+    return why_unknown(query.pattern, COMPACT)
 
 
 def _plain_negations(query: Query) -> bool:
     """Whether negations stand between single events in sequence, so that they end a state."""
-    match query.pattern:
-        case Seq(parts=parts):
-            plain = all(isinstance(p.part if isinstance(p, Not) else p, Atom) for p in parts)
-            return plain and not isinstance(parts[0], Not) and not isinstance(parts[-1], Not)
-        case _:
-            return False
+    inner = parts(query.pattern)
+    return (
+        is_sequence(query.pattern)
+        and all(is_event(p.part if is_absence(p) else p) for p in inner)
+        and not is_absence(inner[0])
+        and not is_absence(inner[-1])
+    )
 
 
 Key = tuple[int, tuple[tuple[str, int], ...]]  # a state, and the numbers of repetitions so far
@@ -124,12 +127,12 @@ def _after(key: Key, edge: Edge, state: State, counted: dict[str, Kleene]) -> Ke
 
 def _resets(query: Query) -> tuple[tuple[str, int], ...]:
     """The negated variables, each with the state of what has come before it."""
-    if not isinstance(query.pattern, Seq):
+    if not is_sequence(query.pattern):
         return ()
     found, state = [], 0
-    for part in query.pattern.parts:
-        if isinstance(part, Not):
-            assert isinstance(part.part, Atom)
+    for part in parts(query.pattern):
+        if is_absence(part):
+            assert is_event(part.part)
             found.append((part.part.variable, state))
         else:
             state += 1

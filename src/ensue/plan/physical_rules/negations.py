@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ensue.algebra.check.arrangement import optional
-from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
+from ensue.algebra.form import Form, form, is_absence, is_event, optional
+from ensue.algebra.form import parts as parts_of
+from ensue.algebra.pattern import Atom, Pattern
 from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import Expr
 from ensue.algebra.query import Query
@@ -77,7 +78,7 @@ class Negation:
 
 def name_of(part: Pattern) -> str:
     """What a plan calls the variable of a negation."""
-    return part.variable if isinstance(part, Atom) else show_pattern(part)
+    return part.variable if is_event(part) else show_pattern(part)
 
 
 def _inside(part: Pattern) -> frozenset[str]:
@@ -87,6 +88,7 @@ def _inside(part: Pattern) -> frozenset[str]:
 def negations_of(pattern: Pattern, conditions: tuple[Expr, ...]) -> tuple[Negation, ...]:
     """All negations of a pattern. `conditions` are those on negated events and others.
 
+    >>> from ensue.algebra.pattern import And, Not, Seq
     >>> a, b, n = Atom("A", "a"), Atom("A", "b"), Atom("A", "n")
     >>> [
     ...     (x.front, x.behind, x.own)
@@ -111,13 +113,14 @@ def _walk(
     pattern: Pattern, around: tuple[Atom, ...], beside: tuple[Atom, ...]
 ) -> Iterator[Negation]:
     """`around`: the atoms of all that surrounds this part; `beside`: those that AND mixes in."""
-    match pattern:
-        case Seq(parts=parts) | And(parts=parts):
-            mixed = isinstance(pattern, And)
+    parts = parts_of(pattern)
+    match form(pattern):
+        case Form.SEQUENCE | Form.TOGETHER:
+            mixed = form(pattern) is Form.TOGETHER
             for k, part in enumerate(parts):
                 front, behind = parts[:k], parts[k + 1 :]
                 others = tuple(a for p in (*front, *behind) for a in positives(p))
-                if not isinstance(part, Not):
+                if not is_absence(part):
                     yield from _walk(
                         part, (*around, *others), (*beside, *others) if mixed else beside
                     )
@@ -135,12 +138,10 @@ def _walk(
                         (),
                         open=open_,
                     )
-        case Or(parts=parts):
+        case Form.CHOICE | Form.OPTION:
             for part in parts:
                 yield from _walk(part, around, beside)
-        case Maybe(part=part):
-            yield from _walk(part, around, beside)
-        case Atom() | Kleene() | Not() | Apply():
+        case Form.EVENT | Form.LIST | Form.RESULT | Form.ABSENCE:
             return
 
 

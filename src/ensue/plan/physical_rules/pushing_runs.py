@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from ensue.algebra.pattern import Atom
+from ensue.algebra.form import is_event
 from ensue.plan.physical import Absence, Automaton, Edge, State
 from ensue.plan.physical_rules.negations import Negation
 from ensue.plan.physical_rules.pushing import PUSH
@@ -49,7 +49,7 @@ def push_into_runs(
 
 
 def _why_not(automaton: Automaton, negation: Negation, *, intervals: bool) -> str | None:
-    if not isinstance(negation.part, Atom):
+    if not is_event(negation.part):
         return "it is of several events"
     if negation.whole:
         return "it stands between the first and the last event of AND"

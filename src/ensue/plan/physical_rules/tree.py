@@ -4,17 +4,27 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from itertools import combinations, product
 
-from ensue.algebra.check.arrangement import optional
-from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
+from ensue.algebra.form import (
+    Form,
+    form,
+    is_absence,
+    is_event,
+    is_result,
+    is_sequence,
+    optional,
+    present,
+)
+from ensue.algebra.form import parts as parts_of
+from ensue.algebra.pattern import Apply, Pattern
 from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import Expr
 from ensue.algebra.query import Query
 from ensue.algebra.text import show_name, show_pattern
-from ensue.algebra.walk import kleenes, negations, positives, results, variables
-from ensue.algebra.walk import parts as parts_of
+from ensue.algebra.walk import atoms, kleenes, negations, positives, results, variables
 from ensue.errors import QueryError
 from ensue.plan import physical
 from ensue.plan.physical import Absence, Check, Join, Leaf, Node, Tree
+from ensue.plan.physical_rules.fitting import TREE, is_leaf, leaf_of, why_unknown
 from ensue.plan.physical_rules.operators import CONJUNCTION, SEQUENCE, Operator
 from ensue.plan.physical_rules.user_operators import operator_of
 from ensue.plan.planning import Shape
@@ -34,37 +44,32 @@ def why_no_tree(query: Query, between: tuple[Expr, ...], absent: tuple[Expr, ...
     chains = kleenes(query.pattern)
     if any(variables(c) & set(chains) for c in (*between, *absent)):
         return "a condition compares the events of a Kleene variable"
-    if applied and any(isinstance(p, Not) for p in _all_parts(query.pattern)):
+    if applied and any(negations(query.pattern)):
         return "a negation stands beside the results of operators"
-    return _why_not(query.pattern)
-
-
-def _all_parts(pattern: Pattern) -> Iterator[Pattern]:
-    yield pattern
-    for part in parts_of(pattern):
-        yield from _all_parts(part)
+    return _why_not(query.pattern) or why_unknown(query.pattern, TREE)
 
 
 def _why_not(pattern: Pattern) -> str | None:
-    match pattern:
-        case Atom() | Kleene():
+    parts = parts_of(pattern)
+    match form(pattern):
+        case Form.EVENT | Form.LIST:
             return None
-        case Maybe() | Or():
+        case Form.OPTION | Form.CHOICE:
             return "the pattern has parts that may be missing or that exclude each other"
-        case Not():
+        case Form.ABSENCE:
             return "a negation inside AND"
-        case And(parts=parts) | Apply(inputs=parts):
+        case Form.TOGETHER | Form.RESULT:
             if any(negations(pattern)):
                 return "a negation inside AND"
             return next((why for p in parts if (why := _why_not(p))), None)
-        case Seq(parts=parts):
+        case Form.SEQUENCE:
             for k, part in enumerate(parts):
-                if isinstance(part, Not):
-                    if not isinstance(part.part, Atom):
+                if is_absence(part):
+                    if not is_event(part.part):
                         return "the negation of a complex event"
                     if not any(_certain(p) for p in parts[k + 1 :]):
                         return "a negation at the end waits for time to pass"
-                    front = [p for p in parts[:k] if not isinstance(p, Not)]
+                    front = [p for p in parts[:k] if not is_absence(p)]
                     if front and not any(map(_certain, front)):
                         return "a negation stands behind events that may be missing"
                 elif (why := _why_not(part)) is not None:
@@ -73,7 +78,7 @@ def _why_not(pattern: Pattern) -> str | None:
 
 
 def _certain(part: Pattern) -> bool:
-    return not isinstance(part, Not) and not optional(part)
+    return not is_absence(part) and not optional(part)
 
 
 # --------------------------------------------------------------------------------------- shapes
@@ -82,6 +87,7 @@ def _certain(part: Pattern) -> bool:
 def shapes(query: Query) -> Iterator[Shape]:
     """Every shape of a join tree for a query's pattern: neighbours of a sequence, any of an AND.
 
+    >>> from ensue.algebra.pattern import Atom, Seq
     >>> abc = Seq((Atom("A", "a"), Atom("B", "b"), Atom("C", "c")))
     >>> list(shapes(Query(abc)))
     [('a', ('b', 'c')), (('a', 'b'), 'c')]
@@ -92,43 +98,29 @@ def shapes(query: Query) -> Iterator[Shape]:
 def left_deep(query: Query) -> Shape:
     """The shape that joins one part after the other, from the left.
 
+    >>> from ensue.algebra.pattern import Atom, Seq
     >>> left_deep(Query(Seq((Atom("A", "a"), Atom("B", "b"), Atom("C", "c")))))
     (('a', 'b'), 'c')
     """
 
     def deep(pattern: Pattern) -> Shape:
-        match pattern:
-            case Seq() | And():
-                first, *others = [deep(p) for p in _positive(pattern)]
-                for other in others:
-                    first = (first, other)
-                return first
-            case Apply(inputs=(left, right)):
-                return (deep(left), deep(right))
-            case Apply(inputs=inputs):
-                return deep(inputs[0])
-            case _:
-                return next(positives(pattern)).variable
+        if is_leaf(pattern):
+            return leaf_of(pattern)
+        first, *others = [deep(p) for p in present(pattern)]
+        for other in others:
+            first = (first, other)
+        return first
 
     return deep(query.pattern)
 
 
-def _positive(pattern: Seq | And) -> list[Pattern]:
-    return [p for p in pattern.parts if not isinstance(p, Not)]
-
-
 def _shapes(pattern: Pattern) -> Iterator[Shape]:
-    match pattern:
-        case Seq():
-            yield from _over(_positive(pattern), in_order=True)
-        case And():
-            yield from _over(_positive(pattern), in_order=False)
-        case Apply(inputs=(left, right)):
-            yield from product(list(_shapes(left)), list(_shapes(right)))
-        case Apply(inputs=inputs):
-            yield from _shapes(inputs[0])
-        case _:
-            yield next(positives(pattern)).variable
+    if is_leaf(pattern):
+        yield leaf_of(pattern)
+    else:
+        # the inputs of an operator stay in their order
+        in_order = form(pattern) is not Form.TOGETHER
+        yield from _over(present(pattern), in_order=in_order)
 
 
 def _over(parts: list[Pattern], *, in_order: bool) -> Iterator[Shape]:
@@ -172,7 +164,7 @@ def tree_of(
     """
     if why_no_tree(query, between, absent) is not None:
         return None
-    negated = _negated(query.pattern)
+    negated = frozenset(a.variable for n in negations(query.pattern) for a in atoms(n))
     plain = left_deep(query) if shape is None else _without(shape, negated)
     if plain is None:
         raise _misfit(shape, query.pattern)
@@ -183,16 +175,6 @@ def tree_of(
     for absence, wanted in _absences(query.pattern, absent, frozenset(_names(root))):
         root = _with(root, wanted, absence=absence)
     return Tree(root)
-
-
-def _negated(pattern: Pattern) -> frozenset[str]:
-    match pattern:
-        case Not(part=Atom(variable=variable)):
-            return frozenset({variable})
-        case Seq(parts=parts) | And(parts=parts):
-            return frozenset().union(*map(_negated, parts))
-        case _:
-            return frozenset()
 
 
 def _without(shape: Shape, negated: frozenset[str]) -> Shape | None:
@@ -218,25 +200,31 @@ class _Numbered:
 
 def _joined(shape: Shape, users: _Numbered, pattern: Pattern) -> Node:
     """The nodes of a shape, without conditions."""
-    match pattern:
-        case Seq() | And():
-            return _split(shape, users, pattern, _positive(pattern))
-        case Apply(inputs=(left, right)) if not isinstance(shape, str):
-            parts = _joined(shape[0], users, left), _joined(shape[1], users, right)
-            return Join(users.operator(pattern), *parts, variable=pattern.variable)
-        case Apply(inputs=(part,)):
-            inner = _joined(shape, users, part)
-            return physical.Apply(users.operator(pattern), inner, variable=pattern.variable)
+    if is_result(pattern):
+        return _applied(shape, users, pattern)
+    if not is_leaf(pattern):
+        return _split(shape, users, pattern, present(pattern))
+    if shape != leaf_of(pattern):
+        raise _misfit(shape, pattern)
+    return Leaf(str(shape))
+
+
+def _applied(shape: Shape, users: _Numbered, applied: Apply) -> Node:
+    operator, name = users.operator(applied), applied.variable
+    match applied.inputs:
+        case (part,):
+            return physical.Apply(operator, _joined(shape, users, part), variable=name)
+        case (left, right) if not isinstance(shape, str):
+            sides = _joined(shape[0], users, left), _joined(shape[1], users, right)
+            return Join(operator, *sides, variable=name)
         case _:
-            if shape != next(positives(pattern)).variable:
-                raise _misfit(shape, pattern)
-            return Leaf(str(shape))
+            raise _misfit(shape, applied)
 
 
-def _split(shape: Shape, users: _Numbered, pattern: Seq | And, parts: list[Pattern]) -> Node:
+def _split(shape: Shape, users: _Numbered, pattern: Pattern, parts: list[Pattern]) -> Node:
     if len(parts) == 1:
         return _joined(shape, users, parts[0])
-    in_order = isinstance(pattern, Seq)
+    in_order = is_sequence(pattern)
     if not isinstance(shape, str):
         mine = set(_variables(shape[0]))
         inside = [{a.variable for a in positives(p)} for p in parts]
@@ -362,31 +350,26 @@ def _absences(
     pattern: Pattern, absent: tuple[Expr, ...], everything: frozenset[str]
 ) -> Iterator[tuple[Absence, frozenset[str]]]:
     """The negations, with the variables that must be there to try them."""
-    match pattern:
-        case Seq(parts=parts):
-            for k, part in enumerate(parts):
-                if not isinstance(part, Not):
-                    yield from _absences(part, absent, everything)
-                    continue
-                assert isinstance(part.part, Atom)
-                variable = part.part.variable
-                conditions = tuple(c for c in absent if variable in variables(c))
-                after, before = _next(parts[:k][::-1]), _next(parts[k + 1 :])
-                wanted = {v for c in conditions for v in variables(c)} - {variable}
-                wanted |= {*after, *before} if after else everything
-                yield Absence(variable, after, before, conditions), frozenset(wanted)
-        case And(parts=parts):
-            for part in parts:
-                yield from _absences(part, absent, everything)
-        case _:
-            return
+    parts = parts_of(pattern)
+    for k, part in enumerate(parts):
+        if not is_absence(part):
+            yield from _absences(part, absent, everything)
+            continue
+        assert is_event(part.part)
+        assert is_sequence(pattern)  # elsewhere it is refused
+        variable = part.part.variable
+        conditions = tuple(c for c in absent if variable in variables(c))
+        after, before = _next(parts[:k][::-1]), _next(parts[k + 1 :])
+        wanted = {v for c in conditions for v in variables(c)} - {variable}
+        wanted |= {*after, *before} if after else everything
+        yield Absence(variable, after, before, conditions), frozenset(wanted)
 
 
 def _next(parts: tuple[Pattern, ...]) -> tuple[str, ...]:
     """The variables of the next part that is always there, and of those that may be on the way."""
     found: list[str] = []
     for part in parts:
-        if not isinstance(part, Not):
+        if not is_absence(part):
             found += [a.variable for a in positives(part)]
             if _certain(part):
                 break

@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Sequence
 
 from ensue.algebra.check.applied import arguments
+from ensue.algebra.form import is_input, is_result
 from ensue.algebra.operator import TIMES, Over
 from ensue.algebra.pattern import Apply, Atom, Reading
 from ensue.plan.physical_rules.operators import (
@@ -98,12 +99,12 @@ def _sides(applied: Apply) -> list[list[Seen]]:
     return [
         times + [(r.field, _place(part, r), r.kind) for r in reads]
         for part, reads in zip(applied.inputs, applied.reads, strict=True)
-        if isinstance(part, Atom | Apply)
+        if is_input(part)
     ]
 
 
 def _place(part: Atom | Apply, reading: Reading) -> str:
-    own = dict(part.operator.z) if isinstance(part, Apply) else {}
+    own = dict(part.operator.z) if is_result(part) else {}
     return reading.field if reading.field in own else reading.column
 
 

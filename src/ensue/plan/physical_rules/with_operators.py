@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ensue.algebra.form import is_event, is_result
 from ensue.algebra.operator import TIMES
-from ensue.algebra.pattern import Apply, Atom
 from ensue.algebra.predicate import Aggregate, At, Expr, Field, IsNull
 from ensue.algebra.query import Query
 from ensue.algebra.walk import origins, results, rewrite_expr
@@ -118,7 +118,7 @@ def _with_values(role: Role, query: Query) -> Role:
         IsNull(Field(role.variable, reading.column), negated=True)
         for applied in results(query.pattern)
         for part, reads in zip(applied.inputs, applied.reads, strict=True)
-        if isinstance(part, Atom) and part.variable == role.variable
+        if is_event(part) and part.variable == role.variable
         for reading in reads
     )
     return replace(role, conditions=(*role.conditions, *there))
@@ -130,7 +130,7 @@ def _inherited(query: Query) -> list[Expr]:
     found: list[Expr] = []
     for applied in results(query.pattern):
         for part, reads in zip(applied.inputs, applied.reads, strict=True):
-            if isinstance(part, Apply):
+            if is_result(part):
                 own = dict(part.operator.z)
                 found += [
                     IsNull(Field(sources[part.variable], reading.column), negated=True)

@@ -1,7 +1,7 @@
 """Turns equalities that tie all variables into a partition key."""
 
 from ensue.algebra.equivalence import connected, mandatory, tied_fields, with_equivalence
-from ensue.algebra.pattern import Seq
+from ensue.algebra.form import is_sequence
 from ensue.algebra.policy import Strategy
 from ensue.algebra.query import Query
 from ensue.algebra.walk import atoms, positives
@@ -38,7 +38,7 @@ def _tie_all(query: Query, pairs: list[tuple[str, str]]) -> bool:
             for k, variable in enumerate(order)
             if k
         )
-        if not among_earlier or not isinstance(query.pattern, Seq):
+        if not among_earlier or not is_sequence(query.pattern):
             return False
     positive = connected(order[0], [p for p in pairs if set(p) <= set(order)])
     return positive >= set(order) and connected(order[0], pairs) >= {

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from ensue.algebra.pattern import And, Not, Or, Pattern, Seq
+from ensue.algebra.form import Form, form, is_absence, parts, plain, with_parts
+from ensue.algebra.pattern import Not, Pattern
 from ensue.algebra.query import Query
 from ensue.algebra.walk import atoms, rewrite, variables
 
@@ -12,25 +13,33 @@ def split_negations(query: Query) -> Query:
 
     Conditions that tie `b` to `c` keep the negation whole.
 
-    >>> from ensue.algebra.pattern import Atom
+    >>> from ensue.algebra.pattern import Atom, Or, Seq
     >>> a, b, c, d = (Atom(t, t.lower()) for t in "ABCD")
     >>> split_negations(Query(Seq((a, Not(Or((b, c))), d)))).pattern == Seq((a, Not(b), Not(c), d))
     True
     """
 
     def split(pattern: Pattern) -> Pattern:
-        if not isinstance(pattern, Seq | And):
+        if form(pattern) not in (Form.SEQUENCE, Form.TOGETHER) or not plain(pattern):
             return pattern
-        parts: list[Pattern] = []
-        for part in pattern.parts:
-            match part:
-                case Not(part=Or(parts=options)) if not _tied(query, options):
-                    parts += [Not(option, part.span) for option in options]
-                case _:
-                    parts.append(part)
-        return replace(pattern, parts=tuple(parts))
+        found: list[Pattern] = []
+        for part in parts(pattern):
+            options = _options(part)
+            if options and not _tied(query, options):
+                found += [Not(option, part.span) for option in options]
+            else:
+                found.append(part)
+        return with_parts(pattern, tuple(found))
 
     return replace(query, pattern=rewrite(query.pattern, split))
+
+
+def _options(part: Pattern) -> tuple[Pattern, ...]:
+    """The alternatives that a negation forbids."""
+    forbidden = part.part if is_absence(part) else None
+    if forbidden is None or form(forbidden) is not Form.CHOICE or not plain(forbidden):
+        return ()
+    return parts(forbidden)
 
 
 def _tied(query: Query, options: tuple[Pattern, ...]) -> bool:

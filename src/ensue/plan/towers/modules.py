@@ -10,11 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ensue.algebra.pattern import And, Apply, Not, Pattern, Seq
+from ensue.algebra.form import Form, form, present
+from ensue.algebra.pattern import Pattern
 from ensue.algebra.text import show_pattern
 from ensue.algebra.walk import positives
 from ensue.algebra.window import ByEvents, ByTime, ByUnits, Window
 from ensue.errors import QueryError
+from ensue.plan.physical_rules.fitting import is_leaf, leaf_of
 
 PRECURSORS = "precursors"  # the name to switch parked runs off by
 
@@ -89,7 +91,7 @@ def _window(described: Sequence[Any] | None) -> Window | None:
 def tower_shape(pattern: Pattern, modules: Sequence[Module]) -> Shape:
     """The shape of a join tree that follows the modules: the EH-Tree of a flat pattern.
 
-    >>> from ensue.algebra.pattern import Atom
+    >>> from ensue.algebra.pattern import Atom, Seq
     >>> abcd = Seq(tuple(Atom(v.upper(), v) for v in "abcd"))
     >>> tower_shape(abcd, [Module("M", "x", ("b", "c"))])
     (('a', ('b', 'c')), 'd')
@@ -108,16 +110,11 @@ def tower_shape(pattern: Pattern, modules: Sequence[Module]) -> Shape:
 
 
 def _shape(pattern: Pattern, boxes: Sequence[frozenset[str]]) -> Shape:
-    match pattern:
-        case Seq(parts=parts) | And(parts=parts):
-            positive = [p for p in parts if not isinstance(p, Not)]
-            return _joined(positive, boxes, in_order=isinstance(pattern, Seq))
-        case Apply(inputs=(left, right)):
-            return (_shape(left, boxes), _shape(right, boxes))
-        case Apply(inputs=inputs):
-            return _shape(inputs[0], boxes)
-        case _:
-            return next(positives(pattern)).variable
+    if is_leaf(pattern):
+        return leaf_of(pattern)
+    # the inputs of an operator stay in their order
+    in_order = form(pattern) is not Form.TOGETHER
+    return _joined(present(pattern), boxes, in_order=in_order)
 
 
 def _joined(parts: Sequence[Pattern], boxes: Sequence[frozenset[str]], *, in_order: bool) -> Shape:

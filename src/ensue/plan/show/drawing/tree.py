@@ -1,8 +1,8 @@
 """A pattern as a tree, for plans without a structure of their own."""
 
-from ensue.algebra.pattern import And, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
-from ensue.algebra.text import show_pattern
-from ensue.algebra.walk import parts
+from ensue.algebra.form import Form, form, is_absence, is_event, parts
+from ensue.algebra.pattern import Pattern
+from ensue.algebra.text import show_head, show_pattern
 from ensue.plan.show.drawing.canvas import DARK, PAPER, Canvas, Point, short, width_of
 
 LEVEL = 76  # from one level to the next
@@ -18,7 +18,7 @@ def draw_tree(canvas: Canvas, pattern: Pattern) -> None:
 
 def _draw(canvas: Canvas, pattern: Pattern, left: float, level: int, *, dark: bool) -> Point:
     """Draws a part from `left` on and gives the top of its node."""
-    dark = dark or isinstance(pattern, Not)
+    dark = dark or is_absence(pattern)
     text = _text(pattern)
     width = _own_width(pattern)
     y = float(level * LEVEL)
@@ -37,27 +37,15 @@ def _draw(canvas: Canvas, pattern: Pattern, left: float, level: int, *, dark: bo
 
 
 def _children(pattern: Pattern) -> tuple[Pattern, ...]:
-    match pattern:
-        case Atom() | Kleene() | Maybe(part=Atom()) | Not(part=Atom()):
-            return ()
-        case _:
-            return parts(pattern)
+    """What is drawn below it: an event stands in one box with its quantifier or its negation."""
+    around_one = form(pattern) in (Form.LIST, Form.OPTION, Form.ABSENCE)
+    inner = parts(pattern)
+    return () if around_one and all(map(is_event, inner)) else inner
 
 
 def _text(pattern: Pattern) -> str:
-    match pattern:
-        case Seq():
-            return "SEQ"
-        case And():
-            return "AND"
-        case Or():
-            return "OR"
-        case Not(part=part) if not isinstance(part, Atom):
-            return "NOT"
-        case Maybe(part=part) if not isinstance(part, Atom):
-            return "?"
-        case _:
-            return short(show_pattern(pattern), NAME)
+    whole = not _children(pattern)
+    return short(show_pattern(pattern) if whole else show_head(pattern), NAME)
 
 
 def _own_width(pattern: Pattern) -> float:

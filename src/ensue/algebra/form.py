@@ -1,0 +1,158 @@
+"""What a node of a pattern is, for all code that need not know which one it is.
+
+A node has parts and a form: how a match of it is made of matches of its parts. Checks, rewrites,
+drawings and planners ask for these; a new node answers here, once.
+"""
+
+from dataclasses import replace
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
+
+class Form(Enum):
+    """How a match of a node is made of matches of its parts."""
+
+    EVENT = auto()  # one event; no parts
+    LIST = auto()  # several events of its part, in order
+    RESULT = auto()  # one of each part, and what an operator makes of them
+    OPTION = auto()  # one of its part, or nothing
+    CHOICE = auto()  # one of one part
+    SEQUENCE = auto()  # one of each part, each ends before the next begins
+    TOGETHER = auto()  # one of each part, in any order
+    ABSENCE = auto()  # nothing, where its part does not occur
+
+
+def form(pattern: Pattern) -> Form:
+    """The form of a node. EVENT, LIST, RESULT and ABSENCE are of one node each.
+
+    >>> form(Seq((Atom("A", "a"), Atom("B", "b")))).name
+    'SEQUENCE'
+    """
+    match pattern:
+        case Atom():
+            return Form.EVENT
+        case Seq():
+            return Form.SEQUENCE
+        case Not():
+            return Form.ABSENCE
+        case Kleene():
+            return Form.LIST
+        case And():
+            return Form.TOGETHER
+        case Or():
+            return Form.CHOICE
+        case Maybe():
+            return Form.OPTION
+        case Apply():
+            return Form.RESULT
+
+
+def plain(pattern: Pattern) -> bool:
+    """Whether a node asks no more of its parts than its form says.
+
+    Then some of its parts may be taken out, or others put in, and the rest keep their meaning.
+    """
+    match pattern:
+        case Atom() | Kleene() | Maybe() | Or() | Seq() | And() | Not():
+            return True
+        case Apply():  # the operator has a say
+            return False
+
+
+def parts(pattern: Pattern) -> tuple[Pattern, ...]:
+    """The patterns directly inside this one."""
+    match pattern:
+        case Atom():
+            return ()
+        case Kleene(atom=atom):
+            return (atom,)
+        case Maybe(part=part) | Not(part=part):
+            return (part,)
+        case Seq(parts=inner) | And(parts=inner) | Or(parts=inner):
+            return inner
+        case Apply(inputs=inputs):
+            return inputs
+
+
+def with_parts(pattern: Pattern, new: tuple[Pattern, ...]) -> Pattern:
+    """The same pattern around other parts."""
+    match pattern:
+        case Atom():
+            return pattern
+        case Kleene():
+            (atom,) = new
+            assert is_event(atom)
+            return replace(pattern, atom=atom)
+        case Maybe() | Not():
+            return replace(pattern, part=new[0])
+        case Seq() | And() | Or():
+            return replace(pattern, parts=new)
+        case Apply():
+            return replace(pattern, inputs=new)
+
+
+# --------------------------------------------------------------------------- what follows
+
+
+def is_event(pattern: Pattern) -> "TypeIs[Atom]":
+    """Whether it is one event."""
+    return isinstance(pattern, Atom)
+
+
+def is_list(pattern: Pattern) -> "TypeIs[Kleene]":
+    """Whether it is several events under one variable."""
+    return isinstance(pattern, Kleene)
+
+
+def is_result(pattern: Pattern) -> "TypeIs[Apply]":
+    """Whether it is the result of an operator."""
+    return isinstance(pattern, Apply)
+
+
+def is_input(pattern: Pattern) -> "TypeIs[Atom | Apply]":
+    """Whether it has one event or result under a variable of its own, as operators take them."""
+    return isinstance(pattern, Atom | Apply)
+
+
+def is_absence(pattern: Pattern) -> "TypeIs[Not]":
+    """Whether it says what must not occur."""
+    return isinstance(pattern, Not)
+
+
+def is_sequence(pattern: Pattern) -> bool:
+    """Whether its parts come one after the other."""
+    return form(pattern) is Form.SEQUENCE
+
+
+def present(pattern: Pattern) -> list[Pattern]:
+    """The parts that are not absences.
+
+    >>> a = Atom("A", "a")
+    >>> present(Seq((a, Not(Atom("B", "b"))))) == [a]
+    True
+    """
+    return [part for part in parts(pattern) if not is_absence(part)]
+
+
+def optional(pattern: Pattern) -> bool:
+    """Whether a match may leave all of this part unbound.
+
+    >>> optional(Seq((Maybe(Atom("A", "a")), Kleene(Atom("B", "b"), 0, None))))
+    True
+    """
+    if is_list(pattern):
+        return pattern.least == 0
+    match form(pattern):
+        case Form.EVENT | Form.LIST | Form.RESULT:
+            return False
+        case Form.OPTION | Form.ABSENCE:
+            return True
+        case Form.SEQUENCE | Form.TOGETHER:
+            return all(map(optional, parts(pattern)))
+        case Form.CHOICE:
+            return any(map(optional, parts(pattern)))
