@@ -164,51 +164,63 @@ def _throughput(session: "SparkSession", folder: Path, size: int, symbols: int) 
     }
 
 
+def _chain(stream: "DataFrame", text: str, lanes: int) -> Any:
+    """What runs in the lanes of a match."""
+    from ensue.runners.spark.types import arrow_schema
+    from ensue.workload.asked import Asked
+    from ensue.workload.planned import Wishes
+    from ensue.workload.source import Source
+    from ensue.workload.workload import Workload
+
+    source = Source(arrow_schema(stream.schema), "ts", "type")
+    asked = (Asked(ensue.parse(text)),)
+    return Workload(asked, source, Wishes(streaming=True), lanes).chains[0]
+
+
 def _identity(stream: "DataFrame", text: str, write: int) -> "DataFrame":
     """The pipeline of a match with nothing in place of the matcher."""
+    from pyspark.sql import functions as sql
+
     from ensue.runners.spark import stream as spark_stream
-    from ensue.runners.spark.frames import partition_columns
-    from ensue.runners.spark.types import arrow_schema, spark_schema
-    from ensue.workload.stream_job import StreamJob
+    from ensue.runners.spark.matches import Unpack
+    from ensue.runners.spark.time import with_watermark
+    from ensue.runners.spark.types import spark_schema
 
-    job = StreamJob(
-        ensue.parse(text), arrow_schema(stream.schema), "ts", "type", (), None, None,
-        lanes=os.cpu_count() or 1,
-    )  # fmt: skip
-    columns = partition_columns(job.prepared)
-    watched = stream.withWatermark("ts", WATERMARK)
-    packed = spark_stream.with_lanes(watched, job, columns).mapInArrow(
-        spark_stream.Pack(job, "raise"), spark_stream.PACKED
+    chain = _chain(stream, text, os.cpu_count() or 1)
+    watched = with_watermark(stream, chain.source.shape, WATERMARK)
+    packed = spark_stream.with_lanes(watched, chain).mapInArrow(
+        spark_stream.Pack(chain, "raise"), spark_stream.FLOW
     )
-    found = packed.groupBy("lane").transformWithState(
-        _identity_processor(job, write), spark_stream.FOUND, "append", "EventTime"
+    found = packed.groupBy(chain.grouped_by).transformWithState(
+        _identity_processor(chain, write), spark_stream.FLOW, "append", "EventTime"
     )
-    return found.select("blob").mapInArrow(spark_stream.Unpack(job), spark_schema(job.result))
+    done = found.filter(sql.col("number") >= 0).select(sql.col("blob").alias("matches"))
+    schema = chain.outputs[0].schema
+    return done.mapInArrow(Unpack(schema), spark_schema(schema))
 
 
-def _identity_processor(job: Any, write: int) -> Any:
-    from dataclasses import asdict
-
+def _identity_processor(chain: Any, write: int) -> Any:
     from pyspark.sql import Row
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
     from ensue.runners.spark.state import LaneStore
-    from ensue.workload.lane import together
+    from ensue.runners.spark.stream import CLOCK, counted_row
     from ensue.workload.lane_state import Head
     from ensue.workload.micro_batch import Counters
+    from ensue.workload.packing import table_of
 
     class Identity(StatefulProcessor):
         def init(self, handle: Any) -> None:
             self.store = LaneStore(handle)
 
         def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
-            blobs = [bytes(row.blob) for row in rows if row.blob is not None]
+            blobs = [bytes(row.blob) for row in rows if row.number != CLOCK]
             head = self.store.head() or Head(1, b"", b"", 0, 0, 0, None)
-            table = together(blobs, job.arrow)
+            count = sum(table_of(blob)[1].num_rows for blob in blobs)
             self.store.put_entry(0, os.urandom(64) + bytes(max(0, write - 64)))
             self.store.put_head(head)
-            counters = Counters(table.num_rows, 0, 0, 0, 0, 0, write, 0, 0, 0)
-            yield Row(blob=None, dropped=0, **asdict(counters))
+            counters = Counters(count, 0, 0, 0, 0, 0, write, 0, 0, 0)
+            yield Row(**counted_row(chain, key[0], counters))
 
     return Identity()
 
@@ -267,35 +279,29 @@ def _by_key(stream: "DataFrame", text: str) -> "DataFrame":
     from pyspark.sql import functions as sql
 
     from ensue.runners.spark import stream as spark_stream
-    from ensue.runners.spark.types import arrow_schema
-    from ensue.workload.stream_job import StreamJob
 
-    job = StreamJob(
-        ensue.parse(text), arrow_schema(stream.schema), "ts", "type", (), None, None, lanes=1
-    )
-    processor = _key_processor(job)
+    processor = _key_processor(_chain(stream, text, 1))
     found = (
         stream.withWatermark("ts", WATERMARK)
         .groupBy("symbol")
-        .transformWithStateInPandas(processor, spark_stream.FOUND, "append", "EventTime")
+        .transformWithStateInPandas(processor, spark_stream.FLOW, "append", "EventTime")
     )
     counts = (sql.sum(name).alias(name) for name in spark_stream.COUNTERS)
     return found.observe(spark_stream.OBSERVED, *counts)
 
 
-def _key_processor(job: Any) -> Any:
-    from dataclasses import asdict
-
+def _key_processor(chain: Any) -> Any:
     import pandas as pd
 
     from ensue.engine.state import to_bytes
-    from ensue.runners.spark.stream import LaneProcessor
+    from ensue.runners.spark.stream import StageProcessor, counted_row
     from ensue.workload.micro_batch import run_lane
 
-    class ByKey(LaneProcessor):
+    class ByKey(StageProcessor):
         def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+            arrow = chain.source.arrow
             tables = [pa.Table.from_pandas(r, preserve_index=False) for r in rows]
-            whole = pa.concat_tables(tables).select(job.arrow.names).cast(job.arrow)
+            whole = pa.concat_tables(tables).select(arrow.names).cast(arrow)
             yield self._counted(timerValues, [to_bytes(whole)])
 
         def handleExpiredTimer(
@@ -304,15 +310,15 @@ def _key_processor(job: Any) -> Any:
             yield self._counted(timerValues, [])
 
         def _counted(self, times: Any, blobs: list[bytes]) -> Any:
-            outcome = run_lane(self.store, job, times.getCurrentWatermarkInMs(), blobs)
+            outcome = run_lane(self.store, chain, 0, times.getCurrentWatermarkInMs(), blobs)
             if outcome.timer != outcome.timer_before:
                 if outcome.timer_before is not None:
                     self.handle.deleteTimer(outcome.timer_before)
                 if outcome.timer is not None:
                     self.handle.registerTimer(outcome.timer)
-            return pd.DataFrame([{"blob": None, "dropped": 0, **asdict(outcome.counters)}])
+            return pd.DataFrame([counted_row(chain, 0, outcome.counters)])
 
-    return ByKey(job, None)
+    return ByKey(chain, 0, None)
 
 
 def _options() -> argparse.Namespace:

@@ -104,7 +104,7 @@ def run(workload: Workload, frame: DataFrame, given: Arguments) -> Frames:
     flows = []
     for number, chain in enumerate(workload.chains):
         mine = watched.without_those_ahead() if number else watched
-        flow = _with_lanes(mine, chain).mapInArrow(Pack(chain, given.bad_events), FLOW)
+        flow = with_lanes(mine, chain).mapInArrow(Pack(chain, given.bad_events), FLOW)
         for stage in range(len(chain.stages)):
             processor = StageProcessor(chain, stage, watched.delay_ms)
             lanes_of_stage = flow.groupBy(chain.grouped_by)
@@ -130,7 +130,7 @@ def observed(shape: Shape) -> list[Column]:
     return counted if calendar(shape) else [*counted, sql.count(sql.lit(1)).alias(NUMBERS)]
 
 
-def _with_lanes(watched: Watched, chain: Chain) -> DataFrame:
+def with_lanes(watched: Watched, chain: Chain) -> DataFrame:
     """The events that can matter, with the lane of each where Spark knows it.
 
     Others go with them as far as `Pack` if they are bad, too far ahead, or the only ones that
@@ -272,8 +272,7 @@ class StageProcessor(StatefulProcessor):
                 self.handle.registerTimer(outcome.timer)
         for row in _through(self.chain, self.number, outcome.sent, lane):
             yield Row(**row)
-        counts = Packed(len(self.chain.stages), lane, COUNTS, b"")
-        row = _row(0, counts, lane, counters=outcome.counters)
+        row = counted_row(self.chain, lane, outcome.counters)
         yield Row(**(row | {"dropped": dropped, "ahead": ahead}))
 
 
@@ -291,6 +290,11 @@ def _through(
     for place, packed in enumerate(sent):
         lane = packed.lane if packed.stage == following else packed.lane % len(keys)
         yield _row(keys[lane], packed, sender, place=place)
+
+
+def counted_row(chain: Chain, lane: int, counters: Counters) -> dict[str, Any]:
+    """What a lane did, as a row."""
+    return _row(0, Packed(len(chain.stages), lane, COUNTS, b""), lane, counters=counters)
 
 
 def _row(
