@@ -22,7 +22,7 @@ from ensue.tracing.trace import Trace, trace_of
 
 ENDINGS = {"table": "txt", "json": "jsonl", "csv": "csv", "parquet": "parquet"}
 TOP = "top"  # what a query without a name goes by
-_ALL = "all"
+ALL = "all"
 
 
 def delivery(options: Namespace, query: Query | Tower) -> dict[str, Any]:
@@ -41,15 +41,15 @@ def _levels(named: str, query: Query | Tower) -> str | list[str]:
             "--levels: the query defines no events of its own\n"
             "  hint: EVENT Name AS ...; in front of a query defines one"
         )
-    if named == _ALL:
-        return _ALL
+    if named == ALL:
+        return ALL
     names = [name.strip() for name in named.split(",")]
     known = [*query.names, query.query.name or TOP]
     for name in names:
         if name not in known:
             raise UsageError(
                 f"--levels {name}: no such event is defined\n"
-                f"  hint: {did_you_mean(name, [*known, _ALL])}"
+                f"  hint: {did_you_mean(name, [*known, ALL])}"
             )
     return [name for name in names if name != TOP or query.query.name == TOP]
 

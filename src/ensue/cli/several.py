@@ -9,13 +9,14 @@ import ensue
 from ensue.algebra.query import Query
 from ensue.algebra.tower import Tower
 from ensue.cli import event_files
-from ensue.cli.levels import form_of_several, places_of, write_each
+from ensue.cli.levels import ALL, checked, form_of_several, places_of, write_each
+from ensue.cli.limits import limits_of
 from ensue.cli.query_text import read_query
 from ensue.cli.run import event_columns, require_no_stream
 from ensue.cli.terminal import Exit, UsageError, notice, progress
 from ensue.languages.query_files import is_file
 
-_OF_ONE = ("levels", "trace", "picture")
+_OF_ONE = ("trace", "picture")
 
 
 def run_several(options: Namespace) -> Exit:
@@ -34,16 +35,18 @@ def run_several(options: Namespace) -> Exit:
     found = run(queries, files, options)
     seconds = time.perf_counter() - began
     write_each(found, options)
-    notice(f"{len(found)} queries in {seconds:.2f} s")
+    notice(f"{len(queries)} queries in {seconds:.2f} s")
     if options.output != "-":
         notice(f"written to {options.output}")
     return Exit.FINE
 
 
-def named_queries(arguments: list[str]) -> dict[str, Any]:
+def named_queries(arguments: list[str]) -> dict[str, Query | Tower]:
     """The queries by their own names, else by those of their files, else by number."""
-    read = [_alone(argument) for argument in arguments]
-    own = [query.name for query in read]
+    read = [read_query(argument) for argument in arguments]
+    for query in read:
+        checked(query)
+    own = [(query.query if isinstance(query, Tower) else query).name for query in read]
     files = [Path(a).stem if is_file(a) else None for a in arguments]
     for names in (own, files):
         if None not in names and len(set(names)) == len(names):
@@ -51,15 +54,11 @@ def named_queries(arguments: list[str]) -> dict[str, Any]:
     return {f"query{number}": query for number, query in enumerate(read, 1)}
 
 
-def _alone(argument: str) -> Query:
-    query = read_query(argument)
-    if isinstance(query, Tower):
-        name = argument if "\n" not in argument else "one of the queries"
-        raise UsageError(
-            f"{name} defines events of its own, and runs alone\n"
-            "  hint: its levels come out of one scan, too: --levels all"
-        )
-    return query
+def _levels(named: str | None) -> dict[str, Any]:
+    """The argument of `ensue.match` that says which levels are delivered, too."""
+    if named is None or named == ALL:
+        return {} if named is None else {"levels": ALL}
+    return {"levels": [name.strip() for name in named.split(",")]}
 
 
 def _here(queries: dict[str, Any], files: Any, options: Namespace) -> dict[str, Any]:
@@ -70,6 +69,8 @@ def _here(queries: dict[str, Any], files: Any, options: Namespace) -> dict[str, 
             events,
             queries,
             **columns,
+            **limits_of(options),
+            **_levels(options.levels),
             bad_events=options.bad_events,
             emit_timeouts=options.timeouts,
             progress=report,
@@ -86,6 +87,8 @@ def _on_spark(queries: dict[str, Any], files: Any, options: Namespace) -> dict[s
         events,
         queries,
         **event_columns(events, options),
+        **limits_of(options),
+        **_levels(options.levels),
         bad_events=options.bad_events,
         emit_timeouts=options.timeouts,
     ).cache()
