@@ -179,6 +179,59 @@ def test_changes_of_chosen_queries(text, monkeypatch):
     assert changed > 3
 
 
+APART = "SEQ(A a, B b, C c) WHERE [k] and a.x <= b.x WITHIN 4 EVENTS"
+
+
+def of_two_keys() -> pa.Table:
+    """Two events of one key, many of another, and then one that completes a match of the first."""
+    keys = [1, 1, *[2] * 30, 1, 2]
+    types = ["A", "B", *["A", "X", "B"] * 10, "C", "C"]
+    rows = range(len(keys))
+    return pa.table({"t": rows, "row": rows, "type": types, "x": [1] * len(keys), "k": keys})
+
+
+def test_a_partition_may_be_silent_for_longer_than_others_are_remembered(monkeypatch):
+    monkeypatch.setattr("ensue.engine.adaptive.PIECE", 5)
+    monkeypatch.setattr("ensue.engine.recent_events.FEW", 0)
+    events = of_two_keys()
+    prepared, plans = plans_of(APART, events, PLAIN)
+    _, schema = prepared.shape.physical(prepared.query)
+    engine = AdaptiveEngine(plans[0], schema, prepared.shape.unit, Given(plans, [10, 20]))
+    found = [engine.feed(events.slice(0, 32))]
+    assert len(engine.changes) == 2
+    assert {0, 1} <= set(engine.held_rows().tolist())
+    data, engine = (
+        engine.save(),
+        AdaptiveEngine(plans[0], schema, prepared.shape.unit, Given(plans, [10, 20])),
+    )
+    engine.restore(data)
+    found.append(engine.feed(events.slice(32)))
+    matches = joined(found, engine.program.source.output)
+    rows = sorted(zip(*(matches.rows[v].tolist() for v in "abc"), strict=True))
+    assert rows[0] == (0, 1, 32)
+    assert len(rows) == number_wanted(prepared, events)
+
+
+def test_with_too_many_partitions_the_plan_stays(monkeypatch):
+    monkeypatch.setattr("ensue.engine.adaptive.PIECE", 5)
+    monkeypatch.setattr("ensue.engine.recent_events.FEW", 0)
+    monkeypatch.setattr("ensue.engine.recent_events.MOST", 5)
+    events = of_two_keys()
+    prepared, plans = plans_of(APART, events, PLAIN)
+    _, schema = prepared.shape.physical(prepared.query)
+
+    def new() -> AdaptiveEngine:
+        return AdaptiveEngine(plans[0], schema, prepared.shape.unit, Given(plans, [5, 25]))
+
+    engine, count = new(), 0
+    for begin in range(0, events.num_rows, 10):
+        count += engine.feed(events.slice(begin, 10)).count
+        data, engine = engine.save(), new()
+        engine.restore(data)
+    assert count + engine.finish().count == number_wanted(prepared, events)
+    assert [change.row for change in engine.changes] == [5]
+
+
 def test_a_change_is_remembered_with_its_reason(caplog):
     caplog.set_level("INFO", "ensue.plan")
     events = random_events(Random(1), 6, PLAIN)
@@ -209,7 +262,7 @@ def test_a_plan_without_an_end_in_time_stays(text, reason):
 
 DRIFTING = (
     "SEQ(A a, B b) WHERE a.x * a.x + a.x > b.x * b.x + b.x + 90 and a.y * a.y > b.y * b.y + 90 "
-    "WITHIN 60"
+    "WITHIN "
 )
 
 
@@ -233,14 +286,16 @@ def drifting(count: int) -> pa.Table:
     return pa.Table.from_pylist(rows)
 
 
+@pytest.mark.parametrize("window", ["60", "60 EVENTS"])
 @pytest.mark.parametrize("saved", [False, True])
-def test_a_plan_follows_the_stream(saved, monkeypatch):
+def test_a_plan_follows_the_stream(saved, window, monkeypatch):
     monkeypatch.setattr("ensue.engine.adaptive.PIECE", 100)
     monkeypatch.setattr("ensue.engine.advice.LEAST", 200)
     monkeypatch.setattr("ensue.engine.advice.GAIN", 0.05)
     events = drifting(1_200)
     shape = shape_of(events.schema, time="t", type="type", order=())
-    prepared = prepare(parse(DRIFTING), shape, Planning(adaptive=True))
+    text = DRIFTING + window
+    prepared = prepare(parse(text), shape, Planning(adaptive=True))
     engine = prepared.engine()
     assert isinstance(engine, AdaptiveEngine)
     found = []
@@ -250,7 +305,7 @@ def test_a_plan_follows_the_stream(saved, monkeypatch):
             data, engine = engine.save(), prepared.engine()
             engine.restore(data)
     found.append(engine.finish())
-    still = prepare(parse(DRIFTING), shape).engine()
+    still = prepare(parse(text), shape).engine()
     assert joined(found, engine.program.source.output).count == still.feed(events).count > 0
     late = [c for c in engine.changes if c.row > 600]
     assert late, "the plan should have changed after the stream did"

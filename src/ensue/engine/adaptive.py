@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ensue.algebra.operator import Over
 from ensue.algebra.walk import results
 from ensue.columns.arrow_kinds import Unit
 from ensue.columns.matches import Matches
@@ -77,8 +78,9 @@ def why_not_adaptive(plan: Plan) -> str | None:
         return "without WITHIN every event would have to be kept for the next plan"
     if isinstance(plan.structure, Compact) and plan.structure.answer is not Answer.MATCHES:
         return "there is one way to count matches that are not listed"
-    if any(results(plan.query.pattern)):
-        return "an operator of a user may remember more than the window"
+    for applied in results(plan.query.pattern):
+        if applied.operator.over is Over.REPEAT:
+            return f"the latest result of {applied.operator.name} may be older than the window"
     return None
 
 
@@ -125,11 +127,14 @@ class AdaptiveEngine:
         for piece in slices(events, PIECE):
             first = self.engine.rows
             found.append(self._numbers.matches(self.engine.feed(piece)))
+            if self._recent.too_many:
+                continue
             self._recent.add(piece, first)
             self._recent.forget(self.engine.now)
             recent = self._recent.events
-            advice = None if recent is None else self.adviser.advise(self.engine, recent)
-            if advice is not None:
+            if recent is None:
+                log.info("from event %d on the plan stays: too many partitions", self.engine.rows)
+            elif (advice := self.adviser.advise(self.engine, recent)) is not None:
                 found.append(self.change(advice))
         return joined(found, self.program.source.output)
 

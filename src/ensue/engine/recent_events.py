@@ -45,8 +45,6 @@ class RecentEvents:
 
     def add(self, events: pa.Table, first: int) -> None:
         """Further events, from row `first` of the stream on."""
-        if self.too_many:
-            return
         events = events.select([n for n in events.column_names if n in self._columns])
         self.events = events if self.events is None else pa.concat_tables([self.events, events])
         self.end = first + events.num_rows
