@@ -37,7 +37,7 @@ def streamed(random: Random, prepared, events: pa.Table) -> list[pa.Table]:
     return [pa.concat_tables([tables[k] for tables in rounds]) for k in range(len(prepared))]
 
 
-@pytest.mark.first_rounds(6)
+@pytest.mark.first_rounds(3)
 @pytest.mark.parametrize("seed", range(40))
 def test_random_sets_whose_plans_change(seed, monkeypatch):
     monkeypatch.setattr(cache, "interpreted", True)

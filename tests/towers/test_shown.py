@@ -11,12 +11,18 @@ from ensue.algebra.towers.joined import joined
 from ensue.columns.stream import in_order, shape_of
 from ensue.languages.towers import parse_text
 from ensue.plan.planning import Planning
+from ensue.source import cache
 from ensue.workload.analysed_tower import PIECE, analysed_tower
 from ensue.workload.explained_tower import explained, pictured
 from ensue.workload.prepare_tower import prepare_tower
 from support.stages import EVENTS, TOWERS, readings
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # uncompiled, scalars warn
+
+
+@pytest.fixture(autouse=True)
+def interpreted(monkeypatch):
+    monkeypatch.setattr(cache, "interpreted", True)
 
 
 def prepared_over(events, text, planning=None, **options):
@@ -31,8 +37,8 @@ def prepared_over(events, text, planning=None, **options):
 @pytest.mark.parametrize("name", TOWERS)
 @pytest.mark.parametrize("off", ["top_down", "bottom_up"])
 def test_the_analysis_counts_what_is_found(name, off, monkeypatch):
-    monkeypatch.setattr("ensue.workload.analysed_tower.PIECE", 50)
-    events = readings(Random(name), 150)
+    monkeypatch.setattr("ensue.workload.analysed_tower.PIECE", 20)
+    events = readings(Random(name), 70)
     planning = Planning(off=frozenset({off}))
     prepared = prepared_over(events, TOWERS[name], planning, levels="all")
     text = analysed_tower(prepared, events)
@@ -43,7 +49,7 @@ def test_the_analysis_counts_what_is_found(name, off, monkeypatch):
     ]
     assert sum(t.num_rows for t in found.values()) > 0
     assert text.count("analysis of ") == text.count("time: this layer") == len(prepared.layers)
-    assert text.splitlines()[-1].startswith("the tower in 150 events: compiling ")
+    assert text.splitlines()[-1].startswith("the tower in 70 events: compiling ")
 
 
 def test_the_plan_is_told_as_without_running_it():
