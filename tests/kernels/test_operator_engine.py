@@ -12,11 +12,14 @@ import ensue
 from ensue import semantics
 from ensue.columns.matches import Matches
 from ensue.columns.stream import ends, shape_of
+from ensue.engine.adaptive import why_not_adaptive
 from ensue.engine.reference_events import events_of
 from ensue.errors import QueryError
 from ensue.plan.physical import Reference
+from ensue.plan.planning import DEFAULT, Planning
 from ensue.results.operator_loops import made_by_loop
 from ensue.workload.prepared import Prepared, prepare
+from support.restless import Restless, restless
 from support.streams import (
     FINE,
     PLAIN,
@@ -162,9 +165,11 @@ class Writer:
 # ------------------------------------------------------------------------------- the comparison
 
 
-def prepared_for(text: str, events: pa.Table, nature: Nature = PLAIN) -> Prepared:
+def prepared_for(
+    text: str, events: pa.Table, nature: Nature = PLAIN, planning: Planning = DEFAULT
+) -> Prepared:
     shape = shape_of(events.schema, time=nature.columns, type="type", order=())
-    return prepare(ensue.parse(text, operators=OPERATORS), shape)
+    return prepare(ensue.parse(text, operators=OPERATORS), shape, planning)
 
 
 def wanted(prepared: Prepared, events: pa.Table) -> list[tuple]:
@@ -239,14 +244,14 @@ def _written(binding: dict[str, list[int]]) -> tuple:
     return tuple(sorted((v, tuple(rows)) for v, rows in binding.items() if rows))
 
 
-def assert_random_case_is_exact(random: Random) -> str:
+def assert_random_case_is_exact(random: Random, planning: Planning = DEFAULT) -> str:
     nature = random_nature(random)
     text = Writer(random, nature).query()
     there = False
     for _ in range(3):
         events = random_events(random, random.randint(4, 12), nature)
         try:
-            prepared = prepared_for(text, events, nature)
+            prepared = prepared_for(text, events, nature, planning)
         except QueryError:
             return "refused"
         if prepared.plan.residual:
@@ -288,6 +293,26 @@ def test_random_operators_are_exact(round, monkeypatch):
             raise
     assert outcomes["matches"] + outcomes["reference"] > SEEDS_AT_ONCE / 8, outcomes
     assert outcomes["refused"] < SEEDS_AT_ONCE / 8, outcomes
+
+
+@pytest.mark.skipif(not UNCOMPILED, reason="hundreds of queries would be compiled")
+@pytest.mark.first_rounds(1)
+@pytest.mark.parametrize("round", range(8))
+def test_random_operators_are_exact_while_their_plans_change(round, monkeypatch):
+    planning = restless(monkeypatch, 1 + round % 4)
+    for seed in range(round * SEEDS_AT_ONCE, (round + 1) * SEEDS_AT_ONCE):
+        try:
+            assert_random_case_is_exact(Random(seed), planning)
+        except Exception as error:
+            error.add_note(f"seed {seed}")
+            raise
+    assert Restless.changes > 20
+
+
+def test_the_plan_of_a_repeat_stays():
+    events = random_events(Random(1), 6, PLAIN)
+    plan = prepared_for("SEQ(dedup(A a, 3) d, B b) WITHIN 5", events).plan
+    assert "may be older than the window" in str(why_not_adaptive(plan))
 
 
 def test_a_sequence_of_ones_own_is_the_built_in_one():

@@ -214,16 +214,16 @@ def stream_of(nature):
 @pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("round", range(20))
 def test_random_towers_together_have_the_matches_they_have_alone(round, planning, interpreted):
-    seeds = range(round * 20, round * 20 + 20)
+    seeds = range(round * 10, round * 10 + 10)
     counts = [agree(seed, PLANNINGS[planning]) for seed in seeds]
-    assert sum(count > 0 for count in counts) > 1
+    assert sum(count > 0 for count in counts) > 0
 
 
 @pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("round", range(20))
 def test_random_towers_together_in_stages(round, interpreted):
-    counts = [agree_in_stages(seed) for seed in range(round * 20, round * 20 + 20)]
-    assert sum(count > 0 for count in counts) > 1
+    counts = [agree_in_stages(seed) for seed in range(round * 10, round * 10 + 10)]
+    assert sum(count > 0 for count in counts) > 0
 
 
 def test_a_joined_tower_means_what_its_towers_mean():
@@ -256,7 +256,12 @@ def test_types_that_others_would_widen_keep_towers_apart():
     assert len(joined(own)) == 1
     schema = readings(Random(1), 3).append_column("x", [[1, 2, 3]]).schema
     shape = shape_of(schema, **EVENTS, order=())
-    assert len(joined_towers(own, shape)) == 2
+    assert [labels for _, labels in joined_towers(own, shape)] == [("one",), ("two",)]
+    own["three"] = own["one"]
+    found = joined_towers(own, shape)
+    assert [labels for _, labels in found] == [("one", "three"), ("two",)]
+    assert [top.label for top in found[0][0].tops] == ["one", "three"]
+    assert found[1][0] is own["two"]
 
 
 def test_explain_shows_every_query_and_each_layer_once():

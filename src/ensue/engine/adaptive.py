@@ -3,6 +3,9 @@
 A matcher is deterministic, and with a window every partial match began inside the window. So the
 events of the last window are all there is to its state: a new plan takes over by being fed those
 events again, its matches of them thrown away, since the old plan has delivered them.
+
+Where these are not the last events of the stream, one behind the other, the new engine numbers
+them so all the same, and the rows of the stream are put back into its matches.
 """
 
 import logging
@@ -13,25 +16,24 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ensue.algebra.answers import summarised
+from ensue.algebra.operator import Over
 from ensue.algebra.walk import results
-from ensue.algebra.window import ByEvents
-from ensue.columns import evaluate as vectors
 from ensue.columns.arrow_kinds import Unit
 from ensue.columns.matches import Matches
 from ensue.columns.stream import slices
 from ensue.engine.engine import Engine
 from ensue.engine.output import joined
 from ensue.engine.program import Program
-from ensue.engine.reference import columns_used
+from ensue.engine.recent_events import RecentEvents, Rows
 from ensue.engine.scan import Scan
 from ensue.engine.state import from_bytes, packed, to_bytes, unpacked
 from ensue.plan.choose import structure_name
 from ensue.plan.limits import UNLIMITED, Limits
-from ensue.plan.physical import Plan, Reference
+from ensue.plan.physical import Answer, Compact, Plan, Reference
 from ensue.schema import Schema
 
 PIECE = 1 << 15  # events between two looks at the plan
+NONE = np.zeros(0, np.int64)
 
 log = logging.getLogger("ensue.plan")
 
@@ -74,12 +76,11 @@ def why_not_adaptive(plan: Plan) -> str | None:
         return "it runs on the reference path"
     if plan.query.within is None:
         return "without WITHIN every event would have to be kept for the next plan"
-    if isinstance(plan.query.within, ByEvents):
-        return "its window counts the events of a partition"
-    if summarised(plan.query):
-        return "COUNT(*) and EXISTS have a structure of their own"
-    if any(results(plan.query.pattern)):
-        return "an operator of a user may remember more than the window"
+    if isinstance(plan.structure, Compact) and plan.structure.answer is not Answer.MATCHES:
+        return "there is one way to count matches that are not listed"
+    for applied in results(plan.query.pattern):
+        if applied.operator.over is Over.REPEAT:
+            return f"the latest result of {applied.operator.name} may be older than the window"
     return None
 
 
@@ -103,8 +104,8 @@ class AdaptiveEngine:
         self.memo = memo
         self.changes: list[Change] = []
         self._schema, self._unit = schema, unit
-        self._columns = columns_used(plan.query, schema)
-        self._recent: pa.Table | None = None  # the events of the last window
+        self._recent = RecentEvents(plan, schema, unit)
+        self._numbers = AsFed()
 
     @property
     def program(self) -> Program:
@@ -124,23 +125,28 @@ class AdaptiveEngine:
         """The matches that these events complete, or that they show to be complete."""
         found = []
         for piece in slices(events, PIECE):
-            found.append(self.engine.feed(piece))
-            self._remember(piece)
-            assert self._recent is not None
-            advice = self.adviser.advise(self.engine, self._recent)
-            if advice is not None:
+            first = self.engine.rows
+            found.append(self._numbers.matches(self.engine.feed(piece)))
+            if self._recent.too_many:
+                continue
+            self._recent.add(piece, first)
+            self._recent.forget(self.engine.now)
+            recent = self._recent.events
+            if recent is None:
+                log.info("from event %d on the plan stays: too many partitions", self.engine.rows)
+            elif (advice := self.adviser.advise(self.engine, recent)) is not None:
                 found.append(self.change(advice))
         return joined(found, self.program.source.output)
 
     def advance(self, now: float) -> Matches:
         """Lets time pass until `now`: what only waited for it is delivered."""
-        found = self.engine.advance(now)
-        self._forget()
+        found = self._numbers.matches(self.engine.advance(now))
+        self._recent.forget(self.engine.now)
         return found
 
     def finish(self) -> Matches:
         """The stream is over: no more events come that could forbid anything."""
-        return self.engine.finish()
+        return self._numbers.matches(self.engine.finish())
 
     def hand_over(self) -> None:
         """What was found so far is with others now, and no longer held."""
@@ -160,8 +166,9 @@ class AdaptiveEngine:
         if old.now is None:
             left = joined([], old.program.source.output)
         else:
-            left = old.advance(old.now)  # what the new plan would take for delivered
-        self._forget()
+            # what the new plan would take for delivered
+            left = self._numbers.matches(old.advance(old.now))
+        self._recent.forget(old.now)
         self.engine = self._taken_over(advice.plan)
         self.memo = advice.memo
         change = Change(
@@ -186,10 +193,15 @@ class AdaptiveEngine:
         old = self.engine
         new = self._engine(plan, nullable=old.program.nullable)
         new.scan.keys, new.scan.strings = old.scan.keys, old.scan.strings
-        new.replay(self._pieces(), old.rows, old.now)
+        recent = self._recent.events
+        new.replay([] if recent is None else slices(recent, PIECE), old.rows, old.now)
         new.count_anew()
         new.scan.seen |= old.scan.seen if _same_roles(plan, old.program.plan) else 0
         new.skipping = old.skipping
+        before, self._numbers = self._numbers, AsFed(self._recent.rows, old.rows)
+        if new.skipping is not None:
+            earliest = before.in_stream(new.skipping.earliest)
+            new.skipping.earliest = self._numbers.own(earliest)
         new.room.take_over(old.room)
         return new
 
@@ -199,55 +211,50 @@ class AdaptiveEngine:
             plan, self._schema, self._unit, nullable=nullable, counted=True, limits=limits
         )
 
-    def _pieces(self) -> list[pa.Table]:
-        recent = self._recent
-        return [] if recent is None else slices(recent, PIECE)
-
-    def _remember(self, events: pa.Table) -> None:
-        events = events.select([n for n in events.column_names if n in self._columns])
-        known = self._recent
-        self._recent = events if known is None else pa.concat_tables([known, events])
-        self._forget()
-
-    def _forget(self) -> None:
-        """Drops what no match to come can contain, once most of what is kept is of that kind."""
-        recent, now, window = self._recent, self.engine.now, self.program.frame.window
-        if recent is None or now is None or window is None or not recent.num_rows:
-            return
-        ends = _ends(recent, self._schema, self._unit)
-        outside = int(np.searchsorted(ends, now - window))
-        if 2 * outside >= recent.num_rows:
-            self._recent = recent.slice(outside).combine_chunks()
-
     # ---------------------------------------------------------------------------- state
 
     def save(self) -> bytes:
         """The state as bytes, with the plan it belongs to."""
-        header = {"memo": self.memo, "changes": [asdict(change) for change in self.changes]}
+        header: dict[str, Any] = {
+            "memo": self.memo,
+            "changes": [asdict(change) for change in self.changes],
+        }
         blobs = {"engine": self.engine.save()}
-        if self._recent is not None:
-            blobs["recent"] = to_bytes(self._recent)
-        return packed(header, {}, blobs)
+        recent, arrays = self._recent, {}
+        if recent.events is not None:
+            blobs["recent"] = to_bytes(recent.events)
+            if recent.counts:
+                arrays["rows"] = recent.rows
+        if len(self._numbers.rows):
+            header["fed up to"] = self._numbers.end
+            arrays["fed"] = self._numbers.rows
+        if recent.too_many:
+            header["too many"] = True
+        return packed(header, arrays, blobs)
 
     def restore(self, data: bytes) -> None:
         """Goes on where the matcher that saved this state stopped."""
-        header, _, blobs = unpacked(data)
+        header, arrays, blobs = unpacked(data)
         self.memo = str(header["memo"])
         self.changes = [Change(**change) for change in header["changes"]]
         if self.memo:
             plan = self.adviser.recall(self.memo)
             self.engine = self._engine(plan)
         self.engine.restore(blobs["engine"])
-        self._recent = from_bytes(blobs["recent"]) if "recent" in blobs else None
+        self._numbers = AsFed(arrays.get("fed", NONE), header.get("fed up to", 0))
+        self._recent = recent = RecentEvents(self.program.plan, self._schema, self._unit)
+        recent.too_many = bool(header.get("too many", False))
+        if "recent" in blobs:
+            recent.restore(from_bytes(blobs["recent"]), arrays.get("rows"), self.engine.rows)
 
     @property
     def state_bytes(self) -> int:
         """About how many bytes `save` gives, without doing it."""
-        return self.engine.state_bytes + (0 if self._recent is None else self._recent.nbytes)
+        return self.engine.state_bytes + self._recent.nbytes + self._numbers.rows.nbytes
 
     def held_rows(self) -> npt.NDArray[np.int64]:
         """The rows of the stream that a later match may still contain, ascending."""
-        return self.engine.held_rows()
+        return self._numbers.in_stream(self.engine.held_rows())
 
     @property
     def partial_matches(self) -> int:
@@ -258,9 +265,40 @@ class AdaptiveEngine:
         return self.engine.deadline()
 
 
+class AsFed:
+    """The rows of the stream behind the numbers that an engine gave them.
+
+    The events it was fed again have the numbers before `end`, one behind the other; those from
+    then on have their own.
+    """
+
+    def __init__(self, rows: Rows = NONE, end: int = 0) -> None:
+        begin = end - len(rows)
+        plain = not len(rows) or int(rows[0]) == begin
+        self.rows = NONE if plain else rows
+        self.end = end
+
+    @property
+    def _begin(self) -> int:
+        return self.end - len(self.rows)
+
+    def in_stream(self, numbers: Rows) -> Rows:
+        """Rows of the stream; what is older than all events that were fed again is as it was."""
+        if not len(self.rows):
+            return numbers
+        known = (numbers >= self._begin) & (numbers < self.end)
+        places = np.where(known, numbers - self._begin, 0)
+        return np.where(known, self.rows[places], numbers)
+
+    def own(self, rows: Rows) -> Rows:
+        """The number of the first event that is at a row of the stream or behind it."""
+        if not len(self.rows):
+            return rows
+        return np.where(rows < self.end, self._begin + np.searchsorted(self.rows, rows), rows)
+
+    def matches(self, found: Matches) -> Matches:
+        return found.moved(self.in_stream) if len(self.rows) and found.count else found
+
+
 def _same_roles(plan: Plan, other: Plan) -> bool:
     return [r.variable for r in plan.roles] == [r.variable for r in other.roles]
-
-
-def _ends(events: pa.Table, schema: Schema, unit: Unit) -> npt.NDArray[Any]:
-    return np.asarray(vectors.from_arrow(events.column(schema.end), unit).values)

@@ -18,6 +18,7 @@ from ensue.plan.estimates.statistics import Statistics
 from ensue.plan.physical import Plan
 from ensue.plan.planning import Planning
 from ensue.schema import Schema
+from ensue.source.operator_functions import run_as_python
 
 LEAST = 20_000  # events that a look at the stream needs
 SAMPLE = 10_000  # of the latest events, to try conditions on
@@ -67,7 +68,8 @@ class Watchful:
         return self._plan(self._known)
 
     def _plan(self, statistics: Statistics) -> Plan:
-        return choose(self.query, self.schema, replace(self.planning, statistics=statistics))
+        planning = replace(self.planning, statistics=statistics)
+        return choose(self.query, self.schema, planning, python=run_as_python(self.query))
 
 
 def _cost(plan: Plan, statistics: Statistics) -> float:

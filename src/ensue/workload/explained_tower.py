@@ -1,6 +1,7 @@
 """The plan of a tower in words, for events that are known or only assumed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 import pyarrow as pa
 
@@ -10,14 +11,27 @@ from ensue.columns.evaluate import arrow_type
 from ensue.columns.stream import Shape, shape_of_union
 from ensue.plan.assume import assumed_schema
 from ensue.plan.show.explain_tower import Matcher, called, explain_tower
+from ensue.plan.show.picture_tower import tower_picture
 from ensue.schema import Kind
 from ensue.workload.prepared_tower import PreparedTower
 from ensue.workload.stages import prepare_stages
 
 
-def explained(prepared: PreparedTower) -> str:
-    """How a prepared tower is run."""
-    matchers = [
+def explained(prepared: PreparedTower, more: Mapping[str, str] = MappingProxyType({})) -> str:
+    """How a prepared tower is run; `more` is told of layers, by their names."""
+    matchers = matchers_of(prepared)
+    keys = list(_stages(prepared))
+    return explain_tower(prepared.tower, prepared.boxes, matchers, keys, more)
+
+
+def pictured(prepared: PreparedTower) -> str:
+    """The same as a picture."""
+    return tower_picture(prepared.tower, prepared.boxes, matchers_of(prepared))
+
+
+def matchers_of(prepared: PreparedTower) -> list[Matcher]:
+    """The layers that have a matcher of their own."""
+    return [
         Matcher(
             p.layer.name,
             p.prepared.plan if p.opened is None else p.opened.flat.plan,
@@ -26,7 +40,6 @@ def explained(prepared: PreparedTower) -> str:
         )
         for p in prepared.layers
     ]
-    return explain_tower(prepared.tower, prepared.boxes, matchers, list(_stages(prepared)))
 
 
 def _stages(prepared: PreparedTower) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """Several towers over one stream, found together where no match of theirs changes by it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
@@ -20,13 +20,25 @@ def joined_towers(
 
     A layer whose stream would look different in two of them keeps them apart.
     """
-    found: list[tuple[Tower, tuple[str, ...]]] = []
-    for tower, labels in joined(towers):
-        if len(labels) == 1 or _looks_the_same(tower, shape, planning, trace=trace):
-            found.append((tower, labels))
-        else:
-            found += [(towers[label], (label,)) for label in labels]
-    return found
+
+    def agree(labels: Iterable[str]) -> bool:
+        together = joined({label: towers[label] for label in labels})
+        return len(together) == 1 and _looks_the_same(together[0][0], shape, planning, trace=trace)
+
+    found: list[tuple[str, ...]] = []
+    for _, labels in joined(towers):
+        if len(labels) == 1 or agree(labels):
+            found.append(labels)
+            continue
+        groups: list[tuple[str, ...]] = []
+        for label in labels:
+            at = next((k for k, g in enumerate(groups) if agree((*g, label))), None)
+            if at is None:
+                groups.append((label,))
+            else:
+                groups[at] = (*groups[at], label)
+        found += groups
+    return [joined({label: towers[label] for label in labels})[0] for labels in found]
 
 
 def _looks_the_same(tower: Tower, shape: Shape, planning: Planning, *, trace: bool) -> bool:

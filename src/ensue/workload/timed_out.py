@@ -69,11 +69,12 @@ def bundle(
     checked = partitioned(main)
     identity = blake2b(fingerprint(main.query), digest_size=16, person=b"timed out").digest()
     others = []
+    free = replace(planning, structure=None, shape=None)
     for other in timeout_queries(checked, shape.schema.end):
         # not checked again: a chain of equalities must not become a key that the query has not
         physical, schema = shape.physical(other)
-        plan = choose(physical, schema, replace(planning, structure=None, shape=None))
-        others.append(Prepared(other, plan, shape, identity, planning))
+        plan = choose(physical, schema, free)
+        others.append(Prepared(other, plan, shape, identity, free))
     columns = len(main.query.returns) or sum(1 for _ in positives(main.query.pattern))
     place = len(result) - columns
     return Bundle((main, *others), result.insert(place, pa.field(TIMED_OUT, pa.bool_())))

@@ -1,7 +1,8 @@
 """The plan of a tower as text: its layers, how each box is found, and the plan of each matcher."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from ensue.algebra.text import show_name, show_pattern, show_window
 from ensue.algebra.tower import Tower
@@ -24,9 +25,16 @@ class Matcher:
 
 
 def explain_tower(
-    tower: Tower, boxes: Sequence[BoxChoice], matchers: Sequence[Matcher], keys: Sequence[str] = ()
+    tower: Tower,
+    boxes: Sequence[BoxChoice],
+    matchers: Sequence[Matcher],
+    keys: Sequence[str] = (),
+    more: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """How a tower is run, from the query on top down to what comes in."""
+    """How a tower is run, from the query on top down to what comes in.
+
+    `more` is told behind the plans of matchers, by their names.
+    """
     layers = len(tower.definitions) + len(tower.on_top)
     lines = [f"tower of {layers} layers, {_matchers(len(matchers))}"]
     seen: set[str] = set()
@@ -35,6 +43,7 @@ def explain_tower(
     lines += keys
     for matcher in reversed(matchers):
         lines += ["", f"--- {called(matcher.name, tower)} ---", explain(matcher.plan)]
+        lines += ["", more[matcher.name]] if matcher.name in more else []
     return "\n".join(lines)
 
 

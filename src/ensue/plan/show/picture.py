@@ -29,6 +29,11 @@ def picture(plan: Plan) -> str:
     >>> picture(Plan(Query(Atom("A", "a")), Reference("an example"))).startswith("<svg")
     True
     """
+    return drawn(plan).svg(show_pattern(plan.query.pattern))
+
+
+def drawn(plan: Plan) -> Canvas:
+    """The same, to be put somewhere."""
     canvas, legend = Canvas(), Legend(plan)
     match plan.structure:
         case Automaton(states=states) if len(states) > MOST_STATES:
@@ -53,7 +58,7 @@ def picture(plan: Plan) -> str:
     legend.remarks += [note for note in plan.notes if not is_rule(note)]
     legend.draw(canvas)
     _head(canvas, plan)
-    return canvas.svg(show_pattern(plan.query.pattern))
+    return canvas
 
 
 def _head(canvas: Canvas, plan: Plan) -> None:

@@ -165,6 +165,13 @@ class Canvas:
         self._path(way, False, INK)
         self.head((x + height * 0.72, y - radius - height * 0.35), (x + side, edge), INK)
 
+    def put(self, other: "Canvas", at: Point) -> None:
+        """Another drawing, its upper left corner at a point."""
+        x, y = at[0] - other.left, at[1] - other.top
+        self.covers(at[0], at[1], other.right + x, other.bottom + y)
+        inside = "\n".join(other.shapes)
+        self.shapes.append(f'<g transform="translate({x:.1f} {y:.1f})">\n{inside}\n</g>')
+
     def head(self, origin: Point, end: Point, color: str) -> None:
         """The head of an arrow that comes from somewhere."""
         dx, dy = end[0] - origin[0], end[1] - origin[1]

@@ -1,0 +1,74 @@
+"""adaptive=True with several queries: plans that change all the time change no match."""
+
+from random import Random
+
+import pyarrow as pa
+import pytest
+from ensue.workload.several import Several
+from ensue.workload.several_live import SeveralLive
+
+from ensue.columns.stream import shape_of
+from ensue.languages.patterns import parse
+from ensue.runners.local import match_in_order
+from ensue.source import cache
+from ensue.workload.timed_out import bundle
+from several.test_random_sets import in_order, random_set
+from support.restless import Restless, restless
+from support.streams import random_events, random_nature, random_slices
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),  # uncompiled, scalars warn
+    pytest.mark.filterwarnings("ignore:no event is of type"),
+]
+
+
+def streamed(random: Random, prepared, events: pa.Table) -> list[pa.Table]:
+    live, rounds = SeveralLive(prepared), []
+    for piece in random_slices(random, events):
+        rounds.append(live.feed(piece))
+        if random.random() < 0.3:
+            saved, live = live.save(), SeveralLive(prepared)
+            live.restore(saved)
+        if random.random() < 0.3 and piece.num_rows:
+            ends = piece["t"]
+            ends = ends.cast(pa.int64()) if pa.types.is_timestamp(ends.type) else ends
+            rounds.append(live.advance(ends.to_numpy().max()))
+    rounds.append(live.finish())
+    return [pa.concat_tables([tables[k] for tables in rounds]) for k in range(len(prepared))]
+
+
+@pytest.mark.first_rounds(3)
+@pytest.mark.parametrize("seed", range(40))
+def test_random_sets_whose_plans_change(seed, monkeypatch):
+    monkeypatch.setattr(cache, "interpreted", True)
+    planning = restless(monkeypatch, 1 + seed % 4)
+    random = Random(f"adaptive {seed}")
+    nature = random_nature(random)
+    events = random_events(random, 14, nature)
+    shape = shape_of(events.schema, time=nature.columns, type="type", order=())
+    texts = random_set(random, nature, shape, 6)
+    wanted = [match_in_order(bundle(parse(text), shape).main, events) for text in texts]
+    prepared = [bundle(parse(text), shape, planning).main for text in texts]
+    on_tables = Several(prepared).match(events, block=random.randint(1, 14))
+    on_streams = streamed(random, prepared, events)
+    for text, alone, one, other in zip(texts, wanted, on_tables, on_streams, strict=True):
+        assert one.schema == other.schema == alone.schema
+        assert in_order(one) == in_order(alone), text
+        assert in_order(other) == in_order(alone), text
+
+
+@pytest.mark.first_rounds(3)
+@pytest.mark.parametrize("seed", range(20))
+def test_timed_out_partial_matches_of_plans_that_change(seed, monkeypatch):
+    monkeypatch.setattr(cache, "interpreted", True)
+    planning = restless(monkeypatch, 1 + seed % 4)
+    random = Random(f"timed out {seed}")
+    nature = random_nature(random)
+    events = random_events(random, 12, nature)
+    shape = shape_of(events.schema, time=nature.columns, type="type", order=())
+    text = "SEQ(A a, B b, C c) WHERE [k] and a.x <= b.x WITHIN 4"
+    text += " seconds" if nature.time.startswith("timestamp") else ""
+    alone = match_in_order(bundle(parse(text), shape, emit_timeouts=True), events)
+    changing = bundle(parse(text), shape, planning, emit_timeouts=True)
+    assert in_order(match_in_order(changing, events)) == in_order(alone)
+    assert Restless.changes > 0

@@ -1,0 +1,35 @@
+"""adaptive=True in towers: whatever the plans of layers do, the matches are those they mean."""
+
+from random import Random
+
+import pytest
+
+from ensue.source import cache
+from support.restless import Restless, restless
+from support.towers import Habits
+from towers import test_layers, test_timeouts
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # uncompiled, scalars warn
+
+
+@pytest.mark.first_rounds(1)
+@pytest.mark.parametrize("round", range(20))
+def test_layers_that_change_their_plans(round, monkeypatch):
+    monkeypatch.setattr(cache, "interpreted", True)
+    planning = restless(monkeypatch, Random(round).choice((1, 2, 5)))
+    counts = [
+        test_layers.agree(seed, Habits(), planning, "all")
+        for seed in range(round * 10, round * 10 + 10)
+    ]
+    assert any(count > 0 for count in counts)
+    assert Restless.changes > 20
+
+
+@pytest.mark.first_rounds(1)
+@pytest.mark.parametrize("round", range(20))
+def test_what_times_out_in_layers_that_change_their_plans(round, monkeypatch):
+    monkeypatch.setattr(cache, "interpreted", True)
+    planning = restless(monkeypatch, Random(round).choice((1, 2, 5)))
+    counts = [test_timeouts.agree(seed, planning) for seed in range(round * 15, round * 15 + 15)]
+    assert any(count > 0 for count in counts)
+    assert Restless.changes > 20

@@ -1,0 +1,129 @@
+"""A tower's plan with what happened when it was run, and as a picture."""
+
+import re
+from random import Random
+from xml.etree import ElementTree
+
+import pytest
+
+import ensue
+from ensue.algebra.towers.joined import joined
+from ensue.columns.stream import in_order, shape_of
+from ensue.languages.towers import parse_text
+from ensue.plan.planning import Planning
+from ensue.source import cache
+from ensue.workload.analysed_tower import PIECE, analysed_tower
+from ensue.workload.explained_tower import explained, pictured
+from ensue.workload.prepare_tower import prepare_tower
+from support.stages import EVENTS, TOWERS, readings
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # uncompiled, scalars warn
+
+
+@pytest.fixture(autouse=True)
+def interpreted(monkeypatch):
+    monkeypatch.setattr(cache, "interpreted", True)
+
+
+def prepared_over(events, text, planning=None, **options):
+    tower = parse_text(text) if isinstance(text, str) else text
+    shape = shape_of(events.schema, order=(), **EVENTS)
+    return prepare_tower(tower, shape, planning or Planning(), **options)
+
+
+# ------------------------------------------------------------------------------------ analysis
+
+
+@pytest.mark.parametrize("name", TOWERS)
+@pytest.mark.parametrize("off", ["top_down", "bottom_up"])
+def test_the_analysis_counts_what_is_found(name, off, monkeypatch):
+    monkeypatch.setattr("ensue.workload.analysed_tower.PIECE", 20)
+    events = readings(Random(name), 70)
+    planning = Planning(off=frozenset({off}))
+    prepared = prepared_over(events, TOWERS[name], planning, levels="all")
+    text = analysed_tower(prepared, events)
+    found = ensue.match(events, TOWERS[name], **EVENTS, levels="all", off=off)
+    counts = re.findall(r"matches in the result: ([\d,]+)", text)
+    assert [int(n.replace(",", "")) for n in counts] == [
+        found[p.layer.name].num_rows for p in reversed(prepared.layers)
+    ]
+    assert sum(t.num_rows for t in found.values()) > 0
+    assert text.count("analysis of ") == text.count("time: this layer") == len(prepared.layers)
+    assert text.splitlines()[-1].startswith("the tower in 70 events: compiling ")
+
+
+def test_the_plan_is_told_as_without_running_it():
+    events = readings(Random(1), 60)
+    prepared = prepared_over(events, TOWERS["factory"])
+    told = [line for line in explained(prepared).splitlines() if line]
+    run = analysed_tower(prepared, events).splitlines()
+    places = [run.index(line) for line in told[:12]]
+    assert places == sorted(places)
+    assert set(told) <= set(run)
+
+
+def test_no_events_are_analysed_too():
+    events = readings(Random(1), 5).slice(0, 0)
+    text = analysed_tower(prepared_over(events, TOWERS["no key"]), events)
+    assert "analysis of 0 events" in text
+
+
+def test_events_of_the_same_time_stay_together(monkeypatch):
+    monkeypatch.setattr("ensue.workload.analysed_tower.PIECE", 1)
+    assert PIECE > 1
+    events = readings(Random(3), 80)
+    prepared = prepared_over(events, TOWERS["one key"])
+    shape = shape_of(events.schema, order=(), **EVENTS)
+    text = analysed_tower(prepared, in_order(events, shape))
+    wanted = ensue.match(events, TOWERS["one key"], **EVENTS).num_rows
+    assert f"matches in the result: {wanted}" in text
+
+
+# ------------------------------------------------------------------------------------- picture
+
+
+def texts_of(svg: str) -> list[str]:
+    root = ElementTree.fromstring(svg)
+    return [e.text or "" for e in root.iter("{http://www.w3.org/2000/svg}text")]
+
+
+@pytest.mark.parametrize("name", TOWERS)
+@pytest.mark.parametrize("off", ["top_down", "bottom_up"])
+def test_the_picture_has_every_matcher(name, off):
+    events = readings(Random(1), 5)
+    prepared = prepared_over(events, TOWERS[name], Planning(off=frozenset({off})), levels="all")
+    texts = texts_of(pictured(prepared))
+    titles = {f"{p.layer.name}, delivered" for p in prepared.layers if p.layer.name}
+    assert titles | {"the query", "events that come in"} <= set(texts)
+
+
+def test_arrows_say_what_goes_up():
+    events = readings(Random(1), 5)
+    texts = texts_of(pictured(prepared_over(events, TOWERS["factory"])))
+    assert {"Incident x, y", "Stop s", "Outage o, p", "Repair r", "Reading a, b"} <= set(texts)
+
+
+def test_what_is_found_from_the_top_down_is_in_one_frame():
+    events = readings(Random(1), 5)
+    one = (
+        "EVENT Low AS SEQ(Reading a, Reading b) WHERE [sensor] WITHIN 5; "
+        "SEQ(Low x, Low y, Stop s) WHERE [sensor] WITHIN 15"
+    )
+    prepared = prepared_over(events, one, Planning(off=frozenset({"bottom_up"})))
+    texts = texts_of(pictured(prepared))
+    assert "finds with it, from the top down: Low x, Low y" in texts
+    assert "Low" not in texts
+
+
+def test_several_queries_are_in_one_picture():
+    own = {"alarm": parse_text(TOWERS["factory"]), "report": parse_text(TOWERS["one cut"])}
+    ((tower, _),) = joined(own)
+    texts = texts_of(pictured(prepared_over(readings(Random(1), 5), tower)))
+    assert {"the query alarm", "the query report"} <= set(texts)
+    assert texts.count("Incident") == 1
+
+
+def test_the_picture_is_the_same_each_time():
+    events = readings(Random(1), 5)
+    first = pictured(prepared_over(events, TOWERS["waiting"]))
+    assert first == pictured(prepared_over(events, TOWERS["waiting"]))
