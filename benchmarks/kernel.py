@@ -14,7 +14,7 @@ from ensue.engine.scan import Scanned
 from ensue.runners.tables import stream_of
 from ensue.source.kernel_inputs import OUT_TOP
 from ensue.workload.prepared import Prepared, prepare
-from ensue.workload.query_work import SLICE
+from ensue.workload.work import SLICE
 
 
 @dataclass(frozen=True, slots=True)

@@ -205,9 +205,9 @@ def _identity_processor(chain: Any, write: int) -> Any:
 
     from ensue.runners.spark.state import LaneStore
     from ensue.runners.spark.stream import CLOCK, counted_row
-    from ensue.workload.lane_state import Head
-    from ensue.workload.micro_batch import Counters
-    from ensue.workload.packing import table_of
+    from ensue.workload.lanes.micro_batch import Counters
+    from ensue.workload.lanes.packing import table_of
+    from ensue.workload.lanes.state import Head
 
     class Identity(StatefulProcessor):
         def init(self, handle: Any) -> None:
@@ -295,7 +295,7 @@ def _key_processor(chain: Any) -> Any:
 
     from ensue.engine.state import to_bytes
     from ensue.runners.spark.stream import StageProcessor, counted_row
-    from ensue.workload.micro_batch import run_lane
+    from ensue.workload.lanes.micro_batch import run_lane
 
     class ByKey(StageProcessor):
         def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:

@@ -311,7 +311,7 @@ def pieces(table: pa.Table, count: int) -> list[pa.Table]:
 def lateness(table: pa.Table, shape: Any) -> int:
     """How late the latest event comes, in milliseconds of the clock of a stream."""
     from ensue.columns.stream import ends
-    from ensue.workload.clock import clock_of
+    from ensue.workload.lanes.clock import clock_of
 
     if not table.num_rows:
         return 0

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ensue.tracing.trace import Trace
     from ensue.workload.arguments import Arguments
     from ensue.workload.asked import Asked
-    from ensue.workload.query_work import Progress
+    from ensue.workload.work import Progress
 
 OneQuery = str | Path | Query | Tower
 
@@ -566,8 +566,8 @@ def _explain_tower(
     *,
     analyze: bool,
 ) -> str:
-    from ensue.workload.explained_tower import assumed_shape, explained
-    from ensue.workload.prepare_tower import prepare_tower
+    from ensue.workload.towers.explained import assumed_shape, explained
+    from ensue.workload.towers.prepare import prepare_tower
 
     if analyze:
         raise EventError("analyze=True does not go with definitions: explain one level at a time")

@@ -34,7 +34,7 @@ from ensue.plan.towers.modules import Module
 from ensue.results.identity import fingerprint
 from ensue.workload.live_matcher import LiveMatcher, restored
 from ensue.workload.prepared import Prepared, prepare
-from ensue.workload.shared_matcher import SharedMatcher
+from ensue.workload.queries.shared_matcher import SharedMatcher
 from ensue.workload.stage import Fed
 from support import modules, towers
 from support.joins import random_join

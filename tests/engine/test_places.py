@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from ensue.columns.stream import in_order, shape_of
-from ensue.workload.stream_places import Places, key_before, keys_of
+from ensue.workload.towers.stream_places import Places, key_before, keys_of
 
 
 @pytest.mark.parametrize("seed", range(20))

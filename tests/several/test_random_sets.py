@@ -10,10 +10,10 @@ from ensue.columns.stream import shape_of
 from ensue.errors import QueryError
 from ensue.languages.patterns import parse
 from ensue.source import cache
-from ensue.workload import lane_state
-from ensue.workload import shared_engine as watcher
+from ensue.workload.lanes import state as lane_state
+from ensue.workload.queries import shared_engine as watcher
+from ensue.workload.queries.whole_scan import WholeScan
 from ensue.workload.timed_out import bundle
-from ensue.workload.whole_scan import WholeScan
 from support.lanes import Stream, workload_of
 from support.matching import match_in_order
 from support.negations import random_negations

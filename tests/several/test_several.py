@@ -12,7 +12,7 @@ from ensue.engine.program import Program
 from ensue.errors import EventError, QueryError
 from ensue.languages.patterns import parse
 from ensue.source import cache
-from ensue.workload.shared_engine import watchers_of
+from ensue.workload.queries.shared_engine import watchers_of
 from ensue.workload.timed_out import bundle
 from ensue.workload.workload import Workload
 from support.lanes import Stream, workload_of

@@ -11,9 +11,9 @@ from pathlib import Path
 from ensue.columns.stream import ends
 from ensue.engine.state import to_bytes
 from ensue.samples.stocks import stocks
-from ensue.workload import lane_state
-from ensue.workload.lane_shelf import forget_live
-from ensue.workload.micro_batch import run_lane
+from ensue.workload.lanes import state as lane_state
+from ensue.workload.lanes.micro_batch import run_lane
+from ensue.workload.lanes.shelf import forget_live
 from support.lanes import DictStore, tables_of, workload_of
 
 QUERIES = {  # with the size from which on a log gives way to a snapshot

@@ -7,9 +7,9 @@ import pytest
 
 from ensue.engine.state import to_bytes
 from ensue.samples.stocks import stocks
-from ensue.workload import lane_shelf
-from ensue.workload.lane_shelf import Shelf, forget_live, live_lanes, next_stamp
-from ensue.workload.micro_batch import run_lane
+from ensue.workload.lanes import shelf as lane_shelf
+from ensue.workload.lanes.micro_batch import run_lane
+from ensue.workload.lanes.shelf import Shelf, forget_live, live_lanes, next_stamp
 from ensue.workload.workload import Workload
 from support.lanes import DictStore, Stream, workload_of
 

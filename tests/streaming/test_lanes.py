@@ -23,9 +23,9 @@ from ensue.errors import QueryError, StateError
 from ensue.plan.estimates.statistics import Statistics
 from ensue.plan.planning import Planning
 from ensue.samples.stocks import stocks
-from ensue.workload import lane_state
-from ensue.workload.lane_shelf import Shelf, forget_live
-from ensue.workload.micro_batch import Outcome, run_lane
+from ensue.workload.lanes import state as lane_state
+from ensue.workload.lanes.micro_batch import Outcome, run_lane
+from ensue.workload.lanes.shelf import Shelf, forget_live
 from ensue.workload.workload import Workload
 from support.lanes import DictStore, Stream, tables_of, workload_of
 from support.queries import random_query, random_repeats
@@ -79,7 +79,7 @@ def streamed(
 def test_any_cut_any_delay_any_crash_gives_the_matches_of_the_batch_run(
     start, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("ensue.workload.lane_shelf.WORTH", 0)
+    monkeypatch.setattr("ensue.workload.lanes.shelf.WORTH", 0)
     streams = 0
     for seed in range(start, start + 100):
         random = Random(seed)
@@ -281,7 +281,7 @@ def test_what_a_lane_keeps_does_not_grow_with_the_stream():
 
 
 def test_another_process_finds_the_lane_on_the_shelf(tmp_path, monkeypatch):
-    monkeypatch.setattr("ensue.workload.lane_shelf.WORTH", 0)
+    monkeypatch.setattr("ensue.workload.lanes.shelf.WORTH", 0)
     job, events, store, shelf = stock_job(), stocks(300), DictStore(), Shelf(tmp_path)
     for k in range(0, 300, 100):
         forget_live()

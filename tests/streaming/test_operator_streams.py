@@ -4,8 +4,8 @@ import pyarrow as pa
 import pytest
 
 import ensue
+from ensue.workload.text import remember
 from ensue.workload.workload import Workload
-from ensue.workload.workload_text import remember
 from support.lanes import workload_of
 
 ARROW = pa.schema({"t": pa.int64(), "k": pa.string(), "x": pa.int64()})

@@ -15,7 +15,7 @@ import pytest
 import ensue
 from ensue.columns.stream import ends
 from ensue.schema import Kind
-from ensue.workload.clock import Clock
+from ensue.workload.lanes.clock import Clock
 from support.lanes import Stream, tables_of, workload_of
 from support.streams import random_slices
 

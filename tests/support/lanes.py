@@ -14,12 +14,18 @@ from ensue.languages.towers import parse_text
 from ensue.plan.planning import DEFAULT, Planning
 from ensue.workload.asked import Asked
 from ensue.workload.chain import Chain
-from ensue.workload.clock import FURTHEST_MS
-from ensue.workload.lane import Lane
-from ensue.workload.lane_shelf import Shelf, forget_live
-from ensue.workload.lane_state import Head, rebuilt
-from ensue.workload.micro_batch import run_lane
-from ensue.workload.packing import LATE_EVENTS, Packed, packed_events, packed_outputs, table_of
+from ensue.workload.lanes.clock import FURTHEST_MS
+from ensue.workload.lanes.lane import Lane
+from ensue.workload.lanes.micro_batch import run_lane
+from ensue.workload.lanes.packing import (
+    LATE_EVENTS,
+    Packed,
+    packed_events,
+    packed_outputs,
+    table_of,
+)
+from ensue.workload.lanes.shelf import Shelf, forget_live
+from ensue.workload.lanes.state import Head, rebuilt
 from ensue.workload.planned import Wishes
 from ensue.workload.query_names import Name
 from ensue.workload.source import Source

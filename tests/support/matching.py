@@ -3,8 +3,9 @@
 import pyarrow as pa
 
 from ensue.workload.prepared import Prepared
-from ensue.workload.query_work import Progress, matched
+from ensue.workload.queries.work import matched
 from ensue.workload.timed_out import Bundle
+from ensue.workload.work import Progress
 
 
 def match_in_order(

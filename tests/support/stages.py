@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from ensue.runners.spark.batch import taken
-from ensue.workload.packing import Packed, packed_events
+from ensue.workload.lanes.packing import Packed, packed_events
 from ensue.workload.stage import ARRIVAL
 from ensue.workload.workload import Workload
 from support.lanes import tables_of, workload_of

@@ -14,10 +14,10 @@ from ensue.errors import QueryError
 from ensue.languages.towers import parse_text
 from ensue.plan.planning import Planning
 from ensue.source import cache
-from ensue.workload.explained_tower import explained
-from ensue.workload.joined_towers import joined_towers
-from ensue.workload.live_tower import LiveTower
-from ensue.workload.prepare_tower import prepare_tower
+from ensue.workload.towers.explained import explained
+from ensue.workload.towers.joined import joined_towers
+from ensue.workload.towers.live_tower import LiveTower
+from ensue.workload.towers.prepare import prepare_tower
 from ensue.workload.workload import Workload
 from support.lanes import Stream
 from support.stages import EVENTS, job_of, readings, rows_of, staged

@@ -15,8 +15,8 @@ from ensue.errors import QueryError
 from ensue.languages.towers import parse_text
 from ensue.plan.planning import Planning
 from ensue.source import cache
-from ensue.workload.live_tower import LiveTower
-from ensue.workload.prepare_tower import prepare_tower
+from ensue.workload.towers.live_tower import LiveTower
+from ensue.workload.towers.prepare import prepare_tower
 from support.lifted import random_lifted
 from support.streams import Nature, random_events, random_slices
 from support.towers import (

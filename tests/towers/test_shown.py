@@ -12,9 +12,9 @@ from ensue.columns.stream import in_order, shape_of
 from ensue.languages.towers import parse_text
 from ensue.plan.planning import Planning
 from ensue.source import cache
-from ensue.workload.analysed_tower import PIECE, analysed_tower
-from ensue.workload.explained_tower import explained, pictured
-from ensue.workload.prepare_tower import prepare_tower
+from ensue.workload.towers.analysed import PIECE, analysed_tower
+from ensue.workload.towers.explained import explained, pictured
+from ensue.workload.towers.prepare import prepare_tower
 from support.stages import EVENTS, TOWERS, readings
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # uncompiled, scalars warn
@@ -37,7 +37,7 @@ def prepared_over(events, text, planning=None, **options):
 @pytest.mark.parametrize("name", TOWERS)
 @pytest.mark.parametrize("off", ["top_down", "bottom_up"])
 def test_the_analysis_counts_what_is_found(name, off, monkeypatch):
-    monkeypatch.setattr("ensue.workload.analysed_tower.PIECE", 20)
+    monkeypatch.setattr("ensue.workload.towers.analysed.PIECE", 20)
     events = readings(Random(name), 70)
     planning = Planning(off=frozenset({off}))
     prepared = prepared_over(events, TOWERS[name], planning, levels="all")
@@ -69,7 +69,7 @@ def test_no_events_are_analysed_too():
 
 
 def test_events_of_the_same_time_stay_together(monkeypatch):
-    monkeypatch.setattr("ensue.workload.analysed_tower.PIECE", 1)
+    monkeypatch.setattr("ensue.workload.towers.analysed.PIECE", 1)
     assert PIECE > 1
     events = readings(Random(3), 80)
     prepared = prepared_over(events, TOWERS["one key"])

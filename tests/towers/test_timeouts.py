@@ -17,9 +17,9 @@ from ensue.errors import QueryError, StateError
 from ensue.languages.towers import parse_text
 from ensue.plan.planning import Planning
 from ensue.source import cache
-from ensue.workload.layer_timeouts import keyed
-from ensue.workload.live_tower import LiveTower
-from ensue.workload.prepare_tower import prepare_layers, prepare_tower
+from ensue.workload.towers.layer_timeouts import keyed
+from ensue.workload.towers.live_tower import LiveTower
+from ensue.workload.towers.prepare import prepare_layers, prepare_tower
 from ensue.workload.workload import Workload
 from support.lanes import Stream
 from support.stages import job_of, staged

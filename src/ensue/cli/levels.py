@@ -166,6 +166,6 @@ def fits(query: Query | Tower, events: Any, columns: dict[str, Any]) -> None:
         ensue.explain(query, events, **columns)
         return
     from ensue.runners.tables import stream_of
-    from ensue.workload.prepare_tower import prepare_tower
+    from ensue.workload.towers.prepare import prepare_tower
 
     prepare_tower(query, stream_of(events, **columns)[1])

@@ -17,8 +17,8 @@ from ensue.workload.arguments import Arguments
 from ensue.workload.foresight import warn_of_explosion
 from ensue.workload.prepared import prepare
 from ensue.workload.query_names import Name
-from ensue.workload.query_work import Progress, Unseen
 from ensue.workload.source import Source
+from ensue.workload.work import Progress, Unseen
 from ensue.workload.workload import Workload
 
 STREAMING = False

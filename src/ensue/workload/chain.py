@@ -9,10 +9,10 @@ from typing import Any
 
 from ensue.computed import cached_property
 from ensue.workload.asked import Asked, by_value
-from ensue.workload.clock import Clock
+from ensue.workload.lanes.clock import Clock
 from ensue.workload.source import Source
 from ensue.workload.stage import ARRIVAL, Output, Reads, Stage
-from ensue.workload.workload_text import stage_text
+from ensue.workload.text import stage_text
 
 _MOST_KEPT = 8
 _kept: "OrderedDict[bytes, Chain]" = OrderedDict()  # that came to this process

@@ -8,15 +8,15 @@ from ensue.algebra.query import Query
 from ensue.algebra.tower import Tower
 from ensue.plan.planning import DEFAULT, Planning
 from ensue.workload.asked import Asked
-from ensue.workload.joined_towers import joined_towers
-from ensue.workload.prepare_tower import prepare_layers, prepare_tower
-from ensue.workload.prepared_tower import PreparedTower
+from ensue.workload.queries.work import QueryWork
 from ensue.workload.query_names import Name, speaking_of
-from ensue.workload.query_work import QueryWork
 from ensue.workload.source import Source
 from ensue.workload.stage import Output
 from ensue.workload.timed_out import Bundle, bundle
-from ensue.workload.tower_work import Level, TowerWork
+from ensue.workload.towers.joined import joined_towers
+from ensue.workload.towers.prepare import prepare_layers, prepare_tower
+from ensue.workload.towers.prepared import PreparedTower
+from ensue.workload.towers.work import Level, TowerWork
 
 
 @dataclass(frozen=True, kw_only=True)

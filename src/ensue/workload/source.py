@@ -10,7 +10,7 @@ import pyarrow as pa
 from ensue.columns.stream import Columns, Shape, located, shape_again
 from ensue.computed import cached_property
 from ensue.workload.arguments import Arguments
-from ensue.workload.clock import Clock, clock_of
+from ensue.workload.lanes.clock import Clock, clock_of
 
 
 @dataclass(frozen=True)

@@ -7,44 +7,16 @@ stages that give each other events a chain, and what comes out are named outputs
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
-
-import pyarrow as pa
 
 from ensue.algebra.operator import Operator
 from ensue.computed import cached_property
 from ensue.workload.asked import Asked
 from ensue.workload.chain import Chain
 from ensue.workload.planned import Wishes, works_of
-from ensue.workload.prepared import Prepared
-from ensue.workload.query_work import Progress, Whole
 from ensue.workload.source import Source
-from ensue.workload.stage import Output, Reads, Stage
-from ensue.workload.workload_text import read, text_of
-
-
-class Work(Protocol):
-    """One kind of work over the events of a workload, planned."""
-
-    @property
-    def outputs(self) -> tuple[Output, ...]: ...
-    @property
-    def expected(self) -> tuple[Prepared, ...]:
-        """The parts of it of which it can be foreseen what they hold and find."""
-
-    @property
-    def of_events(self) -> bool:
-        """Whether these are found in the events as they come in."""
-
-    @property
-    def reads(self) -> Reads:
-        """The events that matter to it."""
-
-    def matched(self, events: pa.Table, progress: Progress | None = None) -> Whole:
-        """What it finds in events that are all there, in the order of the stream."""
-
-    def chains(self) -> tuple[tuple[Stage, ...], ...]:
-        """Its stages, as chains that do not wait for each other."""
+from ensue.workload.stage import Output, Reads
+from ensue.workload.text import read, text_of
+from ensue.workload.work import Work
 
 
 @dataclass(frozen=True)

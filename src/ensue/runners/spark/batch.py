@@ -27,7 +27,7 @@ from ensue.runners.spark.types import spark_schema
 from ensue.workload.arguments import USUAL, Arguments
 from ensue.workload.chain import Chain
 from ensue.workload.foresight import warn_of_explosion
-from ensue.workload.packing import Packed, packed_events, packed_outputs, table_of
+from ensue.workload.lanes.packing import Packed, packed_events, packed_outputs, table_of
 from ensue.workload.source import Source
 from ensue.workload.stage import ARRIVAL, Fed
 from ensue.workload.workload import Workload

@@ -22,11 +22,11 @@ from ensue.runners.spark.places import seen_from_here
 from ensue.runners.spark.state import HEAD, JOB, LOG, SNAPSHOT
 from ensue.runners.spark.types import spark_schema
 from ensue.workload.chain import Chain
-from ensue.workload.lane import Lane
-from ensue.workload.lane_state import Head, rebuilt
-from ensue.workload.packing import Packed, packed_outputs
+from ensue.workload.lanes.lane import Lane
+from ensue.workload.lanes.packing import Packed, packed_outputs
+from ensue.workload.lanes.state import Head, rebuilt
+from ensue.workload.text import upgraded
 from ensue.workload.workload import Workload
-from ensue.workload.workload_text import upgraded
 
 _SENT = "sent"  # in the place of a part's name: what an earlier stage sent
 

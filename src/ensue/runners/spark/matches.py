@@ -9,7 +9,7 @@ from pyspark.sql import functions as sql
 
 from ensue.engine.state import from_bytes
 from ensue.runners.spark.types import spark_schema
-from ensue.workload.packing import LATE_EVENTS
+from ensue.workload.lanes.packing import LATE_EVENTS
 from ensue.workload.query_names import Name
 from ensue.workload.workload import Workload
 

@@ -21,7 +21,7 @@ from ensue.runners.spark.paths import place, require_readable
 from ensue.runners.spark.places import seen_from_here
 from ensue.runners.spark.sinks import THOROUGH, DeltaTable, ParquetBatches, ParquetTable, Sink
 from ensue.runners.spark.types import spark_schema
-from ensue.workload.packing import LATE_EVENTS
+from ensue.workload.lanes.packing import LATE_EVENTS
 from ensue.workload.query_names import Name
 
 Output = str | Path | Sink

@@ -6,7 +6,7 @@ from typing import Any
 from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessorHandle
 
 from ensue.errors import StateError
-from ensue.workload.lane_state import Head
+from ensue.workload.lanes.state import Head
 
 JOB, HEAD, SNAPSHOT, LOG = "ensue_job", "ensue_head", "ensue_snapshot", "ensue_log"
 

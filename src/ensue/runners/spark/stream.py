@@ -36,18 +36,18 @@ from ensue.runners.spark.state import LaneStore
 from ensue.runners.spark.time import Watched, with_watermark
 from ensue.runners.spark.types import spark_schema
 from ensue.workload.arguments import Arguments
-from ensue.workload.arrivals import AHEAD, LANE, PASSING, arrived, next_watermark
 from ensue.workload.chain import Chain
-from ensue.workload.clock import calendar
 from ensue.workload.foresight import warn_of_explosion
-from ensue.workload.lane_shelf import Shelf
-from ensue.workload.micro_batch import Counters, run_lane
-from ensue.workload.packing import LATE_EVENTS, Packed, packed_events
+from ensue.workload.lanes.arrivals import AHEAD, LANE, PASSING, arrived, next_watermark
+from ensue.workload.lanes.clock import calendar
+from ensue.workload.lanes.micro_batch import Counters, run_lane
+from ensue.workload.lanes.packing import LATE_EVENTS, Packed, packed_events
+from ensue.workload.lanes.shelf import Shelf
 from ensue.workload.query_names import speaking_of
 from ensue.workload.source import Source
 from ensue.workload.stage import BATCH, ROW
+from ensue.workload.text import remember
 from ensue.workload.workload import Workload
-from ensue.workload.workload_text import remember
 
 STREAMING = True
 OBSERVED = "ensue"  # the name of the counters in a query's progress

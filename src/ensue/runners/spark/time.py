@@ -14,7 +14,7 @@ from ensue.errors import EventError
 from ensue.runners.spark.frames import quoted
 from ensue.schema import Kind
 from ensue.workload.arguments import USUAL
-from ensue.workload.clock import FURTHEST_MS, calendar
+from ensue.workload.lanes.clock import FURTHEST_MS, calendar
 
 _TIME = "__time"  # the time column in a type that Spark has watermarks for
 _DELAY = "spark.watermarkDelayMs"  # where Spark notes a watermark in a column's metadata

@@ -10,9 +10,9 @@ from ensue.algebra.tower import Tower
 from ensue.algebra.towers.layers import MEMBERS, STANDARD, Layer, column_of
 from ensue.columns.stream import Shape
 from ensue.plan.towers.boxes import BoxChoice
-from ensue.workload.layer_stream import MEMBER, LayerStream, folded
-from ensue.workload.opened_layer import Opened
 from ensue.workload.prepared import Prepared
+from ensue.workload.towers.layer_stream import MEMBER, LayerStream, folded
+from ensue.workload.towers.opened_layer import Opened
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from ensue.algebra.tower import Tower
 from ensue.algebra.towers.joined import joined
 from ensue.columns.stream import Shape
 from ensue.plan.planning import DEFAULT, Planning
-from ensue.workload.layer_stream import layer_stream
-from ensue.workload.prepare_tower import prepare_layers
-from ensue.workload.seen_columns import only_seen, seen_alone
+from ensue.workload.towers.layer_stream import layer_stream
+from ensue.workload.towers.prepare import prepare_layers
+from ensue.workload.towers.seen_columns import only_seen, seen_alone
 
 
 def joined_towers(

@@ -18,10 +18,10 @@ from ensue.plan.estimates.candidates import NAMES
 from ensue.plan.estimates.load import MOST
 from ensue.plan.planning import Planning
 from ensue.plan.towers.boxes import BOTTOM_UP, TOP_DOWN, Below, BoxChoice, costs, expected
-from ensue.workload.layer_stream import LayerStream, layer_stream
-from ensue.workload.opened_layer import Opened, modules_of
 from ensue.workload.prepared import Prepared
-from ensue.workload.prepared_tower import PreparedLayer
+from ensue.workload.towers.layer_stream import LayerStream, layer_stream
+from ensue.workload.towers.opened_layer import Opened, modules_of
+from ensue.workload.towers.prepared import PreparedLayer
 
 ON_TOP = "the query"
 FEW = 3  # boxes of a layer, of which every choice is weighed

@@ -23,7 +23,7 @@ from ensue.plan.physical import Plan, Reference
 from ensue.plan.structure_text import structure_text
 from ensue.schema import Kind
 from ensue.workload.prepared import Prepared, joined_of
-from ensue.workload.shared_scan import (
+from ensue.workload.queries.shared_scan import (
     Block,
     Codes,
     RoleTest,

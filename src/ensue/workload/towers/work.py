@@ -12,13 +12,13 @@ from ensue.columns.stream import Shape, ends
 from ensue.computed import cached_property
 from ensue.engine.state import packed, unpacked
 from ensue.plan.limits import Limits
-from ensue.workload.live_stage import LiveStage
-from ensue.workload.live_tower import LiveTower, concatenated
 from ensue.workload.prepared import Prepared
-from ensue.workload.prepared_tower import PreparedTower
-from ensue.workload.query_work import SLICE, Progress, Unseen, Whole
 from ensue.workload.stage import BATCH, ROW, Fed, Output, Reads, StageMatcher
-from ensue.workload.stages import PreparedStage, prepare_stages
+from ensue.workload.towers.live_stage import LiveStage
+from ensue.workload.towers.live_tower import LiveTower, concatenated
+from ensue.workload.towers.prepared import PreparedTower
+from ensue.workload.towers.stages import PreparedStage, prepare_stages
+from ensue.workload.work import SLICE, Progress, Unseen, Whole
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from ensue.columns.stream import Shape, ends
 from ensue.columns.values import from_arrow
 from ensue.engine.state import packed, unpacked
 from ensue.errors import StateError
-from ensue.workload.live_tower import LiveLayer, LiveLayers, Step
-from ensue.workload.stages import FIRST, LAST, PreparedStage
-from ensue.workload.stream_places import (
+from ensue.workload.towers.live_tower import LiveLayer, LiveLayers, Step
+from ensue.workload.towers.stages import FIRST, LAST, PreparedStage
+from ensue.workload.towers.stream_places import (
     Keys,
     Places,
     first_keys,

@@ -11,7 +11,7 @@ from ensue.algebra.towers.layers import Layer
 from ensue.columns.arrow_kinds import length_of
 from ensue.columns.stream import Shape
 from ensue.plan.towers.stages import Stage, stages_of
-from ensue.workload.prepared_tower import PreparedLayer, PreparedTower
+from ensue.workload.towers.prepared import PreparedLayer, PreparedTower
 
 LAST, FIRST = "__last", "__first"  # the keys of an event's last and first member, on the way
 

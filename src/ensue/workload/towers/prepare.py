@@ -27,17 +27,17 @@ from ensue.plan.planning import DEFAULT, Planning
 from ensue.plan.towers.boxes import expected, in_layer
 from ensue.results.identity import fingerprint
 from ensue.source.operator_functions import run_as_python
-from ensue.workload.layer_stream import MEMBER, RANK, LayerStream, layer_stream
-from ensue.workload.layer_timeouts import identity_of, timeouts_of, with_flag
-from ensue.workload.open_boxes import open_boxes
 from ensue.workload.prepared import Prepared, result_of
-from ensue.workload.prepared_tower import (
+from ensue.workload.towers.layer_stream import MEMBER, RANK, LayerStream, layer_stream
+from ensue.workload.towers.layer_timeouts import identity_of, timeouts_of, with_flag
+from ensue.workload.towers.open_boxes import open_boxes
+from ensue.workload.towers.prepared import (
     PreparedLayer,
     PreparedTower,
     delivered_schema,
     found_schema,
 )
-from ensue.workload.seen_columns import columns_seen, only_seen
+from ensue.workload.towers.seen_columns import columns_seen, only_seen
 
 
 def levels_of(tower: Tower, levels: Sequence[str] | str | None) -> tuple[Tower, bool]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from ensue.workload.lane import Lane
+from ensue.workload.lanes.lane import Lane
 
 MOST_LIVE = 256  # lanes kept in the memory of a process
 MOST_BYTES = 1 << 30  # of their states; the lane of the last call is kept whatever its size

@@ -19,8 +19,8 @@ from ensue.columns.matches import Matches
 from ensue.plan.towers.modules import Module
 from ensue.results.gather import Gathered
 from ensue.results.identity import ORDINAL
-from ensue.workload.layer_stream import LayerStream, folded
 from ensue.workload.prepared import Prepared, build_result
+from ensue.workload.towers.layer_stream import LayerStream, folded
 
 Ints = npt.NDArray[np.int64]
 

@@ -19,7 +19,7 @@ from ensue.columns.values import from_arrow
 from ensue.engine.state import from_bytes, packed, to_bytes, unpacked
 from ensue.plan.limits import Limits
 from ensue.workload.chain import Chain
-from ensue.workload.packing import table_of
+from ensue.workload.lanes.packing import table_of
 from ensue.workload.stage import ARRIVAL, Fed, Stage, unseen
 
 

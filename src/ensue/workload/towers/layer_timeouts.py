@@ -16,8 +16,8 @@ from ensue.algebra.tower import types_of
 from ensue.algebra.towers.behind import AT
 from ensue.algebra.towers.layers import MEMBERS, STANDARD, Layer, column_of
 from ensue.columns.stream import Shape
-from ensue.workload.layer_stream import folded
 from ensue.workload.prepared import Prepared
+from ensue.workload.towers.layer_stream import folded
 
 
 def timeouts_of(layer: Layer, checked: Query, main: Prepared) -> tuple[Query, ...]:

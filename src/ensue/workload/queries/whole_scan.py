@@ -11,8 +11,8 @@ from ensue.columns.rows import taken, whole_column
 from ensue.columns.stream import slices
 from ensue.results.identity import ORDINAL, RowHashes, ordinals
 from ensue.workload.prepared import Prepared, build_result, joined_of
-from ensue.workload.shared_engine import Watcher, renumbered, uses_of, watchers_of
-from ensue.workload.shared_scan import Block
+from ensue.workload.queries.shared_engine import Watcher, renumbered, uses_of, watchers_of
+from ensue.workload.queries.shared_scan import Block
 
 BLOCK = 1 << 22  # events that are scanned at a time
 Progress = Callable[[int, int], None]

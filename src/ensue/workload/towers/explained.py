@@ -13,8 +13,8 @@ from ensue.plan.assume import assumed_schema
 from ensue.plan.show.explain_tower import Matcher, called, explain_tower
 from ensue.plan.show.picture_tower import tower_picture
 from ensue.schema import Kind
-from ensue.workload.prepared_tower import PreparedTower
-from ensue.workload.stages import prepare_stages
+from ensue.workload.towers.prepared import PreparedTower
+from ensue.workload.towers.stages import prepare_stages
 
 
 def explained(prepared: PreparedTower, more: Mapping[str, str] = MappingProxyType({})) -> str:

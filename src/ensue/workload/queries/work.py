@@ -1,6 +1,6 @@
 """Queries without definitions: those that can split the stream alike share lanes and a scan."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -10,30 +10,12 @@ from ensue.columns.stream import slices
 from ensue.plan.limits import Limits
 from ensue.workload.live_matcher import LiveMatchers
 from ensue.workload.prepared import Prepared, build_result, joined_of, unseen_types
+from ensue.workload.queries.shared_matcher import SharedMatcher
+from ensue.workload.queries.whole_scan import WholeScan
 from ensue.workload.relevance import types_that_matter
-from ensue.workload.shared_matcher import SharedMatcher
 from ensue.workload.stage import ARRIVAL, Fed, Output, Reads, StageMatcher
 from ensue.workload.timed_out import Bundle
-from ensue.workload.whole_scan import WholeScan
-
-SLICE = 1 << 20  # rows a kernel looks at before it can be interrupted
-Progress = Callable[[int, int], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Unseen:
-    """Types of events that are asked for, and of which none came as far as is known."""
-
-    types: frozenset[str] = frozenset()
-    defined: tuple[str, ...] = ()  # events that are defined, and may have been meant
-
-
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """What was found in events that are all there."""
-
-    tables: list[pa.Table]
-    unseen: Unseen = Unseen()
+from ensue.workload.work import SLICE, Progress, Unseen, Whole
 
 
 @dataclass(frozen=True)

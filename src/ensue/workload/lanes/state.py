@@ -19,9 +19,9 @@ from typing import Any, Protocol
 from ensue.engine.state import packed, unpacked
 from ensue.errors import StateError
 from ensue.workload.chain import Chain
-from ensue.workload.lane import Lane
-from ensue.workload.lane_shelf import Shelf, next_stamp
-from ensue.workload.workload_text import upgraded
+from ensue.workload.lanes.lane import Lane
+from ensue.workload.lanes.shelf import Shelf, next_stamp
+from ensue.workload.text import upgraded
 
 FORMAT = 1
 PART = 4 << 20  # bytes of a snapshot in one entry of the store

@@ -9,9 +9,9 @@ import pyarrow as pa
 from ensue.columns.stream import ends
 from ensue.engine.engine import Engine
 from ensue.plan.estimates.analysis import Met, analysed
-from ensue.workload.explained_tower import explained
-from ensue.workload.live_tower import LiveLayer, LiveTower, Step
-from ensue.workload.prepared_tower import PreparedTower
+from ensue.workload.towers.explained import explained
+from ensue.workload.towers.live_tower import LiveLayer, LiveTower, Step
+from ensue.workload.towers.prepared import PreparedTower
 
 PIECE = 1 << 16  # events between two looks at the partial matches
 FIRST = 100  # events that let all kernels be compiled

@@ -15,7 +15,7 @@ from ensue.errors import StateError
 from ensue.results.identity import RowHashes
 from ensue.workload.held_events import Held, places_of
 from ensue.workload.prepared import Prepared, build_result
-from ensue.workload.shared_engine import (
+from ensue.workload.queries.shared_engine import (
     Watcher,
     nothing,
     renumbered,
@@ -23,7 +23,7 @@ from ensue.workload.shared_engine import (
     uses_of,
     watchers_of,
 )
-from ensue.workload.shared_scan import Block
+from ensue.workload.queries.shared_scan import Block
 from ensue.workload.stage import Fed
 
 NONE = np.zeros(0, np.int64)

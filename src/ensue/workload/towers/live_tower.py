@@ -19,12 +19,12 @@ from ensue.plan.physical import Reference
 from ensue.results.table import accepted
 from ensue.results.triggers import by_members, last_rows, ranks
 from ensue.workload.held_events import Held
-from ensue.workload.layer_stream import RANK
-from ensue.workload.layer_timeouts import delivered_timeouts
 from ensue.workload.live_matcher import LiveMatcher
-from ensue.workload.opened_layer import put_together
 from ensue.workload.prepared import Prepared, build_result
-from ensue.workload.prepared_tower import PreparedLayer, PreparedTower
+from ensue.workload.towers.layer_stream import RANK
+from ensue.workload.towers.layer_timeouts import delivered_timeouts
+from ensue.workload.towers.opened_layer import put_together
+from ensue.workload.towers.prepared import PreparedLayer, PreparedTower
 
 Ints = npt.NDArray[np.int64]
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from time import perf_counter_ns
 
 from ensue.workload.chain import Chain
-from ensue.workload.clock import known_to_spark
-from ensue.workload.lane_shelf import Shelf
-from ensue.workload.lane_state import KeptLane, Store
-from ensue.workload.packing import Packed, packed_late, packed_outputs
+from ensue.workload.lanes.clock import known_to_spark
+from ensue.workload.lanes.packing import Packed, packed_late, packed_outputs
+from ensue.workload.lanes.shelf import Shelf
+from ensue.workload.lanes.state import KeptLane, Store
 
 
 @dataclass(frozen=True, slots=True)
