@@ -16,7 +16,6 @@ from ensue.plan.physical import Automaton, Compact, Plan, Stacks, Tree
 from ensue.plan.physical_rules.ordering import as_written
 from ensue.schema import Schema
 from ensue.source.cache import compiled
-from ensue.source.constants import lifted
 from ensue.source.counting import TABLE
 from ensue.source.expressions import Feature
 from ensue.source.kernel_inputs import Frame
@@ -92,10 +91,8 @@ class Program:
             _source(plain)
             frame = Frame.of(*given, plain.features, self.counted)
         object.__setattr__(self, "frame", frame)
-        source = _source(frame)
-        without = lifted(source.text)
-        object.__setattr__(self, "source", replace(source, text=without.text))
-        object.__setattr__(self, "constants", (without.wholes, without.reals))
+        object.__setattr__(self, "source", _source(frame))
+        object.__setattr__(self, "constants", frame.constants.arrays())
 
     @property
     def features(self) -> tuple[Feature, ...]:

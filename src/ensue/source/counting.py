@@ -15,9 +15,11 @@ from ensue.algebra.predicate import Expr
 from ensue.algebra.text import show_condition
 from ensue.plan.estimates.counters import Label, Tried
 from ensue.plan.physical import Absence
+from ensue.source.names import Names
 from ensue.source.table_columns import Source
 
 TABLE = "T"
+COLUMNS = {"TRIED": 0, "PASSED": 1}
 
 
 @dataclass(slots=True)
@@ -26,10 +28,11 @@ class Tally:
 
     >>> tally = Tally(on=True)
     >>> tally.tried(("a", "a.x < b.x")), tally.passed(("a", "a.x < b.x"))
-    (['T[0, 0] += 1'], ['T[0, 1] += 1'])
+    (['T[COUNTED_0, TRIED] += 1'], ['T[COUNTED_0, PASSED] += 1'])
     """
 
     on: bool = False
+    names: Names = field(default_factory=Names)
     labels: dict[Label, int] = field(default_factory=dict)
 
     @property
@@ -38,20 +41,22 @@ class Tally:
         return [TABLE] if self.on else []
 
     def tried(self, label: Label) -> list[str]:
-        return self._counted(label, 0)
+        return self._counted(label, "TRIED")
 
     def passed(self, label: Label) -> list[str]:
-        return self._counted(label, 1)
+        return self._counted(label, "PASSED")
 
-    def _counted(self, label: Label, column: int) -> list[str]:
+    def _counted(self, label: Label, column: str) -> list[str]:
         if not self.on:
             return []
-        return [f"{TABLE}[{self.labels.setdefault(label, len(self.labels))}, {column}] += 1"]
+        number = self.labels.setdefault(label, len(self.labels))
+        row = self.names.number(f"COUNTED_{number}", number, ": ".join(filter(None, label)))
+        return [f"{TABLE}[{row}, {column}] += 1"]
 
     def all_hold(self, out: Source, flag: str, tests: list[tuple[str, Label | None]]) -> None:
         """Sets a flag to whether all tests hold, tried one after the other."""
         if not self.on:
-            out(f"{flag} = {' and '.join(f'({text})' for text, _ in tests) or 'True'}")
+            _all_hold(out, flag, tests)
             return
         out(f"{flag} = True")
         for text, label in tests:
@@ -70,6 +75,20 @@ class Tally:
         if self.on:
             with out.block(f"if {flag}:"):
                 out(*self.passed(label))
+
+
+def _all_hold(out: Source, flag: str, tests: list[tuple[str, Label | None]]) -> None:
+    told = [f"({text})" for text, _ in tests] or ["True"]
+    if not out.readable or len(told) == 1:
+        out.note(*(label[1] for _, label in tests if label))
+        out(f"{flag} = {' and '.join(told)}")
+        return
+    with out.block(f"{flag} = ("):  # one test a line
+        for place, (text, label) in enumerate(tests):
+            if label:
+                out.note(label[1])
+            out(f"{'and ' if place else ''}({text})")
+    out(")")
 
 
 def check_label(place: str, condition: Expr) -> Label:

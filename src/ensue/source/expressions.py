@@ -24,7 +24,7 @@ from ensue.algebra.predicate import (
 )
 from ensue.plan.physical_rules.features import Kinds, Place, feature_of, place_of
 from ensue.schema import Kind
-from ensue.source.constants import marked
+from ensue.source.constants import Constants
 
 INTEGRAL = (Kind.INTEGER, Kind.BOOLEAN, Kind.TIMESTAMP, Kind.DATE, Kind.DURATION, Kind.STRING)
 
@@ -78,9 +78,10 @@ class Access(Protocol):
 class Writer:
     """Writes conditions as expressions of the generated source."""
 
-    def __init__(self, features: Features, unit: str) -> None:
+    def __init__(self, features: Features, unit: str, constants: Constants) -> None:
         self.features = features
         self.unit = unit
+        self.constants = constants
 
     def condition(self, expr: Expr, access: Access) -> str:
         """When a condition is true."""
@@ -214,14 +215,18 @@ class Writer:
             case bool():
                 return str(int(value)), None
             case int() if not -(2**63) <= value < 2**63:
-                return marked(float(value)), None  # no integer of 64 bits; a bound all the same
+                return self.constants.slot(
+                    float(value)
+                ), None  # no integer of 64 bits; a bound all the same
             case int() | float():
-                return marked(value), None
+                return self.constants.slot(value), None
             case timedelta():
                 micros = (value.days * 86_400 + value.seconds) * 1_000_000 + value.microseconds
-                return marked(micros * (1_000 if self.unit == "ns" else 1)), None
+                return self.constants.slot(micros * (1_000 if self.unit == "ns" else 1)), None
             case datetime() | date():
-                return marked(_instant(value) * (1_000 if self.unit == "ns" else 1)), None
+                return self.constants.slot(
+                    _instant(value) * (1_000 if self.unit == "ns" else 1)
+                ), None
             case _:
                 raise AssertionError(f"no compiled form of {value!r}")
 

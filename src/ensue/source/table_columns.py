@@ -1,30 +1,49 @@
 """Where compiled code keeps things: named columns of two tables of numbers, one of each sort."""
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from ensue.schema import Kind
 from ensue.source.expressions import Feature
+from ensue.source.names import Names, words
 
 
 @dataclass(slots=True)
 class Columns:
-    """The columns of an arena: whole numbers in one table, floats in another."""
+    """The columns of an arena: whole numbers in one table, floats in another.
+
+    Saved states know a column by its key; in the source it has a name of its own.
+    """
 
     whole: str  # the name of the int64 table in the source
     real: str  # of the float64 table
+    names: Names = field(default_factory=Names)
+    prefix: str = ""  # of its columns' names, where several tables have alike ones
     wholes: dict[str, int] = field(default_factory=dict)
     reals: dict[str, int] = field(default_factory=dict)
     texts: set[str] = field(default_factory=set)  # the whole numbers that are codes of strings
+    called: dict[str, str] = field(default_factory=dict)  # their names, without the prefix
 
-    def at(self, name: str, row: str, *, real: bool = False) -> str:
+    def at(self, key: str, row: str, *, real: bool = False, name: str = "", here: str = "") -> str:
         """The text for a value of a row, the column being made where it is new.
 
-        >>> Columns("I", "F").at("row_a", "r")
-        'I[r, 0]'
+        `name` is what the column is called from now on, `here` what it is called this time.
+
+        >>> Columns("I", "F", prefix="RUN_").at("row_a", "r", name="a_ROW")
+        'I[r, RUN_a_ROW]'
         """
         columns = self.reals if real else self.wholes
-        number = columns.setdefault(name, len(columns))
-        return f"{self.real if real else self.whole}[{row}, {number}]"
+        number = columns.setdefault(key, len(columns))
+        name = here or self.called.setdefault(key, name or key.upper())
+        table = self.real if real else self.whole
+        meaning = f"of {table}"
+        return f"{table}[{row}, {self.names.number(self.prefix + name, number, meaning)}]"
+
+    def each(self, row: str) -> list[tuple[str, str]]:
+        """All values of a row, by key."""
+        wholes = [(key, self.at(key, row)) for key in self.wholes]
+        return wholes + [(key, self.at(key, row, real=True)) for key in self.reals]
 
     def has(self, name: str) -> bool:
         return name in self.wholes or name in self.reals
@@ -33,16 +52,23 @@ class Columns:
         return max(1, len(self.wholes)), max(1, len(self.reals))
 
 
-def value_of(columns: Columns, name: str, row: str, feature: Feature) -> str:
+def value_of(columns: Columns, key: str, row: str, feature: Feature, name: str) -> str:
     """A kept feature's value."""
     if feature.kind is Kind.STRING:
-        columns.texts.add(name)
-    return columns.at(name, row, real=not feature.integral)
+        columns.texts.add(key)
+    return columns.at(key, row, real=not feature.integral, name=name)
 
 
-def ok_of(columns: Columns, name: str, row: str, nullable: bool) -> str | None:
+def ok_of(columns: Columns, key: str, row: str, nullable: bool, name: str) -> str | None:
     """Whether a kept feature has a value; None where every event has one."""
-    return f"{columns.at(f'{name}_ok', row)} != 0" if nullable else None
+    return f"{columns.at(f'{key}_ok', row, name=f'{name}_OK')} != 0" if nullable else None
+
+
+def output_column(names: Names, columns: Sequence[str], column: str, table: str = "OUT") -> str:
+    """The name of a column of matches: `row_a`, `node_a`, `count_a`."""
+    kind, variable = column.split("_", 1)
+    number = list(columns).index(column)
+    return names.number(f"{table}_{names.variable(variable)}_{kind.upper()}", number, "of O")
 
 
 @dataclass(slots=True)
@@ -51,22 +77,42 @@ class Source:
 
     lines: list[str] = field(default_factory=list)
     depth: int = 0
+    readable: bool = False  # with comments
+    begun: list[int] = field(default_factory=list)  # where the open blocks begin
 
     def __call__(self, *lines: str) -> None:
         for line in lines:
-            self.lines.append("    " * self.depth + line)
+            self.lines.append("    " * self.depth + line if line else "")
+
+    def note(self, *lines: str) -> None:
+        """A comment, which only a reader gets to see: compiled texts have none."""
+        if self.readable:
+            for line in lines:
+                self(f"# {' '.join(line.splitlines())}" if line else "")
 
     def block(self, head: str) -> "Source":
         """Opens a block: `with source.block("if x:"): ...`."""
         self(head)
         return self
 
+    def when(self, *tests: str) -> AbstractContextManager[object]:
+        """A block for when all tests hold; where there is none, no block."""
+        told = [test for test in tests if test != "True"]
+        return self.block(f"if {' and '.join(told)}:") if told else nullcontext()
+
     def __enter__(self) -> "Source":
         self.depth += 1
+        self.begun.append(len(self.lines))
         return self
 
     def __exit__(self, *_: object) -> None:
+        if all(line.strip()[:1] in ("", "#") for line in self.lines[self.begun.pop() :]):
+            self("pass")
         self.depth -= 1
+
+    def words(self) -> set[str]:
+        """The names in its lines, comments left out."""
+        return words("\n".join(n for n in self.lines if not n.lstrip().startswith("#")))
 
     def text(self) -> str:
         return "\n".join(self.lines) + "\n"

@@ -14,8 +14,9 @@ class RunLists:
         self.registers = registers
 
     def list(self, state: State, *, pending: bool = False) -> str:
-        """The number of a state's list of runs; pending ones are kept apart."""
-        return str(state.number * 2 + pending)
+        """The name of a state's list of runs; pending ones are kept apart."""
+        name = f"{'PENDING' if pending else 'STATE'}_{state.number}"
+        return self.registers.frame.names.number(name, state.number * 2 + pending, "of head")
 
     def walk(self, out: Source, place: str, visit: Callable[[], None], *, loops: bool) -> None:
         """Visits every run `r` of a list; `p` is the one before it, `nx` the one behind it.
@@ -72,7 +73,6 @@ class RunLists:
 
     def copy(self, out: Source, source: str, target: str) -> None:
         """All that a run remembers."""
-        for number in self.registers.runs.wholes.values():
-            out(f"I[{target}, {number}] = I[{source}, {number}]")
-        for number in self.registers.runs.reals.values():
-            out(f"F[{target}, {number}] = F[{source}, {number}]")
+        runs = self.registers.runs
+        for (_, old), (_, new) in zip(runs.each(source), runs.each(target), strict=True):
+            out(f"{new} = {old}")

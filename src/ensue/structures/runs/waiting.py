@@ -2,14 +2,16 @@
 
 from collections.abc import Callable
 
+from ensue.algebra.text import show_condition, show_name
 from ensue.plan.physical import Absence, Automaton, State
-from ensue.source.kernel_inputs import FREE, FREE_COUNT, LIVE, OUT_TOP
+from ensue.source.kernel_text import function
 from ensue.source.table_columns import Source
 from ensue.structures.runs.guards import Guards
 from ensue.structures.runs.lists import RunLists
 from ensue.structures.runs.registers import Registers, RunAccess
 
-KEPT = {"free": FREE, "frees": FREE_COUNT, "otop": OUT_TOP, "alive": LIVE}
+KEPT = {"free": "FREE", "frees": "FREE_COUNT", "otop": "OUT_TOP", "alive": "LIVE"}
+SWEPT = ("head", "live", "nxt", "I", "F", "counts", "O", "meta")
 
 
 class Waiting:
@@ -32,9 +34,7 @@ class Waiting:
     def visit(self, out: Source, state: State) -> None:
         """A negated event ends the waiting; time passing delivers."""
         place = self.lists.list(state, pending=True)
-        bits = 0
-        for absence in state.pending:
-            bits |= 1 << self.frame.bit(absence.variable)
+        roles = self.frame.any_role(self.frame.role(a.variable) for a in state.pending)
 
         def visit() -> None:
             expired = self.guards.expired()
@@ -54,7 +54,9 @@ class Waiting:
                     tests += [f"s >= {self.registers.time(v, 'end', 'r')}" for v in absence.after]
                 access = _NewNegative(self.registers, absence.variable)
                 tests += [self.guards.tested(c, access) for c in absence.conditions]
-                with out.block(f"if {' and '.join(f'({t})' for t in tests)}:"):
+                told = (f"  with {show_condition(c)}" for c in absence.conditions)
+                out.note(f"!{show_name(absence.variable)}: the run is in vain", *told)
+                with out.when(*(f"({t})" for t in tests)):
                     out("gone = True")
             with out.block("if gone:"):
                 self.lists.unlink(out, place)
@@ -62,7 +64,11 @@ class Waiting:
             with out.block("else:"):
                 out("p = r")
 
-        with out.block(f"if m & {bits}:"):
+        names = ", ".join(show_name(a.variable) for a in state.pending)
+        out.note(
+            "", f"state {state.number}, matches that wait for the window to close without {names}"
+        )
+        with out.block(f"if roles & {roles}:"):
             self.lists.walk(out, place, visit, loops=False)
 
     def _complex_comes(self, out: Source, absence: Absence) -> None:
@@ -78,10 +84,7 @@ class Waiting:
 
     def sweep(self) -> Source:
         """The kernel that lets time pass."""
-        out = Source()
-        out("", "")
-        out("def sweep(now, flush, head, live, nxt, I, F, counts, O, meta):")
-        out.depth = 1
+        out = self.frame.source(depth=1)
         out('"""Drops runs that are out of time; delivers those that only waited for it."""')
         out(*(f"{name} = meta[{place}]" for name, place in KEPT.items()))
         if self.frame.window is not None:
@@ -90,7 +93,7 @@ class Waiting:
                     out("continue")
                 self._sweep_states(out)
         out(*(f"meta[{place}] = {name}" for name, place in KEPT.items()))
-        return out
+        return function(self.frame, "sweep", ("now", "flush", *SWEPT), out)
 
     def _sweep_states(self, out: Source) -> None:
         window = self.frame.window_text
@@ -106,6 +109,9 @@ class Waiting:
 
     def _sweep_list(self, out: Source, state: State, over: str, *, pending: bool) -> None:
         place = self.lists.list(state, pending=pending)
+        out.note(
+            "", f"state {state.number}{', waiting for the window to close' if pending else ''}"
+        )
 
         def visit() -> None:
             with out.block(f"if {over}:"):
