@@ -88,10 +88,10 @@ class Program:
         if written != self.plan.structure:
             # saved state knows features by number: it must fit whatever order conditions are in
             plain = replace(frame, plan=replace(self.plan, structure=written))
-            _source(plain)
+            kernel_source(plain)
             frame = Frame.of(*given, plain.features, self.counted)
         object.__setattr__(self, "frame", frame)
-        object.__setattr__(self, "source", _source(frame))
+        object.__setattr__(self, "source", kernel_source(frame))
         object.__setattr__(self, "constants", frame.constants.arrays())
 
     @property
@@ -174,7 +174,8 @@ class Program:
         return nb.float64 if self.frame.real_time else nb.int64
 
 
-def _source(frame: Frame) -> RunsSource | StacksSource | TreeSource | CompactSource:
+def kernel_source(frame: Frame) -> RunsSource | StacksSource | TreeSource | CompactSource:
+    """The text of a plan's kernel and what belongs to it."""
     match frame.plan.structure:
         case Stacks():
             return stacks_source(frame)

@@ -9,6 +9,7 @@ from ensue.plan.physical import Absence, Role
 from ensue.plan.physical_rules.features import Place
 from ensue.source.expressions import Access, Feature, Text
 from ensue.source.kernel_inputs import Frame
+from ensue.source.names import TOPS
 from ensue.source.table_columns import Columns, Source, ok_of, value_of
 
 
@@ -63,10 +64,15 @@ class Instances:
     def stack(self, variable: str) -> str:
         """The name of a variable's stack."""
         names = self.frame.names
-        return names.number(f"TOP_{names.variable(variable)}", self.number[variable], "of tops")
+        return names.number(
+            f"TOP_{names.variable(variable)}",
+            self.number[variable],
+            TOPS,
+        )
 
     def push(self, out: Source, variable: str, rip: str = "-1") -> None:
         """Keeps the event at hand for a variable. Room has been made."""
+        out.note("a new instance on top of its stack")
         self._link(out, variable, rip, start="s")
         for feature in sorted(self.kept[variable], key=lambda f: f.number):
             value, ok = self.feature(variable, feature, "n")

@@ -19,7 +19,7 @@ from ensue.source.names import Names
 from ensue.source.table_columns import Source
 
 TABLE = "T"
-COLUMNS = {"TRIED": 0, "PASSED": 1}
+COLUMNS: dict[str, float] = {"TRIED": 0, "PASSED": 1}
 
 
 @dataclass(slots=True)
@@ -50,13 +50,16 @@ class Tally:
         if not self.on:
             return []
         number = self.labels.setdefault(label, len(self.labels))
-        row = self.names.number(f"COUNTED_{number}", number, ": ".join(filter(None, label)))
+        told = ": ".join(filter(None, label))
+        row = self.names.number(f"COUNTED_{number}", number, "rows of T", told)
         return [f"{TABLE}[{row}, {column}] += 1"]
 
     def all_hold(self, out: Source, flag: str, tests: list[tuple[str, Label | None]]) -> None:
         """Sets a flag to whether all tests hold, tried one after the other."""
         if not self.on:
-            _all_hold(out, flag, tests)
+            out.all_hold(
+                f"{flag} = ", [(text, label[1] if label else "") for text, label in tests]
+            )
             return
         out(f"{flag} = True")
         for text, label in tests:
@@ -75,20 +78,6 @@ class Tally:
         if self.on:
             with out.block(f"if {flag}:"):
                 out(*self.passed(label))
-
-
-def _all_hold(out: Source, flag: str, tests: list[tuple[str, Label | None]]) -> None:
-    told = [f"({text})" for text, _ in tests] or ["True"]
-    if not out.readable or len(told) == 1:
-        out.note(*(label[1] for _, label in tests if label))
-        out(f"{flag} = {' and '.join(told)}")
-        return
-    with out.block(f"{flag} = ("):  # one test a line
-        for place, (text, label) in enumerate(tests):
-            if label:
-                out.note(label[1])
-            out(f"{'and ' if place else ''}({text})")
-    out(")")
 
 
 def check_label(place: str, condition: Expr) -> Label:

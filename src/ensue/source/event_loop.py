@@ -34,6 +34,7 @@ def event_loop(
     the loop. `returned` are the tables that the kernel may have made larger.
     """
     out = frame.source(depth=1)
+    out.note("how far the tables are filled")
     out(*(f"{name} = meta[{place}]" for name, place in registers.items()), "code = DONE")
     begin(out)
     out("i = begin")
@@ -44,12 +45,14 @@ def event_loop(
         out("roles = mask[i]")
         if not frame.counts:
             _skip_if(out, "roles == 0")
+        out.note("room for all that the event may need")
         for lacking, code in [(STOP_ASKED, "STOPPED"), *needs(out)]:
             with out.block(f"if {lacking}:"):
                 out(f"code = {code}", "break")
         if frame.counts:
             out("idx = counts[k] + 1", "counts[k] = idx")
             _skip_if(out, "roles == 0")
+        out.note("the event: its row in the stream, and its time")
         out(*at_hand)
         out.lines += body.lines
         out("i += 1")

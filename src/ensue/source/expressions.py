@@ -5,7 +5,7 @@ there is one; a condition becomes a pair, when it is true and when it is false. 
 where it would be the constant True.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import Protocol
@@ -261,9 +261,34 @@ def _instant(moment: datetime | date) -> int:
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
+def bracketed(text: str) -> str:
+    """A test in brackets, unless it is.
+
+    >>> bracketed("(a) or (b)"), bracketed("(a or (b))")
+    ('((a) or (b))', '(a or (b))')
+    """
+    depth = 0
+    for place, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if depth == 0:
+            return text if place == len(text) - 1 and place else f"({text})"
+    raise AssertionError(f"brackets do not close: {text}")
+
+
+def all_of(tests: Sequence[str]) -> str:
+    """When all tests hold.
+
+    >>> all_of([]), all_of(["a or b"]), all_of(["a or b", "c"])
+    ('True', 'a or b', '(a or b) and (c)')
+    """
+    if len(tests) <= 1:
+        return "".join(tests) or "True"
+    return " and ".join(map(bracketed, tests))
+
+
 def _both(a: str | None, b: str | None) -> str | None:
     known = [ok for ok in (a, b) if ok is not None]
-    return "(" + " and ".join(f"({ok})" for ok in known) + ")" if known else None
+    return bracketed(all_of(known)) if known else None
 
 
 def _fold(values: list[Text], join: Callable[[str, str, str, str], str]) -> Text:

@@ -34,12 +34,30 @@ SPARE_OUTPUT = 1_024  # free places in the output that an event needs before it 
 SHORT_OF_ENTRIES, SHORT_OF_OUTPUT = 1, 2  # why an event is taken back
 BEGINS, ENDS = 0, 1  # places in what an operator's F says of a result
 
+
+def _by_name(*names: str) -> dict[str, float]:
+    return {name: globals()[name] for name in names}
+
+
 # What every kernel calls by the same name.
-NAMED: dict[str, float] = {
-    **{name: value for name, value in dict(globals()).items() if isinstance(value, int)},
-    **COLUMNS,
-    **BOUNDS,
-}
+NAMED: dict[str, dict[str, float]] = {
+    "codes that it returns: what it needs before it can go on": _by_name(
+        "DONE", "NEEDS_RUNS", "NEEDS_NODES", "NEEDS_OUTPUT", "NEEDS_INSTANCES", "NEEDS_DRAIN",
+        "STOPPED",
+    ),
+    "places in meta, where it leaves numbers between calls and is told some": _by_name(
+        "POSITION", "RUN_TOP", "FREE", "FREE_COUNT", "NODE_TOP", "INSTANCE_TOP", "OUT_TOP", "LIVE",
+        "STOP", "MOST_OUT", "MOST_NODES", "SEQUENCES",
+    ),
+    "how many matches may wait, and how many there must be room for": _by_name(
+        "MOST_WAITING", "SPARE_OUTPUT"
+    ),
+    "why an event is taken back": _by_name("SHORT_OF_ENTRIES", "SHORT_OF_OUTPUT"),
+    "places in a result of an operator": _by_name("BEGINS", "ENDS"),
+    "columns of T: how often something was tried, and passed": COLUMNS,
+    "the bounds of 64 bits": BOUNDS,
+}  # fmt: skip
+ROLES = "roles: bits of an event's mask"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +126,7 @@ class Frame:
         """The name of a role's bit in the mask."""
         bit = self.bit(variable, first=first)
         which = "_FIRST" if first and variable in self.first_bits else ""
-        return self.names.number(f"ROLE_{self.names.variable(variable)}{which}", 1 << bit)
+        return self.names.number(f"ROLE_{self.names.variable(variable)}{which}", 1 << bit, ROLES)
 
     def any_role(self, roles: Iterable[str]) -> str:
         """Several roles together, each by its name."""

@@ -9,6 +9,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+# Groups that several structures have.
+TOPS = "columns of tops: the newest of each list, by partition"
+HEADS = "columns of head: the runs of each state, by partition"
+
+Groups = Mapping[str, Mapping[str, float]]
+
 _WORD = re.compile(r"[^\W\d]\w*")
 
 
@@ -28,44 +34,51 @@ class Names:
     >>> compiled, shown = Names(["a", "b"]), Names(["a", "b"], readable=True)
     >>> compiled.variable("b"), shown.variable("b")
     ('1', 'b')
-    >>> shown.number("b_ROW", 3)
+    >>> shown.number("b_ROW", 3, "columns of A")
     'b_ROW'
-    >>> list(shown.defined({"b_ROW"}))
-    ['b_ROW = 3']
+    >>> print("\\n".join(shown.defined({"b_ROW"})))
+    # columns of A
+    b_ROW = 3
     """
 
     variables: Sequence[str] = ()
-    fixed: Mapping[str, float] = field(default_factory=dict)  # what all kernels call by name
+    fixed: Groups = field(default_factory=dict)  # what all kernels call by name
     readable: bool = False
     places: dict[str, int] = field(init=False)
-    numbers: dict[str, int] = field(default_factory=dict)  # in the order they were asked for
+    numbers: dict[str, float] = field(init=False)
+    groups: dict[str, dict[str, float]] = field(init=False)
     meanings: dict[str, str] = field(default_factory=dict)  # of some of them, for a reader
 
     def __post_init__(self) -> None:
         self.places = {variable: place for place, variable in enumerate(self.variables)}
+        self.forget()
 
     def variable(self, name: str) -> str:
         """A variable of the query, or a result of an operator, as a part of other names."""
         place = self.places.setdefault(name, len(self.places))
         return name if self.readable and name.isidentifier() else str(place)
 
-    def number(self, name: str, value: int, meaning: str = "") -> str:
+    def number(self, name: str, value: int, group: str, meaning: str = "") -> str:
         """The name for a number; another one where the name stands for something else already."""
-        while self.fixed.get(name, value) != value or self.numbers.get(name, value) != value:
+        while self.numbers.setdefault(name, value) != value:
             name += "_"
-        self.numbers[name] = value
+        self.groups.setdefault(group, {})[name] = value
         if meaning:
             self.meanings[name] = " ".join(meaning.splitlines())
         return name
 
     def forget(self) -> None:
         """Before a kernel is written once more: its columns may have other places then."""
-        self.numbers.clear()
+        self.groups = {group: dict(numbers) for group, numbers in self.fixed.items()}
+        self.numbers = {name: n for numbers in self.fixed.values() for name, n in numbers.items()}
         self.meanings.clear()
 
     def defined(self, used: set[str]) -> Iterator[str]:
-        """The lines that define the names in use, those that all kernels share first."""
-        for name, value in {**self.fixed, **self.numbers}.items():
-            if name in used:
-                meaning = self.meanings.get(name)
-                yield f"{name} = {value}" + (f"  # {meaning}" if self.readable and meaning else "")
+        """The lines that define the names in use, group by group."""
+        for group, numbers in self.groups.items():
+            found = [name for name in numbers if name in used]
+            if found and self.readable:
+                yield f"# {group}"
+            for name in sorted(found, key=numbers.__getitem__):
+                meaning = self.meanings.get(name) if self.readable else None
+                yield f"{name} = {numbers[name]}" + (f"  # {meaning}" if meaning else "")

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from ensue.schema import Kind
-from ensue.source.expressions import Feature
+from ensue.source.expressions import Feature, all_of, bracketed
 from ensue.source.names import Names, words
 
 
@@ -37,8 +37,8 @@ class Columns:
         number = columns.setdefault(key, len(columns))
         name = here or self.called.setdefault(key, name or key.upper())
         table = self.real if real else self.whole
-        meaning = f"of {table}"
-        return f"{table}[{row}, {self.names.number(self.prefix + name, number, meaning)}]"
+        name = self.names.number(self.prefix + name, number, f"columns of {table}")
+        return f"{table}[{row}, {name}]"
 
     def each(self, row: str) -> list[tuple[str, str]]:
         """All values of a row, by key."""
@@ -67,8 +67,12 @@ def ok_of(columns: Columns, key: str, row: str, nullable: bool, name: str) -> st
 def output_column(names: Names, columns: Sequence[str], column: str, table: str = "OUT") -> str:
     """The name of a column of matches: `row_a`, `node_a`, `count_a`."""
     kind, variable = column.split("_", 1)
-    number = list(columns).index(column)
-    return names.number(f"{table}_{names.variable(variable)}_{kind.upper()}", number, "of O")
+    name, number = names.variable(variable), list(columns).index(column)
+    group = f"columns of {'O' if table == 'OUT' else 'P'}"
+    return names.number(f"{table}_{name}_{kind.upper()}", number, group)
+
+
+Test = tuple[str, str]  # and what it means, in words
 
 
 @dataclass(slots=True)
@@ -95,10 +99,26 @@ class Source:
         self(head)
         return self
 
-    def when(self, *tests: str) -> AbstractContextManager[object]:
+    def when(self, *tests: str | Test) -> AbstractContextManager[object]:
         """A block for when all tests hold; where there is none, no block."""
-        told = [test for test in tests if test != "True"]
-        return self.block(f"if {' and '.join(told)}:") if told else nullcontext()
+        told = [(test, "") if isinstance(test, str) else test for test in tests]
+        told = [test for test in told if test[0] != "True"]
+        if not told:
+            return nullcontext()
+        self.all_hold("if ", told, ":")
+        return self
+
+    def all_hold(self, head: str, tests: Sequence[Test], tail: str = "") -> None:
+        """Writes when all tests hold; for a reader one a line, each with what it means."""
+        if not self.readable or len(tests) <= 1:
+            self.note(*(meaning for _, meaning in tests if meaning))
+            self(f"{head}{all_of([text for text, _ in tests])}{tail}")
+            return
+        with self.block(f"{head}("):
+            for place, (text, meaning) in enumerate(tests):
+                self.note(*([meaning] if meaning else []))
+                self(f"{'and ' if place else ''}{bracketed(text)}")
+        self(f"){tail}")
 
     def __enter__(self) -> "Source":
         self.depth += 1

@@ -50,7 +50,7 @@ class Counting(CompactText):
 
     @property
     def none(self) -> str:
-        return self.frame.names.number("NO_ROW", NONE)
+        return self.frame.names.number("NO_ROW", NONE, "beyond every row")
 
     def _pairs(self) -> list[tuple[int, int]]:
         """From which state which other can be reached, states themselves included."""
@@ -84,7 +84,8 @@ class Counting(CompactText):
         if (source, target) not in self.place:
             return "1"
         name, number = f"WAYS_{source}_{target}", self.place[source, target]
-        return f"K[k, {self.frame.names.number(name, number, 'of K')}]"
+        meaning = f"ways from state {source} to {target} through the newer events"
+        return f"K[k, {self.frame.names.number(name, number, 'columns of K', meaning)}]"
 
     def earliest(self, state: int) -> str:
         """The row where the first partial match begins that the back brought to a state.
@@ -92,7 +93,8 @@ class Counting(CompactText):
         NO_ROW is taken off it, so that 0 in a new table means none.
         """
         number = len(self.place) + self.states.index(state) - 1
-        return f"K[k, {self.frame.names.number(f'EARLIEST_{state}', number, 'of K')}]"
+        name, meaning = f"EARLIEST_{state}", f"the first beginning that came to state {state}"
+        return f"K[k, {self.frame.names.number(name, number, 'columns of K', meaning)}]"
 
     # ------------------------------------------------------------------------ completing
 
@@ -102,7 +104,7 @@ class Counting(CompactText):
             self.settled(out)
             out(f"front = {self.nodes.top('front')}", f"filled = {self.nodes.top('back')} >= 0")
         for step in self.final:
-            with out.block(f"if {self.played([self.role(step)])}:"):
+            with out.when(self.taken(self.final, step)):
                 if step.source == 0:
                     out("total = plus(total, 1)", "first = min(first, row)")
                 else:
@@ -131,9 +133,11 @@ class Counting(CompactText):
                     if ways is None:
                         continue
                     there = self.nodes.get(f"ways{source}", "front")
-                    with out.block(f"if {there} > 0 and {ways} > 0:"):
+                    some = [there] if ways == "1" else [there, ways]
+                    with out.when(*(f"{number} > 0" for number in some)):
+                        both = there if ways == "1" else f"times({there}, {ways})"
                         out(
-                            f"total = plus(total, times({there}, {ways}))",
+                            f"total = plus(total, {both})",
                             f"first = min(first, {self.nodes.get(f'first{source}', 'front')})",
                         )
         with out.block("elif front >= 0:"):
@@ -174,7 +178,10 @@ class Counting(CompactText):
             ways = self.ways(source, state)
             if ways is None or (source, state) not in self.place:
                 continue
-            out(f"old = {ways}", "new = old")
+            if any(step.source == state for step in steps):
+                out(f"old = {ways}", "new = old")
+            else:
+                out(f"new = {ways}")
             if ended:
                 with out.block(f"if {self.played(ended)}:"):
                     out("new = 0")
@@ -198,6 +205,7 @@ class Counting(CompactText):
     # ------------------------------------------------------------------------ forgetting
 
     def settled(self, out: Source) -> None:
+        out.note("what is out of the window is forgotten")
         front, back, tail = (self.nodes.top(name) for name in ("front", "back", "tail"))
         with out.block("while True:"):
             with out.block(f"while {front} >= 0 and {self.nodes.too_far(front)}:"):
@@ -242,7 +250,8 @@ class Counting(CompactText):
             if (source, target) not in self.place:
                 continue
             name = f"ways{source}_{target}"
-            out(f"old = {name}")
+            if any(step.target == source for step in steps):
+                out(f"old = {name}")
             if ended:
                 with out.block(f"if {self.played(ended, 'played')}:"):
                     out(f"{name} = np.int64(0)")

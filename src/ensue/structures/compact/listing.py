@@ -6,7 +6,7 @@ each state up to where partial matches can still get to it. The walk forwards th
 that lead to a match, and the first matches can be had without the rest.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ensue.algebra.text import show_name
 from ensue.algebra.walk import kleenes, positives
@@ -77,7 +77,9 @@ class Listing(CompactText):
     def _on_the_way(self, column: str, line: str) -> str:
         if column in self.output:
             return f"P[{line}, {output_column(self.frame.names, self._way, column, 'WAY')}]"
-        number = self.frame.names.number(f"WAY_{column.upper()}", self._way.index(column), "of P")
+        number = self.frame.names.number(
+            f"WAY_{column.upper()}", self._way.index(column), "columns of P"
+        )
         return f"P[{line}, {number}]"
 
     def _bound(self, column: str, table: str, line: str) -> str:
@@ -111,6 +113,7 @@ class Listing(CompactText):
         out(f"{newest} = n")
 
     def settled(self, out: Source) -> None:
+        out.note("what is out of the window is forgotten")
         head = self.nodes.top("head")
         with out.block(f"while {head} >= 0 and {self.nodes.too_far(head)}:"):
             out(f"{head} = {self.nodes.get('next', head)}")
@@ -150,47 +153,59 @@ class Listing(CompactText):
             self._emit_chain(out)
             return
         for place in reversed(range(1, count)):
-            name = show_name(self.inner[place].variable)
-            out.note(f"the newest {name} from which the later events can still follow")
+            variable = show_name(self.inner[place].variable)
+            out.note(f"the newest {variable} from which the later events can still follow")
             known = self.nodes.top(f"last_{bits[place]}")
             if place < count - 1:
-                known = f"{self.nodes.get(f'last_{bits[place]}', f'u{place + 1}')}"
-                known += f" if u{place + 1} >= 0 else -1"
-            out(f"u{place} = {known}")
-        out("x0 = head")
-        first = self.nodes.get(f"next_{bits[0]}", "x0")
-        role = self.role(self.inner[0])
-        with out.block(f"if x0 >= 0 and not {self.nodes.get('mask', 'x0')} & {role}:"):
-            out(f"x0 = {first}")
+                later = self._local("newest", place + 1)
+                known = self.nodes.get(f"last_{bits[place]}", later)
+                known += f" if {later} >= 0 else -1"
+            out(f"{self._local('newest', place)} = {known}")
+        node = self._local("x", 0)
+        out(f"{node} = head")
+        first = self.nodes.get(f"next_{bits[0]}", node)
+        mask = f"{self.nodes.get('mask', node)} & {self.role(self.inner[0])}"
+        with out.block(f"if {node} >= 0 and not {mask}:"):
+            out(f"{node} = {first}")
         self._loop(out, 0, bits)
 
+    def _local(self, what: str, place: int) -> str:
+        """A name for something of the event at a place of the sequence."""
+        return f"{what}_{self.frame.names.variable(self.inner[place].variable)}"
+
     def _loop(self, out: Source, place: int, bits: list[int]) -> None:
-        tests = [f"x{place} >= 0"]
+        node = self._local("x", place)
+        tests = [f"{node} >= 0"]
         if place < len(bits) - 1:
-            tests.append(f"x{place} < u{place + 1}")
+            tests.append(f"{node} < {self._local('newest', place + 1)}")
         if self.limit is not None:
             tests.append("left > 0")
-        name = show_name(self.inner[place].variable)
-        out.note(f"every {name} {'behind it' if place else 'in the window'} that leads to a match")
+        variable = show_name(self.inner[place].variable)
+        out.note(
+            f"every {variable} {'behind it' if place else 'in the window'} that leads to a match"
+        )
         with out.block(f"while {' and '.join(tests)}:"):
-            out(f"at{place} = {self.nodes.get('row', f'x{place}')}")
+            out(f"{self._local('at', place)} = {self.nodes.get('row', node)}")
             if place < len(bits) - 1:
                 stop_if(out, STOP_ASKED, self.growing)
-                out(f"x{place + 1} = {self.nodes.get(f'next_{bits[place + 1]}', f'x{place}')}")
+                following = self.nodes.get(f"next_{bits[place + 1]}", node)
+                out(f"{self._local('x', place + 1)} = {following}")
                 self._loop(out, place + 1, bits)
             else:
                 self._emit_chain(out)
-            out(f"x{place} = {self.nodes.get(f'next_{bits[place]}', f'x{place}')}")
+            out(f"{node} = {self.nodes.get(f'next_{bits[place]}', node)}")
 
     def _emit_chain(self, out: Source) -> None:
         self._room(out)
         for place, step in enumerate(self.inner):
-            out(f"{self._bound(f'row_{step.variable}', 'O', 'otop')} = at{place}")
+            row = self._local("at", place)
+            out(f"{self._bound(f'row_{step.variable}', 'O', 'otop')} = {row}")
         out(f"{self._bound(f'row_{self.final[0].variable}', 'O', 'otop')} = row", "otop += 1")
         if self.limit is not None:
             out("left -= 1")
 
     def _room(self, out: Source) -> None:
+        out.note("a match")
         with out.block("if otop == O.shape[0]:"):
             stop_if(out, "otop >= meta[MOST_OUT]", self.growing)
             out("O = grown(O)")
@@ -221,12 +236,14 @@ class Listing(CompactText):
 
         Row 0 binds nothing. Matches that begin alike share the lists of their Kleene variables.
         """
-        after_all = self.frame.names.number("AFTER_ALL", AFTER_ALL)
+        out.note("a walk forwards: the state, the node x there, and e, the last step tried")
+        after_all = self.frame.names.number("AFTER_ALL", AFTER_ALL, "behind every step of a state")
         out("depth = 0", "state = 0", "x = -1", f"e = {after_all}", "going = True")
         with out.block("while going:"):
             stop_if(out, STOP_ASKED, self.growing)
+            out.note("the nearest event that leads further: its node, the step, the next state")
             out("nx = -1", "ne = -1", "ns = -1")
-            self._by_state(out, self._next_step)
+            self._by_state(out, self._next_step, [step.source for step in self.inner])
             with out.block("if nx >= 0:"):
                 node, taking = self._on_the_way("node", "depth"), self._on_the_way("step", "depth")
                 out("depth += 1", f"{node} = nx", f"{taking} = ne")
@@ -240,7 +257,8 @@ class Listing(CompactText):
                         self._bind(out, variable, "taken", "P", "depth")
                 out("state = ns", "x = nx", f"e = {after_all}")
             with out.block("else:"):
-                self._by_state(out, self._ends)
+                out.note("no further: a match where the event at hand completes one, then back")
+                self._by_state(out, self._ends, [step.source for step in self.final])
                 with out.block("if depth == 0:"):
                     out("going = False")
                 with out.block("else:"):
@@ -253,8 +271,10 @@ class Listing(CompactText):
                     with out.block("if left <= 0:"):
                         out("going = False")
 
-    def _by_state(self, out: Source, write: Callable[[Source, int], None]) -> None:
-        for place, state in enumerate(self.states):
+    def _by_state(
+        self, out: Source, write: Callable[[Source, int], None], states: Sequence[int]
+    ) -> None:
+        for place, state in enumerate(sorted(set(states))):
             with out.block(f"{'elif' if place else 'if'} state == {state}:"):
                 write(out, state)
 
@@ -264,6 +284,7 @@ class Listing(CompactText):
             if step.source != state:
                 continue
             bit, following = self.bit(step), self.nodes.get(f"next_{self.bit(step)}", "x")
+            out.note(f"{show_name(step.variable)}, to state {step.target}")
             out("c = -1")
             with out.block("if x < 0:"), out.block("if head >= 0:"):
                 there = f"{self.nodes.get('mask', 'head')} & {self.role(step)}"
@@ -280,8 +301,10 @@ class Listing(CompactText):
         """The event at hand completes what has come to a state."""
         for step in self.final:
             if step.source == state:
-                more = "" if self.limit is None else " and left > 0"
-                with out.block(f"if {self.played([self.role(step)])}{more}:"):
+                tests = [self.taken(self.final, step)]
+                if self.limit is not None:
+                    tests.append("left > 0")
+                with out.when(*tests):
                     self._emit(out, step)
 
     def _emit(self, out: Source, final: Step) -> None:

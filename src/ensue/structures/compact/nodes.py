@@ -9,6 +9,7 @@ from ensue.plan.physical import Compact, Step
 from ensue.source.event_loop import AT_HAND, event_loop
 from ensue.source.kernel_inputs import Frame
 from ensue.source.kernel_text import function, kernel_text
+from ensue.source.names import TOPS
 from ensue.source.table_columns import Columns, Source
 
 LINKS = ("previous", "next")  # and all that begin with next_ or last_
@@ -42,7 +43,11 @@ class Nodes:
 
     def top(self, name: str) -> str:
         told = self.called.get(name, name.upper())
-        number = self.frame.names.number(f"TOP_{told}", self.number[name], "of tops")
+        number = self.frame.names.number(
+            f"TOP_{told}",
+            self.number[name],
+            TOPS,
+        )
         return f"tops[k, {number}]"
 
     def too_far(self, node: str) -> str:
@@ -117,6 +122,10 @@ class CompactText:
         """When an event can play one of some roles."""
         return f"{mask} & {self.frame.any_role(roles)}"
 
+    def taken(self, steps: list[Step], step: Step) -> str:
+        """When an event that takes one of some steps takes this one."""
+        return "True" if len(steps) == 1 else self.played([self.role(step)])
+
     @property
     def held(self) -> list[str]:
         """The roles of events that take partial matches somewhere, or end them."""
@@ -176,7 +185,8 @@ class CompactText:
         """What events do, in words."""
         yield f"an event that {what}:"
         for step in steps:
-            first = ", the first" if step.first else ""
+            kleene = self.frame.plan.role(step.variable).kleene is not None
+            first = ", the first" if kleene and step.first else ""
             end = " (a match)" if step.target in self.compact.accepting else ""
             name = show_name(step.variable)
             yield f"  {name}{first}: from state {step.source} to {step.target}{end}"
@@ -199,7 +209,7 @@ class CompactText:
         """Writes how many matches the event completes, and where the first of them begins."""
         for column, value in zip(self.output, (first, "row", count), strict=True):
             name = "OUT_" + column.removeprefix("row_").strip("_ ").upper()
-            number = self.frame.names.number(name, self.output.index(column), "of O")
+            number = self.frame.names.number(name, self.output.index(column), "columns of O")
             out(f"O[otop, {number}] = {value}")
         out("otop += 1")
 

@@ -56,7 +56,7 @@ class Sign(CompactText):
     def complete(self, out: Source) -> None:
         out("first = -1")
         for step in self.final:
-            with out.block(f"if {self.played([self.role(step)])}:"):
+            with out.when(self.taken(self.final, step)):
                 if step.source == 0:
                     out("first = row")
                     continue
@@ -88,6 +88,7 @@ class Sign(CompactText):
                     )
 
     def settled(self, out: Source) -> None:
+        out.note("what is out of the window is forgotten")
         for state in self.states[1:]:
             far = f"{self.now} - {self.when(state)} > {self.frame.window_text}"
             with out.block(f"if {self.row(state)} > 0 and {far}:"):

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from ensue.plan.physical import State
+from ensue.source.names import HEADS
 from ensue.source.table_columns import Source
 from ensue.structures.runs.registers import Registers
 
@@ -16,13 +17,18 @@ class RunLists:
     def list(self, state: State, *, pending: bool = False) -> str:
         """The name of a state's list of runs; pending ones are kept apart."""
         name = f"{'PENDING' if pending else 'STATE'}_{state.number}"
-        return self.registers.frame.names.number(name, state.number * 2 + pending, "of head")
+        return self.registers.frame.names.number(
+            name,
+            state.number * 2 + pending,
+            HEADS,
+        )
 
     def walk(self, out: Source, place: str, visit: Callable[[], None], *, loops: bool) -> None:
         """Visits every run `r` of a list; `p` is the one before it, `nx` the one behind it.
 
         With `loops`, runs that come back to the list meanwhile are added when it is through.
         """
+        out.note("every run r; p is the one before it in the list, nx the one behind it")
         out("p = -1", f"r = head[k, {place}]")
         if loops:
             out("added = -1", "added_last = -1")
@@ -31,11 +37,13 @@ class RunLists:
             visit()
             out("r = nx")
         if loops:
+            out.note("those that come back to the list")
             with out.block("if added >= 0:"):
                 out(f"nxt[added_last] = head[k, {place}]", f"head[k, {place}] = added")
 
     def unlink(self, out: Source, place: str) -> None:
         """Takes the run at hand out of its list."""
+        out.note("out of its list")
         with out.block("if p < 0:"):
             out(f"head[k, {place}] = nx")
         with out.block("else:"):
@@ -57,6 +65,7 @@ class RunLists:
 
     def give_back(self, out: Source, run: str) -> None:
         """Gives a place free that was never counted as live."""
+        out.note("its place is free")
         out(f"nxt[{run}] = free", f"free = {run}", "frees += 1")
 
     def push(self, out: Source, run: str, place: str) -> None:
@@ -66,6 +75,7 @@ class RunLists:
 
     def allocate(self, out: Source, run: str) -> None:
         """Finds a place for a run. Room has been made."""
+        out.note(f"a place for a new run {run}")
         with out.block("if free >= 0:"):
             out(f"{run} = free", f"free = nxt[{run}]", "frees -= 1")
         with out.block("else:"):

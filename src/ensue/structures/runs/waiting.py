@@ -56,7 +56,7 @@ class Waiting:
                 tests += [self.guards.tested(c, access) for c in absence.conditions]
                 told = (f"  with {show_condition(c)}" for c in absence.conditions)
                 out.note(f"!{show_name(absence.variable)}: the run is in vain", *told)
-                with out.when(*(f"({t})" for t in tests)):
+                with out.when(*tests):
                     out("gone = True")
             with out.block("if gone:"):
                 self.lists.unlink(out, place)
@@ -85,7 +85,7 @@ class Waiting:
     def sweep(self) -> Source:
         """The kernel that lets time pass."""
         out = self.frame.source(depth=1)
-        out('"""Drops runs that are out of time; delivers those that only waited for it."""')
+        out.note("drops runs that are out of time; delivers those that only waited for it")
         out(*(f"{name} = meta[{place}]" for name, place in KEPT.items()))
         if self.frame.window is not None:
             with out.block("for k in range(head.shape[0]):"):

@@ -166,6 +166,7 @@ class _Runs:
         if self.frame.plan.prune and (expired := self.guards.expired()):
             stale.append(expired)
         if stale:
+            out.note("it is too late for this run")
             with out.block(f"if {' or '.join(stale)}:"):
                 self.lists.unlink(out, place)
                 self.lists.release(out, "r")
@@ -179,6 +180,7 @@ class _Runs:
         if stay == "True":
             out("p = r")
         else:
+            out.note("does it also wait on?")
             out(f"stay = {stay}")
             with out.block("if stay:"):
                 out("p = r")
@@ -226,12 +228,12 @@ class _Runs:
     def _told(self, state: State) -> Iterator[str]:
         """What waits in a state, in words."""
         roles = [r.variable for r in self.frame.plan.roles if r.variable in state.bound]
-        waiting = ", ".join(
-            f"{show_name(e.variable)} (to state {e.target})"
+        bound = ", ".join(map(show_name, roles))
+        ways = ", ".join(
+            f"{show_name(e.variable)} takes them to state {e.target}"
             for e in self.automaton.out_of(state.number)
         )
-        bound = ", ".join(map(show_name, roles))
-        yield f"state {state.number}: runs with {bound} wait for {waiting}"
+        yield f"state {state.number}, runs that have {bound}: {ways}"
 
     # ------------------------------------------------------------------------ edges
 
@@ -254,6 +256,7 @@ class _Runs:
         else:
             self.lists.allocate(out, "q")
             self.lists.copy(out, "r", "q")
+        out.note(f"{show_name(edge.variable)} is bound")
         self.registers.take(out, edge.variable, "q")
         loop = edge.target == edge.source
         self._arrive(out, target, ends, loop=loop)
@@ -274,7 +277,7 @@ class _Runs:
         if self.frame.intervals and self.frame.window is not None and not self.frame.by_events:
             tests.append(f"t - s <= {self.frame.window_text}")
         out.note("", f"{show_name(edge.variable)} begins a run, in state {edge.target}")
-        with out.when(*(f"({t})" for t in tests)):
+        with out.when(*tests):
             self.lists.allocate(out, "q")
             self.registers.begin(out, "q")
             if self.registers.runs.has("first"):

@@ -93,7 +93,7 @@ class TreeResults:
         attributes[variable, "end"] = lambda: result.closes
         for place, attribute in enumerate(operator.attributes, 2):
             said = f"MADE_{spot.number}_{self.frame.names.variable(attribute.name)}"
-            number = self.frame.names.number(said, place, "of a result")
+            number = self.frame.names.number(said, place, "places in a result of an operator")
             attributes[variable, attribute.name] = _at(f"{name}[{number}]")
         result = replace(whole, attributes=attributes)
         if spot.remembers:

@@ -9,6 +9,7 @@ from ensue.source.absence import Instances
 from ensue.source.event_loop import stop_if
 from ensue.source.expressions import Feature, Text
 from ensue.source.kernel_inputs import Frame
+from ensue.source.names import TOPS
 from ensue.source.table_columns import Source
 
 # Sorts of columns: rows, links to entries, features, times, and what operators say of results.
@@ -36,8 +37,10 @@ class Records(Instances):
         limits: dict[str, float] | None = None,
         grows: bool = False,
         labels: dict[str, str] | None = None,
+        meanings: dict[str, str] | None = None,
     ) -> None:
-        self.labels = labels or {}  # of lists that are not a negated variable's
+        # what nodes' lists are called in names, and for a reader; others are negated variables'
+        self.labels, self.meanings = labels or {}, meanings or {}
         super().__init__(frame, lists)
         self.grows = grows  # the kernel makes room itself
         # how long entries of a list may wait from their start, where that is less than the window
@@ -81,7 +84,8 @@ class Records(Instances):
             said = self.frame.called(self.frame.features.all()[int(said[1:])])
         else:
             said = said.upper()
-        whose = [names.variable(owner)] if owner and owner != list else []
+        alone = owner == list or self.labels.get(list) == f"_{owner}"
+        whose = [names.variable(owner)] if owner and not alone else []
         return "_".join([self._label(list), *whose, said])
 
     def _label(self, list: str) -> str:
@@ -92,8 +96,9 @@ class Records(Instances):
 
     def stack(self, variable: str) -> str:
         """The name of a list."""
-        name, number = f"TOP_{self._label(variable)}", self.number[variable]
-        return self.frame.names.number(name, number, "of tops")
+        label = self._label(variable).removeprefix("OF_").removeprefix("AT_")
+        meaning = self.meanings.get(variable, "")
+        return self.frame.names.number(f"TOP_{label}", self.number[variable], TOPS, meaning)
 
     def settle(self) -> None:
         """Gives what is kept its places by name, whatever order it was asked for in."""

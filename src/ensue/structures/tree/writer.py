@@ -77,6 +77,7 @@ class _Trees:
             limits=modules.limits(),
             grows=self.grows,
             labels={spot.list: spot.called for spot in self.spots},
+            meanings={spot.list: tree_text(spot.node) for spot in self.spots},
         )
         self.guards = TreeGuards(frame, self.records, modules)
         self.results = TreeResults(frame, self.records)
@@ -350,22 +351,21 @@ class _Trees:
         ]
         if spot.parent is None and not self.frame.plan.prune:
             labelled += [(text, None) for text in self.guards.whole_in_window(part)]
-        tested = [text for text, _ in labelled]
+        flag = f"go{spot.called}"
+        tested = [(text, label[1] if label else "") for text, label in labelled]
         if node.absences or tally.on:
-            tested = [f"go{spot.called}"]
-            tally.all_hold(out, tested[0], labelled)
-        else:
-            out.note(*(label[1] for _, label in labelled if label))
+            tested = [(flag, "")]
+            tally.all_hold(out, flag, labelled)
         for absence in node.absences:
-            search = partial(self.guards.absent, out, absence, part, tested[0])
-            tally.around(out, tested[0], absence_label(here, absence), search)
+            search = partial(self.guards.absent, out, absence, part, flag)
+            tally.around(out, flag, absence_label(here, absence), search)
         with out.when(*tested):
             out(*making)
             if not late:
                 self._arrive(out, spot, part)
                 return
-            out.note(*map(show_condition, late))
-            with out.when(*(self.frame.writer.condition(c, part) for c in late)):
+            told = [(self.frame.writer.condition(c, part), show_condition(c)) for c in late]
+            with out.when(*told):
                 self._arrive(out, spot, part)
 
     # ------------------------------------------------------------------------ matches
