@@ -577,18 +577,22 @@ def explain(
     off: Sequence[str] | str = (),
     structure: str | None = None,
     analyze: bool = False,
+    kernel: bool = False,
 ) -> str:
     """How a query is run: the plan, with what each rule did, as stable text.
 
     With `events` the query is also checked against their columns. With `analyze=True` it is run
-    on them, in this process, and each estimate stands beside what was counted.
+    on them, in this process, and each estimate stands beside what was counted. With `kernel=True`
+    the Python source of the compiled kernel follows, with comments.
     """
     from ensue.plan.show.explain import explain as explain_plan
 
     planning = _planning(statistics, off, structure)
     found = _query_or_tower(query)
     if isinstance(found, Tower):
-        return _explain_tower(found, events, time, type, order, planning, analyze=analyze)
+        return _explain_tower(
+            found, events, time, type, order, planning, analyze=analyze, kernel=kernel
+        )
     query = found
     if analyze:
         if events is None or time is None or _is_spark(events):
@@ -598,8 +602,19 @@ def explain(
         from ensue.runners.local_analysis import analysis
 
         columns: dict[str, Any] = {"time": _time(time), "type": type}
-        return analysis(events, query, planning, **columns, order=_names("order", order))
-    return explain_plan(_planned(query, events, time, type, order, planning))
+        told = analysis(events, query, planning, **columns, order=_names("order", order))
+    else:
+        told = explain_plan(_planned(query, events, time, type, order, planning))
+    if not kernel:
+        return told
+    from ensue.workload.explained_kernel import kernel_of, kernel_without_events
+
+    if events is None:
+        return f"{told}\n\n{kernel_without_events(query, planning)}"
+    from ensue.workload.prepared import prepare
+
+    shape = _shape(events, time, type, order)
+    return f"{told}\n\n{kernel_of(prepare(query, shape, planning))}"
 
 
 def _explain_tower(
@@ -611,6 +626,7 @@ def _explain_tower(
     planning: "Planning",
     *,
     analyze: bool,
+    kernel: bool,
 ) -> str:
     from ensue.workload.explained_tower import assumed_shape, explained
     from ensue.workload.prepare_tower import prepare_tower
@@ -621,7 +637,12 @@ def _explain_tower(
         shape = assumed_shape(tower)
     else:
         shape = _shape(events, time, type, order)
-    return explained(prepare_tower(tower, shape, planning))
+    prepared = prepare_tower(tower, shape, planning)
+    if not kernel:
+        return explained(prepared)
+    from ensue.workload.explained_kernel import kernels_of_tower
+
+    return f"{explained(prepared)}\n\n{kernels_of_tower(prepared)}"
 
 
 def picture(

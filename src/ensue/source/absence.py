@@ -63,12 +63,8 @@ class Instances:
 
     def stack(self, variable: str) -> str:
         """The name of a variable's stack."""
-        names = self.frame.names
-        return names.number(
-            f"TOP_{names.variable(variable)}",
-            self.number[variable],
-            TOPS,
-        )
+        names, number = self.frame.names, self.number[variable]
+        return names.number(f"TOP_{names.variable(variable)}", number, TOPS, names.told(variable))
 
     def push(self, out: Source, variable: str, rip: str = "-1") -> None:
         """Keeps the event at hand for a variable. Room has been made."""

@@ -7,7 +7,7 @@ instead has done nothing of that event, and is called again where it stopped.
 from collections.abc import Callable, Mapping, Sequence
 
 from ensue.source.kernel_inputs import Frame
-from ensue.source.kernel_text import function
+from ensue.source.kernel_text import Function, function
 from ensue.source.table_columns import Source
 
 STOP_ASKED = "meta[STOP] != 0"
@@ -26,7 +26,7 @@ def event_loop(
     begin: Callable[[Source], None] = lambda _: None,
     at_hand: Sequence[str] = AT_HAND,
     returned: Sequence[str] = (),
-) -> Source:
+) -> Function:
     """Writes `step` around what is done with an event, which is two deep.
 
     `registers` are numbers that live in `meta` between calls, by their names in the source;

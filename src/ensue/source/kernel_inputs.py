@@ -126,7 +126,8 @@ class Frame:
         """The name of a role's bit in the mask."""
         bit = self.bit(variable, first=first)
         which = "_FIRST" if first and variable in self.first_bits else ""
-        return self.names.number(f"ROLE_{self.names.variable(variable)}{which}", 1 << bit, ROLES)
+        name = f"ROLE_{self.names.variable(variable)}{which}"
+        return self.names.number(name, 1 << bit, ROLES, self.names.told(variable))
 
     def any_role(self, roles: Iterable[str]) -> str:
         """Several roles together, each by its name."""

@@ -1,6 +1,7 @@
 """A kernel's text put together: the names and functions that it uses, and the functions it is."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from ensue.algebra.text import show_expr
 from ensue.source.constants import ARRAYS
@@ -48,7 +49,7 @@ PARAMETERS = {
 def kernel_text(
     frame: Frame,
     title: str,
-    functions: Sequence[Source],
+    functions: Sequence["Function"],
     *,
     own: Mapping[str, str] | None = None,
     given: Sequence[str] = (),
@@ -56,7 +57,7 @@ def kernel_text(
     """The module of a kernel. Of what `own` has only what is called is written, `given` is all."""
     out = frame.source()
     out(f'"""Generated: a compiled matcher. {title}"""', "")
-    used = set().union(*(function.words() for function in functions))
+    used = set().union(*(function.used for function in functions))
     texts = list(called(used, own or {}))
     for text in (*texts, *given):
         used |= words(text)
@@ -67,21 +68,30 @@ def kernel_text(
     for text in (*texts, *given):
         out("", *text.splitlines(), "")
     for function in functions:
-        out("", *function.lines, "")
+        out("", *function.source.lines, "")
     return out.text()
 
 
-def function(frame: Frame, name: str, parameters: Sequence[str], body: Source) -> Source:
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function of a kernel, and the names in it."""
+
+    source: Source
+    used: set[str]
+
+
+def function(frame: Frame, name: str, parameters: Sequence[str], body: Source) -> Function:
     """A function that is given the kernel's constants; `body` is one deep."""
     out, names = frame.source(), (*ARRAYS, *parameters)
     if frame.names.readable:
         _told(out, frame, name, names)
     else:
         out(f"def {name}({', '.join(names)}):")
+    used = body.words()
     with out:
-        out(*frame.constants.readings(body.words()))
+        out(*frame.constants.readings(used))
         out.lines += body.lines
-    return out
+    return Function(out, used)
 
 
 def _told(out: Source, frame: Frame, name: str, parameters: Sequence[str]) -> None:

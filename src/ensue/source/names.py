@@ -15,7 +15,7 @@ HEADS = "columns of head: the runs of each state, by partition"
 
 Groups = Mapping[str, Mapping[str, float]]
 
-_WORD = re.compile(r"[^\W\d]\w*")
+_WORD = re.compile(r"[A-Za-z_]\w*")
 
 
 def words(text: str) -> set[str]:
@@ -44,24 +44,34 @@ class Names:
     variables: Sequence[str] = ()
     fixed: Groups = field(default_factory=dict)  # what all kernels call by name
     readable: bool = False
-    places: dict[str, int] = field(init=False)
+    called: dict[str, str] = field(default_factory=dict)  # variables as parts of other names
     numbers: dict[str, float] = field(init=False)
     groups: dict[str, dict[str, float]] = field(init=False)
     meanings: dict[str, str] = field(default_factory=dict)  # of some of them, for a reader
 
     def __post_init__(self) -> None:
-        self.places = {variable: place for place, variable in enumerate(self.variables)}
+        for variable in self.variables:
+            self.variable(variable)
         self.forget()
 
     def variable(self, name: str) -> str:
         """A variable of the query, or a result of an operator, as a part of other names."""
-        place = self.places.setdefault(name, len(self.places))
-        return name if self.readable and name.isidentifier() else str(place)
+        if name not in self.called:
+            shown = self.readable and name.isidentifier()
+            self.called[name] = name if shown else str(len(self.called))
+        return self.called[name]
+
+    def told(self, variable: str) -> str:
+        """What is to be said of a variable that other names do not show: `SEQ(B b, C c)`."""
+        return "" if variable.isidentifier() else variable
 
     def number(self, name: str, value: int, group: str, meaning: str = "") -> str:
         """The name for a number; another one where the name stands for something else already."""
-        while self.numbers.setdefault(name, value) != value:
+        while name in self.numbers:
+            if self.numbers[name] == value:
+                return name
             name += "_"
+        self.numbers[name] = value
         self.groups.setdefault(group, {})[name] = value
         if meaning:
             self.meanings[name] = " ".join(meaning.splitlines())

@@ -8,6 +8,9 @@ from ensue.schema import Kind
 from ensue.source.expressions import Feature, all_of, bracketed
 from ensue.source.names import Names, words
 
+_TABLES = ("I", "F", "N", "NF", "A", "AF", "K", "KF", "L", "LF", "O", "P")
+_GROUPS = {table: f"columns of {table}" for table in _TABLES}
+
 
 @dataclass(slots=True)
 class Columns:
@@ -37,7 +40,7 @@ class Columns:
         number = columns.setdefault(key, len(columns))
         name = here or self.called.setdefault(key, name or key.upper())
         table = self.real if real else self.whole
-        name = self.names.number(self.prefix + name, number, f"columns of {table}")
+        name = self.names.number(self.prefix + name, number, _GROUPS[table])
         return f"{table}[{row}, {name}]"
 
     def each(self, row: str) -> list[tuple[str, str]]:
@@ -68,7 +71,7 @@ def output_column(names: Names, columns: Sequence[str], column: str, table: str 
     """The name of a column of matches: `row_a`, `node_a`, `count_a`."""
     kind, variable = column.split("_", 1)
     name, number = names.variable(variable), list(columns).index(column)
-    group = f"columns of {'O' if table == 'OUT' else 'P'}"
+    group = _GROUPS["O" if table == "OUT" else "P"]
     return names.number(f"{table}_{name}_{kind.upper()}", number, group)
 
 
@@ -85,8 +88,8 @@ class Source:
     begun: list[int] = field(default_factory=list)  # where the open blocks begin
 
     def __call__(self, *lines: str) -> None:
-        for line in lines:
-            self.lines.append("    " * self.depth + line if line else "")
+        indent = "    " * self.depth
+        self.lines += [indent + line if line else "" for line in lines]
 
     def note(self, *lines: str) -> None:
         """A comment, which only a reader gets to see: compiled texts have none."""
@@ -126,12 +129,20 @@ class Source:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if all(line.strip()[:1] in ("", "#") for line in self.lines[self.begun.pop() :]):
+        if self._is_empty(self.begun.pop()):
             self("pass")
         self.depth -= 1
 
+    def _is_empty(self, begin: int) -> bool:
+        """Whether there is no line from a place on, but for comments."""
+        if not self.readable:
+            return begin == len(self.lines)
+        return all(line.strip()[:1] in ("", "#") for line in self.lines[begin:])
+
     def words(self) -> set[str]:
         """The names in its lines, comments left out."""
+        if not self.readable:
+            return words("\n".join(self.lines))
         return words("\n".join(n for n in self.lines if not n.lstrip().startswith("#")))
 
     def text(self) -> str:

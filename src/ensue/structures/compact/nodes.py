@@ -8,7 +8,7 @@ from ensue.algebra.text import show_name
 from ensue.plan.physical import Compact, Step
 from ensue.source.event_loop import AT_HAND, event_loop
 from ensue.source.kernel_inputs import Frame
-from ensue.source.kernel_text import function, kernel_text
+from ensue.source.kernel_text import Function, function, kernel_text
 from ensue.source.names import TOPS
 from ensue.source.table_columns import Columns, Source
 
@@ -213,7 +213,7 @@ class CompactText:
             out(f"O[otop, {number}] = {value}")
         out("otop += 1")
 
-    def settle(self) -> Source:
+    def settle(self) -> Function:
         """Writes `settle_all(now, *TIME_STATE)`: forgets what no event from `now` on can reach."""
         out = self.frame.source(depth=1)
         if self.windowed:

@@ -4,14 +4,13 @@ from collections.abc import Callable
 
 from ensue.algebra.text import show_condition, show_name
 from ensue.plan.physical import Absence, Automaton, State
-from ensue.source.kernel_text import function
 from ensue.source.table_columns import Source
 from ensue.structures.runs.guards import Guards
 from ensue.structures.runs.lists import RunLists
 from ensue.structures.runs.registers import Registers, RunAccess
 
 KEPT = {"free": "FREE", "frees": "FREE_COUNT", "otop": "OUT_TOP", "alive": "LIVE"}
-SWEPT = ("head", "live", "nxt", "I", "F", "counts", "O", "meta")
+SWEPT = ("now", "flush", "head", "live", "nxt", "I", "F", "counts", "O", "meta")
 
 
 class Waiting:
@@ -83,7 +82,7 @@ class Waiting:
     # ------------------------------------------------------------------------ without an event
 
     def sweep(self) -> Source:
-        """The kernel that lets time pass."""
+        """What `sweep` does: it lets time pass."""
         out = self.frame.source(depth=1)
         out.note("drops runs that are out of time; delivers those that only waited for it")
         out(*(f"{name} = meta[{place}]" for name, place in KEPT.items()))
@@ -93,7 +92,7 @@ class Waiting:
                     out("continue")
                 self._sweep_states(out)
         out(*(f"meta[{place}] = {name}" for name, place in KEPT.items()))
-        return function(self.frame, "sweep", ("now", "flush", *SWEPT), out)
+        return out
 
     def _sweep_states(self, out: Source) -> None:
         window = self.frame.window_text

@@ -11,12 +11,12 @@ from ensue.source.absence import Instances
 from ensue.source.counting import place_label
 from ensue.source.event_loop import Needs, event_loop
 from ensue.source.kernel_inputs import Frame
-from ensue.source.kernel_text import kernel_text
+from ensue.source.kernel_text import function, kernel_text
 from ensue.source.table_columns import Source, output_column
 from ensue.structures.runs.guards import Guards
 from ensue.structures.runs.lists import RunLists
 from ensue.structures.runs.registers import Registers, RunAccess
-from ensue.structures.runs.waiting import Waiting
+from ensue.structures.runs.waiting import SWEPT, Waiting
 
 REGISTERS = {
     "rtop": "RUN_TOP",
@@ -105,7 +105,8 @@ class _Runs:
             registers=REGISTERS,
             needs=lambda out: self._needs(out, branching),
         )
-        text = kernel_text(self.frame, "Runs along an automaton.", [step, sweep])
+        functions = [step, function(self.frame, "sweep", SWEPT, sweep)]
+        text = kernel_text(self.frame, "Runs along an automaton.", functions)
         return RunsSource(text, self.registers, self.instances, self.output, branching)
 
     def _needs(self, out: Source, branching: int) -> Needs:

@@ -12,11 +12,12 @@ from ensue.structures.tree.records import Records
 
 FAR = str(2**62)  # behind every row and time
 
+# the rows of a chain fall from its newest event to its first
 CHAINS = by_name("""
 @njit
 def chain_has(A, chain, row):
     while chain >= 0:
-        if A[chain, ROW] <= row:  # older ones are smaller still
+        if A[chain, ROW] <= row:
             return A[chain, ROW] == row
         chain = A[chain, BACK]
     return False
