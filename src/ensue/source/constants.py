@@ -29,9 +29,9 @@ class Constants:
     readable: bool = False  # the values stand beside the names
     wholes: list[int] = field(default_factory=list)
     reals: list[float] = field(default_factory=list)
-    places: dict[str, tuple[str, float]] = field(default_factory=dict)  # where it is, its value
+    places: dict[str, tuple[str, str]] = field(default_factory=dict)  # where it is, what it is
 
-    def slot(self, value: float, name: str = "") -> str:
+    def slot(self, value: float, name: str = "", meaning: str = "") -> str:
         """The name of a number; what is given a name of its own has one place for all its uses."""
         if name in self.places:
             return name
@@ -42,14 +42,14 @@ class Constants:
             value = float(value)
             name, place = name or f"real{len(self.reals)}", f"reals[{len(self.reals)}]"
             self.reals.append(value)
-        self.places[name] = place, value
+        self.places[name] = place, f"{value}: {meaning}" if meaning else str(value)
         return name
 
     def readings(self, used: set[str]) -> Iterator[str]:
         """The lines at the top of a function that read the constants it uses."""
-        for name, (place, value) in self.places.items():
+        for name, (place, told) in self.places.items():
             if name in used:
-                yield f"{name} = {place}" + (f"  # {value}" if self.readable else "")
+                yield f"{name} = {place}" + (f"  # {told}" if self.readable else "")
 
     def forget(self) -> None:
         """Before a kernel is written once more."""

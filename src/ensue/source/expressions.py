@@ -22,12 +22,14 @@ from ensue.algebra.predicate import (
     Literal,
     Unary,
 )
+from ensue.algebra.text import show_expr
 from ensue.plan.physical_rules.features import Kinds, Place, feature_of, place_of
 from ensue.schema import Kind
 from ensue.source.constants import Constants
 
 INTEGRAL = (Kind.INTEGER, Kind.BOOLEAN, Kind.TIMESTAMP, Kind.DATE, Kind.DURATION, Kind.STRING)
 
+_OF_ANY = '"".'  # the variable of a feature is none in particular
 _REALS = (Kind.FLOAT, Kind.DECIMAL)
 _MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _FITS = {"+": "sum_fits", "-": "difference_fits", "*": "product_fits"}
@@ -44,6 +46,11 @@ class Feature:
     @property
     def integral(self) -> bool:
         return self.kind in INTEGRAL
+
+    @property
+    def told(self) -> str:
+        """Its expression, of any event."""
+        return " ".join(show_expr(self.expr).replace(_OF_ANY, "").splitlines())
 
 
 @dataclass(slots=True)

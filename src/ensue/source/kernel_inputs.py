@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import Field
+from ensue.algebra.text import show_window
 from ensue.algebra.window import ByEvents, Window
 from ensue.columns.arrow_kinds import Unit, length_of
 from ensue.plan.physical import Automaton, Plan, Role, Stacks
@@ -153,7 +154,10 @@ class Frame:
     @property
     def window_text(self) -> str:
         """The window's length in a kernel's source."""
-        return "" if self.window is None else self.constants.slot(self.window, "window")
+        within, length = self.plan.query.within, self.window
+        if within is None or length is None:
+            return ""
+        return self.constants.slot(length, "window", show_window(within))
 
     @property
     def by_events(self) -> bool:

@@ -3,14 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ensue.algebra.text import show_expr
 from ensue.source.constants import ARRAYS
 from ensue.source.kernel_inputs import Frame
 from ensue.source.names import words
 from ensue.source.prelude import called
 from ensue.source.table_columns import Source
-
-_OF_ANY = '"".'  # the variable of a feature: any
 
 # What the parameters of kernels are, for a reader.
 PARAMETERS = {
@@ -98,8 +95,7 @@ def _told(out: Source, frame: Frame, name: str, parameters: Sequence[str]) -> No
     """The head of a function with what each parameter is."""
     meanings = dict(PARAMETERS)
     for feature in frame.features.all():
-        told = show_expr(feature.expr).replace(_OF_ANY, "")
-        meanings[frame.array(feature)] = f"of each event: {' '.join(told.splitlines())}"
+        meanings[frame.array(feature)] = f"of each event: {feature.told}"
     with out.block(f"def {name}("):
         for parameter in parameters:
             meaning = meanings.get(parameter)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
+from ensue.algebra.predicate import Field
 from ensue.schema import Kind
 from ensue.source.expressions import Feature, all_of, bracketed
 from ensue.source.names import Names, words
@@ -59,7 +60,10 @@ def value_of(columns: Columns, key: str, row: str, feature: Feature, name: str) 
     """A kept feature's value."""
     if feature.kind is Kind.STRING:
         columns.texts.add(key)
-    return columns.at(key, row, real=not feature.integral, name=name)
+    text = columns.at(key, row, real=not feature.integral, name=name)
+    if columns.names.readable and not isinstance(feature.expr, Field):
+        columns.names.meanings[columns.prefix + name] = feature.told
+    return text
 
 
 def ok_of(columns: Columns, key: str, row: str, nullable: bool, name: str) -> str | None:

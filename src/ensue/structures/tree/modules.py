@@ -44,8 +44,9 @@ class TreeModules:
         limit = self.limit(place)
         if limit is None:
             return ""
-        name = f"window_at{place.called}" if self.tree.modules else "window"
-        return self.frame.constants.slot(limit, name)
+        if not self.tree.modules:
+            return self.frame.window_text
+        return self.frame.constants.slot(limit, f"window_at{place.called}")
 
     def limits(self) -> dict[str, float]:
         """How long the entries of a list wait, where a module ends that before the query does.
