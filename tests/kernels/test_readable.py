@@ -211,6 +211,13 @@ def test_neither_constants_nor_names_make_another_kernel(text):
     assert len(texts) == 1
 
 
+def test_showing_a_kernel_leaves_the_compiled_one_as_it_is():
+    text = SHARED[0].format(v="a", f="x", n=5)
+    before = compiled_text(text)
+    assert ensue.explain(text, kernel=True)
+    assert compiled_text(text) == before
+
+
 def test_a_name_that_is_taken_does_not_confuse_a_kernel():
     text = 'SEQ(A "FIRST", B ROW, B+ ROW_a[]) WHERE ROW.TOP > "FIRST".PREVIOUS WITHIN 9'
     for structure in ("runs", "tree"):

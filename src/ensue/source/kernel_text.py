@@ -58,10 +58,10 @@ def kernel_text(
     texts = list(called(used, own or {}))
     for text in (*texts, *given):
         used |= words(text)
-    out("import math", "") if "math" in used else None
+    if "math" in used:
+        out("import math", "")
     out("import numpy as np", "from numba import njit", "")
-    names = list(frame.names.defined(used))
-    out(*names, *([""] if names else []))
+    out(*frame.names.defined(used), "")
     for text in (*texts, *given):
         out("", *text.splitlines(), "")
     for function in functions:

@@ -16,12 +16,8 @@ class RunLists:
 
     def list(self, state: State, *, pending: bool = False) -> str:
         """The name of a state's list of runs; pending ones are kept apart."""
-        name = f"{'PENDING' if pending else 'STATE'}_{state.number}"
-        return self.registers.frame.names.number(
-            name,
-            state.number * 2 + pending,
-            HEADS,
-        )
+        names, kind = self.registers.frame.names, "PENDING" if pending else "STATE"
+        return names.number(f"{kind}_{state.number}", state.number * 2 + pending, HEADS)
 
     def walk(self, out: Source, place: str, visit: Callable[[], None], *, loops: bool) -> None:
         """Visits every run `r` of a list; `p` is the one before it, `nx` the one behind it.

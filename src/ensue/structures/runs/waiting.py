@@ -64,9 +64,7 @@ class Waiting:
                 out("p = r")
 
         names = ", ".join(show_name(a.variable) for a in state.pending)
-        out.note(
-            "", f"state {state.number}, matches that wait for the window to close without {names}"
-        )
+        out.note("", f"state {state.number}, matches that wait for a window without {names}")
         with out.block(f"if roles & {roles}:"):
             self.lists.walk(out, place, visit, loops=False)
 
@@ -108,9 +106,8 @@ class Waiting:
 
     def _sweep_list(self, out: Source, state: State, over: str, *, pending: bool) -> None:
         place = self.lists.list(state, pending=pending)
-        out.note(
-            "", f"state {state.number}{', waiting for the window to close' if pending else ''}"
-        )
+        waiting = ", matches that wait for the end of their window" if pending else ""
+        out.note("", f"state {state.number}{waiting}")
 
         def visit() -> None:
             with out.block(f"if {over}:"):

@@ -1,6 +1,5 @@
 """Writes the source of a runs kernel: every partial match is a run that moves along edges."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ensue.algebra.policy import Strategy
@@ -132,9 +131,8 @@ class _Runs:
         for edge in self.automaton.out_of(0):
             self._start(out, edge)
         for role in self.frame.negatives:
-            out.note(
-                "", f"!{show_name(role.variable)}: kept, to be looked for between events of runs"
-            )
+            name = show_name(role.variable)
+            out.note("", f"!{name}: kept, to be looked for between events of runs")
             with out.block(f"if {self.frame.test(role.variable)}:"):
                 self.instances.push(out, role.variable)
 
@@ -147,7 +145,7 @@ class _Runs:
             return
         roles = self.frame.any_role(self.frame.role(e.variable, first=e.first) for e in edges)
         loops = any(e.target == state.number for e in edges)
-        out.note("", *self._told(state))
+        out.note("", self._told(state))
         with out.block(f"if roles & {roles}:"):
             place = self.lists.list(state)
             self.lists.walk(out, place, lambda: self._advance(out, state, edges), loops=loops)
@@ -226,7 +224,7 @@ class _Runs:
         names = self.frame.names
         return [f"takes{n}_{names.variable(e.variable)}" for n, e in enumerate(edges)]
 
-    def _told(self, state: State) -> Iterator[str]:
+    def _told(self, state: State) -> str:
         """What waits in a state, in words."""
         roles = [r.variable for r in self.frame.plan.roles if r.variable in state.bound]
         bound = ", ".join(map(show_name, roles))
@@ -234,7 +232,7 @@ class _Runs:
             f"{show_name(e.variable)} takes them to state {e.target}"
             for e in self.automaton.out_of(state.number)
         )
-        yield f"state {state.number}, runs that have {bound}: {ways}"
+        return f"state {state.number}, runs that have {bound}: {ways}"
 
     # ------------------------------------------------------------------------ edges
 

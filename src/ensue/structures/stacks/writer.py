@@ -5,7 +5,6 @@ sequence construction: backwards from it, along the RIP of every instance. A pus
 (PNCEP) empties the stack in front of it: later RIPs no longer reach what stood there.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -107,7 +106,7 @@ class _Stacks:
         self.instances.push_complexes(out)
         for place in reversed(range(len(self.order))):
             variable = self.order[place]
-            out.note("", *self._told(place))
+            out.note("", self._told(place))
             with out.block(f"if {self.frame.test(variable)}:"):
                 if place == len(self.order) - 1:
                     self._construct(out, place - 1, self._top(place - 1))
@@ -128,22 +127,19 @@ class _Stacks:
                     with out.block(f"if {self.frame.test(absence.variable)}:"):
                         out(f"{self._top(place - 1)} = -1")
         for role in self.frame.negatives:
-            out.note(
-                "",
-                f"!{show_name(role.variable)}: kept, to be looked for between events of matches",
-            )
+            name = show_name(role.variable)
+            out.note("", f"!{name}: kept, to be looked for between events of matches")
             with out.block(f"if {self.frame.test(role.variable)}:"):
                 self._push(out, role.variable)
 
-    def _told(self, place: int) -> Iterator[str]:
+    def _told(self, place: int) -> str:
         """What an event of a variable does, in words."""
-        name, earlier = show_name(self.order[place]), list(map(show_name, self.order[:place]))
+        name = show_name(self.order[place])
         if place == len(self.order) - 1:
-            yield f"{name}, the last: every match that ends here, back along the stacks"
-        elif place == 0:
-            yield f"{name}, the first: on its stack"
-        else:
-            yield f"{name}: on its stack, with the newest {earlier[-1]} of now"
+            return f"{name}, the last: every match that ends here, back along the stacks"
+        if place == 0:
+            return f"{name}, the first: on its stack"
+        return f"{name}: on its stack, with the newest {show_name(self.order[place - 1])} of now"
 
     def _top(self, place: int) -> str:
         return self.instances.top(self.order[place])

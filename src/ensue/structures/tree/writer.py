@@ -154,10 +154,8 @@ class _Trees:
                 else:
                     self._arrive(out, leaf, self._single(leaf))
         for role in self.frame.negatives:
-            out.note(
-                "",
-                f"!{show_name(role.variable)}: kept, to be looked for between events of results",
-            )
+            name = show_name(role.variable)
+            out.note("", f"!{name}: kept, to be looked for between events of results")
             with out.block(f"if {self.frame.test(role.variable)}:"):
                 self.records.push(out, role.variable)
 
@@ -184,8 +182,8 @@ class _Trees:
         tested = self.frame.test(leaf.variable)
         begins = self.frame.test(leaf.variable, first=True)
         tests = [tested, *self.guards.precursors(leaf)]
-        name = show_name(leaf.variable)
-        out.note("", f"an event {name}: behind every chain of events {name}, and alone")
+        shown = show_name(leaf.variable)
+        out.note("", f"an event {shown}: behind every chain of events {shown}, and alone")
         with out.when(*tests):
             out(f"{old} = {records.top(leaf.list) if kleene.most != 1 else -1}")
             with out.block("while True:"):
