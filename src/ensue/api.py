@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from ensue.columns.stream import Shape
     from ensue.plan.limits import Limits
     from ensue.plan.planning import Planning
     from ensue.runners.contract import Runner
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from ensue.tracing.trace import Trace
     from ensue.workload.arguments import Arguments
     from ensue.workload.asked import Asked
+    from ensue.workload.explained import Explained
     from ensue.workload.work import Progress
 
 OneQuery = str | Path | Query | Tower
@@ -376,18 +376,6 @@ def _query_or_tower(
             return parse(query, folder=folder, definitions=definitions, operators=operators)
 
 
-def _one_query(text: str | Path | Tower, operators: Iterable[Operator] = ()) -> Query:
-    found = text if isinstance(text, Tower) else parse(text, operators=operators)
-    if isinstance(found, Tower):
-        raise QueryError(
-            "one query is meant here, and this one comes with definitions",
-            hint="match and explain take them together, in a call of their own",
-            text=found.query.text,
-            span=found.query.pattern.span,
-        )
-    return found
-
-
 def start(
     matches: "DataFrame | SeveralMatches",
     output: "Output | Mapping[str | int, Output]",
@@ -521,7 +509,7 @@ def statistics(
 
 
 def explain(
-    query: str | Query | Tower,
+    query: OneQuery,
     events: Any = None,
     *,
     time: str | tuple[str, str] | None = None,
@@ -531,55 +519,30 @@ def explain(
     off: Sequence[str] | str = (),
     structure: str | None = None,
     analyze: bool = False,
+    kernel: bool = False,
 ) -> str:
     """How a query is run: the plan, with what each rule did, as stable text.
 
     With `events` the query is also checked against their columns. With `analyze=True` it is run
-    on them, in this process, and each estimate stands beside what was counted.
+    on them, in this process, and each estimate stands beside what was counted. With `kernel=True`
+    the Python source of the compiled kernel follows, with comments.
     """
-    from ensue.plan.show.explain import explain as explain_plan
-
-    planning = _planning(statistics, off, structure)
-    found = _query_or_tower(query)
-    if isinstance(found, Tower):
-        return _explain_tower(found, events, time, type, order, planning, analyze=analyze)
-    query = found
-    if analyze:
-        if events is None or time is None or _is_spark(events):
-            raise EventError(
-                "analyze=True runs the query in this process: pass a table of events and time="
-            )
-        from ensue.runners.local_analysis import analysis
-
-        columns: dict[str, Any] = {"time": _time(time), "type": type}
-        return analysis(events, query, planning, **columns, order=_names("order", order))
-    return explain_plan(_planned(query, events, time, type, order, planning))
-
-
-def _explain_tower(
-    tower: Tower,
-    events: Any,
-    time: str | tuple[str, str] | None,
-    type: str | None,
-    order: Sequence[str] | str,
-    planning: "Planning",
-    *,
-    analyze: bool,
-) -> str:
-    from ensue.workload.towers.explained import assumed_shape, explained
-    from ensue.workload.towers.prepare import prepare_tower
-
-    if analyze:
-        raise EventError("analyze=True does not go with definitions: explain one level at a time")
-    if events is None:
-        shape = assumed_shape(tower)
+    asked = _explained(query, events, time, type, order, _planning(statistics, off, structure))
+    if not analyze:
+        told = asked.told()
+    elif events is None or time is None or _is_spark(events):
+        raise EventError(
+            "analyze=True runs the query in this process: pass a table of events and time="
+        )
     else:
-        shape = _shape(events, time, type, order)
-    return explained(prepare_tower(tower, shape, planning))
+        from ensue.runners.local import ordered
+
+        told = asked.analysed(ordered(events, _columns(time, type, order), asked.types))
+    return f"{told}\n\n{asked.kernels()}" if kernel else told
 
 
 def picture(
-    query: str | Query,
+    query: OneQuery,
     events: Any = None,
     *,
     time: str | tuple[str, str] | None = None,
@@ -589,11 +552,10 @@ def picture(
     off: Sequence[str] | str = (),
     structure: str | None = None,
 ) -> str:
-    """The plan as a picture (SVG): the automaton or the stacks, with their predicates."""
-    from ensue.plan.show.picture import picture as picture_plan
-
+    """The plan as a picture (SVG): the automaton or the stacks, with their predicates; of a query
+    with definitions its layers, one above the other."""
     planning = _planning(statistics, off, structure)
-    return picture_plan(_planned(query, events, time, type, order, planning))
+    return _explained(query, events, time, type, order, planning).picture()
 
 
 def trace(
@@ -616,30 +578,22 @@ def trace(
     return trace_of(match, asked, level, None if time is None else _time(time))
 
 
-def _planned(
-    query: str | Query,
+def _explained(
+    query: OneQuery,
     events: Any,
     time: str | tuple[str, str] | None,
     type: str | None,
     order: Sequence[str] | str,
     planning: "Planning",
-) -> Any:
-    checked = query if isinstance(query, Query) else _one_query(query)
-    if events is None:
-        from ensue.plan.assume import plan_without_events
+) -> "Explained":
+    from ensue.workload.explained import Explained
 
-        return plan_without_events(checked, planning)
-    from ensue.workload.prepared import prepare
-
-    return prepare(checked, _shape(events, time, type, order), planning).plan
-
-
-def _shape(
-    events: Any, time: str | tuple[str, str] | None, type: str | None, order: Sequence[str] | str
-) -> "Shape":
-    if time is None:
-        raise EventError("the events' time column is needed: pass time=")
-    return _runner(events).read(events, _columns(time, type, order))[1].shape
+    asked, shape = _query_or_tower(query), None
+    if events is not None:
+        if time is None:
+            raise EventError("the events' time column is needed: pass time=")
+        shape = _runner(events).read(events, _columns(time, type, order))[1].shape
+    return Explained(asked, shape, planning)
 
 
 def _columns(

@@ -244,6 +244,13 @@ def test_explain_prints_the_plan_and_draws_it(run, tmp_path):
     assert "<svg" in picture.read_text()
 
 
+def test_explain_prints_the_kernel(run, events):
+    code, out, _ = run("explain", QUERY, "--kernel", "--events", events, "--type", "kind")
+    assert code == 0
+    assert "# The kernel of\n#   PATTERN" in out
+    assert "def step(" in out
+
+
 def test_check_says_ok(run, events):
     assert run("check", QUERY)[:2] == (0, "ok: the query can be read\n")
     with_events = run("check", QUERY, "--events", events, "--type", "kind")

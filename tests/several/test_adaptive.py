@@ -4,15 +4,16 @@ from random import Random
 
 import pyarrow as pa
 import pytest
-from ensue.workload.several import Several
-from ensue.workload.several_live import SeveralLive
 
 from ensue.columns.stream import shape_of
 from ensue.languages.patterns import parse
-from ensue.runners.local import match_in_order
 from ensue.source import cache
+from ensue.workload.queries.shared_matcher import SharedMatcher
+from ensue.workload.queries.whole_scan import WholeScan
+from ensue.workload.stage import Fed
 from ensue.workload.timed_out import bundle
 from several.test_random_sets import in_order, random_set
+from support.matching import match_in_order
 from support.restless import Restless, restless
 from support.streams import random_events, random_nature, random_slices
 
@@ -23,11 +24,11 @@ pytestmark = [
 
 
 def streamed(random: Random, prepared, events: pa.Table) -> list[pa.Table]:
-    live, rounds = SeveralLive(prepared), []
+    live, rounds = SharedMatcher(prepared), []
     for piece in random_slices(random, events):
-        rounds.append(live.feed(piece))
+        rounds.append(live.feed(Fed(piece, {}, ())))
         if random.random() < 0.3:
-            saved, live = live.save(), SeveralLive(prepared)
+            saved, live = live.save(), SharedMatcher(prepared)
             live.restore(saved)
         if random.random() < 0.3 and piece.num_rows:
             ends = piece["t"]
@@ -49,7 +50,7 @@ def test_random_sets_whose_plans_change(seed, monkeypatch):
     texts = random_set(random, nature, shape, 6)
     wanted = [match_in_order(bundle(parse(text), shape).main, events) for text in texts]
     prepared = [bundle(parse(text), shape, planning).main for text in texts]
-    on_tables = Several(prepared).match(events, block=random.randint(1, 14))
+    on_tables = WholeScan(prepared).match(events, block=random.randint(1, 14))
     on_streams = streamed(random, prepared, events)
     for text, alone, one, other in zip(texts, wanted, on_tables, on_streams, strict=True):
         assert one.schema == other.schema == alone.schema

@@ -186,7 +186,7 @@ def test_constants_do_not_make_another_kernel():
     ]
     programs = [Program(p.plan, p.shape.schema, p.shape.unit, False) for p in prepared(*texts)]
     assert len({program.source.text for program in programs}) == 2
-    assert len({tuple(program.constants[0]) for program in programs}) == 40
+    assert len({(p.source.text, tuple(p.constants[0])) for p in programs}) == 40
 
 
 def test_an_equal_condition_is_judged_once(monkeypatch):

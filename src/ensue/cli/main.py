@@ -94,6 +94,9 @@ def _parser() -> ArgumentParser:
         action="store_true",
         help="run the query on all --events, and show estimates beside what was counted",
     )
+    explain.add_argument(
+        "--kernel", action="store_true", help="also print the source of the compiled kernel"
+    )
     planning_options(explain)
     _query_and_events(command("check", "say whether a query can be run", _check), needed=False)
     _demo_options(

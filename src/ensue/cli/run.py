@@ -123,14 +123,16 @@ def _run_on_spark(
 
 
 def explain(options: Namespace) -> Exit:
-    """Prints the plan; with --picture also writes it as SVG, with --analyze runs it."""
+    """Prints the plan, with --kernel its kernel; --picture writes it as SVG, --analyze runs it."""
     query: Any = read_query(options.query)
     if options.analyze and not options.events:
         raise UsageError("--analyze runs the query: name events with --events")
     whole = options.analyze or options.statistics == MEASURE
     events, columns = _known(options, rows=None if whole else _ENOUGH_TO_KNOW_THE_COLUMNS)
     planned = planning_of(options, query, events, columns)
-    told = ensue.explain(query, events, **columns, **planned, analyze=options.analyze)
+    told = ensue.explain(
+        query, events, **columns, **planned, analyze=options.analyze, kernel=options.kernel
+    )
     output().print(told, markup=False, soft_wrap=True)
     if options.picture:
         picture = ensue.picture(query, events, **columns, **planned)

@@ -16,7 +16,6 @@ from ensue.plan.physical import Plan
 from ensue.plan.physical_rules.ordering import as_written
 from ensue.schema import Schema
 from ensue.source.cache import compiled
-from ensue.source.constants import lifted
 from ensue.source.expressions import Feature
 from ensue.source.kernel_inputs import Frame
 from ensue.source.operator_functions import know
@@ -50,22 +49,14 @@ class Program:
     constants: Constants = field(init=False, compare=False)  # that kernels are given
 
     def __post_init__(self) -> None:
-        know(self.plan.query)
         structure = structure_of(self.plan.structure)
         object.__setattr__(self, "structure", structure)
-        given = (self.plan, self.schema, self.unit, self.nullable)
-        frame = Frame.of(*given, counted=self.counted)
-        written = as_written(self.plan.structure, self.plan.query.where)
-        if written != self.plan.structure:
-            # saved state knows features by number: it must fit whatever order conditions are in
-            plain = replace(frame, plan=replace(self.plan, structure=written))
-            structure.write(plain)
-            frame = Frame.of(*given, plain.features, self.counted)
+        frame = kernel_frame(
+            self.plan, self.schema, self.unit, self.nullable, counted=self.counted
+        )
         object.__setattr__(self, "frame", frame)
-        source = structure.write(frame)
-        without = lifted(source.text)
-        object.__setattr__(self, "source", replace(source, text=without.text))
-        object.__setattr__(self, "constants", (without.wholes, without.reals))
+        object.__setattr__(self, "source", kernel_source(frame))
+        object.__setattr__(self, "constants", frame.constants.arrays())
 
     @property
     def features(self) -> tuple[Feature, ...]:
@@ -132,3 +123,30 @@ class Program:
     @property
     def _time(self) -> numba.types.Type:
         return nb.float64 if self.frame.real_time else nb.int64
+
+
+def kernel_frame(
+    plan: Plan,
+    schema: Schema,
+    unit: Unit,
+    nullable: bool,
+    *,
+    counted: bool = False,
+    readable: bool = False,
+) -> Frame:
+    """What a plan's kernel is written from; `readable`: for a text that is only looked at."""
+    know(plan.query)
+    frame = Frame.of(plan, schema, unit, nullable, None, counted, readable)
+    written = as_written(plan.structure, plan.query.where)
+    if written == plan.structure:
+        return frame
+    # saved state knows features by number: it must fit whatever order conditions are in
+    plain = replace(frame, plan=replace(plan, structure=written))
+    kernel_source(plain)
+    return Frame.of(plan, schema, unit, nullable, plain.features, counted, readable)
+
+
+def kernel_source(frame: Frame) -> Written:
+    """The text of a plan's kernel and what belongs to it."""
+    written: Written = structure_of(frame.plan.structure).write(frame)
+    return written

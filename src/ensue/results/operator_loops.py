@@ -19,7 +19,6 @@ from ensue.plan.physical_rules.features import KERNEL_KINDS
 from ensue.plan.physical_rules.user_operators import WHOLE, operator_of
 from ensue.schema import Kind, Schema
 from ensue.source.cache import compiled
-from ensue.source.kernel_inputs import PRELUDE
 from ensue.source.table_columns import Source
 
 Array = npt.NDArray[np.generic]
@@ -113,7 +112,8 @@ class _Loop:
 
     def text(self) -> str:
         head = Source()
-        head(*PRELUDE.format(title="Results of matches.").splitlines())
+        head('"""Generated: results of matches."""', "", "import math", "", "import numpy as np")
+        head("from numba import njit", "")
         body = Source(depth=2)
         for applied in self.applied:
             node = operator_of(applied, self.number[applied.variable], python=self.python)

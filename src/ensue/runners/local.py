@@ -1,7 +1,7 @@
 """Matching in this process, on tables in memory."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -42,20 +42,26 @@ def lanes(frame: pa.Table, given: Arguments) -> int:  # noqa: ARG001
 
 def run(workload: Workload, events: pa.Table, given: Arguments) -> Mapping[Name, pa.Table]:
     """All matches in a table of events, as Arrow tables by output."""
-    ordered = in_order(events, workload.source.shape, given.bad_events, workload.types)
+    events = in_order(events, workload.source.shape, given.bad_events, workload.types)
     for work in workload.works:
         for prepared in work.expected:
-            warn_of_explosion(prepared, ordered if work.of_events else None)
+            warn_of_explosion(prepared, events if work.of_events else None)
     found: dict[int, pa.Table] = {}
     unseen: list[Unseen] = []
     with listening():
         for number, work in enumerate(workload.works):
             share = _share(given.progress, number, len(workload.works))
-            whole = work.matched(ordered, share)
+            whole = work.matched(events, share)
             found |= {o.number: t for o, t in zip(work.outputs, whole.tables, strict=True)}
             unseen.append(whole.unseen)
-    _warn_of_unseen(unseen, ordered, workload)
+    _warn_of_unseen(unseen, events, workload)
     return {output.name: found[output.number] for output in workload.outputs}
+
+
+def ordered(events: Any, given: Arguments, types: Collection[str] | None) -> pa.Table:
+    """The events in the order of the stream; None: those of every type matter."""
+    table, source = read(events, given)
+    return in_order(table, source.shape, types=types)
 
 
 def measured(

@@ -1,13 +1,15 @@
 """Looking for negated events: a search through the instances kept for them, newest first."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from ensue.algebra.predicate import Aggregate, Expr
+from ensue.algebra.text import show_condition, show_name
 from ensue.algebra.walk import atoms
 from ensue.plan.physical import Absence, Role
 from ensue.plan.physical_rules.features import Place
 from ensue.source.expressions import Access, Feature, Text
 from ensue.source.kernel_inputs import Frame
+from ensue.source.names import TOPS
 from ensue.source.table_columns import Columns, Source, ok_of, value_of
 
 
@@ -20,7 +22,7 @@ class Instances:
 
     def __init__(self, frame: Frame, variables: tuple[str, ...]) -> None:
         self.frame = frame
-        self.columns = Columns("A", "AF")
+        self.columns = Columns("A", "AF", frame.names)
         self.complexes = {r.variable: Inside(frame, r, n) for n, r in enumerate(frame.complexes)}
         self.number = {v: n for n, v in enumerate((*variables, *self.complexes))}
         self.kept: dict[str, set[Feature]] = {v: set() for v in variables}
@@ -39,27 +41,34 @@ class Instances:
 
     def feature(self, variable: str, feature: Feature, node: str) -> Text:
         self.kept[variable].add(feature)
-        name = f"f{feature.number}"
+        key, name = f"f{feature.number}", f"FIELD_{self.frame.called(feature)}"
         return (
-            value_of(self.columns, name, node, feature),
-            ok_of(self.columns, name, node, self.frame.nullable),
+            value_of(self.columns, key, node, feature, name),
+            ok_of(self.columns, key, node, self.frame.nullable, name),
         )
 
     def inner_feature(self, variable: str, inner: str, feature: Feature, node: str) -> Text:
         """What a condition needs of one event of a complex one."""
         inside = self.complexes[variable]
         inside.kept.add((inner, feature))
-        name = inside.name(inner, feature)
+        key = inside.name(inner, feature)
+        name = f"INNER_{self.frame.names.variable(inner)}_{self.frame.called(feature)}"
         return (
-            value_of(self.columns, name, node, feature),
-            ok_of(self.columns, name, node, self.frame.nullable),
+            value_of(self.columns, key, node, feature, name),
+            ok_of(self.columns, key, node, self.frame.nullable, name),
         )
 
     def top(self, variable: str) -> str:
-        return f"tops[k, {self.number[variable]}]"
+        return f"tops[k, {self.stack(variable)}]"
+
+    def stack(self, variable: str) -> str:
+        """The name of a variable's stack."""
+        names, number = self.frame.names, self.number[variable]
+        return names.number(f"TOP_{names.variable(variable)}", number, TOPS, names.told(variable))
 
     def push(self, out: Source, variable: str, rip: str = "-1") -> None:
         """Keeps the event at hand for a variable. Room has been made."""
+        out.note("a new instance on top of its stack")
         self._link(out, variable, rip, start="s")
         for feature in sorted(self.kept[variable], key=lambda f: f.number):
             value, ok = self.feature(variable, feature, "n")
@@ -71,6 +80,7 @@ class Instances:
     def push_complexes(self, out: Source) -> None:
         """Keeps the complex events that the event at hand completes. Room has been made."""
         for variable, inside in self.complexes.items():
+            out.note(f"complex events {show_name(variable)} that end here are kept")
             with out.block(f"if {self.frame.test(variable)}:"):
                 self._push_each(out, variable, inside)
 
@@ -192,9 +202,9 @@ def search(
     window = None if frame.window is None else frame.window_text
     absent = AbsentAccess(instances, absence.variable, access)
     conditions = [
-        f"({' or '.join([*missing(c), frame.writer.condition(c, absent)])})"
-        for c in absence.conditions
+        _applying(missing(c), frame.writer.condition(c, absent)) for c in absence.conditions
     ]
+    out.note(*_told(absence))
     several = absence.variable in instances.complexes
     out(f"x = {instances.top(absence.variable)}")
     with out.block("while x >= 0:"):
@@ -223,8 +233,23 @@ def search(
             far = f"{instances.get('index', 'x')}" if frame.by_events else end
             tests.append(f"{far} - {first} <= {window}")
         tests += conditions
-        tests += own(row)
-        with out.block(f"if {' and '.join(tests) or 'True'}:"):
+        tests = [test for test in (*tests, *own(row)) if test != "True"]
+        with out.when(*tests):
             found()
             out("break")
-        out(f"x = {instances.get('previous', 'x')}")
+        if tests:
+            out(f"x = {instances.get('previous', 'x')}")
+
+
+def _applying(missing: list[str], condition: str) -> str:
+    return f"({' or '.join([*missing, condition])})" if missing else condition
+
+
+def _told(absence: Absence) -> Iterator[str]:
+    """What is looked for, in words."""
+    after, before = (", ".join(map(show_name, v)) for v in (absence.after, absence.before))
+    place = " and ".join(
+        [*([f"after {after}"] if after else []), *([f"before {before}"] if before else [])]
+    )
+    yield f"is there an event {show_name(absence.variable)} {place}?"
+    yield from (f"  with {show_condition(c)}" for c in absence.conditions)

@@ -1,96 +1,62 @@
 """Constants of a kernel as arguments: queries that differ in them alone share one compiled text.
 
-The writers mark a constant where they write it. Before the text is compiled, the marks in
-`step`, `sweep` and `settle_all` become names, whose values the functions are given in two arrays.
+The writers register a constant where they write it, and write the name they get. `step`, `sweep`
+and `settle_all` are given the values in two arrays, and read those they use when they begin.
 """
 
-import re
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-FUNCTIONS = ("step", "sweep", "settle_all")  # the others have their constants in the text
-_MARK = re.compile(r"\b(whole|real)_constant\(([^()]*)\)")
-_FUNCTION = re.compile(r"^def (\w+)\((.*)\):$")
+ARRAYS = ("wholes", "reals")  # the first arguments of such a function
 
 
-def marked(value: float) -> str:
-    """A number in a kernel's source, which `lifted` finds again.
+@dataclass(slots=True)
+class Constants:
+    """The constants of one kernel.
 
-    >>> marked(5), marked(-1.5)
-    ('whole_constant(5)', 'real_constant(-1.5)')
+    >>> constants = Constants()
+    >>> constants.slot(5), constants.slot(-1.5), constants.slot(7, "window")
+    ('whole0', 'real0', 'window')
+    >>> constants.slot(7, "window")
+    'window'
+    >>> list(constants.readings({"whole0", "window"}))
+    ['whole0 = wholes[0]', 'window = wholes[1]']
     """
-    if isinstance(value, int) and -(2**63) <= value < 2**63:
-        return f"whole_constant({value})"
-    return f"real_constant({float(value)!r})"
 
+    readable: bool = False  # the values stand beside the names
+    wholes: list[int] = field(default_factory=list)
+    reals: list[float] = field(default_factory=list)
+    places: dict[str, tuple[str, str]] = field(default_factory=dict)  # where it is, what it is
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Lifted:
-    """A kernel's text without its constants, and the constants."""
+    def slot(self, value: float, name: str = "", meaning: str = "") -> str:
+        """The name of a number; what is given a name of its own has one place for all its uses."""
+        if name in self.places:
+            return name
+        if isinstance(value, int) and -(2**63) <= value < 2**63:
+            name, place = name or f"whole{len(self.wholes)}", f"wholes[{len(self.wholes)}]"
+            self.wholes.append(value)
+        else:
+            value = float(value)
+            name, place = name or f"real{len(self.reals)}", f"reals[{len(self.reals)}]"
+            self.reals.append(value)
+        self.places[name] = place, f"{value}: {meaning}" if meaning else str(value)
+        return name
 
-    text: str
-    wholes: npt.NDArray[np.int64]
-    reals: npt.NDArray[np.float64]
+    def readings(self, used: set[str]) -> Iterator[str]:
+        """The lines at the top of a function that read the constants it uses."""
+        for name, (place, told) in self.places.items():
+            if name in used:
+                yield f"{name} = {place}" + (f"  # {told}" if self.readable else "")
 
+    def forget(self) -> None:
+        """Before a kernel is written once more."""
+        self.wholes.clear()
+        self.reals.clear()
+        self.places.clear()
 
-@lru_cache(maxsize=4_096)
-def lifted(text: str) -> Lifted:
-    """Takes the marked constants out of a kernel's text.
-
-    >>> found = lifted("def step(i, n):\\n    return i > whole_constant(7)\\n")
-    >>> print(found.text)
-    def step(W, R, i, n):
-        w0 = W[0]
-        return i > w0
-    <BLANKLINE>
-    >>> found.wholes
-    array([7])
-    """
-    wholes: list[int] = []
-    reals: list[float] = []
-    lines: list[str] = []
-    begin = 0  # where the names of the function at hand are read from the arrays
-    names: tuple[list[str], list[str]] = ([], [])
-    inside = False
-
-    def named(mark: re.Match[str]) -> str:
-        kind, value = mark.groups()
-        if not inside:
-            return _inline(value)
-        if kind == "whole":
-            wholes.append(int(value))
-            names[0].append(f"    w{len(wholes) - 1} = W[{len(wholes) - 1}]")
-            return f"w{len(wholes) - 1}"
-        reals.append(float(value))
-        names[1].append(f"    r{len(reals) - 1} = R[{len(reals) - 1}]")
-        return f"r{len(reals) - 1}"
-
-    def close() -> None:
-        lines[begin:begin] = [*names[0], *names[1]]
-        names[0].clear()
-        names[1].clear()
-
-    for line in text.split("\n"):
-        head = _FUNCTION.match(line)
-        if head is None:
-            lines.append(_MARK.sub(named, line))
-            continue
-        close()
-        name, parameters = head.groups()
-        inside = name in FUNCTIONS
-        lines.append(f"def {name}(W, R, {parameters}):" if inside else line)
-        begin = len(lines)
-    close()
-    return Lifted("\n".join(lines), np.array(wholes, np.int64), np.array(reals, np.float64))
-
-
-def _inline(value: str) -> str:
-    number = float(value)
-    if number != number:
-        return "np.nan"
-    if number in (float("inf"), float("-inf")):
-        return "np.inf" if number > 0 else "(-np.inf)"
-    return f"({value})"
+    def arrays(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+        """The values, as functions of the kernel are given them."""
+        return np.array(self.wholes, np.int64), np.array(self.reals, np.float64)

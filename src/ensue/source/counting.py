@@ -15,9 +15,11 @@ from ensue.algebra.predicate import Expr
 from ensue.algebra.text import show_condition
 from ensue.plan.estimates.counters import Label, Tried
 from ensue.plan.physical import Absence
+from ensue.source.names import Names
 from ensue.source.table_columns import Source
 
 TABLE = "T"
+COLUMNS: dict[str, float] = {"TRIED": 0, "PASSED": 1}
 
 
 @dataclass(slots=True)
@@ -26,10 +28,11 @@ class Tally:
 
     >>> tally = Tally(on=True)
     >>> tally.tried(("a", "a.x < b.x")), tally.passed(("a", "a.x < b.x"))
-    (['T[0, 0] += 1'], ['T[0, 1] += 1'])
+    (['T[COUNTED_0, TRIED] += 1'], ['T[COUNTED_0, PASSED] += 1'])
     """
 
     on: bool = False
+    names: Names = field(default_factory=Names)
     labels: dict[Label, int] = field(default_factory=dict)
 
     @property
@@ -38,20 +41,25 @@ class Tally:
         return [TABLE] if self.on else []
 
     def tried(self, label: Label) -> list[str]:
-        return self._counted(label, 0)
+        return self._counted(label, "TRIED")
 
     def passed(self, label: Label) -> list[str]:
-        return self._counted(label, 1)
+        return self._counted(label, "PASSED")
 
-    def _counted(self, label: Label, column: int) -> list[str]:
+    def _counted(self, label: Label, column: str) -> list[str]:
         if not self.on:
             return []
-        return [f"{TABLE}[{self.labels.setdefault(label, len(self.labels))}, {column}] += 1"]
+        number = self.labels.setdefault(label, len(self.labels))
+        told = ": ".join(filter(None, label))
+        row = self.names.number(f"COUNTED_{number}", number, "rows of T", told)
+        return [f"{TABLE}[{row}, {column}] += 1"]
 
     def all_hold(self, out: Source, flag: str, tests: list[tuple[str, Label | None]]) -> None:
         """Sets a flag to whether all tests hold, tried one after the other."""
         if not self.on:
-            out(f"{flag} = {' and '.join(f'({text})' for text, _ in tests) or 'True'}")
+            out.all_hold(
+                f"{flag} = ", [(text, label[1] if label else "") for text, label in tests]
+            )
             return
         out(f"{flag} = True")
         for text, label in tests:

@@ -5,6 +5,7 @@ there is one; a condition becomes a pair, when it is true and when it is false. 
 where it would be the constant True.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import Protocol
@@ -23,12 +24,14 @@ from ensue.algebra.predicate import (
     Literal,
     Unary,
 )
+from ensue.algebra.text import show_expr
 from ensue.plan.physical_rules.features import Kinds, Place, feature_of, place_of
 from ensue.schema import Kind
-from ensue.source.constants import marked
+from ensue.source.constants import Constants
 
 INTEGRAL = (Kind.INTEGER, Kind.BOOLEAN, Kind.TIMESTAMP, Kind.DATE, Kind.DURATION, Kind.STRING)
 
+_OF_ANY = '"".'  # the variable of a feature is none in particular
 _REALS = (Kind.FLOAT, Kind.DECIMAL)
 _MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _FITS = {"+": "sum_fits", "-": "difference_fits", "*": "product_fits"}
@@ -45,6 +48,11 @@ class Feature:
     @property
     def integral(self) -> bool:
         return self.kind in INTEGRAL
+
+    @property
+    def told(self) -> str:
+        """Its expression, of any event."""
+        return " ".join(show_expr(self.expr).replace(_OF_ANY, "").splitlines())
 
 
 @dataclass(slots=True)
@@ -79,9 +87,10 @@ class Access(Protocol):
 class Writer:
     """Writes conditions as expressions of the generated source."""
 
-    def __init__(self, features: Features, unit: str) -> None:
+    def __init__(self, features: Features, unit: str, constants: Constants) -> None:
         self.features = features
         self.unit = unit
+        self.constants = constants
 
     def condition(self, expr: Expr, access: Access) -> str:
         """When a condition is true."""
@@ -208,14 +217,18 @@ class Writer:
             case bool():
                 return str(int(value)), None
             case int() if not -(2**63) <= value < 2**63:
-                return marked(float(value)), None  # no integer of 64 bits; a bound all the same
+                return self.constants.slot(
+                    float(value)
+                ), None  # no integer of 64 bits; a bound all the same
             case int() | float():
-                return marked(value), None
+                return self.constants.slot(value), None
             case timedelta():
                 micros = (value.days * 86_400 + value.seconds) * 1_000_000 + value.microseconds
-                return marked(micros * (1_000 if self.unit == "ns" else 1)), None
+                return self.constants.slot(micros * (1_000 if self.unit == "ns" else 1)), None
             case datetime() | date():
-                return marked(_instant(value) * (1_000 if self.unit == "ns" else 1)), None
+                return self.constants.slot(
+                    _instant(value) * (1_000 if self.unit == "ns" else 1)
+                ), None
             case _:
                 raise AssertionError(f"no compiled form of {value!r}")
 
@@ -250,9 +263,34 @@ def _instant(moment: datetime | date) -> int:
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
+def bracketed(text: str) -> str:
+    """A test in brackets, unless it is.
+
+    >>> bracketed("(a) or (b)"), bracketed("(a or (b))")
+    ('((a) or (b))', '(a or (b))')
+    """
+    depth = 0
+    for place, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if depth == 0:
+            return text if place == len(text) - 1 and place else f"({text})"
+    raise AssertionError(f"brackets do not close: {text}")
+
+
+def all_of(tests: Sequence[str]) -> str:
+    """When all tests hold.
+
+    >>> all_of([]), all_of(["a or b"]), all_of(["a or b", "c"])
+    ('True', 'a or b', '(a or b) and (c)')
+    """
+    if len(tests) <= 1:
+        return "".join(tests) or "True"
+    return " and ".join(map(bracketed, tests))
+
+
 def _both(*conditions: str | None) -> str | None:
     known = [ok for ok in conditions if ok is not None]
-    return "(" + " and ".join(f"({ok})" for ok in known) + ")" if known else None
+    return bracketed(all_of(known)) if known else None
 
 
 def _fold(values: list[Text], form: str) -> Text:

@@ -1,17 +1,23 @@
 """What every generated kernel shares: the events' columns, the window, the order of events."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ensue.algebra.policy import Strategy
+from ensue.algebra.predicate import Field
+from ensue.algebra.text import show_window
 from ensue.algebra.window import ByEvents, Window
 from ensue.columns.arrow_kinds import Unit, length_of
 from ensue.plan.physical import Plan, Role
 from ensue.plan.physical_rules.features import Kinds
 from ensue.plan.physical_rules.pushing import dropped_by
 from ensue.schema import Kind, Schema
-from ensue.source.constants import marked
-from ensue.source.counting import Tally
+from ensue.source.constants import Constants
+from ensue.source.counting import COLUMNS, Tally
 from ensue.source.expressions import Feature, Features, Writer
+from ensue.source.names import Names
+from ensue.source.prelude import BOUNDS
+from ensue.source.table_columns import Source
 
 # Codes a kernel returns: what it needs before it can go on.
 DONE, NEEDS_RUNS, NEEDS_NODES, NEEDS_OUTPUT, NEEDS_INSTANCES, NEEDS_DRAIN, STOPPED = range(7)
@@ -25,99 +31,35 @@ STOP, MOST_OUT, MOST_NODES = range(8, 11)
 META_SIZE = 16
 SEQUENCES = META_SIZE - 1  # sequences constructed, where a plan asks to count them
 
-PRELUDE = '''"""Generated: a compiled matcher. {title}"""
+SPARE_OUTPUT = 1_024  # free places in the output that an event needs before it is looked at
 
-import math
-
-import numpy as np
-from numba import njit
+SHORT_OF_ENTRIES, SHORT_OF_OUTPUT = 1, 2  # why an event is taken back
+BEGINS, ENDS = 0, 1  # places in what an operator's F says of a result
 
 
-@njit(inline="always")
-def remainder(a, b):
-    r = a % b
-    if r != 0 and (a < 0) != (b < 0):
-        r -= b
-    return r
+def _by_name(*names: str) -> dict[str, float]:
+    return {name: globals()[name] for name in names}
 
 
-MOST = 9223372036854775807
-LEAST = -MOST - 1
-SPAN = 18446744073709551616.0
-
-
-@njit
-def sum_fits(a, b):
-    return a <= MOST - b if b >= 0 else a >= LEAST - b
-
-
-@njit
-def difference_fits(a, b):
-    return a >= LEAST + b if b >= 0 else a <= MOST + b
-
-
-@njit
-def product_fits(a, b):
-    about = abs(float(a) * float(b))
-    if about < 9.2e18:
-        return True
-    if about > 9.3e18:
-        return False
-    x, y = int(a), int(b)
-    if x == LEAST or y == LEAST:
-        return x == 1 or y == 1
-    most = MOST // abs(y)
-    if abs(x) <= most:
-        return True
-    return (x < 0) != (y < 0) and abs(x) == most + 1 and abs(y) & (abs(y) - 1) == 0
-
-
-@njit
-def carry_of(total, value):
-    if value >= 0:
-        return 1 if total > MOST - value else 0
-    return -1 if total < LEAST - value else 0
-
-
-@njit
-def wrapping_sum(total, value):
-    if value >= 0:
-        return total + value if total <= MOST - value else (total + LEAST) + (value + LEAST)
-    return total + value if total >= LEAST - value else (total - LEAST) + (value - LEAST)
-
-
-@njit
-def in_64_bits(x):
-    return -9223372036854775808.0 <= x and x < 9223372036854775808.0
-
-
-@njit
-def rounded(x):
-    return int(np.rint(x))
-
-
-@njit
-def gap_of(i, x):
-    return -1 if x >= 9223372036854775808.0 else i - int(x)
-
-
-@njit
-def equal_exactly(i, x):
-    return float(i) == x and gap_of(i, x) == 0
-
-
-@njit
-def less_exactly(i, x):
-    f = float(i)
-    return f < x or (f == x and gap_of(i, x) < 0)
-
-
-@njit
-def more_exactly(i, x):
-    f = float(i)
-    return f > x or (f == x and gap_of(i, x) > 0)
-
-'''
+# What every kernel calls by the same name.
+NAMED: dict[str, dict[str, float]] = {
+    "codes that it returns: what it needs before it can go on": _by_name(
+        "DONE", "NEEDS_RUNS", "NEEDS_NODES", "NEEDS_OUTPUT", "NEEDS_INSTANCES", "NEEDS_DRAIN",
+        "STOPPED",
+    ),
+    "places in meta, where it leaves numbers between calls and is told some": _by_name(
+        "POSITION", "RUN_TOP", "FREE", "FREE_COUNT", "NODE_TOP", "INSTANCE_TOP", "OUT_TOP", "LIVE",
+        "STOP", "MOST_OUT", "MOST_NODES", "SEQUENCES",
+    ),
+    "how many matches may wait, and how many there must be room for": _by_name(
+        "MOST_WAITING", "SPARE_OUTPUT"
+    ),
+    "why an event is taken back": _by_name("SHORT_OF_ENTRIES", "SHORT_OF_OUTPUT"),
+    "places in a result of an operator": _by_name("BEGINS", "ENDS"),
+    "columns of T: how often something was tried, and passed": COLUMNS,
+    "the bounds of 64 bits": BOUNDS,
+}  # fmt: skip
+ROLES = "roles: bits of an event's mask"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +75,8 @@ class Frame:
     bits: dict[str, int]  # variable -> bit of the mask
     first_bits: dict[str, int]  # Kleene variable -> bit for its first event
     tally: Tally  # what the kernel counts
+    names: Names  # of its numbers
+    constants: Constants  # that it is given
 
     @classmethod
     def of(
@@ -143,8 +87,12 @@ class Frame:
         nullable: bool,
         features: Features | None = None,
         counted: bool = False,
+        readable: bool = False,
     ) -> "Frame":
-        """With `features` their numbers stay as they are, and new ones go behind them."""
+        """With `features` their numbers stay as they are, and new ones go behind them.
+
+        `readable`: for a text with comments and the names of the query, which is not compiled.
+        """
         features = features or Features(Kinds(schema, plan.query.pattern))
         bits: dict[str, int] = {}
         first_bits: dict[str, int] = {}
@@ -152,15 +100,41 @@ class Frame:
             bits[role.variable] = len(bits) + len(first_bits)
             if role.first:
                 first_bits[role.variable] = len(bits) + len(first_bits)
-        writer = Writer(features, unit)
-        tally = Tally(counted)
-        return cls(plan, schema, unit, nullable, features, writer, bits, first_bits, tally)
+        names = Names([role.variable for role in plan.roles], NAMED, readable)
+        constants = Constants(readable)
+        writer, tally = Writer(features, unit, constants), Tally(counted, names)
+        given = (plan, schema, unit, nullable, features, writer, bits, first_bits, tally)
+        return cls(*given, names, constants)
+
+    # -------------------------------------------------------------------------- the text
+
+    def source(self, depth: int = 0) -> Source:
+        """For the first or the next lines of the kernel."""
+        return Source(depth=depth, readable=self.names.readable)
+
+    def again(self, depth: int) -> Source:
+        """For all that is done with an event: written anew, with what is known by now."""
+        self.names.forget()
+        self.constants.forget()
+        return self.source(depth)
 
     # -------------------------------------------------------------------------- the mask
 
     def test(self, variable: str, *, first: bool = False) -> str:
         """When the event at hand can play a role."""
-        return f"m & {1 << self.bit(variable, first=first)}"
+        return f"roles & {self.role(variable, first=first)}"
+
+    def role(self, variable: str, *, first: bool = False) -> str:
+        """The name of a role's bit in the mask."""
+        bit = self.bit(variable, first=first)
+        which = "_FIRST" if first and variable in self.first_bits else ""
+        name = f"ROLE_{self.names.variable(variable)}{which}"
+        return self.names.number(name, 1 << bit, ROLES, self.names.told(variable))
+
+    def any_role(self, roles: Iterable[str]) -> str:
+        """Several roles together, each by its name."""
+        found = " | ".join(dict.fromkeys(roles))
+        return f"({found})" if "|" in found else found
 
     def bit(self, variable: str, *, first: bool = False) -> int:
         if first and variable in self.first_bits:
@@ -181,7 +155,10 @@ class Frame:
     @property
     def window_text(self) -> str:
         """The window's length in a kernel's source."""
-        return "" if self.window is None else marked(self.window)
+        within, length = self.plan.query.within, self.window
+        if within is None or length is None:
+            return ""
+        return self.constants.slot(length, "window", show_window(within))
 
     @property
     def by_events(self) -> bool:
@@ -229,15 +206,28 @@ class Frame:
     # -------------------------------------------------------------------------- the event at hand
 
     def value(self, feature: Feature, i: str = "i") -> str:
-        return f"f{feature.number}[{i}]"
+        return f"{self.array(feature)}[{i}]"
 
     def ok(self, feature: Feature, i: str = "i") -> str | None:
-        return f"ok{feature.number}[{i}]" if self.nullable else None
+        return f"ok_{self.called(feature)}[{i}]" if self.nullable else None
+
+    def array(self, feature: Feature) -> str:
+        """The array that has a feature of all events."""
+        return f"f_{self.called(feature)}"
+
+    def called(self, feature: Feature) -> str:
+        """A feature as a part of names: the field that it is, or its number."""
+        match feature.expr:
+            case Field(name=str(name)) if self.names.readable and name.isidentifier():
+                alike = (f for f in self.features.all() if f.expr == feature.expr)
+                return name if next(alike) == feature else str(feature.number)
+            case _:
+                return str(feature.number)
 
     def event_parameters(self) -> list[str]:
         names = ["mask", "key", "starts", "ends"]
         for feature in self.features.all():
-            names.append(f"f{feature.number}")
+            names.append(self.array(feature))
             if self.nullable:
-                names.append(f"ok{feature.number}")
+                names.append(f"ok_{self.called(feature)}")
         return names

@@ -11,15 +11,13 @@ to MOST, and MOST beyond.
 from ensue.columns.matches import FIRST, TRIGGER
 from ensue.plan.physical import Compact
 from ensue.source.kernel_inputs import Frame
+from ensue.source.prelude import by_name
 from ensue.source.table_columns import Source
 from ensue.structures.compact.nodes import CompactText
 
 NONE = 2**62  # no row
 
-FUNCTIONS = f"""
-MOST = {2**63 - 1}
-
-
+FUNCTIONS = by_name("""
 @njit(inline="always")
 def plus(a, b):
     return a + b if a <= MOST - b else MOST
@@ -32,7 +30,7 @@ def times(a, b):
     if float(a) * float(b) < 9e18:
         return a * b
     return a * b if a <= MOST // b else MOST
-"""
+""")
 
 
 class Counting(CompactText):
@@ -49,6 +47,10 @@ class Counting(CompactText):
         self.pairs = self._pairs()
         moving = [pair for pair in self.pairs if not self._fixed(*pair)]
         self.place = {pair: n for n, pair in enumerate(moving)}
+
+    @property
+    def none(self) -> str:
+        return self.frame.names.number("NO_ROW", NONE, "beyond every row")
 
     def _pairs(self) -> list[tuple[int, int]]:
         """From which state which other can be reached, states themselves included."""
@@ -81,30 +83,34 @@ class Counting(CompactText):
             return None
         if (source, target) not in self.place:
             return "1"
-        return f"K[k, {self.place[source, target]}]"
+        name, number = f"WAYS_{source}_{target}", self.place[source, target]
+        meaning = f"ways from state {source} to {target} through the newer events"
+        return f"K[k, {self.frame.names.number(name, number, 'columns of K', meaning)}]"
 
     def earliest(self, state: int) -> str:
         """The row where the first partial match begins that the back brought to a state.
 
-        NONE is taken off it, so that 0 in a new table means none.
+        NO_ROW is taken off it, so that 0 in a new table means none.
         """
-        return f"K[k, {len(self.place) + self.states.index(state) - 1}]"
+        number = len(self.place) + self.states.index(state) - 1
+        name, meaning = f"EARLIEST_{state}", f"the first beginning that came to state {state}"
+        return f"K[k, {self.frame.names.number(name, number, 'columns of K', meaning)}]"
 
     # ------------------------------------------------------------------------ completing
 
     def complete(self, out: Source) -> None:
-        out("total = np.int64(0)", f"first = np.int64({NONE})")
+        out("total = np.int64(0)", f"first = np.int64({self.none})")
         if self.windowed:
             self.settled(out)
             out(f"front = {self.nodes.top('front')}", f"filled = {self.nodes.top('back')} >= 0")
         for step in self.final:
-            with out.block(f"if m & {self.bit(step)}:"):
+            with out.when(self.taken(self.final, step)):
                 if step.source == 0:
                     out("total = plus(total, 1)", "first = min(first, row)")
                 else:
                     self._arrived(out, step.source)
         with out.block("if total > 0:"):
-            out("O[otop, 0] = first", "O[otop, 1] = row", "O[otop, 2] = total", "otop += 1")
+            self.emit(out, "first", "total")
 
     def _arrived(self, out: Source, state: int) -> None:
         """Adds the partial matches that wait in a state."""
@@ -112,23 +118,26 @@ class Counting(CompactText):
         if not self.windowed:
             out(f"total = plus(total, {direct})")
             with out.block(f"if {direct} > 0:"):
-                out(f"first = min(first, {self.earliest(state)} + {NONE})")
+                out(f"first = min(first, {self.earliest(state)} + {self.none})")
             return
         with out.block("if filled:"):
             with out.block(f"if {direct} > 0:"):
                 out(
                     f"total = plus(total, {direct})",
-                    f"first = min(first, {self.earliest(state)} + {NONE})",
+                    f"first = min(first, {self.earliest(state)} + {self.none})",
                 )
+            out.note("the older events of the window, then the newer ones")
             with out.block("if front >= 0:"):
                 for source in self.states[1:]:
                     ways = self.ways(source, state)
                     if ways is None:
                         continue
                     there = self.nodes.get(f"ways{source}", "front")
-                    with out.block(f"if {there} > 0 and {ways} > 0:"):
+                    some = [there] if ways == "1" else [there, ways]
+                    with out.when(*(f"{number} > 0" for number in some)):
+                        both = there if ways == "1" else f"times({there}, {ways})"
                         out(
-                            f"total = plus(total, times({there}, {ways}))",
+                            f"total = plus(total, {both})",
                             f"first = min(first, {self.nodes.get(f'first{source}', 'front')})",
                         )
         with out.block("elif front >= 0:"):
@@ -152,12 +161,13 @@ class Counting(CompactText):
                 self._emptied(out)
             out(f"{back} = n")
         for state in reversed(self.states[1:]):
+            out.note(f"ways into state {state}, and the earliest beginning among them")
             self._moved(out, state)
 
     def _emptied(self, out: Source) -> None:
         """An empty back: one way from each state to itself."""
-        for (source, target), place in self.place.items():
-            out(f"K[k, {place}] = {int(source == target)}")
+        for source, target in self.place:
+            out(f"{self.ways(source, target)} = {int(source == target)}")
         for state in self.states[1:]:
             out(f"{self.earliest(state)} = 0")
 
@@ -168,30 +178,34 @@ class Counting(CompactText):
             ways = self.ways(source, state)
             if ways is None or (source, state) not in self.place:
                 continue
-            out(f"old = {ways}", "new = old")
+            if any(step.source == state for step in steps):
+                out(f"old = {ways}", "new = old")
+            else:
+                out(f"new = {ways}")
             if ended:
-                with out.block(f"if m & {ended}:"):
+                with out.block(f"if {self.played(ended)}:"):
                     out("new = 0")
             for step in steps:
                 opened = "old" if step.source == state else self.ways(source, step.source)
                 if opened is not None:
-                    with out.block(f"if m & {self.bit(step)}:"):
+                    with out.block(f"if {self.played([self.role(step)])}:"):
                         out(f"new = plus(new, {opened})")
             out(f"{ways} = new")
         begun = self.earliest(state)
         if ended:
-            with out.block(f"if m & {ended}:"):
+            with out.block(f"if {self.played(ended)}:"):
                 out(f"{begun} = 0")
         for step in steps:
             if step.source == state:
                 continue
-            other = f"row - {NONE}" if step.source == 0 else self.earliest(step.source)
-            with out.block(f"if m & {self.bit(step)} and {other} < {begun}:"):
+            other = f"row - {self.none}" if step.source == 0 else self.earliest(step.source)
+            with out.block(f"if {self.played([self.role(step)])} and {other} < {begun}:"):
                 out(f"{begun} = {other}")
 
     # ------------------------------------------------------------------------ forgetting
 
     def settled(self, out: Source) -> None:
+        out.note("what is out of the window is forgotten")
         front, back, tail = (self.nodes.top(name) for name in ("front", "back", "tail"))
         with out.block("while True:"):
             with out.block(f"while {front} >= 0 and {self.nodes.too_far(front)}:"):
@@ -200,32 +214,33 @@ class Counting(CompactText):
                 out("break")
             with out.block(f"if {self.nodes.too_far(back)}:"):
                 out(f"{back} = -1", f"{tail} = -1", "break")
+            out.note("the older part is used up: the newer one takes its place")
             self._turned(out)
 
     def _turned(self, out: Source) -> None:
         """Makes the back the front: the ways from each of its nodes on, the newest first."""
         for source, target in self.pairs:
             if (source, target) in self.place:
-                out(f"w{source}_{target} = np.int64({int(source == target)})")
+                out(f"ways{source}_{target} = np.int64({int(source == target)})")
         for state in self.states[1:]:
-            out(f"b{state} = np.int64({NONE})")
+            out(f"first{state} = np.int64({self.none})")
         front, back, tail = (self.nodes.top(name) for name in ("front", "back", "tail"))
         out(f"x = {back}", "newer = -1")
         with out.block("while x >= 0:"):
-            out(f"w = {self.nodes.get('mask', 'x')}")
+            out(f"played = {self.nodes.get('mask', 'x')}")
             for state in self.states:
                 self._opened(out, state)
             out(f"{self.nodes.get('next', 'x')} = newer")
             for state in self.states[1:]:
-                out(f"{self.nodes.get(f'ways{state}', 'x')} = w0_{state}")
-                out(f"{self.nodes.get(f'first{state}', 'x')} = b{state}")
+                out(f"{self.nodes.get(f'ways{state}', 'x')} = ways0_{state}")
+                out(f"{self.nodes.get(f'first{state}', 'x')} = first{state}")
             out("newer = x", f"x = {self.nodes.get('previous', 'x')}")
         out(f"{front} = {tail}", f"{back} = -1", f"{tail} = -1")
 
     def _ahead(self, source: int, target: int) -> str | None:
         if (source, target) not in self.pairs:
             return None
-        return f"w{source}_{target}" if (source, target) in self.place else "1"
+        return f"ways{source}_{target}" if (source, target) in self.place else "1"
 
     def _opened(self, out: Source, source: int) -> None:
         """The ways from a state on, now that an older event comes before the others."""
@@ -234,21 +249,22 @@ class Counting(CompactText):
         for target in self.states[1:]:
             if (source, target) not in self.place:
                 continue
-            name = f"w{source}_{target}"
-            out(f"old = {name}")
+            name = f"ways{source}_{target}"
+            if any(step.target == source for step in steps):
+                out(f"old = {name}")
             if ended:
-                with out.block(f"if w & {ended}:"):
+                with out.block(f"if {self.played(ended, 'played')}:"):
                     out(f"{name} = np.int64(0)")
             for step in steps:
                 ways = "old" if step.target == source else self._ahead(step.target, target)
                 if ways is None:
                     continue
-                with out.block(f"if w & {self.bit(step)}:"):
+                with out.block(f"if {self.played([self.role(step)], 'played')}:"):
                     out(f"{name} = plus({name}, {ways})")
                     if source == 0:
                         row = self.nodes.get("row", "x")
                         if ways == "1":
-                            out(f"b{target} = {row}")
+                            out(f"first{target} = {row}")
                         else:
                             with out.block(f"if {ways} > 0:"):
-                                out(f"b{target} = {row}")
+                                out(f"first{target} = {row}")

@@ -6,15 +6,15 @@ each state up to where partial matches can still get to it. The walk forwards th
 that lead to a match, and the first matches can be had without the rest.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from ensue.algebra.text import show_name
 from ensue.algebra.walk import kleenes, positives
 from ensue.plan.physical import Compact, Step
-from ensue.source.constants import marked
 from ensue.source.event_loop import STOP_ASKED, stop_if
-from ensue.source.growing_output import GROW, SPARE_OUTPUT
-from ensue.source.kernel_inputs import MOST_NODES, MOST_OUT, Frame
-from ensue.source.table_columns import Source
+from ensue.source.growing_output import GROW
+from ensue.source.kernel_inputs import Frame
+from ensue.source.table_columns import Columns, Source, output_column
 from ensue.structures.compact.nodes import CompactText
 
 AFTER_ALL = 1 << 30  # behind every step of a state
@@ -25,7 +25,7 @@ class Listing(CompactText):
 
     title = "Matches, in their order."
     functions = GROW
-    spare = SPARE_OUTPUT
+    spare = "SPARE_OUTPUT"
 
     def __init__(self, frame: Frame, compact: Compact) -> None:
         pattern = frame.plan.query.pattern
@@ -40,9 +40,16 @@ class Listing(CompactText):
         for bit in self.seen:
             self.nodes.number[f"last_{bit}"] = len(self.nodes.number)
         self.roles = sorted({self.bit(s) for s in self.inner})
+        self.of_bit = {self.bit(s): s for s in self.inner}
+        for bit, step in self.of_bit.items():
+            told = self.role(step).removeprefix("ROLE_")
+            self.nodes.called |= {f"next_{bit}": f"NEXT_{told}", f"last_{bit}": f"LAST_{told}"}
         self.limit = compact.limit
         self.output = tuple(self._columns())
         self.growing = ("O", "N") if self.kleenes else ("O",)
+        self.list = Columns("N", "", frame.names, "NODE_")
+        for name in ("previous", "row"):  # fixed places: the tables of matches read them
+            self.list.at(name, "")
 
     def _columns(self) -> list[str]:
         names = [f"row_{v}" for v in self.order if v not in self.kleenes]
@@ -56,9 +63,30 @@ class Listing(CompactText):
 
     def begin(self, out: Source) -> None:
         if not self._chain():
-            out(f"P = np.empty((A.shape[0] + 1, {len(self.output) + 2}), np.int64)")
-            for place, name in enumerate(self.output):
-                out(f"P[0, {place + 2}] = {0 if name.startswith('count_') else -1}")
+            out.note("P: the way so far, with what is bound; row 0 binds nothing")
+            out(f"P = np.empty((A.shape[0] + 1, {len(self._way)}), np.int64)")
+            for column in self.output:
+                none = 0 if column.startswith("count_") else -1
+                out(f"{self._on_the_way(column, '0')} = {none}")
+
+    @property
+    def _way(self) -> tuple[str, ...]:
+        """The columns of `P`: a node, the step that took it, and what is bound then."""
+        return ("node", "step", *self.output)
+
+    def _on_the_way(self, column: str, line: str) -> str:
+        if column in self.output:
+            return f"P[{line}, {output_column(self.frame.names, self._way, column, 'WAY')}]"
+        number = self.frame.names.number(
+            f"WAY_{column.upper()}", self._way.index(column), "columns of P"
+        )
+        return f"P[{line}, {number}]"
+
+    def _bound(self, column: str, table: str, line: str) -> str:
+        """A column of a match: on the way to it, or in the output."""
+        if table == "P":
+            return self._on_the_way(column, line)
+        return f"{table}[{line}, {output_column(self.frame.names, self.output, column)}]"
 
     # ------------------------------------------------------------------------ keeping
 
@@ -75,7 +103,7 @@ class Listing(CompactText):
         with out.block(f"if {head} < 0:"):
             out(f"{head} = n")
         for bit in self.roles:
-            with out.block(f"if m & {bit}:"):
+            with out.block(f"if {self.played([self.role(self.of_bit[bit])])}:"):
                 # every node gets its next of a role once: the walk back ends where that is known
                 out(f"x = {newest}")
                 with out.block(f"while x >= 0 and {get(f'next_{bit}', 'x')} < 0:"):
@@ -85,6 +113,7 @@ class Listing(CompactText):
         out(f"{newest} = n")
 
     def settled(self, out: Source) -> None:
+        out.note("what is out of the window is forgotten")
         head = self.nodes.top("head")
         with out.block(f"while {head} >= 0 and {self.nodes.too_far(head)}:"):
             out(f"{head} = {self.nodes.get('next', head)}")
@@ -100,7 +129,7 @@ class Listing(CompactText):
             self.settled(out)
         out(f"head = {self.nodes.top('head')}")
         if self.limit is not None:
-            out(f"left = {marked(self.limit)}")
+            out(f"left = {self.frame.constants.slot(self.limit, 'most_matches')}")
         if self._chain():
             self._loops(out)
         else:
@@ -124,46 +153,61 @@ class Listing(CompactText):
             self._emit_chain(out)
             return
         for place in reversed(range(1, count)):
-            # the newest event from which the later ones can still follow
+            variable = show_name(self.inner[place].variable)
+            out.note(f"the newest {variable} from which the later events can still follow")
             known = self.nodes.top(f"last_{bits[place]}")
             if place < count - 1:
-                known = f"{self.nodes.get(f'last_{bits[place]}', f'u{place + 1}')}"
-                known += f" if u{place + 1} >= 0 else -1"
-            out(f"u{place} = {known}")
-        out("x0 = head")
-        first = self.nodes.get(f"next_{bits[0]}", "x0")
-        with out.block(f"if x0 >= 0 and not {self.nodes.get('mask', 'x0')} & {bits[0]}:"):
-            out(f"x0 = {first}")
+                later = self._local("newest", place + 1)
+                known = self.nodes.get(f"last_{bits[place]}", later)
+                known += f" if {later} >= 0 else -1"
+            out(f"{self._local('newest', place)} = {known}")
+        node = self._local("x", 0)
+        out(f"{node} = head")
+        first = self.nodes.get(f"next_{bits[0]}", node)
+        mask = f"{self.nodes.get('mask', node)} & {self.role(self.inner[0])}"
+        with out.block(f"if {node} >= 0 and not {mask}:"):
+            out(f"{node} = {first}")
         self._loop(out, 0, bits)
 
+    def _local(self, what: str, place: int) -> str:
+        """A name for something of the event at a place of the sequence."""
+        return f"{what}_{self.frame.names.variable(self.inner[place].variable)}"
+
     def _loop(self, out: Source, place: int, bits: list[int]) -> None:
-        tests = [f"x{place} >= 0"]
+        node = self._local("x", place)
+        tests = [f"{node} >= 0"]
         if place < len(bits) - 1:
-            tests.append(f"x{place} < u{place + 1}")
+            tests.append(f"{node} < {self._local('newest', place + 1)}")
         if self.limit is not None:
             tests.append("left > 0")
+        variable = show_name(self.inner[place].variable)
+        out.note(
+            f"every {variable} {'behind it' if place else 'in the window'} that leads to a match"
+        )
         with out.block(f"while {' and '.join(tests)}:"):
-            out(f"at{place} = {self.nodes.get('row', f'x{place}')}")
+            out(f"{self._local('at', place)} = {self.nodes.get('row', node)}")
             if place < len(bits) - 1:
                 stop_if(out, STOP_ASKED, self.growing)
-                out(f"x{place + 1} = {self.nodes.get(f'next_{bits[place + 1]}', f'x{place}')}")
+                following = self.nodes.get(f"next_{bits[place + 1]}", node)
+                out(f"{self._local('x', place + 1)} = {following}")
                 self._loop(out, place + 1, bits)
             else:
                 self._emit_chain(out)
-            out(f"x{place} = {self.nodes.get(f'next_{bits[place]}', f'x{place}')}")
+            out(f"{node} = {self.nodes.get(f'next_{bits[place]}', node)}")
 
     def _emit_chain(self, out: Source) -> None:
         self._room(out)
         for place, step in enumerate(self.inner):
-            out(f"O[otop, {self.output.index(f'row_{step.variable}')}] = at{place}")
-        last = self.final[0].variable
-        out(f"O[otop, {self.output.index(f'row_{last}')}] = row", "otop += 1")
+            row = self._local("at", place)
+            out(f"{self._bound(f'row_{step.variable}', 'O', 'otop')} = {row}")
+        out(f"{self._bound(f'row_{self.final[0].variable}', 'O', 'otop')} = row", "otop += 1")
         if self.limit is not None:
             out("left -= 1")
 
     def _room(self, out: Source) -> None:
+        out.note("a match")
         with out.block("if otop == O.shape[0]:"):
-            stop_if(out, f"otop >= meta[{MOST_OUT}]", self.growing)
+            stop_if(out, "otop >= meta[MOST_OUT]", self.growing)
             out("O = grown(O)")
 
     # ------------------------------------------------------------------------ any automaton
@@ -171,10 +215,10 @@ class Listing(CompactText):
     def _bounds(self, out: Source) -> None:
         """`u3`: partial matches in state 3 get to a match if their last node is below it."""
         for state in reversed(self.states[1:]):
+            out.note(f"state {state}: it gets to a match from events below this one")
             out(f"u{state} = -1")
-            final = self.bits([s for s in self.final if s.source == state])
-            if final:
-                with out.block(f"if m & {final}:"):
+            if final := self.roles_of(s for s in self.final if s.source == state):
+                with out.block(f"if {self.played(final)}:"):
                     out(f"u{state} = atop")
             for step in self.out_of(state):
                 if step.target == state:
@@ -192,27 +236,33 @@ class Listing(CompactText):
 
         Row 0 binds nothing. Matches that begin alike share the lists of their Kleene variables.
         """
-        out("depth = 0", "state = 0", "x = -1", f"e = {AFTER_ALL}", "going = True")
+        out.note("a walk forwards: the state, the node x there, and e, the last step tried")
+        after_all = self.frame.names.number("AFTER_ALL", AFTER_ALL, "behind every step of a state")
+        out("depth = 0", "state = 0", "x = -1", f"e = {after_all}", "going = True")
         with out.block("while going:"):
             stop_if(out, STOP_ASKED, self.growing)
+            out.note("the nearest event that leads further: its node, the step, the next state")
             out("nx = -1", "ne = -1", "ns = -1")
-            self._by_state(out, self._next_step)
+            self._by_state(out, self._next_step, [step.source for step in self.inner])
             with out.block("if nx >= 0:"):
-                out("depth += 1", "P[depth, 0] = nx", "P[depth, 1] = ne")
-                for place in range(2, len(self.output) + 2):
-                    out(f"P[depth, {place}] = P[depth - 1, {place}]")
+                node, taking = self._on_the_way("node", "depth"), self._on_the_way("step", "depth")
+                out("depth += 1", f"{node} = nx", f"{taking} = ne")
+                for column in self.output:
+                    before = self._on_the_way(column, "depth - 1")
+                    out(f"{self._on_the_way(column, 'depth')} = {before}")
                 out(f"taken = {self.nodes.get('row', 'nx')}")
                 for variable in dict.fromkeys(s.variable for s in self.inner):
                     numbers = [n for n, s in enumerate(self.inner) if s.variable == variable]
                     with out.block(f"if {' or '.join(f'ne == {n}' for n in numbers)}:"):
-                        self._bind(out, variable, "taken", "P", "depth", 2)
-                out("state = ns", "x = nx", f"e = {AFTER_ALL}")
+                        self._bind(out, variable, "taken", "P", "depth")
+                out("state = ns", "x = nx", f"e = {after_all}")
             with out.block("else:"):
-                self._by_state(out, self._ends)
+                out.note("no further: a match where the event at hand completes one, then back")
+                self._by_state(out, self._ends, [step.source for step in self.final])
                 with out.block("if depth == 0:"):
                     out("going = False")
                 with out.block("else:"):
-                    out("x = P[depth, 0]", "e = P[depth, 1]", "depth -= 1", "state = 0")
+                    out(f"x = {node}", f"e = {taking}", "depth -= 1", "state = 0")
                     for number, step in enumerate(self.inner):
                         if step.source:
                             with out.block(f"if e == {number}:"):
@@ -221,11 +271,12 @@ class Listing(CompactText):
                     with out.block("if left <= 0:"):
                         out("going = False")
 
-    def _by_state(self, out: Source, write: Callable[[Source, int], None]) -> None:
-        for place, state in enumerate(self.states):
+    def _by_state(
+        self, out: Source, write: Callable[[Source, int], None], states: Sequence[int]
+    ) -> None:
+        for place, state in enumerate(sorted(set(states))):
             with out.block(f"{'elif' if place else 'if'} state == {state}:"):
                 write(out, state)
-                out("pass")
 
     def _next_step(self, out: Source, state: int) -> None:
         """The nearest node that a step out of a state can take, behind step `e` to node `x`."""
@@ -233,11 +284,13 @@ class Listing(CompactText):
             if step.source != state:
                 continue
             bit, following = self.bit(step), self.nodes.get(f"next_{self.bit(step)}", "x")
+            out.note(f"{show_name(step.variable)}, to state {step.target}")
             out("c = -1")
             with out.block("if x < 0:"), out.block("if head >= 0:"):
-                there = f"{self.nodes.get('mask', 'head')} & {bit}"
+                there = f"{self.nodes.get('mask', 'head')} & {self.role(step)}"
                 out(f"c = head if {there} else {self.nodes.get(f'next_{bit}', 'head')}")
-            with out.block(f"elif e < {number} and {self.nodes.get('mask', 'x')} & {bit}:"):
+            there = f"{self.nodes.get('mask', 'x')} & {self.role(step)}"
+            with out.block(f"elif e < {number} and {there}:"):
                 out("c = x")
             with out.block("else:"):
                 out(f"c = {following}")
@@ -248,35 +301,34 @@ class Listing(CompactText):
         """The event at hand completes what has come to a state."""
         for step in self.final:
             if step.source == state:
-                more = "" if self.limit is None else " and left > 0"
-                with out.block(f"if m & {self.bit(step)}{more}:"):
+                tests = [self.taken(self.final, step)]
+                if self.limit is not None:
+                    tests.append("left > 0")
+                with out.when(*tests):
                     self._emit(out, step)
 
     def _emit(self, out: Source, final: Step) -> None:
         self._room(out)
-        for place in range(len(self.output)):
-            out(f"O[otop, {place}] = P[depth, {place + 2}]")
-        self._bind(out, final.variable, "row", "O", "otop", 0)
+        for column in self.output:
+            out(f"{self._bound(column, 'O', 'otop')} = {self._bound(column, 'P', 'depth')}")
+        self._bind(out, final.variable, "row", "O", "otop")
         out("otop += 1")
         if self.limit is not None:
             out("left -= 1")
 
-    def _bind(
-        self, out: Source, variable: str, row: str, table: str, line: str, first: int
-    ) -> None:
-        """Binds an event in a line of a table whose columns of output begin at `first`."""
+    def _bind(self, out: Source, variable: str, row: str, table: str, line: str) -> None:
+        """Binds an event in a line of a table."""
         if variable not in self.kleenes:
-            place = first + self.output.index(f"row_{variable}")
-            out(f"{table}[{line}, {place}] = {row}")
+            out(f"{self._bound(f'row_{variable}', table, line)} = {row}")
             return
-        node = first + self.output.index(f"node_{variable}")
+        node = self._bound(f"node_{variable}", table, line)
         with out.block("if ntop == N.shape[0]:"):
-            stop_if(out, f"ntop >= meta[{MOST_NODES}]", self.growing)
+            stop_if(out, "ntop >= meta[MOST_NODES]", self.growing)
             out("N = grown(N)")
         out(
-            f"N[ntop, 0] = {table}[{line}, {node}]",
-            f"N[ntop, 1] = {row}",
-            f"{table}[{line}, {node}] = ntop",
-            f"{table}[{line}, {node + 1}] += 1",
+            f"{self.list.at('previous', 'ntop')} = {node}",
+            f"{self.list.at('row', 'ntop')} = {row}",
+            f"{node} = ntop",
+            f"{self._bound(f'count_{variable}', table, line)} += 1",
             "ntop += 1",
         )

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from ensue.algebra.predicate import At, Expr, Field
+from ensue.algebra.text import show_condition, show_name
 from ensue.algebra.walk import references
 from ensue.plan.estimates.counters import Label
 from ensue.plan.physical import Absence, Automaton, Check, Edge
@@ -118,8 +119,9 @@ class Guards:
         assert check.moving is not None
         access = RunAccess(self.registers, run, edge, node="y")
         text = self.tested(check.condition, access)
+        out.note(f"for every {show_name(check.moving)} so far: {show_condition(check.condition)}")
         with out.block(f"if {flag}:"):
-            out(f"y = {self.registers.runs.at(f'node_{check.moving}', run)}")
+            out(f"y = {self.registers.node(check.moving, run)}")
             end = "y >= 0"
             if from_the_second(check.condition):
                 end = f"y >= 0 and {self.registers.nodes.at('previous', 'y')} >= 0"
@@ -199,10 +201,10 @@ class Guards:
         tests = []
         for number, variable in enumerate(absence.own):
             if variable not in self.registers.kleene:
-                tests.append(f"{row} != {self.registers.runs.at(f'row_{variable}', run)}")
+                tests.append(f"{row} != {self.registers.row(variable, run)}")
                 continue
             node, nodes = f"own{number}", self.registers.nodes
-            out(f"{node} = {self.registers.runs.at(f'node_{variable}', run)}")
+            out(f"{node} = {self.registers.node(variable, run)}")
             with out.block(f"while {node} >= 0 and {nodes.at('row', node)} != {row}:"):
                 out(f"{node} = {nodes.at('previous', node)}")
             tests.append(f"{node} < 0")

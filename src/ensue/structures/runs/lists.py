@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from ensue.plan.physical import State
+from ensue.source.names import HEADS
 from ensue.source.table_columns import Source
 from ensue.structures.runs.registers import Registers
 
@@ -14,14 +15,16 @@ class RunLists:
         self.registers = registers
 
     def list(self, state: State, *, pending: bool = False) -> str:
-        """The number of a state's list of runs; pending ones are kept apart."""
-        return str(state.number * 2 + pending)
+        """The name of a state's list of runs; pending ones are kept apart."""
+        names, kind = self.registers.frame.names, "PENDING" if pending else "STATE"
+        return names.number(f"{kind}_{state.number}", state.number * 2 + pending, HEADS)
 
     def walk(self, out: Source, place: str, visit: Callable[[], None], *, loops: bool) -> None:
         """Visits every run `r` of a list; `p` is the one before it, `nx` the one behind it.
 
         With `loops`, runs that come back to the list meanwhile are added when it is through.
         """
+        out.note("every run r; p is the one before it in the list, nx the one behind it")
         out("p = -1", f"r = head[k, {place}]")
         if loops:
             out("added = -1", "added_last = -1")
@@ -30,11 +33,13 @@ class RunLists:
             visit()
             out("r = nx")
         if loops:
+            out.note("those that come back to the list")
             with out.block("if added >= 0:"):
                 out(f"nxt[added_last] = head[k, {place}]", f"head[k, {place}] = added")
 
     def unlink(self, out: Source, place: str) -> None:
         """Takes the run at hand out of its list."""
+        out.note("out of its list")
         with out.block("if p < 0:"):
             out(f"head[k, {place}] = nx")
         with out.block("else:"):
@@ -56,6 +61,7 @@ class RunLists:
 
     def give_back(self, out: Source, run: str) -> None:
         """Gives a place free that was never counted as live."""
+        out.note("its place is free")
         out(f"nxt[{run}] = free", f"free = {run}", "frees += 1")
 
     def push(self, out: Source, run: str, place: str) -> None:
@@ -65,6 +71,7 @@ class RunLists:
 
     def allocate(self, out: Source, run: str) -> None:
         """Finds a place for a run. Room has been made."""
+        out.note(f"a place for a new run {run}")
         with out.block("if free >= 0:"):
             out(f"{run} = free", f"free = nxt[{run}]", "frees -= 1")
         with out.block("else:"):
@@ -72,7 +79,6 @@ class RunLists:
 
     def copy(self, out: Source, source: str, target: str) -> None:
         """All that a run remembers."""
-        for number in self.registers.runs.wholes.values():
-            out(f"I[{target}, {number}] = I[{source}, {number}]")
-        for number in self.registers.runs.reals.values():
-            out(f"F[{target}, {number}] = F[{source}, {number}]")
+        runs = self.registers.runs
+        for (_, old), (_, new) in zip(runs.each(source), runs.each(target), strict=True):
+            out(f"{new} = {old}")

@@ -17,8 +17,8 @@ class Registers:
 
     def __init__(self, frame: Frame) -> None:
         self.frame = frame
-        self.runs = Columns("I", "F")
-        self.nodes = Columns("N", "NF")
+        self.runs = Columns("I", "F", frame.names, "RUN_")
+        self.nodes = Columns("N", "NF", frame.names, "NODE_")
         self.kleene = {r.variable for r in frame.plan.roles if r.kleene is not None}
         self.kept: dict[tuple[str, str], set[Feature]] = {}  # (variable, which) -> features
         self.summed: dict[tuple[str, Feature], set[str]] = {}  # running values by Kleene variable
@@ -27,17 +27,30 @@ class Registers:
         for role in frame.plan.roles:
             if not role.negative:
                 if role.variable in self.kleene:
-                    self.runs.at(f"node_{role.variable}", "")
-                    self.runs.at(f"count_{role.variable}", "")
+                    self.node(role.variable, "")
+                    self.count(role.variable, "")
                 else:
-                    self.runs.at(f"row_{role.variable}", "")
+                    self.row(role.variable, "")
         self.nodes.at("previous", "")
         self.nodes.at("row", "")
 
     # ------------------------------------------------------------------------ reading
 
+    def of(self, variable: str, what: str, run: str, *, real: bool = False) -> str:
+        """Something that a run remembers of a variable."""
+        name = f"{self.frame.names.variable(variable)}_{what.upper()}"
+        return self.runs.at(f"{what}_{variable}", run, real=real, name=name)
+
+    def row(self, variable: str, run: str) -> str:
+        """The row of a single event."""
+        return self.of(variable, "row", run)
+
+    def node(self, variable: str, run: str) -> str:
+        """The newest event of a Kleene variable."""
+        return self.of(variable, "node", run)
+
     def count(self, variable: str, run: str) -> str:
-        return self.runs.at(f"count_{variable}", run)
+        return self.of(variable, "count", run)
 
     def first_time(self, run: str) -> str:
         """The earliest start of the run's events."""
@@ -49,57 +62,62 @@ class Registers:
     def last_row(self, variable: str, run: str) -> str:
         """The row of a variable's newest event."""
         if variable in self.kleene:
-            return self.nodes.at("row", self.runs.at(f"node_{variable}", run))
-        return self.runs.at(f"row_{variable}", run)
+            return self.nodes.at("row", self.node(variable, run))
+        return self.row(variable, run)
 
     def first_row(self, variable: str, run: str) -> str:
         if variable in self.kleene:
-            return self.runs.at(f"first_row_{variable}", run)
-        return self.runs.at(f"row_{variable}", run)
+            return self.of(variable, "first_row", run)
+        return self.row(variable, run)
 
     def time(self, variable: str, which: str, run: str) -> str:
         """The `end` of a variable's newest event, or the `start` of its first."""
         self.times.add((variable, which))
-        return self.runs.at(f"{which}_{variable}", run, real=self.frame.real_time)
+        return self.of(variable, which, run, real=self.frame.real_time)
 
     def feature(self, variable: str, which: str, feature: Feature, run: str) -> Text:
         self.kept.setdefault((variable, which), set()).add(feature)
-        name = f"{which}_{variable}_{feature.number}"
+        key = f"{which}_{variable}_{feature.number}"
+        told = "" if which == "only" else f"{which.upper()}_"
+        name = f"{self.frame.names.variable(variable)}_{told}{self._field(feature)}"
         return (
-            value_of(self.runs, name, run, feature),
-            ok_of(self.runs, name, run, self.frame.nullable),
+            value_of(self.runs, key, run, feature, name),
+            ok_of(self.runs, key, run, self.frame.nullable, name),
         )
+
+    def _field(self, feature: Feature) -> str:
+        called = self.frame.called(feature)
+        return f"F{called}" if called.isdigit() else called
 
     def node_feature(self, variable: str, feature: Feature, node: str) -> Text:
         self.in_nodes.setdefault(variable, set()).add(feature)
-        name = f"f{feature.number}"
+        key, name = f"f{feature.number}", f"FIELD_{self.frame.called(feature)}"
         return (
-            value_of(self.nodes, name, node, feature),
-            ok_of(self.nodes, name, node, self.frame.nullable),
+            value_of(self.nodes, key, node, feature, name),
+            ok_of(self.nodes, key, node, self.frame.nullable, name),
         )
 
     def running(self, variable: str, feature: Feature, what: str, run: str) -> str:
         """A running value over a Kleene variable: number, sum, carry, min, max, mean, m2."""
         self.summed.setdefault((variable, feature), set()).add(what)
         real = what in ("mean", "m2") or (what != "number" and not feature.integral)
-        return self.runs.at(f"{what}_{variable}_{feature.number}", run, real=real)
+        name = f"{self.frame.names.variable(variable)}_{what.upper()}_{self._field(feature)}"
+        return self.runs.at(f"{what}_{variable}_{feature.number}", run, real=real, name=name)
 
     # ------------------------------------------------------------------------ writing
 
     def begin(self, out: Source, run: str) -> None:
         """A fresh run: nothing counted, nothing summed."""
-        for name, number in self.runs.wholes.items():
-            value = "-1" if name.startswith(("row_", "node_")) else "0"
-            out(f"I[{run}, {number}] = {value}")
-        for number in self.runs.reals.values():
-            out(f"F[{run}, {number}] = 0.0")
+        for key, place in self.runs.each(run):
+            none = "0.0" if key in self.runs.reals else "0"
+            out(f"{place} = {'-1' if key.startswith(('row_', 'node_')) else none}")
 
     def take(self, out: Source, variable: str, run: str) -> None:
         """The event at hand becomes the newest of a variable."""
         if variable in self.kleene:
             self._take_into_list(out, variable, run)
         else:
-            out(f"{self.runs.at(f'row_{variable}', run)} = row")
+            out(f"{self.row(variable, run)} = row")
             self._keep(out, variable, "only", run)
         if (variable, "end") in self.times:
             out(f"{self.time(variable, 'end', run)} = t")
@@ -114,7 +132,7 @@ class Registers:
                 out(f"{self.first_time(run)} = s")
 
     def _take_into_list(self, out: Source, variable: str, run: str) -> None:
-        head, count = self.runs.at(f"node_{variable}", run), self.count(variable, run)
+        head, count = self.node(variable, run), self.count(variable, run)
         out(
             f"{self.nodes.at('previous', 'ntop')} = {head}",
             f"{self.nodes.at('row', 'ntop')} = row",
@@ -130,7 +148,7 @@ class Registers:
                 self._keep(out, variable, which, run)
         if self.runs.has(f"first_row_{variable}"):
             with out.block(f"if {count} == 1:"):
-                out(f"{self.runs.at(f'first_row_{variable}', run)} = row")
+                out(f"{self.first_row(variable, run)} = row")
         if (variable, "start") in self.times:
             with out.block(f"if {count} == 1:"):
                 out(f"{self.time(variable, 'start', run)} = s")
@@ -155,7 +173,7 @@ class Registers:
         """Running values, by the same steps as the reference takes them."""
         get = {p: self.running(variable, feature, p, run) for p in parts | {"number"}}
         value, ok = self.frame.value(feature), self.frame.ok(feature)
-        with out.block(f"if {ok or 'True'}:"):
+        with out.when(ok or "True"):
             out(f"{get['number']} += 1")
             if "carry" in parts:
                 out(f"{get['carry']} += carry_of({get['sum']}, {value})")

@@ -2,14 +2,15 @@
 
 from collections.abc import Callable
 
+from ensue.algebra.text import show_condition, show_name
 from ensue.plan.physical import Absence, Automaton, State
-from ensue.source.kernel_inputs import FREE, FREE_COUNT, LIVE, OUT_TOP
 from ensue.source.table_columns import Source
 from ensue.structures.runs.guards import Guards
 from ensue.structures.runs.lists import RunLists
 from ensue.structures.runs.registers import Registers, RunAccess
 
-KEPT = {"free": FREE, "frees": FREE_COUNT, "otop": OUT_TOP, "alive": LIVE}
+KEPT = {"free": "FREE", "frees": "FREE_COUNT", "otop": "OUT_TOP", "alive": "LIVE"}
+SWEPT = ("now", "flush", "head", "live", "nxt", "I", "F", "counts", "O", "meta")
 
 
 class Waiting:
@@ -32,9 +33,7 @@ class Waiting:
     def visit(self, out: Source, state: State) -> None:
         """A negated event ends the waiting; time passing delivers."""
         place = self.lists.list(state, pending=True)
-        bits = 0
-        for absence in state.pending:
-            bits |= 1 << self.frame.bit(absence.variable)
+        roles = self.frame.any_role(self.frame.role(a.variable) for a in state.pending)
 
         def visit() -> None:
             expired = self.guards.expired()
@@ -54,7 +53,9 @@ class Waiting:
                     tests += [f"s >= {self.registers.time(v, 'end', 'r')}" for v in absence.after]
                 access = _NewNegative(self.registers, absence.variable)
                 tests += [self.guards.tested(c, access) for c in absence.conditions]
-                with out.block(f"if {' and '.join(f'({t})' for t in tests)}:"):
+                told = (f"  with {show_condition(c)}" for c in absence.conditions)
+                out.note(f"!{show_name(absence.variable)}: the run is in vain", *told)
+                with out.when(*tests):
                     out("gone = True")
             with out.block("if gone:"):
                 self.lists.unlink(out, place)
@@ -62,7 +63,9 @@ class Waiting:
             with out.block("else:"):
                 out("p = r")
 
-        with out.block(f"if m & {bits}:"):
+        names = ", ".join(show_name(a.variable) for a in state.pending)
+        out.note("", f"state {state.number}, matches that wait for a window without {names}")
+        with out.block(f"if roles & {roles}:"):
             self.lists.walk(out, place, visit, loops=False)
 
     def _complex_comes(self, out: Source, absence: Absence) -> None:
@@ -77,12 +80,9 @@ class Waiting:
     # ------------------------------------------------------------------------ without an event
 
     def sweep(self) -> Source:
-        """The kernel that lets time pass."""
-        out = Source()
-        out("", "")
-        out("def sweep(now, flush, head, live, nxt, I, F, counts, O, meta):")
-        out.depth = 1
-        out('"""Drops runs that are out of time; delivers those that only waited for it."""')
+        """What `sweep` does: it lets time pass."""
+        out = self.frame.source(depth=1)
+        out.note("drops runs that are out of time; delivers those that only waited for it")
         out(*(f"{name} = meta[{place}]" for name, place in KEPT.items()))
         if self.frame.window is not None:
             with out.block("for k in range(head.shape[0]):"):
@@ -106,6 +106,8 @@ class Waiting:
 
     def _sweep_list(self, out: Source, state: State, over: str, *, pending: bool) -> None:
         place = self.lists.list(state, pending=pending)
+        waiting = ", matches that wait for the end of their window" if pending else ""
+        out.note("", f"state {state.number}{waiting}")
 
         def visit() -> None:
             with out.block(f"if {over}:"):

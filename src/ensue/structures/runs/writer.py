@@ -1,41 +1,29 @@
 """Writes the source of a runs kernel: every partial match is a run that moves along edges."""
 
 from ensue.algebra.policy import Strategy
+from ensue.algebra.text import show_name
 from ensue.plan.physical import Automaton, Edge, State
 from ensue.plan.physical_rules.ordering import edge_place, end_place, state_place
 from ensue.source.absence import Instances
 from ensue.source.counting import place_label
 from ensue.source.event_loop import Needs, event_loop
-from ensue.source.kernel_inputs import (
-    FREE,
-    FREE_COUNT,
-    INSTANCE_TOP,
-    LIVE,
-    NEEDS_INSTANCES,
-    NEEDS_NODES,
-    NEEDS_OUTPUT,
-    NEEDS_RUNS,
-    NODE_TOP,
-    OUT_TOP,
-    PRELUDE,
-    RUN_TOP,
-    Frame,
-)
-from ensue.source.table_columns import Source
+from ensue.source.kernel_inputs import Frame
+from ensue.source.kernel_text import function, kernel_text
+from ensue.source.table_columns import Source, output_column
 from ensue.structures.runs.guards import Guards
 from ensue.structures.runs.lists import RunLists
 from ensue.structures.runs.registers import Registers, RunAccess
 from ensue.structures.runs.source import RunsSource
-from ensue.structures.runs.waiting import Waiting
+from ensue.structures.runs.waiting import SWEPT, Waiting
 
 REGISTERS = {
-    "rtop": RUN_TOP,
-    "free": FREE,
-    "frees": FREE_COUNT,
-    "ntop": NODE_TOP,
-    "atop": INSTANCE_TOP,
-    "otop": OUT_TOP,
-    "alive": LIVE,
+    "rtop": "RUN_TOP",
+    "free": "FREE",
+    "frees": "FREE_COUNT",
+    "ntop": "NODE_TOP",
+    "atop": "INSTANCE_TOP",
+    "otop": "OUT_TOP",
+    "alive": "LIVE",
 }
 STATE = ["head", "live", "nxt", "I", "F", "N", "NF", "A", "AF", "tops", "counts"]
 
@@ -86,42 +74,40 @@ class _Runs:
     # ------------------------------------------------------------------------ the whole
 
     def written(self) -> RunsSource:
-        body = Source(depth=2)
         # twice: the first pass finds out which registers the conditions need
-        for body in (Source(depth=2), Source(depth=2)):
+        for _ in range(2):
+            body = self.frame.again(depth=2)
             self._event(body)
-            tail = self.waiting.sweep()
+            sweep = self.waiting.sweep()
         pending = self._pending()
         # a run that is both kept and waiting for the window's end takes two places
         branching = (
             1 + max(len(self.automaton.out_of(s.number)) for s in self.automaton.states)
         ) * (2 if pending else 1)
-        head = Source()
-        head(*PRELUDE.format(title="Runs along an automaton.").splitlines())
         given = [name for name, _ in self.instances.parameters()]
         step = event_loop(
-            head,
             body,
             self.frame,
             [*given, *STATE, *self.tally.tables],
             registers=REGISTERS,
             needs=lambda out: self._needs(out, branching),
         )
-        text = step.text() + tail.text()
+        functions = [step, function(self.frame, "sweep", SWEPT, sweep)]
+        text = kernel_text(self.frame, "Runs along an automaton.", functions)
         return RunsSource(text, self.output, self.instances, self.registers, self.automaton)
 
     def _needs(self, out: Source, branching: int) -> Needs:
         """The room that an event may need."""
         out(f"most = live[k] * {branching} + {2 * len(self.automaton.out_of(0)) + 1}")
         needs = [
-            ("rtop + most - frees > I.shape[0]", NEEDS_RUNS),
-            ("otop + most > O.shape[0]", NEEDS_OUTPUT),
+            ("rtop + most - frees > I.shape[0]", "NEEDS_RUNS"),
+            ("otop + most > O.shape[0]", "NEEDS_OUTPUT"),
         ]
         if self.registers.kleene:
-            needs.append(("ntop + most > N.shape[0]", NEEDS_NODES))
+            needs.append(("ntop + most > N.shape[0]", "NEEDS_NODES"))
         if self.instances.number:
             most = self.instances.most_pushed(len(self.frame.negatives))
-            needs.append((f"atop + {most} > A.shape[0]", NEEDS_INSTANCES))
+            needs.append((f"atop + {most} > A.shape[0]", "NEEDS_INSTANCES"))
         return needs
 
     # ------------------------------------------------------------------------ one event
@@ -133,6 +119,8 @@ class _Runs:
         for edge in self.automaton.out_of(0):
             self._start(out, edge)
         for role in self.frame.negatives:
+            name = show_name(role.variable)
+            out.note("", f"!{name}: kept, to be looked for between events of runs")
             with out.block(f"if {self.frame.test(role.variable)}:"):
                 self.instances.push(out, role.variable)
 
@@ -143,15 +131,15 @@ class _Runs:
             self.waiting.visit(out, state)
         if not edges:
             return
-        bits = 0
-        for edge in edges:
-            bits |= 1 << self.frame.bit(edge.variable, first=edge.first)
+        roles = self.frame.any_role(self.frame.role(e.variable, first=e.first) for e in edges)
         loops = any(e.target == state.number for e in edges)
-        with out.block(f"if m & {bits}:"):
+        out.note("", self._told(state))
+        with out.block(f"if roles & {roles}:"):
             place = self.lists.list(state)
             self.lists.walk(out, place, lambda: self._advance(out, state, edges), loops=loops)
         # runs that the event takes to this state come later: it does not stand behind them
         for variable in state.barred:
+            out.note(f"!{show_name(variable)}: it ends the runs that wait here")
             with out.block(f"if {self.frame.test(variable)}:"):
                 self.lists.clear(out, self.lists.list(state))
 
@@ -165,18 +153,21 @@ class _Runs:
         if self.frame.plan.prune and (expired := self.guards.expired()):
             stale.append(expired)
         if stale:
+            out.note("it is too late for this run")
             with out.block(f"if {' or '.join(stale)}:"):
                 self.lists.unlink(out, place)
                 self.lists.release(out, "r")
                 out("r = nx", "continue")
         out(*self.tally.tried(place_label(state_place(state.number))))
-        for number, edge in enumerate(edges):
-            self.guards.guard(out, edge, f"e{number}")
+        enabled = self._flags(edges)
+        for flag, edge in zip(enabled, edges, strict=True):
+            out.note(f"may it be {show_name(edge.variable)}, on to state {edge.target}?")
+            self.guards.guard(out, edge, flag)
         stay = self._stays(state, edges)
-        enabled = [f"e{n}" for n in range(len(edges))]
         if stay == "True":
             out("p = r")
         else:
+            out.note("does it also wait on?")
             out(f"stay = {stay}")
             with out.block("if stay:"):
                 out("p = r")
@@ -184,7 +175,7 @@ class _Runs:
                 self.lists.unlink(out, place)
             out("spare = not stay")
         for number, edge in enumerate(edges):
-            with out.block(f"if e{number}:"):
+            with out.block(f"if {enabled[number]}:"):
                 later = enabled[number + 1 :]
                 self._follow(out, edge, later, may_reuse=stay != "True")
         if stay != "True":
@@ -197,7 +188,8 @@ class _Runs:
             return "True"
         if self.strategy is not Strategy.NEXT:
             return "False"
-        every = " or ".join(f"e{n}" for n in range(len(edges)))
+        flags = self._flags(edges)
+        every = " or ".join(flags)
         if not state.open:
             return f"not ({every})"
         grows = []
@@ -208,10 +200,27 @@ class _Runs:
             grows.append(
                 "True" if most is None else f"{self.registers.count(variable, 'r')} < {most}"
             )
-        taken = " or ".join(f"e{n}" for n, e in enumerate(edges) if e.variable in state.open)
+        taken = " or ".join(
+            f for f, e in zip(flags, edges, strict=True) if e.variable in state.open
+        )
         if "True" in grows:
             return f"not ({taken})"
         return f"(not ({taken})) if ({' or '.join(grows)}) else (not ({every}))"
+
+    def _flags(self, edges: tuple[Edge, ...]) -> list[str]:
+        """Whether the event takes a run along an edge: `takes0_b`."""
+        names = self.frame.names
+        return [f"takes{n}_{names.variable(e.variable)}" for n, e in enumerate(edges)]
+
+    def _told(self, state: State) -> str:
+        """What waits in a state, in words."""
+        roles = [r.variable for r in self.frame.plan.roles if r.variable in state.bound]
+        bound = ", ".join(map(show_name, roles))
+        ways = ", ".join(
+            f"{show_name(e.variable)} takes them to state {e.target}"
+            for e in self.automaton.out_of(state.number)
+        )
+        return f"state {state.number}, runs that have {bound}: {ways}"
 
     # ------------------------------------------------------------------------ edges
 
@@ -234,14 +243,15 @@ class _Runs:
         else:
             self.lists.allocate(out, "q")
             self.lists.copy(out, "r", "q")
+        out.note(f"{show_name(edge.variable)} is bound")
         self.registers.take(out, edge.variable, "q")
         loop = edge.target == edge.source
         self._arrive(out, target, ends, loop=loop)
 
     def _new_node(self, out: Source, variable: str, run: str) -> None:
-        nodes, runs = self.registers.nodes, self.registers.runs
+        nodes = self.registers.nodes
         out(
-            f"{nodes.at('previous', 'ntop')} = {runs.at(f'node_{variable}', run)}",
+            f"{nodes.at('previous', 'ntop')} = {self.registers.node(variable, run)}",
             f"{nodes.at('row', 'ntop')} = row",
             "ntop += 1",
         )
@@ -253,7 +263,8 @@ class _Runs:
         tests = [self.frame.test(edge.variable, first=edge.first)]
         if self.frame.intervals and self.frame.window is not None and not self.frame.by_events:
             tests.append(f"t - s <= {self.frame.window_text}")
-        with out.block(f"if {' and '.join(f'({t})' for t in tests)}:"):
+        out.note("", f"{show_name(edge.variable)} begins a run, in state {edge.target}")
+        with out.when(*tests):
             self.lists.allocate(out, "q")
             self.registers.begin(out, "q")
             if self.registers.runs.has("first"):
@@ -324,32 +335,25 @@ class _Runs:
             if not state.pending:
                 self._emit(out, "q", None)
                 return
-            # a copy waits for the window to close; the run itself may go on
-            with out.block("if free >= 0:"):
-                out("w = free", "free = nxt[w]", "frees -= 1")
-            with out.block("else:"):
-                out("w = rtop", "rtop += 1")
-            for table, columns in (
-                ("I", self.registers.runs.wholes),
-                ("F", self.registers.runs.reals),
-            ):
-                for number in columns.values():
-                    out(f"{table}[w, {number}] = {table}[q, {number}]")
+            out.note("a copy waits for the window to close; the run itself may go on")
+            self.lists.allocate(out, "w")
+            self.lists.copy(out, "q", "w")
             place = self.lists.list(state, pending=True)
             out(f"nxt[w] = head[k, {place}]", f"head[k, {place}] = w")
             out("live[k] += 1", "alive += 1")
 
     def _emit(self, out: Source, run: str, taking: str | None) -> None:
         """Writes a match; `taking` is a variable whose event is not in the run yet."""
-        for number, column in enumerate(self.output):
+        out.note("a match")
+        for column in self.output:
             kind, variable = column.split("_", 1)
             if variable != taking:
-                text = self.registers.runs.at(column, run)
+                text = self.registers.of(variable, kind, run)
             elif kind == "row":
                 text = "row"
             elif kind == "node":
                 text = "ntop - 1"
             else:
                 text = f"{self.registers.count(variable, run)} + 1"
-            out(f"O[otop, {number}] = {text}")
+            out(f"O[otop, {output_column(self.frame.names, self.output, column)}] = {text}")
         out("otop += 1")

@@ -8,6 +8,7 @@ sequence construction: backwards from it, along the RIP of every instance. A pus
 from functools import partial
 
 from ensue.algebra.predicate import Aggregate, At
+from ensue.algebra.text import show_name
 from ensue.plan.estimates.counters import Label
 from ensue.plan.physical import Absence, Stacks
 from ensue.plan.physical_rules.features import Place
@@ -16,20 +17,10 @@ from ensue.source.absence import Instances, search
 from ensue.source.counting import absence_label, check_label, place_label
 from ensue.source.event_loop import STOP_ASKED, event_loop, stop_if
 from ensue.source.expressions import Feature, Text
-from ensue.source.growing_output import GROW, SPARE_OUTPUT
-from ensue.source.kernel_inputs import (
-    INSTANCE_TOP,
-    MOST_OUT,
-    MOST_WAITING,
-    NEEDS_DRAIN,
-    NEEDS_INSTANCES,
-    NEEDS_OUTPUT,
-    OUT_TOP,
-    PRELUDE,
-    SEQUENCES,
-    Frame,
-)
-from ensue.source.table_columns import Source
+from ensue.source.growing_output import GROW
+from ensue.source.kernel_inputs import Frame
+from ensue.source.kernel_text import kernel_text
+from ensue.source.table_columns import Source, output_column
 from ensue.structures.stacks.source import StacksSource
 
 STATE = ["A", "AF", "tops", "counts"]
@@ -41,7 +32,7 @@ def stacks_source(frame: Frame) -> StacksSource:
 
 
 class _Bound:
-    """Conditions during construction: `p3` is the instance of the fourth variable."""
+    """Conditions during construction: `p_b` is the instance of b."""
 
     def __init__(self, instances: Instances, order: tuple[str, ...]) -> None:
         self.instances = instances
@@ -53,7 +44,10 @@ class _Bound:
         if variable == self.order[-1]:
             frame = self.instances.frame
             return frame.value(feature), frame.ok(feature)
-        return self.instances.feature(variable, feature, f"p{self.order.index(variable)}")
+        return self.instances.feature(variable, feature, self.instance(variable))
+
+    def instance(self, variable: str) -> str:
+        return f"p_{self.instances.frame.names.variable(variable)}"
 
     def aggregate(self, aggregate: Aggregate, feature: Feature | None) -> Text:
         raise AssertionError(f"stacks hold no Kleene variables: {aggregate} {feature}")
@@ -70,46 +64,46 @@ class _Stacks:
         self.instances = Instances(frame, (*self.order[:-1], *negated))
         self.access = _Bound(self.instances, self.order)
         self.tally = frame.tally
+        self.output = tuple(f"row_{variable}" for variable in self.order)
 
     def written(self) -> StacksSource:
-        body = Source(depth=2)
+        body = self.frame.again(depth=2)
         # twice: the first pass finds out which features the conditions need
-        for body in (Source(depth=2), Source(depth=2)):
-            self._event(body)
-        head = Source()
-        head(*(PRELUDE.format(title="Instance stacks.") + GROW).splitlines())
+        self._event(body)
+        body = self.frame.again(depth=2)
+        self._event(body)
         given = [name for name, _ in self.instances.parameters()]
         pushes = len(self.order) - 1 + len(self.frame.negatives)
-        registers = {"atop": INSTANCE_TOP, "otop": OUT_TOP}
+        registers = {"atop": "INSTANCE_TOP", "otop": "OUT_TOP"}
         if self.stacks.counted:
-            registers["sequences"] = SEQUENCES
+            registers["sequences"] = "SEQUENCES"
         step = event_loop(
-            head,
             body,
             self.frame,
             [*given, *STATE, *self.tally.tables],
             registers=registers,
             needs=lambda _: (
-                (f"atop + {self.instances.most_pushed(pushes)} > A.shape[0]", NEEDS_INSTANCES),
-                (f"otop > {MOST_WAITING}", NEEDS_DRAIN),
-                (f"otop + {SPARE_OUTPUT} > O.shape[0]", NEEDS_OUTPUT),
+                (f"atop + {self.instances.most_pushed(pushes)} > A.shape[0]", "NEEDS_INSTANCES"),
+                ("otop > MOST_WAITING", "NEEDS_DRAIN"),
+                ("otop + SPARE_OUTPUT > O.shape[0]", "NEEDS_OUTPUT"),
             ),
             returned=("O",),
         )
-        output = tuple(f"row_{v}" for v in self.order)
-        return StacksSource(step.text(), output, self.instances, self.stacks)
+        text = kernel_text(self.frame, "Instance stacks.", [step], own=GROW)
+        return StacksSource(text, self.output, self.instances, self.stacks)
 
     def _event(self, out: Source) -> None:
         self.instances.push_complexes(out)
         for place in reversed(range(len(self.order))):
             variable = self.order[place]
+            out.note("", self._told(place))
             with out.block(f"if {self.frame.test(variable)}:"):
                 if place == len(self.order) - 1:
-                    self._construct(out, place - 1, f"tops[k, {place - 1}]")
+                    self._construct(out, place - 1, self._top(place - 1))
                 elif place == 0:
                     self._push(out, variable)
                 else:
-                    out(f"rip = tops[k, {place - 1}]")
+                    out(f"rip = {self._top(place - 1)}")
                     with out.block(f"if {self._reachable('rip')}:"):
                         self._push(out, variable, "rip")
                         for absence in self._judged_by_the_newest(place):
@@ -117,11 +111,28 @@ class _Stacks:
             if place and self.stacks.pushed:
                 for absence in self.stacks.pushed[place - 1]:
                     # behind the event's part as a later variable, before that as an earlier one
+                    before = show_name(self.order[place - 1])
+                    negated = show_name(absence.variable)
+                    out.note("", f"!{negated}: no match goes on from an earlier {before}")
                     with out.block(f"if {self.frame.test(absence.variable)}:"):
-                        out(f"tops[k, {place - 1}] = -1")
+                        out(f"{self._top(place - 1)} = -1")
         for role in self.frame.negatives:
+            name = show_name(role.variable)
+            out.note("", f"!{name}: kept, to be looked for between events of matches")
             with out.block(f"if {self.frame.test(role.variable)}:"):
                 self._push(out, role.variable)
+
+    def _told(self, place: int) -> str:
+        """What an event of a variable does, in words."""
+        name = show_name(self.order[place])
+        if place == len(self.order) - 1:
+            return f"{name}, the last: every match that ends here, back along the stacks"
+        if place == 0:
+            return f"{name}, the first: on its stack"
+        return f"{name}: on its stack, with the newest {show_name(self.order[place - 1])} of now"
+
+    def _top(self, place: int) -> str:
+        return self.instances.top(self.order[place])
 
     def _push(self, out: Source, variable: str, rip: str = "-1") -> None:
         self.instances.push(out, variable, rip)
@@ -144,7 +155,9 @@ class _Stacks:
 
     def _construct(self, out: Source, place: int, start: str) -> None:
         """Binds one variable after the other, from the last back to the first."""
-        node = f"p{place}"
+        variable = self.order[place]
+        node = self.access.instance(variable)
+        out.note(f"every {show_name(variable)} before it, from the newest to the oldest")
         out(f"{node} = {start}")
         with out.block(f"while {node} >= 0:"):
             far = self._too_far(node)
@@ -170,15 +183,18 @@ class _Stacks:
                 if self.frame.window is not None and not self.frame.by_events:
                     near = f"t - {self._get('start', place)} <= {self.frame.window_text}"
                     tests.insert(0, (near, None))
-            self.tally.all_hold(out, "go", tests)
+            absences = self.stacks.absences[place]
+            flag = "go" if tests or absences or self.tally.on else "True"
+            if flag == "go":
+                self.tally.all_hold(out, "go", tests)
             if place == 0 and self.stacks.counted:
-                with out.block("if go:"):
+                with out.when(flag):
                     out("sequences += 1")
-            for absence in self.stacks.absences[place]:
+            for absence in absences:
                 self.tally.around(
                     out, "go", absence_label(at, absence), partial(self._absent, out, absence)
                 )
-            with out.block("if go:"):
+            with out.when(flag):
                 if place:
                     self._construct(out, place - 1, self.instances.get("rip", node))
                 else:
@@ -186,7 +202,7 @@ class _Stacks:
             out(f"{node} = {self.instances.get('previous', node)}")
 
     def _get(self, name: str, place: int) -> str:
-        return self.instances.get(name, f"p{place}")
+        return self.instances.get(name, self.access.instance(self.order[place]))
 
     def _absent(self, out: Source, absence: Absence) -> None:
         last = len(self.order) - 1
@@ -200,8 +216,9 @@ class _Stacks:
             newest = (
                 self._newest_now(absence)
                 if before == [last]
-                else self._newest(absence, f"p{before[0]}")
+                else self._newest(absence, self.access.instance(absence.before[0]))
             )
+            out.note(f"is there an event {show_name(absence.variable)} between?")
             out(f"go = go and {newest} <= {self._get('row', after[0])}")
             return
         with out.block("if go:"):
@@ -231,8 +248,9 @@ class _Stacks:
 
     def _newest(self, absence: Absence, node: str) -> str:
         """The row of the newest negated event before an instance."""
-        number = self.instances.number[absence.variable]
-        return self.instances.columns.at(f"newest{number}", node)
+        number, names = self.instances.number[absence.variable], self.frame.names
+        name = f"NEWEST_{names.variable(absence.variable)}"
+        return self.instances.columns.at(f"newest{number}", node, name=name)
 
     def _newest_now(self, absence: Absence) -> str:
         top = self.instances.top(absence.variable)
@@ -240,8 +258,9 @@ class _Stacks:
 
     def _emit(self, out: Source) -> None:
         with out.block("if otop == O.shape[0]:"):
-            stop_if(out, f"otop >= meta[{MOST_OUT}]", ("O",))
+            stop_if(out, "otop >= meta[MOST_OUT]", ("O",))
             out("O = grown(O)")
-        for place in range(len(self.order) - 1):
-            out(f"O[otop, {place}] = {self._get('row', place)}")
-        out(f"O[otop, {len(self.order) - 1}] = row", "otop += 1")
+        for place, column in enumerate(self.output):
+            row = "row" if place == len(self.order) - 1 else self._get("row", place)
+            out(f"O[otop, {output_column(self.frame.names, self.output, column)}] = {row}")
+        out("otop += 1")

@@ -20,7 +20,7 @@ class TreeEntries:
         self.results = results
 
     def keep(self, out: Source, spot: Spot, part: Part) -> None:
-        node, records = f"n{spot.number}", self.records
+        node, records = f"n{spot.called}", self.records
         values = {"first": part.first, "start": part.start, "index": part.index, "rip": part.rip}
         records.add(out, spot.list, node, values)
         if not isinstance(spot.node, Leaf):
@@ -77,7 +77,7 @@ class TreeEntries:
 
     def joined(self, out: Source, parent: Spot, left: Part, right: Part) -> Part:
         """The result of two parts that fit; the event at hand is its last."""
-        number = parent.number
+        number = parent.called
 
         def least(name: str, one: str, other: str) -> str:
             out(f"{name}{number} = {one}")

@@ -3,6 +3,7 @@
 from ensue.plan.physical import Absence, Leaf
 from ensue.source.absence import search
 from ensue.source.kernel_inputs import Frame
+from ensue.source.prelude import by_name
 from ensue.source.table_columns import Source
 from ensue.structures.tree.modules import TreeModules
 from ensue.structures.tree.nodes import Spot
@@ -11,28 +12,28 @@ from ensue.structures.tree.records import Records
 
 FAR = str(2**62)  # behind every row and time
 
-CHAINS = """
+# the rows of a chain fall from its newest event to its first
+CHAINS = by_name("""
 @njit
 def chain_has(A, chain, row):
     while chain >= 0:
-        if A[chain, {row}] <= row:  # older ones are smaller still
-            return A[chain, {row}] == row
-        chain = A[chain, {back}]
+        if A[chain, ROW] <= row:
+            return A[chain, ROW] == row
+        chain = A[chain, BACK]
     return False
 
 
 @njit
 def chains_meet(A, one, other):
     while one >= 0 and other >= 0:
-        if A[one, {row}] == A[other, {row}]:
+        if A[one, ROW] == A[other, ROW]:
             return True
-        if A[one, {row}] > A[other, {row}]:
-            one = A[one, {back}]
+        if A[one, ROW] > A[other, ROW]:
+            one = A[one, BACK]
         else:
-            other = A[other, {back}]
+            other = A[other, BACK]
     return False
-
-"""
+""")
 
 
 class TreeGuards:

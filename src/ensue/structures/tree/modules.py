@@ -10,7 +10,6 @@ from ensue.algebra.window import ByEvents
 from ensue.computed import cached_property
 from ensue.plan.physical import Leaf, Tree
 from ensue.plan.towers.modules import around
-from ensue.source.constants import marked
 from ensue.source.kernel_inputs import Frame
 from ensue.structures.tree.nodes import Spot
 
@@ -43,7 +42,11 @@ class TreeModules:
     def limit_text(self, place: Spot) -> str:
         """The same in a kernel's source; empty: as long as it likes."""
         limit = self.limit(place)
-        return "" if limit is None else marked(limit)
+        if limit is None:
+            return ""
+        if not self.tree.modules:
+            return self.frame.window_text
+        return self.frame.constants.slot(limit, f"window_at{place.called}")
 
     def limits(self) -> dict[str, float]:
         """How long the entries of a list wait, where a module ends that before the query does.

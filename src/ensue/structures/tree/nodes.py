@@ -6,6 +6,7 @@ from typing import Optional
 
 from ensue.plan.physical import Apply, Join, Leaf, Node, Plan
 from ensue.plan.physical_rules.operators import Order
+from ensue.source.names import Names
 
 
 @dataclass(slots=True, eq=False)
@@ -18,6 +19,7 @@ class Spot:
     parent: Optional["Spot"] = None
     least: int = 1  # events of a Kleene leaf; 1 for others
     kleene: bool = False
+    called: str = ""  # by which names in the source tell it from others
 
     @property
     def list(self) -> str:
@@ -138,16 +140,18 @@ class Spot:
             yield from part.walk()
 
 
-def spots_of(root: Node, plan: Plan) -> Spot:
+def spots_of(root: Node, plan: Plan, names: Names) -> Spot:
     """The tree of a plan, its nodes numbered from the root."""
     number = 0
 
     def visit(node: Node) -> Spot:
         nonlocal number
-        spot = Spot(node, number)
+        spot = Spot(node, number, called=str(number))
         number += 1
         match node:
             case Leaf(variable=variable):
+                if names.readable:
+                    spot.called = f"_{names.variable(variable)}"
                 kleene = plan.role(variable).kleene
                 if kleene is not None:
                     spot.kleene, spot.least = True, kleene.least

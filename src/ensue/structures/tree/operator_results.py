@@ -12,6 +12,7 @@ from ensue.plan.physical_rules.user_operators import LAST, WHOLE
 from ensue.schema import Kind
 from ensue.source.expressions import Text
 from ensue.source.kernel_inputs import Frame
+from ensue.source.names import Names
 from ensue.source.table_columns import Columns, Source
 from ensue.structures.tree.nodes import Spot
 from ensue.structures.tree.parts import Part
@@ -26,7 +27,11 @@ Later = Callable[[], str]
 class Memory:
     """What repeats keep of their latest result, by partition."""
 
-    columns: Columns = field(default_factory=lambda: Columns("L", "LF"))
+    names: Names
+    columns: Columns = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.columns = Columns("L", "LF", self.names, "LATEST_")
 
     @property
     def width(self) -> int:
@@ -34,10 +39,11 @@ class Memory:
 
     def there(self, spot: Spot) -> str:
         """Not 0 once it has fired."""
-        return self.columns.at(f"{spot.number} there", "k")
+        return self.columns.at(f"{spot.number} there", "k", name=f"{spot.number}_THERE")
 
     def value(self, spot: Spot, name: str, *, real: bool) -> str:
-        return self.columns.at(f"{spot.number} {name}", "k", real=real)
+        told = f"{spot.number}_{self.names.variable(name)}"
+        return self.columns.at(f"{spot.number} {name}", "k", real=real, name=told)
 
 
 class TreeResults:
@@ -46,7 +52,7 @@ class TreeResults:
     def __init__(self, frame: Frame, records: Records) -> None:
         self.frame = frame
         self.records = records
-        self.memory = Memory()
+        self.memory = Memory(frame.names)
 
     # -------------------------------------------------------------------------- questions
 
@@ -77,16 +83,18 @@ class TreeResults:
             )
             lines.append(f"{name} = {call}")
             if not operator.starts_naturally:
-                whole = replace(whole, begins=f"{name}[0]")
+                whole = replace(whole, begins=f"{name}[BEGINS]")
             if not operator.ends_naturally:
-                whole = replace(whole, ends=f"{name}[1]")
+                whole = replace(whole, ends=f"{name}[ENDS]")
         whole = result = replace(whole, head="", tail="")
         variable = spot.node.variable or ""
         attributes: dict[tuple[str, str], Later] = dict(whole.attributes)
         attributes[variable, "start"] = lambda: result.opens
         attributes[variable, "end"] = lambda: result.closes
         for place, attribute in enumerate(operator.attributes, 2):
-            attributes[variable, attribute.name] = _at(f"{name}[{place}]")
+            said = f"MADE_{spot.number}_{self.frame.names.variable(attribute.name)}"
+            number = self.frame.names.number(said, place, "places in a result of an operator")
+            attributes[variable, attribute.name] = _at(f"{name}[{number}]")
         result = replace(whole, attributes=attributes)
         if spot.remembers:
             lines += self._remember(spot, result)
@@ -208,7 +216,7 @@ class TreeResults:
             return replace(
                 whole, begins=left.opens, ends=right.closes, head=left.heads, tail=right.tails
             )
-        n = spot.number
+        n = spot.called
         out(f"open{n} = {left.opens}", f"head{n} = {left.heads}")
         tie = f"({right.opens} == open{n} and {right.heads} < head{n})"
         with out.block(f"if {right.opens} < open{n} or {tie}:"):

@@ -8,7 +8,8 @@ from ensue.schema import Kind
 from ensue.source.absence import Instances
 from ensue.source.event_loop import stop_if
 from ensue.source.expressions import Feature, Text
-from ensue.source.kernel_inputs import MOST_NODES, Frame
+from ensue.source.kernel_inputs import Frame
+from ensue.source.names import TOPS
 from ensue.source.table_columns import Source
 
 # Sorts of columns: rows, links to entries, features, times, and what operators say of results.
@@ -35,7 +36,11 @@ class Records(Instances):
         chains: bool,
         limits: dict[str, float] | None = None,
         grows: bool = False,
+        labels: dict[str, str] | None = None,
+        meanings: dict[str, str] | None = None,
     ) -> None:
+        # what nodes' lists are called in names, and for a reader; others are negated variables'
+        self.labels, self.meanings = labels or {}, meanings or {}
         super().__init__(frame, lists)
         self.grows = grows  # the kernel makes room itself
         # how long entries of a list may wait from their start, where that is less than the window
@@ -67,7 +72,33 @@ class Records(Instances):
             if sort == TEXT:
                 self.columns.texts.add(f"{sort}{number}")
         real = sort in (REAL, SAID_REAL) or (sort == TIME and self.frame.real_time)
-        return self.columns.at(slots[what][0], node, real=real)
+        here = self._called(list, what)
+        return self.columns.at(slots[what][0], node, real=real, here=here)
+
+    def _called(self, list: str, what: tuple[str, str]) -> str:
+        """The name of something that an entry of a list keeps: lists share the columns."""
+        (owner, said), names = what, self.frame.names
+        if said.startswith("@"):  # what an operator says of its result
+            said = names.variable(said[1:])
+        elif said[1:].isdigit():  # a feature
+            said = self.frame.called(self.frame.features.all()[int(said[1:])])
+        else:
+            said = said.upper()
+        alone = owner == list or self.labels.get(list) == f"_{owner}"
+        whose = [names.variable(owner)] if owner and not alone else []
+        return "_".join([self._label(list), *whose, said])
+
+    def _label(self, list: str) -> str:
+        """A node's list, or a negated variable's."""
+        if list in self.labels:
+            return f"AT{self.labels[list]}"
+        return f"OF_{self.frame.names.variable(list)}"
+
+    def stack(self, variable: str) -> str:
+        """The name of a list."""
+        label = self._label(variable).removeprefix("OF_").removeprefix("AT_")
+        meaning = self.meanings.get(variable, "")
+        return self.frame.names.number(f"TOP_{label}", self.number[variable], TOPS, meaning)
 
     def settle(self) -> None:
         """Gives what is kept its places by name, whatever order it was asked for in."""
@@ -97,7 +128,8 @@ class Records(Instances):
         value = self.slot(list, what, sort, node)
         if not self.frame.nullable:
             return value, None
-        return value, f"{self.columns.at(f'{self.slots[list][what][0]}_ok', node)} != 0"
+        key, here = f"{self.slots[list][what][0]}_ok", f"{self._called(list, what)}_OK"
+        return value, f"{self.columns.at(key, node, here=here)} != 0"
 
     def feature(self, variable: str, feature: Feature, node: str) -> Text:
         """Of an event that is an entry of its own variable's list."""
@@ -123,7 +155,7 @@ class Records(Instances):
         """Puts an entry in front of its list. `values`: first, start, index, rip, back, count."""
         if self.grows:
             with out.block("if atop == A.shape[0]:"):
-                stop_if(out, f"atop >= meta[{MOST_NODES}]", GROWING)
+                stop_if(out, "atop >= meta[MOST_NODES]", GROWING)
                 out("A = grown(A)", "AF = grown(AF)")
         out(f"{node} = atop")
         given = {
@@ -140,7 +172,7 @@ class Records(Instances):
         if self.frame.counts:
             given |= {"index": values["index"], "last_index": "idx"}
         if self.limits:
-            given["list"] = str(self.number[list])
+            given["list"] = self.stack(list)
         for name, text in given.items():
             out(f"{self.get(name, node)} = {text}")
         used = {name for name, _ in self.slots[list].values()}
@@ -154,7 +186,7 @@ class Records(Instances):
         with out.block("if atop < last_entry:"):
             out("atop += 1", f"{self.top(list)} = {node}")
         with out.block("else:"):
-            out("short = 1")
+            out("short = SHORT_OF_ENTRIES")
 
     def put(self, out: Source, place: Text, value: Text) -> None:
         """Writes a value, and whether there is one, to its place in an entry."""

@@ -7,7 +7,7 @@ of each table takes what there is no room for.
 
 from collections.abc import Callable
 
-from ensue.source.kernel_inputs import NEEDS_INSTANCES, NEEDS_OUTPUT, Frame
+from ensue.source.kernel_inputs import Frame
 from ensue.source.table_columns import Source
 from ensue.structures.tree.records import Records
 
@@ -23,8 +23,9 @@ def taken_back(
     """Writes what is done with an event, and how that is undone if it was short of room."""
     out("old_entries = atop", "old_matches = otop")
     event(out)
+    out.note("", "no room for all that the event made: taken back, and asked for")
     with out.block("if short != 0:"):
-        out(f"code = {NEEDS_INSTANCES} if short == 1 else {NEEDS_OUTPUT}")
+        out("code = NEEDS_INSTANCES if short == SHORT_OF_ENTRIES else NEEDS_OUTPUT")
         with out.block("while atop > old_entries:"):
             out("atop -= 1")
             previous = records.get("previous", "atop")

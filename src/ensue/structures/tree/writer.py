@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+from ensue.algebra.text import show_condition, show_name
 from ensue.algebra.walk import positives
 from ensue.plan.estimates.counters import Label
 from ensue.plan.physical import Apply, Join, Leaf, Tree
@@ -19,17 +20,10 @@ from ensue.plan.physical_rules.operators import Function, Order
 from ensue.plan.physical_rules.tree import tree_text
 from ensue.source.counting import absence_label, check_label, place_label
 from ensue.source.event_loop import STOP_ASKED, event_loop, stop_if
-from ensue.source.growing_output import GROW, SPARE_OUTPUT
-from ensue.source.kernel_inputs import (
-    INSTANCE_TOP,
-    MOST_OUT,
-    NEEDS_INSTANCES,
-    NEEDS_OUTPUT,
-    OUT_TOP,
-    PRELUDE,
-    Frame,
-)
-from ensue.source.table_columns import Source
+from ensue.source.growing_output import GROW
+from ensue.source.kernel_inputs import Frame
+from ensue.source.kernel_text import kernel_text
+from ensue.source.table_columns import Source, output_column
 from ensue.structures.tree.entries import TreeEntries
 from ensue.structures.tree.guards import CHAINS, TreeGuards
 from ensue.structures.tree.modules import TreeModules
@@ -54,7 +48,7 @@ class _Trees:
         structure = frame.plan.structure
         assert isinstance(structure, Tree)
         self.frame = frame
-        self.root = spots_of(structure.root, frame.plan)
+        self.root = spots_of(structure.root, frame.plan, frame.names)
         self.spots = list(self.root.walk())
         order = [a.variable for a in positives(frame.plan.query.pattern)]
         self.leaves = sorted(
@@ -71,6 +65,8 @@ class _Trees:
             chains=any(spot.kleene for spot in self.spots),
             limits=modules.limits(),
             grows=self.grows,
+            labels={spot.list: spot.called for spot in self.spots},
+            meanings={spot.list: tree_text(spot.node) for spot in self.spots},
         )
         self.guards = TreeGuards(frame, self.records, modules)
         self.results = TreeResults(frame, self.records)
@@ -88,42 +84,33 @@ class _Trees:
     # ------------------------------------------------------------------------ the whole
 
     def written(self) -> TreeSource:
-        body = Source(depth=2)
         size = -1
         # again, until no condition asks for more than entries keep
         while size != (size := self.records.size):
-            body = Source(depth=2)
-            self._event(body)
+            self._event(self.frame.again(depth=2))
         self.records.settle()
-        body = Source(depth=2)
+        body = self.frame.again(depth=2)
         self._event(body)
-        head = Source()
-        text = PRELUDE.format(title="A join tree.") + (GROW if self.grows else "")
-        if self.records.chains:
-            wholes = self.records.columns.wholes
-            text += CHAINS.format(row=wholes["row"], back=wholes["back"])
-        head(*text.splitlines())
-        for function in self._functions():
-            head(*function.text.splitlines(), "")
         memory = MEMORY if self.results.memory.width else ()
         pushes = len(self.leaves) + len(self.frame.negatives)
         returned = GROWING if self.grows else ()
         step = event_loop(
-            head,
             body,
             self.frame,
             [*STATE, *memory, *self.frame.tally.tables],
-            registers={"atop": INSTANCE_TOP, "otop": OUT_TOP},
+            registers={"atop": "INSTANCE_TOP", "otop": "OUT_TOP"},
             # an event may need more room than this
             needs=lambda _: (
-                (f"4 * (atop + {pushes}) > 3 * A.shape[0]", NEEDS_INSTANCES),
-                (f"otop + {SPARE_OUTPUT} > O.shape[0]", NEEDS_OUTPUT),
+                (f"4 * (atop + {pushes}) > 3 * A.shape[0]", "NEEDS_INSTANCES"),
+                ("otop + SPARE_OUTPUT > O.shape[0]", "NEEDS_OUTPUT"),
             ),
             begin=lambda out: None if self.grows else limits(out),
             returned=returned,
         )
+        functions = [function.text for function in self._functions()]
+        text = kernel_text(self.frame, "A join tree.", [step], own=GROW | CHAINS, given=functions)
         given = (self.output, self.records, self.results.memory, self.grows)
-        return TreeSource(step.text(), *given)
+        return TreeSource(text, *given)
 
     def _functions(self) -> list[Function]:
         found: dict[str, Function] = {}
@@ -149,13 +136,16 @@ class _Trees:
                 self._chain(out, leaf)
                 continue
             tests = [self.frame.test(leaf.variable), *self.guards.precursors(leaf)]
-            with out.block(f"if {' and '.join(tests)}:"):
+            out.note("", f"an event {show_name(leaf.variable)}")
+            with out.when(*tests):
                 if self._lasts_too_long:
                     with out.block(f"if t - s <= {self.frame.window_text}:"):
                         self._arrive(out, leaf, self._single(leaf))
                 else:
                     self._arrive(out, leaf, self._single(leaf))
         for role in self.frame.negatives:
+            name = show_name(role.variable)
+            out.note("", f"!{name}: kept, to be looked for between events of results")
             with out.block(f"if {self.frame.test(role.variable)}:"):
                 self.records.push(out, role.variable)
 
@@ -178,11 +168,13 @@ class _Trees:
         """Every chain of a Kleene variable that ends with the event at hand."""
         kleene, records = self.frame.plan.role(leaf.variable).kleene, self.records
         assert kleene is not None
-        old, new = f"p{leaf.number}", f"n{leaf.number}"
+        old, new = f"p{leaf.called}", f"n{leaf.called}"
         tested = self.frame.test(leaf.variable)
         begins = self.frame.test(leaf.variable, first=True)
         tests = [tested, *self.guards.precursors(leaf)]
-        with out.block(f"if {' and '.join(tests)}:"):
+        shown = show_name(leaf.variable)
+        out.note("", f"an event {shown}: behind every chain of events {shown}, and alone")
+        with out.when(*tests):
             out(f"{old} = {records.top(leaf.list) if kleene.most != 1 else -1}")
             with out.block("while True:"):
                 self._leave(out)
@@ -200,7 +192,7 @@ class _Trees:
                         out(f"go = {' and '.join(tests)}")
                     names = ("first", "start", "index", "rip", "count")
                     for name in self._known(names):
-                        out(f"{name}{leaf.number} = {records.get(name, old)}")
+                        out(f"{name}{leaf.called} = {records.get(name, old)}")
                 with out.block("else:"):
                     fresh = [begins]
                     if self._lasts_too_long:
@@ -214,11 +206,11 @@ class _Trees:
                         "count": "0",
                     }
                     for name in self._known(tuple(started)):
-                        out(f"{name}{leaf.number} = {started[name]}")
+                        out(f"{name}{leaf.called} = {started[name]}")
                 with out.block("if go:"):
-                    out(f"count{leaf.number} += 1")
+                    out(f"count{leaf.called} += 1")
                     values = {
-                        name: f"{name}{leaf.number}"
+                        name: f"{name}{leaf.called}"
                         for name in self._known(("first", "start", "index", "rip", "count"))
                     }
                     out(*self.frame.tally.passed(place_label(tree_text(leaf.node))))
@@ -234,8 +226,7 @@ class _Trees:
                         values["rip"],
                     )
                     if kleene.least > 1:
-                        with out.block(f"if count{leaf.number} >= {kleene.least}:"):
-                            out("pass")
+                        with out.block(f"if count{leaf.called} >= {kleene.least}:"):
                             self._rise(out, leaf, part)
                     else:
                         self._rise(out, leaf, part)
@@ -252,6 +243,7 @@ class _Trees:
         """A node has a new result: keep it if it must wait for others, and pass it on."""
         out(*self.frame.tally.passed(place_label(tree_text(spot.node))))
         if spot.kept:
+            out.note(f"{tree_text(spot.node)}: kept")
             self.entries.keep(out, spot, part)
         self._rise(out, spot, part)
 
@@ -279,10 +271,11 @@ class _Trees:
         parent = spot.parent
         assert parent is not None
         assert isinstance(parent.node, Join)
-        old = f"p{other.number}"
+        old = f"p{other.called}"
         operator = parent.node.operator
         before = operator.order is Order.BEFORE
         jump = parent.in_order and spot.first_leaf is not None
+        out.note(f"{tree_text(parent.node)}: with each {tree_text(other.node)}, from the newest")
         out(f"{old} = {part.rip if jump else self.records.top(other.list)}")
         kept = self.entries.part(other, old)
         left, right = (kept, part) if other.is_left else (part, kept)
@@ -346,30 +339,32 @@ class _Trees:
         ]
         if spot.parent is None and not self.frame.plan.prune:
             labelled += [(text, None) for text in self.guards.whole_in_window(part)]
-        flag = " and ".join(text for text, _ in labelled) or "True"
+        flag = f"go{spot.called}"
+        tested = [(text, label[1] if label else "") for text, label in labelled]
         if node.absences or tally.on:
-            flag = f"go{spot.number}"
+            tested = [(flag, "")]
             tally.all_hold(out, flag, labelled)
         for absence in node.absences:
             search = partial(self.guards.absent, out, absence, part, flag)
             tally.around(out, flag, absence_label(here, absence), search)
-        with out.block(f"if {flag}:"):
+        with out.when(*tested):
             out(*making)
             if not late:
                 self._arrive(out, spot, part)
                 return
-            conditions = [self.frame.writer.condition(c, part) for c in late]
-            with out.block(f"if {' and '.join(conditions)}:"):
+            told = [(self.frame.writer.condition(c, part), show_condition(c)) for c in late]
+            with out.when(*told):
                 self._arrive(out, spot, part)
 
     # ------------------------------------------------------------------------ matches
 
     def _emit(self, out: Source, part: Part) -> None:
+        out.note("a match")
         if self.grows:
             with out.block("if otop == O.shape[0]:"):
-                stop_if(out, f"otop >= meta[{MOST_OUT}]", GROWING)
+                stop_if(out, "otop >= meta[MOST_OUT]", GROWING)
                 out("O = grown(O)")
-        for number, column in enumerate(self.output):
+        for column in self.output:
             kind, variable = column.split("_", 1)
             if kind == "row":
                 text = part.events[variable].row
@@ -377,11 +372,11 @@ class _Trees:
                 text = part.chains[variable]
             else:
                 text = self.guards.of_chain(part.chains[variable], "count", "0")
-            out(f"O[otop, {number}] = {text}")
+            out(f"O[otop, {output_column(self.frame.names, self.output, column)}] = {text}")
         if self.grows:
             out("otop += 1")
             return
         with out.block("if otop < last_match:"):
             out("otop += 1")
         with out.block("else:"):
-            out("short = 2")
+            out("short = SHORT_OF_OUTPUT")

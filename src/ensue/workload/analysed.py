@@ -1,36 +1,24 @@
 """Runs a query with counters, and tells the plan's estimates beside what happened."""
 
-from collections.abc import Sequence
 from time import perf_counter
-from typing import Any
 
-from ensue.algebra.query import Query
-from ensue.columns.stream import in_order, slices
+import pyarrow as pa
+
+from ensue.columns.stream import slices
 from ensue.engine.engine import Engine
 from ensue.plan.estimates.analysis import Met, analysed
-from ensue.plan.planning import Planning
 from ensue.plan.show.explain import explain
-from ensue.runners.tables import stream_of
-from ensue.workload.prepared import build_result, prepare
-from ensue.workload.relevance import types_that_matter
+from ensue.workload.prepared import Prepared, build_result
 
 PIECE = 1 << 16  # events between two looks at the partial matches
 FIRST = 100  # events that let all kernels be compiled
 
 
-def analysis(
-    events: Any,
-    query: Query,
-    planning: Planning,
-    *,
-    time: str | tuple[str, str],
-    type: str | None = None,
-    order: Sequence[str] = (),
-) -> str:
-    """The plan as text, with a section of estimates and actual figures."""
-    table, shape = stream_of(events, time=time, type=type, order=order)
-    prepared = prepare(query, shape, planning)
-    ordered = in_order(table, shape, types=types_that_matter((prepared,)))
+def analysed_query(prepared: Prepared, ordered: pa.Table) -> str:
+    """The plan as text, with a section of estimates and actual figures.
+
+    The events are in the order of the stream.
+    """
     began = perf_counter()
     tried = prepared.engine(counted=True)
     if isinstance(tried, Engine):
