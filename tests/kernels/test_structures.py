@@ -19,8 +19,8 @@ from ensue.plan import physical
 from ensue.plan.physical import Automaton, Compact, Reference, Stacks, Tree
 from ensue.plan.planning import Planning
 from ensue.source.event_loop import event_loop
-from ensue.source.kernel_inputs import NEEDS_OUTPUT, OUT_TOP, PRELUDE, Frame
-from ensue.source.table_columns import Source
+from ensue.source.kernel_inputs import Frame
+from ensue.source.kernel_text import kernel_text
 from ensue.structures.contract import State, Structure, Written
 from ensue.structures.registry import structure_of
 from ensue.structures.tables import ByKey, TableShape, UpTo
@@ -198,21 +198,19 @@ class LatestSource(Written):
 
 
 def latest_source(frame: Frame) -> LatestSource:
-    head, body = Source(), Source(depth=2)
-    head(*PRELUDE.format(title="The latest.").splitlines())
+    body = frame.source(depth=2)
     with body.block(f"if {frame.test('b')} and latest[k] >= 0:"):
         body("O[otop, 0] = latest[k]", "O[otop, 1] = row", "otop += 1")
     with body.block(f"if {frame.test('a')}:"):
         body("latest[k] = row")
     step = event_loop(
-        head,
         body,
         frame,
         ["latest", *frame.tally.tables],
-        registers={"otop": OUT_TOP},
-        needs=lambda _: (("otop + 1 > O.shape[0]", NEEDS_OUTPUT),),
+        registers={"otop": "OUT_TOP"},
+        needs=lambda _: (("otop + 1 > O.shape[0]", "NEEDS_OUTPUT"),),
     )
-    return LatestSource(step.text(), ("row_a", "row_b"))
+    return LatestSource(kernel_text(frame, "The latest.", [step]), ("row_a", "row_b"))
 
 
 class LatestState(State[LatestSource]):

@@ -29,7 +29,7 @@ from ensue.engine.scan import Scan
 from ensue.engine.state import from_bytes, packed, to_bytes, unpacked
 from ensue.plan.choose import structure_name
 from ensue.plan.limits import UNLIMITED, Limits
-from ensue.plan.physical import Answer, Compact, Plan, Reference
+from ensue.plan.physical import Plan, Reference
 from ensue.schema import Schema
 
 PIECE = 1 << 15  # events between two looks at the plan
@@ -76,7 +76,7 @@ def why_not_adaptive(plan: Plan) -> str | None:
         return "it runs on the reference path"
     if plan.query.within is None:
         return "without WITHIN every event would have to be kept for the next plan"
-    if isinstance(plan.structure, Compact) and plan.structure.answer is not Answer.MATCHES:
+    if plan.tallies:
         return "there is one way to count matches that are not listed"
     for applied in results(plan.query.pattern):
         if applied.operator.over is Over.REPEAT:
