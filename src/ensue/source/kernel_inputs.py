@@ -155,10 +155,14 @@ class Frame:
     @property
     def window_text(self) -> str:
         """The window's length in a kernel's source."""
+        return self.window_called("window")
+
+    def window_called(self, name: str) -> str:
+        """The same under another name: an argument of its own."""
         within, length = self.plan.query.within, self.window
         if within is None or length is None:
             return ""
-        return self.constants.slot(length, "window", show_window(within))
+        return self.constants.slot(length, name, show_window(within))
 
     @property
     def by_events(self) -> bool:

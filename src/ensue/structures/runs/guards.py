@@ -32,11 +32,12 @@ class Guards:
         # for events with a duration: what must have ended before a variable's event starts
         self.order = predecessors(frame.plan.query.pattern) if frame.intervals else {}
 
-    def expired(self) -> str | None:
-        """When a run is out of its window."""
+    def expired(self, state: int) -> str | None:
+        """When a run in a state is out of its window."""
         if self.frame.window is None:
             return None
-        window = self.frame.window_text
+        # one for each state: with one for all, LLVM mixes their loops, which costs a few percent
+        window = self.frame.window_called(f"window_{state}")
         if self.frame.by_events:
             return f"idx - {self.registers.first_index('r')} > {window}"
         return f"t - {self.registers.first_time('r')} > {window}"
@@ -59,7 +60,7 @@ class Guards:
         ]
         if self.frame.intervals and self.frame.window is not None and not self.frame.by_events:
             tests.append(f"t - s <= {self.frame.window_text}")
-        if not self.frame.plan.prune and (expired := self.expired()):
+        if not self.frame.plan.prune and (expired := self.expired(edge.source)):
             tests.append(f"not ({expired})")
         access = RunAccess(self.registers, "r", edge)
         at = edge_place(edge.source, edge.target, edge.variable)

@@ -36,7 +36,7 @@ class Waiting:
         roles = self.frame.any_role(self.frame.role(a.variable) for a in state.pending)
 
         def visit() -> None:
-            expired = self.guards.expired()
+            expired = self.guards.expired(state.number)
             assert expired is not None
             with out.block(f"if {expired}:"):
                 self.deliver(out)

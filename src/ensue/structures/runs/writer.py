@@ -150,7 +150,7 @@ class _Runs:
             stale.append(f"row - {self.registers.runs.at('last_row', 'r')} != 1")
         if self.strategy is Strategy.PARTITION:
             stale.append(f"idx - {self.registers.runs.at('last_index', 'r')} != 1")
-        if self.frame.plan.prune and (expired := self.guards.expired()):
+        if self.frame.plan.prune and (expired := self.guards.expired(state.number)):
             stale.append(expired)
         if stale:
             out.note("it is too late for this run")
