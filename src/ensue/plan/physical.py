@@ -227,5 +227,11 @@ class Plan:
     decisions: tuple[Decision, ...] = ()
     interpreted: bool = False  # the kernel runs as Python: it calls what cannot be compiled
 
+    @property
+    def tallies(self) -> bool:
+        """Whether matches are only counted, and never listed."""
+        structure = self.structure
+        return isinstance(structure, Compact) and structure.answer is not Answer.MATCHES
+
     def role(self, variable: str) -> Role:
         return next(r for r in self.roles if r.variable == variable)
