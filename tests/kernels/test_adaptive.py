@@ -222,7 +222,7 @@ def test_a_partition_may_be_silent_for_longer_than_others_are_remembered(monkeyp
 
 
 def test_a_new_plan_asks_for_no_event_that_the_one_before_it_let_go(monkeypatch):
-    """Stacks keep a B that no A stands before; runs do not, and whoever holds the events forgot."""
+    """Stacks keep a B that no A stands before; runs do not, and its event is gone."""
     monkeypatch.setattr("ensue.engine.adaptive.PIECE", 2)
     events = pa.table({"t": range(5), "row": range(5), "type": list("BBABC"), "x": [1] * 5})
     shape = shape_of(events.schema, time="t", type="type", order=())
