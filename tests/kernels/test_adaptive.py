@@ -221,6 +221,26 @@ def test_a_partition_may_be_silent_for_longer_than_others_are_remembered(monkeyp
     assert len(rows) == number_wanted(prepared, events)
 
 
+def test_a_new_plan_asks_for_no_event_that_the_one_before_it_let_go(monkeypatch):
+    """Stacks keep a B that no A stands before; runs do not, and its event is gone."""
+    monkeypatch.setattr("ensue.engine.adaptive.PIECE", 2)
+    events = pa.table({"t": range(5), "row": range(5), "type": list("BBABC"), "x": [1] * 5})
+    shape = shape_of(events.schema, time="t", type="type", order=())
+    text = parse("SEQ(A a, B b, C c) WITHIN 9")
+    prepared = prepare(text, shape, Planning(structure="runs"))
+    plans = [prepared.plan, prepare(text, shape, Planning(structure="stacks")).plan]
+    _, schema = shape.physical(prepared.query)
+    engine = AdaptiveEngine(plans[0], schema, shape.unit, Given(plans, [4]))
+    engine.feed(events.slice(0, 2))
+    assert engine.held_rows().tolist() == []
+    engine.feed(events.slice(2, 2))
+    assert len(engine.changes) == 1
+    data, engine = engine.save(), AdaptiveEngine(plans[0], schema, shape.unit, Given(plans, [4]))
+    engine.restore(data)
+    assert engine.held_rows().tolist() == [2, 3]
+    assert engine.feed(events.slice(4)).count == 1
+
+
 def test_with_too_many_partitions_the_plan_stays(monkeypatch):
     monkeypatch.setattr("ensue.engine.adaptive.PIECE", 5)
     monkeypatch.setattr("ensue.engine.recent_events.FEW", 0)

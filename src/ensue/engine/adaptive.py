@@ -9,7 +9,7 @@ them so all the same, and the rows of the stream are put back into its matches.
 """
 
 import logging
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -106,6 +106,7 @@ class AdaptiveEngine:
         self._schema, self._unit = schema, unit
         self._recent = RecentEvents(plan, schema, unit)
         self._numbers = AsFed()
+        self._before = Before()
 
     @property
     def program(self) -> Program:
@@ -169,6 +170,7 @@ class AdaptiveEngine:
             # what the new plan would take for delivered
             left = self._numbers.matches(old.advance(old.now))
         self._recent.forget(old.now)
+        self._before = Before(self.held_rows(), old.rows)
         self.engine = self._taken_over(advice.plan)
         self.memo = advice.memo
         change = Change(
@@ -228,6 +230,8 @@ class AdaptiveEngine:
         if len(self._numbers.rows):
             header["fed up to"] = self._numbers.end
             arrays["fed"] = self._numbers.rows
+        if self._before.end:
+            header["held up to"], arrays["held"] = self._before.end, self._before.rows
         if recent.too_many:
             header["too many"] = True
         return packed(header, arrays, blobs)
@@ -242,6 +246,7 @@ class AdaptiveEngine:
             self.engine = self._engine(plan)
         self.engine.restore(blobs["engine"])
         self._numbers = AsFed(arrays.get("fed", NONE), header.get("fed up to", 0))
+        self._before = Before(arrays.get("held", NONE), header.get("held up to", 0))
         self._recent = recent = RecentEvents(self.program.plan, self._schema, self._unit)
         recent.too_many = bool(header.get("too many", False))
         if "recent" in blobs:
@@ -253,8 +258,11 @@ class AdaptiveEngine:
         return self.engine.state_bytes + self._recent.nbytes + self._numbers.rows.nbytes
 
     def held_rows(self) -> npt.NDArray[np.int64]:
-        """The rows of the stream that a later match may still contain, ascending."""
-        return self._numbers.in_stream(self.engine.held_rows())
+        """The rows of the stream that a later match may still contain, ascending.
+
+        A new plan may hold events of which the one before it knew that no match needs them.
+        """
+        return self._before.still_held(self._numbers.in_stream(self.engine.held_rows()))
 
     @property
     def partial_matches(self) -> int:
@@ -263,6 +271,20 @@ class AdaptiveEngine:
     def deadline(self) -> float | None:
         """The time after which something that waits for it can be delivered."""
         return self.engine.deadline()
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """The rows before `end` that the plan up to there still held."""
+
+    rows: Rows = field(default_factory=lambda: NONE)
+    end: int = 0
+
+    def still_held(self, rows: Rows) -> Rows:
+        """Of rows that a plan holds, those that may be needed."""
+        if not self.end:
+            return rows
+        return rows[(rows >= self.end) | np.isin(rows, self.rows)]
 
 
 class AsFed:
