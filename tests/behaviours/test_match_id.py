@@ -51,7 +51,7 @@ def test_it_does_not_depend_on_the_order_of_columns_or_of_arrival():
 
 
 def test_it_does_not_depend_on_chunks_or_slices(monkeypatch):
-    monkeypatch.setattr("ensue.runners.local.SLICE", 2)
+    monkeypatch.setattr("ensue.workload.queries.work.SLICE", 2)
     assert ids(EVENTS) == EXPECTED
     assert ids(pa.concat_tables([EVENTS.slice(0, 3), EVENTS.slice(3)])) == EXPECTED
 

@@ -5,7 +5,6 @@ from random import Random
 
 import pyarrow as pa
 import pytest
-from support.matching import match_in_order
 
 import ensue
 from ensue import semantics
@@ -16,6 +15,7 @@ from ensue.errors import QueryError
 from ensue.languages.patterns import parse
 from ensue.workload.prepared import prepare
 from ensue.workload.timed_out import bundle, partitioned
+from support.matching import match_in_order
 from support.queries import random_query, random_repeats
 from support.streams import random_events, random_nature
 
@@ -374,7 +374,7 @@ def test_engines_find_what_the_definition_says(round, monkeypatch):
             continue
         stream = events_of(events, shape.schema, shape.unit)
         expected = _bindings(semantics.timeouts(partitioned(queries.main), stream))
-        result = match_in_order(queries, events, whole=False)
+        result = match_in_order(queries, events)
         assert result.schema == queries.result
         standard = ("match_id", "start", "end", "timed_out")
         found = sorted(

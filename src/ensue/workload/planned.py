@@ -1,11 +1,12 @@
 """Plans what is asked of a stream: each kind of query becomes its kind of work."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import count
 
 from ensue.algebra.query import Query
 from ensue.algebra.tower import Tower
+from ensue.errors import QueryError, did_you_mean
 from ensue.plan.planning import DEFAULT, Planning
 from ensue.workload.asked import Asked
 from ensue.workload.queries.work import QueryWork
@@ -91,7 +92,12 @@ def _bundles(
 
 def _towers(asked: Sequence[Asked], source: Source, wishes: Wishes) -> Iterator[_Tower]:
     """Queries on top of definitions made ready; those that share layers stand on one tower."""
-    towers = {str(one.number): one.query for one in asked if isinstance(one.query, Tower)}
+    towers = {
+        str(one.number): one.query if one.name is None else with_levels(one.query, wishes.levels)
+        for one in asked
+        if isinstance(one.query, Tower)
+    }
+    _require_levels(towers.values(), wishes.levels)
     by_label = {str(one.number): one for one in asked}
     given = source.shape, wishes.planning
     for label, alone in towers.items():
@@ -100,15 +106,37 @@ def _towers(asked: Sequence[Asked], source: Source, wishes: Wishes) -> Iterator[
                 prepare_layers(alone, *given, trace=wishes.trace, streaming=wishes.streaming)
     for tower, labels in joined_towers(towers, *given, trace=wishes.trace):
         with speaking_of(by_label[labels[0]].name if len(labels) == 1 else None):
+            levels = wishes.levels if by_label[labels[0]].name is None else None
             prepared = prepare_tower(
-                tower, *given, levels=wishes.levels, trace=wishes.trace,
+                tower, *given, levels=levels, trace=wishes.trace,
                 streaming=wishes.streaming, emit_timeouts=wishes.emit_timeouts,
             )  # fmt: skip
-        levels = {
-            by_label[label]: tuple(_levels(by_label[label], towers[label], prepared, wishes))
-            for label in labels
-        }
-        yield _Tower(prepared, levels)
+        yield _Tower(
+            prepared,
+            {
+                by_label[label]: tuple(_levels(by_label[label], towers[label], prepared, wishes))
+                for label in labels
+            },
+        )
+
+
+def with_levels(tower: Tower, levels: tuple[str, ...] | str | None) -> Tower:
+    """A tower among others that delivers, of the levels that are asked for, those that it has."""
+    own = [definition.name for definition in tower.definitions]
+    asked = {levels} if isinstance(levels, str) else set(levels or ())
+    extra = [n for n in own if (levels == "all" or n in asked) and n not in tower.emit]
+    return replace(tower, emit=(*tower.emit, *extra)) if extra else tower
+
+
+def _require_levels(towers: Iterable[Tower], levels: tuple[str, ...] | str | None) -> None:
+    """A level that no query has is an error, which one query alone says itself."""
+    known = {name for tower in towers for name in (*tower.names, tower.query.name)}
+    for name in (levels,) if isinstance(levels, str) else levels or ():
+        if name != "all" and name not in known:
+            raise QueryError(
+                f"levels={name!r}: no such event is defined",
+                hint=did_you_mean(name, sorted(n for n in known if n)),
+            )
 
 
 def _levels(

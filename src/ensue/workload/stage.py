@@ -48,10 +48,8 @@ class Reads:
         kept = np.full(events.num_rows, self.any)
         column = shape.schema.type_column
         if self.types is not None and column is not None:
-            types = events.column(column)
-            if pa.types.is_dictionary(types.type):
-                types = types.cast(pa.string())
-            found = pc.is_in(types, value_set=pa.array(sorted(self.types), types.type))
+            names = events.column(column).cast(pa.string())
+            found = pc.is_in(names, value_set=pa.array(sorted(self.types), pa.string()))
             kept &= found.to_numpy()
         for field in self.key:
             kept &= events.column(field).is_valid().to_numpy()
