@@ -24,7 +24,7 @@ from benchmarks.machine import machine
 from ensue.columns.stream import shape_of
 from ensue.engine.adaptive import AdaptiveEngine
 from ensue.plan.planning import Planning
-from ensue.workload.prepared import Matcher, prepare
+from ensue.workload.prepared import AnyEngine, prepare
 
 RESULTS = Path(__file__).parent.parent / "results"
 QUERY = "SEQ(A a, B b, C c) WHERE a.x > b.x + 0.9 and c.y > b.y + 0.9 WITHIN 4000"
@@ -53,7 +53,7 @@ def drifting(events: int, seed: int = 3) -> pa.Table:
     )
 
 
-def measured(engine: Matcher, table: pa.Table, chunk: int) -> tuple[list[float], int]:
+def measured(engine: AnyEngine, table: pa.Table, chunk: int) -> tuple[list[float], int]:
     """Seconds a chunk, and the matches."""
     seconds, found = [], 0
     for begin in range(0, table.num_rows, chunk):

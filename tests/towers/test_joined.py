@@ -14,6 +14,7 @@ from ensue.errors import QueryError
 from ensue.languages.towers import parse_text
 from ensue.plan.planning import Planning
 from ensue.source import cache
+from ensue.workload.stage import Fed
 from ensue.workload.towers.explained import explained
 from ensue.workload.towers.joined import joined_towers
 from ensue.workload.towers.live_tower import LiveTower
@@ -108,7 +109,7 @@ def live(prepared, events, random):
     tower = LiveTower(prepared)
     rounds = []
     for piece in random_slices(random, events):
-        rounds.append(tower.feed(piece))
+        rounds.append(tower.feed(Fed.of(piece)))
         if random.random() < 0.3:
             saved = tower.save()
             tower = LiveTower(prepared)

@@ -15,6 +15,7 @@ from ensue.errors import QueryError
 from ensue.languages.towers import parse_text
 from ensue.plan.planning import Planning
 from ensue.source import cache
+from ensue.workload.stage import Fed
 from ensue.workload.towers.live_tower import LiveTower
 from ensue.workload.towers.prepare import prepare_tower
 from support.lifted import random_lifted
@@ -50,7 +51,7 @@ def run(prepared, events: pa.Table, random: Random) -> dict[str, pa.Table]:
     live = LiveTower(prepared)
     rounds = []
     for piece in random_slices(random, events):
-        rounds.append(live.feed(piece))
+        rounds.append(live.feed(Fed.of(piece)))
         if random.random() < 0.3:
             saved = live.save()
             live = LiveTower(prepared)

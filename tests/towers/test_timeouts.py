@@ -17,6 +17,7 @@ from ensue.errors import QueryError, StateError
 from ensue.languages.towers import parse_text
 from ensue.plan.planning import Planning
 from ensue.source import cache
+from ensue.workload.stage import Fed
 from ensue.workload.towers.layer_timeouts import keyed
 from ensue.workload.towers.live_tower import LiveTower
 from ensue.workload.towers.prepare import prepare_layers, prepare_tower
@@ -44,7 +45,7 @@ def found(text: str, events: pa.Table, **options):
         tower, shape_of(events.schema, **SHAPE), emit_timeouts=True, **options
     )
     live = LiveTower(prepared)
-    rounds = [live.feed(events), live.finish()]
+    rounds = [live.feed(Fed.of(events)), live.finish()]
     return {
         name: pa.concat_tables([tables[k] for tables in rounds])
         for k, name in enumerate(prepared.delivered)
@@ -82,7 +83,7 @@ def test_a_stream_tells_as_soon_as_the_window_is_over():
         parse_text(text), shape_of(events.schema, **SHAPE), streaming=True, emit_timeouts=True
     )
     live = LiveTower(prepared)
-    assert live.feed(events)[0].num_rows == 0
+    assert live.feed(Fed.of(events))[0].num_rows == 0
     assert live.deadline() == 9
     assert live.advance(9)[0].num_rows == 0
     assert live.advance(10)[0]["timed_out"].to_pylist() == [True]
@@ -100,7 +101,9 @@ def test_matches_keep_their_ids():
     events = events_of("TTXXXXSTTXXXXXXXXXXX", [1, 2, *[0] * 5, 1, 2, *[0] * 11])
     text = f"{HOT} SEQ(Hot h, Stop s) WITHIN 9"
     live = LiveTower(prepare_tower(parse_text(text), shape_of(events.schema, **SHAPE)))
-    alone = [m for t in (live.feed(events), live.finish()) for m in t[0]["match_id"].to_pylist()]
+    alone = [
+        m for t in (live.feed(Fed.of(events)), live.finish()) for m in t[0]["match_id"].to_pylist()
+    ]
     rows = found(text, events)[""].to_pylist()
     assert [r["match_id"] for r in rows if not r["timed_out"]] == alone
     assert len({r["match_id"] for r in rows}) == 2
@@ -119,7 +122,7 @@ def test_a_state_without_timeouts_is_not_taken_for_one_with_them():
     shape, tower = shape_of(events.schema, **SHAPE), parse_text(f"{HOT} SEQ(Hot h, T s) WITHIN 9")
     planning = Planning(off=frozenset({"top_down"}))
     without = LiveTower(prepare_tower(tower, shape, planning))
-    without.feed(events)
+    without.feed(Fed.of(events))
     with pytest.raises(StateError, match="emit_timeouts"):
         LiveTower(prepare_tower(tower, shape, emit_timeouts=True)).restore(without.save())
 
@@ -181,7 +184,7 @@ def agree(seed: int, planning: Planning) -> int:
     live, rounds = LiveTower(prepared), []
     with np.errstate(over="ignore"):
         for piece in random_slices(random, events):
-            rounds.append(live.feed(piece))
+            rounds.append(live.feed(Fed.of(piece)))
             if random.random() < 0.3:
                 saved = live.save()
                 live = LiveTower(prepared)

@@ -24,7 +24,7 @@ from ensue.results.table import build, result_schema
 from ensue.source.operator_functions import run_as_python
 
 FEW = 10_000  # matches whose table is never too large
-Matcher = Engine | AdaptiveEngine | ReferenceEngine
+AnyEngine = Engine | AdaptiveEngine | ReferenceEngine
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Prepared:
     identity: bytes | None = None  # what sets the ids of its matches apart; None: the query
     planning: Planning = DEFAULT
 
-    def engine(self, *, nullable: bool = False, counted: bool = False) -> Matcher:
+    def engine(self, *, nullable: bool = False, counted: bool = False) -> AnyEngine:
         """A matcher with no events yet; `counted`: it counts what it tries."""
         query, schema = self.shape.physical(self.query)
         limits = self.planning.limits
@@ -101,14 +101,14 @@ def result_of(prepared: Prepared) -> pa.Schema:
     return result_schema(query, schema, shape.arrow, *columns)
 
 
-def joined_of(matcher: Matcher, found: Sequence[Matches]) -> Matches:
+def joined_of(matcher: AnyEngine, found: Sequence[Matches]) -> Matches:
     """Several deliveries of a matcher as one."""
     if isinstance(matcher, ReferenceEngine):
         return found[-1]  # it delivers at the end
     return joined([f for f in found if f.count], matcher.program.source.output)
 
 
-def unseen_types(prepared: Prepared, matcher: Matcher) -> frozenset[str]:
+def unseen_types(prepared: Prepared, matcher: AnyEngine) -> frozenset[str]:
     """The types of events that a query asks for and that no event had, as far as is known."""
     if isinstance(matcher, ReferenceEngine):
         return frozenset()

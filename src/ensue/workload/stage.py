@@ -64,6 +64,11 @@ class Fed:
     made: Mapping[str, pa.Table]
     arrival: tuple[str, ...]  # the columns of events that say when they came
 
+    @classmethod
+    def of(cls, events: pa.Table) -> "Fed":
+        """Events of a stream that nobody else sees a part of."""
+        return cls(events, {}, ())
+
     @property
     def bare(self) -> pa.Table:
         """The events as they came in."""

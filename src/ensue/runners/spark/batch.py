@@ -23,6 +23,7 @@ from ensue.runners.spark.frames import (
 )
 from ensue.runners.spark.lanes import lane_count, lane_keys
 from ensue.runners.spark.matches import OUTPUT_ROWS, Frames, SeveralMatches
+from ensue.runners.spark.statistics import measured as measured
 from ensue.runners.spark.types import spark_schema
 from ensue.workload.arguments import USUAL, Arguments
 from ensue.workload.chain import Chain

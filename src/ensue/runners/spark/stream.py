@@ -33,6 +33,7 @@ from ensue.runners.spark.frames import (
 from ensue.runners.spark.lanes import lane_count, lane_keys
 from ensue.runners.spark.matches import LATE, Frames, frames_of
 from ensue.runners.spark.state import LaneStore
+from ensue.runners.spark.statistics import measured as measured
 from ensue.runners.spark.time import Watched, with_watermark
 from ensue.runners.spark.types import spark_schema
 from ensue.workload.arguments import Arguments

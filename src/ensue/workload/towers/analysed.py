@@ -9,6 +9,7 @@ import pyarrow as pa
 from ensue.columns.stream import ends
 from ensue.engine.engine import Engine
 from ensue.plan.estimates.analysis import Met, analysed
+from ensue.workload.stage import Fed
 from ensue.workload.towers.explained import explained
 from ensue.workload.towers.live_tower import LiveLayer, LiveTower, Step
 from ensue.workload.towers.prepared import PreparedTower
@@ -36,7 +37,7 @@ def analysed_tower(prepared: PreparedTower, events: pa.Table) -> str:
 def _run(prepared: PreparedTower, events: pa.Table) -> "_CountingTower":
     live = _CountingTower(prepared)
     for piece in _pieces(events, prepared):
-        live.feed(piece)
+        live.feed(Fed.of(piece))
         live.advance(ends(piece, prepared.shape)[-1].item())  # what is out of its window is gone
     live.finish()
     return live

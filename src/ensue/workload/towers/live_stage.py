@@ -14,6 +14,7 @@ from ensue.columns.stream import Shape, ends
 from ensue.columns.values import from_arrow
 from ensue.engine.state import packed, unpacked
 from ensue.errors import StateError
+from ensue.workload.stage import Fed
 from ensue.workload.towers.live_tower import LiveLayer, LiveLayers, Step
 from ensue.workload.towers.stages import FIRST, LAST, PreparedStage
 from ensue.workload.towers.stream_places import (
@@ -44,12 +45,12 @@ class LiveStage(LiveLayers):
         self.places = Places()
         self._found = {p.layer.name: p.found for p in prepared.tower.layers}
 
-    def feed(self, raw: pa.Table, made: Mapping[str, pa.Table]) -> list[pa.Table]:
+    def feed(self, given: Fed) -> list[pa.Table]:
         """What the next events complete: those of the stream, in its order, and complex ones.
 
         All that end before the next ones do are among them.
         """
-        shape = self.prepared.shape
+        raw, made, shape = given.events, given.made, self.prepared.shape
         keys = keys_of(raw, shape, self.arrival)
         lasts = {name: keys_in(table, LAST) for name, table in made.items()}
         every = np.concatenate([keys, *lasts.values()])
@@ -58,7 +59,7 @@ class LiveStage(LiveLayers):
         self.places.of(np.sort(every))
         at = self.places.of(keys)
         begun = self.places.of(first_keys(raw, keys, shape)) if shape.schema.intervals else at
-        given = {
+        placed = {
             name: self._placed(name, made[name], lasts[name]) if name in made else nothing
             for name, nothing in self._none().items()
         }
@@ -69,7 +70,7 @@ class LiveStage(LiveLayers):
             layer.take(bare if bare.num_rows else None, found, at, begun)
             return layer.pass_time(now)
 
-        result = self._up(given, step)
+        result = self._up(placed, step)
         if self.prepared.reach is not None:
             before = now - self.prepared.reach
             self.places.forget(key_before(math.floor(before) if isinstance(now, int) else before))
@@ -141,15 +142,17 @@ class LiveStage(LiveLayers):
         own = self.places.known.nbytes + self.places.numbers.nbytes
         return own + sum(layer.state_bytes for layer in self.layers)
 
-    def save(self) -> dict[str, bytes]:
-        """Everything needed to go on elsewhere, by names."""
+    def save(self) -> bytes:
+        """Everything needed to go on elsewhere."""
         header = {"layers": [p.layer.name for p in self.prepared.layers]}
         arrays = {"known": self.places.known, "numbers": self.places.numbers}
         saved = {"stage": packed(header, arrays, {})}
-        return saved | {f"layer {k}": layer.save() for k, layer in enumerate(self.layers)}
+        saved |= {f"layer {k}": layer.save() for k, layer in enumerate(self.layers)}
+        return packed({}, {}, saved)
 
-    def restore(self, saved: Mapping[str, bytes]) -> None:
+    def restore(self, data: bytes) -> None:
         """Goes on where the saved one stopped."""
+        _, _, saved = unpacked(data)
         if set(saved) != {"stage", *(f"layer {k}" for k in range(len(self.layers)))}:
             raise StateError("the state of a stream was saved for another set of layers")
         header, arrays, _ = unpacked(saved["stage"])

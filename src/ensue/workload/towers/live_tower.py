@@ -21,6 +21,7 @@ from ensue.results.triggers import by_members, last_rows, ranks
 from ensue.workload.held_events import Held
 from ensue.workload.live_matcher import LiveMatcher
 from ensue.workload.prepared import Prepared, build_result
+from ensue.workload.stage import Fed
 from ensue.workload.towers.layer_stream import RANK
 from ensue.workload.towers.layer_timeouts import delivered_timeouts
 from ensue.workload.towers.opened_layer import put_together
@@ -219,8 +220,9 @@ class LiveTower(LiveLayers):
         self.rows = 0  # events that came in so far
         self._begun = _Begun(prepared)
 
-    def feed(self, events: pa.Table) -> list[pa.Table]:
+    def feed(self, given: Fed) -> list[pa.Table]:
         """The complex events that the next events complete, by level."""
+        events = given.bare
         if not events.num_rows:
             return self._empty()
         at = np.arange(self.rows, self.rows + events.num_rows)
@@ -274,14 +276,16 @@ class LiveTower(LiveLayers):
         """About as many bytes as `save` gives."""
         return sum(layer.state_bytes for layer in self.layers) + self._begun.ends.nbytes
 
-    def save(self) -> dict[str, bytes]:
-        """Everything needed to go on elsewhere, by names."""
+    def save(self) -> bytes:
+        """Everything needed to go on elsewhere."""
         header = {"rows": self.rows, "layers": [p.layer.name for p in self.prepared.layers]}
         saved = {"tower": packed(header, {"ends": self._begun.ends}, {})}
-        return saved | {f"layer {k}": layer.save() for k, layer in enumerate(self.layers)}
+        saved |= {f"layer {k}": layer.save() for k, layer in enumerate(self.layers)}
+        return packed({}, {}, saved)
 
-    def restore(self, saved: Mapping[str, bytes]) -> None:
+    def restore(self, data: bytes) -> None:
         """Goes on where the saved one stopped."""
+        _, _, saved = unpacked(data)
         names = {"tower", *(f"layer {k}" for k in range(len(self.layers)))}
         if set(saved) != names:
             raise StateError("the state of a stream was saved for another set of layers")

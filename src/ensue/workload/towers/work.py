@@ -10,7 +10,6 @@ import pyarrow as pa
 from ensue.algebra.walk import positives
 from ensue.columns.stream import Shape, ends
 from ensue.computed import cached_property
-from ensue.engine.state import packed, unpacked
 from ensue.plan.limits import Limits
 from ensue.workload.prepared import Prepared
 from ensue.workload.stage import BATCH, ROW, Fed, Output, Reads, StageMatcher
@@ -66,7 +65,7 @@ class TowerWork:
         rounds = []
         held = 0
         for piece in _pieces(events, self.tower.shape):
-            rounds.append(live.feed(piece))
+            rounds.append(live.feed(Fed.of(piece)))
             held += sum(table.nbytes for table in rounds[-1])
             live.others_hold(held)
             if progress is not None:
@@ -152,11 +151,18 @@ class LayerStage:
 
     def matcher(self) -> StageMatcher:
         """A matcher for a lane, with no events yet."""
-        return LayersMatcher(self.prepared, self.arrival)
+        return self._matcher(self.arrival)
+
+    def _matcher(self, arrival: tuple[str, ...]) -> LiveStage | LiveTower:
+        """Where no event comes from or goes to another stage, layers number their events."""
+        stage = self.prepared
+        if stage.cut:
+            return LiveStage(stage, arrival)
+        return LiveTower(replace(stage.tower, layers=stage.layers))
 
     def matched(self, given: Fed) -> list[pa.Table]:
         """What a lane finds where all events are there."""
-        matcher = LayersMatcher(self.prepared, given.arrival)
+        matcher = self._matcher(given.arrival)
         found, left = matcher.feed(given), matcher.finish()
         return [pa.concat_tables(pair) for pair in zip(found, left, strict=True)]
 
@@ -176,48 +182,3 @@ class LayerStage:
         """The complex events that later stages take."""
         behind = found[len(self.prepared.delivered) :]
         return zip(self.prepared.stage.gives, behind, strict=True)
-
-
-class LayersMatcher:
-    """The layers of a stage at work in a lane. Where no event comes from or goes to another
-    stage, they are a tower that numbers its events by itself."""
-
-    def __init__(self, stage: PreparedStage, arrival: Sequence[str]) -> None:
-        self.live: LiveStage | LiveTower
-        if stage.cut:
-            self.live = LiveStage(stage, arrival)
-        else:
-            self.live = LiveTower(replace(stage.tower, layers=stage.layers))
-
-    def feed(self, given: Fed) -> list[pa.Table]:
-        """What the next events complete."""
-        if isinstance(self.live, LiveStage):
-            return self.live.feed(given.events, given.made)
-        return self.live.feed(given.bare)
-
-    def advance(self, now: float) -> list[pa.Table]:
-        """What only waited for time to pass."""
-        return self.live.advance(now)
-
-    def finish(self) -> list[pa.Table]:
-        """What only waited for the stream to end."""
-        return self.live.finish()
-
-    def deadline(self) -> float | None:
-        return self.live.deadline()
-
-    @property
-    def partial_matches(self) -> int:
-        return self.live.partial_matches
-
-    @property
-    def state_bytes(self) -> int:
-        return self.live.state_bytes
-
-    def save(self) -> bytes:
-        """Everything needed to go on elsewhere."""
-        return packed({}, {}, self.live.save())
-
-    def restore(self, data: bytes) -> None:
-        """Goes on where the saved one stopped."""
-        self.live.restore(unpacked(data)[2])
