@@ -13,6 +13,7 @@ from pyspark.sql import functions as sql
 from ensue.columns.rows import no_rows
 from ensue.columns.stream import in_order, with_time
 from ensue.errors import EventError
+from ensue.runners.spark import statistics
 from ensue.runners.spark.frames import (
     frame_of,
     key_columns,
@@ -23,7 +24,6 @@ from ensue.runners.spark.frames import (
 )
 from ensue.runners.spark.lanes import lane_count, lane_keys
 from ensue.runners.spark.matches import OUTPUT_ROWS, Frames, SeveralMatches
-from ensue.runners.spark.statistics import measured as measured
 from ensue.runners.spark.types import spark_schema
 from ensue.workload.arguments import USUAL, Arguments
 from ensue.workload.chain import Chain
@@ -34,6 +34,7 @@ from ensue.workload.stage import ARRIVAL, Fed
 from ensue.workload.workload import Workload
 
 STREAMING = False
+measured = statistics.measured
 STAGED = pa.schema(
     {
         "through": pa.int32(),  # the lane of the next stage that it goes to or passes

@@ -22,6 +22,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from ensue.algebra.check.column_names import refuse_column, refuse_other_cases
 from ensue.algebra.query import Query
 from ensue.columns.stream import Shape
+from ensue.runners.spark import statistics
 from ensue.runners.spark.frames import (
     frame_of,
     key_columns,
@@ -33,7 +34,6 @@ from ensue.runners.spark.frames import (
 from ensue.runners.spark.lanes import lane_count, lane_keys
 from ensue.runners.spark.matches import LATE, Frames, frames_of
 from ensue.runners.spark.state import LaneStore
-from ensue.runners.spark.statistics import measured as measured
 from ensue.runners.spark.time import Watched, with_watermark
 from ensue.runners.spark.types import spark_schema
 from ensue.workload.arguments import Arguments
@@ -51,6 +51,7 @@ from ensue.workload.text import remember
 from ensue.workload.workload import Workload
 
 STREAMING = True
+measured = statistics.measured
 OBSERVED = "ensue"  # the name of the counters in a query's progress
 NUMBERS = "numbers"  # among them, where the time column holds numbers
 COUNTERS = ("dropped", "ahead", *(f.name for f in fields(Counters)))
