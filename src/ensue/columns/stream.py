@@ -332,25 +332,31 @@ def _times(table: pa.Table, shape: Shape) -> tuple[vectors.Vector, vectors.Vecto
 
 def ends(table: pa.Table, shape: Shape) -> npt.NDArray[Any]:
     """When each event ends, in the unit in which a matcher's time passes."""
-    return np.asarray(_times(table, shape)[1].values)
+    name = shape.schema.end
+    return np.asarray(vectors.from_arrow(table.column(name), shape.unit, name).values)
 
 
 def _sorted(table: pa.Table, shape: Shape) -> pa.Table:
+    places = places_in_order(table, shape)
+    return table if places is None else table.take(pa.array(places))
+
+
+def places_in_order(table: pa.Table, shape: Shape) -> npt.NDArray[np.integer] | None:
+    """The rows in the order of the stream; None: they are in it."""
     schema = shape.schema
     start, end = (np.asarray(v.values) for v in _times(table, shape))
     if not schema.order:
         if _ascending(start, end, schema.intervals):
-            return table
-        places = np.lexsort((start, end)) if schema.intervals else np.argsort(end, kind="stable")
-        return table.take(pa.array(places))
+            return None
+        return np.lexsort((start, end)) if schema.intervals else np.argsort(end, kind="stable")
     ties = [vectors.from_arrow(table.column(name), shape.unit, name) for name in schema.order]
     if all(_plain(t) for t in ties):
         # runs that are sorted already, as a shuffle leaves them, merge quickly
-        return table.take(pa.array(np.lexsort((*(t.values for t in reversed(ties)), start, end))))
+        return np.lexsort((*(np.asarray(t.values) for t in reversed(ties)), start, end))
     numbered = table.select(list(dict.fromkeys([schema.end, schema.start, *schema.order])))
     numbered = numbered.append_column("__row", pa.array(np.arange(table.num_rows)))
     places = pc.sort_indices(numbered, sort_keys=[(k, "ascending") for k in numbered.column_names])
-    return table.take(places)
+    return np.asarray(places.to_numpy())
 
 
 def _check_span(starts: vectors.Vector, ends: vectors.Vector, bad: npt.NDArray[np.bool_]) -> None:

@@ -11,7 +11,8 @@ from ensue.columns.matches import Matches
 from ensue.columns.rows import no_rows
 from ensue.columns.stream import Shape
 from ensue.engine.state import from_bytes, to_bytes
-from ensue.results.identity import ORDINAL, ordinals
+from ensue.results.identity import ORDINAL
+from ensue.workload.twins import Twins
 
 Rows = npt.NDArray[np.int64]
 
@@ -28,13 +29,17 @@ class Held:
         schema = shape.arrow.append(pa.field(ORDINAL, pa.int64()))
         return cls(no_rows(schema), np.zeros(0, np.int64))
 
-    def joined_by(self, events: pa.Table, first: int, members: Iterable[Rows], end: str) -> "Held":
+    def joined_by(
+        self, events: pa.Table, first: int, members: Iterable[Rows], twins: Twins
+    ) -> "Held":
         """These and those of the new events, from row `first` on, that are among `members`."""
         wanted = np.zeros(events.num_rows, np.bool_)
         for rows in members:
             wanted[rows[rows >= first] - first] = True
-        numbers = ordinals(events, wanted, end)
+        numbers = twins.ordinals(events, wanted)
         places = np.flatnonzero(wanted)
+        if not len(places):
+            return self
         if len(places) < events.num_rows:
             events = events.take(pa.array(places))
         numbered = events.append_column(ORDINAL, pa.array(numbers[places]))

@@ -10,19 +10,20 @@ from ensue.errors import StateError
 from ensue.workload.held_events import Held
 from ensue.workload.prepared import Prepared, build_result
 from ensue.workload.stage import Fed
+from ensue.workload.twins import Twins
 
 
 class LiveMatcher:
     """Feeds slices of an ordered stream to a query; the slicing does not change the matches.
 
-    Events of the same time come in one slice, else those of the same content are not told apart
-    in match ids. Between slices the matcher can be saved as bytes and restored elsewhere.
+    Between slices the matcher can be saved as bytes and restored elsewhere.
     """
 
     def __init__(self, prepared: Prepared) -> None:
         self.prepared = prepared
         self.engine = prepared.engine()
         self.held = Held.nothing(prepared.shape)
+        self.twins = Twins(prepared.shape.schema.end)
 
     def feed(self, events: pa.Table) -> pa.Table:
         """The matches that the next events complete. They come in the order of the stream."""
@@ -30,7 +31,7 @@ class LiveMatcher:
         matches = self.engine.feed(events)
         kept = self.engine.held_rows()
         members = [kept, *(matches.elements(v) for v in matches.variables)]
-        known = self.held.joined_by(events, first, members, self.prepared.shape.schema.end)
+        known = self.held.joined_by(events, first, members, self.twins)
         result = self._built(matches, known)
         self.held = known.only(kept)
         return result
@@ -39,6 +40,7 @@ class LiveMatcher:
         """The matches that only waited for time to pass, once it is `now`."""
         result = self._built(self.engine.advance(now), self.held)
         self.held = self.held.only(self.engine.held_rows())
+        self.twins.forget_before(now)
         return result
 
     def finish(self) -> pa.Table:
@@ -59,18 +61,19 @@ class LiveMatcher:
     @property
     def state_bytes(self) -> int:
         """About as many bytes as `save` gives."""
-        return int(self.engine.state_bytes) + self.held.nbytes
+        return int(self.engine.state_bytes) + self.held.nbytes + self.twins.nbytes
 
     def save(self) -> bytes:
         """Everything needed to go on elsewhere."""
         blobs = {"engine": self.engine.save(), "events": self.held.save()}
-        return packed({}, {"rows": self.held.rows}, blobs)
+        return packed({}, {"rows": self.held.rows, **self.twins.save()}, blobs)
 
     def restore(self, data: bytes) -> None:
         """Goes on where the saved one stopped."""
         _, arrays, blobs = unpacked(data)
         self.engine.restore(blobs["engine"])
         self.held = self.held.again(blobs["events"], arrays["rows"])
+        self.twins.restore(arrays)
 
 
 def restored(prepared: Prepared, data: bytes) -> LiveMatcher:

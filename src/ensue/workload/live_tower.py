@@ -210,7 +210,7 @@ class LiveLayers:
 class LiveTower(LiveLayers):
     """Feeds slices of an ordered stream to the layers of a tower.
 
-    Events of the same time come in one slice. It gives a table for each level that is delivered.
+    It gives a table for each level that is delivered.
     """
 
     def __init__(self, prepared: PreparedTower) -> None:

@@ -26,6 +26,7 @@ from ensue.workload.shared_engine import (
 )
 from ensue.workload.shared_scan import Block
 from ensue.workload.stage import Fed
+from ensue.workload.twins import Twins
 
 NONE = np.zeros(0, np.int64)
 
@@ -53,7 +54,7 @@ class Numbers:
 class SharedMatcher:
     """Feeds slices of an ordered stream to several queries; each table is the result of one.
 
-    Events of the same time come in one slice. An event that matters to many is held once.
+    An event that matters to many is held once.
     """
 
     def __init__(self, queries: Sequence[Prepared]) -> None:
@@ -62,6 +63,7 @@ class SharedMatcher:
         self.numbers = [Numbers() for _ in self.watchers]
         self.rows = 0  # events fed so far
         self.held = Held.nothing(queries[0].shape)
+        self.twins = Twins(queries[0].shape.schema.end)
         self._uses = uses_of(self.watchers)
         self._empty: dict[int, pa.Table] = {}  # what a query gives without matches
 
@@ -105,6 +107,7 @@ class SharedMatcher:
                 continue
             found.append(numbers.matches(watcher.engine.advance(now)))
             numbers.keep(watcher.engine.held_rows())
+        self.twins.forget_before(now)
         return self._delivered(found, self.held)
 
     def finish(self) -> list[pa.Table]:
@@ -121,7 +124,7 @@ class SharedMatcher:
             return self.held
         members = [numbers.rows for numbers in self.numbers]
         members += [m.elements(v) for m in found if m.count for v in m.variables]
-        return self.held.joined_by(events, self.rows, members, self.queries[0].shape.schema.end)
+        return self.held.joined_by(events, self.rows, members, self.twins)
 
     def _delivered(self, found: Sequence[Matches], known: Held) -> list[pa.Table]:
         result = self._built(found, known)
@@ -160,7 +163,7 @@ class SharedMatcher:
     @property
     def state_bytes(self) -> int:
         """About as many bytes as `save` gives."""
-        size = self.held.nbytes
+        size = self.held.nbytes + self.twins.nbytes
         for watcher, numbers in zip(self.watchers, self.numbers, strict=True):
             if not is_empty(watcher):
                 size += int(watcher.engine.state_bytes + 2 * numbers.own.nbytes)
@@ -171,6 +174,7 @@ class SharedMatcher:
     def save(self) -> bytes:
         """Everything needed to go on elsewhere. Matchers that hold nothing are left out."""
         arrays, blobs = {"rows": self.held.rows}, {"events": self.held.save()}
+        arrays |= self.twins.save()
         for k, (watcher, numbers) in enumerate(zip(self.watchers, self.numbers, strict=True)):
             if not is_empty(watcher):
                 blobs[str(k)] = watcher.engine.save()
@@ -188,6 +192,7 @@ class SharedMatcher:
             raise StateError("the state of a stream was saved for another set of queries")
         self.rows = int(header["fed"])
         self.held = self.held.again(blobs["events"], arrays["rows"])
+        self.twins.restore(arrays)
         for k, (watcher, numbers) in enumerate(zip(self.watchers, self.numbers, strict=True)):
             if str(k) in blobs:
                 watcher.engine.restore(blobs[str(k)])

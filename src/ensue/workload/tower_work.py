@@ -12,6 +12,7 @@ from ensue.columns.stream import Shape, ends
 from ensue.computed import cached_property
 from ensue.engine.state import packed, unpacked
 from ensue.plan.limits import Limits
+from ensue.plan.towers.stages import Stage as DividedStage
 from ensue.workload.live_stage import LiveStage
 from ensue.workload.live_tower import LiveTower, concatenated
 from ensue.workload.prepared import Prepared
@@ -89,6 +90,12 @@ class TowerWork:
     def chains(self) -> "tuple[tuple[LayerStage, ...], ...]":
         """The stages, one behind the other."""
         return (tuple(LayerStage(stage, self.levels) for stage in self.stages),)
+
+    def whole(self) -> "LayerStage":
+        """All layers as one stage that no key splits."""
+        layers = self.tower.layers
+        every = DividedStage(0, (), tuple(p.layer for p in layers), (), (), self.reads.types)
+        return LayerStage(PreparedStage(every, self.tower, layers, {}, 0, None), self.levels)
 
 
 def _pieces(events: pa.Table, shape: Shape) -> list[pa.Table]:

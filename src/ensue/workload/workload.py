@@ -46,6 +46,9 @@ class Work(Protocol):
     def chains(self) -> tuple[tuple[Stage, ...], ...]:
         """Its stages, as chains that do not wait for each other."""
 
+    def whole(self) -> Stage:
+        """All of it as one stage, where one lane has all events."""
+
 
 @dataclass(frozen=True)
 class Workload:
@@ -105,6 +108,11 @@ class Workload:
         return tuple(found)
 
     # ---------------------------------------------------------------------------- as text
+
+    @property
+    def text(self) -> str:
+        """What a saved state of all of it is known by."""
+        return text_of(self.asked, self.source, self.wishes, 1)
 
     @property
     def texts(self) -> tuple[str, ...]:
