@@ -25,6 +25,21 @@ def whole_column(events: pa.Table, name: str) -> pa.Array | pa.ChunkedArray:
         return column
 
 
+def rows_taken(table: pa.Table, places: Ints) -> pa.Table:
+    """Some rows of a table.
+
+    >>> import numpy as np
+    >>> views = pa.table({"x": pa.array(["a", "b"], pa.string_view())})
+    >>> rows_taken(views, np.array([1])).to_pylist()
+    [{'x': 'b'}]
+    """
+    try:
+        return table.take(pa.array(places))
+    except pa.ArrowNotImplementedError:
+        columns = [taken(whole_column(table, name), places) for name in table.column_names]
+        return pa.table(columns, schema=table.schema)
+
+
 def taken(column: pa.Array | pa.ChunkedArray, rows: Ints) -> pa.Array:
     """The values at some rows; null where the row is -1.
 

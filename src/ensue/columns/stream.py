@@ -18,6 +18,7 @@ from ensue.algebra.walk import atoms, rewrite_expr
 from ensue.columns import evaluate as vectors
 from ensue.columns.arrow_kinds import Unit, fields_of, time_unit
 from ensue.columns.location import check_location
+from ensue.columns.rows import rows_taken
 from ensue.errors import EventError, QueryError, did_you_mean
 from ensue.schema import EventType, Kind, Schema, one_table
 
@@ -338,10 +339,10 @@ def ends(table: pa.Table, shape: Shape) -> npt.NDArray[Any]:
 
 def _sorted(table: pa.Table, shape: Shape) -> pa.Table:
     places = places_in_order(table, shape)
-    return table if places is None else table.take(pa.array(places))
+    return table if places is None else rows_taken(table, places)
 
 
-def places_in_order(table: pa.Table, shape: Shape) -> npt.NDArray[np.integer] | None:
+def places_in_order(table: pa.Table, shape: Shape) -> npt.NDArray[np.int64] | None:
     """The rows in the order of the stream; None: they are in it."""
     schema = shape.schema
     start, end = (np.asarray(v.values) for v in _times(table, shape))
@@ -356,7 +357,7 @@ def places_in_order(table: pa.Table, shape: Shape) -> npt.NDArray[np.integer] | 
     numbered = table.select(list(dict.fromkeys([schema.end, schema.start, *schema.order])))
     numbered = numbered.append_column("__row", pa.array(np.arange(table.num_rows)))
     places = pc.sort_indices(numbered, sort_keys=[(k, "ascending") for k in numbered.column_names])
-    return np.asarray(places.to_numpy())
+    return np.asarray(places.to_numpy(), np.int64)
 
 
 def _check_span(starts: vectors.Vector, ends: vectors.Vector, bad: npt.NDArray[np.bool_]) -> None:

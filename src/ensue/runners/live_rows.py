@@ -15,6 +15,7 @@ from ensue.runners.tables import as_table, stream_of
 from ensue.schema import Kind
 
 _UNFIT: tuple[type[Exception], ...] = (pa.ArrowException, TypeError, ValueError, OverflowError)
+_BAD: tuple[type[Exception], ...] = (EventError, *_UNFIT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ class _Columns:
                 if not row.keys() <= self.names:
                     raise self._unknown(row)
             return self._table(rows), 0
-        except (EventError, *_UNFIT):
+        except _BAD:
             if drop:
                 kept = [row for row in rows if self._why_not(row) is None]
                 return self._table(kept), len(rows) - len(kept)

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ensue.columns.matches import Matches
-from ensue.columns.rows import no_rows
+from ensue.columns.rows import no_rows, rows_taken
 from ensue.columns.stream import Shape
 from ensue.engine.state import from_bytes, to_bytes
 from ensue.results.identity import ORDINAL
@@ -41,7 +41,7 @@ class Held:
         if not len(places):
             return self
         if len(places) < events.num_rows:
-            events = events.take(pa.array(places))
+            events = rows_taken(events, places)
         numbered = events.append_column(ORDINAL, pa.array(numbers[places]))
         return Held(
             pa.concat_tables([self.events, numbered.cast(self.events.schema)]),
@@ -53,7 +53,7 @@ class Held:
         if len(rows) == len(self.rows):
             return self
         places = np.searchsorted(self.rows, rows)
-        return Held(self.events.take(pa.array(places)).combine_chunks(), self.rows[places])
+        return Held(rows_taken(self.events, places).combine_chunks(), self.rows[places])
 
     def placed(self, matches: Matches) -> Matches:
         """Matches as places in these events."""

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ensue.columns.rows import no_rows
+from ensue.columns.rows import no_rows, rows_taken
 from ensue.columns.stream import Shape, ends, in_order, places_in_order
 from ensue.engine.state import from_bytes, packed, to_bytes, unpacked
 
@@ -53,7 +53,7 @@ class StreamOrder:
         behind = self._behind(events, times)
         late = events.slice(0, 0)
         if behind.any():
-            late, events = events.filter(pa.array(behind)), events.filter(pa.array(~behind))
+            late, events = (rows_taken(events, np.flatnonzero(b)) for b in (behind, ~behind))
             times = times[~behind]
         if not events.num_rows:
             return Passed(events, late)
@@ -100,8 +100,8 @@ class StreamOrder:
         done = ends(self.waiting, self.shape) < self.now
         if not done.any():
             return self.waiting.slice(0, 0)
-        released = self.waiting.filter(pa.array(done))
-        self.waiting = self.waiting.filter(pa.array(~done)).combine_chunks()
+        released = rows_taken(self.waiting, np.flatnonzero(done))
+        self.waiting = rows_taken(self.waiting, np.flatnonzero(~done)).combine_chunks()
         return in_order(released, self.shape)
 
     # ---------------------------------------------------------------------------- state
