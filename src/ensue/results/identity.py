@@ -1,6 +1,7 @@
 """Stable names of matches: a hash of the query and of the content of the events."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 
 import numpy as np
@@ -10,7 +11,7 @@ from pyarrow import types
 
 from ensue.algebra.query import Query
 from ensue.algebra.towers.behind import AT, FROM
-from ensue.columns.arrow_kinds import kind_of_arrow, time_unit
+from ensue.columns.arrow_kinds import Unit, kind_of_arrow, time_unit
 from ensue.columns.buffers import (
     Bools,
     Ints,
@@ -106,6 +107,7 @@ class RowHashes:
         return self._found[columns]
 
 
+@lru_cache(maxsize=4_096)
 def _salts(name: bytes) -> tuple[np.uint64, np.uint64]:
     digest = blake2b(name, digest_size=16).digest()
     high, low = np.frombuffer(digest, "<u8")
@@ -199,9 +201,10 @@ def _rows_beside_equals(times: npt.NDArray[np.generic], wanted: Bools) -> Bools:
     return inside
 
 
-def times_of(events: pa.Table, end: str) -> npt.NDArray[np.generic]:
+def times_of(events: pa.Table, end: str, unit: Unit | None = None) -> npt.NDArray[np.generic]:
     """The times by which events are ordered."""
-    return np.asarray(from_arrow(events.column(end), time_unit(events.schema), end).values)
+    unit = time_unit(events.schema) if unit is None else unit
+    return np.asarray(from_arrow(events.column(end), unit, end).values)
 
 
 def hash_rows(events: pa.Table, columns: Sequence[tuple[str, str]], rows: Ints) -> Pair:

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ensue.columns.arrow_kinds import Unit
 from ensue.columns.buffers import Bools, Ints
 from ensue.results.identity import content_hashes, ordinals, times_of
 
@@ -18,7 +19,7 @@ class Twins:
 
     As long as none has come they are kept as they are: to count them costs more.
 
-    >>> twins = Twins("t")
+    >>> twins = Twins("t", "us")
     >>> one = pa.table({"t": [1], "x": ["a"]})
     >>> [twins.ordinals(one, np.array([True])).item() for _ in range(3)]
     [0, 1, 2]
@@ -26,8 +27,9 @@ class Twins:
     0
     """
 
-    def __init__(self, end: str) -> None:
+    def __init__(self, end: str, unit: Unit) -> None:
         self.end = end  # the column by which events are ordered
+        self.unit: Unit = unit
         self.time: Any = None
         self._newest: pa.Table | None = None  # events of that time that are not counted yet
         self._counts: dict[tuple[int, int], int] = {}  # the others, by the hash of their content
@@ -36,8 +38,11 @@ class Twins:
         """For the wanted ones of the next events their number among those of the same content."""
         if not events.num_rows:
             return np.zeros(0, np.int64)
-        times = times_of(events, self.end)
+        times = times_of(events, self.end, self.unit)
         known = self.time is not None and times[0] == self.time
+        if not known and len(times) == 1:  # as most pieces of a live stream
+            self.time, self._counts, self._newest = times[0], {}, events
+            return np.zeros(1, np.int64)
         same = int(np.searchsorted(times, self.time, side="right")) if known else 0
         later = ordinals(events.slice(same), wanted[same:], times[same:])
         found = np.concatenate([self._counted(events.slice(0, same)), later]) if same else later
