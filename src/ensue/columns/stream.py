@@ -323,12 +323,11 @@ def _of_types(table: pa.Table, shape: Shape, types: Collection[str]) -> npt.NDAr
 
 
 def _times(table: pa.Table, shape: Shape) -> tuple[vectors.Vector, vectors.Vector]:
-    schema = shape.schema
-    start, end = (
-        vectors.from_arrow(table.column(name), shape.unit, name)
-        for name in (schema.start, schema.end)
-    )
-    return start, end
+    start, end = shape.schema.start, shape.schema.end
+    times = vectors.from_arrow(table.column(end), shape.unit, end)
+    if start == end:
+        return times, times
+    return vectors.from_arrow(table.column(start), shape.unit, start), times
 
 
 def ends(table: pa.Table, shape: Shape) -> npt.NDArray[Any]:
