@@ -283,7 +283,12 @@ def test_errors_of_the_query_come_with_the_call():
 def test_after_the_end_nothing_can_be_fed():
     live = live_of()
     live.finish()
-    for call in (lambda: live.feed(event(1, "A")), lambda: live.advance(3), live.finish, live.save):
+    for call in (
+        lambda: live.feed(event(1, "A")),
+        lambda: live.advance(3),
+        live.finish,
+        live.save,
+    ):
         with pytest.raises(EventError, match="no more events can be given .* it is finished"):
             call()
 

@@ -6,7 +6,6 @@ from pyarrow import types
 
 from ensue.columns.buffers import Ints, fixed_array
 
-
 _FEW = 64  # rows of a column that a part of it may keep in memory
 
 

@@ -175,9 +175,9 @@ def moment(time: Any, shape: Shape) -> int | float:
         raise EventError(f"time={time!r}: the time column holds timestamps, so this is a datetime")
     kind = shape.arrow.field(shape.schema.end).type
     zone = kind.tz if pa.types.is_timestamp(kind) else None
-    if isinstance(time, np.datetime64):
-        time = time.astype(f"datetime64[{shape.unit}]")
     try:
+        if isinstance(time, np.datetime64):  # Arrow knows those of its own unit only
+            time = time.astype(f"datetime64[{shape.unit}]").astype(np.int64).item()
         array = pa.array([time], pa.timestamp(shape.unit, zone))
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise EventError(f"time={time!r} is no moment: {error}") from None

@@ -1,7 +1,9 @@
 """The store of events that matchers still need: those that later matches may contain."""
 
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +18,10 @@ from ensue.results.identity import ORDINAL
 from ensue.workload.twins import Twins
 
 Rows = npt.NDArray[np.int64]
-FEW = 64  # events that are kept without asking which of them matter: to ask takes longer
-WORTH = 256  # events from which on it is worth to look for those that do not matter any more
+FEW = 1_000  # events that are kept without asking which of them matter: to ask takes longer
+WORTH = 4_096  # events from which on it is worth to look for those that do not matter any more
+
+MANY = 64  # fresh pieces that are not yet put together
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,14 @@ class Held:
         return matches.moved(lambda rows: places_of(self.rows, rows))
 
 
+class _Fresh(NamedTuple):
+    """Events as they came."""
+
+    events: pa.Table
+    rows: Rows
+    numbers: Rows  # their ordinals
+
+
 class EventStore:
     """Keeps the events of a matcher.
 
@@ -50,6 +62,7 @@ class EventStore:
     def __init__(self, shape: Shape) -> None:
         self._schema = shape.arrow.append(pa.field(ORDINAL, pa.int64()))
         self._pieces: list[Held] = []  # one behind the other
+        self._fresh: list[_Fresh] = []  # behind them
         self._count = 0
         self._needed = 0  # when they were looked through
         self._twins = Twins(shape.schema.end, shape.unit)
@@ -58,20 +71,51 @@ class EventStore:
 
     def add(self, events: pa.Table, first: int, members: Iterable[Rows] | None) -> None:
         """The next events, from row `first` on: those among `members`. None: all of them."""
-        wanted = np.full(events.num_rows, members is None)
-        for rows in members or ():
+        count = events.num_rows
+        if members is None:
+            numbers = self._twins.ordinals(events, np.ones(count, np.bool_))
+            self._append(events, np.arange(first, first + count), numbers)
+            return
+        wanted = np.zeros(count, np.bool_)
+        for rows in members:
             wanted[rows[rows >= first] - first] = True
         numbers = self._twins.ordinals(events, wanted)
         places = np.flatnonzero(wanted)
         if not len(places):
             return
-        if len(places) < events.num_rows:
+        if len(places) < count:
             events, numbers = rows_taken(events, places), numbers[places]
+        self._append(events, first + places, numbers)
+
+    def _append(self, events: pa.Table, rows: Rows, numbers: Rows) -> None:
+        if len(rows):
+            self._fresh.append(_Fresh(events, rows, numbers))
+            self._count += len(rows)
+        if len(self._fresh) > MANY:
+            self._tidy()
+
+    def _tidy(self) -> None:
+        """Makes a piece of the fresh events, and one of pieces at the end, so that each is twice
+        as large as the one behind it."""
+        if not self._fresh:
+            return
+        self._pieces.append(self._numbered(self._fresh))
+        self._fresh = []
+        size, kept = 0, len(self._pieces)
+        while kept and len(self._pieces[kept - 1].rows) <= 2 * size + 1:
+            kept -= 1
+            size += len(self._pieces[kept].rows)
+        if len(self._pieces) - kept > 1:
+            self._pieces[kept:] = [self._joined(self._pieces[kept:])]
+
+    def _numbered(self, fresh: Sequence[_Fresh]) -> Held:
+        """Fresh events as one table that knows their ordinals."""
+        events = pa.concat_tables([part.events for part in fresh])
+        numbers = np.concatenate([part.numbers for part in fresh])
         numbered = events.append_column(ORDINAL, pa.array(numbers))
         if numbered.schema != self._schema:
             numbered = numbered.cast(self._schema)
-        self._pieces.append(Held(numbered, first + places))
-        self._count += len(places)
+        return Held(numbered.combine_chunks(), np.concatenate([part.rows for part in fresh]))
 
     @property
     def is_full(self) -> bool:
@@ -82,12 +126,15 @@ class EventStore:
         """Only the events of some rows, which are all here."""
         if len(rows) < self._count:
             self._pieces = [self.whole().only(rows)] if len(rows) else []
-            self._count = len(rows)
+            self._fresh, self._count = [], len(rows)
         self._needed = len(rows)
 
     def whole(self) -> Held:
         """All of them."""
-        if len(self._pieces) != 1:
+        self._tidy()
+        if not self._pieces:
+            return self._joined([])
+        if len(self._pieces) > 1:
             self._pieces = [self._joined(self._pieces)]
         return self._pieces[0]
 
@@ -98,22 +145,25 @@ class EventStore:
         members = members[members >= 0]
         if 2 * len(members) > self._count:
             return self.whole()
-        self._tidy()
         picked = []
         for piece in self._pieces:
             low, high = np.searchsorted(members, (piece.rows[0], piece.rows[-1] + 1))
             if low < high:
                 picked.append(piece.only(members[low:high]))
+        fresh = [part for row in members.tolist() if (part := self._fresh_one(row)) is not None]
+        if fresh:
+            picked.append(self._numbered(fresh))
         return picked[0] if len(picked) == 1 else self._joined(picked)
 
-    def _tidy(self) -> None:
-        """Makes pieces at the end one, so that each is twice as large as the one behind it."""
-        size, kept = 0, len(self._pieces)
-        while kept and len(self._pieces[kept - 1].rows) <= 2 * size + 1:
-            kept -= 1
-            size += len(self._pieces[kept].rows)
-        if len(self._pieces) - kept > 1:
-            self._pieces[kept:] = [self._joined(self._pieces[kept:])]
+    def _fresh_one(self, row: int) -> _Fresh | None:
+        """The event of a row, if it is a fresh one."""
+        place = bisect_right(self._fresh, row, key=lambda part: part.rows[0]) - 1
+        if place < 0:
+            return None
+        part = self._fresh[place]
+        at = int(np.searchsorted(part.rows, row))
+        one = slice(at, at + 1)
+        return _Fresh(part.events.slice(at, 1), part.rows[one], part.numbers[one])
 
     def _joined(self, pieces: list[Held]) -> Held:
         if not pieces:
@@ -129,6 +179,7 @@ class EventStore:
 
     @property
     def nbytes(self) -> int:
+        self._tidy()
         size = sum(int(p.events.nbytes + p.rows.nbytes) for p in self._pieces)
         return size + self._twins.nbytes
 
@@ -144,7 +195,7 @@ class EventStore:
             table = table.append_column(ORDINAL, pa.array(np.zeros(len(table), np.int64)))
         rows = arrays["rows"].astype(np.int64, copy=False)
         self._pieces = [Held(table.cast(self._schema), rows)] if len(rows) else []
-        self._count = self._needed = len(rows)
+        self._fresh, self._count, self._needed = [], len(rows), len(rows)
         self._twins.restore(arrays)
 
 
