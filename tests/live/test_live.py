@@ -289,7 +289,7 @@ def test_after_the_end_nothing_can_be_fed():
         live.finish,
         live.save,
     ):
-        with pytest.raises(EventError, match="no more events can be given .* it is finished"):
+        with pytest.raises(EventError, match=r"no more events can be given .* it is finished"):
             call()
 
 
@@ -391,7 +391,8 @@ def test_counters():
     assert "3 events, 2 matches" in repr(live)
 
 
-def test_what_is_held_stays_bounded():
+def test_what_is_held_stays_bounded(monkeypatch):
+    monkeypatch.setattr("ensue.workload.held_events.WORTH", 200)
     live = live_of()
     sizes = []
     for t in range(3_000):
