@@ -86,8 +86,22 @@ def check(random: Random, events: pa.Table, query, nature: Nature, **options) ->
     return sum(table.num_rows for table in wanted.values())
 
 
-def queries(random: Random, nature: Nature, count: int) -> list[str]:
-    return [random.choice(WRITERS)(random, nature) + random.choice(ANSWERS) for _ in range(count)]
+def queries(random: Random, nature: Nature, events: pa.Table, count: int) -> list[str]:
+    """Queries that can be run, most of them with matches."""
+    found: list[str] = []
+    for tries in range(40 * count):
+        text = random.choice(WRITERS)(random, nature) + random.choice(ANSWERS)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                matches = ensue.match(events, text, time=nature.columns, type="type")
+        except (QueryError, EventError):
+            continue
+        if 0 < matches.num_rows < 500 or tries > 30 * count:
+            found.append(text)
+        if len(found) == count:
+            break
+    return found
 
 
 @pytest.mark.first_rounds(60)
@@ -95,7 +109,7 @@ def queries(random: Random, nature: Nature, count: int) -> list[str]:
 def test_one_query(seed):
     random = Random(seed)
     nature, events, options = random_case(random, 12)
-    (query,) = queries(random, nature, 1)
+    (query,) = queries(random, nature, events, 1)
     options["emit_timeouts"] = random.random() < 0.3
     check(random, events, query, nature, **options)
 
@@ -105,11 +119,9 @@ def test_one_query(seed):
 def test_several_queries(seed):
     random = Random(seed)
     nature, events, options = random_case(random, 12)
-    texts = [
-        q for q in queries(random, nature, 8) if check(random, events, q, nature, **options) >= 0
-    ]
-    if texts:
-        assert check(random, events, texts, nature, **options) >= 0
+    texts = queries(random, nature, events, 6)
+    options["emit_timeouts"] = random.random() < 0.2
+    check(random, events, texts, nature, **options)
 
 
 @pytest.mark.first_rounds(25)
@@ -140,7 +152,7 @@ def test_most_random_cases_have_matches():
     for seed in range(40):
         random = Random(5_000 + seed)
         nature, events, options = random_case(random, 12)
-        (query,) = queries(random, nature, 1)
+        (query,) = queries(random, nature, events, 1)
         counts.append(check(random, events, query, nature, **options))
-    assert sum(count > 0 for count in counts) > 10
-    assert sum(counts) > 40
+    assert sum(count > 0 for count in counts) > 35
+    assert sum(counts) > 100
