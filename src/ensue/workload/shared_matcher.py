@@ -99,7 +99,7 @@ class SharedMatcher:
         count = watcher.engine.rows - first
         given = np.arange(block.count) if rows is None else rows
         numbers.add(np.arange(first, first + count), self.rows + given)
-        found = numbers.matches(fed)
+        found = numbers.matches(fed) if fed.count else fed
         if block.count > FEW or numbers.is_full:
             numbers.keep(watcher.engine.held_rows())
         return found
