@@ -10,7 +10,7 @@ USER_STAMP := $(VENV)/.installed-user
 DEV_STAMP  := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-python test-kernels test-rest test-slow test-slow-python test-slow-kernels lint format bench bench-streaming bench-peers bench-papers soak kafka crashes clean java
+.PHONY: help install demo test test-python test-kernels test-rest test-slow test-slow-python test-slow-kernels lint format bench bench-streaming bench-live bench-peers bench-papers soak kafka crashes clean java
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -89,6 +89,10 @@ format: $(DEV_STAMP)  ## let ruff mend and format the code
 
 bench: java $(DEV_STAMP)  ## measure kernels, ensue.match and Spark; writes benchmarks/results
 	$(BIN)/python -m benchmarks.run
+
+bench-live: $(DEV_STAMP)  ## measure ensue.live: from one event in to its match out
+	$(BIN)/python -m benchmarks.live
+	$(BIN)/python -m benchmarks.readme
 
 bench-streaming: java $(DEV_STAMP)  ## measure Structured Streaming: throughput, latency, ways to keep state
 	$(BIN)/python -m benchmarks.state_forms

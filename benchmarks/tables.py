@@ -82,6 +82,37 @@ def streaming_sheet(reports: Sequence[Report]) -> Sheet:
     )
 
 
+def live_latency_sheet(reports: Sequence[Report]) -> Sheet:
+    """From one event in to what it gives."""
+    return Sheet(
+        "`ensue.live`: milliseconds from one event in (a dict) to its matches out",
+        ("query", "with a match, p50", "p99", "any event, p50", "p99"),
+        tuple(
+            (
+                r["query"],
+                f"{r['match_p50_ms']:.2f}",
+                f"{r['match_p99_ms']:.2f}",
+                f"{r['p50_ms']:.2f}",
+                f"{r['p99_ms']:.2f}",
+            )
+            for r in reports
+        ),
+    )
+
+
+def live_sheet(reports: Sequence[Report]) -> Sheet:
+    """Events a second by the size of a feed."""
+    sizes = list(reports[0]["events_per_second"])
+    return Sheet(
+        "`ensue.live`: events a second by the number of events in a feed",
+        ("query", *(f"{int(size):,}" for size in sizes)),
+        tuple(
+            (r["query"], *(f"{r['events_per_second'][size]:,.0f}" for size in sizes))
+            for r in reports
+        ),
+    )
+
+
 def per_key_sheet(reports: Sequence[Report]) -> Sheet:
     """Lanes beside one state for each key."""
     return Sheet(

@@ -1,8 +1,9 @@
 """What tests share: one Spark session, every runner behind one call, patterns against strings.
 
-A test that takes `matched` or `runner` runs by the reference semantics, in this process, and in
-this process as a stream (the lanes of the Spark runner, cut, delayed and forgotten), on generated
-kernels that are not compiled: that would take a second or two for each query. Marked
+A test that takes `matched` or `runner` runs by the reference semantics, in this process, live in
+this process (event by event), and in this process as a stream (the lanes of the Spark runner, cut,
+delayed and forgotten), on generated kernels that are not compiled: that would take a second or two
+for each query. Marked
 `@pytest.mark.everywhere` it runs on compiled kernels and on Spark, marked `@pytest.mark.streams`
 also on a streaming DataFrame, which takes some seconds; with `slow=True` what takes longest is
 left to `make test-slow`: Spark for the one, the stream for the other. `pytest --everywhere` runs
@@ -29,7 +30,7 @@ import ensue
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True)
 hypothesis.settings.load_profile("ci")
 
-RUNNERS = ("semantics", "local", "lanes")
+RUNNERS = ("semantics", "local", "live", "lanes")
 EVERYWHERE = (*RUNNERS, "spark")
 
 
@@ -199,6 +200,44 @@ class Spark:
         return self.session.createDataFrame(events)
 
 
+class Live:
+    """A live matcher that is given one event after the other."""
+
+    name = "live"
+
+    def match(self, events: Any, query: str, **options: Any) -> pa.Table:
+        from ensue.columns.stream import ends, with_time
+        from ensue.runners.tables import stream_of
+
+        named = {k: options[k] for k in ("time", "type", "order") if k in options}
+        if isinstance(named.get("order"), str):
+            named["order"] = (named["order"],)
+        table, shape = stream_of(events, **named)
+        several = isinstance(events, Mapping)
+        usable, _ = with_time(table, shape, "drop", finite=True)
+        watermark: Any = None
+        if usable.num_rows and not several:
+            ticks = ends(usable, shape)
+            watermark = (np.maximum.accumulate(ticks) - ticks).max().item() or None
+            if shape.schema.intervals or shape.schema.order:
+                watermark = watermark or 0  # what orders events of the same time may come later
+        if watermark is not None and shape.schema.time_kind.value in ("timestamp", "date"):
+            watermark = f"{watermark} {shape.unit}"
+        schema = {n: pa.table(t).schema for n, t in events.items()} if several else table.schema
+        live = ensue.live(query, schema=schema, watermark=watermark, **options)
+        if several:
+            found = [live.feed(events)]
+        else:
+            # an error counts the bad events of a piece
+            count = 1 if usable.num_rows < table.num_rows else min(table.num_rows, 30)
+            found = [live.feed(piece) for piece in pieces(table, max(1, count))]
+        found.append(live.finish())
+        if live.dropped:
+            warnings.warn(f"{live.dropped} events without usable time are left out", stacklevel=2)
+        assert not live.late
+        return pa.concat_tables(found)
+
+
 class Lanes:
     """A stream in this process: cut into pieces, lanes forgotten and built anew between them."""
 
@@ -350,6 +389,8 @@ def runner(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> R
             return Local()
         case "semantics":
             return Semantics()
+        case "live":
+            return Live()
         case "lanes":
             return Lanes()
         case "spark":

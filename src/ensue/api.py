@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ensue.plan.limits import Limits
     from ensue.plan.planning import Planning
     from ensue.runners.contract import Runner
+    from ensue.runners.live import Live
     from ensue.runners.spark.matches import SeveralMatches
     from ensue.runners.spark.progress import BatchProgress
     from ensue.runners.spark.sinks import Sink
@@ -58,6 +59,7 @@ __all__ = [
     "delta_table",
     "explain",
     "kafka_topic",
+    "live",
     "match",
     "operator",
     "parquet_table",
@@ -324,16 +326,100 @@ def match(
         planning=_planning(statistics, off, structure, adaptive=adaptive, limits=limits),
     )
     asked = _asked(query, known)
-    if (levels is not None or trace) and not any(isinstance(a.query, Tower) for a in asked):
-        raise QueryError(
-            "levels= and trace= speak of events that are made of events, and this query has none",
-            hint="define them: EVENT Name AS ...; as often as wanted, then the query",
-        )
+    _refuse_levels(asked, levels, trace=trace)
     late = runner.STREAMING and given.deliver_late
     frame, source = runner.read(events, given)
     workload = Workload(asked, source, wishes, runner.lanes(frame, given), late)
     found = runner.run(workload, frame, given)
     return next(iter(found.values())) if workload.alone and len(found) == 1 else found
+
+
+def live(
+    query: "OneQuery | Sequence[OneQuery] | Mapping[str, OneQuery]",
+    *,
+    schema: Any,
+    time: str | tuple[str, str],
+    type: str | None = None,
+    order: Sequence[str] | str = (),
+    location: str | None = None,
+    watermark: "Watermark | None" = None,
+    late_events: str = "count",
+    bad_events: str = "raise",
+    levels: Sequence[str] | str | None = None,
+    trace: bool = False,
+    emit_timeouts: bool = False,
+    statistics: Statistics | None = None,
+    off: Sequence[str] | str = (),
+    structure: str | None = None,
+    adaptive: bool = False,
+    max_matches: int | None = None,
+    max_partial_matches: int | None = None,
+    memory: int | str | None = None,
+    operators: Iterable[Operator] = (),
+    definitions: Iterable[Definition] = (),
+    folder: "str | Path | None" = None,
+) -> "Live":
+    """A matcher in this process that is fed with events as they come.
+
+    `live.feed(events)` gives the matches that are certain then, at once; `live.advance(time)`
+    those that only waited for time to pass, `live.finish()` those that waited for the end. All
+    together they are those of `match` on all events, with the same ids, however they were cut
+    into pieces. `live.save()` gives bytes from which `live.restore(...)` goes on elsewhere, and
+    `async for matches in live.over(source)` feeds the events of a source.
+
+    `schema` are the columns of events: an Arrow schema, a dict of Arrow types by name, a table, or
+    a dict of one of these by event type, as `match` takes a dict of tables.
+
+    Events come in the order of time (those of the same time by `order`, if it is given), or they
+    are late: counted in `live.late`, and given back by `live.late_events()` with
+    `late_events="deliver"`. With a `watermark` they may come so much out of order, and wait until
+    one has come that is so much newer. `bad_events="drop"` leaves out events without usable time
+    and rows that do not fit the schema, and counts them in `live.dropped`.
+
+    Queries and all other arguments are those of `match`. `max_matches` bounds the matches of one
+    call of `feed`.
+    """
+    from ensue.plan.limits import Limits
+    from ensue.runners.live import Live, made
+    from ensue.runners.live_rows import Reader
+    from ensue.workload.arguments import Arguments
+    from ensue.workload.planned import Wishes
+    from ensue.workload.workload import Workload
+
+    known: dict[str, Any] = {
+        "operators": _each(operators, Operator, "operators"),
+        "definitions": _each(definitions, Definition, "definitions"),
+        "folder": folder,
+    }
+    given = Arguments(
+        time=_time(time),
+        type=type,
+        order=_names("order", order),
+        location=location,
+        bad_events=bad_events,
+        watermark=watermark,
+        late_events=late_events,
+    )
+    limits = Limits.given(max_matches, max_partial_matches, memory)
+    wishes = Wishes(
+        emit_timeouts=emit_timeouts,
+        levels=levels if levels is None or isinstance(levels, str) else tuple(levels),
+        trace=trace,
+        planning=_planning(statistics, off, structure, adaptive=adaptive, limits=limits),
+    )
+    asked = _asked(query, known)
+    _refuse_levels(asked, levels, trace=trace)
+    reader = Reader(schema, given.time, type, given.order)
+    workload = Workload(asked, made(reader, given), wishes, deliver_late=given.deliver_late)
+    return Live(reader, workload, given)
+
+
+def _refuse_levels(asked: "Sequence[Asked]", levels: object, *, trace: bool) -> None:
+    if (levels is not None or trace) and not any(isinstance(a.query, Tower) for a in asked):
+        raise QueryError(
+            "levels= and trace= speak of events that are made of events, and this query has none",
+            hint="define them: EVENT Name AS ...; as often as wanted, then the query",
+        )
 
 
 def _runner(events: Any) -> "Runner":

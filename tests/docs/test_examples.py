@@ -1,7 +1,11 @@
 """Every example runs and says what it is meant to say."""
 
 import runpy
+import subprocess
+import sys
 from pathlib import Path
+from subprocess import PIPE
+from types import SimpleNamespace
 
 import pytest
 from tests.docs.pages import ROOT
@@ -15,6 +19,7 @@ SAYS = {
     "double_peak": "0 missed, 0 false",
     "fault_monitoring": "0 missed, 0 false",
     "market_alarm": "0 missed, 0 false",
+    "live_stdin": "10:00:09 guessed: ann from 203.0.113.9",
     "spark_batch": "|exit-1|",
 }
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -25,6 +30,13 @@ def _marked(example: Path) -> object:
     return pytest.param(example, id=example.stem, marks=marks)
 
 
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is piped into an example."""
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
+
+
+@pytest.mark.usefixtures("terminal")
 @pytest.mark.parametrize("example", [_marked(e) for e in EXAMPLES])
 def test_an_example_runs(example: Path, capsys: pytest.CaptureFixture[str]):
     if "pyspark" in example.read_text():
@@ -33,6 +45,22 @@ def test_an_example_runs(example: Path, capsys: pytest.CaptureFixture[str]):
         embedded()
     runpy.run_path(str(example), run_name="__main__")
     assert SAYS[example.stem] in capsys.readouterr().out
+
+
+def test_matches_are_printed_while_lines_come():
+    example = ROOT / "examples" / "live_stdin.py"
+    shown = runpy.run_path(str(example))["SHOWN"]
+    command = [sys.executable, "-u", str(example)]
+    with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, stderr=PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(shown)
+        process.stdin.flush()  # and it stays open
+        assert process.stdout.readline() == "10:00:09 guessed: ann from 203.0.113.9\n"
+        rest, said = process.communicate()
+    assert "left open: bob from 192.0.2.5" in rest
+    assert "7 events" not in rest
+    assert "line 6 is no event" in said
 
 
 def test_every_example_is_described():

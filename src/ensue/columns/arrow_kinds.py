@@ -1,5 +1,6 @@
 """What Arrow types mean to predicates."""
 
+from functools import lru_cache
 from typing import Literal as OneOf
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from ensue.schema import Kind
 Unit = OneOf["us", "ns"]
 
 
+@lru_cache(maxsize=1_024)
 def kind_of_arrow(type: pa.DataType) -> Kind:
     """The kind of an Arrow type, whatever its width or encoding.
 

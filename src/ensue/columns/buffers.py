@@ -1,6 +1,7 @@
 """Arrow arrays as NumPy arrays, without a copy where the layouts agree."""
 
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -100,13 +101,20 @@ def ticks(array: pa.Array, unit: str) -> Ints:
 
 def counted(array: pa.Array, unit: str) -> tuple[Ints, Fraction]:
     """Times as they lie in their buffer, and how many of `unit` one of their own units is."""
-    target = 1_000_000_000 if unit == "ns" else 1_000_000
     type = array.type
     if types.is_date32(type):
-        return raw(array, np.int32).astype(np.int64), Fraction(86_400 * target)
-    source = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
-    unit_of = source["ms" if types.is_date64(type) else type.unit]
-    return raw(array, np.int64), Fraction(target, unit_of)
+        return raw(array, np.int32).astype(np.int64), _factor(None, unit)
+    return raw(array, np.int64), _factor("ms" if types.is_date64(type) else type.unit, unit)
+
+
+@cache
+def _factor(source: str | None, unit: str) -> Fraction:
+    """How many of `unit` one of another unit is; None: a day."""
+    target = 1_000_000_000 if unit == "ns" else 1_000_000
+    if source is None:
+        return Fraction(86_400 * target)
+    per_second = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+    return Fraction(target, per_second[source])
 
 
 def beyond_64_bits(array: pa.Array, unit: str) -> Bools:

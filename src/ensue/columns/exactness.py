@@ -33,6 +33,8 @@ def not_computed(
         case Kind.DECIMAL:
             row = _first_inexact(array)
             return None if row is None else beyond(array[row].as_py(), name)
+        case Kind.TIMESTAMP | Kind.DURATION if array.type.unit == unit:
+            return None  # they are counted as they are
         case Kind.TIMESTAMP | Kind.DATE | Kind.DURATION:
             row = _first(beyond_64_bits(array, unit), valid)
             if row is None:

@@ -18,6 +18,7 @@ from ensue.algebra.walk import atoms, rewrite_expr
 from ensue.columns import evaluate as vectors
 from ensue.columns.arrow_kinds import Unit, fields_of, time_unit
 from ensue.columns.location import check_location
+from ensue.columns.rows import rows_taken
 from ensue.errors import EventError, QueryError, did_you_mean
 from ensue.schema import EventType, Kind, Schema, one_table
 
@@ -322,35 +323,40 @@ def _of_types(table: pa.Table, shape: Shape, types: Collection[str]) -> npt.NDAr
 
 
 def _times(table: pa.Table, shape: Shape) -> tuple[vectors.Vector, vectors.Vector]:
-    schema = shape.schema
-    start, end = (
-        vectors.from_arrow(table.column(name), shape.unit, name)
-        for name in (schema.start, schema.end)
-    )
-    return start, end
+    start, end = shape.schema.start, shape.schema.end
+    times = vectors.from_arrow(table.column(end), shape.unit, end)
+    if start == end:
+        return times, times
+    return vectors.from_arrow(table.column(start), shape.unit, start), times
 
 
 def ends(table: pa.Table, shape: Shape) -> npt.NDArray[Any]:
     """When each event ends, in the unit in which a matcher's time passes."""
-    return np.asarray(_times(table, shape)[1].values)
+    name = shape.schema.end
+    return np.asarray(vectors.from_arrow(table.column(name), shape.unit, name).values)
 
 
 def _sorted(table: pa.Table, shape: Shape) -> pa.Table:
+    places = places_in_order(table, shape)
+    return table if places is None else rows_taken(table, places)
+
+
+def places_in_order(table: pa.Table, shape: Shape) -> npt.NDArray[np.int64] | None:
+    """The rows in the order of the stream; None: they are in it."""
     schema = shape.schema
     start, end = (np.asarray(v.values) for v in _times(table, shape))
     if not schema.order:
         if _ascending(start, end, schema.intervals):
-            return table
-        places = np.lexsort((start, end)) if schema.intervals else np.argsort(end, kind="stable")
-        return table.take(pa.array(places))
+            return None
+        return np.lexsort((start, end)) if schema.intervals else np.argsort(end, kind="stable")
     ties = [vectors.from_arrow(table.column(name), shape.unit, name) for name in schema.order]
     if all(_plain(t) for t in ties):
         # runs that are sorted already, as a shuffle leaves them, merge quickly
-        return table.take(pa.array(np.lexsort((*(t.values for t in reversed(ties)), start, end))))
+        return np.lexsort((*(np.asarray(t.values) for t in reversed(ties)), start, end))
     numbered = table.select(list(dict.fromkeys([schema.end, schema.start, *schema.order])))
     numbered = numbered.append_column("__row", pa.array(np.arange(table.num_rows)))
     places = pc.sort_indices(numbered, sort_keys=[(k, "ascending") for k in numbered.column_names])
-    return table.take(places)
+    return np.asarray(places.to_numpy(), np.int64)
 
 
 def _check_span(starts: vectors.Vector, ends: vectors.Vector, bad: npt.NDArray[np.bool_]) -> None:

@@ -1,6 +1,7 @@
 """Matches out of the output table of a kernel, and several deliveries as one."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -45,10 +46,25 @@ def listed_bytes(state: State[Any]) -> float:
     return 8.0 * sum(float(output[:, k].sum(dtype=np.float64)) for k in counts)
 
 
+@lru_cache(maxsize=1_024)
+def _no_matches(names: tuple[str, ...]) -> Matches:
+    """Worked out once: most events of a stream complete no match."""
+    kinds = [name.split("_", 1) for name in names]
+    none = np.zeros(0, np.int64)
+    return Matches(
+        {variable: none for kind, variable in kinds if kind == "row"},
+        {variable: (np.zeros(1, np.int64), none) for kind, variable in kinds if kind == "node"},
+        0,
+        none if any(kind == "tally" for kind, _ in kinds) else None,
+    )
+
+
 def joined(pieces: list[Matches], names: Sequence[str]) -> Matches:
     """Several deliveries as one."""
     if len(pieces) == 1:
         return pieces[0]
+    if not pieces:
+        return _no_matches(tuple(names))
     rows: dict[str, Table] = {}
     lists: dict[str, tuple[Table, Table]] = {}
     tally: Table | None = None
@@ -56,7 +72,7 @@ def joined(pieces: list[Matches], names: Sequence[str]) -> Matches:
         kind, variable = name.split("_", 1)
         if kind == "row":
             parts = [p.rows[variable] for p in pieces]
-            rows[variable] = np.concatenate(parts) if parts else np.zeros(0, np.int64)
+            rows[variable] = np.concatenate(parts)
         elif kind == "node":
             values = [p.lists[variable][1] for p in pieces]
             offsets = [np.zeros(1, np.int64)]
@@ -64,11 +80,8 @@ def joined(pieces: list[Matches], names: Sequence[str]) -> Matches:
             for piece in pieces:
                 offsets.append(piece.lists[variable][0][1:] + shift)
                 shift += len(piece.lists[variable][1])
-            lists[variable] = (
-                np.concatenate(offsets),
-                np.concatenate(values) if values else np.zeros(0, np.int64),
-            )
+            lists[variable] = np.concatenate(offsets), np.concatenate(values)
         elif kind == "tally":
             counts = [p.tally for p in pieces if p.tally is not None]
-            tally = np.concatenate([np.zeros(0, np.int64), *counts])
+            tally = np.concatenate(counts)
     return Matches(rows, lists, sum(p.count for p in pieces), tally)

@@ -76,6 +76,13 @@ class Scan:
         self.types = list(dict.fromkeys(r.type for r in self.roles))
         self.seen = 0  # bits of the roles whose types have occurred
         self.counts = ScanCounts()  # of a program that counts
+        self._names = tuple(map(frozen, text_parts(pa.array(self.types, pa.string()))))
+        self._plain = {
+            condition: rewrite_expr(condition, _of_no_variable)
+            for role in self.roles
+            for condition in (*role.conditions, *role.first)
+        }
+        self._bits = self._bits_by_type()
 
     def __call__(self, events: pa.Table) -> Scanned:
         program, schema = self.program, self.program.schema
@@ -105,13 +112,7 @@ class Scan:
 
     def _mask(self, events: pa.Table, lookup: vectors.Lookup) -> npt.NDArray[np.int64]:
         program = self.program
-        count = events.num_rows
-        bits = np.zeros(len(self.types), np.int64)
-        for role in self.roles:
-            number = self.types.index(role.type)
-            bits[number] |= 1 << program.frame.bit(role.variable)
-            if role.first:
-                bits[number] |= 1 << program.frame.bit(role.variable, first=True)
+        count, bits = events.num_rows, self._bits
         mask = np.empty(count, np.int64)
         if program.schema.typed:
             assert program.schema.type_column is not None
@@ -122,7 +123,7 @@ class Scan:
         known: dict[Expr, npt.NDArray[np.bool_]] = {}  # of events, whichever role they play
 
         def judged(condition: Expr) -> npt.NDArray[np.bool_]:
-            plain = rewrite_expr(condition, _of_no_variable)
+            plain = self._plain[condition]
             if plain not in known:
                 known[plain] = vectors.truth(
                     vectors.evaluate(condition, lookup, count, program.unit)
@@ -146,6 +147,16 @@ class Scan:
             if program.counted:
                 self.counts.role(role.variable, of_type, playing)
         return mask
+
+    def _bits_by_type(self) -> npt.NDArray[np.int64]:
+        """The roles that an event of each type can play."""
+        bits, frame = np.zeros(len(self.types), np.int64), self.program.frame
+        for role in self.roles:
+            number = self.types.index(role.type)
+            bits[number] |= 1 << frame.bit(role.variable)
+            if role.first:
+                bits[number] |= 1 << frame.bit(role.variable, first=True)
+        return bits
 
     def _playing(self, mask: npt.NDArray[np.int64], bit: int) -> int:
         """How many events have a bit, where that is to be counted."""
@@ -192,8 +203,7 @@ class Scan:
 
     def _name_codes(self, texts: pa.Array) -> npt.NDArray[np.int32]:
         found = np.empty(len(texts), np.int32)
-        names = text_parts(pa.array(self.types, pa.string()))
-        find_names(*map(frozen, (*text_parts(texts), *names)), found)
+        find_names(*map(frozen, text_parts(texts)), *self._names, found)
         return found
 
     def _time(self, vector: Vector) -> Array:

@@ -42,19 +42,20 @@ class Gathered:
         events: pa.Table,
         columns_of: ColumnsOf,
         results: Results | None = None,
+        unit: Unit | None = None,
     ) -> None:
         self.matches = matches
         self.results = results
         self._made: Made | None = None  # what results have, one a match
         self.events = events
-        self.unit: Unit = time_unit(events.schema)
+        self.unit: Unit = time_unit(events.schema) if unit is None else unit
         self.columns = columns_by_name(columns_of)
         self._whole: dict[str, pa.Array | pa.ChunkedArray] = {}
         self._vectors: dict[Field | Aggregate, Vector] = {}
 
     def of(self, matches: Matches) -> "Gathered":
         """The same events for other matches."""
-        other = Gathered(matches, self.events, {}, self.results)
+        other = Gathered(matches, self.events, {}, self.results, self.unit)
         other.columns, other._whole = self.columns, self._whole
         return other
 

@@ -1,6 +1,7 @@
 """Stable names of matches: a hash of the query and of the content of the events."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 
 import numpy as np
@@ -10,7 +11,7 @@ from pyarrow import types
 
 from ensue.algebra.query import Query
 from ensue.algebra.towers.behind import AT, FROM
-from ensue.columns.arrow_kinds import kind_of_arrow, time_unit
+from ensue.columns.arrow_kinds import Unit, kind_of_arrow, time_unit
 from ensue.columns.buffers import (
     Bools,
     Ints,
@@ -110,6 +111,7 @@ class RowHashes:
         return self._found[columns]
 
 
+@lru_cache(maxsize=4_096)
 def _salts(name: bytes) -> tuple[np.uint64, np.uint64]:
     digest = blake2b(name, digest_size=16).digest()
     high, low = np.frombuffer(digest, "<u8")
@@ -131,7 +133,7 @@ def _event_hashes(
         some = hash_rows(events, columns, chosen)
         alike = np.asarray(single(events.column(ORDINAL)))[chosen]
     else:
-        twins = _twins(events, wanted, end)
+        twins = _rows_beside_equals(times_of(events, end), wanted)
         chosen = np.flatnonzero(wanted | twins)
         some = hash_rows(events, columns, chosen)
         within = twins[chosen]
@@ -151,31 +153,34 @@ def _event_hashes(
     return high, low
 
 
-def ordinals(events: pa.Table, wanted: Bools, end: str) -> Ints:
+def ordinals(events: pa.Table, wanted: Bools, times: npt.NDArray[np.generic]) -> Ints:
     """For the wanted rows their number among rows of the same content, 0 for the others.
 
-    `events` is in order of its column `end`.
+    `events` is in order of its `times`.
 
     >>> table = pa.table({"t": [1, 1, 1, 2], "x": ["a", "b", "a", "a"]})
-    >>> ordinals(table, np.array([False, False, True, True]), "t")
+    >>> ordinals(table, np.array([False, False, True, True]), times_of(table, "t"))
     array([0, 0, 1, 0])
     """
-    twins = _twins(events, wanted, end)
     found = np.zeros(events.num_rows, np.int64)
+    if events.num_rows < 2:
+        return found
+    twins = _rows_beside_equals(times, wanted)
     if twins.any():
         found[twins] = _numbered(events, twins)
     found[~wanted] = 0
     return found
 
 
-def _twins(events: pa.Table, wanted: Bools, end: str) -> Bools:
-    return _rows_beside_equals(_times(events, end), wanted)
-
-
 def _numbered(events: pa.Table, twins: Bools) -> Ints:
-    columns = [(name, name) for name in events.column_names if name not in (AT, FROM)]
-    found: Ints = hashing.ordinals(*hash_rows(events, columns, np.flatnonzero(twins)))
+    found: Ints = hashing.ordinals(*content_hashes(events, np.flatnonzero(twins)))
     return found
+
+
+def content_hashes(events: pa.Table, rows: Ints | None = None) -> Pair:
+    """The hashes of all that is in some rows, or in all of them."""
+    columns = [(name, name) for name in events.column_names if name not in (AT, FROM)]
+    return hash_rows(events, columns, np.arange(events.num_rows) if rows is None else rows)
 
 
 def _rows_beside_equals(times: npt.NDArray[np.generic], wanted: Bools) -> Bools:
@@ -200,8 +205,10 @@ def _rows_beside_equals(times: npt.NDArray[np.generic], wanted: Bools) -> Bools:
     return inside
 
 
-def _times(events: pa.Table, end: str) -> npt.NDArray[np.generic]:
-    return np.asarray(from_arrow(events.column(end), time_unit(events.schema), end).values)
+def times_of(events: pa.Table, end: str, unit: Unit | None = None) -> npt.NDArray[np.generic]:
+    """The times by which events are ordered."""
+    unit = time_unit(events.schema) if unit is None else unit
+    return np.asarray(from_arrow(events.column(end), unit, end).values)
 
 
 def hash_rows(events: pa.Table, columns: Sequence[tuple[str, str]], rows: Ints) -> Pair:

@@ -75,41 +75,68 @@ def build(
     query_fingerprint: bytes | None = None,
     hashes: RowHashes | None = None,
 ) -> pa.Table:
-    """The result of a query, given its matches as rows of the events.
+    """The result of a query, given its matches as rows of the events; see `Result`."""
+    made = Result(
+        query, schema, events.schema, residual, columns_of=columns_of, whole_of=whole_of,
+        named_by=named_by, query_fingerprint=query_fingerprint,
+    )  # fmt: skip
+    return made.build(matches, events, hashes)
+
+
+class Result:
+    """The result of a query: all that does not depend on its matches is worked out once.
 
     `named_by` are the columns that tell events apart, if not all of them do.
     Matches that fail HAVING, or one of the conjuncts in `residual`, are left out. A residual
     conjunct that mentions an event which a match does not have does not apply to it.
     """
-    wanted = result_schema(query, schema, events.schema, columns_of, whole_of)
-    identity = fingerprint(query) if query_fingerprint is None else query_fingerprint
-    shape = _Shape(query, schema, events.schema, columns_of, whole_of, named_by)
-    gathered = Gathered(matches, events, columns_of, shape.results)
 
-    if query.limit is not None or summarised(query):
+    def __init__(
+        self,
+        query: Query,
+        schema: Schema,
+        arrow_schema: pa.Schema,
+        residual: tuple[Expr, ...] = (),
+        *,
+        columns_of: ColumnsOf,
+        whole_of: ColumnsOf | None = None,
+        named_by: ColumnsOf | None = None,
+        query_fingerprint: bytes | None = None,
+    ) -> None:
+        self.query, self.schema, self.residual = query, schema, residual
+        self.wanted = result_schema(query, schema, arrow_schema, columns_of, whole_of)
+        self.identity = fingerprint(query) if query_fingerprint is None else query_fingerprint
+        self.columns_of = columns_of
+        self.unit = time_unit(arrow_schema)
         # what speaks of all matches of an event comes before anything is cut into pieces
-        gathered = _reduced(_filtered(gathered, query.having, residual), query, schema)
-        residual, shape = (
-            (),
-            _Shape(
-                replace(query, having=None), schema, events.schema, columns_of, whole_of, named_by
-            ),
-        )
-    finished = _summarised if summarised(query) else _assembled
+        self.reduces = query.limit is not None or summarised(query)
+        left = replace(query, having=None) if self.reduces else query
+        self.shape = _Shape(left, schema, arrow_schema, columns_of, whole_of, named_by)
 
-    def assemble(part: Matches) -> pa.Table:
-        try:
-            found = gathered.of(part)
-            return finished(found, shape, schema, residual, identity, wanted, hashes)
-        except (pa.ArrowInvalid, pa.ArrowCapacityError):
-            # Strings or lists beyond what one array can hold: the result comes in pieces.
-            if part.count < 2:
-                raise
-            middle = part.count // 2
-            halves = np.arange(middle), np.arange(middle, part.count)
-            return pa.concat_tables([assemble(part.pick(half)) for half in halves])
+    def build(
+        self, matches: Matches, events: pa.Table, hashes: RowHashes | None = None
+    ) -> pa.Table:
+        """The table of some matches, which are rows of the events."""
+        query, schema, residual, shape = self.query, self.schema, self.residual, self.shape
+        gathered = Gathered(matches, events, self.columns_of, shape.results, self.unit)
+        if self.reduces:
+            gathered = _reduced(_filtered(gathered, query.having, residual), query, schema)
+            residual = ()
+        finished = _summarised if summarised(query) else _assembled
 
-    return assemble(gathered.matches)
+        def assemble(part: Matches) -> pa.Table:
+            try:
+                found = gathered.of(part)
+                return finished(found, shape, schema, residual, self.identity, self.wanted, hashes)
+            except (pa.ArrowInvalid, pa.ArrowCapacityError):
+                # Strings or lists beyond what one array can hold: the result comes in pieces.
+                if part.count < 2:
+                    raise
+                middle = part.count // 2
+                halves = np.arange(middle), np.arange(middle, part.count)
+                return pa.concat_tables([assemble(part.pick(half)) for half in halves])
+
+        return assemble(gathered.matches)
 
 
 def accepted(
@@ -259,9 +286,14 @@ class _Shape:
         self._unit = time_unit(arrow_schema)
         self._kleenes = frozenset(kleenes(query.pattern))
         self._columns = columns_by_name(columns_of)
+        self._event_types: dict[str, pa.DataType] = {}
+        self._returned = self._all_returned()
 
     def returned(self) -> Sequence[Returned]:
         """The columns of RETURN; without it, every positive variable, results too."""
+        return self._returned
+
+    def _all_returned(self) -> Sequence[Returned]:
         if self.query.returns or self.query.exists:
             return self.query.returns
         found = []
@@ -321,6 +353,11 @@ class _Shape:
         return field.variable in self._kleenes and field.at in (At.ALL, At.ONLY)
 
     def _event_type(self, variable: str) -> pa.DataType:
+        if variable not in self._event_types:
+            self._event_types[variable] = self._event_type_of(variable)
+        return self._event_types[variable]
+
+    def _event_type_of(self, variable: str) -> pa.DataType:
         if variable in self.results.applied:
             names = self.results.own(variable)
             return pa.struct([(name, self.results.type_of(variable, name)) for name in names])

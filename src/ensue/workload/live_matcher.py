@@ -7,7 +7,7 @@ import pyarrow as pa
 from ensue.columns.matches import Matches
 from ensue.engine.state import packed, unpacked
 from ensue.errors import StateError
-from ensue.workload.held_events import Held
+from ensue.workload.held_events import FEW, EventStore, Held
 from ensue.workload.prepared import Prepared, build_result
 from ensue.workload.stage import Fed
 
@@ -15,38 +15,52 @@ from ensue.workload.stage import Fed
 class LiveMatcher:
     """Feeds slices of an ordered stream to a query; the slicing does not change the matches.
 
-    Events of the same time come in one slice, else those of the same content are not told apart
-    in match ids. Between slices the matcher can be saved as bytes and restored elsewhere.
+    Between slices the matcher can be saved as bytes and restored elsewhere.
     """
 
     def __init__(self, prepared: Prepared) -> None:
         self.prepared = prepared
         self.engine = prepared.engine()
-        self.held = Held.nothing(prepared.shape)
+        self.store = EventStore(prepared.shape)
+        self._nothing: pa.Table | None = None  # what it gives without matches
 
     def feed(self, events: pa.Table) -> pa.Table:
         """The matches that the next events complete. They come in the order of the stream."""
         first = self.engine.rows
         matches = self.engine.feed(events)
+        if events.num_rows <= FEW:
+            self.store.add(events, first, None)
+            result = self._result(matches)
+            if self.store.is_full:
+                self.store.keep(self.engine.held_rows())
+            return result
         kept = self.engine.held_rows()
-        members = [kept, *(matches.elements(v) for v in matches.variables)]
-        known = self.held.joined_by(events, first, members, self.prepared.shape.schema.end)
-        result = self._built(matches, known)
-        self.held = known.only(kept)
+        self.store.add(events, first, [kept, *(matches.elements(v) for v in matches.variables)])
+        result = self._result(matches)
+        self.store.keep(kept)
         return result
 
     def advance(self, now: float) -> pa.Table:
         """The matches that only waited for time to pass, once it is `now`."""
-        result = self._built(self.engine.advance(now), self.held)
-        self.held = self.held.only(self.engine.held_rows())
+        result = self._result(self.engine.advance(now))
+        self.store.keep(self.engine.held_rows())
+        self.store.forget_before(now)
         return result
 
     def finish(self) -> pa.Table:
         """The matches that only waited for the stream to end."""
-        return self._built(self.engine.finish(), self.held)
+        return self._result(self.engine.finish())
+
+    def _result(self, matches: Matches) -> pa.Table:
+        self.engine.hand_over()  # what is in the table is with whoever asked for it
+        if not matches.count and self._nothing is not None:
+            return self._nothing
+        table = self._built(matches, self.store.of([matches]))
+        if self._nothing is None:
+            self._nothing = table.slice(0, 0)
+        return table
 
     def _built(self, matches: Matches, known: Held) -> pa.Table:
-        self.engine.hand_over()  # what is in the table is with whoever asked for it
         return build_result(self.prepared, known.placed(matches), known.events)
 
     def deadline(self) -> float | None:
@@ -59,18 +73,19 @@ class LiveMatcher:
     @property
     def state_bytes(self) -> int:
         """About as many bytes as `save` gives."""
-        return int(self.engine.state_bytes) + self.held.nbytes
+        return int(self.engine.state_bytes) + self.store.nbytes
 
     def save(self) -> bytes:
         """Everything needed to go on elsewhere."""
-        blobs = {"engine": self.engine.save(), "events": self.held.save()}
-        return packed({}, {"rows": self.held.rows}, blobs)
+        self.store.keep(self.engine.held_rows())
+        events, arrays = self.store.save()
+        return packed({}, arrays, {"engine": self.engine.save(), "events": events})
 
     def restore(self, data: bytes) -> None:
         """Goes on where the saved one stopped."""
         _, arrays, blobs = unpacked(data)
         self.engine.restore(blobs["engine"])
-        self.held = self.held.again(blobs["events"], arrays["rows"])
+        self.store.restore(blobs["events"], arrays)
 
 
 def restored(prepared: Prepared, data: bytes) -> LiveMatcher:

@@ -1,7 +1,8 @@
 """From a checked query to matches: plan, engine and results in one."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import pyarrow as pa
 
@@ -9,6 +10,7 @@ from ensue.algebra.check.query import check
 from ensue.algebra.query import Query
 from ensue.columns.matches import Matches
 from ensue.columns.stream import Shape
+from ensue.computed import cached_property
 from ensue.engine.adaptive import AdaptiveEngine, why_not_adaptive
 from ensue.engine.advice import Watchful
 from ensue.engine.allowance import Allowance, Holding
@@ -20,14 +22,15 @@ from ensue.plan.physical import Plan, Reference
 from ensue.plan.planning import DEFAULT, Planning
 from ensue.results.identity import RowHashes, fingerprint
 from ensue.results.size import result_bytes
-from ensue.results.table import build, result_schema
+from ensue.results.table import Result
+from ensue.schema import Schema
 from ensue.source.operator_functions import run_as_python
 
 FEW = 10_000  # matches whose table is never too large
 AnyEngine = Engine | AdaptiveEngine | ReferenceEngine
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Prepared:
     """A query made ready for a stream of a known shape."""
 
@@ -37,9 +40,32 @@ class Prepared:
     identity: bytes | None = None  # what sets the ids of its matches apart; None: the query
     planning: Planning = DEFAULT
 
+    @cached_property
+    def physical(self) -> tuple[Query, Schema]:
+        """The query in terms of columns."""
+        return self.shape.physical(self.query)
+
+    @cached_property
+    def result(self) -> Result:
+        """How its result is built."""
+        query, schema = self.physical
+        return Result(
+            query,
+            schema,
+            self.shape.arrow,
+            self.plan.residual,
+            columns_of=self.shape.columns_of(query),
+            whole_of=self.shape.whole_of(query),
+            named_by=self.shape.identity_of(query),
+            query_fingerprint=self.identity or fingerprint(self.query),
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # not what follows from it
+
     def engine(self, *, nullable: bool = False, counted: bool = False) -> AnyEngine:
         """A matcher with no events yet; `counted`: it counts what it tries."""
-        query, schema = self.shape.physical(self.query)
+        query, schema = self.physical
         limits = self.planning.limits
         if isinstance(self.plan.structure, Reference):
             return ReferenceEngine(self.plan, schema, self.shape.unit, limits)
@@ -72,33 +98,19 @@ def build_result(
     prepared: Prepared, matches: Matches, events: pa.Table, hashes: RowHashes | None = None
 ) -> pa.Table:
     """Matches as the table the query asks for; the events' hashes may be known already."""
-    query, schema = prepared.shape.physical(prepared.query)
-    columns_of, whole_of = prepared.shape.columns_of(query), prepared.shape.whole_of(query)
+    query, schema = prepared.physical
     chosen_from = prepared.plan.residual or query.having is not None or query.limit is not None
     if matches.count > FEW and not chosen_from:
+        whole_of = prepared.shape.whole_of(query)
         size = matches.nbytes + result_bytes(matches, events, query, whole_of)
         held = Holding(0, matches.number, size, events.num_rows - 1, None)
         Allowance(prepared.planning.limits, prepared.query, schema, prepared.shape.unit).ask(held)
-    return build(
-        matches,
-        events,
-        query,
-        schema,
-        prepared.plan.residual,
-        columns_of=columns_of,
-        whole_of=whole_of,
-        named_by=prepared.shape.identity_of(query),
-        query_fingerprint=prepared.identity or fingerprint(prepared.query),
-        hashes=hashes,
-    )
+    return prepared.result.build(matches, events, hashes)
 
 
 def result_of(prepared: Prepared) -> pa.Schema:
     """The columns of a query's result."""
-    shape = prepared.shape
-    query, schema = shape.physical(prepared.query)
-    columns = shape.columns_of(query), shape.whole_of(query)
-    return result_schema(query, schema, shape.arrow, *columns)
+    return prepared.result.wanted
 
 
 def joined_of(matcher: AnyEngine, found: Sequence[Matches]) -> Matches:

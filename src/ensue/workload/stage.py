@@ -72,7 +72,7 @@ class Fed:
     @property
     def bare(self) -> pa.Table:
         """The events as they came in."""
-        return self.events.drop_columns(list(self.arrival))
+        return self.events.drop_columns(list(self.arrival)) if self.arrival else self.events
 
 
 StageMatcher = Matcher[Fed, list[pa.Table]]

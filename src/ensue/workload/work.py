@@ -51,3 +51,6 @@ class Work(Protocol):
 
     def chains(self) -> tuple[tuple[Stage, ...], ...]:
         """Its stages, as chains that do not wait for each other."""
+
+    def whole(self) -> Stage:
+        """All of it as one stage, where one lane has all events."""

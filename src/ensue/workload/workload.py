@@ -79,6 +79,11 @@ class Workload:
     # ---------------------------------------------------------------------------- as text
 
     @property
+    def text(self) -> str:
+        """What a saved state of all of it is known by."""
+        return text_of(self.asked, self.source, self.wishes, 1)
+
+    @property
     def texts(self) -> tuple[str, ...]:
         """The texts of all stages; `read` gives the workload back."""
         return tuple(

@@ -77,7 +77,7 @@ class KeptLane:
             return
         _check_format(found)
         if found.job != digest(job):
-            _check_job(store, job)
+            check_same(store.job(), job)
             store.put_job(job)  # it was only written in another way
         self.head = replace(found, job=digest(job))
         self.fresh = False
@@ -155,11 +155,12 @@ def _check_format(head: Head) -> None:
         )
 
 
-def _check_job(store: Store, job: str) -> None:
-    written, given = _compared(upgraded(store.job())), _compared(json.loads(job))
+def check_same(then_: str, now_: str, what: str = "checkpoint") -> None:
+    """Refuses what was written for another workload, and says what is different."""
+    written, given = _compared(upgraded(then_)), _compared(json.loads(now_))
     if _kind(written) != _kind(given):
         raise StateError(
-            f"the checkpoint is that of {_kind(written)}, and this is {_kind(given)}:\n"
+            f"the {what} is that of {_kind(written)}, and this is {_kind(given)}:\n"
             f"  then: {_short(_queries(written))}\n"
             f"  now:  {_short(_queries(given))}\n"
             f"  hint: {_RESTART}"
@@ -169,7 +170,7 @@ def _check_job(store: Store, job: str) -> None:
             then, now = _short(written.get(name)), _short(given.get(name))
             shown = "" if name == "arrow" else f":\n  then: {then}\n  now:  {now}"
             raise StateError(
-                f"the checkpoint was written with another {_WORDS.get(name, name)}{shown}\n"
+                f"the {what} was written with another {_WORDS.get(name, name)}{shown}\n"
                 f"  hint: {_REMEDY.get(name, _RESTART)}"
             )
 

@@ -71,6 +71,7 @@ class Watcher:
         self.names = tuple(e.field_name for e in prepared.plan.query.equivalence)
         if self._scanning is not None:
             self.tests = _tests(self._scanning)
+        self.types = tuple(dict.fromkeys(test.key.type for test in self.tests))
 
     @property
     def _scanning(self) -> Engine | None:
@@ -137,6 +138,8 @@ class Watcher:
         engine = self._scanning
         if engine is None:
             return self.engine.feed(block.events), None
+        if not self.needs_every_event and not any(map(block.has_type, self.types)):
+            return nothing(self), _NO_ROWS
         rows, mask = self.rows_in(block)
         if not len(mask):
             return nothing(self), rows
@@ -188,6 +191,10 @@ class Watcher:
         return self.engine.finish()
 
 
+_FIRST = np.zeros(1, np.int64)
+_NO_ROWS = np.zeros(0, np.int64)
+
+
 def _tests(engine: Engine) -> tuple[RoleTest, ...]:
     frame = engine.program.frame
     found = []
@@ -204,6 +211,8 @@ def _recoded(
     found: npt.NDArray[np.integer], rows: Ints | None, encode: Callable[[Ints], Codes]
 ) -> Codes:
     """A block's codes as codes of an engine: one row of each is encoded."""
+    if len(found) == 1 and found[0] >= 0:
+        return encode(_FIRST if rows is None else rows)
     firsts = first_rows(found)
     used = np.flatnonzero(firsts >= 0)
     table = np.full(len(firsts) + 1, -1, np.int32)

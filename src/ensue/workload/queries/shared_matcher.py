@@ -7,13 +7,14 @@ import numpy as np
 import pyarrow as pa
 
 from ensue.columns.buffers import Ints
+from ensue.columns.distinct import distinct
 from ensue.columns.matches import Matches
 from ensue.engine.engine import FEW_CODES, Engine
 from ensue.engine.meaning import VERSION, version_of
 from ensue.engine.state import packed, unpacked
 from ensue.errors import StateError
 from ensue.results.identity import RowHashes
-from ensue.workload.held_events import Held, places_of
+from ensue.workload.held_events import FEW, WORTH, EventStore, places_of
 from ensue.workload.prepared import Prepared, build_result
 from ensue.workload.queries.shared_engine import (
     Watcher,
@@ -34,14 +35,21 @@ class Numbers:
 
     def __init__(self) -> None:
         self.own, self.rows = NONE, NONE
+        self._needed = 0  # when they were looked through
 
     def add(self, own: Ints, rows: Ints) -> None:
         self.own, self.rows = np.concatenate([self.own, own]), np.concatenate([self.rows, rows])
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is worth to look for those that are not held any more."""
+        return len(self.own) > max(WORTH, 2 * self._needed)
 
     def keep(self, own: Ints) -> None:
         if len(own) < len(self.own):
             places = np.searchsorted(self.own, own)
             self.own, self.rows = self.own[places], self.rows[places]
+        self._needed = len(own)
 
     def matches(self, found: Matches) -> Matches:
         """Matches in rows of the stream."""
@@ -52,7 +60,7 @@ class Numbers:
 class SharedMatcher:
     """Feeds slices of an ordered stream to several queries; each table is the result of one.
 
-    Events of the same time come in one slice. An event that matters to many is held once.
+    An event that matters to many is held once.
     """
 
     def __init__(self, queries: Sequence[Prepared]) -> None:
@@ -60,7 +68,7 @@ class SharedMatcher:
         self.watchers = watchers_of(queries)
         self.numbers = [Numbers() for _ in self.watchers]
         self.rows = 0  # events fed so far
-        self.held = Held.nothing(queries[0].shape)
+        self.store = EventStore(queries[0].shape)
         self._uses = uses_of(self.watchers)
         self._empty: dict[int, pa.Table] = {}  # what a query gives without matches
 
@@ -71,14 +79,16 @@ class SharedMatcher:
         events = given.bare
         found = [nothing(w) for w in self.watchers]
         if events.num_rows:
-            shape = self.queries[0].shape
-            _, schema = shape.physical(self.queries[0].query)
-            block = Block(events, schema, shape.unit, self._uses.copy())
+            _, schema = self.queries[0].physical
+            block = Block(events, schema, self.queries[0].shape.unit, self._uses.copy())
             for k, watcher in enumerate(self.watchers):
                 found[k] = self._fed(watcher, self.numbers[k], block)
-        known = self._known(events, found)
+            self._add(events, found)
         self.rows += events.num_rows
-        return self._delivered(found, known)
+        result = self._built(found)
+        if events.num_rows > FEW or self.store.is_full:
+            self._hold()
+        return result
 
     def _fed(self, watcher: Watcher, numbers: Numbers, block: Block) -> Matches:
         first = watcher.engine.rows
@@ -88,8 +98,9 @@ class SharedMatcher:
         count = watcher.engine.rows - first
         given = np.arange(block.count) if rows is None else rows
         numbers.add(np.arange(first, first + count), self.rows + given)
-        found = numbers.matches(fed)
-        numbers.keep(watcher.engine.held_rows())
+        found = numbers.matches(fed) if fed.count else fed
+        if block.count > FEW or numbers.is_full:
+            numbers.keep(watcher.engine.held_rows())
         return found
 
     def advance(self, now: float) -> list[pa.Table]:
@@ -104,33 +115,36 @@ class SharedMatcher:
                 continue
             found.append(numbers.matches(watcher.engine.advance(now)))
             numbers.keep(watcher.engine.held_rows())
-        return self._delivered(found, self.held)
+        self.store.forget_before(now)
+        result = self._built(found)
+        self._hold()
+        return result
 
     def finish(self) -> list[pa.Table]:
         """The matches that only waited for the stream to end."""
         pairs = zip(self.watchers, self.numbers, strict=True)
         found = [numbers.matches(watcher.finish()) for watcher, numbers in pairs]
-        return self._built(found, self.held)
+        return self._built(found)
 
     # ---------------------------------------------------------------------------- events
 
-    def _known(self, events: pa.Table, found: Sequence[Matches]) -> Held:
-        """The events held so far and the new ones."""
-        if not events.num_rows:
-            return self.held
+    def _add(self, events: pa.Table, found: Sequence[Matches]) -> None:
+        """Keeps the new events, as far as they matter."""
+        if events.num_rows <= FEW:
+            self.store.add(events, self.rows, None)
+            return
         members = [numbers.rows for numbers in self.numbers]
         members += [m.elements(v) for m in found if m.count for v in m.variables]
-        return self.held.joined_by(events, self.rows, members, self.queries[0].shape.schema.end)
+        self.store.add(events, self.rows, members)
 
-    def _delivered(self, found: Sequence[Matches], known: Held) -> list[pa.Table]:
-        result = self._built(found, known)
-        self._hold(known)
-        return result
-
-    def _built(self, found: Sequence[Matches], known: Held) -> list[pa.Table]:
+    def _built(self, found: Sequence[Matches]) -> list[pa.Table]:
+        if len(self._empty) == len(self.queries) and not any(m.count for m in found):
+            return [self._empty[number] for number in range(len(self.queries))]
         tables: dict[int, pa.Table] = {}
+        known = self.store.of(found)
         hashes = RowHashes(known.events, self.queries[0].shape.schema.end)
         for watcher, matches in zip(self.watchers, found, strict=True):
+            watcher.engine.hand_over()  # what is in the table is with whoever asked for it
             moved = known.placed(matches)
             for number in watcher.members:
                 if matches.count == 0 and number in self._empty:
@@ -140,11 +154,15 @@ class SharedMatcher:
                 self._empty[number] = tables[number].slice(0, 0)
         return [tables[number] for number in range(len(self.queries))]
 
-    def _hold(self, known: Held) -> None:
-        wanted = np.zeros(len(known.rows), np.bool_)
-        for numbers in self.numbers:
-            wanted[np.searchsorted(known.rows, numbers.rows)] = True
-        self.held = known.only(known.rows[wanted])
+    def _hold(self) -> None:
+        """Lets go of the events that no query holds."""
+        held = [numbers.rows for numbers in self.numbers if len(numbers.rows)]
+        self.store.keep(distinct(np.concatenate(held)) if held else NONE)
+
+    def _hold_least(self) -> None:
+        for watcher, numbers in zip(self.watchers, self.numbers, strict=True):
+            numbers.keep(watcher.engine.held_rows())
+        self._hold()
 
     # ---------------------------------------------------------------------------- what is alive
 
@@ -159,7 +177,7 @@ class SharedMatcher:
     @property
     def state_bytes(self) -> int:
         """About as many bytes as `save` gives."""
-        size = self.held.nbytes
+        size = self.store.nbytes
         for watcher, numbers in zip(self.watchers, self.numbers, strict=True):
             if not is_empty(watcher):
                 size += int(watcher.engine.state_bytes + 2 * numbers.own.nbytes)
@@ -169,7 +187,9 @@ class SharedMatcher:
 
     def save(self) -> bytes:
         """Everything needed to go on elsewhere. Matchers that hold nothing are left out."""
-        arrays, blobs = {"rows": self.held.rows}, {"events": self.held.save()}
+        self._hold_least()
+        events, arrays = self.store.save()
+        blobs = {"events": events}
         for k, (watcher, numbers) in enumerate(zip(self.watchers, self.numbers, strict=True)):
             if not is_empty(watcher):
                 blobs[str(k)] = watcher.engine.save()
@@ -190,7 +210,7 @@ class SharedMatcher:
         if not same:
             raise StateError("the state of a stream was saved for another set of queries")
         self.rows = int(header["fed"])
-        self.held = self.held.again(blobs["events"], arrays["rows"])
+        self.store.restore(blobs["events"], arrays)
         for k, (watcher, numbers) in enumerate(zip(self.watchers, self.numbers, strict=True)):
             if str(k) in blobs:
                 watcher.engine.restore(blobs[str(k)])

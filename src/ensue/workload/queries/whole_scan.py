@@ -9,7 +9,7 @@ from ensue.columns.buffers import Ints
 from ensue.columns.matches import Matches
 from ensue.columns.rows import taken, whole_column
 from ensue.columns.stream import slices
-from ensue.results.identity import ORDINAL, RowHashes, ordinals
+from ensue.results.identity import ORDINAL, RowHashes, ordinals, times_of
 from ensue.workload.prepared import Prepared, build_result, joined_of
 from ensue.workload.queries.shared_engine import Watcher, renumbered, uses_of, watchers_of
 from ensue.workload.queries.shared_scan import Block
@@ -113,7 +113,7 @@ class WholeScan:
                 wanted[matches.elements(variable)] = True
         end = self.queries[0].shape.schema.end
         rows = np.flatnonzero(wanted)
-        numbers = ordinals(events, wanted, end)[rows] if len(rows) else rows
+        numbers = ordinals(events, wanted, times_of(events, end))[rows] if len(rows) else rows
         columns = [taken(whole_column(events, name), rows) for name in events.column_names]
         known = pa.table(columns, schema=events.schema)
         known = known.append_column(ORDINAL, pa.array(numbers))

@@ -57,6 +57,10 @@ class QueryWork:
             found.append((self._stage(key, numbers),))
         return tuple(found)
 
+    def whole(self) -> "QueryStage":
+        """All queries as one stage that no key splits."""
+        return QueryStage(self.bundles, self.outputs, (), not self.alone)
+
     def _stage(self, key: tuple[str, ...], numbers: Sequence[int]) -> "QueryStage":
         bundles = tuple(self.bundles[n] for n in numbers)
         whole = None if key else self._why_whole(len(numbers))

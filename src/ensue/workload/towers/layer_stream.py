@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -45,14 +46,16 @@ class LayerStream:
         """Only events that come in are in it: they are as they were."""
         return not self.complex_
 
-    def of_raw(self, events: pa.Table, at: Ints, begun: Ints) -> pa.Table:
-        """Events that came in as those of the layer."""
+    def of_raw(self, events: pa.Table, at: Ints, begun: Ints) -> pa.Table | None:
+        """Events that came in as those of the layer; None: none of them matters."""
         if self.alone:
             return events.append_column(AT, pa.array(at)).append_column(FROM, pa.array(begun))
         schema = self.raw.schema
         codes = self._codes(events)
         if not self.every:
             kept = np.flatnonzero(codes >= 0)
+            if not len(kept):
+                return None
             if len(kept) < len(codes):
                 events = events.take(pa.array(kept))
                 at, begun, codes = at[kept], begun[kept], codes[kept]
@@ -92,7 +95,7 @@ class LayerStream:
 
     def _marks(self, codes: npt.NDArray[np.int32]) -> pa.Array:
         places = pa.array(codes, mask=codes < 0) if (codes < 0).any() else pa.array(codes)
-        return pa.DictionaryArray.from_arrays(places, pa.array(self.types, pa.string()))
+        return pa.DictionaryArray.from_arrays(places, _texts(self.types))
 
     def _codes(self, events: pa.Table) -> npt.NDArray[np.int32]:
         """The type of each event that came in; -1 where it does not matter."""
@@ -100,10 +103,11 @@ class LayerStream:
         if column is None:
             return np.zeros(events.num_rows, np.int32)
         names = single(events.column(column))
-        known = pa.array(self.types[: len(self.types) - len(self.complex_)], pa.string())
+        known = _texts(self.types[: len(self.types) - len(self.complex_)])
         if not pa.types.is_dictionary(names.type):
-            found = pc.index_in(names.cast(pa.string()), value_set=known).fill_null(-1)
-            return np.asarray(found.to_numpy(), np.int32)
+            names = names if names.type == pa.string() else names.cast(pa.string())
+            found = pc.index_in(names, value_set=known)
+            return np.asarray((found.fill_null(-1) if found.null_count else found), np.int32)
         texts = names.dictionary.cast(pa.string())
         places = np.append(pc.index_in(texts, value_set=known).fill_null(-1).to_numpy(), -1)
         codes = names.indices.fill_null(len(texts)) if names.null_count else names.indices
@@ -149,6 +153,11 @@ class LayerStream:
         """When the events end, as the matcher's time passes."""
         vector = vectors.from_arrow(table.column(self.shape.schema.end), self.shape.unit)
         return np.asarray(vector.values)
+
+
+@lru_cache(maxsize=256)
+def _texts(names: tuple[str, ...]) -> pa.Array:
+    return pa.array(names, pa.string())
 
 
 def _ascending(places: Ints) -> bool:

@@ -86,6 +86,8 @@ class LiveLayer:
         self.timeouts = [LiveMatcher(query) for query in layer.timeouts or ()]
         self.waiting: list[pa.Table] = []
         self._timed_out: list[pa.Table] = []  # since something was delivered
+        self._nothing = no_rows(layer.found)
+        self._none = layer.delivered(self._nothing) if layer.layer.delivered else self._nothing
 
     def take(
         self, raw: pa.Table | None, found: Mapping[str, pa.Table], at: Ints, begun: Ints
@@ -93,7 +95,9 @@ class LiveLayer:
         """The events that came in and the complex events that layers below found."""
         stream = self.layer.source
         if raw is not None and stream.reads_raw:
-            self.waiting.append(stream.of_raw(raw, at, begun))
+            events = stream.of_raw(raw, at, begun)
+            if events is not None:
+                self.waiting.append(events)
         for name in stream.complex_:
             if found[name].num_rows:
                 self.waiting.append(stream.of_complex(name, found[name]))
@@ -119,7 +123,7 @@ class LiveLayer:
 
     def delivered(self, found: pa.Table) -> pa.Table:
         """The complex events as subscribers get them, with what has timed out since the last."""
-        events = self.layer.delivered(found)
+        events = self.layer.delivered(found) if found.num_rows else self._none
         given, self._timed_out = self._timed_out, []
         pieces = [
             delivered_timeouts(t, self.layer.layer, self.layer.result) for t in given if t.num_rows
@@ -134,7 +138,9 @@ class LiveLayer:
         return [self.matcher.feed(table)]
 
     def _joined(self, pieces: Sequence[pa.Table]) -> pa.Table:
-        found = [self.layer.events(piece) for piece in pieces]
+        found = [self.layer.events(piece) for piece in pieces if piece.num_rows]
+        if not found:
+            return self._nothing
         return found[0] if len(found) == 1 else concatenated(self.layer.found, found)
 
     def _ready(self, now: float) -> pa.Table | None:
@@ -211,7 +217,7 @@ class LiveLayers:
 class LiveTower(LiveLayers):
     """Feeds slices of an ordered stream to the layers of a tower.
 
-    Events of the same time come in one slice. It gives a table for each level that is delivered.
+    It gives a table for each level that is delivered.
     """
 
     def __init__(self, prepared: PreparedTower) -> None:

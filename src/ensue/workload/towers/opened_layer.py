@@ -16,6 +16,7 @@ from ensue.algebra.towers.inlining import Box, Inlined, Path
 from ensue.algebra.walk import atoms
 from ensue.columns.distinct import distinct
 from ensue.columns.matches import Matches
+from ensue.columns.rows import no_rows
 from ensue.plan.towers.modules import Module
 from ensue.results.gather import Gathered
 from ensue.results.identity import ORDINAL
@@ -102,7 +103,8 @@ class _Making:
         if complex_:
             return stream.of_complex(complex_, flat.back(complex_, part))
         raw = part.select(stream.raw.arrow.names).cast(stream.raw.arrow)
-        return stream.of_raw(raw, part.column(AT).to_numpy(), part.column(FROM).to_numpy())
+        found = stream.of_raw(raw, part.column(AT).to_numpy(), part.column(FROM).to_numpy())
+        return no_rows(stream.shape.arrow) if found is None else found
 
     def _built(
         self,

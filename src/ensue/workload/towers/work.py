@@ -11,6 +11,7 @@ from ensue.algebra.walk import positives
 from ensue.columns.stream import Shape, ends
 from ensue.computed import cached_property
 from ensue.plan.limits import Limits
+from ensue.plan.towers.stages import Stage as DividedStage
 from ensue.workload.prepared import Prepared
 from ensue.workload.stage import BATCH, ROW, Fed, Output, Reads, StageMatcher
 from ensue.workload.towers.live_stage import LiveStage
@@ -88,6 +89,12 @@ class TowerWork:
     def chains(self) -> "tuple[tuple[LayerStage, ...], ...]":
         """The stages, one behind the other."""
         return (tuple(LayerStage(stage, self.levels) for stage in self.stages),)
+
+    def whole(self) -> "LayerStage":
+        """All layers as one stage that no key splits."""
+        layers = self.tower.layers
+        every = DividedStage(0, (), tuple(p.layer for p in layers), (), (), self.reads.types)
+        return LayerStage(PreparedStage(every, self.tower, layers, {}, 0, None), self.levels)
 
 
 def _pieces(events: pa.Table, shape: Shape) -> list[pa.Table]:

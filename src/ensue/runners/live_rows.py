@@ -1,0 +1,206 @@
+"""What a live matcher is fed with, as tables of the columns that it was made for."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ensue.columns.arrow_kinds import kind_of_arrow
+from ensue.columns.rows import no_rows
+from ensue.columns.stream import TYPE, Columns, Shape
+from ensue.errors import EventError, did_you_mean
+from ensue.runners.tables import as_table, stream_of
+from ensue.schema import Kind
+
+_UNFIT: tuple[type[Exception], ...] = (pa.ArrowException, TypeError, ValueError, OverflowError)
+_BAD: tuple[type[Exception], ...] = (EventError, *_UNFIT)
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Events that fit the schema."""
+
+    events: pa.Table
+    dropped: int = 0  # rows that do not
+    ordered: bool = True  # in the order they came
+
+
+class Reader:
+    """Reads tables and rows of events. What does not fit is an error that names it."""
+
+    def __init__(self, schemas: Any, time: Any, type: str | None, order: Sequence[str]) -> None:
+        empty = schemas_of(schemas)
+        _, shape = stream_of(empty, time=time, type=type, order=order)
+        self.shape: Shape = shape
+        self.one = _Columns(shape.arrow)
+        self.by_type: dict[str, _Columns] = {}
+        if isinstance(empty, Mapping):
+            self.by_type = {name: _Columns(table.schema) for name, table in empty.items()}
+
+    def read(self, given: Any, *, drop: bool) -> Read:
+        """Events as one table; `drop`: rows that do not fit are left out and counted."""
+        if not self.by_type:
+            table, dropped = self.one.read(given, drop=drop)
+            return Read(table, dropped)
+        if not isinstance(given, Mapping):
+            raise EventError(
+                "events of several schemas come by their type\n"
+                '  hint: pass {"Type": an event, a list of events or a table}'
+            )
+        pieces, dropped = [no_rows(self.shape.arrow)], 0
+        for name, events in given.items():
+            if name not in self.by_type:
+                hint = did_you_mean(str(name), self.by_type)
+                raise EventError(
+                    f"no schema was given for events of type '{name}'\n  hint: {hint}"
+                )
+            table, bad = self.by_type[name].read(events, drop=drop)
+            pieces.append(self._widened(str(name), table))
+            dropped += bad
+        return Read(pa.concat_tables(pieces).unify_dictionaries(), dropped, len(pieces) < 3)
+
+    def _widened(self, name: str, table: pa.Table) -> pa.Table:
+        """Events of one type in the columns of all."""
+        assert self.shape.by_type is not None
+        own: Columns = self.shape.by_type[name]
+        fields = {column: field for field, column in own}
+        columns = []
+        for field in self.shape.arrow:
+            if field.name == TYPE:
+                marks = np.zeros(table.num_rows, np.int32)
+                column = pa.DictionaryArray.from_arrays(marks, pa.array([name], pa.string()))
+            elif field.name in fields:
+                column = table.column(fields[field.name])
+            else:
+                column = pa.nulls(table.num_rows, field.type)
+            columns.append(column if column.type == field.type else column.cast(field.type))
+        return pa.table(columns, schema=self.shape.arrow)
+
+
+class _Columns:
+    """The columns of events, and how to fill them."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self.types = {field.name: field.type for field in schema}
+        self.names = frozenset(self.types)
+
+    def read(self, given: Any, *, drop: bool) -> tuple[pa.Table, int]:
+        if isinstance(given, dict):
+            return self._rows([given], drop=drop)
+        if isinstance(given, pa.Table):
+            return self._fitting(given), 0
+        if isinstance(given, Mapping):
+            return self._rows([given], drop=drop)
+        if isinstance(given, Sequence) and all(isinstance(row, Mapping) for row in given):
+            return self._rows(given, drop=drop)
+        if type(given).__module__.startswith("pandas."):
+            return self._fitting(pa.Table.from_pandas(given, preserve_index=False)), 0
+        return self._fitting(as_table(given)), 0
+
+    # ---------------------------------------------------------------------------- rows
+
+    def _rows(self, rows: Sequence[Mapping[str, Any]], *, drop: bool) -> tuple[pa.Table, int]:
+        """Rows as a table: what a row does not say is NULL."""
+        try:
+            for row in rows:
+                if not row.keys() <= self.names:
+                    raise self._unknown(row)
+            return self._table(rows), 0
+        except _BAD:
+            if drop:
+                kept = [row for row in rows if self._why_not(row) is None]
+                return self._table(kept), len(rows) - len(kept)
+            for number, row in enumerate(rows):
+                if (why := self._why_not(row)) is not None:
+                    where = f"event {number} of these: " if len(rows) > 1 else ""
+                    raise EventError(f"{where}{why}") from None
+            raise
+
+    def _table(self, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+        arrays = [pa.array([row.get(n) for row in rows], t) for n, t in self.types.items()]
+        return pa.Table.from_arrays(arrays, schema=self.schema)
+
+    def _why_not(self, row: Mapping[str, Any]) -> str | None:
+        """Why a row does not fit the schema, if it does not."""
+        if not row.keys() <= self.names:
+            return str(self._unknown(row))
+        for name, type in self.types.items():
+            try:
+                pa.array([row.get(name)], type)
+            except _UNFIT:
+                return f"{name}={row.get(name)!r} is not of the schema's type {type}"
+        return None
+
+    def _unknown(self, names: Mapping[str, Any] | Sequence[str]) -> EventError:
+        name = next(str(n) for n in names if n not in self.names)
+        hint = did_you_mean(name, self.types) or "leave it out, or add it to schema="
+        return EventError(f"the schema has no column '{name}'\n  hint: {hint}")
+
+    # ---------------------------------------------------------------------------- tables
+
+    def _fitting(self, table: pa.Table) -> pa.Table:
+        """A table with the columns of the schema, or an error that says what does not fit."""
+        if table.schema.equals(self.schema):
+            return table
+        if not self.names.issuperset(table.column_names):
+            raise self._unknown(table.column_names)
+        missing = [name for name in self.types if name not in table.column_names]
+        if missing:
+            raise EventError(
+                f"the events have no column '{missing[0]}', and the schema has\n"
+                "  hint: a table has all columns; rows given as dicts may leave some out"
+            )
+        columns = [self._column(table.column(name), name) for name in self.types]
+        return pa.table(columns, schema=self.schema)
+
+    def _column(self, column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+        wanted = self.types[name]
+        if column.type == wanted:
+            return column
+        if not _alike(column.type, wanted):
+            raise EventError(f"column '{name}' is of type {column.type}, in the schema {wanted}")
+        try:
+            return column.cast(wanted)
+        except _UNFIT as error:
+            raise EventError(
+                f"column '{name}' is of type {column.type}, and not all of it fits into the "
+                f"schema's {wanted}: {error}"
+            ) from None
+
+
+def _alike(one: pa.DataType, other: pa.DataType) -> bool:
+    """Whether values of one type mean the same in the other."""
+    kinds = {kind_of_arrow(one), kind_of_arrow(other)}
+    if pa.types.is_timestamp(one) and pa.types.is_timestamp(other):
+        return (one.tz is None) == (other.tz is None)
+    numbers = {Kind.INTEGER, Kind.FLOAT, Kind.DECIMAL}
+    return len(kinds - {Kind.NULL}) <= 1 or kinds <= numbers
+
+
+def schemas_of(given: Any) -> Any:
+    """An empty table with the columns that are described, or one by event type."""
+    if isinstance(given, pa.Schema):
+        return no_rows(pa.schema([field.with_nullable(True) for field in given]))
+    if isinstance(given, Mapping):
+        if given and all(isinstance(t, pa.DataType | str) for t in given.values()):
+            return no_rows(pa.schema([(str(n), _type(t)) for n, t in given.items()]))
+        return {str(name): schemas_of(one) for name, one in given.items()}
+    pandas = type(given).__module__.startswith("pandas.")
+    table = pa.Table.from_pandas(given, preserve_index=False) if pandas else as_table(given)
+    return schemas_of(table.schema.remove_metadata())
+
+
+def _type(given: pa.DataType | str) -> pa.DataType:
+    """A type, or its name: "int64", "string", "timestamp[us]"."""
+    if isinstance(given, pa.DataType):
+        return given
+    try:
+        return pa.type_for_alias(given)
+    except ValueError:
+        raise EventError(
+            f"schema= has a type '{given}' that Arrow does not know\n"
+            '  hint: "int64", "double", "string", "bool", "timestamp[us]", or an Arrow type'
+        ) from None
