@@ -613,6 +613,7 @@ def explain(
     on them, in this process, and each estimate stands beside what was counted. With `kernel=True`
     the Python source of the compiled kernel follows, with comments.
     """
+    order = _names("order", order)
     asked = _explained(query, events, time, type, order, _planning(statistics, off, structure))
     if not analyze:
         told = asked.told()

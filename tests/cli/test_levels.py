@@ -120,12 +120,23 @@ def test_a_type_that_looks_like_a_defined_one_is_pointed_out(run):
     assert "'Pairs' is not defined" in err
 
 
+def test_a_tower_goes_with_other_queries(run, events, tmp_path):
+    folder = tmp_path / "found"
+    given = (TOWER, "SEQ(A a, B b)", "--levels", "all", "--output", folder, "--format", "json")
+    code, _, err = run("run", *given, *events)
+    assert code == 0
+    assert "2 queries in" in err
+    names = {"query1.Pair.jsonl", "query1.jsonl", "query2.jsonl"}
+    assert {file.name for file in folder.iterdir()} == names
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
         ((TOWER, "--levels", "Pairs"), "did you mean 'Pair'?"),
         (("SEQ(A a, B b)", "--levels", "all"), "defines no events"),
-        ((TOWER, "SEQ(A a, B b)"), "runs alone"),
+        ((TOWER, "SEQ(A a, B b)", "--levels", "Pairs"), "did you mean 'Pair'?"),
+        ((TOWER, "SEQ(A a, B b)", "--trace", "1"), "goes with one query at a time"),
         (("SEQ(A a, B b)", "SEQ(B a, B b)", "--trace", 1), "--trace goes with one query"),
     ],
 )
