@@ -101,8 +101,9 @@ class EventStore:
             return
         self._pieces.append(self._numbered(self._fresh))
         self._fresh = []
-        size, kept = 0, len(self._pieces)
-        while kept and len(self._pieces[kept - 1].rows) <= 2 * size + 1:
+        kept = len(self._pieces) - 1
+        size = len(self._pieces[kept].rows)
+        while kept and len(self._pieces[kept - 1].rows) <= 2 * size:
             kept -= 1
             size += len(self._pieces[kept].rows)
         if len(self._pieces) - kept > 1:
