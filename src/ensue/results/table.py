@@ -106,7 +106,6 @@ class Result:
         self.query, self.schema, self.residual = query, schema, residual
         self.wanted = result_schema(query, schema, arrow_schema, columns_of, whole_of)
         self.identity = fingerprint(query) if query_fingerprint is None else query_fingerprint
-        self.columns_of = columns_of
         self.unit = time_unit(arrow_schema)
         # what speaks of all matches of an event comes before anything is cut into pieces
         self.reduces = query.limit is not None or summarised(query)
@@ -118,7 +117,8 @@ class Result:
     ) -> pa.Table:
         """The table of some matches, which are rows of the events."""
         query, schema, residual, shape = self.query, self.schema, self.residual, self.shape
-        gathered = Gathered(matches, events, self.columns_of, shape.results, self.unit)
+        gathered = Gathered(matches, events, {}, shape.results, self.unit)
+        gathered.columns = shape.columns
         if self.reduces:
             gathered = _reduced(_filtered(gathered, query.having, residual), query, schema)
             residual = ()
@@ -187,13 +187,10 @@ def _assembled(
     }
     returned = {r.name: r.expr for r in shape.returned()}
     arrays = []
-    for field in wanted:
-        if field.name in returned:
-            array = shape.array_of(returned[field.name], gathered)
-        else:
-            array = standard[field.name]()
-        arrays.append(array if array.type == field.type else array.cast(field.type))
-    return pa.table(arrays, schema=wanted)
+    for name, type in zip(wanted.names, wanted.types, strict=True):
+        array = shape.array_of(returned[name], gathered) if name in returned else standard[name]()
+        arrays.append(array if array.type == type else array.cast(type))
+    return pa.Table.from_arrays(arrays, schema=wanted)
 
 
 def _filtered(gathered: Gathered, having: Expr | None, residual: tuple[Expr, ...]) -> Gathered:
@@ -285,8 +282,9 @@ class _Shape:
         self._schema = arrow_schema
         self._unit = time_unit(arrow_schema)
         self._kleenes = frozenset(kleenes(query.pattern))
-        self._columns = columns_by_name(columns_of)
+        self.columns = columns_by_name(columns_of)
         self._event_types: dict[str, pa.DataType] = {}
+        self._fields: dict[str, list[pa.Field]] = {}  # of events, by variable
         self._returned = self._all_returned()
 
     def returned(self) -> Sequence[Returned]:
@@ -346,8 +344,10 @@ class _Shape:
             parts = [taken(gathered.whole(column), rows) for _, column in columns]
         unbound = rows < 0
         mask = pa.array(unbound) if bool(unbound.any()) else None
-        type = self._event_type(field.variable)
-        return pa.StructArray.from_arrays(parts, fields=list(type), mask=mask)
+        fields = self._fields.get(field.variable)
+        if fields is None:
+            fields = self._fields[field.variable] = list(self._event_type(field.variable))
+        return pa.StructArray.from_arrays(parts, fields=fields, mask=mask)
 
     def _is_list(self, field: Field) -> bool:
         return field.variable in self._kleenes and field.at in (At.ALL, At.ONLY)
@@ -374,8 +374,8 @@ class _Shape:
             if field.name in self.results.own(field.variable):
                 return self.results.type_of(field.variable, field.name)
             source = self.results.origins[field.variable]
-            return self._schema.field(self._columns[source][field.name]).type
-        return self._schema.field(self._columns[field.variable][field.name]).type
+            return self._schema.field(self.columns[source][field.name]).type
+        return self._schema.field(self.columns[field.variable][field.name]).type
 
     def _kind(self, field: Field) -> Kind:
         return kind_of_arrow(self._column_type(field))

@@ -21,7 +21,8 @@ Rows = npt.NDArray[np.int64]
 FEW = 1_000  # events that are kept without asking which of them matter: to ask takes longer
 WORTH = 4_096  # events from which on it is worth to look for those that do not matter any more
 
-MANY = 64  # fresh pieces that are not yet put together
+MANY = 64  # fresh parts that are not yet put together
+FEW_MEMBERS = 32  # events that are picked one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,38 +32,36 @@ class Held:
     events: pa.Table  # with their ordinals: their twins may be gone
     rows: Rows
 
-    def only(self, rows: Rows) -> "Held":
-        """Those of some rows, which are all here."""
-        if len(rows) == len(self.rows):
-            return self
-        places = np.searchsorted(self.rows, rows)
-        return Held(rows_taken(self.events, places).combine_chunks(), self.rows[places])
-
     def placed(self, matches: Matches) -> Matches:
         """Matches as places in these events."""
         return matches.moved(lambda rows: places_of(self.rows, rows))
 
 
-class _Fresh(NamedTuple):
-    """Events as they came."""
+class _Part(NamedTuple):
+    """Events one behind the other, as they came."""
 
     events: pa.Table
     rows: Rows
     numbers: Rows  # their ordinals
 
+    def only(self, rows: Rows) -> "_Part":
+        places = np.searchsorted(self.rows, rows)
+        return _Part(rows_taken(self.events, places), self.rows[places], self.numbers[places])
+
 
 class EventStore:
     """Keeps the events of a matcher.
 
-    A few events at a time are kept as they come, in pieces, and looked through when there are
+    A few events at a time are kept as they come, in parts, and looked through when there are
     twice as many as were needed the last time: what one event costs does not depend on how many
     are kept.
     """
 
     def __init__(self, shape: Shape) -> None:
+        self._arrow = shape.arrow
         self._schema = shape.arrow.append(pa.field(ORDINAL, pa.int64()))
-        self._pieces: list[Held] = []  # one behind the other
-        self._fresh: list[_Fresh] = []  # behind them
+        self._parts: list[_Part] = []  # one behind the other
+        self._fresh = 0  # of the parts at the end: not yet put together
         self._count = 0
         self._needed = 0  # when they were looked through
         self._twins = Twins(shape.schema.end, shape.unit)
@@ -74,48 +73,51 @@ class EventStore:
         count = events.num_rows
         if members is None:
             numbers = self._twins.ordinals(events, np.ones(count, np.bool_))
-            self._append(events, np.arange(first, first + count), numbers)
+            self._append(_Part(events, np.arange(first, first + count), numbers))
             return
         wanted = np.zeros(count, np.bool_)
         for rows in members:
             wanted[rows[rows >= first] - first] = True
         numbers = self._twins.ordinals(events, wanted)
         places = np.flatnonzero(wanted)
-        if not len(places):
-            return
         if len(places) < count:
             events, numbers = rows_taken(events, places), numbers[places]
-        self._append(events, first + places, numbers)
+        self._append(_Part(events, first + places, numbers))
 
-    def _append(self, events: pa.Table, rows: Rows, numbers: Rows) -> None:
-        if len(rows):
-            self._fresh.append(_Fresh(events, rows, numbers))
-            self._count += len(rows)
-        if len(self._fresh) > MANY:
+    def _append(self, part: _Part) -> None:
+        if not len(part.rows):
+            return
+        self._parts.append(part)
+        self._count += len(part.rows)
+        self._fresh += 1
+        if self._fresh > MANY:
             self._tidy()
 
     def _tidy(self) -> None:
-        """Makes a piece of the fresh events, and one of pieces at the end, so that each is twice
-        as large as the one behind it."""
-        if not self._fresh:
-            return
-        self._pieces.append(self._numbered(self._fresh))
-        self._fresh = []
-        size, kept = 0, len(self._pieces)
-        while kept and len(self._pieces[kept - 1].rows) <= 2 * size + 1:
+        """Puts parts at the end together, so that each is twice as large as the one behind it."""
+        kept = len(self._parts) - max(1, self._fresh)
+        self._fresh = 0
+        size = sum(len(part.rows) for part in self._parts[kept:])
+        while kept > 0 and len(self._parts[kept - 1].rows) <= 2 * size:
             kept -= 1
-            size += len(self._pieces[kept].rows)
-        if len(self._pieces) - kept > 1:
-            self._pieces[kept:] = [self._joined(self._pieces[kept:])]
+            size += len(self._parts[kept].rows)
+        if len(self._parts) - kept > 1:
+            self._parts[kept:] = [self._joined(self._parts[kept:])]
 
-    def _numbered(self, fresh: Sequence[_Fresh]) -> Held:
-        """Fresh events as one table that knows their ordinals."""
-        events = pa.concat_tables([part.events for part in fresh])
-        numbers = np.concatenate([part.numbers for part in fresh])
-        numbered = events.append_column(ORDINAL, pa.array(numbers))
-        if numbered.schema != self._schema:
-            numbered = numbered.cast(self._schema)
-        return Held(numbered.combine_chunks(), np.concatenate([part.rows for part in fresh]))
+    def _joined(self, parts: Sequence[_Part]) -> _Part:
+        """Parts as one."""
+        if not parts:
+            return _Part(no_rows(self._arrow), np.zeros(0, np.int64), np.zeros(0, np.int64))
+        tables, rows, numbers = zip(*parts, strict=True)
+        events = pa.concat_tables([self._fitting(table) for table in tables]).combine_chunks()
+        return _Part(events, np.concatenate(rows), np.concatenate(numbers))
+
+    def _fitting(self, events: pa.Table) -> pa.Table:
+        return events if events.schema.equals(self._arrow) else events.cast(self._arrow)
+
+    def _held(self, part: _Part) -> Held:
+        events = self._fitting(part.events).append_column(ORDINAL, pa.array(part.numbers))
+        return Held(events, part.rows)
 
     @property
     def is_full(self) -> bool:
@@ -125,51 +127,35 @@ class EventStore:
     def keep(self, rows: Rows) -> None:
         """Only the events of some rows, which are all here."""
         if len(rows) < self._count:
-            self._pieces = [self.whole().only(rows)] if len(rows) else []
-            self._fresh, self._count = [], len(rows)
+            self._parts = [self._joined([self._one().only(rows)])] if len(rows) else []
+            self._fresh, self._count = 0, len(rows)
         self._needed = len(rows)
 
-    def whole(self) -> Held:
+    def _one(self) -> _Part:
         """All of them."""
-        self._tidy()
-        if not self._pieces:
-            return self._joined([])
-        if len(self._pieces) > 1:
-            self._pieces = [self._joined(self._pieces)]
-        return self._pieces[0]
+        if len(self._parts) != 1:
+            joined = self._joined(self._parts)
+            self._parts, self._fresh = [joined] if len(joined.rows) else [], 0
+            return joined
+        return self._parts[0]
 
     def of(self, found: Iterable[Matches]) -> Held:
         """Those that matches are made of, and maybe others."""
         rows = [m.elements(v) for m in found if m.count for v in m.variables]
         members = distinct(np.concatenate(rows)) if rows else np.zeros(0, np.int64)
         members = members[members >= 0]
-        if 2 * len(members) > self._count:
-            return self.whole()
-        picked = []
-        for piece in self._pieces:
-            low, high = np.searchsorted(members, (piece.rows[0], piece.rows[-1] + 1))
-            if low < high:
-                picked.append(piece.only(members[low:high]))
-        fresh = [part for row in members.tolist() if (part := self._fresh_one(row)) is not None]
-        if fresh:
-            picked.append(self._numbered(fresh))
-        return picked[0] if len(picked) == 1 else self._joined(picked)
+        if len(members) > FEW_MEMBERS:
+            one = self._one()
+            return self._held(one if 2 * len(members) > self._count else one.only(members))
+        return self._held(self._joined([self._event(row) for row in members.tolist()]))
 
-    def _fresh_one(self, row: int) -> _Fresh | None:
-        """The event of a row, if it is a fresh one."""
-        place = bisect_right(self._fresh, row, key=lambda part: part.rows[0]) - 1
-        if place < 0:
-            return None
-        part = self._fresh[place]
-        at = int(np.searchsorted(part.rows, row))
+    def _event(self, row: int) -> _Part:
+        """The event of a row."""
+        parts = self._parts
+        part = parts[bisect_right(parts, row, key=lambda part: int(part.rows[0])) - 1]
+        at = int(part.rows.searchsorted(row))
         one = slice(at, at + 1)
-        return _Fresh(part.events.slice(at, 1), part.rows[one], part.numbers[one])
-
-    def _joined(self, pieces: list[Held]) -> Held:
-        if not pieces:
-            return Held(no_rows(self._schema), np.zeros(0, np.int64))
-        tables = pa.concat_tables([piece.events for piece in pieces])
-        return Held(tables.combine_chunks(), np.concatenate([piece.rows for piece in pieces]))
+        return _Part(part.events.slice(at, 1), part.rows[one], part.numbers[one])
 
     def forget_before(self, now: float) -> None:
         """No event that ends before `now` comes any more."""
@@ -179,13 +165,12 @@ class EventStore:
 
     @property
     def nbytes(self) -> int:
-        self._tidy()
-        size = sum(int(p.events.nbytes + p.rows.nbytes) for p in self._pieces)
+        size = sum(int(p.events.nbytes + 2 * p.rows.nbytes) for p in self._parts)
         return size + self._twins.nbytes
 
     def save(self) -> tuple[bytes, dict[str, npt.NDArray[np.generic]]]:
         """The events, and arrays that are saved beside them."""
-        whole = self.whole()
+        whole = self._held(self._one())
         return to_bytes(whole.events), {"rows": whole.rows, **self._twins.save()}
 
     def restore(self, events: bytes, arrays: dict[str, npt.NDArray[np.generic]]) -> None:
@@ -194,8 +179,11 @@ class EventStore:
         if ORDINAL not in table.column_names:  # saved before events knew their number
             table = table.append_column(ORDINAL, pa.array(np.zeros(len(table), np.int64)))
         rows = arrays["rows"].astype(np.int64, copy=False)
-        self._pieces = [Held(table.cast(self._schema), rows)] if len(rows) else []
-        self._fresh, self._count, self._needed = [], len(rows), len(rows)
+        table = table.cast(self._schema).combine_chunks()
+        numbers = np.array(table.column(ORDINAL).to_numpy(), np.int64)
+        part = _Part(table.drop_columns([ORDINAL]), rows, numbers)
+        self._parts = [part] if len(rows) else []
+        self._fresh, self._count, self._needed = 0, len(rows), len(rows)
         self._twins.restore(arrays)
 
 
