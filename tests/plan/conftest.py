@@ -10,7 +10,6 @@ from functools import cached_property
 import numba
 import pyarrow as pa
 import pytest
-from support.matching import match_in_order
 
 from ensue import semantics
 from ensue.algebra.answers import summarised
@@ -24,6 +23,7 @@ from ensue.engine.reference_events import events_of
 from ensue.languages.patterns import parse
 from ensue.plan.choose import choose
 from ensue.workload.prepared import prepare
+from support.matching import match_in_order
 
 ARROW = {
     "integer": pa.int64(),
