@@ -163,6 +163,10 @@ class EventStore:
 
     # ---------------------------------------------------------------------------- state
 
+    def __len__(self) -> int:
+        """How many events are kept, those included that are let go when it is looked through."""
+        return self._count
+
     @property
     def nbytes(self) -> int:
         size = sum(int(p.events.nbytes + 2 * p.rows.nbytes) for p in self._parts)
