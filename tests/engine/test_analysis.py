@@ -102,3 +102,10 @@ def test_the_command_line_analyses_and_measures(tmp_path, capsys):
 def test_mistakes_on_the_command_line(arguments, message, capsys):
     assert main(["explain", QUERY, *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_events_without_time_of_types_that_no_level_names_are_left_out():
+    text = "EVENT Hot AS SEQ(A a, B b) WITHIN 5; SEQ(Hot h, C c) WITHIN 9"
+    events = pa.table({"t": [1, 2, None, 3], "type": ["A", "B", "X", "C"]})
+    told = ensue.explain(text, events, time="t", type="type", analyze=True)
+    assert "the tower in 3 events" in told

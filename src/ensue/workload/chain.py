@@ -11,7 +11,7 @@ from ensue.computed import cached_property
 from ensue.workload.asked import Asked, by_value
 from ensue.workload.lanes.clock import Clock
 from ensue.workload.source import Source
-from ensue.workload.stage import ARRIVAL, Output, Reads, Stage
+from ensue.workload.stage import ARRIVAL, Output, Reads, Stage, types_of
 from ensue.workload.text import stage_text
 
 _MOST_KEPT = 8
@@ -42,12 +42,7 @@ class Chain:
     @property
     def types(self) -> frozenset[str] | None:
         """The types of events that come in and matter. None: all of them."""
-        found: set[str] = set()
-        for stage in self.stages:
-            if stage.reads.types is None:
-                return None
-            found |= stage.reads.types
-        return frozenset(found)
+        return types_of(stage.reads for stage in self.stages)
 
     @property
     def split_by_spark(self) -> bool:
@@ -97,4 +92,5 @@ def _arrived(digest: bytes, packed: bytes) -> Chain:
         found = _kept[digest] = Chain(**pickle.loads(packed))
         while len(_kept) > _MOST_KEPT:
             _kept.popitem(last=False)
+    _kept.move_to_end(digest)
     return found

@@ -21,6 +21,7 @@ from ensue.workload.towers.analysed import analysed_tower
 from ensue.workload.towers.explained import assumed_shape, explained, pictured
 from ensue.workload.towers.prepare import prepare_tower
 from ensue.workload.towers.prepared import PreparedTower
+from ensue.workload.towers.work import TowerWork
 
 
 class Explained:
@@ -38,10 +39,14 @@ class Explained:
 
     @property
     def types(self) -> frozenset[str] | None:
-        """The types of events that matter to a query. None: all of them, or it is a tower."""
-        if isinstance(self.prepared, Prepared):
-            return types_that_matter((self.prepared,))
-        return None
+        """The types of events that matter. None: all of them."""
+        match self.prepared:
+            case PreparedTower():
+                return TowerWork(self.prepared, ()).reads.types
+            case Prepared():
+                return types_that_matter((self.prepared,))
+            case None:
+                return None
 
     def told(self) -> str:
         """The plan in words."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from ensue.algebra.query import Query
 from ensue.columns.stream import Shape
+from ensue.columns.values import from_arrow
 from ensue.engine.contract import Matcher
 from ensue.plan.limits import Limits
 from ensue.workload.query_names import Name
@@ -122,6 +123,21 @@ class Stage(Protocol):
 
     def sent(self, found: Sequence[pa.Table]) -> Iterator[tuple[str, pa.Table]]:
         """The complex events among what was found that later stages take, by name."""
+
+
+def types_of(several: Iterable[Reads]) -> frozenset[str] | None:
+    """The types of events that matter to one of several. None: all of them."""
+    found: set[str] = set()
+    for reads in several:
+        if reads.types is None:
+            return None
+        found |= reads.types
+    return frozenset(found)
+
+
+def ends_of(made: pa.Table, shape: Shape) -> npt.NDArray[Any]:
+    """When complex events on their way end."""
+    return np.asarray(from_arrow(made.column("end"), shape.unit).values)
 
 
 def unseen(events: pa.Table, source: Source, others: Iterable[Reads]) -> npt.NDArray[np.bool_]:

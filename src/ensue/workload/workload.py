@@ -14,7 +14,7 @@ from ensue.workload.asked import Asked
 from ensue.workload.chain import Chain
 from ensue.workload.planned import Wishes, works_of
 from ensue.workload.source import Source
-from ensue.workload.stage import Output, Reads
+from ensue.workload.stage import Output, Reads, types_of
 from ensue.workload.text import read, text_of
 from ensue.workload.work import Work
 
@@ -46,12 +46,7 @@ class Workload:
     @property
     def types(self) -> frozenset[str] | None:
         """The types of events that matter. None: all of them."""
-        found: set[str] = set()
-        for work in self.works:
-            if work.reads.types is None:
-                return None
-            found |= work.reads.types
-        return frozenset(found)
+        return types_of(work.reads for work in self.works)
 
     @cached_property
     def chains(self) -> tuple[Chain, ...]:
@@ -99,19 +94,3 @@ class Workload:
         Operators of users are known by name and must be the same ones.
         """
         return cls(**read(texts, operators))
-
-    def show(self) -> str:
-        """The DAG in words: what each stage reads and takes, and what comes out."""
-        lines = []
-        for number, chain in enumerate(self.chains):
-            for place, stage in enumerate(chain.stages):
-                types = (
-                    "every event"
-                    if stage.reads.types is None
-                    else ", ".join(sorted(stage.reads.types)) or "no event that comes in"
-                )
-                key = f" by {', '.join(stage.reads.key)}" if stage.reads.key else ""
-                lines.append(f"stage {number}.{place}: {types}{key}")
-                lines += [f"  takes {name}" for name in stage.takes]
-                lines += [f"  gives {output.name or 'the matches'}" for output in stage.outputs]
-        return "\n".join(lines)

@@ -7,7 +7,6 @@ as these layers may take.
 """
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +14,11 @@ import pyarrow as pa
 
 from ensue.columns.rows import no_rows
 from ensue.columns.stream import ends, in_order
-from ensue.columns.values import from_arrow
 from ensue.engine.state import from_bytes, packed, to_bytes, unpacked
 from ensue.plan.limits import Limits
 from ensue.workload.chain import Chain
 from ensue.workload.lanes.packing import table_of
-from ensue.workload.stage import ARRIVAL, Fed, Stage, unseen
+from ensue.workload.stage import ARRIVAL, Fed, Stage, ends_of, unseen
 
 
 class Lane:
@@ -107,7 +105,7 @@ class Lane:
         made: dict[str, pa.Table] = {}
         left: dict[str, pa.Table] = {}
         for name, table in self.made.items():
-            done, later = _split(table, self._ends_of(table) < now)
+            done, later = _split(table, ends_of(table, self._sortable) < now)
             made |= {name: done} if done.num_rows else {}
             left |= {name: later} if later.num_rows else {}
         self.made = left
@@ -127,15 +125,14 @@ class Lane:
         ordered = in_order(released, self._sortable)
         return self.matcher.feed(Fed(ordered, made, self.stage.arrival))
 
-    def _ends_of(self, made: pa.Table) -> npt.NDArray[Any]:
-        return np.asarray(from_arrow(made.column("end"), self._sortable.unit).values)
-
     def due(self) -> float | None:
         """The time behind which the watermark lets something happen, without further events."""
         times = [] if (due := self.matcher.deadline()) is None else [due]
         if self.waiting.num_rows:
             times.append(ends(self.waiting, self._sortable).min().item())
-        times += [self._ends_of(t).min().item() for t in self.made.values() if t.num_rows]
+        times += [
+            ends_of(t, self._sortable).min().item() for t in self.made.values() if t.num_rows
+        ]
         return min(times) + self.stage.hold if times else None
 
     @property

@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from ensue.columns.matches import Matches
 from ensue.columns.stream import slices
+from ensue.computed import cached_property
 from ensue.plan.limits import Limits
 from ensue.workload.live_matcher import LiveMatchers
 from ensue.workload.prepared import Prepared, build_result, joined_of, unseen_types
@@ -37,7 +38,7 @@ class QueryWork:
         """What may be foreseen of it: the queries themselves."""
         return tuple(bundle.main for bundle in self.bundles)
 
-    @property
+    @cached_property
     def reads(self) -> Reads:
         return Reads(types_that_matter(self.prepared))
 
@@ -121,7 +122,7 @@ class QueryStage:
     def prepared(self) -> tuple[Prepared, ...]:
         return tuple(query for bundle in self.bundles for query in bundle.queries)
 
-    @property
+    @cached_property
     def reads(self) -> Reads:
         return Reads(types_that_matter(self.prepared), self.key)
 

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,11 +9,10 @@ import pyarrow as pa
 
 from ensue.algebra.towers.behind import AT, FROM
 from ensue.columns.rows import no_rows
-from ensue.columns.stream import Shape, ends
-from ensue.columns.values import from_arrow
+from ensue.columns.stream import ends
 from ensue.engine.state import packed, unpacked
 from ensue.errors import StateError
-from ensue.workload.stage import Fed
+from ensue.workload.stage import Fed, ends_of
 from ensue.workload.towers.live_tower import LiveLayer, LiveLayers, Step
 from ensue.workload.towers.stages import FIRST, LAST, PreparedStage
 from ensue.workload.towers.stream_places import (
@@ -161,8 +159,3 @@ class LiveStage(LiveLayers):
         self.places = Places(arrays["known"], arrays["numbers"])
         for k, layer in enumerate(self.layers):
             layer.restore(saved[f"layer {k}"])
-
-
-def ends_of(made: pa.Table, shape: Shape) -> npt.NDArray[Any]:
-    """When complex events on their way end."""
-    return np.asarray(from_arrow(made.column("end"), shape.unit).values)

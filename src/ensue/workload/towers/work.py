@@ -13,7 +13,7 @@ from ensue.computed import cached_property
 from ensue.plan.limits import Limits
 from ensue.plan.towers.stages import Stage as DividedStage
 from ensue.workload.prepared import Prepared
-from ensue.workload.stage import BATCH, ROW, Fed, Output, Reads, StageMatcher
+from ensue.workload.stage import BATCH, ROW, Fed, Output, Reads, StageMatcher, types_of
 from ensue.workload.towers.live_stage import LiveStage
 from ensue.workload.towers.live_tower import LiveTower, concatenated
 from ensue.workload.towers.prepared import PreparedTower
@@ -50,15 +50,9 @@ class TowerWork:
     def stages(self) -> tuple[PreparedStage, ...]:
         return prepare_stages(self.tower)
 
-    @property
+    @cached_property
     def reads(self) -> Reads:
-        types: set[str] = set()
-        for stage in self.stages:
-            reads = _reads(stage)
-            if reads.types is None:
-                return Reads(None)
-            types |= reads.types
-        return Reads(frozenset(types))
+        return Reads(types_of(map(_reads, self.stages)))
 
     def matched(self, events: pa.Table, progress: Progress | None = None) -> Whole:
         """The matches in events that are in the order of the stream."""
@@ -124,7 +118,7 @@ class LayerStage:
     levels: tuple[Level, ...]
     arrival: tuple[str, ...] = (BATCH, ROW)
 
-    @property
+    @cached_property
     def reads(self) -> Reads:
         return _reads(self.prepared)
 
