@@ -1,0 +1,68 @@
+"""A query over a stream and over what happened before: a live pattern, joined with archives."""
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from ensue.algebra.predicate import Expr
+from ensue.algebra.query import Equivalence, Limit, Query, Returned
+from ensue.algebra.window import ByTime, ByUnits
+from ensue.span import Span
+
+
+class JoinKind(Enum):
+    """What becomes of a live match that has no past, or that has one."""
+
+    INNER = "JOIN"  # a row for each archived match that fits
+    LEFT = "LEFT JOIN"  # as JOIN, and one without a past where none fits
+    ANTI = "ANTI JOIN"  # only the live matches that none fits
+
+
+class Anchor(Enum):
+    """From where in the live match the range is counted back."""
+
+    START = "START"
+    END = "END"
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """`RANGE BETWEEN far AND near BEFORE START`: where an archived match lies as a whole.
+
+    It starts no earlier than `far` before the anchor. Without `near` it ends before the anchor,
+    else no later than `near` before it.
+    """
+
+    far: ByTime | ByUnits
+    anchor: Anchor = Anchor.START
+    near: ByTime | ByUnits | None = None
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveJoin:
+    """`JOIN ARCHIVE name pattern ... RANGE ... LAST n ON ...`."""
+
+    archive: str
+    query: Query  # pattern, strategy, WHERE, WITHIN, AFTER MATCH; it returns its variables
+    range: Range
+    on: tuple[Expr, ...] = ()  # conjuncts over both sides, and joins before this one
+    equivalence: tuple[Equivalence, ...] = ()  # `[attr]`: equal in all events of both sides
+    last: int | None = None  # LAST n: of those that fit only the latest
+    kind: JoinKind = JoinKind.INNER
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Correlation:
+    """A live query, and what its matches are joined with."""
+
+    live: Query  # without RETURN, HAVING and LIMIT, which speak of all sides
+    joins: tuple[ArchiveJoin, ...]
+    returns: tuple[Returned, ...] = ()  # empty: the variables of all sides but ANTI ones
+    having: Expr | None = None
+    limit: Limit | None = None  # of the rows of live matches with one last event the first n
+    text: str | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def name(self) -> str | None:
+        return self.live.name
