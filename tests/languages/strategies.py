@@ -1,11 +1,13 @@
 """Random queries in normal form."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 
 from hypothesis import strategies as st
 
 from ensue.algebra.chains import chain
 from ensue.algebra.check.arrangement import open_ended
+from ensue.algebra.correlation import Anchor, ArchiveJoin, Correlation, JoinKind, Range
 from ensue.algebra.functions import FUNCTIONS
 from ensue.algebra.pattern import And, Atom, Kleene, Maybe, Not, Or, Seq
 from ensue.algebra.policy import AfterMatch, SkipTo, Strategy
@@ -22,13 +24,14 @@ from ensue.algebra.predicate import (
     Literal,
     Unary,
 )
-from ensue.algebra.query import Equivalence, Query, Returned
+from ensue.algebra.query import Equivalence, Limit, Query, Returned
 from ensue.algebra.walk import atoms, kleenes, positives
 from ensue.algebra.window import ByEvents, ByTime, ByUnits
 
 AWKWARD = (
     *("and", "Where", "within5", "seq", "null", "false", "between", "is", "or", "having"),
     *("pattern", "x y", 'q"t', "über", "i", "s", "end", "`", "5x"),
+    *("join", "archive", "left", "anti", "range", "before", "start", "last", "on"),
 )
 # Mostly what needs escaping, and what means something elsewhere in the language.
 escaped = ["it's", "'", "a''b", '"', "`", "--x", "/* y", "%_\\", "", "\n"]
@@ -51,9 +54,10 @@ literals = st.builds(Literal, constants)
 
 
 @st.composite
-def patterns(draw):
+def patterns(draw, taken=()):
     """A pattern whose first part must occur, so that it is never empty."""
-    fresh = iter(draw(st.lists(names, min_size=20, max_size=20, unique=True)))
+    free = names.filter(lambda name: name not in taken)
+    fresh = iter(draw(st.lists(free, min_size=20, max_size=20, unique=True)))
 
     def atom():
         return Atom(draw(names), next(fresh))
@@ -165,8 +169,8 @@ def references(pattern, *, running):
 
 
 @st.composite
-def queries(draw):
-    pattern = draw(patterns())
+def queries(draw, taken=()):
+    pattern = draw(patterns(taken))
     lists = kleenes(pattern)
     present = [a.variable for a in positives(pattern)]
     open_end = any(open_ended(pattern))
@@ -205,3 +209,58 @@ def queries(draw):
         ),
         having=draw(st.none() | references(pattern, running=False)),
     )
+
+
+@st.composite
+def correlations(draw):
+    """Queries with JOIN ARCHIVE; no variable is on two sides."""
+    live = replace(draw(queries()), returns=(), having=None)
+    taken, joins, shown = set(_named(live)), [], [live.pattern]
+    for _ in range(draw(st.integers(1, 2))):
+        past = replace(draw(queries(frozenset(taken))), name=None, returns=(), having=None)
+        taken |= set(_named(past))
+        both = references(And((*shown, past.pattern)), running=False).filter(
+            lambda e: not (isinstance(e, Binary) and e.operator == "and")
+        )
+        kind = draw(st.sampled_from(JoinKind))
+        joins.append(
+            ArchiveJoin(
+                archive=draw(names),
+                query=past,
+                range=draw(ranges()),
+                on=tuple(draw(st.lists(both, max_size=2))),
+                equivalence=tuple(
+                    map(Equivalence, draw(st.lists(names, max_size=2, unique=True)))
+                ),
+                last=draw(st.none() | st.integers(1, 10**8)),
+                kind=kind,
+            )
+        )
+        shown += [past.pattern] if kind is not JoinKind.ANTI else []
+    said = references(And(tuple(shown)) if len(shown) > 1 else shown[0], running=False)
+    open_end = any(open_ended(live.pattern))
+    return Correlation(
+        live,
+        tuple(joins),
+        returns=tuple(
+            draw(
+                st.lists(st.builds(Returned, said, names), max_size=3, unique_by=lambda r: r.name)
+            )
+        ),
+        having=draw(st.none() | said),
+        limit=None if open_end else draw(st.none() | st.builds(Limit, st.integers(1, 9))),
+    )
+
+
+def _named(query):
+    return [atom.variable for atom in atoms(query.pattern)]
+
+
+@st.composite
+def ranges(draw):
+    times = st.integers(1, 10**18)
+    units = st.integers(1, 10**6) | st.floats(0.001, 1e300)
+    kind, amounts = draw(st.sampled_from([(ByTime, times), (ByUnits, units)]))
+    one, other = draw(amounts), draw(amounts)
+    near = kind(min(one, other)) if one != other and draw(st.booleans()) else None
+    return Range(kind(max(one, other)), draw(st.sampled_from(Anchor)), near)
