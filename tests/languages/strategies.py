@@ -146,6 +146,20 @@ def aggregates(draw, variable, plain, positions):
 
 
 def references(pattern, *, running):
+    """Expressions of any shape over what conditions may speak of."""
+    return expressions(leaves_of(pattern, running=running))
+
+
+def simple(pattern):
+    """Short conditions over what may be said of a whole match."""
+    leaves = leaves_of(pattern, running=False)
+    return st.one_of(
+        st.builds(Binary, st.sampled_from(["=", "<", "or"]), leaves, leaves),
+        st.builds(IsNull, leaves, st.booleans()),
+    )
+
+
+def leaves_of(pattern, *, running):
     """What conditions may speak of: with `running`, also a[i] of one Kleene variable."""
     lists = kleenes(pattern)
     leaves = [literals]
@@ -165,12 +179,12 @@ def references(pattern, *, running):
             )
             positions = [At.ALL, At.BEFORE, At.THROUGH]
         leaves.append(aggregates(atom.variable, False, positions))
-    return expressions(st.one_of(leaves))
+    return st.one_of(leaves)
 
 
 @st.composite
-def queries(draw, taken=()):
-    pattern = draw(patterns(taken))
+def queries(draw):
+    pattern = draw(patterns())
     lists = kleenes(pattern)
     present = [a.variable for a in positives(pattern)]
     open_end = any(open_ended(pattern))
@@ -214,46 +228,56 @@ def queries(draw, taken=()):
 @st.composite
 def correlations(draw):
     """Queries with JOIN ARCHIVE; no variable is on two sides."""
-    live = replace(draw(queries()), returns=(), having=None)
-    taken, joins, shown = set(_named(live)), [], [live.pattern]
+    pattern = draw(patterns())
+    taken, joins, shown = set(_named(pattern)), [], [pattern]
     for _ in range(draw(st.integers(1, 2))):
-        past = replace(draw(queries(frozenset(taken))), name=None, returns=(), having=None)
+        past = draw(patterns(frozenset(taken)))
         taken |= set(_named(past))
-        both = references(And((*shown, past.pattern)), running=False).filter(
-            lambda e: not (isinstance(e, Binary) and e.operator == "and")
-        )
         kind = draw(st.sampled_from(JoinKind))
         joins.append(
             ArchiveJoin(
                 archive=draw(names),
-                query=past,
+                query=draw(matched(past)),
                 range=draw(ranges()),
-                on=tuple(draw(st.lists(both, max_size=2))),
-                equivalence=tuple(
-                    map(Equivalence, draw(st.lists(names, max_size=2, unique=True)))
-                ),
+                on=tuple(draw(st.lists(simple(And((*shown, past))), max_size=2))),
+                equivalence=tuple(map(Equivalence, draw(st.sets(names, max_size=2)))),
                 last=draw(st.none() | st.integers(1, 10**8)),
                 kind=kind,
             )
         )
-        shown += [past.pattern] if kind is not JoinKind.ANTI else []
-    said = references(And(tuple(shown)) if len(shown) > 1 else shown[0], running=False)
-    open_end = any(open_ended(live.pattern))
+        shown += [past] if kind is not JoinKind.ANTI else []
+    said = simple(And(tuple(shown)) if len(shown) > 1 else pattern)
+    columns = st.lists(st.builds(Returned, said, names), max_size=2, unique_by=lambda r: r.name)
+    limits = st.none() | st.builds(Limit, st.integers(1, 9))
+    free = names.filter(lambda name: name not in {atom.type for atom in atoms(pattern)})
     return Correlation(
-        live,
+        replace(draw(matched(pattern)), name=draw(st.none() | free)),
         tuple(joins),
-        returns=tuple(
-            draw(
-                st.lists(st.builds(Returned, said, names), max_size=3, unique_by=lambda r: r.name)
-            )
-        ),
+        returns=tuple(draw(columns)),
         having=draw(st.none() | said),
-        limit=None if open_end else draw(st.none() | st.builds(Limit, st.integers(1, 9))),
+        limit=None if any(open_ended(pattern)) else draw(limits),
     )
 
 
-def _named(query):
-    return [atom.variable for atom in atoms(query.pattern)]
+@st.composite
+def matched(draw, pattern):
+    """A pattern with WHERE, WITHIN and AFTER MATCH."""
+    open_end = any(open_ended(pattern))
+    present = [atom.variable for atom in positives(pattern)]
+    after = [AfterMatch(SkipTo.PAST_LAST), AfterMatch(SkipTo.LAST, present[0])]
+    windows = [ByTime(5), ByUnits(0.5), ByEvents(7)]
+    return Query(
+        pattern,
+        strategy=draw(st.sampled_from(Strategy)),
+        where=tuple(draw(st.lists(simple(pattern), max_size=2))),
+        equivalence=tuple(map(Equivalence, draw(st.sets(names, max_size=1)))),
+        within=draw(st.sampled_from(windows if open_end else [None, *windows])),
+        after=None if open_end else draw(st.sampled_from([None, *after])),
+    )
+
+
+def _named(pattern):
+    return [atom.variable for atom in atoms(pattern)]
 
 
 @st.composite

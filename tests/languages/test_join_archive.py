@@ -101,7 +101,7 @@ def test_events_without_a_variable_get_names_of_their_own():
     assert names == ["A2", "b"]
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(correlations())
 def test_any_correlation_survives_printing(correlation):
     text = show(correlation)
