@@ -37,7 +37,8 @@ class Reads:
     """Which events that come in matter to a stage."""
 
     types: frozenset[str] | None  # None: those of every type
-    key: tuple[str, ...] = ()  # they have all of these: NULL equals nothing
+    key: tuple[str, ...] = ()  # by which they are split
+    nulls: bool = False  # those without a key matter too; else NULL equals nothing
 
     @property
     def any(self) -> bool:
@@ -52,7 +53,7 @@ class Reads:
             names = events.column(column).cast(pa.string())
             found = pc.is_in(names, value_set=pa.array(sorted(self.types), pa.string()))
             kept &= found.to_numpy()
-        for field in self.key:
+        for field in () if self.nulls else self.key:
             kept &= events.column(field).is_valid().to_numpy()
         return kept
 

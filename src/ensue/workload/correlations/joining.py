@@ -70,10 +70,17 @@ class Joining:
         every = np.arange(live.num_rows)
         return _values(JoinedRows(JoinedShape([self.live]), [live], [every]), equal.live)
 
+    def archived_keys(self, number: int, archived: pa.Table, equal: Equal | None) -> pa.Array:
+        """What archived matches have that a live one must have, too."""
+        assert equal is not None
+        every = np.arange(archived.num_rows)
+        shape = JoinedShape([self.archived[number]])
+        return _values(JoinedRows(shape, [archived], [every]), equal.archived)
+
     # ---------------------------------------------------------------------------- rows
 
     def joined(self, live: pa.Table, archived: Sequence[pa.Table]) -> pa.Table:
-        """The rows of live matches, given archived ones: all that may belong to them, and others."""
+        """The rows of live matches; among the archived ones are all that may belong to them."""
         tables, rows = [live], [np.arange(live.num_rows)]
         sides = [self.live]
         for number, join in enumerate(self.correlation.joins):

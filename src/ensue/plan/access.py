@@ -1,0 +1,10 @@
+"""How an archive is accessed: the four ways, what each costs, and which is taken (R10)."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The way that is taken."""
+
+    access: str
