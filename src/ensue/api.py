@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ensue.algebra.correlation import Correlation
 from ensue.algebra.operator import Operator, register
 from ensue.algebra.operator import operator as _operator
 from ensue.algebra.query import Query
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 OneQuery = str | Path | Query | Tower
 
 __all__ = [
+    "Correlation",
     "Definition",
     "EnsueError",
     "EventError",
@@ -146,10 +148,11 @@ def parse(
     definitions: Iterable[Definition] = (),
     operators: Iterable[Operator] = (),
     language: str | None = None,
-) -> Query | Tower:
+) -> Query | Tower | Correlation:
     """The query a text stands for, or a QueryError that points at what is wrong.
 
-    A text with definitions, or that uses some that are known or given, stands for a `Tower`.
+    A text with definitions, or that uses some that are known or given, stands for a `Tower`, one
+    with JOIN ARCHIVE for a `Correlation`.
     `operators` are known in it beside those that `operator` has made known. Files to IMPORT are
     looked for in `folder`. A `Path` is that of a file with the text; what it imports is looked for
     beside it. `language` is the name of the language that the text is in; without it, that shows.
@@ -199,7 +202,7 @@ def _file_as_text(text: str) -> QueryError:
     )
 
 
-def show(query: Query, language: str = "patterns") -> str:
+def show(query: Query | Correlation, language: str = "patterns") -> str:
     """The text of a query, in one spelling; parsing it gives the same query.
 
     >>> print(show(parse("pattern A a -> B b within 5 min")))
@@ -459,7 +462,20 @@ def _query_or_tower(
         case Query():
             return built_on(query, definitions)
         case _:
-            return parse(query, folder=folder, definitions=definitions, operators=operators)
+            return _without_archives(
+                parse(query, folder=folder, definitions=definitions, operators=operators)
+            )
+
+
+def _without_archives(query: Query | Tower | Correlation) -> Query | Tower:
+    if isinstance(query, Correlation):
+        raise QueryError(
+            "JOIN ARCHIVE is not supported here yet",
+            hint="leave it out: here a query is about one stream",
+            span=query.joins[0].span,
+            text=query.text,
+        )
+    return query
 
 
 def start(
@@ -661,7 +677,7 @@ def trace(
     """
     from ensue.tracing.trace import trace_of
 
-    asked = parse(query) if isinstance(query, str | Path) else query
+    asked = _without_archives(parse(query)) if isinstance(query, str | Path) else query
     return trace_of(match, asked, level, None if time is None else _time(time))
 
 

@@ -37,15 +37,16 @@ _GROUPS: tuple[tuple[str, set[str], set[str]], ...] = (
     ),
     (
         "an operator",
-        {"PLUS", "JOIN"},
-        {"PLUS", "MINUS", "STAR", "DIVIDE", "JOIN", "COMPARISON", "NOT", "_IS", "_IN",
+        {"PLUS", "CONCATENATE"},
+        {"PLUS", "MINUS", "STAR", "DIVIDE", "CONCATENATE", "COMPARISON", "NOT", "_IS", "_IN",
          "_BETWEEN", "_LIKE"},
     ),
     ("a quantifier", {"PLUS", "STAR", "QMARK"}, {"PLUS", "STAR", "QMARK", "LBRACE"}),
     (
         "the next clause",
         {"_HAVING", "_RETURN"},
-        {"_WHERE", "_WITHIN", "_AFTER", "_RETURN", "_HAVING", "_LIMIT", "SEMICOLON", "$END"},
+        {"_WHERE", "_WITHIN", "_AFTER", "_RANGE", "JOIN_ARCHIVE", "_RETURN", "_HAVING", "_LIMIT",
+         "SEMICOLON", "$END"},
     ),
 )  # fmt: skip
 _SCAN = re.compile(
