@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from ensue.archives.contract import Archive
     from ensue.plan.limits import Limits
     from ensue.plan.planning import Planning
     from ensue.runners.contract import Runner
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from ensue.workload.explained import Explained
     from ensue.workload.work import Progress
 
-OneQuery = str | Path | Query | Tower
+OneQuery = str | Path | Query | Tower | Correlation
 
 __all__ = [
     "Correlation",
@@ -238,6 +239,10 @@ def match(
     max_matches: int | None = None,
     max_partial_matches: int | None = None,
     memory: int | str | None = None,
+    archives: "Mapping[str, Archive] | None" = None,
+    archive: str | None = None,
+    access: str | None = None,
+    latency: str | int | float | None = None,
     operators: Iterable[Operator] = (),
     definitions: Iterable[Definition] = (),
     folder: "str | Path | None" = None,
@@ -293,12 +298,22 @@ def match(
     of them, on Spark those of a lane, in a stream those of a lane and micro-batch),
     `max_partial_matches` the partial ones that are held at a time.
 
+    `archives` are those that JOIN ARCHIVE names, each made by `ensue.archive`. `archive` is the
+    name of the one that the events themselves belong to: then the past of a match is what the
+    archive holds and what came before it. `access` says how an archive is read: "eager" (all of
+    it, before anything is asked for), "lazy" (for each live match), "grouped" (for many at a
+    time) or "archive_first" (only objects with a past are looked at); by default the cheapest.
+    All give the same matches. `latency` is how long a live match of a stream may wait for others,
+    so that they are looked up together.
+
     Several queries, as a list or as a dict by name, share one scan of the events; the result is a
     dict of their matches. A list's queries go by their own names (`EVENT Name AS ...`) where all
     have one and no two the same, else by their places from 0.
     """
     from ensue.plan.limits import Limits
     from ensue.workload.arguments import Arguments
+    from ensue.workload.correlations.prepare import Wanted
+    from ensue.workload.correlations.prepared import pasts_of
     from ensue.workload.planned import Wishes
     from ensue.workload.workload import Workload
 
@@ -327,12 +342,14 @@ def match(
         trace=trace,
         streaming=runner.STREAMING,
         planning=_planning(statistics, off, structure, adaptive=adaptive, limits=limits),
+        access=Wanted(access, latency),
     )
     asked = _asked(query, known)
     _refuse_levels(asked, levels, trace=trace)
     late = runner.STREAMING and given.deliver_late
     frame, source = runner.read(events, given)
-    workload = Workload(asked, source, wishes, runner.lanes(frame, given), late)
+    pasts = pasts_of(archives, archive)
+    workload = Workload(asked, source, wishes, runner.lanes(frame, given), late, pasts)
     found = runner.run(workload, frame, given)
     return next(iter(found.values())) if workload.alone and len(found) == 1 else found
 
@@ -440,31 +457,33 @@ def _asked(query: Any, known: dict[str, Any]) -> "tuple[Asked, ...]":
     from ensue.workload.asked import Asked
     from ensue.workload.query_names import named
 
-    if isinstance(query, str | Path | Query | Tower):
-        return (Asked(_query_or_tower(query, **known)),)
+    if isinstance(query, str | Path | Query | Tower | Correlation):
+        return (Asked(_read(query, **known)),)
     if not isinstance(query, Mapping | Sequence):
         raise QueryError(f"a query is a text, not {_a_type(query)}")
-    read = named(query, lambda one: _query_or_tower(one, **known))
+    read = named(query, lambda one: _read(one, **known))
     return tuple(Asked(one, name, number) for number, (name, one) in enumerate(read.items()))
 
 
-def _query_or_tower(
-    query: str | Path | Query | Tower,
+def _read(
+    query: OneQuery,
     definitions: Iterable[Definition] = (),
     operators: Iterable[Operator] = (),
     folder: "str | Path | None" = None,
-) -> Query | Tower:
+) -> Query | Tower | Correlation:
     from ensue.languages.towers import built_on
 
     match query:
-        case Tower():
+        case Tower() | Correlation():
             return query
         case Query():
             return built_on(query, definitions)
         case _:
-            return _without_archives(
-                parse(query, folder=folder, definitions=definitions, operators=operators)
-            )
+            return parse(query, folder=folder, definitions=definitions, operators=operators)
+
+
+def _query_or_tower(query: OneQuery) -> Query | Tower:
+    return _without_archives(_read(query))
 
 
 def _without_archives(query: Query | Tower | Correlation) -> Query | Tower:

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+ACCESSES = ("eager", "lazy", "grouped", "archive_first")
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:

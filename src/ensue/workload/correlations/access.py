@@ -19,7 +19,6 @@ from ensue.workload.live_matcher import LiveMatcher
 from ensue.workload.prepared import Prepared, result_of
 from ensue.workload.queries.work import matched
 
-ACCESSES = ("eager", "lazy", "grouped", "archive_first")
 KEPT_BYTES = 64 << 20  # of archived matches that are kept for later live ones
 
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ensue.algebra.correlation import Anchor, ArchiveJoin, Correlation, JoinKind
-from ensue.algebra.predicate import At, Expr, Field
+from ensue.algebra.predicate import Expr, Field
 from ensue.columns.arrow_kinds import Unit
 from ensue.columns.buffers import Bools, Ints, single
 from ensue.columns.rows import no_rows
@@ -22,10 +22,10 @@ from ensue.workload.correlations.same_values import first_values, same_in_all
 
 @dataclass(frozen=True, slots=True)
 class Equal:
-    """A value that both sides of a join have alike: an expression each, or `[attr]`."""
+    """A value that both sides of a join have alike."""
 
-    archived: str | Field  # a name: the field of all events
-    live: str | Expr
+    archived: str  # the field, which all events of an archived match have alike
+    live: Expr
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Joining:
         assert equal is not None
         every = np.arange(archived.num_rows)
         shape = JoinedShape([self.archived[number]])
-        return _values(JoinedRows(shape, [archived], [every]), equal.archived)
+        return first_values(JoinedRows(shape, [archived], [every]), equal.archived)
 
     # ---------------------------------------------------------------------------- rows
 
@@ -150,7 +150,7 @@ class Joining:
         )
         return key_codes(
             [_values(ours, e.live) for e in equal],
-            [_values(theirs, e.archived) for e in equal],
+            [first_values(theirs, e.archived) for e in equal],
             live.num_rows,
             archived.num_rows,
         )
@@ -175,10 +175,8 @@ class Joining:
 _EMPTY = np.zeros(0, np.int64)
 
 
-def _values(rows: JoinedRows, wanted: str | Expr) -> pa.Array:
-    if isinstance(wanted, str):
-        return first_values(rows, wanted)
-    if isinstance(wanted, Field) and wanted.name is not None and wanted.at is At.ONLY:
+def _values(rows: JoinedRows, wanted: Expr) -> pa.Array:
+    if isinstance(wanted, Field) and wanted.name is not None:
         return rows.gathered.values(wanted)  # in its own type
     return to_arrow(rows.values(wanted), rows.shape.unit)
 

@@ -44,14 +44,16 @@ class Asked:
         )
 
     def wider(self, before: float, behind: float) -> "Asked":
-        """The same with more on both sides; `math.inf` before is the object's beginning."""
+        """The same with more on both sides; `math.inf` is as far as there are events."""
         if self.since.dtype.kind == "f":
             return Asked(self.keys, self.since - before, self.until + behind)
         bounds = np.iinfo(np.int64)
         since = np.full_like(self.since, bounds.min)
         if before != math.inf:
             since = np.maximum(self.since, bounds.min + int(before)) - int(before)
-        until = np.minimum(self.until, bounds.max - int(behind)) + int(behind)
+        until = np.full_like(self.until, bounds.max)
+        if behind != math.inf:
+            until = np.minimum(self.until, bounds.max - int(behind)) + int(behind)
         return Asked(self.keys, since, until)
 
     def merged(self) -> "Asked":

@@ -2,14 +2,16 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from ensue.algebra.correlation import Correlation
+from ensue.algebra.query import Query
 from ensue.archives.contract import Archive
 from ensue.columns.arrow_kinds import Unit, plain_type
 from ensue.columns.values import from_arrow
+from ensue.errors import EventError, did_you_mean
 from ensue.plan.access import Decision
 from ensue.workload.correlations.access import Lookup
 from ensue.workload.correlations.joining import Equal, Joining
@@ -39,6 +41,31 @@ class Pasts:
         return math.nextafter(last, math.inf) if isinstance(last, float) else last + 1
 
 
+NO_PAST = Pasts({})
+
+
+def pasts_of(archives: object, own: object) -> Pasts:
+    """The archives that a call is given, as they are now."""
+    if archives is None:
+        archives = {}
+    if not isinstance(archives, Mapping):
+        raise EventError(
+            "archives= is a dict of archives by the names that JOIN ARCHIVE uses\n"
+            '  hint: archives={"trades": ensue.archive(place, time=..., key=...)}'
+        )
+    for name, archive in archives.items():
+        if not hasattr(archive, "pinned"):
+            raise EventError(
+                f"archives[{name!r}] is no archive but of type {type(archive).__name__}\n"
+                "  hint: wrap it, as in ensue.archive(table, time=..., key=...)"
+            )
+    if own is not None and own not in archives:
+        hint = did_you_mean(str(own), list(archives)) or f"pass it: archives={{{own!r}: ...}}"
+        raise EventError(f"archive={own!r} is none of archives=\n  hint: {hint}")
+    pinned = {name: archive.pinned() for name, archive in archives.items()}
+    return Pasts(pinned, None if own is None else str(own))
+
+
 @dataclass(frozen=True)
 class PreparedJoin:
     """What a join looks up, and by which value of the live match."""
@@ -64,6 +91,11 @@ class PreparedCorrelation:
     lane_key: tuple[str, ...] = ()  # by which lanes split the stream
     lane_key_may_be_null: bool = False  # a live match without a key counts, too
     why_whole: str | None = None  # why no key splits the stream
+
+    @property
+    def meaning(self) -> Query:
+        """Its columns and its live side, as those see it who only want its names."""
+        return replace(self.correlation.live, returns=self.correlation.returns)
 
     @property
     def access(self) -> str:
