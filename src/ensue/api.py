@@ -58,6 +58,7 @@ __all__ = [
     "StateError",
     "Statistics",
     "Tower",
+    "archive",
     "define",
     "delta_table",
     "explain",
@@ -594,6 +595,39 @@ def kafka_topic(servers: str, topic: str, **options: str) -> "Sink":
     from ensue.runners.spark import sinks as spark_sinks
 
     return spark_sinks.KafkaTopic(servers, topic, options)
+
+
+def archive(
+    place: Any,
+    *,
+    time: str | tuple[str, str] | None = None,
+    type: str | None = None,
+    key: Sequence[str] | str = (),
+    order: Sequence[str] | str = (),
+    version: int | str | None = None,
+    complete: object | None = None,
+) -> "Archive":
+    """A table of past events, for queries that look back: `match(..., archives={"trades": a})`.
+
+    `place` is the path of a Delta table, of a folder of Parquet files or of one file, an Iceberg
+    table (pyiceberg's, or the path of its metadata), an Arrow, pandas or Polars table, or in batch
+    a Spark DataFrame. `time`, `type` and `order` are as for `match`; `key` names the columns that
+    say of which object an event is. An archive that Ensue has created knows all four.
+
+    `version` fixes the version of a Delta or Iceberg table. `complete` says up to when the table
+    is whole, where others write it from the same stream.
+    """
+    from ensue.archives.opening import opened
+
+    return opened(
+        place,
+        time=None if time is None else _time(time),
+        type=type,
+        key=_names("key", key),
+        order=_names("order", order),
+        version=version,
+        complete=complete,
+    )
 
 
 def statistics(
