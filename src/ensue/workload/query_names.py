@@ -13,7 +13,8 @@ Name = str | int
 
 
 def named(
-    queries: "Mapping[str, Any] | Sequence[Any]", parse: Callable[[Any], Query | Tower | Correlation]
+    queries: "Mapping[str, Any] | Sequence[Any]",
+    parse: Callable[[Any], Query | Tower | Correlation],
 ) -> dict[Name, Query | Tower | Correlation]:
     """Queries by name, in their order.
 
