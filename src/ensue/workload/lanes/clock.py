@@ -49,6 +49,14 @@ class Clock:
         newest = math.floor(ends.max().item() // self.per_ms)
         return min(newest, _MOST) if newest >= _LEAST else None
 
+    def following(self, time: float) -> float:
+        """The first moment behind another one.
+
+        >>> Clock(Kind.INTEGER, 1).following(7)
+        8
+        """
+        return math.nextafter(time, math.inf) if self.kind is Kind.FLOAT else time + 1
+
     def shown(self, time: float) -> str:
         """A moment of the matcher's time as an error writes it.
 
