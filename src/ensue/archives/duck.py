@@ -135,8 +135,8 @@ def _of_group(
     originals = numbers[own]
     rows = fitted(table, files, originals, needed, schema, paths[0])
     holds = pieces.holds(rows)
-    for k in np.unique(own[holds]).tolist() if files.removed else ():
-        kept = files.removed.get(files.paths[int(numbers[k])])
+    for k in np.unique(own[holds]).tolist() if files.left else ():
+        kept = files.left.get(files.paths[int(numbers[k])])
         if kept is not None:
             mine = own == k
             holds[mine] &= kept[places[mine]]
@@ -158,11 +158,10 @@ def _condition(
     ):
         if value is not None and name not in files.partitions:
             parts.append(f"e.{_quoted(name)} {sign} {value}")
-    if pieces.wanted.types is not None and names.type_column is not None:
-        if names.type_column not in files.partitions and _text(schema, names.type_column):
-            marks = ", ".join("?" * len(pieces.wanted.types))
-            parts.append(f"e.{_quoted(names.type_column)} IN ({marks})")
-            values += sorted(pieces.wanted.types)
+    named, column = pieces.wanted.types, names.type_column
+    if named and column is not None and column not in files.partitions and _text(schema, column):
+        parts.append(f"e.{_quoted(column)} IN ({', '.join('?' * len(named))})")
+        values += sorted(named)
     joined, table = "", None
     if field is not None and field not in files.partitions and _comparable(schema, field):
         keys = cast_keys(pieces.keys, schema.field(field).type)

@@ -125,7 +125,7 @@ class Picker:
         low, high = self._slices(numbers, bounds_of)
         some = low < high
         numbers, low, high = numbers[some], low[some], high[some]
-        if int((high - low).sum()) > _MOST_PAIRS:
+        if not len(numbers) or int((high - low).sum()) > _MOST_PAIRS:
             return numbers
         return numbers[self._meet(first[numbers], last[numbers], low, high)]
 
@@ -203,13 +203,12 @@ def _plain(array: pa.Array) -> Any:
 
 def _between(values: Any, least: Any, greatest: Any) -> tuple[Ints, Ints]:
     """For each pair of bounds the slice of the sorted values that lie between them."""
-    if isinstance(values, np.ndarray) and isinstance(least, np.ndarray):
-        if isinstance(greatest, np.ndarray):
-            low = np.searchsorted(values, least, "left")
-            return low.astype(np.int64), np.searchsorted(values, greatest, "right").astype(
-                np.int64
-            )
+    arrays = (values, least, greatest)
+    if all(isinstance(one, np.ndarray) and one.dtype.kind != "f" for one in arrays):
+        low = np.searchsorted(values, least, "left")
+        high = np.searchsorted(values, greatest, "right")
+        return low.astype(np.int64), high.astype(np.int64)
     known = values.tolist() if isinstance(values, np.ndarray) else values
-    low = [0 if v is None else bisect_left(known, v) for v in least]
-    high = [len(known) if v is None else bisect_right(known, v) for v in greatest]
-    return np.array(low, np.int64), np.array(high, np.int64)
+    lows = [0 if v is None or v != v else bisect_left(known, v) for v in least]
+    highs = [len(known) if v is None or v != v else bisect_right(known, v) for v in greatest]
+    return np.array(lows, np.int64), np.array(highs, np.int64)
