@@ -508,6 +508,9 @@ def start(
     once: bool = False,
     flush: bool = False,
     name: str | None = None,
+    history: Any = None,
+    since: Any = None,
+    gap: str = "refuse",
 ) -> "StreamingQuery":
     """Starts a stream of matches, and gives Spark's StreamingQuery.
 
@@ -527,6 +530,15 @@ def start(
 
     The matches of several queries go each to its own output: `output` is a dict of one output by
     query, or a folder in which each query has a folder of its name.
+
+    `history` is a table of past events, with which the stream begins: what `archive` gives, a
+    batch DataFrame, or a table. Its events are matched in one batch job, from `since` on up to
+    where it is complete: `archive(..., complete=)`, or just behind its newest event. Its matches
+    are delivered as micro-batch -1; then the stream goes on from there, and events of it that the
+    history had are left out and counted (`before_cut` in `progress_of`). It is read once: a stream
+    that is started again goes on from its checkpoint. If the stream begins later than the history
+    ends, it stops with a StateError that says from when to when nothing is known; with
+    `gap="allow"` nothing happened in between.
     """
     from ensue.runners.spark import start as spark_start
 
@@ -539,6 +551,9 @@ def start(
         once=once,
         flush=flush,
         name=name,
+        history=history,
+        since=since,
+        gap=gap,
     )
 
 

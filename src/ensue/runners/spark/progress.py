@@ -25,6 +25,7 @@ class BatchProgress:
     late: int
     dropped: int  # without usable time
     ahead: int  # further ahead of the clock than max_ahead=
+    before_cut: int  # that history= had already
     matches: int
     partial_matches: int
     waiting: int  # events that the watermark has not passed
@@ -44,9 +45,9 @@ class BatchProgress:
 
 
 NONE_YET = BatchProgress(
-    batch=-1, events=0, late=0, dropped=0, ahead=0, matches=0, partial_matches=0, waiting=0,
-    state_bytes=0, written_bytes=0, rebuilt=0, input_rows=0, seconds=0.0, matching_share=0.0,
-    watermark=None, lag_seconds=None,
+    batch=-1, events=0, late=0, dropped=0, ahead=0, before_cut=0, matches=0, partial_matches=0,
+    waiting=0, state_bytes=0, written_bytes=0, rebuilt=0, input_rows=0, seconds=0.0,
+    matching_share=0.0, watermark=None, lag_seconds=None,
 )  # fmt: skip
 
 
@@ -89,6 +90,7 @@ def read(progress: Any) -> BatchProgress:
         late=count("late"),
         dropped=count("dropped"),
         ahead=count("ahead"),
+        before_cut=count("before_cut"),
         matches=count("matches"),
         partial_matches=count("partial_matches"),
         waiting=count("waiting"),
