@@ -73,7 +73,7 @@ def test_events_belong_to_the_archive_too(spark, kind):
 
 
 def test_several_queries_and_several_dataframes(spark):
-    live, old, older = events(60, 40, 1), events(80, 0, 2), events(80, 0, 4)
+    live, old, older = events(60, 40, 1), events(80, 0, 2), events(6, 34, 4)
     queries = {
         "one": KEYED,
         "both": "SEQ(B b) JOIN ARCHIVE old SEQ(A p) RANGE 30 BEFORE START LAST 1 ON [k] "
