@@ -376,6 +376,10 @@ def live(
     max_matches: int | None = None,
     max_partial_matches: int | None = None,
     memory: int | str | None = None,
+    archives: "Mapping[str, Archive] | None" = None,
+    archive: str | None = None,
+    access: str | None = None,
+    latency: str | int | float | None = None,
     operators: Iterable[Operator] = (),
     definitions: Iterable[Definition] = (),
     folder: "str | Path | None" = None,
@@ -404,6 +408,8 @@ def live(
     from ensue.runners.live import Live, made
     from ensue.runners.live_rows import Reader
     from ensue.workload.arguments import Arguments
+    from ensue.workload.correlations.prepare import Wanted
+    from ensue.workload.correlations.prepared import pasts_of
     from ensue.workload.planned import Wishes
     from ensue.workload.workload import Workload
 
@@ -427,11 +433,15 @@ def live(
         levels=levels if levels is None or isinstance(levels, str) else tuple(levels),
         trace=trace,
         planning=_planning(statistics, off, structure, adaptive=adaptive, limits=limits),
+        access=Wanted(access, latency),
     )
     asked = _asked(query, known)
     _refuse_levels(asked, levels, trace=trace)
     reader = Reader(schema, given.time, type, given.order)
-    workload = Workload(asked, made(reader, given), wishes, deliver_late=given.deliver_late)
+    workload = Workload(
+        asked, made(reader, given), wishes,
+        deliver_late=given.deliver_late, pasts=pasts_of(archives, archive),
+    )  # fmt: skip
     return Live(reader, workload, given)
 
 

@@ -78,13 +78,10 @@ def prepare_correlation(
                 span=join.span,
                 text=checked.text,
             )
-        joins.append(
-            PreparedJoin(
-                lookup,
-                None if chosen is None else Equal(chosen.field, chosen.live),
-                lookup.behind if own else 0,
-            )
-        )
+        far = length_of(join.range.far, unit)
+        assert far is not None
+        key = None if chosen is None else Equal(chosen.field, chosen.live)
+        joins.append(PreparedJoin(lookup, key, far, lookup.behind if own else 0))
     joining = Joining(checked, _side(live), tuple(sides), tuple(equal), unit, identity_of(checked))
     lanes = lane_key(checked, live, keys, pasts)
     impossible = dict(_impossible(checked, live, joins, keys, pasts))
@@ -148,8 +145,6 @@ def _chosen(keys: Sequence[JoinKey], archive: Archive) -> JoinKey | None:
 
 
 def _lookup(join: ArchiveJoin, archived: Prepared, key: JoinKey | None, unit: Unit) -> Lookup:
-    far = length_of(join.range.far, unit)
-    assert far is not None
     shape = archived.shape
     reached: Reach = reach(archived.query, intervals=shape.schema.intervals)
     return Lookup(
@@ -160,7 +155,6 @@ def _lookup(join: ArchiveJoin, archived: Prepared, key: JoinKey | None, unit: Un
         _length(reached.before, unit),
         _length(reached.after, unit),
         length_of(archived.plan.query.within, unit),
-        far,
     )
 
 

@@ -72,6 +72,7 @@ class PreparedJoin:
 
     lookup: Lookup
     key: Equal | None  # by which the archive is read; None: all objects
+    far: float  # how far back its range goes
     waits: float  # how long behind its range a live match waits until its past is decided
 
 
@@ -96,6 +97,17 @@ class PreparedCorrelation:
     def meaning(self) -> Query:
         """Its columns and its live side, as those see it who only want its names."""
         return replace(self.correlation.live, returns=self.correlation.returns)
+
+    @property
+    def keeps(self) -> float | None:
+        """How long behind it an event may be asked for; None: for ever.
+
+        A live match starts no earlier than its window before now, and may wait.
+        """
+        if self.live_window is None:
+            return None
+        reached = (join.far + join.lookup.before + join.waits for join in self.joins)
+        return self.live_window + self.latency + max(reached, default=0)
 
     @property
     def access(self) -> str:
