@@ -50,9 +50,11 @@ class Engine:
         nullable: bool = False,
         counted: bool = False,
         limits: Limits = UNLIMITED,
+        program: Program | None = None,
     ) -> None:
+        """`program`: that of the plan, where it is known already."""
         self.room = Room(self, Allowance(limits, plan.query, schema, unit))
-        self.program = Program(plan, schema, unit, nullable, counted)
+        self.program = program or Program(plan, schema, unit, nullable, counted)
         self.scan = Scan(self.program)
         self.state = self.program.fresh_state()
         self.rows = 0  # events fed so far
