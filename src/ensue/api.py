@@ -235,6 +235,7 @@ def match(
     max_matches: int | None = None,
     max_partial_matches: int | None = None,
     memory: int | str | None = None,
+    evict: str | None = None,
     operators: Iterable[Operator] = (),
     definitions: Iterable[Definition] = (),
     folder: "str | Path | None" = None,
@@ -289,6 +290,9 @@ def match(
     cores. `max_matches` bounds the matches that are found and not handed over yet (in a table all
     of them, on Spark those of a lane, in a stream those of a lane and micro-batch),
     `max_partial_matches` the partial ones that are held at a time.
+    In a stream keys beyond `memory` go to disk, as their events of the last window, and come back
+    before they are needed: nothing is lost. `evict` says which go first: "need" (the default:
+    those with the least chance to be needed soon), "tpm" (the oldest) or "stpm".
 
     Several queries, as a list or as a dict by name, share one scan of the events; the result is a
     dict of their matches. A list's queries go by their own names (`EVENT Name AS ...`) where all
@@ -300,7 +304,14 @@ def match(
     from ensue.workload.workload import Workload
 
     runner = _runner(events)
-    limits = Limits.given(max_matches, max_partial_matches, memory, lanes=_is_spark(events))
+    if evict is not None and not runner.STREAMING:
+        raise QueryError(
+            "evict= is for streams: a table is matched as a whole",
+            hint="leave it out; memory= bounds what the query may take",
+        )
+    limits = Limits.given(
+        max_matches, max_partial_matches, memory, lanes=_is_spark(events), evict=evict
+    )
     known: dict[str, Any] = {
         "operators": _each(operators, Operator, "operators"),
         "definitions": _each(definitions, Definition, "definitions"),
@@ -355,6 +366,7 @@ def live(
     max_matches: int | None = None,
     max_partial_matches: int | None = None,
     memory: int | str | None = None,
+    evict: str | None = None,
     operators: Iterable[Operator] = (),
     definitions: Iterable[Definition] = (),
     folder: "str | Path | None" = None,
@@ -400,7 +412,7 @@ def live(
         watermark=watermark,
         late_events=late_events,
     )
-    limits = Limits.given(max_matches, max_partial_matches, memory)
+    limits = Limits.given(max_matches, max_partial_matches, memory, evict=evict)
     wishes = Wishes(
         emit_timeouts=emit_timeouts,
         levels=levels if levels is None or isinstance(levels, str) else tuple(levels),

@@ -23,6 +23,9 @@ class Counters:
     state_bytes: int
     written_bytes: int
     rebuilt: int  # lanes that had to be built from the store
+    misses: int  # keys that were not in memory when an event of theirs came
+    stored_keys: int  # that are not in memory
+    stored_bytes: int  # of their events
     matching_us: int
     busy_us: int
 
@@ -59,7 +62,7 @@ def run_lane(
     kept = KeptLane(store, chain, number, shelf)
     lane, timer_before = kept.lane, kept.head.timer
     opened = perf_counter_ns()
-    waited = lane.waiting_events
+    waited, missed = lane.waiting_events, lane.spilled.misses
     events, late = lane.accept(blobs, late_before)
     found = lane.release(now) if now is not None else []
     matched = perf_counter_ns()
@@ -73,6 +76,7 @@ def run_lane(
     else:
         kept.remember()
         written = 0
+    spilled = lane.spilled
     counters = Counters(
         events=events,
         late=late.num_rows,
@@ -82,6 +86,9 @@ def run_lane(
         state_bytes=lane.state_bytes,
         written_bytes=written,
         rebuilt=int(kept.rebuilt),
+        misses=spilled.misses - missed,
+        stored_keys=spilled.keys,
+        stored_bytes=spilled.bytes,
         matching_us=(matched - opened) // 1_000,
         busy_us=(perf_counter_ns() - begun) // 1_000,
     )

@@ -14,6 +14,8 @@ from ensue.workload.prepared import Prepared, build_result, joined_of, unseen_ty
 from ensue.workload.queries.shared_matcher import SharedMatcher
 from ensue.workload.queries.whole_scan import WholeScan
 from ensue.workload.relevance import types_that_matter
+from ensue.workload.spill.evictable import not_evictable, why_not_evictable
+from ensue.workload.spill.spilling import spilling
 from ensue.workload.stage import ARRIVAL, Fed, Output, Reads, StageMatcher
 from ensue.workload.timed_out import Bundle
 from ensue.workload.work import SLICE, Progress, Unseen, Whole
@@ -132,7 +134,16 @@ class QueryStage:
 
     def matcher(self) -> StageMatcher:
         """A matcher for a lane, with no events yet."""
-        queries = self.prepared
+        queries, limits = self.prepared, self.limits
+        if limits.evicting:
+            why = why_not_evictable(queries)
+            if why is None:
+                return spilling(queries, self.reads, limits, self._plain)
+            if limits.evict is not None:
+                raise not_evictable(why)
+        return self._plain(queries)
+
+    def _plain(self, queries: Sequence[Prepared]) -> SharedMatcher | LiveMatchers:
         return SharedMatcher(queries) if self.shared else LiveMatchers(queries)
 
     def matched(self, given: Fed) -> list[pa.Table]:
