@@ -240,6 +240,7 @@ def match(
     max_matches: int | None = None,
     max_partial_matches: int | None = None,
     memory: int | str | None = None,
+    evict: str | None = None,
     archives: "Mapping[str, Archive] | None" = None,
     archive: str | None = None,
     access: str | None = None,
@@ -298,6 +299,9 @@ def match(
     cores. `max_matches` bounds the matches that are found and not handed over yet (in a table all
     of them, on Spark those of a lane, in a stream those of a lane and micro-batch),
     `max_partial_matches` the partial ones that are held at a time.
+    In a stream keys beyond `memory` go to disk, as their events of the last window, and come back
+    before they are needed: nothing is lost. `evict` says which go first: "need" (the default:
+    those with the least chance to be needed soon), "tpm" (the oldest) or "stpm".
 
     `archives` are those that JOIN ARCHIVE names, each made by `ensue.archive`. `archive` is the
     name of the one that the events themselves belong to: then the past of a match is what the
@@ -319,7 +323,14 @@ def match(
     from ensue.workload.workload import Workload
 
     runner = _runner(events)
-    limits = Limits.given(max_matches, max_partial_matches, memory, lanes=_is_spark(events))
+    if evict is not None and not runner.STREAMING:
+        raise QueryError(
+            "evict= is for streams: a table is matched as a whole",
+            hint="leave it out; memory= bounds what the query may take",
+        )
+    limits = Limits.given(
+        max_matches, max_partial_matches, memory, lanes=_is_spark(events), evict=evict
+    )
     known: dict[str, Any] = {
         "operators": _each(operators, Operator, "operators"),
         "definitions": _each(definitions, Definition, "definitions"),
@@ -376,6 +387,7 @@ def live(
     max_matches: int | None = None,
     max_partial_matches: int | None = None,
     memory: int | str | None = None,
+    evict: str | None = None,
     archives: "Mapping[str, Archive] | None" = None,
     archive: str | None = None,
     access: str | None = None,
@@ -427,7 +439,7 @@ def live(
         watermark=watermark,
         late_events=late_events,
     )
-    limits = Limits.given(max_matches, max_partial_matches, memory)
+    limits = Limits.given(max_matches, max_partial_matches, memory, evict=evict)
     wishes = Wishes(
         emit_timeouts=emit_timeouts,
         levels=levels if levels is None or isinstance(levels, str) else tuple(levels),
