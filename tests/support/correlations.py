@@ -108,7 +108,8 @@ def random_try(random: Random, nature: Nature) -> Story:
     own = random.choice((None, None, *ARCHIVES))
     later = random.choice((0, 3, 6, 9))
     if own is not None:
-        # what a stream has archived came before what it gets now
+        # what a stream has archived came before what it gets now, not at the same time
+        later += 1
         ends = archives[own].column("t").cast(pa.int64() if nature.time != REAL else pa.float64())
         begins = live.column("b").cast(ends.type)
         gap = (pc.max(ends).as_py() or 0) - (pc.min(begins).as_py() or 0)

@@ -61,7 +61,7 @@ class Correlation:
     joins: tuple[ArchiveJoin, ...]
     returns: tuple[Returned, ...] = ()  # empty: the variables of all sides but ANTI ones
     having: Expr | None = None
-    limit: Limit | None = None  # of the rows of live matches with one last event the first n
+    limit: Limit | None = None  # of the rows of each live match the first n
     text: str | None = field(default=None, compare=False, repr=False)
 
     @property

@@ -208,7 +208,7 @@ def _started(matches: Any, target: Any, checkpoint: str, options: Namespace) -> 
         late=options.late,
         every=every,
         once=options.once,
-    )
+    ).query
 
 
 def _flush(session: Any, checkpoint: str, target: Any, screen: Screen) -> int:

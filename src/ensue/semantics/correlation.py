@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby, islice
 
 from ensue.algebra.correlation import Anchor, ArchiveJoin, Correlation, JoinKind, Range
 from ensue.algebra.query import Query
@@ -44,12 +43,10 @@ def correlated(
         rows = [Correlated(live)]
         for join, archived in zip(correlation.joins, past, strict=True):
             rows = [new for row in rows for new in _joined(row, join, archived, identity)]
-        having = correlation.having
-        found += [row for row in rows if having is None or is_true(having, row.binding)]
-    if correlation.limit is None:
-        return found
-    same_end = groupby(found, key=lambda row: members(row.live)[-1].position)
-    return [row for _, rows in same_end for row in islice(rows, correlation.limit.count)]
+        having, limit = correlation.having, correlation.limit
+        kept = [row for row in rows if having is None or is_true(having, row.binding)]
+        found += kept if limit is None else kept[: limit.count]
+    return found
 
 
 def _joined(

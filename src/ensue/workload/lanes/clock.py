@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from ensue.columns.stream import Shape
@@ -47,6 +48,24 @@ class Clock:
             return None
         newest = math.floor(ends.max().item() // self.per_ms)
         return min(newest, _MOST) if newest >= _LEAST else None
+
+    def following(self, time: float) -> float:
+        """The first moment behind another one.
+
+        >>> Clock(Kind.INTEGER, 1).following(7)
+        8
+        """
+        return math.nextafter(time, math.inf) if self.kind is Kind.FLOAT else time + 1
+
+    def shown(self, time: float) -> str:
+        """A moment of the matcher's time as an error writes it.
+
+        >>> print(Clock(Kind.TIMESTAMP, 1_000).shown(1_500_000), Clock(Kind.INTEGER, 1).shown(7))
+        1970-01-01T00:00:01.500000 7
+        """
+        if self.kind not in (Kind.TIMESTAMP, Kind.DATE):
+            return str(time)
+        return str(np.datetime64(int(time), "us" if self.per_ms == 1_000 else "ns"))
 
     def timer(self, due: float) -> int:
         """The first watermark of Spark that has passed a time."""

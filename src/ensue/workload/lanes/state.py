@@ -56,6 +56,7 @@ class Store(Parts, Protocol):
     def head(self) -> Head | None: ...
     def put_head(self, head: Head) -> None: ...
     def put_parts(self, parts: Sequence[bytes]) -> None: ...
+    def put_part(self, number: int, part: bytes) -> None: ...
     def put_entry(self, number: int, entry: bytes) -> None: ...
     def clear_entries(self) -> None: ...
 
@@ -98,6 +99,8 @@ class KeptLane:
         come. Gives the number of bytes written.
         """
         header = {"late_before": watermark, "watermark": self.lane.watermark}
+        if self.lane.oldest is not None:
+            header["oldest"] = self.lane.oldest
         entry = packed(header, {}, {str(k): b for k, b in enumerate(blobs)})
         stamp = next_stamp(self.head.stamp)
         head = replace(self.head, stamp=stamp, timer=timer)
@@ -137,10 +140,22 @@ def rebuilt(store: Parts, head: Head, chain: Chain, number: int = 0) -> Lane:
     for entry in store.entries(head.entries):
         header, _, blobs = unpacked(entry)
         given = [blobs[str(k)] for k in range(len(blobs))]
+        lane.oldest = header.get("oldest")
         lane.accept(given, header["late_before"])
         if header["watermark"] is not None:
             lane.release(header["watermark"])  # what it finds was delivered before
     return lane
+
+
+def begin(
+    store: Store, chain: Chain, number: int, part: tuple[int, int], data: bytes, timer: int | None
+) -> None:
+    """Puts a part of a lane that was saved elsewhere into a new store: which one, of how many."""
+    if store.head() is None:
+        job = chain.stage_text(number)
+        store.put_job(job)
+        store.put_head(Head(FORMAT, digest(job), next_stamp(b""), part[1], 0, 0, timer))
+    store.put_part(part[0], data)
 
 
 def digest(job: str) -> bytes:
