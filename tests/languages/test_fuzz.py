@@ -22,7 +22,7 @@ VALID = [
     """EVENT X AS AND(A a, OR(B b, C? c), !D d) WHERE not a.x in (1, -2.5, 'q') or b.y is null
     WITHIN 20 EVENTS AFTER MATCH SKIP TO LAST a RETURN a.x AS "q q", b HAVING 1 = 1;""",
     """A a WITHIN 5 s LEFT JOIN ARCHIVE old SEQ(B b, C+ c[]) WHERE b.x = 1
-    AFTER MATCH SKIP TO LAST c RANGE BETWEEN 30 days AND 1 day BEFORE START LAST 2 ON [k] and b.x > 3
+    AFTER MATCH SKIP TO LAST c RANGE BETWEEN 30 days AND 1 day BEFORE START LAST 2 ON [k]
     ANTI JOIN ARCHIVE "o o" D d RANGE 5 h BEFORE END RETURN a.x, b HAVING a.x is null LIMIT 3""",
 ]
 VOCABULARY = [
