@@ -7,6 +7,7 @@ from itertools import count
 from ensue.algebra.query import Query
 from ensue.algebra.tower import Tower
 from ensue.errors import QueryError, did_you_mean
+from ensue.plan.evictable import OF_TOWERS
 from ensue.plan.planning import DEFAULT, Planning
 from ensue.workload.asked import Asked
 from ensue.workload.queries.work import QueryWork
@@ -98,7 +99,7 @@ def _require_evictable(asked: Sequence[Asked], bundles: Mapping[Asked, Bundle]) 
     for one in asked:
         with speaking_of(one.name):
             if one not in bundles:
-                raise not_evictable("events that are made of events stay in memory")
+                raise not_evictable(OF_TOWERS)
             why = why_not_evictable(bundles[one].queries)
             if why is not None:
                 raise not_evictable(why)

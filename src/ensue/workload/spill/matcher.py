@@ -97,8 +97,8 @@ class SpillingMatcher:
         count = events.num_rows
         if not count:
             return ()
-        width = max(1.0, events.nbytes / count)
-        size = int(min(max(FEW_ROWS, self.bound.bytes * BATCH / 4 / width), 1 << 20))
+        width = max(1.0, events.nbytes / count, self.held_bytes / max(1, len(self._resident)))
+        size = int(min(max(FEW_ROWS, self.bound.bytes * BATCH / 2 / width), 1 << 20))
         if self.bound.keys is not None:
             size = max(1, self.bound.keys)
         return [events.slice(k, size) for k in range(0, count, size)]

@@ -71,8 +71,8 @@ class Resident:
     def times_and_types(self, places: npt.NDArray[np.int64]) -> pa.Table:
         """Of some events when they were, and of which type."""
         schema = self._shape.schema
-        names = {schema.start, schema.end, schema.type_column} - {None}
-        return rows_taken(self.table.select(sorted(names)), places)
+        names = dict.fromkeys((schema.start, schema.end, schema.type_column or schema.end))
+        return rows_taken(self.table.select(list(names)), places)
 
     def rows(self, places: npt.NDArray[np.int64]) -> pa.Table:
         """Some of the events, as a table of its own memory."""
