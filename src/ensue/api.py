@@ -777,6 +777,8 @@ def explain(
     statistics: Statistics | None = None,
     off: Sequence[str] | str = (),
     structure: str | None = None,
+    memory: int | str | None = None,
+    evict: str | None = None,
     analyze: bool = False,
     kernel: bool = False,
 ) -> str:
@@ -784,10 +786,15 @@ def explain(
 
     With `events` the query is also checked against their columns. With `analyze=True` it is run
     on them, in this process, and each estimate stands beside what was counted. With `kernel=True`
-    the Python source of the compiled kernel follows, with comments.
+    the Python source of the compiled kernel follows, with comments. With `memory` or `evict` the
+    plan says what a stream does with keys that are too much for it.
     """
+    from ensue.plan.limits import Limits
+
     order = _names("order", order)
-    asked = _explained(query, events, time, type, order, _planning(statistics, off, structure))
+    limits = Limits.given(memory=memory, evict=evict)
+    planning = _planning(statistics, off, structure, limits=limits)
+    asked = _explained(query, events, time, type, order, planning)
     if not analyze:
         told = asked.told()
     elif events is None or time is None or _is_spark(events):
