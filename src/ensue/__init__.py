@@ -1,6 +1,7 @@
 """Ensue: complex event processing on tables, Spark DataFrames and streams."""
 
 from ensue.api import (
+    Correlation,
     Definition,
     EnsueError,
     EventError,
@@ -14,6 +15,7 @@ from ensue.api import (
     StateError,
     Statistics,
     Tower,
+    archive,
     define,
     delta_table,
     explain,
@@ -36,6 +38,7 @@ from ensue.api import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "Correlation",
     "Definition",
     "EnsueError",
     "EventError",
@@ -50,6 +53,7 @@ __all__ = [
     "Statistics",
     "Tower",
     "__version__",
+    "archive",
     "define",
     "delta_table",
     "explain",

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ensue.algebra.correlation import Correlation
 from ensue.algebra.operator import Operator, register
 from ensue.algebra.operator import operator as _operator
 from ensue.algebra.query import Query
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from ensue.archives.contract import Archive
     from ensue.plan.limits import Limits
     from ensue.plan.planning import Planning
     from ensue.runners.contract import Runner
@@ -39,9 +41,10 @@ if TYPE_CHECKING:
     from ensue.workload.explained import Explained
     from ensue.workload.work import Progress
 
-OneQuery = str | Path | Query | Tower
+OneQuery = str | Path | Query | Tower | Correlation
 
 __all__ = [
+    "Correlation",
     "Definition",
     "EnsueError",
     "EventError",
@@ -55,6 +58,7 @@ __all__ = [
     "StateError",
     "Statistics",
     "Tower",
+    "archive",
     "define",
     "delta_table",
     "explain",
@@ -146,10 +150,11 @@ def parse(
     definitions: Iterable[Definition] = (),
     operators: Iterable[Operator] = (),
     language: str | None = None,
-) -> Query | Tower:
+) -> Query | Tower | Correlation:
     """The query a text stands for, or a QueryError that points at what is wrong.
 
-    A text with definitions, or that uses some that are known or given, stands for a `Tower`.
+    A text with definitions, or that uses some that are known or given, stands for a `Tower`, one
+    with JOIN ARCHIVE for a `Correlation`.
     `operators` are known in it beside those that `operator` has made known. Files to IMPORT are
     looked for in `folder`. A `Path` is that of a file with the text; what it imports is looked for
     beside it. `language` is the name of the language that the text is in; without it, that shows.
@@ -199,7 +204,7 @@ def _file_as_text(text: str) -> QueryError:
     )
 
 
-def show(query: Query, language: str = "patterns") -> str:
+def show(query: Query | Correlation, language: str = "patterns") -> str:
     """The text of a query, in one spelling; parsing it gives the same query.
 
     >>> print(show(parse("pattern A a -> B b within 5 min")))
@@ -235,6 +240,11 @@ def match(
     max_matches: int | None = None,
     max_partial_matches: int | None = None,
     memory: int | str | None = None,
+    evict: str | None = None,
+    archives: "Mapping[str, Archive] | None" = None,
+    archive: str | None = None,
+    access: str | None = None,
+    latency: str | int | float | None = None,
     operators: Iterable[Operator] = (),
     definitions: Iterable[Definition] = (),
     folder: "str | Path | None" = None,
@@ -289,6 +299,17 @@ def match(
     cores. `max_matches` bounds the matches that are found and not handed over yet (in a table all
     of them, on Spark those of a lane, in a stream those of a lane and micro-batch),
     `max_partial_matches` the partial ones that are held at a time.
+    In a stream keys beyond `memory` go to disk, as their events of the last window, and come back
+    before they are needed: nothing is lost. `evict` says which go first: "need" (the default:
+    those with the least chance to be needed soon), "tpm" (the oldest) or "stpm".
+
+    `archives` are those that JOIN ARCHIVE names, each made by `ensue.archive`. `archive` is the
+    name of the one that the events themselves belong to: then the past of a match is what the
+    archive holds and what came before it. `access` says how an archive is read: "eager" (all of
+    it, before anything is asked for), "lazy" (for each live match), "grouped" (for many at a
+    time) or "archive_first" (only objects with a past are looked at); by default the cheapest.
+    All give the same matches. `latency` is how long a live match of a stream may wait for others,
+    so that they are looked up together.
 
     Several queries, as a list or as a dict by name, share one scan of the events; the result is a
     dict of their matches. A list's queries go by their own names (`EVENT Name AS ...`) where all
@@ -296,11 +317,20 @@ def match(
     """
     from ensue.plan.limits import Limits
     from ensue.workload.arguments import Arguments
+    from ensue.workload.correlations.prepare import Wanted
+    from ensue.workload.correlations.prepared import pasts_of
     from ensue.workload.planned import Wishes
     from ensue.workload.workload import Workload
 
     runner = _runner(events)
-    limits = Limits.given(max_matches, max_partial_matches, memory, lanes=_is_spark(events))
+    if evict is not None and not runner.STREAMING:
+        raise QueryError(
+            "evict= is for streams: a table is matched as a whole",
+            hint="leave it out; memory= bounds what the query may take",
+        )
+    limits = Limits.given(
+        max_matches, max_partial_matches, memory, lanes=_is_spark(events), evict=evict
+    )
     known: dict[str, Any] = {
         "operators": _each(operators, Operator, "operators"),
         "definitions": _each(definitions, Definition, "definitions"),
@@ -324,12 +354,14 @@ def match(
         trace=trace,
         streaming=runner.STREAMING,
         planning=_planning(statistics, off, structure, adaptive=adaptive, limits=limits),
+        access=Wanted(access, latency),
     )
     asked = _asked(query, known)
     _refuse_levels(asked, levels, trace=trace)
     late = runner.STREAMING and given.deliver_late
     frame, source = runner.read(events, given)
-    workload = Workload(asked, source, wishes, runner.lanes(frame, given), late)
+    pasts = pasts_of(archives, archive)
+    workload = Workload(asked, source, wishes, runner.lanes(frame, given), late, pasts)
     found = runner.run(workload, frame, given)
     return next(iter(found.values())) if workload.alone and len(found) == 1 else found
 
@@ -355,6 +387,11 @@ def live(
     max_matches: int | None = None,
     max_partial_matches: int | None = None,
     memory: int | str | None = None,
+    evict: str | None = None,
+    archives: "Mapping[str, Archive] | None" = None,
+    archive: str | None = None,
+    access: str | None = None,
+    latency: str | int | float | None = None,
     operators: Iterable[Operator] = (),
     definitions: Iterable[Definition] = (),
     folder: "str | Path | None" = None,
@@ -383,6 +420,8 @@ def live(
     from ensue.runners.live import Live, made
     from ensue.runners.live_rows import Reader
     from ensue.workload.arguments import Arguments
+    from ensue.workload.correlations.prepare import Wanted
+    from ensue.workload.correlations.prepared import pasts_of
     from ensue.workload.planned import Wishes
     from ensue.workload.workload import Workload
 
@@ -400,17 +439,21 @@ def live(
         watermark=watermark,
         late_events=late_events,
     )
-    limits = Limits.given(max_matches, max_partial_matches, memory)
+    limits = Limits.given(max_matches, max_partial_matches, memory, evict=evict)
     wishes = Wishes(
         emit_timeouts=emit_timeouts,
         levels=levels if levels is None or isinstance(levels, str) else tuple(levels),
         trace=trace,
         planning=_planning(statistics, off, structure, adaptive=adaptive, limits=limits),
+        access=Wanted(access, latency),
     )
     asked = _asked(query, known)
     _refuse_levels(asked, levels, trace=trace)
     reader = Reader(schema, given.time, type, given.order)
-    workload = Workload(asked, made(reader, given), wishes, deliver_late=given.deliver_late)
+    workload = Workload(
+        asked, made(reader, given), wishes,
+        deliver_late=given.deliver_late, pasts=pasts_of(archives, archive),
+    )  # fmt: skip
     return Live(reader, workload, given)
 
 
@@ -437,29 +480,44 @@ def _asked(query: Any, known: dict[str, Any]) -> "tuple[Asked, ...]":
     from ensue.workload.asked import Asked
     from ensue.workload.query_names import named
 
-    if isinstance(query, str | Path | Query | Tower):
-        return (Asked(_query_or_tower(query, **known)),)
+    if isinstance(query, str | Path | Query | Tower | Correlation):
+        return (Asked(_read(query, **known)),)
     if not isinstance(query, Mapping | Sequence):
         raise QueryError(f"a query is a text, not {_a_type(query)}")
-    read = named(query, lambda one: _query_or_tower(one, **known))
+    read = named(query, lambda one: _read(one, **known))
     return tuple(Asked(one, name, number) for number, (name, one) in enumerate(read.items()))
 
 
-def _query_or_tower(
-    query: str | Path | Query | Tower,
+def _read(
+    query: OneQuery,
     definitions: Iterable[Definition] = (),
     operators: Iterable[Operator] = (),
     folder: "str | Path | None" = None,
-) -> Query | Tower:
+) -> Query | Tower | Correlation:
     from ensue.languages.towers import built_on
 
     match query:
-        case Tower():
+        case Tower() | Correlation():
             return query
         case Query():
             return built_on(query, definitions)
         case _:
             return parse(query, folder=folder, definitions=definitions, operators=operators)
+
+
+def _query_or_tower(query: OneQuery) -> Query | Tower:
+    return _without_archives(_read(query))
+
+
+def _without_archives(query: Query | Tower | Correlation) -> Query | Tower:
+    if isinstance(query, Correlation):
+        raise QueryError(
+            "JOIN ARCHIVE is not supported here yet",
+            hint="leave it out: here a query is about one stream",
+            span=query.joins[0].span,
+            text=query.text,
+        )
+    return query
 
 
 def start(
@@ -576,6 +634,39 @@ def kafka_topic(servers: str, topic: str, **options: str) -> "Sink":
     return spark_sinks.KafkaTopic(servers, topic, options)
 
 
+def archive(
+    place: Any,
+    *,
+    time: str | tuple[str, str] | None = None,
+    type: str | None = None,
+    key: Sequence[str] | str = (),
+    order: Sequence[str] | str = (),
+    version: int | str | None = None,
+    complete: object | None = None,
+) -> "Archive":
+    """A table of past events, for queries that look back: `match(..., archives={"trades": a})`.
+
+    `place` is the path of a Delta table, of a folder of Parquet files or of one file, an Iceberg
+    table (pyiceberg's, or the path of its metadata), an Arrow, pandas or Polars table, or in batch
+    a Spark DataFrame. `time`, `type` and `order` are as for `match`; `key` names the columns that
+    say of which object an event is. An archive that Ensue has created knows all four.
+
+    `version` fixes the version of a Delta or Iceberg table. `complete` says up to when the table
+    is whole, where others write it from the same stream.
+    """
+    from ensue.archives.opening import opened
+
+    return opened(
+        place,
+        time=None if time is None else _time(time),
+        type=type,
+        key=_names("key", key),
+        order=_names("order", order),
+        version=version,
+        complete=complete,
+    )
+
+
 def statistics(
     events: Any,
     query: str | Path | Query | Tower,
@@ -676,7 +767,7 @@ def trace(
     """
     from ensue.tracing.trace import trace_of
 
-    asked = parse(query) if isinstance(query, str | Path) else query
+    asked = _without_archives(parse(query)) if isinstance(query, str | Path) else query
     return trace_of(match, asked, level, None if time is None else _time(time))
 
 

@@ -15,15 +15,15 @@ from pyspark import cloudpickle
 import ensue
 from ensue.errors import EventError, RunnerError, StateError
 from ensue.runners.spark import past_events
-from support import archives
-from support.archives import Shelved
+from support import shelved
+from support.shelved import Shelved
 
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.filterwarnings("ignore::ensue.runners.spark.frames.WholeStreamWarning"),
 ]
 
-cloudpickle.register_pickle_by_value(archives)  # workers do not know the tests
+cloudpickle.register_pickle_by_value(shelved)  # workers do not know the tests
 COUNT, KNOWN, AGAIN = 120, 80, 10
 EVENTS = {"time": "ts", "type": "type", "order": "row"}
 FALL = (

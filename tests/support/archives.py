@@ -1,65 +1,51 @@
-"""An archive in memory that is read slice by slice, as one of files is."""
+"""What a read of an archive must give: every row judged by itself, in Python."""
 
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from ensue.archives.contract import SINCE, UNTIL, Layout, Read, Wanted
-from ensue.columns.stream import Shape, in_order, shape_of
+from ensue.archives.contract import KEY, SINCE, UNTIL, Wanted
 
 
-@dataclass(frozen=True)
-class Shelved:
-    """Past events. `broken` is a file: while it is there, nothing can be read."""
+def asked(
+    rows: list[dict[str, Any]],
+    wanted: Wanted,
+    *,
+    time: tuple[str, str] = ("t", "t"),
+    type: str | None = None,
+    order: tuple[str, ...] = (),
+) -> list[dict[str, Any]]:
+    """The rows that belong to a piece, by (end, start, order, arrival)."""
+    start, end = time
+    pieces = wanted.pieces.to_pylist()
+    found = [
+        (row[end], row[start], tuple(row[o] for o in order), number, row)
+        for number, row in enumerate(rows)
+        if row[start] is not None
+        and row[end] is not None
+        and row[end] >= row[start]
+        and (wanted.types is None or type is None or row[type] in wanted.types)
+        and any(_belongs(row, piece, wanted.field, start, end) for piece in pieces)
+    ]
+    found.sort(key=lambda one: one[:4])
+    columns = wanted.columns
+    return [dict(r) if columns is None else {c: r[c] for c in columns} for *_, r in found]
 
-    events: pa.Table
-    time: str | tuple[str, str]
-    type: str | None = None
-    complete: object | None = None
-    told: bool = True  # whether the layout says from when to when
-    broken: Path | None = None
 
-    @property
-    def shape(self) -> Shape:
-        return shape_of(self.events.schema, time=self.time, type=self.type, order=())
+def _belongs(
+    row: Mapping[str, Any], piece: Mapping[str, Any], field: str | None, start: str, end: str
+) -> bool:
+    if field is not None and (row[field] is None or row[field] != piece[KEY]):
+        return False
+    return (piece[SINCE] is None or row[start] >= piece[SINCE]) and (
+        piece[UNTIL] is None or row[end] <= piece[UNTIL]
+    )
 
-    @property
-    def key(self) -> tuple[str, ...]:
-        return ()
 
-    def pinned(self) -> "Shelved":
-        return self
-
-    def described(self) -> dict[str, object]:
-        return {"kind": "shelved", "version": "7"}
-
-    def layout(self) -> Layout:
-        schema = self.shape.schema
-        since = until = None
-        if self.told and self.events.num_rows:
-            since = pc.min(self.events.column(schema.start)).as_py()
-            until = pc.max(self.events.column(schema.end)).as_py()
-        rows = self.events.num_rows
-        return Layout("shelved", "memory", "7", rows, 1, self.events.nbytes, since, until)
-
-    def read(self, wanted: Wanted) -> Read:
-        if self.broken is not None and self.broken.exists():
-            raise OSError("the shelf is broken")
-        schema = self.shape.schema
-        start, end = self.events.column(schema.start), self.events.column(schema.end)
-        kept = np.zeros(self.events.num_rows, np.bool_)
-        for piece in wanted.pieces.to_pylist():
-            mine = np.ones(self.events.num_rows, np.bool_)
-            if piece[SINCE] is not None:
-                mine &= pc.greater_equal(start, pa.scalar(piece[SINCE], start.type)).to_numpy()
-            if piece[UNTIL] is not None:
-                mine &= pc.less_equal(end, pa.scalar(piece[UNTIL], end.type)).to_numpy()
-            kept |= mine
-        if wanted.types is not None and schema.type_column is not None:
-            types = pa.array(sorted(wanted.types), pa.string())
-            kept &= pc.is_in(self.events.column(schema.type_column), types).to_numpy()
-        found = in_order(self.events.filter(pa.array(kept)), self.shape, "raise")
-        return Read(found if wanted.columns is None else found.select(list(wanted.columns)))
+def pieces(*given: tuple[Any, Any, Any], key: pa.DataType, time: pa.DataType) -> pa.Table:
+    """A table of (key, since, until)."""
+    keys, since, until = zip(*given, strict=True) if given else ((), (), ())
+    return pa.table(
+        {KEY: pa.array(keys, key), SINCE: pa.array(since, time), UNTIL: pa.array(until, time)}
+    )

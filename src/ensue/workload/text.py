@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ensue.algebra.correlation import Correlation
 from ensue.algebra.operator import Operator, known_operator
 from ensue.algebra.query import Query
 from ensue.algebra.tower import Definition, Tower
@@ -17,6 +18,7 @@ from ensue.languages.patterns import parse
 from ensue.languages.printing import show
 from ensue.plan.planning import DEFAULT, Planning
 from ensue.workload.asked import Asked
+from ensue.workload.correlations.prepared import NO_PAST, Pasts
 from ensue.workload.planned import Wishes
 from ensue.workload.source import Source
 
@@ -24,7 +26,9 @@ FORMAT = 2
 _BEGUN: dict[tuple[str, str], Operator] = {}  # of streams that this process has begun
 
 
-def text_of(asked: Sequence[Asked], source: Source, wishes: Wishes, lanes: int) -> str:
+def text_of(
+    asked: Sequence[Asked], source: Source, wishes: Wishes, lanes: int, pasts: Pasts = NO_PAST
+) -> str:
     """The text of a chain of these queries."""
     planning = wishes.planning
     return json.dumps(
@@ -38,8 +42,25 @@ def text_of(asked: Sequence[Asked], source: Source, wishes: Wishes, lanes: int) 
             "trace": wishes.trace,
             "planning": None if planning == DEFAULT else planning.described(),
             "operators": {o.name: o.fingerprint for one in asked for o in one.operators},
+            **_past(asked, wishes, pasts),
         }
     )
+
+
+def _past(asked: Sequence[Asked], wishes: Wishes, pasts: Pasts) -> dict[str, Any]:
+    """The archives of queries that have a past; other texts do not speak of any."""
+    names = {j.archive for one in asked if isinstance(one.query, Correlation)
+             for j in one.query.joins}  # fmt: skip
+    names |= set() if pasts.own is None else {pasts.own}
+    if not names:
+        return {}
+    return {
+        "archives": {name: pasts.archives[name].described() for name in sorted(names)},
+        "archive": pasts.own,
+        "cut": pasts.cut,
+        "access": wishes.access.access,
+        "latency": wishes.access.latency,
+    }
 
 
 def stage_text(chain: str, number: int) -> str:
@@ -50,7 +71,7 @@ def stage_text(chain: str, number: int) -> str:
 def _described(one: Asked) -> dict[str, Any]:
     found: dict[str, Any] = {"name": one.name, "number": one.number}
     match one.query:
-        case Query():
+        case Query() | Correlation():
             return found | {"query": show(one.query)}
         case Tower(definitions=definitions, query=top, emit=emit):
             below = {d.name: show(d.query) for d in definitions}

@@ -12,6 +12,7 @@ from ensue.algebra.operator import Operator
 from ensue.computed import cached_property
 from ensue.workload.asked import Asked
 from ensue.workload.chain import Chain
+from ensue.workload.correlations.prepared import NO_PAST, Pasts
 from ensue.workload.planned import Wishes, works_of
 from ensue.workload.source import Source
 from ensue.workload.stage import Output, Reads, types_of
@@ -28,6 +29,7 @@ class Workload:
     wishes: Wishes = Wishes()  # noqa: RUF009  it is frozen
     lanes: int = 1  # of a stage that has a key
     deliver_late: bool = False
+    pasts: Pasts = NO_PAST
 
     @property
     def alone(self) -> bool:
@@ -36,7 +38,7 @@ class Workload:
 
     @cached_property
     def works(self) -> tuple[Work, ...]:
-        return works_of(self.asked, self.source, self.wishes)
+        return works_of(self.asked, self.source, self.wishes, self.pasts)
 
     @cached_property
     def outputs(self) -> tuple[Output, ...]:
@@ -63,7 +65,7 @@ class Workload:
                     self.source,
                     stages,
                     lanes,
-                    text_of(asked, self.source, self.wishes, lanes),
+                    text_of(asked, self.source, self.wishes, lanes, self.pasts),
                     self.deliver_late,
                     read,
                 )
@@ -76,7 +78,7 @@ class Workload:
     @property
     def text(self) -> str:
         """What a saved state of all of it is known by."""
-        return text_of(self.asked, self.source, self.wishes, 1)
+        return text_of(self.asked, self.source, self.wishes, 1, self.pasts)
 
     @property
     def texts(self) -> tuple[str, ...]:

@@ -112,7 +112,7 @@ def relevant_to(reads: Reads, source: Source) -> Column | None:
     found, column = None, source.shape.schema.type_column
     if reads.types is not None and column is not None:
         found = sql.col(quoted(column)).isin(sorted(reads.types))
-    for name in reads.key:
+    for name in () if reads.nulls else reads.key:
         known = sql.col(quoted(name)).isNotNull()  # NULL equals nothing
         found = known if found is None else found & known
     return found
