@@ -266,7 +266,7 @@ def test_what_does_not_go_together_is_said_before_anything_is_done(spark, tmp_pa
         ({"since": 3}, "go with history="),
         ({"gap": "allow"}, "go with history="),
         ({"history": case.history, "gap": "yes"}, "'refuse' or 'allow'"),
-        ({"history": "a/path"}, "is a text"),
+        ({"history": str(tmp_path / "nowhere")}, "nowhere"),
         ({"history": case.history.drop_columns(["k"])}, "has no column 'k'"),
         ({"history": case.history.slice(0, 0)}, "has no events"),
         ({"history": Shelved(case.history, "row", "type")}, "time column of the history"),
