@@ -9,13 +9,16 @@ import pyarrow as pa
 from ensue.algebra.correlation import Correlation
 from ensue.algebra.query import Query
 from ensue.archives.contract import Archive
-from ensue.columns.arrow_kinds import Unit, plain_type
+from ensue.columns.arrow_kinds import Unit, kind_of_arrow, plain_type
+from ensue.columns.stream import Shape
 from ensue.columns.values import from_arrow
 from ensue.errors import EventError, did_you_mean
 from ensue.plan.access import Decision
 from ensue.workload.correlations.access import Lookup
 from ensue.workload.correlations.joining import Equal, Joining
+from ensue.workload.correlations.past import Past
 from ensue.workload.prepared import Prepared
+from ensue.workload.stage import Archiving
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,13 @@ class Pasts:
     # events that end before are in the own archive already, whatever it will hold later: a number,
     # or nanoseconds; None: it has nothing
     cut: int | float | None = None
+    archiving: Archiving | None = None  # how the own archive is written
+
+    def past(self, name: str, unit: Unit) -> Past:
+        """An archive as lanes begin with it."""
+        own = name == self.own
+        cut = self.first_cut(unit) if own else None
+        return Past(self.archives[name], unit, own, cut, cut)
 
     def first_cut(self, unit: Unit) -> int | float | None:
         """The cut as the past counts time."""
@@ -53,8 +63,9 @@ def behind(archive: Archive) -> int | float | None:
 NO_PAST = Pasts({})
 
 
-def pasts_of(archives: object, own: object) -> Pasts:
-    """The archives that a call is given, as they are now."""
+def pasts_of(archives: object, own: object, *, streaming: bool = False) -> Pasts:
+    """The archives that a call is given, as they are now; the one that a stream writes is read as
+    it is then."""
     if archives is None:
         archives = {}
     if not isinstance(archives, Mapping):
@@ -74,7 +85,39 @@ def pasts_of(archives: object, own: object) -> Pasts:
     pinned = {name: archive.pinned() for name, archive in archives.items()}
     if own is None:
         return Pasts(pinned)
-    return Pasts(pinned, str(own), behind(pinned[str(own)]))
+    cut = behind(pinned[str(own)])
+    return Pasts(pinned | ({str(own): archives[own]} if streaming else {}), str(own), cut)
+
+
+def require_same_columns(pasts: Pasts, shape: Shape) -> None:
+    """Raises an EventError unless the events have all that their own archive holds."""
+    if pasts.own is None:
+        return
+    archive = pasts.archives[pasts.own]
+    ours, theirs = shape.schema, archive.shape.schema
+    named = (
+        ("time", (ours.start, ours.end), (theirs.start, theirs.end)),
+        ("type", ours.type_column, theirs.type_column),
+    )
+    for what, here, there in named:
+        if here != there:
+            raise EventError(
+                f"the {what} column of the events is {here!r}, that of the archive "
+                f"'{pasts.own}', to which they belong, {there!r}\n"
+                "  hint: name the columns of one of them as those of the other"
+            )
+    for field in archive.shape.arrow:
+        if field.name not in shape.arrow.names:
+            raise EventError(
+                f"the events have no column '{field.name}', which the archive '{pasts.own}' has, "
+                f"to which they belong\n  hint: they have {', '.join(shape.arrow.names)}"
+            )
+        here, there = shape.arrow.field(field.name).type, field.type
+        if kind_of_arrow(here) is not kind_of_arrow(there):
+            raise EventError(
+                f"column '{field.name}' of the events is {here}, that of the archive "
+                f"'{pasts.own}', to which they belong, {there}\n  hint: cast one of them"
+            )
 
 
 @dataclass(frozen=True)
