@@ -240,6 +240,7 @@ def match(
     max_matches: int | None = None,
     max_partial_matches: int | None = None,
     memory: int | str | None = None,
+    evict: str | None = None,
     archives: "Mapping[str, Archive] | None" = None,
     archive: str | None = None,
     access: str | None = None,
@@ -298,6 +299,9 @@ def match(
     cores. `max_matches` bounds the matches that are found and not handed over yet (in a table all
     of them, on Spark those of a lane, in a stream those of a lane and micro-batch),
     `max_partial_matches` the partial ones that are held at a time.
+    In a stream keys beyond `memory` go to disk, as their events of the last window, and come back
+    before they are needed: nothing is lost. `evict` says which go first: "need" (the default:
+    those with the least chance to be needed soon), "tpm" (the oldest) or "stpm".
 
     `archives` are those that JOIN ARCHIVE names, each made by `ensue.archive`. `archive` is the
     name of the one that the events themselves belong to: then the past of a match is what the
@@ -319,7 +323,14 @@ def match(
     from ensue.workload.workload import Workload
 
     runner = _runner(events)
-    limits = Limits.given(max_matches, max_partial_matches, memory, lanes=_is_spark(events))
+    if evict is not None and not runner.STREAMING:
+        raise QueryError(
+            "evict= is for streams: a table is matched as a whole",
+            hint="leave it out; memory= bounds what the query may take",
+        )
+    limits = Limits.given(
+        max_matches, max_partial_matches, memory, lanes=_is_spark(events), evict=evict
+    )
     known: dict[str, Any] = {
         "operators": _each(operators, Operator, "operators"),
         "definitions": _each(definitions, Definition, "definitions"),
@@ -349,7 +360,7 @@ def match(
     _refuse_levels(asked, levels, trace=trace)
     late = runner.STREAMING and given.deliver_late
     frame, source = runner.read(events, given)
-    pasts = pasts_of(archives, archive)
+    pasts = pasts_of(archives, archive, streaming=runner.STREAMING)
     workload = Workload(asked, source, wishes, runner.lanes(frame, given), late, pasts)
     found = runner.run(workload, frame, given)
     return next(iter(found.values())) if workload.alone and len(found) == 1 else found
@@ -376,6 +387,11 @@ def live(
     max_matches: int | None = None,
     max_partial_matches: int | None = None,
     memory: int | str | None = None,
+    evict: str | None = None,
+    archives: "Mapping[str, Archive] | None" = None,
+    archive: str | None = None,
+    access: str | None = None,
+    latency: str | int | float | None = None,
     operators: Iterable[Operator] = (),
     definitions: Iterable[Definition] = (),
     folder: "str | Path | None" = None,
@@ -404,6 +420,8 @@ def live(
     from ensue.runners.live import Live, made
     from ensue.runners.live_rows import Reader
     from ensue.workload.arguments import Arguments
+    from ensue.workload.correlations.prepare import Wanted
+    from ensue.workload.correlations.prepared import pasts_of
     from ensue.workload.planned import Wishes
     from ensue.workload.workload import Workload
 
@@ -421,17 +439,21 @@ def live(
         watermark=watermark,
         late_events=late_events,
     )
-    limits = Limits.given(max_matches, max_partial_matches, memory)
+    limits = Limits.given(max_matches, max_partial_matches, memory, evict=evict)
     wishes = Wishes(
         emit_timeouts=emit_timeouts,
         levels=levels if levels is None or isinstance(levels, str) else tuple(levels),
         trace=trace,
         planning=_planning(statistics, off, structure, adaptive=adaptive, limits=limits),
+        access=Wanted(access, latency),
     )
     asked = _asked(query, known)
     _refuse_levels(asked, levels, trace=trace)
     reader = Reader(schema, given.time, type, given.order)
-    workload = Workload(asked, made(reader, given), wishes, deliver_late=given.deliver_late)
+    workload = Workload(
+        asked, made(reader, given), wishes,
+        deliver_late=given.deliver_late, pasts=pasts_of(archives, archive),
+    )  # fmt: skip
     return Live(reader, workload, given)
 
 

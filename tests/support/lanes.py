@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from random import Random
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from ensue.algebra.correlation import Correlation
 from ensue.algebra.query import Query
 from ensue.algebra.tower import Tower
 from ensue.columns.rows import no_rows
@@ -15,6 +17,8 @@ from ensue.languages.towers import parse_text
 from ensue.plan.planning import DEFAULT, Planning
 from ensue.workload.asked import Asked
 from ensue.workload.chain import Chain
+from ensue.workload.correlations.prepare import Wanted
+from ensue.workload.correlations.prepared import NO_PAST, Pasts
 from ensue.workload.lanes.clock import FURTHEST_MS
 from ensue.workload.lanes.lane import Lane
 from ensue.workload.lanes.micro_batch import run_lane
@@ -34,7 +38,8 @@ from ensue.workload.source import Source
 from ensue.workload.stage import BATCH, ROW
 from ensue.workload.workload import Workload
 
-Texts = str | Query | Tower | Mapping[Name, Any] | Sequence[Any]
+Texts = str | Query | Tower | Correlation | Mapping[Name, Any] | Sequence[Any]
+ANY_ACCESS = Wanted()
 
 
 def workload_of(
@@ -53,23 +58,36 @@ def workload_of(
     deliver_late: bool = False,
     planning: Planning = DEFAULT,
     streaming: bool = True,
+    pasts: Pasts = NO_PAST,
+    access: Wanted = ANY_ACCESS,
 ) -> Workload:
     """The workload of some queries over a stream."""
 
-    def parsed(query: Any) -> Query | Tower:
+    def parsed(query: Any) -> Query | Tower | Correlation:
         return parse_text(query) if isinstance(query, str) else query
 
-    if isinstance(queries, str | Query | Tower):
+    if isinstance(queries, str | Query | Tower | Correlation):
         asked = (Asked(parsed(queries)),)
     else:
         named = queries if isinstance(queries, Mapping) else dict(enumerate(queries))
         asked = tuple(Asked(parsed(q), name, k) for k, (name, q) in enumerate(named.items()))
     wishes = Wishes(
         emit_timeouts=emit_timeouts, levels=levels, trace=trace, streaming=streaming,
-        planning=planning,
+        planning=planning, access=access,
     )  # fmt: skip
     source = Source(arrow, time, type, order, location, by_type)
-    return Workload(asked, source, wishes, lanes, deliver_late)
+    return Workload(asked, source, wishes, lanes, deliver_late, pasts)
+
+
+def delayed(random: Random, events: pa.Table, source: Source) -> tuple[pa.Table, int]:
+    """The events in an order of arrival, and how late the latest of them comes (in ms)."""
+    times = ends(events, source.shape) / source.clock.per_ms
+    most = random.choice((0, 0, 1, 3, 100))
+    arrival = times + np.array([random.uniform(0, most) for _ in range(events.num_rows)])
+    order = np.argsort(arrival, kind="stable")
+    sorted_times = times[order]
+    late = np.maximum.accumulate(sorted_times) - sorted_times if len(order) else np.zeros(1)
+    return events.take(pa.array(order)), int(np.ceil(late.max())) + 1
 
 
 class DictStore:

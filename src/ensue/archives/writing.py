@@ -288,7 +288,7 @@ def append(place: str | Path, events: pa.Table) -> int:
         except BaseException:
             discard(archive.place, added)
             raise
-        return events.num_rows
+        return int(events.num_rows)
     raise StateError(f"could not append to {archive.place}: others commit all the time")
 
 

@@ -6,9 +6,10 @@ stages that give each other events a chain, and what comes out are named outputs
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ensue.algebra.operator import Operator
+from ensue.archives.contract import Archive
 from ensue.computed import cached_property
 from ensue.errors import QueryError
 from ensue.workload.asked import Asked
@@ -82,6 +83,16 @@ class Workload:
             )
             read = (*read, *(stage.reads for stage in stages))
         return tuple(found)
+
+    # ---------------------------------------------------------------------------- its past
+
+    def owning(self, name: str, archive: Archive) -> "Workload":
+        """The same where the events belong to an archive."""
+        return replace(self, pasts=self.pasts.owning(name, archive))
+
+    def renewed(self) -> "Workload":
+        """The same where the archive that the events belong to ends as it does now."""
+        return replace(self, pasts=self.pasts.renewed())
 
     # ---------------------------------------------------------------------------- as text
 

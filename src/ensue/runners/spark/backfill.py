@@ -129,7 +129,7 @@ class Past:
         return text_at(self.session, f"{self.place}/delivered") is not None
 
     def note_delivered(self) -> None:
-        puttext_at(self.session, f"{self.place}/delivered", "{}")
+        put_text(self.session, f"{self.place}/delivered", "{}")
 
 
 def found_past(

@@ -71,7 +71,9 @@ def pinned(recipe: Recipe, checkpoint: str, wanted: Wanted) -> Pinned:
     else:
         workload, settings = _as_before(workload, wanted, json.loads(text), checkpoint)
     if workload.pasts.own is not None:
-        age = None if settings["age"] is None else length_in(settings["age"], workload.source)
+        age = settings["age"]
+        if age is not None:
+            age = length_in(age, workload.source.shape, "archive_age")
         archiving = Archiving(_own(workload), settings["rows"], age)
         pasts = replace(workload.pasts, archiving=archiving)
         workload = replace(workload, pasts=pasts)
@@ -98,7 +100,8 @@ def _owning(workload: Workload, wanted: Wanted) -> Workload:
             f"archive={name!r} is none of the archives of ensue.match\n"
             "  hint: pass what ensue.archive gives"
         )
-    return workload if pasts.own == name else workload.writing(name, archive)
+    given = pasts.given[name] if isinstance(archive, str) else archive
+    return workload if pasts.own == name else workload.owning(name, given)
 
 
 def _name_of(archive: Archive, archives: Mapping[str, Archive]) -> str:
@@ -121,6 +124,11 @@ def _own(workload: Workload) -> FileArchive:
             f"the archive '{workload.pasts.own}' is no table that Ensue writes\n"
             "  hint: ensue archive create makes one"
         )
+    if archive.source.version is not None:
+        raise StateError(
+            f"the archive '{workload.pasts.own}' is fixed to version {archive.source.version}, "
+            "and one that a stream writes grows\n  hint: leave out version="
+        )
     return archive
 
 
@@ -136,7 +144,7 @@ def _writer(session: SparkSession, place: str, checkpoint: str) -> str:
 def _fresh(workload: Workload, wanted: Wanted) -> tuple[Workload, dict[str, Any]]:
     settings = {"rows": ROWS if wanted.rows is None else wanted.rows, "age": wanted.age}
     # nobody else writes the own archive any more: now it is known where it ends
-    return workload.pinned(), settings
+    return workload.renewed(), settings
 
 
 def _described(workload: Workload, settings: Mapping[str, Any]) -> dict[str, Any]:

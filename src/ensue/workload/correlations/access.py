@@ -33,7 +33,6 @@ class Lookup:
     before: float  # how far before a range it has to be read; infinity: from the beginning
     behind: float  # how far behind
     window: float | None  # how long its matches are at most, if that is known
-    far: float  # how far back ranges go
 
     @property
     def schema(self) -> pa.Schema:
@@ -62,6 +61,9 @@ class Access(Protocol):
 
     def advance(self, now: float) -> None:
         """No event that ends before `now` comes any more."""
+
+    def forget(self, now: float) -> None:
+        """Drops what no live match to come can ask for."""
 
     def instances(self, asked: Asked) -> pa.Table:
         """Archived matches, among them all that lie in what is asked for."""
@@ -92,6 +94,9 @@ class Grouped:
         pass
 
     def advance(self, now: float) -> None:
+        pass
+
+    def forget(self, now: float) -> None:
         pass
 
     def instances(self, asked: Asked) -> pa.Table:
@@ -173,9 +178,10 @@ class Lazy(Grouped):
 class Eager:
     """Finds all archived matches as soon as they are complete, and keeps them (ALAA)."""
 
-    def __init__(self, lookup: Lookup, past: Past, live_window: float | None) -> None:
+    def __init__(self, lookup: Lookup, past: Past, far: float, keeps: float | None) -> None:
         self.lookup, self.past = lookup, past
-        self.live_window = live_window  # how long live matches are at most, if that is known
+        self.far = far  # how far back ranges go
+        self.keeps = keeps  # how far back a live match may still ask; None: for ever
         self.matcher = LiveMatcher(lookup.prepared)
         self.found: list[pa.Table] = []
         self.begun = False
@@ -186,7 +192,7 @@ class Eager:
         if self.begun:
             return
         self.begun = True
-        since = first - self.lookup.far - self.lookup.before
+        since = first - self.far - self.lookup.before
         kind = np.dtype(type(first)).kind
         if kind != "f":
             bounds = np.iinfo(np.int64)
@@ -204,7 +210,6 @@ class Eager:
     def advance(self, now: float) -> None:
         if self.past.own:
             self._add(self.matcher.advance(self.past.archives_time(now)))
-        self._forget(now)
 
     def finish(self) -> None:
         """No event comes any more."""
@@ -223,12 +228,16 @@ class Eager:
                 "  hint: access='grouped' reads the archive instead; a shorter RANGE keeps fewer"
             )
 
-    def _forget(self, now: float) -> None:
-        """Drops what lies before every range to come."""
-        if self.live_window is None or not self.found:
+    def share(self, far: float, keeps: float | None) -> None:
+        """Another join looks for the same."""
+        self.far = max(self.far, far)
+        self.keeps = None if self.keeps is None or keeps is None else max(self.keeps, keeps)
+
+    def forget(self, now: float) -> None:
+        if self.keeps is None or not self.found:
             return
-        oldest = now - self.live_window - self.lookup.far
-        if self._dropped is not None and oldest - self._dropped < self.lookup.far / 16:
+        oldest = now - self.keeps
+        if self._dropped is not None and oldest - self._dropped < self.far / 16:
             return
         self._dropped = oldest
         whole = self._whole()

@@ -44,16 +44,23 @@ class CorrelatedMatcher:
         self.shape = shape  # of the stream's events
         self.unit: Unit = next((query.unit for query in queries), shape.unit)  # of the past
         self.waiting = [no_rows(query.joining.live.schema) for query in queries]
-        self._accesses: dict[tuple[int, str], Access] = {}
+        self._accesses: list[Access] = []  # each once
         self._of = [[self._access(q, join) for join in q.joins] for q in queries]
+        keeps = [query.keeps for query in queries]
+        # how long behind it an event of the past may be asked for; None: for ever
+        self._keeps = (
+            None if None in keeps else max((k for k in keeps if k is not None), default=0)
+        )
         self._begun = False
 
     def _access(self, query: PreparedCorrelation, join: PreparedJoin) -> Access:
         """Joins that look for the same in the same way share what they find."""
-        past = self.pasts[join.lookup.archive]
-        for known in self._accesses.values():
-            if isinstance(known, _WAYS[query.access]) and known.lookup == join.lookup:
+        for known in self._accesses:
+            if type(known) is _WAYS[query.access] and known.lookup == join.lookup:
+                if isinstance(known, Eager):
+                    known.share(join.far, query.keeps)
                 return known
+        past = self.pasts[join.lookup.archive]
         made: Access
         match query.access:
             case "grouped":
@@ -61,8 +68,8 @@ class CorrelatedMatcher:
             case "lazy":
                 made = Lazy(join.lookup, past)
             case _:
-                made = Eager(join.lookup, past, query.live_window)
-        self._accesses[len(self._accesses), query.access] = made
+                made = Eager(join.lookup, past, join.far, query.keeps)
+        self._accesses.append(made)
         return made
 
     # ---------------------------------------------------------------------------- feeding
@@ -86,12 +93,12 @@ class CorrelatedMatcher:
             self._begun = True
             name = self.shape.schema.start
             first = times_of(events, name, self.unit).min().item()
-            for access in self._accesses.values():
+            for access in self._accesses:
                 access.begin(first)
         for name, past in self.pasts.items():
             if past.own:
                 fresh = past.add(events)
-                for access in self._accesses.values():
+                for access in self._accesses:
                     if access.lookup.archive == name and fresh.num_rows:
                         access.feed(fresh)
 
@@ -123,14 +130,14 @@ class CorrelatedMatcher:
         """What was only waiting for time to pass."""
         found = self.live.advance(now)
         now = self._time(now)
-        for access in self._accesses.values():
+        for access in self._accesses:
             access.advance(now)
         return self._answered(found, now)
 
     def finish(self) -> list[pa.Table]:
         """What was only waiting for the stream to end."""
         found = self.live.finish()
-        for access in self._accesses.values():
+        for access in self._accesses:
             if isinstance(access, Eager):
                 access.finish()
         return self._answered(found, None)
@@ -139,14 +146,25 @@ class CorrelatedMatcher:
 
     def _answered(self, found: Sequence[pa.Table], now: float | None) -> list[pa.Table]:
         """The rows of live matches whose past is decided at a time; None: everything is."""
-        result = []
+        ready = []
         for number, (query, fresh) in enumerate(zip(self.queries, found, strict=True)):
             waiting = self.waiting[number]
             if fresh.num_rows:
                 waiting = pa.concat_tables([waiting, fresh]) if waiting.num_rows else fresh
-            ready, self.waiting[number] = self._ready(query, waiting, now)
-            result.append(self._joined(number, query, ready))
+            due, self.waiting[number] = self._ready(query, waiting, now)
+            ready.append(due)
+        result = self._joined(ready)
+        if now is not None:
+            self._forget(now)
         return result
+
+    def _forget(self, now: float) -> None:
+        """Drops what no live match to come can ask for."""
+        for access in self._accesses:
+            access.forget(now)
+        if self._keeps is not None:
+            for past in self.pasts.values():
+                past.forget(now - self._keeps)
 
     def _ready(
         self, query: PreparedCorrelation, live: pa.Table, now: float | None
@@ -171,26 +189,44 @@ class CorrelatedMatcher:
             due = np.maximum(due, group_ends(stops, query.latency))
         return due
 
-    def _joined(self, number: int, query: PreparedCorrelation, live: pa.Table) -> pa.Table:
-        if not live.num_rows:
-            return query.joining.nothing()
-        if query.access != "lazy":
-            return query.joining.joined(live, self._instances(number, query, live))
-        one_by_one = [live.slice(k, 1) for k in range(live.num_rows)]
-        return pa.concat_tables(
-            [query.joining.joined(one, self._instances(number, query, one)) for one in one_by_one]
-        )
+    def _joined(self, ready: Sequence[pa.Table]) -> list[pa.Table]:
+        """The rows of live matches, with one look into the past for those that go together."""
+        asked: dict[int, Asked] = {}
+        places = [k for k, q in enumerate(self.queries) if q.access != "lazy" and len(ready[k])]
+        for k in places:
+            for access, wanted in zip(self._of[k], self._asked(k, ready[k]), strict=True):
+                known = asked.get(id(access))
+                asked[id(access)] = wanted if known is None else known.and_(wanted)
+        found = {id(a): a.instances(asked[id(a)]) for a in self._accesses if id(a) in asked}
+        result = []
+        for k, (query, live) in enumerate(zip(self.queries, ready, strict=True)):
+            if not live.num_rows:
+                result.append(query.joining.nothing())
+            elif query.access == "lazy":
+                result.append(self._one_by_one(k, live))
+            else:
+                past = [found[id(access)] for access in self._of[k]]
+                result.append(query.joining.joined(live, past))
+        return result
 
-    def _instances(
-        self, number: int, query: PreparedCorrelation, live: pa.Table
-    ) -> list[pa.Table]:
-        """For each join archived matches, among them all that belong to some live ones."""
-        found = []
-        for k, (join, access) in enumerate(zip(query.joins, self._of[number], strict=True)):
-            keys = None if join.key is None else query.joining.live_keys(live, join.key)
-            asked = Asked(keys, *query.joining.ranges(k, live))
-            found.append(access.instances(asked))
-        return found
+    def _one_by_one(self, number: int, live: pa.Table) -> pa.Table:
+        joining, rows = self.queries[number].joining, []
+        for k in range(live.num_rows):
+            one = live.slice(k, 1)
+            wanted = zip(self._of[number], self._asked(number, one), strict=True)
+            rows.append(joining.joined(one, [access.instances(asked) for access, asked in wanted]))
+        return pa.concat_tables(rows)
+
+    def _asked(self, number: int, live: pa.Table) -> list[Asked]:
+        """What live matches of a query ask each of its joins for."""
+        query = self.queries[number]
+        return [
+            Asked(
+                None if join.key is None else query.joining.live_keys(live, join.key),
+                *query.joining.ranges(k, live),
+            )
+            for k, join in enumerate(query.joins)
+        ]
 
     def looked_up(self) -> LookedUp:
         """What it has read so far, and what it keeps."""
@@ -227,7 +263,7 @@ class CorrelatedMatcher:
         """About as many bytes as `save` gives."""
         waiting = sum(int(table.nbytes) for table in self.waiting)
         recent = sum(past.nbytes for past in self.pasts.values())
-        kept = sum(access.nbytes for access in self._accesses.values())
+        kept = sum(access.nbytes for access in self._accesses)
         return self.live.state_bytes + waiting + recent + kept
 
     def save(self) -> bytes:
@@ -237,21 +273,21 @@ class CorrelatedMatcher:
         blobs = {"live": self.live.save()}
         blobs |= {f"waiting {k}": to_bytes(t) for k, t in enumerate(self.waiting)}
         blobs |= {f"past {name}": data for name, (_, data) in pasts.items()}
-        blobs |= {f"access {k}": a.save() for (k, _), a in self._accesses.items()}
+        blobs |= {f"access {k}": a.save() for k, a in enumerate(self._accesses)}
         return packed(header, {}, blobs)
 
     def restore(self, data: bytes) -> None:
         """Goes on where the saved one stopped."""
         header, _, blobs = unpacked(data)
         own = {name for name, past in self.pasts.items() if past.own}
-        wanted = {f"access {k}" for k, _ in self._accesses}
+        wanted = {f"access {k}" for k in range(len(self._accesses))}
         if set(header["pasts"]) != own or wanted != {n for n in blobs if n.startswith("access ")}:
             raise StateError("the state of a stream was saved for another set of archives")
         self._begun = bool(header["begun"])
         self.live.restore(blobs["live"])
         for name in own:
             self.pasts[name].restore(header["pasts"][name], blobs[f"past {name}"])
-        for (k, _), access in self._accesses.items():
+        for k, access in enumerate(self._accesses):
             access.restore(blobs[f"access {k}"])
         self.waiting = [
             from_bytes(blobs[f"waiting {k}"]).cast(query.joining.live.schema)

@@ -51,6 +51,7 @@ class Past:
     own: bool = False  # the events that come belong to it
     first_cut: float | None = None  # those before are in the archive already; None: there are none
     cut: float | None = None  # None: the archive has nothing
+    waits_for_archive: bool = False  # recent events are going to be written into it
     recent: list[pa.Table] = field(default_factory=list)  # one behind the other
     archived: int = 0  # events that were handed over
     before_cut: int = 0  # events that the archive had already
@@ -124,6 +125,13 @@ class Past:
     def _ends(self, events: pa.Table) -> Times:
         name = self.archive.shape.schema.end
         return np.asarray(from_arrow(events.column(name), self.unit, name).values)
+
+    def forget(self, before: float) -> None:
+        """Drops recent events that nobody asks for any more, where no archive waits for them."""
+        if not self.own or self.waits_for_archive or not self.recent:
+            return
+        if self._ends(self.recent[0]).max() < before:
+            self.recent = [t for t in self.recent if self._ends(t).max() >= before]
 
     # ---------------------------------------------------------------------------- buffer
 

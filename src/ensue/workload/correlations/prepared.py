@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -31,6 +31,21 @@ class Pasts:
     # or nanoseconds; None: it has nothing
     cut: int | float | None = None
     archiving: Archiving | None = None  # how the own archive is written
+    given: Mapping[str, Archive] = field(default_factory=dict, repr=False)  # as the call has them
+
+    def owning(self, name: str, archive: Archive) -> "Pasts":
+        """The events belong to an archive, which is read as it is then."""
+        archives = {**self.archives, name: archive}
+        return replace(self, archives=archives, own=name, cut=behind(archive.pinned()))
+
+    def renewed(self) -> "Pasts":
+        """The same, where the own archive ends as it does now."""
+        return self if self.own is None else self.owning(self.own, self.archives[self.own])
+
+    @property
+    def travelling(self) -> "Pasts":
+        """What a task has to know."""
+        return replace(self, given={})
 
     def past(self, name: str, unit: Unit) -> Past:
         """An archive as lanes begin with it."""
@@ -83,10 +98,11 @@ def pasts_of(archives: object, own: object, *, streaming: bool = False) -> Pasts
         hint = did_you_mean(str(own), list(archives)) or f"pass it: archives={{{own!r}: ...}}"
         raise EventError(f"archive={own!r} is none of archives=\n  hint: {hint}")
     pinned = {name: archive.pinned() for name, archive in archives.items()}
+    found = Pasts(pinned, given=dict(archives))
     if own is None:
-        return Pasts(pinned)
-    cut = behind(pinned[str(own)])
-    return Pasts(pinned | ({str(own): archives[own]} if streaming else {}), str(own), cut)
+        return found
+    name = str(own)
+    return found.owning(name, archives[name] if streaming else pinned[name])
 
 
 def require_same_columns(pasts: Pasts, shape: Shape) -> None:
@@ -106,16 +122,16 @@ def require_same_columns(pasts: Pasts, shape: Shape) -> None:
                 f"'{pasts.own}', to which they belong, {there!r}\n"
                 "  hint: name the columns of one of them as those of the other"
             )
-    for field in archive.shape.arrow:
-        if field.name not in shape.arrow.names:
+    for column in archive.shape.arrow:
+        if column.name not in shape.arrow.names:
             raise EventError(
-                f"the events have no column '{field.name}', which the archive '{pasts.own}' has, "
+                f"the events have no column '{column.name}', which the archive '{pasts.own}' has, "
                 f"to which they belong\n  hint: they have {', '.join(shape.arrow.names)}"
             )
-        here, there = shape.arrow.field(field.name).type, field.type
+        here, there = shape.arrow.field(column.name).type, column.type
         if kind_of_arrow(here) is not kind_of_arrow(there):
             raise EventError(
-                f"column '{field.name}' of the events is {here}, that of the archive "
+                f"column '{column.name}' of the events is {here}, that of the archive "
                 f"'{pasts.own}', to which they belong, {there}\n  hint: cast one of them"
             )
 
@@ -126,6 +142,7 @@ class PreparedJoin:
 
     lookup: Lookup
     key: Equal | None  # by which the archive is read; None: all objects
+    far: float  # how far back its range goes
     waits: float  # how long behind its range a live match waits until its past is decided
 
 
@@ -150,6 +167,17 @@ class PreparedCorrelation:
     def meaning(self) -> Query:
         """Its columns and its live side, as those see it who only want its names."""
         return replace(self.correlation.live, returns=self.correlation.returns)
+
+    @property
+    def keeps(self) -> float | None:
+        """How long behind it an event may be asked for; None: for ever.
+
+        A live match starts no earlier than its window before now, and may wait.
+        """
+        if self.live_window is None:
+            return None
+        reached = (join.far + join.lookup.before + join.waits for join in self.joins)
+        return self.live_window + self.latency + max(reached, default=0)
 
     @property
     def access(self) -> str:

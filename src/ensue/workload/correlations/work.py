@@ -13,9 +13,8 @@ from ensue.computed import cached_property
 from ensue.plan.limits import Limits
 from ensue.workload.correlations.matcher import CorrelatedMatcher
 from ensue.workload.correlations.prepared import Pasts, PreparedCorrelation, PreparedJoin
-from ensue.workload.live_matcher import LiveMatchers
 from ensue.workload.prepared import Prepared
-from ensue.workload.queries.shared_matcher import SharedMatcher
+from ensue.workload.queries.work import matcher_of
 from ensue.workload.relevance import types_that_matter
 from ensue.workload.source import Source
 from ensue.workload.stage import ARRIVAL, Archiving, Fed, Output, Reads, StageMatcher, types_of
@@ -83,7 +82,7 @@ class CorrelationWork:
         return CorrelationStage(
             queries,
             tuple(self.outputs[n] for n in numbers),
-            replace(self.pasts, archives=archives),
+            replace(self.pasts.travelling, archives=archives),
             self.source,
             key,
         )
@@ -168,7 +167,7 @@ class CorrelationStage:
     def matcher(self) -> StageMatcher:
         """A matcher for a lane, with no events yet."""
         live = [query.live for query in self.queries]
-        matcher = SharedMatcher(live) if len(live) > 1 else LiveMatchers(live)
+        matcher = matcher_of(live, self.reads, self.limits, shared=len(live) > 1)
         pasts = {name: self.pasts.past(name, self.queries[0].unit) for name in self.archives}
         return CorrelatedMatcher(matcher, self.queries, pasts, self.source.shape)
 

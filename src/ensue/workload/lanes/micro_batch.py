@@ -30,6 +30,9 @@ class Counters:
     rows_read: int
     recent: int  # events that are not in the stream's own archive yet
     archived: int  # events that are there from now on
+    misses: int  # keys that were not in memory when an event of theirs came
+    stored_keys: int  # that are not in memory
+    stored_bytes: int  # of their events
     matching_us: int
     busy_us: int
 
@@ -73,6 +76,7 @@ def run_lane(
     lane, timer_before = kept.lane, kept.head.timer
     opened = perf_counter_ns()
     waited, told, known = lane.waiting_events, lane.oldest, looked_up(lane)
+    missed = lane.spilled.misses
     if oldest is not None:
         lane.tell_oldest(oldest)
     if require_no_gap:
@@ -93,6 +97,7 @@ def run_lane(
     else:
         kept.remember()
         written = 0
+    spilled = lane.spilled
     counters = Counters(
         events=accepted.events,
         late=accepted.late.num_rows,
@@ -108,6 +113,9 @@ def run_lane(
         rows_read=looked.rows,
         recent=looked_up(lane).recent,
         archived=sum(file.rows for file in files),
+        misses=spilled.misses - missed,
+        stored_keys=spilled.keys,
+        stored_bytes=spilled.bytes,
         matching_us=(matched - opened) // 1_000,
         busy_us=(perf_counter_ns() - begun) // 1_000,
     )
