@@ -11,12 +11,11 @@ from ensue.errors import QueryError, did_you_mean
 from ensue.plan.planning import DEFAULT, Planning
 from ensue.workload.asked import Asked
 from ensue.workload.correlations.keeping import KeepingStage
-from ensue.workload.correlations.prepare import Wanted, prepare_correlation
+from ensue.workload.correlations.prepare import Wanted, prepare_correlation, require_columns
 from ensue.workload.correlations.prepared import (
     NO_PAST,
     Pasts,
     PreparedCorrelation,
-    require_same_columns,
 )
 from ensue.workload.correlations.work import CorrelationWork
 from ensue.workload.queries.work import QueryWork
@@ -55,7 +54,7 @@ def works_of(
     asked: Sequence[Asked], source: Source, wishes: Wishes, pasts: Pasts = NO_PAST
 ) -> tuple[QueryWork | TowerWork | CorrelationWork, ...]:
     """The works of some queries. Their outputs are numbered in the order of the call."""
-    require_same_columns(pasts, source.shape)
+    require_columns(pasts, source.shape)
     bundles = dict(_bundles(asked, source, wishes))
     correlated = dict(_correlated(asked, source, wishes, pasts))
     if wishes.planning.limits.evict is not None:

@@ -18,7 +18,6 @@ from ensue.archives.opening import again
 from ensue.archives.stored import FileArchive
 from ensue.archives.writing import claim, require_described
 from ensue.errors import EventError, StateError
-from ensue.runners.spark.archives import refuse_frames, refuse_large
 from ensue.runners.spark.kept_texts import put_text, text_at
 from ensue.runners.spark.recipes import Recipe
 from ensue.workload.lanes.clock import length_in
@@ -50,6 +49,11 @@ class Pinned:
     recipe: Recipe
     writer: str | None  # under which it commits to its own archive
 
+    @property
+    def archive(self) -> FileArchive:
+        """The one that it writes."""
+        return _own(self.recipe.workload)
+
 
 def pinned(recipe: Recipe, checkpoint: str, wanted: Wanted) -> Pinned:
     """The stream with the archives of its checkpoint; those of a new one are written down."""
@@ -57,9 +61,6 @@ def pinned(recipe: Recipe, checkpoint: str, wanted: Wanted) -> Pinned:
     workload, session = recipe.workload, recipe.frame.sparkSession
     if not workload.pasts.archives:
         return Pinned(recipe, None)
-    for chain in workload.chains:
-        refuse_frames(chain)
-        refuse_large(chain)
     place = f"{checkpoint.rstrip('/')}/{FOLDER}"
     writer = None if workload.pasts.own is None else _writer(session, place, checkpoint)
     if writer is not None:

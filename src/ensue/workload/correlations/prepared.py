@@ -9,8 +9,7 @@ import pyarrow as pa
 from ensue.algebra.correlation import Correlation
 from ensue.algebra.query import Query
 from ensue.archives.contract import Archive
-from ensue.columns.arrow_kinds import Unit, kind_of_arrow, plain_type
-from ensue.columns.stream import Shape
+from ensue.columns.arrow_kinds import Unit, plain_type
 from ensue.columns.values import from_arrow
 from ensue.errors import EventError, did_you_mean
 from ensue.plan.access import Decision
@@ -51,7 +50,8 @@ class Pasts:
         """An archive as lanes begin with it."""
         own = name == self.own
         cut = self.first_cut(unit) if own else None
-        return Past(self.archives[name], unit, own, cut, cut)
+        waits = own and self.archiving is not None
+        return Past(self.archives[name], unit, own, cut, cut, waits_for_archive=waits)
 
     def first_cut(self, unit: Unit) -> int | float | None:
         """The cut as the past counts time."""
@@ -103,37 +103,6 @@ def pasts_of(archives: object, own: object, *, streaming: bool = False) -> Pasts
         return found
     name = str(own)
     return found.owning(name, archives[name] if streaming else pinned[name])
-
-
-def require_same_columns(pasts: Pasts, shape: Shape) -> None:
-    """Raises an EventError unless the events have all that their own archive holds."""
-    if pasts.own is None:
-        return
-    archive = pasts.archives[pasts.own]
-    ours, theirs = shape.schema, archive.shape.schema
-    named = (
-        ("time", (ours.start, ours.end), (theirs.start, theirs.end)),
-        ("type", ours.type_column, theirs.type_column),
-    )
-    for what, here, there in named:
-        if here != there:
-            raise EventError(
-                f"the {what} column of the events is {here!r}, that of the archive "
-                f"'{pasts.own}', to which they belong, {there!r}\n"
-                "  hint: name the columns of one of them as those of the other"
-            )
-    for column in archive.shape.arrow:
-        if column.name not in shape.arrow.names:
-            raise EventError(
-                f"the events have no column '{column.name}', which the archive '{pasts.own}' has, "
-                f"to which they belong\n  hint: they have {', '.join(shape.arrow.names)}"
-            )
-        here, there = shape.arrow.field(column.name).type, column.type
-        if kind_of_arrow(here) is not kind_of_arrow(there):
-            raise EventError(
-                f"column '{column.name}' of the events is {here}, that of the archive "
-                f"'{pasts.own}', to which they belong, {there}\n  hint: cast one of them"
-            )
 
 
 @dataclass(frozen=True)
