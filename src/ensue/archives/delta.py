@@ -96,7 +96,7 @@ class Log:
                 table.update_incremental()
             except deltalake().exceptions.DeltaError as error:
                 raise EventError(
-                    f"cannot follow the log of {self.place}: {_reason(error)}\n"
+                    f"cannot follow the log of {self.place}: {reason_of(error)}\n"
                     "  hint: if the table was removed or made anew, open the archive anew"
                 ) from error
         return table
@@ -121,7 +121,7 @@ def opened(place: str, number: int | None = None) -> Any:
     except package.exceptions.DeltaError as error:
         if number is None:
             raise EventError(
-                f"cannot read the Delta table {place}: {_reason(error)}\n"
+                f"cannot read the Delta table {place}: {reason_of(error)}\n"
                 "  hint: its log is damaged, or asks for what the deltalake package cannot do"
             ) from error
         newest = package.DeltaTable(place).version()
@@ -131,13 +131,14 @@ def opened(place: str, number: int | None = None) -> Any:
                 f"{gone}: the newest is {newest}\n  hint: version=None takes it"
             ) from None
         raise EventError(
-            f"{gone} any more: its part of the log was cleaned up ({_reason(error)})\n"
+            f"{gone} any more: its part of the log was cleaned up ({reason_of(error)})\n"
             f"  hint: take a newer version, up to {newest}, and keep the log for longer "
             "(delta.logRetentionDuration)"
         ) from error
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
+    """The first line of what another package says."""
     return str(error).splitlines()[0] if str(error) else error.__class__.__name__
 
 
@@ -227,7 +228,7 @@ def archive_at(place: str, given: Given) -> FileArchive:
         return FileArchive(log, given.shape(schema), given.key, stored, given.complete)
     given = agreeing(given, own, place)
     shown = pa.schema([field for field in schema if field.name not in HIDDEN])
-    stored = Stored(schema, own.key, own.buckets, ORDER)
+    stored = Stored(schema, own.key, own.buckets, ORDER, own.day)
     return FileArchive(log, given.shape(shown), own.key, stored, given.complete)
 
 

@@ -21,7 +21,7 @@ class Own:
     key: tuple[str, ...]
     order: tuple[str, ...]
     buckets: int
-    day: int | float | None = None  # how long a part is, where times are numbers; None: all of it
+    day: float | None = None  # how long a part is, where times are numbers; 0: all of it
 
     def text(self) -> str:
         """As the table's configuration keeps it.
