@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ensue.algebra.query import Query
+from ensue.archives.contract import Archive
 from ensue.columns.stream import Shape
 from ensue.columns.values import from_arrow
 from ensue.engine.contract import Matcher
@@ -124,6 +125,24 @@ class Stage(Protocol):
 
     def sent(self, found: Sequence[pa.Table]) -> Iterator[tuple[str, pa.Table]]:
         """The complex events among what was found that later stages take, by name."""
+
+
+@runtime_checkable
+class LooksBack(Protocol):
+    """What a stage can do that looks things up in archives."""
+
+    @property
+    def archives(self) -> Mapping[str, Archive]:
+        """Those that it looks things up in, by name."""
+
+    def archived_types(self, name: str) -> frozenset[str] | None:
+        """The types of events of an archive that matter to it. None: all of them."""
+
+    def split_like(self, name: str) -> frozenset[str]:
+        """The fields by which an archive can be split as the stream is."""
+
+    def with_archives(self, archives: Mapping[str, Archive]) -> "Stage":
+        """The same with some archives in the place of those of the same names."""
 
 
 def types_of(several: Iterable[Reads]) -> frozenset[str] | None:

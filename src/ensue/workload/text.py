@@ -57,6 +57,7 @@ def _past(asked: Sequence[Asked], wishes: Wishes, pasts: Pasts) -> dict[str, Any
     return {
         "archives": {name: pasts.archives[name].described() for name in sorted(names)},
         "archive": pasts.own,
+        "cut": pasts.cut,
         "access": wishes.access.access,
         "latency": wishes.access.latency,
     }

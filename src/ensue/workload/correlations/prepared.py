@@ -24,21 +24,30 @@ class Pasts:
 
     archives: Mapping[str, Archive]
     own: str | None = None  # the one that the events themselves belong to
+    # events that end before are in the own archive already, whatever it will hold later: a number,
+    # or nanoseconds; None: it has nothing
+    cut: int | float | None = None
 
-    def first_cut(self, unit: Unit) -> float | None:
-        """The moment behind the own archive's last event: what is before is in it already.
+    def first_cut(self, unit: Unit) -> int | float | None:
+        """The cut as the past counts time."""
+        if self.own is None or self.cut is None or unit == "ns" or not self._calendar:
+            return self.cut
+        return -(-int(self.cut) // 1_000)
 
-        None: it is empty.
-        """
-        if self.own is None:
-            return None
-        archive = self.archives[self.own]
-        until = archive.layout().until
-        if until is None:
-            return None
-        type_ = archive.shape.arrow.field(archive.shape.schema.end).type
-        last = from_arrow(pa.array([until], plain_type(type_)), unit).values[0].item()
-        return math.nextafter(last, math.inf) if isinstance(last, float) else last + 1
+    @property
+    def _calendar(self) -> bool:
+        assert self.own is not None
+        return not self.archives[self.own].shape.schema.time_kind.numeric
+
+
+def behind(archive: Archive) -> int | float | None:
+    """The moment behind an archive's last event: a number, or nanoseconds; None: it is empty."""
+    until = archive.layout().until
+    if until is None:
+        return None
+    type_ = archive.shape.arrow.field(archive.shape.schema.end).type
+    last = from_arrow(pa.array([until], plain_type(type_)), "ns").values[0].item()
+    return math.nextafter(last, math.inf) if isinstance(last, float) else int(last) + 1
 
 
 NO_PAST = Pasts({})
@@ -63,7 +72,9 @@ def pasts_of(archives: object, own: object) -> Pasts:
         hint = did_you_mean(str(own), list(archives)) or f"pass it: archives={{{own!r}: ...}}"
         raise EventError(f"archive={own!r} is none of archives=\n  hint: {hint}")
     pinned = {name: archive.pinned() for name, archive in archives.items()}
-    return Pasts(pinned, None if own is None else str(own))
+    if own is None:
+        return Pasts(pinned)
+    return Pasts(pinned, str(own), behind(pinned[str(own)]))
 
 
 @dataclass(frozen=True)
