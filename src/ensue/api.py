@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from ensue.archives.compaction import Compacted
     from ensue.archives.contract import Archive
     from ensue.plan.limits import Limits
     from ensue.plan.planning import Planning
@@ -58,7 +59,10 @@ __all__ = [
     "StateError",
     "Statistics",
     "Tower",
+    "append_archive",
     "archive",
+    "compact_archive",
+    "create_archive",
     "define",
     "delta_table",
     "explain",
@@ -240,6 +244,7 @@ def match(
     max_matches: int | None = None,
     max_partial_matches: int | None = None,
     memory: int | str | None = None,
+    evict: str | None = None,
     archives: "Mapping[str, Archive] | None" = None,
     archive: str | None = None,
     access: str | None = None,
@@ -298,6 +303,9 @@ def match(
     cores. `max_matches` bounds the matches that are found and not handed over yet (in a table all
     of them, on Spark those of a lane, in a stream those of a lane and micro-batch),
     `max_partial_matches` the partial ones that are held at a time.
+    In a stream keys beyond `memory` go to disk, as their events of the last window, and come back
+    before they are needed: nothing is lost. `evict` says which go first: "need" (the default:
+    those with the least chance to be needed soon), "tpm" (the oldest) or "stpm".
 
     `archives` are those that JOIN ARCHIVE names, each made by `ensue.archive`. `archive` is the
     name of the one that the events themselves belong to: then the past of a match is what the
@@ -319,7 +327,14 @@ def match(
     from ensue.workload.workload import Workload
 
     runner = _runner(events)
-    limits = Limits.given(max_matches, max_partial_matches, memory, lanes=_is_spark(events))
+    if evict is not None and not runner.STREAMING:
+        raise QueryError(
+            "evict= is for streams: a table is matched as a whole",
+            hint="leave it out; memory= bounds what the query may take",
+        )
+    limits = Limits.given(
+        max_matches, max_partial_matches, memory, lanes=_is_spark(events), evict=evict
+    )
     known: dict[str, Any] = {
         "operators": _each(operators, Operator, "operators"),
         "definitions": _each(definitions, Definition, "definitions"),
@@ -376,6 +391,7 @@ def live(
     max_matches: int | None = None,
     max_partial_matches: int | None = None,
     memory: int | str | None = None,
+    evict: str | None = None,
     archives: "Mapping[str, Archive] | None" = None,
     archive: str | None = None,
     access: str | None = None,
@@ -427,7 +443,7 @@ def live(
         watermark=watermark,
         late_events=late_events,
     )
-    limits = Limits.given(max_matches, max_partial_matches, memory)
+    limits = Limits.given(max_matches, max_partial_matches, memory, evict=evict)
     wishes = Wishes(
         emit_timeouts=emit_timeouts,
         levels=levels if levels is None or isinstance(levels, str) else tuple(levels),
@@ -653,6 +669,69 @@ def archive(
         version=version,
         complete=complete,
     )
+
+
+def create_archive(
+    place: "str | Path",
+    events: Any,
+    *,
+    time: str | tuple[str, str],
+    key: Sequence[str] | str,
+    type: str | None = None,
+    order: Sequence[str] | str = (),
+    buckets: int = 16,
+    day: float | None = None,
+) -> "Archive":
+    """A new archive that is laid out for looking back, with these events: a Delta table.
+
+    It is apart by day and by `buckets` into which keys are hashed, and sorted by key and time.
+    `events` are an Arrow, pandas or Polars table, or an Arrow schema if there are none yet. Where
+    times are numbers, `day` says how long a part is.
+    """
+    from ensue.archives.opening import table_of
+    from ensue.archives.writing import append, create
+
+    table = table_of(events)
+    made = create(
+        place,
+        table.schema,
+        time=_time(time),
+        type=type,
+        key=_names("key", key),
+        order=_names("order", order),
+        buckets=buckets,
+        day=day,
+    )
+    if table.num_rows:
+        append(place, table)
+    return made
+
+
+def append_archive(place: "str | Path", events: Any) -> int:
+    """Puts events into an archive of `create_archive`; returns how many.
+
+    They count as arrived behind all that are there. An archive that a stream writes is refused.
+    """
+    from ensue.archives.opening import table_of
+    from ensue.archives.writing import append
+
+    return append(place, table_of(events))
+
+
+def compact_archive(
+    place: "str | Path", *, fewest: int = 4, vacuum: int | None = None
+) -> "Compacted":
+    """Turns many small files of an archive into few; streams may go on writing and reading it.
+
+    Days and buckets with fewer than `fewest` files are left alone. With `vacuum`, files are
+    removed that no version of so many hours needs.
+    """
+    from ensue.archives import compaction
+
+    done = compaction.compact(place, fewest=fewest)
+    if vacuum is not None:
+        compaction.vacuum(place, hours=vacuum)
+    return done
 
 
 def statistics(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ensue.runners.spark.progress import BatchProgress
 
 _REMEMBERED = 200  # micro-batches; a report of one may still change while it is the newest
-_TOTALS = ("input_rows", "events", "late", "dropped", "ahead", "matches")
+_TOTALS = ("input_rows", "events", "late", "dropped", "ahead", "matches", "misses")
 
 
 @dataclass
@@ -36,6 +36,7 @@ class Totals:
     dropped: int = 0
     ahead: int = 0
     matches: int = 0
+    misses: int = 0
     batches: int = 0
     last: "BatchProgress | None" = None
     watermark: datetime | int | None = None
@@ -116,6 +117,7 @@ def _rows(totals: Totals, running: float, scale: Scale) -> list[Sequence[str]]:
     last = totals.last
     if last is None:
         return [("micro-batches", "0", f"{clock}, waiting for the first")]
+    stored = f"keys, {size(last.stored_bytes)}; {totals.misses:,} were missed"
     return [
         ("micro-batches", f"{totals.batches:,}", f"{clock}, the last took {last.seconds:.2f} s"),
         ("events in", f"{totals.input_rows:,}", f"{last.rows_per_second:,.0f} a second"),
@@ -127,6 +129,7 @@ def _rows(totals: Totals, running: float, scale: Scale) -> list[Sequence[str]]:
         ("partial matches", f"{last.partial_matches:,}", "live"),
         ("waiting", f"{last.waiting:,}", "events that the watermark has not passed"),
         ("state", size(last.state_bytes), ""),
+        *([("stored", f"{last.stored_keys:,}", stored)] if last.stored_keys else ()),
         ("matching", f"{last.matching_share:.0%}", "of the time in Python workers"),
         ("watermark", "", _watermark(totals.watermark, last.lag_seconds, scale)),
     ]
@@ -149,6 +152,8 @@ def line(report: "BatchProgress", scale: Scale) -> str:
         f"{report.partial_matches:,} partial",
         f"{report.waiting:,} waiting",
         f"state {size(report.state_bytes)}",
+        f"{report.stored_keys:,} keys stored" if report.stored_keys else "",
+        f"{report.misses:,} missed" if report.misses else "",
         f"matching {report.matching_share:.0%}",
         f"watermark {_watermark(report.watermark, report.lag_seconds, scale)}",
     ]

@@ -16,6 +16,7 @@ from ensue.workload.correlations.work import CorrelationWork
 from ensue.workload.queries.work import QueryWork
 from ensue.workload.query_names import Name, speaking_of
 from ensue.workload.source import Source
+from ensue.workload.spill.evictable import not_evictable, why_not_evictable
 from ensue.workload.stage import Output
 from ensue.workload.timed_out import Bundle, bundle
 from ensue.workload.towers.joined import joined_towers
@@ -50,6 +51,8 @@ def works_of(
     """The works of some queries. Their outputs are numbered in the order of the call."""
     bundles = dict(_bundles(asked, source, wishes))
     correlated = dict(_correlated(asked, source, wishes, pasts))
+    if wishes.planning.limits.evict is not None:
+        _require_evictable(asked, bundles, correlated)
     towers = list(_towers(asked, source, wishes))
     of = {one: tower for tower in towers for one in tower.levels}
     numbers = count()
@@ -121,6 +124,24 @@ def _bundles(
                     one.query, source.shape, wishes.planning,
                     emit_timeouts=wishes.emit_timeouts, streaming=wishes.streaming,
                 )  # fmt: skip
+
+
+def _require_evictable(
+    asked: Sequence[Asked],
+    bundles: Mapping[Asked, Bundle],
+    correlated: Mapping[Asked, PreparedCorrelation],
+) -> None:
+    """An error that says which query cannot be evicted, and why."""
+    for one in asked:
+        with speaking_of(one.name):
+            if one in bundles:
+                why = why_not_evictable(bundles[one].queries)
+            elif one in correlated:
+                why = why_not_evictable((correlated[one].live,))
+            else:
+                why = "events that are made of events stay in memory"
+            if why is not None:
+                raise not_evictable(why)
 
 
 def _towers(asked: Sequence[Asked], source: Source, wishes: Wishes) -> Iterator[_Tower]:

@@ -9,7 +9,7 @@ from ensue.runners.spark.failure import failed
 from ensue.runners.spark.stream import NUMBERS, OBSERVED
 
 _BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
-_KEPT = ("partial_matches", "waiting", "state_bytes")
+_KEPT = ("partial_matches", "waiting", "state_bytes", "stored_keys", "stored_bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,9 @@ class BatchProgress:
     matching_share: float  # of the time in Python workers, what went into matching
     watermark: datetime | int | None  # a number where the time column holds numbers
     lag_seconds: float | None  # from the watermark to the newest event; numbers in thousands
+    misses: int = 0  # keys that were not in memory when an event of theirs came
+    stored_keys: int = 0  # that are not in memory
+    stored_bytes: int = 0  # of their events
     stopped: str | None = None  # why the stream stopped by itself after it, if it did
 
     @property
@@ -102,6 +105,9 @@ def read(progress: Any) -> BatchProgress:
         matching_share=count("matching_us") / busy if busy else 0.0,
         watermark=_moment(watermark, numbers=NUMBERS in counts),
         lag_seconds=lag,
+        misses=count("misses"),
+        stored_keys=count("stored_keys"),
+        stored_bytes=count("stored_bytes"),
     )
 
 

@@ -51,10 +51,27 @@ class Joining:
         sides = [s for s, k in zip(self.archived, kinds, strict=True) if k is not JoinKind.ANTI]
         return JoinedShape([self.live, *sides], self.correlation.returns, self.correlation.having)
 
-    @property
+    @cached_property
     def result(self) -> pa.Schema:
         """The columns of the result."""
         return self._delivered.result
+
+    @cached_property
+    def _of_live(self) -> JoinedShape:
+        return JoinedShape([self.live])
+
+    @cached_property
+    def _of_archived(self) -> tuple[JoinedShape, ...]:
+        return tuple(JoinedShape([side]) for side in self.archived)
+
+    @cached_property
+    def _of_both(self) -> tuple[JoinedShape, ...]:
+        """For each join the sides that its ON may name: its own, and those shown before it."""
+        found, sides = [], [self.live]
+        for join, side in zip(self.correlation.joins, self.archived, strict=True):
+            found.append(JoinedShape([*sides, side]))
+            sides += [side] if join.kind is not JoinKind.ANTI else []
+        return tuple(found)
 
     @cached_property
     def _reaches(self) -> tuple[Reaches, ...]:
@@ -73,23 +90,22 @@ class Joining:
     def live_keys(self, live: pa.Table, equal: Equal) -> pa.Array:
         """What a live match has that an archived one must have, too."""
         every = np.arange(live.num_rows)
-        return _values(JoinedRows(JoinedShape([self.live]), [live], [every]), equal.live)
+        return _values(JoinedRows(self._of_live, [live], [every]), equal.live)
 
     def archived_keys(self, number: int, archived: pa.Table, equal: Equal | None) -> pa.Array:
         """What archived matches have that a live one must have, too."""
         assert equal is not None
         every = np.arange(archived.num_rows)
-        shape = JoinedShape([self.archived[number]])
-        return first_values(JoinedRows(shape, [archived], [every]), equal.archived)
+        rows = JoinedRows(self._of_archived[number], [archived], [every])
+        return first_values(rows, equal.archived)
 
     # ---------------------------------------------------------------------------- rows
 
     def joined(self, live: pa.Table, archived: Sequence[pa.Table]) -> pa.Table:
         """The rows of live matches; among the archived ones are all that may belong to them."""
         tables, rows = [live], [np.arange(live.num_rows)]
-        sides = [self.live]
         for number, join in enumerate(self.correlation.joins):
-            fit = self._fitting(number, sides, tables, rows, archived[number])
+            fit = self._fitting(number, tables, rows, archived[number])
             if join.kind is JoinKind.ANTI:
                 alone = np.ones(len(rows[0]), np.bool_)
                 alone[fit[0]] = False
@@ -98,25 +114,25 @@ class Joining:
             ours, theirs = _with_those_alone(*fit, len(rows[0]), join)
             rows = [*(one[ours] for one in rows), theirs]
             tables.append(archived[number])
-            sides.append(self.archived[number])
         return self._table(tables, rows)
 
     def _fitting(
         self,
         number: int,
-        sides: Sequence[Side],
         tables: Sequence[pa.Table],
         rows: Sequence[Ints],
         archived: pa.Table,
     ) -> tuple[Ints, Ints]:
         """Which rows and archived matches belong together, in the order of the rows."""
+        if not archived.num_rows or not len(rows[0]):
+            return _EMPTY, _EMPTY
         join = self.correlation.joins[number]
         live, chosen = tables[0], rows[0]
         since, until = self.ranges(number, live)
         starts, ends = (times_of(archived, name, self.unit) for name in ("start", "end"))
         codes = self._codes(number, live, archived)
         own = codes[0][chosen], codes[1]
-        shape = JoinedShape([*sides, self.archived[number]])
+        shape = self._of_both[number]
         found: list[tuple[Ints, Ints]] = []
         for ours, theirs in pairs(own, since[chosen], until[chosen], starts, ends):
             kept = self._holding(shape, join, [*tables, archived], rows, ours, theirs)
@@ -149,10 +165,9 @@ class Joining:
 
     def _codes(self, number: int, live: pa.Table, archived: pa.Table) -> tuple[Ints, Ints]:
         equal = self.equal[number]
-        ours = JoinedRows(JoinedShape([self.live]), [live], [np.arange(live.num_rows)])
-        theirs = JoinedRows(
-            JoinedShape([self.archived[number]]), [archived], [np.arange(archived.num_rows)]
-        )
+        ours = JoinedRows(self._of_live, [live], [np.arange(live.num_rows)])
+        every = np.arange(archived.num_rows)
+        theirs = JoinedRows(self._of_archived[number], [archived], [every])
         return key_codes(
             [_values(ours, e.live) for e in equal],
             [first_values(theirs, e.archived) for e in equal],
@@ -161,6 +176,8 @@ class Joining:
         )
 
     def _table(self, tables: Sequence[pa.Table], rows: Sequence[Ints]) -> pa.Table:
+        if not len(rows[0]):
+            return self.nothing()
         joined = JoinedRows(self._delivered, tables, rows)
         kept = having_kept(joined)
         if kept is not None:

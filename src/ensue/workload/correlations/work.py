@@ -14,9 +14,8 @@ from ensue.plan.limits import Limits
 from ensue.workload.correlations.matcher import CorrelatedMatcher
 from ensue.workload.correlations.past import Past
 from ensue.workload.correlations.prepared import Pasts, PreparedCorrelation, PreparedJoin
-from ensue.workload.live_matcher import LiveMatchers
 from ensue.workload.prepared import Prepared
-from ensue.workload.queries.shared_matcher import SharedMatcher
+from ensue.workload.queries.work import matcher_of
 from ensue.workload.relevance import types_that_matter
 from ensue.workload.source import Source
 from ensue.workload.stage import ARRIVAL, Fed, Output, Reads, StageMatcher, types_of
@@ -164,7 +163,7 @@ class CorrelationStage:
     def matcher(self) -> StageMatcher:
         """A matcher for a lane, with no events yet."""
         live = [query.live for query in self.queries]
-        matcher = SharedMatcher(live) if len(live) > 1 else LiveMatchers(live)
+        matcher = matcher_of(live, self.reads, self.limits, shared=len(live) > 1)
         unit = self.queries[0].unit
         pasts = {}
         for name, archive in self.pasts.archives.items():

@@ -20,6 +20,7 @@ from ensue.errors import StateError
 from ensue.plan.limits import Limits
 from ensue.workload.chain import Chain
 from ensue.workload.lanes.packing import table_of
+from ensue.workload.spill.bound import Spilled, spilled_by
 from ensue.workload.stage import ARRIVAL, Fed, Stage, ends_of, unseen
 
 
@@ -163,6 +164,11 @@ class Lane:
     @property
     def partial_matches(self) -> int:
         return self.matcher.partial_matches
+
+    @property
+    def spilled(self) -> Spilled:
+        """What is not in memory."""
+        return spilled_by(self.matcher)
 
     @property
     def waiting_events(self) -> int:

@@ -24,6 +24,9 @@ class Counters:
     state_bytes: int
     written_bytes: int
     rebuilt: int  # lanes that had to be built from the store
+    misses: int  # keys that were not in memory when an event of theirs came
+    stored_keys: int  # that are not in memory
+    stored_bytes: int  # of their events
     matching_us: int
     busy_us: int
 
@@ -67,6 +70,7 @@ def run_lane(
     lane, timer_before = kept.lane, kept.head.timer
     opened = perf_counter_ns()
     waited, told = lane.waiting_events, lane.oldest
+    missed = lane.spilled.misses
     if oldest is not None:
         lane.tell_oldest(oldest)
     if require_no_gap:
@@ -85,6 +89,7 @@ def run_lane(
     else:
         kept.remember()
         written = 0
+    spilled = lane.spilled
     counters = Counters(
         events=accepted.events,
         late=accepted.late.num_rows,
@@ -95,6 +100,9 @@ def run_lane(
         state_bytes=lane.state_bytes,
         written_bytes=written,
         rebuilt=int(kept.rebuilt),
+        misses=spilled.misses - missed,
+        stored_keys=spilled.keys,
+        stored_bytes=spilled.bytes,
         matching_us=(matched - opened) // 1_000,
         busy_us=(perf_counter_ns() - begun) // 1_000,
     )
