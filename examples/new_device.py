@@ -72,7 +72,7 @@ def on_a_stream(spark: SparkSession, folder: str) -> pa.Table:
         once=True,
         flush=True,
     )
-    return pq.read_table(f"{folder}/found")
+    return spark.read.parquet(f"{folder}/found").toArrow()
 
 
 def past(folder: str) -> dict[str, Any]:

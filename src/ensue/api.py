@@ -364,7 +364,7 @@ def match(
     _refuse_levels(asked, levels, trace=trace)
     late = runner.STREAMING and given.deliver_late
     frame, source = runner.read(events, given)
-    pasts = pasts_of(archives, archive)
+    pasts = pasts_of(archives, archive, streaming=runner.STREAMING)
     workload = Workload(asked, source, wishes, runner.lanes(frame, given), late, pasts)
     found = runner.run(workload, frame, given)
     return next(iter(found.values())) if workload.alone and len(found) == 1 else found
@@ -537,6 +537,9 @@ def start(
     history: Any = None,
     since: Any = None,
     gap: str = "refuse",
+    archive: "str | Archive | None" = None,
+    archive_rows: int | None = None,
+    archive_age: str | int | float | None = None,
 ) -> "StreamingQuery":
     """Starts a stream of matches, and gives Spark's StreamingQuery.
 
@@ -565,6 +568,12 @@ def start(
     that is started again goes on from its checkpoint. If the stream begins later than the history
     ends, it stops with a StateError that says from when to when nothing is known; with
     `gap="allow"` nothing happened in between.
+
+    `archive` is the archive that the stream writes: what `archive` gives for one that Ensue has
+    created, or its name among those of `match`. Events that its queries look at stay with their
+    lanes until there are `archive_rows` of a lane (50,000), or one is older than `archive_age`;
+    then they become files of the archive, in one transaction a micro-batch. Late ones do not.
+    Archives that a stream only reads are read as they were when it was started first.
     """
     from ensue.runners.spark import start as spark_start
 
@@ -580,6 +589,9 @@ def start(
         history=history,
         since=since,
         gap=gap,
+        archive=archive,
+        archive_rows=archive_rows,
+        archive_age=archive_age,
     )
 
 

@@ -59,7 +59,6 @@ def prepare_correlation(
     schemas = {name: archive.shape.schema for name, archive in pasts.archives.items()}
     checked = check_correlation(correlation, shape.schema, schemas, streaming=streaming)
     _refuse_names(checked)
-    require_columns(pasts, shape)
     archives = [pasts.archives[join.archive] for join in checked.joins]
     unit: Unit = "ns" if any(s.unit == "ns" for s in (shape, *_shapes(archives))) else "us"
     live = prepare(checked.live, shape, planning, streaming=streaming)

@@ -92,11 +92,19 @@ class KeptLane:
             shelf.drop_others(found.stamp)
         self.lane = rebuilt(store, found, chain, number) if live is None else live
 
-    def keep(self, watermark: float | None, blobs: Sequence[bytes], timer: int | None) -> int:
+    def keep(
+        self,
+        watermark: float | None,
+        blobs: Sequence[bytes],
+        timer: int | None,
+        *,
+        whole: bool = False,
+    ) -> int:
         """Writes down what the lane was given and has done since it was opened.
 
         `watermark` is the one by which its events were late or not; the lane knows how far it has
-        come. Gives the number of bytes written.
+        come. `whole`: the lane has given away what a log would bring back, so it is written as it
+        is. Gives the number of bytes written.
         """
         header = {"late_before": watermark, "watermark": self.lane.watermark}
         if self.lane.oldest is not None:
@@ -105,7 +113,7 @@ class KeptLane:
         stamp = next_stamp(self.head.stamp)
         head = replace(self.head, stamp=stamp, timer=timer)
         logged, snapshot = head.logged + len(entry), None
-        if logged > max(SMALL, self.lane.state_bytes):
+        if whole or logged > max(SMALL, self.lane.state_bytes):
             snapshot = self.lane.save()
             parts = [snapshot[k : k + PART] for k in range(0, len(snapshot), PART)]
             self.store.put_parts(parts)
@@ -241,10 +249,17 @@ _WORDS = {
     "emit_timeouts": "choice of emit_timeouts=",
     "operators": "set of operators",
     "planning": "choice of plan",
+    "archives": "version of an archive, or another one",
+    "archive": "archive that its events belong to",
+    "cut": "moment at which its own archive ended",
+    "access": "choice of access=",
+    "latency": "latency=",
 }
 _REMEDY = {
     "lanes": "pass lanes= as it was; the state of a stream stays in the lanes it began with",
     "planning": "pass statistics=, off= and structure= as they were; Statistics.text() keeps them",
+    "archives": "ensue.start goes on with the versions it began with; else pass them: "
+    "ensue.archive(..., version=)",
 }
 
 
