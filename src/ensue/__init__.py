@@ -1,6 +1,7 @@
 """Ensue: complex event processing on tables, Spark DataFrames and streams."""
 
 from ensue.api import (
+    Correlation,
     Definition,
     EnsueError,
     EventError,
@@ -40,6 +41,7 @@ from ensue.api import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "Correlation",
     "Definition",
     "EnsueError",
     "EventError",

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ensue.algebra.correlation import Correlation
 from ensue.algebra.operator import Operator, register
 from ensue.algebra.operator import operator as _operator
 from ensue.algebra.query import Query
@@ -41,9 +42,10 @@ if TYPE_CHECKING:
     from ensue.workload.explained import Explained
     from ensue.workload.work import Progress
 
-OneQuery = str | Path | Query | Tower
+OneQuery = str | Path | Query | Tower | Correlation
 
 __all__ = [
+    "Correlation",
     "Definition",
     "EnsueError",
     "EventError",
@@ -152,10 +154,11 @@ def parse(
     definitions: Iterable[Definition] = (),
     operators: Iterable[Operator] = (),
     language: str | None = None,
-) -> Query | Tower:
+) -> Query | Tower | Correlation:
     """The query a text stands for, or a QueryError that points at what is wrong.
 
-    A text with definitions, or that uses some that are known or given, stands for a `Tower`.
+    A text with definitions, or that uses some that are known or given, stands for a `Tower`, one
+    with JOIN ARCHIVE for a `Correlation`.
     `operators` are known in it beside those that `operator` has made known. Files to IMPORT are
     looked for in `folder`. A `Path` is that of a file with the text; what it imports is looked for
     beside it. `language` is the name of the language that the text is in; without it, that shows.
@@ -205,7 +208,7 @@ def _file_as_text(text: str) -> QueryError:
     )
 
 
-def show(query: Query, language: str = "patterns") -> str:
+def show(query: Query | Correlation, language: str = "patterns") -> str:
     """The text of a query, in one spelling; parsing it gives the same query.
 
     >>> print(show(parse("pattern A a -> B b within 5 min")))
@@ -241,6 +244,11 @@ def match(
     max_matches: int | None = None,
     max_partial_matches: int | None = None,
     memory: int | str | None = None,
+    evict: str | None = None,
+    archives: "Mapping[str, Archive] | None" = None,
+    archive: str | None = None,
+    access: str | None = None,
+    latency: str | int | float | None = None,
     operators: Iterable[Operator] = (),
     definitions: Iterable[Definition] = (),
     folder: "str | Path | None" = None,
@@ -295,6 +303,17 @@ def match(
     cores. `max_matches` bounds the matches that are found and not handed over yet (in a table all
     of them, on Spark those of a lane, in a stream those of a lane and micro-batch),
     `max_partial_matches` the partial ones that are held at a time.
+    In a stream keys beyond `memory` go to disk, as their events of the last window, and come back
+    before they are needed: nothing is lost. `evict` says which go first: "need" (the default:
+    those with the least chance to be needed soon), "tpm" (the oldest) or "stpm".
+
+    `archives` are those that JOIN ARCHIVE names, each made by `ensue.archive`. `archive` is the
+    name of the one that the events themselves belong to: then the past of a match is what the
+    archive holds and what came before it. `access` says how an archive is read: "eager" (all of
+    it, before anything is asked for), "lazy" (for each live match), "grouped" (for many at a
+    time) or "archive_first" (only objects with a past are looked at); by default the cheapest.
+    All give the same matches. `latency` is how long a live match of a stream may wait for others,
+    so that they are looked up together.
 
     Several queries, as a list or as a dict by name, share one scan of the events; the result is a
     dict of their matches. A list's queries go by their own names (`EVENT Name AS ...`) where all
@@ -302,11 +321,20 @@ def match(
     """
     from ensue.plan.limits import Limits
     from ensue.workload.arguments import Arguments
+    from ensue.workload.correlations.prepare import Wanted
+    from ensue.workload.correlations.prepared import pasts_of
     from ensue.workload.planned import Wishes
     from ensue.workload.workload import Workload
 
     runner = _runner(events)
-    limits = Limits.given(max_matches, max_partial_matches, memory, lanes=_is_spark(events))
+    if evict is not None and not runner.STREAMING:
+        raise QueryError(
+            "evict= is for streams: a table is matched as a whole",
+            hint="leave it out; memory= bounds what the query may take",
+        )
+    limits = Limits.given(
+        max_matches, max_partial_matches, memory, lanes=_is_spark(events), evict=evict
+    )
     known: dict[str, Any] = {
         "operators": _each(operators, Operator, "operators"),
         "definitions": _each(definitions, Definition, "definitions"),
@@ -330,12 +358,14 @@ def match(
         trace=trace,
         streaming=runner.STREAMING,
         planning=_planning(statistics, off, structure, adaptive=adaptive, limits=limits),
+        access=Wanted(access, latency),
     )
     asked = _asked(query, known)
     _refuse_levels(asked, levels, trace=trace)
     late = runner.STREAMING and given.deliver_late
     frame, source = runner.read(events, given)
-    workload = Workload(asked, source, wishes, runner.lanes(frame, given), late)
+    pasts = pasts_of(archives, archive, streaming=runner.STREAMING)
+    workload = Workload(asked, source, wishes, runner.lanes(frame, given), late, pasts)
     found = runner.run(workload, frame, given)
     return next(iter(found.values())) if workload.alone and len(found) == 1 else found
 
@@ -361,6 +391,11 @@ def live(
     max_matches: int | None = None,
     max_partial_matches: int | None = None,
     memory: int | str | None = None,
+    evict: str | None = None,
+    archives: "Mapping[str, Archive] | None" = None,
+    archive: str | None = None,
+    access: str | None = None,
+    latency: str | int | float | None = None,
     operators: Iterable[Operator] = (),
     definitions: Iterable[Definition] = (),
     folder: "str | Path | None" = None,
@@ -389,6 +424,8 @@ def live(
     from ensue.runners.live import Live, made
     from ensue.runners.live_rows import Reader
     from ensue.workload.arguments import Arguments
+    from ensue.workload.correlations.prepare import Wanted
+    from ensue.workload.correlations.prepared import pasts_of
     from ensue.workload.planned import Wishes
     from ensue.workload.workload import Workload
 
@@ -406,17 +443,21 @@ def live(
         watermark=watermark,
         late_events=late_events,
     )
-    limits = Limits.given(max_matches, max_partial_matches, memory)
+    limits = Limits.given(max_matches, max_partial_matches, memory, evict=evict)
     wishes = Wishes(
         emit_timeouts=emit_timeouts,
         levels=levels if levels is None or isinstance(levels, str) else tuple(levels),
         trace=trace,
         planning=_planning(statistics, off, structure, adaptive=adaptive, limits=limits),
+        access=Wanted(access, latency),
     )
     asked = _asked(query, known)
     _refuse_levels(asked, levels, trace=trace)
     reader = Reader(schema, given.time, type, given.order)
-    workload = Workload(asked, made(reader, given), wishes, deliver_late=given.deliver_late)
+    workload = Workload(
+        asked, made(reader, given), wishes,
+        deliver_late=given.deliver_late, pasts=pasts_of(archives, archive),
+    )  # fmt: skip
     return Live(reader, workload, given)
 
 
@@ -443,29 +484,44 @@ def _asked(query: Any, known: dict[str, Any]) -> "tuple[Asked, ...]":
     from ensue.workload.asked import Asked
     from ensue.workload.query_names import named
 
-    if isinstance(query, str | Path | Query | Tower):
-        return (Asked(_query_or_tower(query, **known)),)
+    if isinstance(query, str | Path | Query | Tower | Correlation):
+        return (Asked(_read(query, **known)),)
     if not isinstance(query, Mapping | Sequence):
         raise QueryError(f"a query is a text, not {_a_type(query)}")
-    read = named(query, lambda one: _query_or_tower(one, **known))
+    read = named(query, lambda one: _read(one, **known))
     return tuple(Asked(one, name, number) for number, (name, one) in enumerate(read.items()))
 
 
-def _query_or_tower(
-    query: str | Path | Query | Tower,
+def _read(
+    query: OneQuery,
     definitions: Iterable[Definition] = (),
     operators: Iterable[Operator] = (),
     folder: "str | Path | None" = None,
-) -> Query | Tower:
+) -> Query | Tower | Correlation:
     from ensue.languages.towers import built_on
 
     match query:
-        case Tower():
+        case Tower() | Correlation():
             return query
         case Query():
             return built_on(query, definitions)
         case _:
             return parse(query, folder=folder, definitions=definitions, operators=operators)
+
+
+def _query_or_tower(query: OneQuery) -> Query | Tower:
+    return _without_archives(_read(query))
+
+
+def _without_archives(query: Query | Tower | Correlation) -> Query | Tower:
+    if isinstance(query, Correlation):
+        raise QueryError(
+            "JOIN ARCHIVE is not supported here yet",
+            hint="leave it out: here a query is about one stream",
+            span=query.joins[0].span,
+            text=query.text,
+        )
+    return query
 
 
 def start(
@@ -478,6 +534,12 @@ def start(
     once: bool = False,
     flush: bool = False,
     name: str | None = None,
+    history: Any = None,
+    since: Any = None,
+    gap: str = "refuse",
+    archive: "str | Archive | None" = None,
+    archive_rows: int | None = None,
+    archive_age: str | int | float | None = None,
 ) -> "StreamingQuery":
     """Starts a stream of matches, and gives Spark's StreamingQuery.
 
@@ -497,6 +559,21 @@ def start(
 
     The matches of several queries go each to its own output: `output` is a dict of one output by
     query, or a folder in which each query has a folder of its name.
+
+    `history` is a table of past events, with which the stream begins: what `archive` gives, a
+    batch DataFrame, or a table. Its events are matched in one batch job, from `since` on up to
+    where it is complete: `archive(..., complete=)`, or just behind its newest event. Its matches
+    are delivered as micro-batch -1; then the stream goes on from there, and events of it that the
+    history had are left out and counted (`before_cut` in `progress_of`). It is read once: a stream
+    that is started again goes on from its checkpoint. If the stream begins later than the history
+    ends, it stops with a StateError that says from when to when nothing is known; with
+    `gap="allow"` nothing happened in between.
+
+    `archive` is the archive that the stream writes: what `archive` gives for one that Ensue has
+    created, or its name among those of `match`. Events that its queries look at stay with their
+    lanes until there are `archive_rows` of a lane (50,000), or one is older than `archive_age`;
+    then they become files of the archive, in one transaction a micro-batch. Late ones do not.
+    Archives that a stream only reads are read as they were when it was started first.
     """
     from ensue.runners.spark import start as spark_start
 
@@ -509,6 +586,12 @@ def start(
         once=once,
         flush=flush,
         name=name,
+        history=history,
+        since=since,
+        gap=gap,
+        archive=archive,
+        archive_rows=archive_rows,
+        archive_age=archive_age,
     )
 
 
@@ -706,6 +789,8 @@ def explain(
     statistics: Statistics | None = None,
     off: Sequence[str] | str = (),
     structure: str | None = None,
+    memory: int | str | None = None,
+    evict: str | None = None,
     analyze: bool = False,
     kernel: bool = False,
 ) -> str:
@@ -713,10 +798,15 @@ def explain(
 
     With `events` the query is also checked against their columns. With `analyze=True` it is run
     on them, in this process, and each estimate stands beside what was counted. With `kernel=True`
-    the Python source of the compiled kernel follows, with comments.
+    the Python source of the compiled kernel follows, with comments. With `memory` or `evict` the
+    plan says what a stream does with keys that are too much for it.
     """
+    from ensue.plan.limits import Limits
+
     order = _names("order", order)
-    asked = _explained(query, events, time, type, order, _planning(statistics, off, structure))
+    limits = Limits.given(memory=memory, evict=evict)
+    planning = _planning(statistics, off, structure, limits=limits)
+    asked = _explained(query, events, time, type, order, planning)
     if not analyze:
         told = asked.told()
     elif events is None or time is None or _is_spark(events):
@@ -763,7 +853,7 @@ def trace(
     """
     from ensue.tracing.trace import trace_of
 
-    asked = parse(query) if isinstance(query, str | Path) else query
+    asked = _without_archives(parse(query)) if isinstance(query, str | Path) else query
     return trace_of(match, asked, level, None if time is None else _time(time))
 
 

@@ -27,7 +27,7 @@ from ensue.workload.lanes import state as lane_state
 from ensue.workload.lanes.micro_batch import Outcome, run_lane
 from ensue.workload.lanes.shelf import Shelf, forget_live
 from ensue.workload.workload import Workload
-from support.lanes import DictStore, Stream, tables_of, workload_of
+from support.lanes import DictStore, Stream, delayed, tables_of, workload_of
 from support.queries import random_query, random_repeats
 from support.streams import PLAIN, Nature, random_events, random_nature, random_slices
 
@@ -47,21 +47,10 @@ def job_for(query: str, events: pa.Table, nature: Nature = PLAIN, **options) -> 
     return workload_of(query, events.schema, nature.columns, "type", ("row",), **options)
 
 
-def delayed(random: Random, events: pa.Table, job: Workload) -> tuple[pa.Table, int]:
-    """The events in an order of arrival, and how late the latest of them comes (in ms)."""
-    times = ends(events, job.source.shape) / job.source.clock.per_ms
-    most = random.choice((0, 0, 1, 3, 100))
-    arrival = times + np.array([random.uniform(0, most) for _ in range(events.num_rows)])
-    order = np.argsort(arrival, kind="stable")
-    sorted_times = times[order]
-    late = np.maximum.accumulate(sorted_times) - sorted_times if len(order) else np.zeros(1)
-    return events.take(pa.array(order)), int(np.ceil(late.max())) + 1
-
-
 def streamed(
     random: Random, events: pa.Table, job: Workload, shelf: Shelf | None = None
 ) -> pa.Table:
-    arriving, delay = delayed(random, events, job)
+    arriving, delay = delayed(random, events, job.source)
     early = random.random() < 0.5
     stream = Stream(job, delay, forget=lambda: random.random() < 0.3, shelf=shelf, early=early)
     for piece in random_slices(random, arriving):

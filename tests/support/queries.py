@@ -28,7 +28,7 @@ def random_query(random: Random, nature: Nature = PLAIN, types: str = TYPES) -> 
     >>> print(random_query(Random(7)))
     SEQ(B b1, A{0,2} a2[]) WHERE partition_contiguity(b1, a2[]) { [k, s] } WITHIN 3 AFTER MATCH ...
     """
-    return _Writer(random, types).query(nature)
+    return Writer(random, types).query(nature)
 
 
 def random_repeats(random: Random, nature: Nature = PLAIN, types: str = TYPES) -> str:
@@ -41,19 +41,22 @@ def random_repeats(random: Random, nature: Nature = PLAIN, types: str = TYPES) -
 
 
 @dataclass(frozen=True, slots=True)
-class _Variable:
+class Variable:
+    """A variable of a pattern."""
+
     name: str
     kleene: bool = False
     negated: bool = False
 
 
 @dataclass(slots=True)
-class _Writer:
+class Writer:
     """Writes one query, and keeps the variables it has named."""
 
     random: Random
     types: str
-    variables: list[_Variable] = field(default_factory=list)
+    variables: list[Variable] = field(default_factory=list)
+    side: str = ""  # what the names of its variables begin with, beside other patterns
 
     def query(self, nature: Nature) -> str:
         pattern = self.whole_pattern()
@@ -61,7 +64,7 @@ class _Writer:
         return text + (f" HAVING {self.having()}" if self.random.random() < 0.1 else "")
 
     @property
-    def positive(self) -> list[_Variable]:
+    def positive(self) -> list[Variable]:
         return [v for v in self.variables if not v.negated]
 
     # ------------------------------------------------------------------------ pattern
@@ -111,9 +114,9 @@ class _Writer:
 
     def named(self, *, kleene: bool = False, negated: bool = False) -> tuple[str, str]:
         type = self.random.choice(self.types + "X" if negated else self.types)
-        prefix = "n" if negated else ""
+        prefix = self.side + ("n" if negated else "")
         name = f"{prefix}{type.lower()}{len(self.variables) + 1}"
-        self.variables.append(_Variable(name, kleene, negated))
+        self.variables.append(Variable(name, kleene, negated))
         return type, name
 
     # ------------------------------------------------------------------------ conditions
@@ -151,11 +154,11 @@ class _Writer:
             return [self.of_each(other, variable)]
         return [self.between(variable, other)]
 
-    def of_each(self, variable: _Variable, other: _Variable) -> str:
+    def of_each(self, variable: Variable, other: Variable) -> str:
         """A condition between each element of a Kleene variable and another one, or itself."""
         return random_of_each(self.random, variable.name, lambda: self.value(other), self.compare)
 
-    def between(self, one: _Variable, other: _Variable) -> str:
+    def between(self, one: Variable, other: Variable) -> str:
         plain = not one.kleene and not other.kleene
         chance = self.random.random()
         operator = self.compare()
@@ -183,7 +186,7 @@ class _Writer:
             return f"{left} {operator} {right}"
         return self.random.choice(shapes)
 
-    def text_test(self, variable: _Variable) -> str:
+    def text_test(self, variable: Variable) -> str:
         text = f"{variable.name}{'[1]' if variable.kleene else ''}.s"
         tests = (
             f"{text} = 'p'",
@@ -195,7 +198,7 @@ class _Writer:
         )
         return self.random.choice(tests)
 
-    def moving(self, variable: _Variable) -> str:
+    def moving(self, variable: Variable) -> str:
         name, number = variable.name, self.random.choice(NUMBERS)
         rights = (
             f"{name}[i-1].{number}",
@@ -211,7 +214,7 @@ class _Writer:
         operator = self.random.choice(("<=", ">=", "!=", "<"))
         return f"{name}[i].{number} {operator} {self.random.choice(rights)}"
 
-    def value(self, variable: _Variable) -> str:
+    def value(self, variable: Variable) -> str:
         name, number = variable.name, self.random.choice(NUMBERS)
         if not variable.kleene:
             over_one = self.random.random() < 0.05 and not variable.negated
@@ -244,7 +247,7 @@ class _Writer:
         return f"{self.value(variable)} {self.compare()} {self.random.choice(('1', '2'))}"
 
 
-class _Repeats(_Writer):
+class _Repeats(Writer):
     """Writes a query about several Kleene variables; little else forbids matches."""
 
     def whole_pattern(self) -> str:
@@ -275,16 +278,16 @@ class _Repeats(_Writer):
 
     def condition(self) -> list[str]:
         if self.random.random() < 0.2:
-            return _Writer.condition(self)
+            return Writer.condition(self)
         each = self.random.choice([v for v in self.positive if v.kleene])
         return [self.of_each(each, self.random.choice([v for v in self.variables if v != each]))]
 
-    def value(self, variable: _Variable) -> str:
+    def value(self, variable: Variable) -> str:
         # what is known with a variable's first event, not with its last
         early = variable.kleene and self.random.random() < 0.4
         if early:
             return f"{variable.name}[1].{self.random.choice(NUMBERS)}"
-        return _Writer.value(self, variable)
+        return Writer.value(self, variable)
 
     def compare(self) -> str:
         return self.random.choice((*COMPARISONS, "<=", ">=", "!="))
@@ -294,4 +297,4 @@ class _Repeats(_Writer):
         return self.random.choice((f" WITHIN 4{unit}", f" WITHIN 8{unit}", " WITHIN 8 EVENTS", ""))
 
     def after(self) -> str:
-        return _Writer.after(self) if self.random.random() < 0.4 else ""
+        return Writer.after(self) if self.random.random() < 0.4 else ""

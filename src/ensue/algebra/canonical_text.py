@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import TypeVar
 
+from ensue.algebra.correlation import Anchor, ArchiveJoin, Correlation, JoinKind, Range
 from ensue.algebra.operator import Operator
 from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Reading, Seq
 from ensue.algebra.policy import AfterMatch, SkipTo, Strategy
@@ -31,7 +32,7 @@ from ensue.algebra.predicate import (
     Literal,
     Unary,
 )
-from ensue.algebra.query import Query
+from ensue.algebra.query import Equivalence, Limit, Query, Returned
 from ensue.algebra.window import ByEvents, ByTime, ByUnits, Window
 from ensue.schema import Kind
 
@@ -50,21 +51,86 @@ def query_text(query: Query) -> str:
         name=plain(query.name),
         strategy=_strategy(query.strategy),
         where=tuple_text(expr_text, query.where),
-        equivalence=tuple_text(
-            lambda e: node_text("Equivalence", field_name=plain(e.field_name)), query.equivalence
-        ),
+        equivalence=tuple_text(_equivalence, query.equivalence),
         within="None" if query.within is None else window_text(query.within),
         after=optional(_after, query.after),
-        returns=tuple_text(
-            lambda r: node_text("Returned", expr=expr_text(r.expr), name=plain(r.name)),
-            query.returns,
-        ),
+        returns=tuple_text(_returned, query.returns),
         having="None" if query.having is None else expr_text(query.having),
     )
     if query.exists or query.limit is not None:
-        limit = optional(lambda found: node_text("Limit", count=plain(found.count)), query.limit)
-        text += f" exists={query.exists} limit={limit}"
+        text += f" exists={query.exists} limit={optional(_limit, query.limit)}"
     return text
+
+
+def _equivalence(equivalence: Equivalence) -> str:
+    return node_text("Equivalence", field_name=plain(equivalence.field_name))
+
+
+def _returned(returned: Returned) -> str:
+    return node_text("Returned", expr=expr_text(returned.expr), name=plain(returned.name))
+
+
+def _limit(limit: Limit) -> str:
+    return node_text("Limit", count=plain(limit.count))
+
+
+# ---- a stream and its past
+
+
+def correlation_text(correlation: Correlation) -> str:
+    """A whole correlation.
+
+    >>> correlation_text(Correlation(Query(Atom("A", "a")), ()))  # doctest: +ELLIPSIS
+    "Correlation(live=Query(pattern=Atom(type='A', variable='a'), ...), joins=(), returns=(), ..."
+    """
+    return node_text(
+        "Correlation",
+        live=query_text(correlation.live),
+        joins=tuple_text(_join, correlation.joins),
+        returns=tuple_text(_returned, correlation.returns),
+        having="None" if correlation.having is None else expr_text(correlation.having),
+        limit=optional(_limit, correlation.limit),
+    )
+
+
+def _join(join: ArchiveJoin) -> str:
+    return node_text(
+        "ArchiveJoin",
+        archive=plain(join.archive),
+        query=query_text(join.query),
+        range=_range(join.range),
+        on=tuple_text(expr_text, join.on),
+        equivalence=tuple_text(_equivalence, join.equivalence),
+        last=plain(join.last),
+        kind=_join_kind(join.kind),
+    )
+
+
+def _range(range_: Range) -> str:
+    return node_text(
+        "Range",
+        far=window_text(range_.far),
+        anchor=_anchor(range_.anchor),
+        near="None" if range_.near is None else window_text(range_.near),
+    )
+
+
+def _anchor(anchor: Anchor) -> str:
+    match anchor:
+        case Anchor.START:
+            return "<Anchor.START: 'START'>"
+        case Anchor.END:
+            return "<Anchor.END: 'END'>"
+
+
+def _join_kind(kind: JoinKind) -> str:
+    match kind:
+        case JoinKind.INNER:
+            return "<JoinKind.INNER: 'JOIN'>"
+        case JoinKind.LEFT:
+            return "<JoinKind.LEFT: 'LEFT JOIN'>"
+        case JoinKind.ANTI:
+            return "<JoinKind.ANTI: 'ANTI JOIN'>"
 
 
 # ---- patterns

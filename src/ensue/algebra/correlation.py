@@ -49,6 +49,7 @@ class ArchiveJoin:
     equivalence: tuple[Equivalence, ...] = ()  # `[attr]`: equal in all events of both sides
     last: int | None = None  # LAST n: of those that fit only the latest
     kind: JoinKind = JoinKind.INNER
+    # of the archive's name
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
@@ -60,9 +61,19 @@ class Correlation:
     joins: tuple[ArchiveJoin, ...]
     returns: tuple[Returned, ...] = ()  # empty: the variables of all sides but ANTI ones
     having: Expr | None = None
-    limit: Limit | None = None  # of the rows of live matches with one last event the first n
+    limit: Limit | None = None  # of the rows of each live match the first n
     text: str | None = field(default=None, compare=False, repr=False)
 
     @property
     def name(self) -> str | None:
         return self.live.name
+
+
+def shown_joins(correlation: Correlation) -> tuple[ArchiveJoin, ...]:
+    """The joins whose archived matches are in the rows: not the ANTI ones."""
+    return tuple(join for join in correlation.joins if join.kind is not JoinKind.ANTI)
+
+
+def shown_sides(correlation: Correlation) -> tuple[Query, ...]:
+    """The queries whose variables a row has: the live one, then those of the joins."""
+    return (correlation.live, *(join.query for join in shown_joins(correlation)))

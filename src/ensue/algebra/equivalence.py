@@ -3,12 +3,14 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ensue.algebra.form import Form, form, is_event, is_result, parts, plain
+from ensue.algebra.form import Form, form, is_event, is_result, is_sequence, parts, plain
 from ensue.algebra.operator import Over
 from ensue.algebra.pattern import Pattern
+from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import At, Binary, Expr, Field
 from ensue.algebra.query import Equivalence, Query
 from ensue.algebra.walk import atoms, positives
+from ensue.algebra.window import ByEvents
 
 
 def tie(condition: Expr) -> tuple[str, str, str] | None:
@@ -74,6 +76,36 @@ def mandatory(pattern: Pattern) -> bool:
             return all(map(is_event, inner))
         case Form.LIST | Form.OPTION | Form.CHOICE:
             return False
+
+
+def partitioning(query: Query) -> tuple[str, ...]:
+    """The fields whose equalities in WHERE amount to `[field]`."""
+    if (
+        isinstance(query.within, ByEvents)
+        or query.strategy is Strategy.PARTITION
+        or query.after is not None
+        or not mandatory(query.pattern)
+    ):
+        return ()
+    return tuple(field for field, pairs in tied_fields(query).items() if _tie_all(query, pairs))
+
+
+def _tie_all(query: Query, pairs: list[tuple[str, str]]) -> bool:
+    order = [a.variable for a in positives(query.pattern)]
+    if len(order) < 2:
+        return False  # an equality with a negated event alone lets the field be NULL
+    if query.strategy is Strategy.NEXT:
+        among_earlier = all(
+            any({variable, other} == set(pair) for other in order[:k] for pair in pairs)
+            for k, variable in enumerate(order)
+            if k
+        )
+        if not among_earlier or not is_sequence(query.pattern):
+            return False
+    positive = connected(order[0], [p for p in pairs if set(p) <= set(order)])
+    return positive >= set(order) and connected(order[0], pairs) >= {
+        a.variable for a in atoms(query.pattern)
+    }
 
 
 def equal_through_negation(query: Query) -> Query:

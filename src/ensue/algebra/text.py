@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from ensue.algebra.chains import chain, links
+from ensue.algebra.correlation import Range
 from ensue.algebra.durations import show_duration
 from ensue.algebra.pattern import GROUPS, And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
 from ensue.algebra.policy import AfterMatch
@@ -129,6 +130,18 @@ def show_window(window: Window) -> str:
             return repr(amount)
         case ByEvents(count=count):
             return f"{count} EVENTS"
+
+
+def show_range(range_: Range) -> str:
+    """Where in the past an archived match lies.
+
+    >>> show_range(Range(ByUnits(30))), show_range(Range(ByUnits(30), near=ByUnits(1)))
+    ('RANGE 30 BEFORE START', 'RANGE BETWEEN 30 AND 1 BEFORE START')
+    """
+    far, anchor = show_window(range_.far), range_.anchor.value
+    if range_.near is None:
+        return f"RANGE {far} BEFORE {anchor}"
+    return f"RANGE BETWEEN {far} AND {show_window(range_.near)} BEFORE {anchor}"
 
 
 def show_after(after: AfterMatch) -> str:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from ensue.archives.reading import Stored
 from ensue.archives.stored import FileArchive, Source
 from ensue.archives.tables import TableArchive
 from ensue.columns.rows import no_rows
-from ensue.errors import EventError
+from ensue.errors import EventError, StateError
 
 _KINDS = (
     "an archive is the path of a Delta table or of a folder of Parquet files, an Iceberg table, "
@@ -50,6 +51,41 @@ def opened(
         return frame_archive(place, given)
     given.refuse_version("a table in memory")
     return _in_memory(place, given)
+
+
+def again(described: Mapping[str, Any], known: Mapping[str, Archive] | None = None) -> Archive:
+    """The archive that `Archive.described` has described, with the version it was pinned to.
+
+    A table in memory is found among those that are `known` by their versions. Raises a StateError
+    if another one is there now.
+    """
+    kind, version = described["kind"], described["version"]
+    if kind not in ("delta", "parquet", "iceberg"):
+        found = (known or {}).get(str(version))
+        if found is None:
+            raise StateError(
+                "an archive of the stream is a table in memory, which no other process knows\n"
+                "  hint: pass the path of a table: ensue.archive(path, ...)"
+            )
+        return found
+    from ensue.archives.writing import require_described
+
+    start, end = described["time"]
+    opened_ = opened(
+        described["place"],
+        time=start if start == end else (start, end),
+        type=described["type"],
+        key=described["key"],
+        order=described["order"],
+        version=None if kind == "parquet" else version,
+    )
+    assert isinstance(opened_, FileArchive)
+    if "files" in described:
+        from ensue.archives.folders import Folder
+
+        opened_ = replace(opened_, source=Folder(described["place"], tuple(described["files"])))
+    require_described(opened_, described)
+    return opened_
 
 
 def _at(place: str, given: Given) -> Archive:

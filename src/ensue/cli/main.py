@@ -232,6 +232,20 @@ def _stream_options(parser: ArgumentParser) -> None:
         metavar="COLUMNS",
         help='"ts timestamp, type string, ..." if the columns cannot be seen from what is there',
     )
+    group.add_argument(
+        "--history",
+        metavar="PLACE",
+        help="a table of past events to begin with: a folder of Parquet files, a Delta table; "
+        "the stream goes on where it ends",
+    )
+    group.add_argument(
+        "--since", metavar="TIME", help="with --history: leave out what is before this time"
+    )
+    group.add_argument(
+        "--allow-gap",
+        action="store_true",
+        help="with --history: the stream may begin later than the history ends",
+    )
     group.add_argument("--late", metavar="FOLDER", help="put late events aside, as Parquet")
     group.add_argument("--once", action="store_true", help="process what is there, and stop")
     group.add_argument(

@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+from ensue.algebra.correlation import Correlation
 from ensue.algebra.query import Query
 from ensue.algebra.tower import Tower
 from ensue.cli.terminal import UsageError
@@ -15,7 +16,10 @@ def read_query(argument: str) -> Query | Tower:
     from ensue.languages import table
 
     text = query_text(argument)
-    return table.parse(text, Path(argument).parent if is_file(argument) else None)
+    query = table.parse(text, Path(argument).parent if is_file(argument) else None)
+    if isinstance(query, Correlation):
+        raise UsageError("JOIN ARCHIVE is not supported on the command line yet")
+    return query
 
 
 def query_text(argument: str) -> str:

@@ -50,9 +50,11 @@ class Engine:
         nullable: bool = False,
         counted: bool = False,
         limits: Limits = UNLIMITED,
+        program: Program | None = None,
     ) -> None:
+        """`program`: that of the plan, where it is known already."""
         self.room = Room(self, Allowance(limits, plan.query, schema, unit))
-        self.program = Program(plan, schema, unit, nullable, counted)
+        self.program = program or Program(plan, schema, unit, nullable, counted)
         self.scan = Scan(self.program)
         self.state = self.program.fresh_state()
         self.rows = 0  # events fed so far
@@ -308,6 +310,14 @@ class Engine:
         size = self.state.saved_size(len(scan.keys)) + scan.keys.nbytes + scan.strings.nbytes
         size += sum(inner.state_bytes for inner in self.inner)
         return size + (0 if self.skipping is None else self.skipping.earliest.nbytes)
+
+    @property
+    def held_bytes(self) -> int:
+        """How much memory it takes: its tables with the room in them, and codes."""
+        scan = self.scan
+        size = sum(table.nbytes for table in self.state.tables.values())
+        size += scan.keys.nbytes + scan.strings.nbytes
+        return size + sum(inner.engine.held_bytes for inner in self.inner)
 
     # ---------------------------------------------------------------------------- what is alive
 

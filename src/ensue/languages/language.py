@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from ensue.algebra.correlation import Correlation
 from ensue.algebra.operator import Operator
 from ensue.algebra.query import Query
 from ensue.algebra.tower import Definition, Tower
@@ -24,7 +25,7 @@ class Parse(Protocol):
         *,
         definitions: Iterable[Definition] = (),
         operators: Iterable[Operator] = (),
-    ) -> Query | Tower: ...
+    ) -> Query | Tower | Correlation: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,4 +40,4 @@ class Language:
     name: str
     claims: Callable[[str], bool]
     parse: Parse
-    show: Callable[[Query], str]
+    show: Callable[[Query | Correlation], str]

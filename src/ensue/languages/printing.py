@@ -1,7 +1,13 @@
 """Algebra to text: the canonical spelling of a query, which parses back to the same query."""
 
+from collections.abc import Sequence
+
+from ensue.algebra.correlation import ArchiveJoin, Correlation
+from ensue.algebra.form import is_input
+from ensue.algebra.pattern import Pattern
 from ensue.algebra.policy import Strategy
-from ensue.algebra.query import Query
+from ensue.algebra.predicate import Expr
+from ensue.algebra.query import Equivalence, Query
 from ensue.algebra.text import (
     show_after,
     show_columns,
@@ -9,23 +15,25 @@ from ensue.algebra.text import (
     show_expr,
     show_name,
     show_pattern,
+    show_range,
+    show_returned,
     show_window,
 )
 from ensue.algebra.walk import kleenes, positives
 
 
-def show(query: Query) -> str:
+def show(query: Query | Correlation) -> str:
     """The whole query, a clause a line."""
-    lines = [f"PATTERN {show_pattern(query.pattern)}"]
-    if query.name is not None:
-        lines.insert(0, f"EVENT {show_name(query.name)} AS")
-    lines += _where(query)
-    if query.within is not None:
-        lines.append(f"WITHIN {show_window(query.within)}")
-    if query.after is not None:
-        lines.append(f"AFTER MATCH SKIP {show_after(query.after)}")
-    if query.returns or query.exists:
-        lines.append("RETURN " + ", ".join(show_columns(query)))
+    match query:
+        case Query():
+            lines = [*_named(query), f"PATTERN {show_pattern(query.pattern)}", *_matched(query)]
+            columns = show_columns(query)
+        case Correlation(live=live, joins=joins):
+            lines = [*_named(live), f"PATTERN {_apart(live.pattern)}", *_matched(live)]
+            lines += [line for join in joins for line in _joined(join)]
+            columns = [show_returned(column) for column in query.returns]
+    if columns:
+        lines.append("RETURN " + ", ".join(columns))
     if query.having is not None:
         lines.append(f"HAVING {show_expr(query.having)}")
     if query.limit is not None:
@@ -33,18 +41,56 @@ def show(query: Query) -> str:
     return "\n".join(lines)
 
 
+def _named(query: Query) -> list[str]:
+    return [] if query.name is None else [f"EVENT {show_name(query.name)} AS"]
+
+
+def _apart(pattern: Pattern) -> str:
+    """A pattern in brackets, so that its last word is not read with those of the next clause."""
+    shown = show_pattern(pattern)
+    return f"SEQ({shown})" if is_input(pattern) else shown
+
+
+def _matched(query: Query) -> list[str]:
+    lines = _where(query)
+    if query.within is not None:
+        lines.append(f"WITHIN {show_window(query.within)}")
+    if query.after is not None:
+        lines.append(f"AFTER MATCH SKIP {show_after(query.after)}")
+    return lines
+
+
+def _joined(join: ArchiveJoin) -> list[str]:
+    """A JOIN ARCHIVE: what it looks for, where, and what ties it to the live match."""
+    head = f"{join.kind.value} ARCHIVE {show_name(join.archive)} {_apart(join.query.pattern)}"
+    last = "" if join.last is None else f" LAST {join.last}"
+    inside = [*_matched(join.query), show_range(join.range) + last]
+    inside += _led("ON", _conditions(join.on, join.equivalence))
+    return [head, *(f"    {line}" for line in inside)]
+
+
 def _where(query: Query) -> list[str]:
-    conditions = [show_condition(conjunct) for conjunct in query.where]
-    if query.equivalence:
-        fields = ", ".join(show_name(e.field_name) for e in query.equivalence)
-        conditions.insert(0, f"[{fields}]")
-    joined = "\n    and ".join(conditions)
+    conditions = _conditions(query.where, query.equivalence)
     if query.strategy is Strategy.ANY:
-        return [f"WHERE {joined}"] if joined else []
+        return _led("WHERE", conditions)
     lists = kleenes(query.pattern)
     members = ", ".join(
         show_name(atom.variable) + ("[]" if atom.variable in lists else "")
         for atom in positives(query.pattern)
     )
     head = f"WHERE {query.strategy.value}({members}) {{"
-    return [head, f"    {joined}", "}"] if joined else [head + " }"]
+    return [head, *_led("   ", conditions), "}"] if conditions else [head + " }"]
+
+
+def _led(word: str, conditions: Sequence[str]) -> list[str]:
+    """Conditions behind a word, each on a line of its own."""
+    first = [f"{word} {condition}" for condition in conditions[:1]]
+    return first + [f"    and {condition}" for condition in conditions[1:]]
+
+
+def _conditions(conjuncts: Sequence[Expr], equivalence: Sequence[Equivalence]) -> list[str]:
+    conditions = [show_condition(conjunct) for conjunct in conjuncts]
+    if equivalence:
+        fields = ", ".join(show_name(e.field_name) for e in equivalence)
+        conditions.insert(0, f"[{fields}]")
+    return conditions

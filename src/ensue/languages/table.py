@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+from ensue.algebra.correlation import Correlation
 from ensue.algebra.operator import Operator
 from ensue.algebra.query import Query
 from ensue.algebra.tower import Definition, Tower
@@ -46,12 +47,12 @@ def parse(
     definitions: Iterable[Definition] = (),
     operators: Iterable[Operator] = (),
     language: str | None = None,
-) -> Query | Tower:
+) -> Query | Tower | Correlation:
     """A text in the language of this name, or else in the one that it looks like."""
     read = language_of(text) if language is None else language_named(language)
     return read.parse(text, folder, definitions=definitions, operators=operators)
 
 
-def show(query: Query, language: str = PATTERNS.name) -> str:
+def show(query: Query | Correlation, language: str = PATTERNS.name) -> str:
     """The one spelling of a query in a language."""
     return language_named(language).show(query)

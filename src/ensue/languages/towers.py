@@ -5,12 +5,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from ensue.algebra.correlation import Correlation
 from ensue.algebra.operator import Operator
 from ensue.algebra.query import Query
 from ensue.algebra.tower import Definition, Tower, tower, types_of
+from ensue.algebra.walk import atoms
 from ensue.errors import QueryError
 from ensue.languages.language import Language
-from ensue.languages.patterns import parse
+from ensue.languages.patterns import statement
 from ensue.languages.printing import show
 from ensue.languages.query_files import nearest
 from ensue.span import Span
@@ -63,8 +65,8 @@ def parse_text(
     *,
     definitions: Iterable[Definition] = (),
     operators: Iterable[Operator] = (),
-) -> Query | Tower:
-    """A query, or a tower of definitions with a query on top.
+) -> Query | Tower | Correlation:
+    """A query, also one with JOIN ARCHIVE, or a tower of definitions with a query on top.
 
     Files to import are looked for in `folder`, by default the current one. `definitions` are
     known beside those that `define` has made known; those of the text come first.
@@ -76,8 +78,12 @@ def parse_text(
     outside = {**_known, **{d.name: d for d in definitions}}
     places = list(_statements(text))
     if len(places) < 2 and not any(_BEGINS.match(text, p.start) for p in places):
-        query = parse(text, operators)
-        return built_on(query, outside.values())
+        match statement(text, operators):
+            case Query() as query:
+                return built_on(query, outside.values())
+            case Correlation() as correlation:
+                _require_no_definitions(correlation, outside)
+                return correlation
     reader = _Reader(folder or Path(), tuple(operators))
     return reader.tower(text, places, outside)
 
@@ -89,6 +95,23 @@ def built_on(query: Query, definitions: Iterable[Definition] = ()) -> Query | To
     if not any(name in outside for name in types_of(query)):
         return query
     return tower(list(outside.values()), query)
+
+
+def _require_no_definitions(correlation: Correlation, outside: Mapping[str, Definition]) -> None:
+    for query in (correlation.live, *(join.query for join in correlation.joins)):
+        for atom in atoms(query.pattern):
+            if atom.type in outside and atom.type != correlation.name:
+                raise _no_tower(correlation, atom.span, f"'{atom.type}' is a defined event, and ")
+
+
+def _no_tower(correlation: Correlation, span: Span | None, why: str = "") -> QueryError:
+    return QueryError(
+        f"{why}JOIN ARCHIVE together with definitions is not supported yet",
+        hint="match the events as they come in, or write the matches of the definitions to a "
+        "table first",
+        span=span,
+        text=correlation.text,
+    )
 
 
 def _statements(text: str) -> Iterator[Span]:
@@ -198,11 +221,14 @@ def _alone(text: str, place: Span, operators: tuple[Operator, ...]) -> Query:
     """One statement, parsed where it stands in the text."""
     before = re.sub(r"[^\n]", " ", text[: place.start])
     try:
-        query = parse(before + place.over(text), operators)
+        match statement(before + place.over(text), operators):
+            case Query() as query:
+                return replace(query, text=text)
+            case Correlation() as correlation:
+                raise _no_tower(correlation, correlation.joins[0].span)
     except QueryError as error:
         error.text = text
         raise
-    return replace(query, text=text)
 
 
 def _named(text: str, place: Span) -> Span:

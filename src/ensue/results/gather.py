@@ -70,6 +70,10 @@ class Gathered:
             self._whole[column] = whole_column(self.events, column)
         return self._whole[column]
 
+    def know(self, column: str, values: pa.Array | pa.ChunkedArray) -> None:
+        """A column that is not in the events, where rows are those of something else."""
+        self._whole[column] = values
+
     def _is_result(self, variable: str) -> bool:
         return self.results is not None and variable in self.results.applied
 

@@ -40,7 +40,7 @@ Words = npt.NDArray[np.uint64]
 Pair = tuple[Words, Words]
 ColumnsOf = Mapping[str, Sequence[tuple[str, str]]]  # variable -> (field, column of the events)
 
-_DIGITS = np.frombuffer(bytes(range(256)).hex().encode(), np.uint8)
+DIGITS = np.frombuffer(bytes(range(256)).hex().encode(), np.uint8)
 ORDINAL = "__ordinal"  # where a column of this name is, events know their number already
 _MOST = (2**31 - 1) // 32  # as many ids have offsets of 32 bits
 
@@ -69,7 +69,7 @@ def match_ids(
     """
     if matches.count > _MOST:
         raise pa.ArrowCapacityError("more ids than one array of strings can hold")
-    first, second = _salts(query_fingerprint)
+    first, second = salts(query_fingerprint)
     high, low = np.full(matches.count, first), np.full(matches.count, second)
     hashed: dict[tuple[tuple[str, str], ...], Pair] = {}
     groups: dict[tuple[tuple[str, str], ...], list[str]] = {}
@@ -83,14 +83,14 @@ def match_ids(
         hashed[columns] = _event_hashes(events, columns, rows, end)
     for variable in sorted(matches.variables):
         row_high, row_low = hashed[tuple(columns_of[variable])]
-        salt, _ = _salts(variable.encode())
+        salt, _ = salts(variable.encode())
         if variable in matches.lists:
             offsets, members = matches.lists[variable]
             found = frozen(offsets), frozen(members)
             hashing.fold_lists(*found, row_high, row_low, salt, high, low)
         else:
             hashing.fold_rows(frozen(matches.rows[variable]), row_high, row_low, salt, high, low)
-    data = hashing.hexadecimal(high, low, _DIGITS)
+    data = hashing.hexadecimal(high, low, DIGITS)
     places = np.arange(0, 32 * matches.count + 1, 32, dtype=np.int32)
     buffers = [None, pa.py_buffer(places), pa.py_buffer(data)]
     return pa.Array.from_buffers(pa.string(), matches.count, buffers)
@@ -112,7 +112,7 @@ class RowHashes:
 
 
 @lru_cache(maxsize=4_096)
-def _salts(name: bytes) -> tuple[np.uint64, np.uint64]:
+def salts(name: bytes) -> tuple[np.uint64, np.uint64]:
     digest = blake2b(name, digest_size=16).digest()
     high, low = np.frombuffer(digest, "<u8")
     return np.uint64(high), np.uint64(low)
@@ -229,9 +229,9 @@ def hash_rows(events: pa.Table, columns: Sequence[tuple[str, str]], rows: Ints) 
         if kind is Kind.NULL:
             continue
         valid = validity(array)
-        salts = _salts(f"{_FAMILY.get(kind, kind.value)}\0{field}".encode())
+        own = salts(f"{_FAMILY.get(kind, kind.value)}\0{field}".encode())
         hashed = _hashes(array, kind)
-        hashing.add_column(*hashed, known_to_kernels(valid), *salts, high, low)
+        hashing.add_column(*hashed, known_to_kernels(valid), *own, high, low)
     return high, low
 
 

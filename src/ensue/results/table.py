@@ -47,7 +47,7 @@ def result_schema(
     `columns_of` lists for each positive variable its fields, and the columns of the events table
     that hold them; `whole_of` those that a whole event shows, if not all.
     """
-    shape = _Shape(query, schema, arrow_schema, columns_of, whole_of)
+    shape = ResultShape(query, schema, arrow_schema, columns_of, whole_of)
     returned = shape.returned()
     standard = {
         "match_id": pa.string(),
@@ -110,7 +110,7 @@ class Result:
         # what speaks of all matches of an event comes before anything is cut into pieces
         self.reduces = query.limit is not None or summarised(query)
         left = replace(query, having=None) if self.reduces else query
-        self.shape = _Shape(left, schema, arrow_schema, columns_of, whole_of, named_by)
+        self.shape = ResultShape(left, schema, arrow_schema, columns_of, whole_of, named_by)
 
     def build(
         self, matches: Matches, events: pa.Table, hashes: RowHashes | None = None
@@ -168,7 +168,7 @@ def _reduced(gathered: Gathered, query: Query, schema: Schema) -> Gathered:
 
 def _assembled(
     gathered: Gathered,
-    shape: "_Shape",
+    shape: "ResultShape",
     schema: Schema,
     residual: tuple[Expr, ...],
     identity: bytes,
@@ -208,7 +208,7 @@ def _filtered(gathered: Gathered, having: Expr | None, residual: tuple[Expr, ...
 
 def _summarised(
     gathered: Gathered,
-    shape: "_Shape",
+    shape: "ResultShape",
     schema: Schema,
     _residual: tuple[Expr, ...],
     identity: bytes,
@@ -262,7 +262,7 @@ def _first_rows(gathered: Gathered, schema: Schema) -> Ints:
     return first
 
 
-class _Shape:
+class ResultShape:
     """What a query returns, and in which types."""
 
     def __init__(

@@ -3,11 +3,13 @@
 `matches(query, events)` lists every match of a checked query in a stream that is already in order,
 `summaries(query, events)` what COUNT(*) and EXISTS give in their place, `timeouts(query, events)`
 every partial match that ran out of time, `tower_matches(layers, events, schema)` the matches of
-every layer of a tower, and `layer_timeouts` its timed-out partial matches. Kernels, plans and
-runners must give exactly these.
+every layer of a tower, and `layer_timeouts` its timed-out partial matches;
+`correlated(correlation, events, archives, identity)` the rows of a query with JOIN ARCHIVE.
+Kernels, plans and runners must give exactly these.
 """
 
 from ensue.semantics.conditions import holds, value_of
+from ensue.semantics.correlation import Correlated, correlated, in_range
 from ensue.semantics.events import Binding, Event, before, members
 from ensue.semantics.matches import TooManyWays, matches
 from ensue.semantics.results import Fired, derived
@@ -23,14 +25,17 @@ from ensue.semantics.towers import (
 
 __all__ = [
     "Binding",
+    "Correlated",
     "Event",
     "Fired",
     "Summary",
     "TooManyWays",
     "before",
     "complex_events",
+    "correlated",
     "derived",
     "holds",
+    "in_range",
     "layer_stream",
     "layer_timeouts",
     "matches",

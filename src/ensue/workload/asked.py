@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from ensue.algebra.correlation import Correlation
 from ensue.algebra.operator import Operator
 from ensue.algebra.query import Query
 from ensue.algebra.tower import Tower
@@ -16,16 +17,18 @@ from ensue.workload.query_names import Name
 class Asked:
     """One query of a call, with the definitions that it is made of."""
 
-    query: Query | Tower
+    query: Query | Tower | Correlation
     name: Name | None = None  # None: it is the only one
     number: int = 0  # its place in the call
 
     @property
     def queries(self) -> tuple[Query, ...]:
-        """It, behind its definitions."""
+        """All that is matched: it, behind its definitions or before what it is joined with."""
         match self.query:
             case Tower(definitions=definitions, query=top):
                 return (*(definition.query for definition in definitions), top)
+            case Correlation(live=live, joins=joins):
+                return (live, *(join.query for join in joins))
             case Query():
                 return (self.query,)
 

@@ -4,15 +4,26 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
+from ensue.algebra.correlation import Correlation
 from ensue.algebra.query import Query
 from ensue.algebra.tower import Tower
 from ensue.errors import QueryError, did_you_mean
+from ensue.plan.evictable import OF_TOWERS
 from ensue.plan.planning import DEFAULT, Planning
 from ensue.workload.asked import Asked
+from ensue.workload.correlations.keeping import KeepingStage
+from ensue.workload.correlations.prepare import Wanted, prepare_correlation, require_columns
+from ensue.workload.correlations.prepared import (
+    NO_PAST,
+    Pasts,
+    PreparedCorrelation,
+)
+from ensue.workload.correlations.work import CorrelationWork
 from ensue.workload.queries.work import QueryWork
 from ensue.workload.query_names import Name, speaking_of
 from ensue.workload.source import Source
-from ensue.workload.stage import Output
+from ensue.workload.spill.evictable import not_evictable, why_not_evictable
+from ensue.workload.stage import ARRIVAL, Archives, Output, Stage
 from ensue.workload.timed_out import Bundle, bundle
 from ensue.workload.towers.joined import joined_towers
 from ensue.workload.towers.prepare import prepare_layers, prepare_tower
@@ -29,6 +40,7 @@ class Wishes:
     trace: bool = False
     streaming: bool = False
     planning: Planning = DEFAULT
+    access: Wanted = Wanted()  # noqa: RUF009  it is frozen
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +52,14 @@ class _Tower:
 
 
 def works_of(
-    asked: Sequence[Asked], source: Source, wishes: Wishes
-) -> tuple[QueryWork | TowerWork, ...]:
+    asked: Sequence[Asked], source: Source, wishes: Wishes, pasts: Pasts = NO_PAST
+) -> tuple[QueryWork | TowerWork | CorrelationWork, ...]:
     """The works of some queries. Their outputs are numbered in the order of the call."""
+    require_columns(pasts, source.shape)
     bundles = dict(_bundles(asked, source, wishes))
+    correlated = dict(_correlated(asked, source, wishes, pasts))
+    if wishes.planning.limits.evict is not None:
+        _require_evictable(asked, bundles, correlated)
     towers = list(_towers(asked, source, wishes))
     of = {one: tower for tower in towers for one in tower.levels}
     numbers = count()
@@ -55,6 +71,11 @@ def works_of(
             outputs[one] = [
                 Output(next(numbers), name, given.result, one.number, given.main.query)
             ]
+        elif one in correlated:
+            name = "" if one.name is None else one.name
+            made = correlated[one]
+            result = made.joining.result
+            outputs[one] = [Output(next(numbers), name, result, one.number, made.meaning)]
         else:
             tower = of[one].prepared
             meaning = {p.layer.name: p.layer.meaning for p in tower.layers}
@@ -62,19 +83,56 @@ def works_of(
                 Output(next(numbers), name, tower.delivered[layer], one.number, meaning[layer])
                 for layer, name in of[one].levels[one]
             ]
-    found: list[QueryWork | TowerWork] = []
+    found: list[QueryWork | TowerWork | CorrelationWork] = []
     if bundles:
         alone = len(asked) == 1 and asked[0].name is None
         own = tuple(outputs[one][0] for one in bundles)
         found.append(QueryWork(tuple(bundles.values()), own, alone))
-    for made in towers:
+    if correlated:
+        own = tuple(outputs[one][0] for one in correlated)
+        found.append(CorrelationWork(tuple(correlated.values()), own, pasts, source))
+    for tower_of in towers:
         levels = [
             Level(layer, output)
-            for one, layers in made.levels.items()
+            for one, layers in tower_of.levels.items()
             for (layer, _), output in zip(layers, outputs[one], strict=True)
         ]
-        found.append(TowerWork(made.prepared, tuple(levels)))
+        found.append(TowerWork(tower_of.prepared, tuple(levels)))
     return tuple(found)
+
+
+def stages_with_archive(
+    stages: tuple[Stage, ...], source: Source, pasts: Pasts
+) -> tuple[Stage, ...]:
+    """The stages of a stream's only chain, which keeps its events for the own archive."""
+    if len(stages) > 1 or stages[0].arrival != (ARRIVAL,):
+        raise QueryError(
+            "archive= does not go with queries that have definitions yet",
+            hint="ask for them in a call of their own, without archive=",
+        )
+    (stage,) = stages
+    if isinstance(stage, Archives):
+        return stages
+    return (KeepingStage(stage, pasts.travelling, source),)
+
+
+def _correlated(
+    asked: Sequence[Asked], source: Source, wishes: Wishes, pasts: Pasts
+) -> Iterator[tuple[Asked, PreparedCorrelation]]:
+    """Queries over the stream and its past made ready."""
+    for one in asked:
+        if isinstance(one.query, Correlation):
+            with speaking_of(one.name):
+                if wishes.emit_timeouts:
+                    raise QueryError(
+                        "emit_timeouts=True does not go with JOIN ARCHIVE: a partial match has no "
+                        "range to look for its past in",
+                        hint="ask for the timeouts of the live pattern in a query of its own",
+                    )
+                yield one, prepare_correlation(
+                    one.query, source.shape, pasts, wishes.planning, wishes.access,
+                    streaming=wishes.streaming,
+                )  # fmt: skip
 
 
 def _bundles(
@@ -88,6 +146,24 @@ def _bundles(
                     one.query, source.shape, wishes.planning,
                     emit_timeouts=wishes.emit_timeouts, streaming=wishes.streaming,
                 )  # fmt: skip
+
+
+def _require_evictable(
+    asked: Sequence[Asked],
+    bundles: Mapping[Asked, Bundle],
+    correlated: Mapping[Asked, PreparedCorrelation],
+) -> None:
+    """An error that says which query cannot be evicted, and why."""
+    for one in asked:
+        with speaking_of(one.name):
+            if one in bundles:
+                why = why_not_evictable(bundles[one].queries)
+            elif one in correlated:
+                why = why_not_evictable((correlated[one].live,))
+            else:
+                why = OF_TOWERS
+            if why is not None:
+                raise not_evictable(why)
 
 
 def _towers(asked: Sequence[Asked], source: Source, wishes: Wishes) -> Iterator[_Tower]:

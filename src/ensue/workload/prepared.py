@@ -16,6 +16,7 @@ from ensue.engine.advice import Watchful
 from ensue.engine.allowance import Allowance, Holding
 from ensue.engine.engine import Engine
 from ensue.engine.output import joined
+from ensue.engine.program import Program
 from ensue.engine.reference import ReferenceEngine
 from ensue.plan.choose import choose
 from ensue.plan.physical import Plan, Reference
@@ -74,9 +75,17 @@ class Prepared:
             return AdaptiveEngine(
                 self.plan, schema, self.shape.unit, adviser, nullable=nullable, limits=limits
             )
+        known = None if nullable or counted else self._program
         return Engine(
-            self.plan, schema, self.shape.unit, nullable=nullable, counted=counted, limits=limits
-        )
+            self.plan, schema, self.shape.unit, nullable=nullable, counted=counted, limits=limits,
+            program=known,
+        )  # fmt: skip
+
+    @cached_property
+    def _program(self) -> Program:
+        """Its kernel is written once, however many engines follow."""
+        _, schema = self.physical
+        return Program(self.plan, schema, self.shape.unit, nullable=False)
 
 
 def prepare(

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from ensue.algebra.correlation import Correlation
 from ensue.algebra.query import Query
 from ensue.algebra.tower import Tower
 from ensue.errors import EventError, QueryError
@@ -12,8 +13,9 @@ Name = str | int
 
 
 def named(
-    queries: "Mapping[str, Any] | Sequence[Any]", parse: Callable[[Any], Query | Tower]
-) -> dict[Name, Query | Tower]:
+    queries: "Mapping[str, Any] | Sequence[Any]",
+    parse: Callable[[Any], Query | Tower | Correlation],
+) -> dict[Name, Query | Tower | Correlation]:
     """Queries by name, in their order.
 
     The names are those of a mapping, or those that all queries give themselves (`EVENT Name AS`)
@@ -29,7 +31,7 @@ def named(
         given = list(queries.items())
     else:
         given = list(enumerate(queries))
-    read: dict[Name, Query | Tower] = {}
+    read: dict[Name, Query | Tower | Correlation] = {}
     for name, query in given:
         with speaking_of(name):
             read[name] = parse(query)
@@ -40,7 +42,7 @@ def named(
     return {own[name] or name: query for name, query in read.items()}
 
 
-def _own_name(query: Query | Tower) -> str | None:
+def _own_name(query: Query | Tower | Correlation) -> str | None:
     return query.query.name if isinstance(query, Tower) else query.name
 
 

@@ -9,22 +9,30 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ensue.algebra.correlation import Correlation
 from ensue.algebra.operator import Operator, known_operator
 from ensue.algebra.query import Query
 from ensue.algebra.tower import Definition, Tower
+from ensue.archives.contract import Archive
+from ensue.archives.opening import again
 from ensue.errors import QueryError, StateError
-from ensue.languages.patterns import parse
+from ensue.languages.patterns import parse, statement
 from ensue.languages.printing import show
 from ensue.plan.planning import DEFAULT, Planning
 from ensue.workload.asked import Asked
+from ensue.workload.correlations.prepare import Wanted
+from ensue.workload.correlations.prepared import NO_PAST, Pasts
 from ensue.workload.planned import Wishes
 from ensue.workload.source import Source
 
 FORMAT = 2
 _BEGUN: dict[tuple[str, str], Operator] = {}  # of streams that this process has begun
+_TABLES: dict[str, Archive] = {}  # tables in memory that these look things up in, by digest
 
 
-def text_of(asked: Sequence[Asked], source: Source, wishes: Wishes, lanes: int) -> str:
+def text_of(
+    asked: Sequence[Asked], source: Source, wishes: Wishes, lanes: int, pasts: Pasts = NO_PAST
+) -> str:
     """The text of a chain of these queries."""
     planning = wishes.planning
     return json.dumps(
@@ -38,8 +46,25 @@ def text_of(asked: Sequence[Asked], source: Source, wishes: Wishes, lanes: int) 
             "trace": wishes.trace,
             "planning": None if planning == DEFAULT else planning.described(),
             "operators": {o.name: o.fingerprint for one in asked for o in one.operators},
+            **_past(asked, wishes, pasts),
         }
     )
+
+
+def _past(asked: Sequence[Asked], wishes: Wishes, pasts: Pasts) -> dict[str, Any]:
+    """The archives of queries that have a past; other texts do not speak of any."""
+    names = {j.archive for one in asked if isinstance(one.query, Correlation)
+             for j in one.query.joins}  # fmt: skip
+    names |= set() if pasts.own is None else {pasts.own}
+    if not names:
+        return {}
+    return {
+        "archives": {name: pasts.archives[name].described() for name in sorted(names)},
+        "archive": pasts.own,
+        "cut": pasts.cut,
+        "access": wishes.access.access,
+        "latency": wishes.access.latency,
+    }
 
 
 def stage_text(chain: str, number: int) -> str:
@@ -50,7 +75,7 @@ def stage_text(chain: str, number: int) -> str:
 def _described(one: Asked) -> dict[str, Any]:
     found: dict[str, Any] = {"name": one.name, "number": one.number}
     match one.query:
-        case Query():
+        case Query() | Correlation():
             return found | {"query": show(one.query)}
         case Tower(definitions=definitions, query=top, emit=emit):
             below = {d.name: show(d.query) for d in definitions}
@@ -112,32 +137,48 @@ def read(texts: Iterable[str], operators: Iterable[Operator] = ()) -> dict[str, 
             trace=first["trace"],
             streaming=True,
             planning=Planning.of(first["planning"]),
+            access=Wanted(first.get("access"), first.get("latency")),
         ),
         "lanes": max(stage["lanes"] for stage in stages),
+        "pasts": _pasts(stages),
     }
+
+
+def _pasts(stages: Sequence[Mapping[str, Any]]) -> Pasts:
+    """The archives of all stages, as they were."""
+    described = {n: d for stage in stages for n, d in stage.get("archives", {}).items()}
+    archives = {name: again(one, _TABLES) for name, one in described.items()}
+    first = stages[0]
+    return Pasts(archives, first.get("archive"), first.get("cut"))
 
 
 def _again(
     one: Mapping[str, Any], used: Mapping[str, str], operators: Sequence[Operator]
-) -> Query | Tower:
+) -> Query | Tower | Correlation:
     def query(text: str) -> Query:
-        return query_again(text, used, operators)
+        return parse(text, operators_again(used, operators))
 
     if "definitions" not in one:
-        return query(one["query"])
+        return statement(one["query"], operators_again(used, operators))
     definitions = tuple(Definition(n, query(d)) for n, d in one["definitions"].items())
     return Tower(definitions, query(one["query"]), tuple(one["emit"]))
 
 
-def remember(asked: Iterable[Asked]) -> None:
-    """Keeps the operators of a stream, so that its end finds them."""
+def remember(asked: Iterable[Asked], pasts: Pasts = NO_PAST) -> None:
+    """Keeps the operators of a stream and its archives in memory, so that its end finds them."""
+    for archive in pasts.archives.values():
+        described = archive.described()
+        if described["kind"] == "table":
+            _TABLES[str(described["version"])] = archive
     for one in asked:
         for operator in one.operators:
             _BEGUN[operator.name, operator.fingerprint] = operator
 
 
-def query_again(text: str, used: Mapping[str, str], operators: Iterable[Operator]) -> Query:
-    """The query of a checkpoint, with its operators as they were when it began."""
+def operators_again(
+    used: Mapping[str, str], operators: Iterable[Operator]
+) -> tuple[Operator, ...]:
+    """The operators of a checkpoint's query, as they were when it began."""
     operators = tuple(operators)
     for name, fingerprint in used.items():
         if (name, fingerprint) in _BEGUN:
@@ -155,4 +196,4 @@ def query_again(text: str, used: Mapping[str, str], operators: Iterable[Operator
                 f"the operator {name} is not what it was when the stream began\n"
                 "  hint: give it the functions and attributes it had, or begin a new checkpoint"
             )
-    return parse(text, operators)
+    return operators

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from ensue.algebra.correlation import Correlation, shown_sides
 from ensue.algebra.query import Query
 from ensue.algebra.walk import positives, results
 from ensue.errors import QueryError
@@ -10,16 +11,17 @@ from ensue.span import Span
 _HINT = "name the column otherwise, with AS, or the variable that it shows"
 
 
-def columns(query: Query) -> Iterator[tuple[str, Span | None]]:
+def columns(query: Query | Correlation) -> Iterator[tuple[str, Span | None]]:
     """The names of RETURN, or else of the variables, and where they are written."""
     if query.returns:
         yield from ((r.name, r.span) for r in query.returns)
-    else:
-        yield from ((a.variable, a.span) for a in positives(query.pattern))
-        yield from ((r.variable, r.span) for r in results(query.pattern))
+        return
+    for side in shown_sides(query) if isinstance(query, Correlation) else (query,):
+        yield from ((a.variable, a.span) for a in positives(side.pattern))
+        yield from ((r.variable, r.span) for r in results(side.pattern))
 
 
-def refuse_column(query: Query, name: str, why: str) -> None:
+def refuse_column(query: Query | Correlation, name: str, why: str) -> None:
     """Raises a QueryError that points at the column of this name, if the query has it."""
     for column, span in columns(query):
         if column == name:
@@ -31,7 +33,7 @@ def refuse_column(query: Query, name: str, why: str) -> None:
             )
 
 
-def refuse_other_cases(query: Query, standard: tuple[str, ...]) -> None:
+def refuse_other_cases(query: Query | Correlation, standard: tuple[str, ...]) -> None:
     """Raises a QueryError if two columns, `standard` ones among them, differ in nothing but
     capital letters."""
     seen = {name.lower(): name for name in standard}

@@ -1,6 +1,6 @@
 """Resolves the names and kinds of a query, or says what is wrong and how to mend it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ensue.algebra.answers import check_answer
@@ -32,13 +32,13 @@ def check_structure(query: Query) -> Query:
         _check_end(query)
         check_operators(query)
         _check_after(query, roles)
-        _check_columns(query.returns)
+        check_columns(query.returns)
         check_answer(query)
         split = [part for expr in query.where for part in conjuncts(expr)]
         return replace(
             query,
             where=tuple(in_where(expr, roles) for expr in split),
-            equivalence=_once(query.equivalence),
+            equivalence=once(query.equivalence),
             returns=tuple(replace(r, expr=in_return(r.expr, roles)) for r in query.returns),
             having=None if query.having is None else in_having(query.having, roles),
         )
@@ -54,29 +54,29 @@ def check(query: Query, schema: Schema, *, streaming: bool = False) -> Query:
     """
     query = check_structure(query)
     try:
-        types = _types(query, schema)
+        types = event_types(query, schema)
         _check_window(query, schema, streaming)
         for equivalence in query.equivalence:
             _check_equivalence(equivalence, types)
         types |= result_types(query.pattern, types, schema)
         query = replace(query, pattern=resolved(query.pattern, types, schema))
 
-        def timed(expr: Expr) -> Expr:
-            return rewrite_expr(expr, lambda node: _timed(node, types, schema))
+        def in_time(expr: Expr) -> Expr:
+            return rewrite_expr(expr, lambda node: timed(node, types, schema))
 
         def kind(field: Field) -> Kind:
             assert field.name is not None
             return types[field.variable].kind_of(field.name, field.span, field.variable)
 
-        where = tuple(timed(expr) for expr in query.where)
-        returns = tuple(replace(r, expr=timed(r.expr)) for r in query.returns)
-        having = None if query.having is None else timed(query.having)
+        where = tuple(in_time(expr) for expr in query.where)
+        returns = tuple(replace(r, expr=in_time(r.expr)) for r in query.returns)
+        having = None if query.having is None else in_time(query.having)
         for expr in where:
-            _check_condition(expr, kind, "WHERE")
+            check_condition(expr, kind, "WHERE")
         for column in returns:
             kind_of(column.expr, kind)
         if having is not None:
-            _check_condition(having, kind, "HAVING")
+            check_condition(having, kind, "HAVING")
         return equal_through_negation(replace(query, where=where, returns=returns, having=having))
     except QueryError as error:
         raise error.at(None, query.text) from None
@@ -142,7 +142,8 @@ def _check_after(query: Query, roles: Roles) -> None:
         )
 
 
-def _check_columns(returns: tuple[Returned, ...]) -> None:
+def check_columns(returns: tuple[Returned, ...]) -> None:
+    """Raises a QueryError where two columns have one name."""
     seen: set[str] = set()
     for column in returns:
         if column.name in seen:
@@ -154,7 +155,8 @@ def _check_columns(returns: tuple[Returned, ...]) -> None:
         seen.add(column.name)
 
 
-def _once(equivalence: tuple[Equivalence, ...]) -> tuple[Equivalence, ...]:
+def once(equivalence: tuple[Equivalence, ...]) -> tuple[Equivalence, ...]:
+    """Each `[attr]` once."""
     found: dict[str, Equivalence] = {}
     for one in equivalence:
         found.setdefault(one.field_name, one)
@@ -164,7 +166,8 @@ def _once(equivalence: tuple[Equivalence, ...]) -> tuple[Equivalence, ...]:
 # ------------------------------------------------------------------------------------- schema
 
 
-def _types(query: Query, schema: Schema) -> dict[str, EventType]:
+def event_types(query: Query, schema: Schema) -> dict[str, EventType]:
+    """The types of a query's events, by variable."""
     found = {a.variable: schema.event_type(a.type, a.span) for a in atoms(query.pattern)}
     names = {event_type.name: None for event_type in found.values()}
     if not schema.typed and len(names) > 1:
@@ -222,7 +225,8 @@ def _check_equivalence(equivalence: Equivalence, types: dict[str, EventType]) ->
         first = first or (variable, kind)
 
 
-def _timed(expr: Expr, types: dict[str, EventType], schema: Schema) -> Expr:
+def timed(expr: Expr, types: Mapping[str, EventType], schema: Schema) -> Expr:
+    """`a.start` and `a.end` as the time columns, unless the event has such a field."""
     if not isinstance(expr, Field) or expr.name not in ("start", "end"):
         return expr
     if expr.name in types[expr.variable].fields:
@@ -230,7 +234,8 @@ def _timed(expr: Expr, types: dict[str, EventType], schema: Schema) -> Expr:
     return replace(expr, name=schema.start if expr.name == "start" else schema.end)
 
 
-def _check_condition(expr: Expr, kind_of_field: Callable[[Field], Kind], clause: str) -> None:
+def check_condition(expr: Expr, kind_of_field: Callable[[Field], Kind], clause: str) -> None:
+    """Raises a QueryError for a value where a condition should stand."""
     kind = kind_of(expr, kind_of_field)
     if kind not in (Kind.BOOLEAN, Kind.NULL):
         raise QueryError(

@@ -92,6 +92,15 @@ def in_having(expr: Expr, roles: Roles) -> Expr:
     return expr
 
 
+def in_on(expr: Expr, roles: Roles) -> Expr:
+    """A condition of ON, between the matches of two sides, in its normal form."""
+    expr = _normal(expr, roles)
+    for reference in references(expr):
+        _check_settled(reference, roles, "ON")
+        _check_one_value(reference, roles)
+    return expr
+
+
 def in_return(expr: Expr, roles: Roles) -> Expr:
     """A column of RETURN in its normal form; it may be a whole event or a list `a[].price`."""
     if is_tally(expr):
@@ -249,16 +258,17 @@ def _check_one_value(reference: Field | Aggregate, roles: Roles, *, whole: bool 
 def _check_settled(reference: Field | Aggregate, roles: Roles, clause: str) -> None:
     """A reference that means the same in all of a match: no running position, nothing absent."""
     name = reference.variable
+    where = "the WHERE of its side" if clause == "ON" else "WHERE"
     if name in roles.absent:
         raise QueryError(
             f"{name} is negated: a match has no such event to speak of in {clause}",
-            hint=f"conditions on {name} belong into WHERE",
+            hint=f"conditions on {name} belong into {where}",
             span=reference.span,
         )
     if reference.at in _MOVING:
         raise QueryError(
             f"a running position in {clause}",
-            hint=f"[i] runs in WHERE only; here take avg({name}.price), {name}[1] or "
+            hint=f"[i] runs in {where} only; here take avg({name}.price), {name}[1] or "
             f"{name}[{name}.LEN]",
             span=reference.span,
         )

@@ -112,7 +112,7 @@ def relevant_to(reads: Reads, source: Source) -> Column | None:
     found, column = None, source.shape.schema.type_column
     if reads.types is not None and column is not None:
         found = sql.col(quoted(column)).isin(sorted(reads.types))
-    for name in reads.key:
+    for name in () if reads.nulls else reads.key:
         known = sql.col(quoted(name)).isNotNull()  # NULL equals nothing
         found = known if found is None else found & known
     return found
@@ -122,6 +122,14 @@ def key_columns(chain: Chain, number: int) -> list[Column]:
     """What splits the events of a stage."""
     kinds = fields_of(chain.source.arrow)
     return [hashed(name, kinds[name]) for name in chain.stages[number].reads.key]
+
+
+def lane_column(chain: Chain) -> Column:
+    """The lane of an event in the first stage, where Spark itself splits the events."""
+    columns = key_columns(chain, 0)
+    if not chain.split_by_spark or not columns:
+        return sql.lit(0)
+    return sql.pmod(sql.xxhash64(*columns), sql.lit(chain.lanes)).cast("int")
 
 
 def warn_of_whole_streams(workload: Workload) -> None:

@@ -1,0 +1,373 @@
+"""Queries over a stream and archives: their sides, and what is said of several sides at once."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from ensue.algebra.answers import is_tally
+from ensue.algebra.check.applied import result_types
+from ensue.algebra.check.kinds import comparable, kind_of
+from ensue.algebra.check.query import (
+    check,
+    check_columns,
+    check_condition,
+    check_structure,
+    event_types,
+    once,
+    timed,
+)
+from ensue.algebra.check.usage import Roles, in_having, in_on, in_return, roles_of
+from ensue.algebra.correlation import ArchiveJoin, Correlation, JoinKind, shown_joins
+from ensue.algebra.predicate import Expr, Field
+from ensue.algebra.query import Equivalence, Query
+from ensue.algebra.walk import (
+    atoms,
+    conjuncts,
+    nodes,
+    positives,
+    references,
+    results,
+    rewrite_expr,
+)
+from ensue.algebra.window import ByTime, ByUnits
+from ensue.errors import QueryError, did_you_mean
+from ensue.schema import EventType, Kind, Schema
+from ensue.span import Span
+
+
+def check_correlation_structure(correlation: Correlation) -> Correlation:
+    """The correlation in its normal form, as far as that needs no schemas."""
+    try:
+        _check_variables(correlation)
+        _check_answer(correlation)
+        live = _side(correlation.live, correlation)
+        joins = tuple(
+            replace(join, query=_side(join.query, correlation)) for join in correlation.joins
+        )
+        correlation = replace(correlation, live=live, joins=joins)
+        checked = tuple(_joined(number, correlation) for number in range(len(joins)))
+        roles = _roles([live, *(join.query for join in shown_joins(correlation))], correlation)
+        for expr in (*(r.expr for r in correlation.returns), *_having(correlation)):
+            _check_shown(expr, correlation)
+        check_columns(correlation.returns)
+        having = correlation.having
+        return replace(
+            correlation,
+            joins=checked,
+            returns=tuple(replace(r, expr=in_return(r.expr, roles)) for r in correlation.returns),
+            having=None if having is None else in_having(having, roles),
+        )
+    except QueryError as error:
+        raise error.at(None, correlation.text) from None
+
+
+def check_correlation(
+    correlation: Correlation,
+    live_schema: Schema,
+    archive_schemas: Mapping[str, Schema],
+    *,
+    streaming: bool = False,
+) -> Correlation:
+    """The correlation against the events it is for.
+
+    Each side is checked as a query of its own (a streaming one needs a window on the live side
+    only: the others are bounded by their RANGE), then what is said of several sides at once.
+    """
+    correlation = check_correlation_structure(correlation)
+    try:
+        for join in correlation.joins:
+            _check_known(join, archive_schemas)
+            _check_range_units(join, live_schema, archive_schemas[join.archive])
+        sides = [(correlation.live, live_schema)]
+        sides += [(join.query, archive_schemas[join.archive]) for join in correlation.joins]
+        live = check(correlation.live, live_schema, streaming=streaming)
+        types = _Types(sides)
+        joins = tuple(
+            replace(
+                join,
+                query=check(join.query, archive_schemas[join.archive]),
+                on=tuple(types.timed(expr) for expr in join.on),
+            )
+            for join in correlation.joins
+        )
+        for join in joins:
+            for equivalence in join.equivalence:
+                _check_equivalence(equivalence, live, join, types)
+            for expr in join.on:
+                check_condition(expr, types.kind, "ON")
+        returns = tuple(replace(r, expr=types.timed(r.expr)) for r in correlation.returns)
+        having = None if correlation.having is None else types.timed(correlation.having)
+        for column in returns:
+            kind_of(column.expr, types.kind)
+        if having is not None:
+            check_condition(having, types.kind, "HAVING")
+        return replace(correlation, live=live, joins=joins, returns=returns, having=having)
+    except QueryError as error:
+        raise error.at(None, correlation.text) from None
+
+
+class _Types:
+    """The event types of all sides, by variable: no two sides share one."""
+
+    def __init__(self, sides: Iterable[tuple[Query, Schema]]) -> None:
+        self.of: dict[str, EventType] = {}
+        self.schemas: dict[str, Schema] = {}
+        for query, schema in sides:
+            found = event_types(query, schema)
+            found |= result_types(query.pattern, found, schema)
+            self.of |= found
+            self.schemas |= dict.fromkeys(found, schema)
+
+    def kind(self, field: Field) -> Kind:
+        assert field.name is not None
+        return self.of[field.variable].kind_of(field.name, field.span, field.variable)
+
+    def timed(self, expr: Expr) -> Expr:
+        """`a.start` and `a.end` as the time columns of the side that `a` is of."""
+
+        def change(node: Expr) -> Expr:
+            if not isinstance(node, Field):
+                return node
+            return timed(node, self.of, self.schemas[node.variable])
+
+        return rewrite_expr(expr, change)
+
+
+# ---------------------------------------------------------------------------------- structure
+
+
+def _named(query: Query) -> list[tuple[str, Span | None]]:
+    """All variables of a side, the negated ones too."""
+    found = [(atom.variable, atom.span) for atom in atoms(query.pattern)]
+    return found + [(applied.variable, applied.span) for applied in results(query.pattern)]
+
+
+def _check_variables(correlation: Correlation) -> None:
+    """No variable is on two sides."""
+    owner = dict.fromkeys((name for name, _ in _named(correlation.live)), "the live pattern")
+    for join in correlation.joins:
+        for name, span in _named(join.query):
+            if name in owner:
+                raise QueryError(
+                    f"'{name}' is a variable of {owner[name]} already",
+                    hint=f"give this one another name, as in {name}2",
+                    span=span,
+                )
+        owner |= dict.fromkeys(
+            (name for name, _ in _named(join.query)), f"JOIN ARCHIVE {join.archive}"
+        )
+
+
+def _side(query: Query, correlation: Correlation) -> Query:
+    """A side as a query of its own."""
+    own = {name for name, _ in _named(query)}
+    others = {
+        name
+        for side in (correlation.live, *(join.query for join in correlation.joins))
+        for name, _ in _named(side)
+    } - own
+    for expr in query.where:
+        for reference in references(expr):
+            if reference.variable in others:
+                raise QueryError(
+                    f"'{reference.variable}' belongs to the other side of JOIN ARCHIVE",
+                    hint="conditions between the sides belong into ON, behind RANGE",
+                    span=reference.span,
+                )
+    return check_structure(query)
+
+
+def _check_answer(correlation: Correlation) -> None:
+    said = [column.expr for column in correlation.returns] + list(_having(correlation))
+    for node in (node for expr in said for node in nodes(expr)):
+        if is_tally(node):
+            raise no_summary("COUNT(*)", node.span)
+    limit = correlation.limit
+    if limit is None:
+        return
+    if limit.count < 1:
+        raise QueryError(
+            "LIMIT is at least 1", hint="leave it out to get every row", span=limit.span
+        )
+
+
+def no_summary(what: str, span: Span | None) -> QueryError:
+    """What is raised for COUNT(*) and EXISTS."""
+    return QueryError(
+        f"{what} with JOIN ARCHIVE is not supported yet",
+        hint="RETURN the matches and count the rows; "
+        "ANTI JOIN ARCHIVE keeps the live matches without a past",
+        span=span,
+    )
+
+
+def check_last(count: int, span: Span | None) -> None:
+    """Raises a QueryError for `LAST 0`."""
+    if count < 1:
+        raise QueryError(
+            "LAST is at least 1",
+            hint="LAST 1 is the latest; ANTI JOIN ARCHIVE asks that there is none",
+            span=span,
+        )
+
+
+def _check_range(join: ArchiveJoin) -> None:
+    far, near = join.range.far, join.range.near
+    for length in (far, near):
+        if length is not None and _amount(length) <= 0:
+            raise QueryError(
+                "a RANGE reaches back: its lengths are above zero",
+                hint="as in RANGE 30 days BEFORE START; "
+                "to come up to the live match, leave BETWEEN ... AND out",
+                span=length.span or join.range.span,
+            )
+    if near is None:
+        return
+    if type(far) is not type(near):
+        raise QueryError(
+            "one end of the RANGE has a unit of time, and the other has none",
+            hint="write both alike: RANGE BETWEEN 30 days AND 1 day BEFORE START",
+            span=join.range.span,
+        )
+    if _amount(near) >= _amount(far):
+        raise QueryError(
+            "the RANGE is empty: its near end is not nearer than its far end",
+            hint="the far end comes first: RANGE BETWEEN 30 days AND 1 day BEFORE START",
+            span=join.range.span,
+        )
+
+
+def _amount(length: ByTime | ByUnits) -> int | float:
+    match length:
+        case ByTime(nanoseconds=amount) | ByUnits(amount=amount):
+            return amount
+
+
+def _roles(sides: Iterable[Query], correlation: Correlation) -> Roles:
+    """The roles of the variables of several sides together."""
+    known: list[str] = []
+    lists: set[str] = set()
+    absent: dict[str, int] = {}
+    for side in sides:
+        roles = roles_of(side.pattern)
+        known += roles.known
+        lists |= roles.lists
+        count = len(absent)
+        absent |= {name: count + number for name, number in roles.absent.items()}
+    return Roles(tuple(known), frozenset(lists), absent, correlation.text)
+
+
+def _joined(number: int, correlation: Correlation) -> ArchiveJoin:
+    """A join in its normal form; ON may name the live side, its own, and shown joins before it."""
+    join = correlation.joins[number]
+    check_last(1 if join.last is None else join.last, join.span)
+    _check_range(join)
+    before = [j for j in correlation.joins[:number] if j.kind is not JoinKind.ANTI]
+    roles = _roles([correlation.live, *(j.query for j in (*before, join))], correlation)
+    parts = [part for expr in join.on for part in conjuncts(expr)]
+    for part in parts:
+        for reference in references(part):
+            _check_reachable(reference.variable, reference.span, number, correlation)
+    return replace(
+        join, on=tuple(in_on(part, roles) for part in parts), equivalence=once(join.equivalence)
+    )
+
+
+def _check_reachable(name: str, span: Span | None, number: int, correlation: Correlation) -> None:
+    for place, other in enumerate(correlation.joins):
+        if place == number or name not in [found for found, _ in _named(other.query)]:
+            continue
+        if place > number:
+            raise QueryError(
+                f"'{name}' belongs to a later JOIN ARCHIVE ({other.archive})",
+                hint="joins are made one after the other: move the condition to its ON",
+                span=span,
+            )
+        if other.kind is JoinKind.ANTI:
+            raise _no_such_event(name, other, span)
+
+
+def _having(correlation: Correlation) -> tuple[Expr, ...]:
+    return () if correlation.having is None else (correlation.having,)
+
+
+def _check_shown(expr: Expr, correlation: Correlation) -> None:
+    for reference in references(expr):
+        for join in correlation.joins:
+            if join.kind is JoinKind.ANTI and reference.variable in [
+                name for name, _ in _named(join.query)
+            ]:
+                raise _no_such_event(reference.variable, join, reference.span)
+
+
+def _no_such_event(name: str, join: ArchiveJoin, span: Span | None) -> QueryError:
+    return QueryError(
+        f"'{name}' belongs to ANTI JOIN ARCHIVE {join.archive}: a row has no such event",
+        hint="an ANTI JOIN keeps live matches without a past; "
+        "JOIN or LEFT JOIN ARCHIVE give the past",
+        span=span,
+    )
+
+
+# ------------------------------------------------------------------------------------- schema
+
+
+def _check_known(join: ArchiveJoin, schemas: Mapping[str, Schema]) -> None:
+    if join.archive not in schemas:
+        raise QueryError(
+            f"unknown archive '{join.archive}'",
+            hint=did_you_mean(join.archive, schemas)
+            or f"pass archives={{{join.archive!r}: ensue.archive(...)}}",
+            span=join.span,
+        )
+
+
+def _check_range_units(join: ArchiveJoin, live: Schema, archive: Schema) -> None:
+    if not comparable(live.time_kind, archive.time_kind):
+        raise QueryError(
+            f"the events have a time of kind {live.time_kind.value} ({live.end}), "
+            f"those of archive '{join.archive}' one of kind {archive.time_kind.value} "
+            f"({archive.end})",
+            hint="bring the time columns to one type first",
+            span=join.span,
+        )
+    numbers = live.time_kind.numeric
+    for length in (join.range.far, join.range.near):
+        match length:
+            case ByUnits(amount=amount) if not numbers:
+                raise QueryError(
+                    f"RANGE {amount} of what? The time column {live.end} holds timestamps",
+                    hint=f"did you mean RANGE {amount} days, or {amount} seconds?",
+                    span=length.span,
+                )
+            case ByTime() if numbers:
+                raise QueryError(
+                    f"the time column {live.end} holds numbers, which have no unit",
+                    hint="give the range in the same numbers, as in RANGE 300 BEFORE START",
+                    span=length.span,
+                )
+
+
+def _check_equivalence(
+    equivalence: Equivalence, live: Query, join: ArchiveJoin, types: _Types
+) -> None:
+    """`[attr]` of ON is a field of every event that a row has of both sides."""
+    name = equivalence.field_name
+    first: tuple[str, Kind] | None = None
+    past = f" of archive '{join.archive}'"
+    sides = [(atom.variable, "") for atom in positives(live.pattern)]
+    sides += [(atom.variable, past) for atom in positives(join.query.pattern)]
+    for variable, side in sides:
+        kind = types.kind(Field(variable, name, span=equivalence.span))
+        if kind is Kind.OTHER:
+            raise QueryError(
+                f"{variable}.{name} is a nested or binary value and cannot be compared",
+                hint="take a field that holds a plain value",
+                span=equivalence.span,
+            )
+        if first is not None and not comparable(first[1], kind):
+            raise QueryError(
+                f"[{name}] is {first[1].value} in {first[0]} but {kind.value} in {variable}{side}",
+                hint="bring the columns to one type first",
+                span=equivalence.span,
+            )
+        first = first or (variable, kind)

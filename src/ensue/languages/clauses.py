@@ -1,0 +1,121 @@
+"""Syntax trees of clauses to algebra."""
+
+from collections.abc import Sequence
+
+from ensue.algebra.durations import nanoseconds
+from ensue.algebra.pattern import Pattern
+from ensue.algebra.policy import AfterMatch, SkipTo, Strategy
+from ensue.algebra.query import Limit, Query, Returned
+from ensue.algebra.text import default_name
+from ensue.algebra.walk import atoms, positives
+from ensue.algebra.window import ByEvents, ByTime, ByUnits, Window
+from ensue.errors import QueryError, did_you_mean
+from ensue.languages.expressions import (
+    Node,
+    condition,
+    expr_of,
+    interval,
+    name_of,
+    number,
+    pieces,
+    span_of,
+)
+from ensue.languages.pattern_trees import whole
+from ensue.span import Span
+
+
+def matched(
+    shape: Pattern, where: Node | None, within: Node | None, after: Node | None, text: str
+) -> Query:
+    """What is to be matched: a pattern with WHERE, WITHIN and AFTER MATCH."""
+    strategy, conditions = Strategy.ANY, None
+    if where is not None:
+        *selection, conditions = pieces(where)
+        if selection:
+            strategy = Strategy(selection[0].lower())
+            _expect_all(selection[1:], shape, span_of(where))
+    conjuncts, equivalence = condition(conditions) if conditions else ((), ())
+    return Query(
+        pattern=shape,
+        strategy=strategy,
+        where=conjuncts,
+        equivalence=equivalence,
+        within=window_of(pieces(within)[0]) if within else None,
+        after=_after_of(after) if after else None,
+        text=text,
+    )
+
+
+def _expect_all(listed: Sequence[Node], pattern: Pattern, clause: Span) -> None:
+    """The strategy's list names every positive variable once."""
+    expected = [atom.variable for atom in positives(pattern)]
+    named: set[str] = set()
+    for member in listed:
+        variable = name_of(pieces(member)[0])
+        if variable not in expected:
+            negated = variable in [atom.variable for atom in atoms(pattern)]
+            raise QueryError(
+                f"'{variable}' is negated: no event of it is selected"
+                if negated
+                else f"unknown variable '{variable}'",
+                hint="leave it out of the list" if negated else did_you_mean(variable, expected),
+                span=span_of(member),
+            )
+        if variable in named:
+            raise QueryError(
+                f"'{variable}' is listed twice", hint="list it once", span=span_of(member)
+            )
+        named.add(variable)
+    missing = [variable for variable in expected if variable not in named]
+    if missing:
+        raise QueryError(
+            f"the strategy's list leaves out {', '.join(missing)}",
+            hint=f"list every variable: ({', '.join(expected)})",
+            span=span_of(listed[0]).to(span_of(listed[-1])) if listed else clause,
+        )
+
+
+def window_of(node: Node) -> Window:
+    """A length of time, or a number of events."""
+    span = span_of(node)
+    match node.data, pieces(node):
+        case "interval", [text, unit]:
+            return ByTime(interval(text, unit, span), span)
+        case "units", [sign, amount]:
+            return ByUnits(-number(amount) if sign else number(amount), span)
+        case "time", [sign, amount, unit]:
+            length = nanoseconds(amount, unit, span)
+            return ByTime(-length if sign else length, span)
+        case _, [sign, amount, _]:
+            count = whole(amount)
+            return ByEvents(-count if sign else count, span)
+        case _:
+            raise AssertionError(node.data)
+
+
+def _after_of(node: Node) -> AfterMatch:
+    span = span_of(node)
+    match node.data, pieces(node):
+        case "next_event", _:
+            return AfterMatch(SkipTo.NEXT_EVENT, None, span)
+        case "past_last", _:
+            return AfterMatch(SkipTo.PAST_LAST, None, span)
+        case kind, [variable]:
+            to = SkipTo.FIRST if kind == "to_first" else SkipTo.LAST
+            return AfterMatch(to, name_of(variable), span_of(variable))
+        case _:
+            raise AssertionError(node.data)
+
+
+def returned_of(node: Node) -> Returned:
+    """A column of RETURN."""
+    expression, alias = pieces(node)
+    expr = expr_of(expression)
+    return Returned(expr, name_of(alias) if alias else default_name(expr), span_of(node))
+
+
+def limit_of(node: Node) -> Limit:
+    """LIMIT n, or LAST n."""
+    sign, amount = pieces(node)
+    count = whole(amount)
+    return Limit(-count if sign else count, span_of(node))

@@ -1,0 +1,306 @@
+"""Makes queries over a stream and its past ready: what is looked up, by which key, and how far."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+
+from ensue.algebra.check.correlation import check_correlation
+from ensue.algebra.correlation import Anchor, ArchiveJoin, Correlation, JoinKind
+from ensue.algebra.durations import parse_duration
+from ensue.algebra.form import is_event
+from ensue.algebra.join_keys import JoinKey, join_keys, keyed
+from ensue.algebra.policy import Strategy
+from ensue.algebra.predicate import Field
+from ensue.algebra.reach import Edge, Far, Reach, reach
+from ensue.algebra.walk import atoms, bound_variables
+from ensue.archives.contract import Archive
+from ensue.columns.arrow_kinds import Unit, kind_of_arrow, length_of
+from ensue.columns.stream import Shape
+from ensue.errors import EventError, QueryError
+from ensue.languages.printing import show
+from ensue.plan.access import ACCESSES, Decision
+from ensue.plan.planning import Planning
+from ensue.results.identity import fingerprint
+from ensue.results.joined import LOCATION, STANDARD, Side
+from ensue.schema import Kind
+from ensue.workload.correlations.access import Lookup
+from ensue.workload.correlations.joining import Equal, Joining
+from ensue.workload.correlations.prepared import Pasts, PreparedCorrelation, PreparedJoin
+from ensue.workload.prepared import Prepared, prepare, result_of
+from ensue.workload.relevance import types_that_matter
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """How a call wants archives to be accessed."""
+
+    access: str | None = None  # None: the cheapest way
+    latency: str | int | float | None = None  # how long a live match may wait for others
+
+    def __post_init__(self) -> None:
+        if self.access is not None and self.access not in ACCESSES:
+            raise EventError(
+                f"access={self.access!r} is none of {', '.join(map(repr, ACCESSES))}\n"
+                "  hint: leave it out, and the cheapest is taken"
+            )
+
+
+def prepare_correlation(
+    correlation: Correlation,
+    shape: Shape,
+    pasts: Pasts,
+    planning: Planning,
+    wanted: Wanted,
+    *,
+    streaming: bool = False,
+) -> PreparedCorrelation:
+    """Checks a correlation against the stream and its archives, and plans both sides."""
+    schemas = {name: archive.shape.schema for name, archive in pasts.archives.items()}
+    checked = check_correlation(correlation, shape.schema, schemas, streaming=streaming)
+    _refuse_names(checked)
+    archives = [pasts.archives[join.archive] for join in checked.joins]
+    unit: Unit = "ns" if any(s.unit == "ns" for s in (shape, *_shapes(archives))) else "us"
+    live = prepare(checked.live, shape, planning, streaming=streaming)
+    keys = [join_keys(join, checked.live) for join in checked.joins]
+    joins, equal, sides = [], [], []
+    for join, archive, usable in zip(checked.joins, archives, keys, strict=True):
+        archived = _archived(keyed(join, usable), join, archive, planning)
+        sides.append(_side(archived))
+        equal.append(tuple(Equal(key.field, key.live) for key in usable))
+        chosen = _chosen(usable, archive)
+        own = join.archive == pasts.own
+        lookup = _lookup(join, archived, chosen, unit)
+        if own and streaming and lookup.behind == math.inf:
+            raise QueryError(
+                "what is archived while the stream runs is decided only when it ends: the pattern "
+                "has a negation at its end and no WITHIN by time",
+                hint="add WITHIN to the pattern of JOIN ARCHIVE",
+                span=join.span,
+                text=checked.text,
+            )
+        far = length_of(join.range.far, unit)
+        assert far is not None
+        key = None if chosen is None else Equal(chosen.field, chosen.live)
+        joins.append(PreparedJoin(lookup, key, far, lookup.behind if own else 0))
+    joining = Joining(checked, _side(live), tuple(sides), tuple(equal), unit, identity_of(checked))
+    lanes = lane_key(checked, live, keys, pasts)
+    impossible = dict(_impossible(checked, live, joins, keys, pasts, streaming=streaming))
+    access = wanted.access or "grouped"
+    if access in impossible:
+        raise EventError(f"access={access!r} is impossible here: {impossible[access]}")
+    return PreparedCorrelation(
+        checked,
+        live,
+        tuple(joins),
+        joining,
+        unit,
+        Decision(access),
+        latency_of(wanted.latency, shape, unit),
+        longest(live, unit),
+        _admitting(checked, live, keys) if access == "archive_first" else None,
+        lanes,
+        bool(lanes) and not _partitioned_by(live, lanes),
+    )
+
+
+def _shapes(archives: Sequence[Archive]) -> Iterator[Shape]:
+    return (archive.shape for archive in archives)
+
+
+def identity_of(correlation: Correlation) -> bytes:
+    """What sets the ids of its rows apart."""
+    return blake2b(show(correlation).encode(), digest_size=16).digest()
+
+
+def _refuse_names(correlation: Correlation) -> None:
+    """Sides are known by columns that variables must leave free."""
+    for query in (correlation.live, *(join.query for join in correlation.joins)):
+        for atom in atoms(query.pattern):
+            if atom.variable in (*STANDARD, LOCATION):
+                raise QueryError(
+                    f"beside JOIN ARCHIVE a variable cannot be called '{atom.variable}': a match "
+                    "has a column of that name",
+                    hint=f"call it {atom.variable}_event",
+                    span=atom.span,
+                    text=correlation.text,
+                )
+
+
+def require_columns(pasts: Pasts, shape: Shape) -> None:
+    """Events that belong to an archive have its columns."""
+    if pasts.own is None:
+        return
+    archive = pasts.archives[pasts.own].shape
+    missing = [name for name in archive.arrow.names if name not in shape.arrow.names]
+    if missing:
+        raise EventError(
+            f"archive={pasts.own!r}: the events belong to it, and have no column "
+            f"'{missing[0]}' as it has\n"
+            "  hint: add the column to the events, or leave archive= out"
+        )
+    for name in archive.arrow.names:
+        ours, theirs = (kind_of_arrow(s.arrow.field(name).type) for s in (shape, archive))
+        if ours is not theirs and ours is not Kind.NULL:
+            raise EventError(
+                f"archive={pasts.own!r}: '{name}' is {ours.value} in the events and "
+                f"{theirs.value} in the archive\n  hint: cast one of them first"
+            )
+    times = [(s.schema.start, s.schema.end) for s in (shape, archive)]
+    if times[0] != times[1]:
+        raise EventError(
+            f"archive={pasts.own!r}: the time of the events is in {' and '.join(times[0])}, that "
+            f"of the archive in {' and '.join(times[1])}\n"
+            "  hint: name the same columns in time= of both"
+        )
+
+
+def _archived(
+    join: ArchiveJoin, asked: ArchiveJoin, archive: Archive, planning: Planning
+) -> Prepared:
+    """The archived side; its ids do not tell whether it got a key from ON."""
+    found = prepare(join.query, archive.shape, Planning(limits=planning.limits))
+    return replace(found, identity=fingerprint(asked.query))
+
+
+def _side(prepared: Prepared) -> Side:
+    return Side(result_of(prepared), tuple(bound_variables(prepared.query.pattern)))
+
+
+def _chosen(keys: Sequence[JoinKey], archive: Archive) -> JoinKey | None:
+    """The key that the archive is read by: the one that its events lie together by."""
+    first = next((key for key in keys if key.field in archive.key[:1]), None)
+    return first or next(iter(keys), None)
+
+
+def _lookup(join: ArchiveJoin, archived: Prepared, key: JoinKey | None, unit: Unit) -> Lookup:
+    shape = archived.shape
+    reached: Reach = reach(archived.query, intervals=shape.schema.intervals)
+    return Lookup(
+        join.archive,
+        archived,
+        None if key is None else key.field,
+        types_that_matter((archived,)),
+        _length(reached.before, unit),
+        _length(reached.after, unit),
+        longest(archived, unit),
+    )
+
+
+def longest(prepared: Prepared, unit: Unit) -> float | None:
+    """How long a match is at most, if that is known."""
+    if is_event(prepared.query.pattern) and not prepared.shape.schema.intervals:
+        return 0
+    return length_of(prepared.plan.query.within, unit)
+
+
+def _length(far: Far, unit: Unit) -> float:
+    match far:
+        case None:
+            return 0
+        case Edge.OBJECT:
+            return math.inf
+        case _:
+            found = length_of(far, unit)
+            assert found is not None
+            return found + 1
+
+
+# ------------------------------------------------------------------------------ keys and ways
+
+
+def _partitioned_by(live: Prepared, fields: Sequence[str]) -> bool:
+    return set(fields) <= {e.field_name for e in live.plan.query.equivalence}
+
+
+def _same_field(key: JoinKey) -> bool:
+    """Whether a key is one field of the live events and of the archived ones."""
+    return isinstance(key.live, Field) and key.live.name == key.field
+
+
+def lane_key(
+    correlation: Correlation,
+    live: Prepared,
+    keys: Sequence[Sequence[JoinKey]],
+    pasts: Pasts,
+) -> tuple[str, ...]:
+    """The fields by which lanes split the stream, so that each finds all it needs.
+
+    The past of a stream is split as the stream is: then a join with it must be by the same fields.
+    """
+    plan = live.plan
+    own = [
+        {key.field for key in usable if _same_field(key)}
+        for join, usable in zip(correlation.joins, keys, strict=True)
+        if join.archive == pasts.own
+    ]
+    if is_event(correlation.live.pattern) and not plan.whole_stream:
+        common = [{key.field for key in usable if _same_field(key)} for usable in keys]
+        shared = set.intersection(*common) if common else set()
+        shared |= {e.field_name for e in plan.query.equivalence}
+    else:
+        shared = set() if plan.whole_stream else {e.field_name for e in plan.query.equivalence}
+    for fields in own:
+        shared &= fields
+    return tuple(sorted(shared))
+
+
+def _admitting(
+    correlation: Correlation, live: Prepared, keys: Sequence[Sequence[JoinKey]]
+) -> str | None:
+    """The live field by which an object's past admits its events."""
+    single = is_event(correlation.live.pattern)
+    for join, usable in zip(correlation.joins, keys, strict=True):
+        for key in usable:
+            if join.kind is not JoinKind.INNER or not isinstance(key.live, Field):
+                continue
+            name = key.live.name
+            if name is not None and (single or _partitioned_by(live, [name])):
+                return name
+    return None
+
+
+def _impossible(
+    correlation: Correlation,
+    live: Prepared,
+    joins: Sequence[PreparedJoin],
+    keys: Sequence[Sequence[JoinKey]],
+    pasts: Pasts,
+    *,
+    streaming: bool,
+) -> Iterator[tuple[str, str]]:
+    """The accesses that cannot be, each with the reason."""
+    own = [join for join in correlation.joins if join.archive == pasts.own]
+    endless = [j for j in own if j.query.within is None and not is_event(j.query.pattern)]
+    if endless and streaming:
+        unbounded = "the archived pattern has no WITHIN: its partial matches would stay for ever"
+        yield "eager", unbounded
+        yield "archive_first", unbounded
+        return
+    name = "archive_first"
+    if len(correlation.joins) != 1 or correlation.joins[0].kind is not JoinKind.INNER:
+        yield name, "only one JOIN without LEFT and ANTI says that a live match needs a past"
+    elif _admitting(correlation, live, keys) is None:
+        yield name, "no field that all live events have alike says which objects have a past"
+    elif reach(live.query, intervals=live.shape.schema.intervals) != Reach():
+        yield name, "live matches depend on events before them, which would be left out"
+    elif live.plan.query.strategy is Strategy.STRICT:
+        yield name, "strict contiguity looks at the events of all objects"
+    elif own and correlation.joins[0].range.anchor is Anchor.END:
+        yield name, "with BEFORE END a past may be complete only after the live match began"
+    elif own and joins[0].waits:
+        yield name, "a negation at the end of the archived pattern is decided too late"
+
+
+def latency_of(latency: str | int | float | None, shape: Shape, unit: Unit) -> float:
+    """How long a live match may wait for others, in the unit of times."""
+    if latency is None:
+        return 0
+    numeric = shape.schema.time_kind.numeric
+    if isinstance(latency, str) and not numeric:
+        length = parse_duration(latency)
+        return length if unit == "ns" else length // 1_000
+    if numeric and isinstance(latency, int | float) and latency >= 0:
+        return latency
+    wanted = "a number, as the time column holds numbers" if numeric else 'a text as "2 seconds"'
+    raise EventError(f"latency={latency!r} is no length of time\n  hint: {wanted}")

@@ -1,0 +1,147 @@
+"""JOIN ARCHIVE: a live pattern, and what happened before."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from tests.languages.strategies import correlations
+
+import ensue
+from ensue.algebra.canonical_text import correlation_text
+from ensue.algebra.check.correlation import check_correlation_structure
+from ensue.algebra.correlation import Anchor, Correlation, JoinKind
+from ensue.algebra.window import ByTime, ByUnits
+from ensue.languages.patterns import statement
+from ensue.languages.printing import show
+
+DAY = 86_400_000_000_000
+
+TRAVEL = """\
+EVENT Travel AS
+PATTERN SEQ(Pass p)
+WHERE p.kind = 'toll'
+JOIN ARCHIVE passes SEQ(Pass q)
+    RANGE 6 hours BEFORE START LAST 1
+    ON [tag]
+        and q.point != p.point
+RETURN p.tag, q.point AS came_from, p.ts - q.ts AS travel"""
+
+COMEBACK = """\
+PATTERN SEQ(Trade s, Trade{3,} d[])
+WHERE partition_contiguity(s, d[]) {
+    [symbol]
+    and d[i].price < d[i-1].price
+}
+WITHIN 10 minutes
+LEFT JOIN ARCHIVE trades SEQ(Trade a, Trade+ b[], Trade+ c[])
+    WHERE partition_contiguity(a, b[], c[]) {
+        [symbol]
+        and b[i].price < b[i-1].price
+    }
+    WITHIN 1 hour
+    AFTER MATCH SKIP PAST LAST EVENT
+    RANGE BETWEEN 30 days AND 1 day BEFORE END
+    ON [symbol]
+ANTI JOIN ARCHIVE halts SEQ(Halt h)
+    RANGE 1 day BEFORE START
+HAVING c[c.LEN].price > avg(d.price)
+LIMIT 3"""
+
+
+@pytest.mark.parametrize("text", [TRAVEL, COMEBACK])
+def test_the_one_spelling_reads_back(text):
+    found = ensue.parse(text)
+    assert isinstance(found, Correlation)
+    assert ensue.show(found) == text
+    assert ensue.parse(ensue.show(found)) == found
+
+
+def test_every_clause_ends_in_the_algebra():
+    found = statement(COMEBACK)
+    past, halts = found.joins
+    assert found.live.returns == ()
+    assert (past.archive, past.kind, past.last) == ("trades", JoinKind.LEFT, None)
+    assert past.range.far == ByTime(30 * DAY)
+    assert past.range.near == ByTime(DAY)
+    assert past.range.anchor is Anchor.END
+    assert [e.field_name for e in past.equivalence] == ["symbol"]
+    assert past.query.after is not None
+    assert (halts.kind, halts.on, halts.range.anchor) == (JoinKind.ANTI, (), Anchor.START)
+    assert found.limit.count == 3
+
+
+def test_keywords_are_in_any_case_and_comments_may_stand_between_them():
+    found = statement("A a left -- or not\njoin /* x */ archive old B b range 5 before end last 2")
+    assert found.joins[0].kind is JoinKind.LEFT
+    assert (found.joins[0].range.far, found.joins[0].last) == (ByUnits(5), 2)
+
+
+def test_names_that_are_keywords_of_the_clause_stay_names():
+    for text in (
+        "PATTERN SEQ(join archive, B left, C on)",
+        "PATTERN A range",
+        "PATTERN range join\nWHERE join.on = join.range",
+        "PATTERN A+ last[]\nWHERE last[1].before = 3",
+        "PATTERN SEQ(A start, B end)\nWHERE start.last = end.join",
+        "PATTERN A anti\nAFTER MATCH SKIP TO FIRST anti",
+    ):
+        assert show(statement(text)) == text
+    found = statement("A range JOIN ARCHIVE archive SEQ(range left) RANGE 5 BEFORE START")
+    assert (found.live.pattern.variable, found.joins[0].archive) == ("range", "archive")
+    assert found.joins[0].query.pattern.variable == "left"
+
+
+def test_a_variable_before_the_join_is_not_read_with_it():
+    found = statement('A "left" JOIN ARCHIVE old B b RANGE 5 BEFORE START')
+    assert found.joins[0].kind is JoinKind.INNER
+    assert statement(show(found)) == found
+
+
+def test_events_without_a_variable_get_names_of_their_own():
+    found = statement("SEQ(A, B) JOIN ARCHIVE old SEQ(A, B b) RANGE 5 BEFORE START")
+    names = [part.variable for part in found.joins[0].query.pattern.parts]
+    assert names == ["A2", "b"]
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(correlations())
+def test_any_correlation_survives_printing(correlation):
+    text = show(correlation)
+    again = statement(text)
+    assert again == correlation
+    assert repr(again) == repr(correlation)  # in Python 1, 1.0 and True are equal
+    assert show(again) == text
+    assert repr(check_correlation_structure(correlation)) == repr(correlation)
+    assert correlation_text(again) == correlation_text(correlation)
+
+
+def test_the_text_of_saved_states_tells_every_clause():
+    texts = [
+        "A a JOIN ARCHIVE old B b RANGE 5 BEFORE START",
+        "A a JOIN ARCHIVE older B b RANGE 5 BEFORE START",
+        "A a JOIN ARCHIVE old B c RANGE 5 BEFORE START",
+        "A a JOIN ARCHIVE old B b RANGE 6 BEFORE START",
+        "A a JOIN ARCHIVE old B b RANGE 5.0 BEFORE START",
+        "A a JOIN ARCHIVE old B b RANGE 5 seconds BEFORE START",
+        "A a JOIN ARCHIVE old B b RANGE 5 BEFORE END",
+        "A a JOIN ARCHIVE old B b RANGE BETWEEN 5 AND 1 BEFORE START",
+        "A a JOIN ARCHIVE old B b RANGE 5 BEFORE START LAST 1",
+        "A a JOIN ARCHIVE old B b RANGE 5 BEFORE START ON [k]",
+        "A a JOIN ARCHIVE old B b RANGE 5 BEFORE START ON a.k = b.k",
+        "A a LEFT JOIN ARCHIVE old B b RANGE 5 BEFORE START",
+        "A a ANTI JOIN ARCHIVE old B b RANGE 5 BEFORE START",
+        "A a JOIN ARCHIVE old B b RANGE 5 BEFORE START RETURN b.x",
+        "A a JOIN ARCHIVE old B b RANGE 5 BEFORE START HAVING b.x",
+        "A a JOIN ARCHIVE old B b RANGE 5 BEFORE START LIMIT 1",
+        "A a WITHIN 3 JOIN ARCHIVE old B b RANGE 5 BEFORE START",
+    ]
+    assert len({correlation_text(statement(text)) for text in texts}) == len(texts)
+    assert len({show(statement(text)) for text in texts}) == len(texts)
+    assert correlation_text(statement(texts[0])) == (
+        "Correlation(live=Query(pattern=Atom(type='A', variable='a'), name=None, "
+        "strategy=<Strategy.ANY: 'skip_till_any_match'>, where=(), equivalence=(), within=None, "
+        "after=None, returns=(), having=None), joins=(ArchiveJoin(archive='old', "
+        "query=Query(pattern=Atom(type='B', variable='b'), name=None, "
+        "strategy=<Strategy.ANY: 'skip_till_any_match'>, where=(), equivalence=(), within=None, "
+        "after=None, returns=(), having=None), range=Range(far=ByUnits(amount=5), "
+        "anchor=<Anchor.START: 'START'>, near=None), on=(), equivalence=(), last=None, "
+        "kind=<JoinKind.INNER: 'JOIN'>),), returns=(), having=None, limit=None)"
+    )
