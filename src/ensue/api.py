@@ -1,6 +1,7 @@
 """The public interface: everything else may change."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -313,6 +314,7 @@ def match(
     """
     from ensue.plan.limits import Limits
     from ensue.workload.arguments import Arguments
+    from ensue.workload.correlations.expected import coming_of
     from ensue.workload.correlations.prepare import Wanted
     from ensue.workload.correlations.prepared import pasts_of
     from ensue.workload.planned import Wishes
@@ -350,6 +352,7 @@ def match(
     late = runner.STREAMING and given.deliver_late
     frame, source = runner.read(events, given)
     pasts = pasts_of(archives, archive)
+    wishes = replace(wishes, coming=coming_of(frame, streaming=runner.STREAMING))
     workload = Workload(asked, source, wishes, runner.lanes(frame, given), late, pasts)
     found = runner.run(workload, frame, given)
     return next(iter(found.values())) if workload.alone and len(found) == 1 else found

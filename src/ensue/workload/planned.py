@@ -10,6 +10,7 @@ from ensue.algebra.tower import Tower
 from ensue.errors import QueryError, did_you_mean
 from ensue.plan.planning import DEFAULT, Planning
 from ensue.workload.asked import Asked
+from ensue.workload.correlations.expected import STREAM, Coming
 from ensue.workload.correlations.prepare import Wanted, prepare_correlation
 from ensue.workload.correlations.prepared import NO_PAST, Pasts, PreparedCorrelation
 from ensue.workload.correlations.work import CorrelationWork
@@ -34,6 +35,7 @@ class Wishes:
     streaming: bool = False
     planning: Planning = DEFAULT
     access: Wanted = Wanted()  # noqa: RUF009  it is frozen
+    coming: Coming = STREAM  # what is known of the events
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ def _correlated(
                     )
                 yield one, prepare_correlation(
                     one.query, source.shape, pasts, wishes.planning, wishes.access,
-                    streaming=wishes.streaming,
+                    streaming=wishes.streaming, coming=wishes.coming,
                 )  # fmt: skip
 
 
