@@ -132,7 +132,10 @@ class Semantics:
         from ensue.workload.relevance import types_that_matter
         from ensue.workload.timed_out import bundle
         from support.matching import match_in_order
+        from support.past import judged
 
+        if isinstance(ensue.parse(query), ensue.Correlation):
+            return judged(events, query, **options)
         bad_events = options.pop("bad_events", "raise")
         location = options.pop("location", None)
         order = options.pop("order", ())
@@ -246,6 +249,8 @@ class Lanes:
     def match(self, events: Any, query: str, **options: Any) -> pa.Table:
         from ensue.columns.stream import with_time
         from ensue.runners.tables import stream_of
+        from ensue.workload.correlations.prepare import Wanted
+        from ensue.workload.correlations.prepared import pasts_of
         from support import lanes
 
         bad_events = options.pop("bad_events", "raise")
@@ -253,10 +258,12 @@ class Lanes:
         timeouts = options.pop("emit_timeouts", False)
         order = options.pop("order", ())
         order = (order,) if isinstance(order, str) else tuple(order)
+        past = [options.pop(name, None) for name in ("archives", "archive", "access", "latency")]
         table, shape = stream_of(events, **options, order=order)
         job = lanes.workload_of(
             windowed(query, shape), table.schema, options["time"], options.get("type"), order,
             location=location, by_type=shape.by_type, lanes=2, emit_timeouts=timeouts,
+            pasts=pasts_of(*past[:2]), access=Wanted(*past[2:]),
         )  # fmt: skip
         _ = job.chains  # errors of the query come before those of events
         if any(pa.types.is_string_view(f.type) for f in table.schema):
@@ -336,10 +343,15 @@ def windowed(query: Any, shape: Any) -> Any:
     from ensue.algebra.window import ByTime, ByUnits
 
     query = ensue.parse(query) if isinstance(query, str) else query
-    if query.within is not None:
-        return query
     calendar = shape.schema.time_kind.value in ("timestamp", "date")
-    return replace(query, within=ByTime(10**18) if calendar else ByUnits(10**9))
+    everything = ByTime(10**18) if calendar else ByUnits(10**9)
+    if isinstance(query, ensue.Correlation):
+        return replace(query, live=_within(query.live, everything))
+    return _within(query, everything)
+
+
+def _within(query: ensue.Query, window: Any) -> ensue.Query:
+    return query if query.within is not None else replace(query, within=window)
 
 
 def pieces(table: pa.Table, count: int) -> list[pa.Table]:
@@ -425,6 +437,52 @@ def matched(runner: Runner) -> Callable[..., list[tuple[Any, ...]]]:
         variables = [f.name for f in found.schema if _holds_events(f.type)]
         matches = [tuple(_positions(row[v]) for v in variables) for row in found.to_pylist()]
         return sorted(matches, key=lambda match: [-1 if v is None else v for v in match])
+
+    return run
+
+
+@pytest.fixture
+def joined(runner: Runner) -> Callable[..., list[tuple[Any, ...]]]:
+    """`joined("SEQ(A a) JOIN ARCHIVE old SEQ(B b) RANGE 5 BEFORE START", "A", past="B")`.
+
+    Live events are at the times 100, 101, ... or at `at`, those of the archive `old` at 0, 1, ...
+    or at `past_at`; the archive's positions count from 1000. Other columns have the same names on
+    both sides, those of the archive in `past_columns`. A row is the positions of its events in the
+    order of the variables, as `matched` has them. With `own=True` live events belong to the
+    archive, too.
+    """
+
+    def run(
+        query: str,
+        events: str,
+        *,
+        past: str = "",
+        at: Sequence[Any] | None = None,
+        past_at: Sequence[Any] | None = None,
+        past_columns: Mapping[str, Column] | None = None,
+        own: bool = False,
+        options: Mapping[str, Any] | None = None,
+        **columns: Column,
+    ) -> list[tuple[Any, ...]]:
+        def table(types: str, first: int, times: Any, others: Mapping[str, Column]) -> pa.Table:
+            made = {"at": range(first, first + len(types)) if times is None else times}
+            made |= {"type": list(types), "position": range(len(types))}
+            made |= {n: list(c) if isinstance(c, str) else c for n, c in others.items()}
+            return pa.table(made)
+
+        live = table(events, 100, at, columns)
+        old = table(past, 0, past_at, past_columns or {})
+        old = old.set_column(
+            2, "position", pa.array([1000 + k for k in range(len(past))], pa.int64())
+        )
+        old = pa.concat_tables([live.schema.empty_table(), old], promote_options="permissive")
+        key = [name for name in ("k",) if name in old.column_names]
+        archives = {"old": ensue.archive(old, time="at", type="type", key=key)}
+        given = {"archives": archives, "archive": "old" if own else None, **(options or {})}
+        found = runner.match(live, query, time="at", type="type", **given)
+        variables = [f.name for f in found.schema if _holds_events(f.type)]
+        rows = [tuple(_positions(row[v]) for v in variables) for row in found.to_pylist()]
+        return sorted(rows, key=lambda row: [-1 if v is None else v for v in row])
 
     return run
 

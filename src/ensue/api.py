@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from ensue.archives.compaction import Compacted
     from ensue.archives.contract import Archive
     from ensue.plan.limits import Limits
     from ensue.plan.planning import Planning
@@ -59,7 +60,10 @@ __all__ = [
     "StateError",
     "Statistics",
     "Tower",
+    "append_archive",
     "archive",
+    "compact_archive",
+    "create_archive",
     "define",
     "delta_table",
     "explain",
@@ -241,6 +245,7 @@ def match(
     max_matches: int | None = None,
     max_partial_matches: int | None = None,
     memory: int | str | None = None,
+    evict: str | None = None,
     archives: "Mapping[str, Archive] | None" = None,
     archive: str | None = None,
     access: str | None = None,
@@ -299,6 +304,9 @@ def match(
     cores. `max_matches` bounds the matches that are found and not handed over yet (in a table all
     of them, on Spark those of a lane, in a stream those of a lane and micro-batch),
     `max_partial_matches` the partial ones that are held at a time.
+    In a stream keys beyond `memory` go to disk, as their events of the last window, and come back
+    before they are needed: nothing is lost. `evict` says which go first: "need" (the default:
+    those with the least chance to be needed soon), "tpm" (the oldest) or "stpm".
 
     `archives` are those that JOIN ARCHIVE names, each made by `ensue.archive`. `archive` is the
     name of the one that the events themselves belong to: then the past of a match is what the
@@ -321,7 +329,14 @@ def match(
     from ensue.workload.workload import Workload
 
     runner = _runner(events)
-    limits = Limits.given(max_matches, max_partial_matches, memory, lanes=_is_spark(events))
+    if evict is not None and not runner.STREAMING:
+        raise QueryError(
+            "evict= is for streams: a table is matched as a whole",
+            hint="leave it out; memory= bounds what the query may take",
+        )
+    limits = Limits.given(
+        max_matches, max_partial_matches, memory, lanes=_is_spark(events), evict=evict
+    )
     known: dict[str, Any] = {
         "operators": _each(operators, Operator, "operators"),
         "definitions": _each(definitions, Definition, "definitions"),
@@ -351,7 +366,7 @@ def match(
     _refuse_levels(asked, levels, trace=trace)
     late = runner.STREAMING and given.deliver_late
     frame, source = runner.read(events, given)
-    pasts = pasts_of(archives, archive)
+    pasts = pasts_of(archives, archive, streaming=runner.STREAMING)
     wishes = replace(wishes, coming=coming_of(frame, streaming=runner.STREAMING))
     workload = Workload(asked, source, wishes, runner.lanes(frame, given), late, pasts)
     found = runner.run(workload, frame, given)
@@ -379,6 +394,7 @@ def live(
     max_matches: int | None = None,
     max_partial_matches: int | None = None,
     memory: int | str | None = None,
+    evict: str | None = None,
     archives: "Mapping[str, Archive] | None" = None,
     archive: str | None = None,
     access: str | None = None,
@@ -430,7 +446,7 @@ def live(
         watermark=watermark,
         late_events=late_events,
     )
-    limits = Limits.given(max_matches, max_partial_matches, memory)
+    limits = Limits.given(max_matches, max_partial_matches, memory, evict=evict)
     wishes = Wishes(
         emit_timeouts=emit_timeouts,
         levels=levels if levels is None or isinstance(levels, str) else tuple(levels),
@@ -521,6 +537,12 @@ def start(
     once: bool = False,
     flush: bool = False,
     name: str | None = None,
+    history: Any = None,
+    since: Any = None,
+    gap: str = "refuse",
+    archive: "str | Archive | None" = None,
+    archive_rows: int | None = None,
+    archive_age: str | int | float | None = None,
 ) -> "StreamingQuery":
     """Starts a stream of matches, and gives Spark's StreamingQuery.
 
@@ -540,6 +562,21 @@ def start(
 
     The matches of several queries go each to its own output: `output` is a dict of one output by
     query, or a folder in which each query has a folder of its name.
+
+    `history` is a table of past events, with which the stream begins: what `archive` gives, a
+    batch DataFrame, or a table. Its events are matched in one batch job, from `since` on up to
+    where it is complete: `archive(..., complete=)`, or just behind its newest event. Its matches
+    are delivered as micro-batch -1; then the stream goes on from there, and events of it that the
+    history had are left out and counted (`before_cut` in `progress_of`). It is read once: a stream
+    that is started again goes on from its checkpoint. If the stream begins later than the history
+    ends, it stops with a StateError that says from when to when nothing is known; with
+    `gap="allow"` nothing happened in between.
+
+    `archive` is the archive that the stream writes: what `archive` gives for one that Ensue has
+    created, or its name among those of `match`. Events that its queries look at stay with their
+    lanes until there are `archive_rows` of a lane (50,000), or one is older than `archive_age`;
+    then they become files of the archive, in one transaction a micro-batch. Late ones do not.
+    Archives that a stream only reads are read as they were when it was started first.
     """
     from ensue.runners.spark import start as spark_start
 
@@ -552,6 +589,12 @@ def start(
         once=once,
         flush=flush,
         name=name,
+        history=history,
+        since=since,
+        gap=gap,
+        archive=archive,
+        archive_rows=archive_rows,
+        archive_age=archive_age,
     )
 
 
@@ -643,6 +686,69 @@ def archive(
     )
 
 
+def create_archive(
+    place: "str | Path",
+    events: Any,
+    *,
+    time: str | tuple[str, str],
+    key: Sequence[str] | str,
+    type: str | None = None,
+    order: Sequence[str] | str = (),
+    buckets: int = 16,
+    day: float | None = None,
+) -> "Archive":
+    """A new archive that is laid out for looking back, with these events: a Delta table.
+
+    It is apart by day and by `buckets` into which keys are hashed, and sorted by key and time.
+    `events` are an Arrow, pandas or Polars table, or an Arrow schema if there are none yet. Where
+    times are numbers, `day` says how long a part is.
+    """
+    from ensue.archives.opening import table_of
+    from ensue.archives.writing import append, create
+
+    table = table_of(events)
+    made = create(
+        place,
+        table.schema,
+        time=_time(time),
+        type=type,
+        key=_names("key", key),
+        order=_names("order", order),
+        buckets=buckets,
+        day=day,
+    )
+    if table.num_rows:
+        append(place, table)
+    return made
+
+
+def append_archive(place: "str | Path", events: Any) -> int:
+    """Puts events into an archive of `create_archive`; returns how many.
+
+    They count as arrived behind all that are there. An archive that a stream writes is refused.
+    """
+    from ensue.archives.opening import table_of
+    from ensue.archives.writing import append
+
+    return append(place, table_of(events))
+
+
+def compact_archive(
+    place: "str | Path", *, fewest: int = 4, vacuum: int | None = None
+) -> "Compacted":
+    """Turns many small files of an archive into few; streams may go on writing and reading it.
+
+    Days and buckets with fewer than `fewest` files are left alone. With `vacuum`, files are
+    removed that no version of so many hours needs.
+    """
+    from ensue.archives import compaction
+
+    done = compaction.compact(place, fewest=fewest)
+    if vacuum is not None:
+        compaction.vacuum(place, hours=vacuum)
+    return done
+
+
 def statistics(
     events: Any,
     query: str | Path | Query | Tower,
@@ -686,6 +792,8 @@ def explain(
     statistics: Statistics | None = None,
     off: Sequence[str] | str = (),
     structure: str | None = None,
+    memory: int | str | None = None,
+    evict: str | None = None,
     analyze: bool = False,
     kernel: bool = False,
 ) -> str:
@@ -693,10 +801,15 @@ def explain(
 
     With `events` the query is also checked against their columns. With `analyze=True` it is run
     on them, in this process, and each estimate stands beside what was counted. With `kernel=True`
-    the Python source of the compiled kernel follows, with comments.
+    the Python source of the compiled kernel follows, with comments. With `memory` or `evict` the
+    plan says what a stream does with keys that are too much for it.
     """
+    from ensue.plan.limits import Limits
+
     order = _names("order", order)
-    asked = _explained(query, events, time, type, order, _planning(statistics, off, structure))
+    limits = Limits.given(memory=memory, evict=evict)
+    planning = _planning(statistics, off, structure, limits=limits)
+    asked = _explained(query, events, time, type, order, planning)
     if not analyze:
         told = asked.told()
     elif events is None or time is None or _is_spark(events):

@@ -1,4 +1,4 @@
-"""Reading an archive: whatever holds the events, a read gives what every row judged alone gives."""
+"""Reading an archive gives what every row gives that is judged alone, whatever holds it."""
 
 import pickle
 import tempfile

@@ -1,11 +1,13 @@
 """Random queries in normal form."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 
 from hypothesis import strategies as st
 
 from ensue.algebra.chains import chain
 from ensue.algebra.check.arrangement import open_ended
+from ensue.algebra.correlation import Anchor, ArchiveJoin, Correlation, JoinKind, Range
 from ensue.algebra.functions import FUNCTIONS
 from ensue.algebra.pattern import And, Atom, Kleene, Maybe, Not, Or, Seq
 from ensue.algebra.policy import AfterMatch, SkipTo, Strategy
@@ -22,13 +24,14 @@ from ensue.algebra.predicate import (
     Literal,
     Unary,
 )
-from ensue.algebra.query import Equivalence, Query, Returned
+from ensue.algebra.query import Equivalence, Limit, Query, Returned
 from ensue.algebra.walk import atoms, kleenes, positives
 from ensue.algebra.window import ByEvents, ByTime, ByUnits
 
 AWKWARD = (
     *("and", "Where", "within5", "seq", "null", "false", "between", "is", "or", "having"),
     *("pattern", "x y", 'q"t', "über", "i", "s", "end", "`", "5x"),
+    *("join", "archive", "left", "anti", "range", "before", "start", "last", "on"),
 )
 # Mostly what needs escaping, and what means something elsewhere in the language.
 escaped = ["it's", "'", "a''b", '"', "`", "--x", "/* y", "%_\\", "", "\n"]
@@ -51,9 +54,10 @@ literals = st.builds(Literal, constants)
 
 
 @st.composite
-def patterns(draw):
+def patterns(draw, taken=()):
     """A pattern whose first part must occur, so that it is never empty."""
-    fresh = iter(draw(st.lists(names, min_size=20, max_size=20, unique=True)))
+    free = names.filter(lambda name: name not in taken)
+    fresh = iter(draw(st.lists(free, min_size=20, max_size=20, unique=True)))
 
     def atom():
         return Atom(draw(names), next(fresh))
@@ -142,6 +146,20 @@ def aggregates(draw, variable, plain, positions):
 
 
 def references(pattern, *, running):
+    """Expressions of any shape over what conditions may speak of."""
+    return expressions(leaves_of(pattern, running=running))
+
+
+def simple(pattern):
+    """Short conditions over what may be said of a whole match."""
+    leaves = leaves_of(pattern, running=False)
+    return st.one_of(
+        st.builds(Binary, st.sampled_from(["=", "<", "or"]), leaves, leaves),
+        st.builds(IsNull, leaves, st.booleans()),
+    )
+
+
+def leaves_of(pattern, *, running):
     """What conditions may speak of: with `running`, also a[i] of one Kleene variable."""
     lists = kleenes(pattern)
     leaves = [literals]
@@ -161,7 +179,7 @@ def references(pattern, *, running):
             )
             positions = [At.ALL, At.BEFORE, At.THROUGH]
         leaves.append(aggregates(atom.variable, False, positions))
-    return expressions(st.one_of(leaves))
+    return st.one_of(leaves)
 
 
 @st.composite
@@ -205,3 +223,68 @@ def queries(draw):
         ),
         having=draw(st.none() | references(pattern, running=False)),
     )
+
+
+@st.composite
+def correlations(draw):
+    """Queries with JOIN ARCHIVE; no variable is on two sides."""
+    pattern = draw(patterns())
+    taken, joins, shown = set(_named(pattern)), [], [pattern]
+    for _ in range(draw(st.integers(1, 2))):
+        past = draw(patterns(frozenset(taken)))
+        taken |= set(_named(past))
+        kind = draw(st.sampled_from(JoinKind))
+        joins.append(
+            ArchiveJoin(
+                archive=draw(names),
+                query=draw(matched(past)),
+                range=draw(ranges()),
+                on=tuple(draw(st.lists(simple(And((*shown, past))), max_size=2))),
+                equivalence=tuple(map(Equivalence, draw(st.sets(names, max_size=2)))),
+                last=draw(st.none() | st.integers(1, 10**8)),
+                kind=kind,
+            )
+        )
+        shown += [past] if kind is not JoinKind.ANTI else []
+    said = simple(And(tuple(shown)) if len(shown) > 1 else pattern)
+    columns = st.lists(st.builds(Returned, said, names), max_size=2, unique_by=lambda r: r.name)
+    limits = st.none() | st.builds(Limit, st.integers(1, 9))
+    free = names.filter(lambda name: name not in {atom.type for atom in atoms(pattern)})
+    return Correlation(
+        replace(draw(matched(pattern)), name=draw(st.none() | free)),
+        tuple(joins),
+        returns=tuple(draw(columns)),
+        having=draw(st.none() | said),
+        limit=draw(limits),
+    )
+
+
+@st.composite
+def matched(draw, pattern):
+    """A pattern with WHERE, WITHIN and AFTER MATCH."""
+    open_end = any(open_ended(pattern))
+    present = [atom.variable for atom in positives(pattern)]
+    after = [AfterMatch(SkipTo.PAST_LAST), AfterMatch(SkipTo.LAST, present[0])]
+    windows = [ByTime(5), ByUnits(0.5), ByEvents(7)]
+    return Query(
+        pattern,
+        strategy=draw(st.sampled_from(Strategy)),
+        where=tuple(draw(st.lists(simple(pattern), max_size=2))),
+        equivalence=tuple(map(Equivalence, draw(st.sets(names, max_size=1)))),
+        within=draw(st.sampled_from(windows if open_end else [None, *windows])),
+        after=None if open_end else draw(st.sampled_from([None, *after])),
+    )
+
+
+def _named(pattern):
+    return [atom.variable for atom in atoms(pattern)]
+
+
+@st.composite
+def ranges(draw):
+    times = st.integers(1, 10**18)
+    units = st.integers(1, 10**6) | st.floats(0.001, 1e300)
+    kind, amounts = draw(st.sampled_from([(ByTime, times), (ByUnits, units)]))
+    one, other = draw(amounts), draw(amounts)
+    near = kind(min(one, other)) if one != other and draw(st.booleans()) else None
+    return Range(kind(max(one, other)), draw(st.sampled_from(Anchor)), near)

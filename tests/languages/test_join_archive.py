@@ -1,8 +1,12 @@
 """JOIN ARCHIVE: a live pattern, and what happened before."""
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from tests.languages.strategies import correlations
 
 import ensue
+from ensue.algebra.canonical_text import correlation_text
+from ensue.algebra.check.correlation import check_correlation_structure
 from ensue.algebra.correlation import Anchor, Correlation, JoinKind
 from ensue.algebra.window import ByTime, ByUnits
 from ensue.languages.patterns import statement
@@ -95,3 +99,49 @@ def test_events_without_a_variable_get_names_of_their_own():
     found = statement("SEQ(A, B) JOIN ARCHIVE old SEQ(A, B b) RANGE 5 BEFORE START")
     names = [part.variable for part in found.joins[0].query.pattern.parts]
     assert names == ["A2", "b"]
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(correlations())
+def test_any_correlation_survives_printing(correlation):
+    text = show(correlation)
+    again = statement(text)
+    assert again == correlation
+    assert repr(again) == repr(correlation)  # in Python 1, 1.0 and True are equal
+    assert show(again) == text
+    assert repr(check_correlation_structure(correlation)) == repr(correlation)
+    assert correlation_text(again) == correlation_text(correlation)
+
+
+def test_the_text_of_saved_states_tells_every_clause():
+    texts = [
+        "A a JOIN ARCHIVE old B b RANGE 5 BEFORE START",
+        "A a JOIN ARCHIVE older B b RANGE 5 BEFORE START",
+        "A a JOIN ARCHIVE old B c RANGE 5 BEFORE START",
+        "A a JOIN ARCHIVE old B b RANGE 6 BEFORE START",
+        "A a JOIN ARCHIVE old B b RANGE 5.0 BEFORE START",
+        "A a JOIN ARCHIVE old B b RANGE 5 seconds BEFORE START",
+        "A a JOIN ARCHIVE old B b RANGE 5 BEFORE END",
+        "A a JOIN ARCHIVE old B b RANGE BETWEEN 5 AND 1 BEFORE START",
+        "A a JOIN ARCHIVE old B b RANGE 5 BEFORE START LAST 1",
+        "A a JOIN ARCHIVE old B b RANGE 5 BEFORE START ON [k]",
+        "A a JOIN ARCHIVE old B b RANGE 5 BEFORE START ON a.k = b.k",
+        "A a LEFT JOIN ARCHIVE old B b RANGE 5 BEFORE START",
+        "A a ANTI JOIN ARCHIVE old B b RANGE 5 BEFORE START",
+        "A a JOIN ARCHIVE old B b RANGE 5 BEFORE START RETURN b.x",
+        "A a JOIN ARCHIVE old B b RANGE 5 BEFORE START HAVING b.x",
+        "A a JOIN ARCHIVE old B b RANGE 5 BEFORE START LIMIT 1",
+        "A a WITHIN 3 JOIN ARCHIVE old B b RANGE 5 BEFORE START",
+    ]
+    assert len({correlation_text(statement(text)) for text in texts}) == len(texts)
+    assert len({show(statement(text)) for text in texts}) == len(texts)
+    assert correlation_text(statement(texts[0])) == (
+        "Correlation(live=Query(pattern=Atom(type='A', variable='a'), name=None, "
+        "strategy=<Strategy.ANY: 'skip_till_any_match'>, where=(), equivalence=(), within=None, "
+        "after=None, returns=(), having=None), joins=(ArchiveJoin(archive='old', "
+        "query=Query(pattern=Atom(type='B', variable='b'), name=None, "
+        "strategy=<Strategy.ANY: 'skip_till_any_match'>, where=(), equivalence=(), within=None, "
+        "after=None, returns=(), having=None), range=Range(far=ByUnits(amount=5), "
+        "anchor=<Anchor.START: 'START'>, near=None), on=(), equivalence=(), last=None, "
+        "kind=<JoinKind.INNER: 'JOIN'>),), returns=(), having=None, limit=None)"
+    )

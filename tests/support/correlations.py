@@ -22,7 +22,7 @@ from ensue.engine.reference_events import events_of
 from ensue.errors import QueryError
 from ensue.languages.patterns import statement
 from ensue.semantics import Binding, Correlated, correlated
-from ensue.workload.prepared import Prepared, build_result, prepare
+from ensue.workload.prepared import build_result, prepare
 from support.queries import Writer
 from support.streams import REAL, STAMPS, TYPES, WHOLE, Nature, random_events, random_nature
 
@@ -61,15 +61,11 @@ class Story:
         return in_order(pa.concat_tables([self.archives[name], self.live]), self.shape)
 
     def match_id(self, query: Query, binding: Binding) -> str:
-        """The id of a match of an archived query."""
-        names = [join.archive for join in self.correlation.joins if join.query is query]
-        events = self.past(names[0])
-        prepared = self._prepared(query)
-        found = build_result(prepared, rows_of(prepared.plan, [binding]), events)
-        return str(found.column("match_id")[0])
-
-    def _prepared(self, query: Query) -> Prepared:
-        return prepare(query, self.shape)
+        """The id of a match of an archived query, as `ensue.match` would give it."""
+        archive = next(j.archive for j in self.correlation.joins if j.query is query)
+        prepared = prepare(query, self.shape)
+        matches = rows_of(prepared.plan, [binding])
+        return str(build_result(prepared, matches, self.past(archive)).column("match_id")[0])
 
     @cached_property
     def rows(self) -> list[Correlated]:

@@ -1,6 +1,7 @@
 """A stream in this process: what the Spark runner does with lanes, micro-batch by micro-batch."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -28,8 +29,9 @@ from ensue.workload.lanes.packing import (
     packed_outputs,
     table_of,
 )
+from ensue.workload.lanes.past import Cut, PastLane, Sliced, packed_past
 from ensue.workload.lanes.shelf import Shelf, forget_live
-from ensue.workload.lanes.state import Head, rebuilt
+from ensue.workload.lanes.state import Head, begin, rebuilt
 from ensue.workload.planned import Wishes
 from ensue.workload.query_names import Name
 from ensue.workload.source import Source
@@ -117,6 +119,9 @@ class DictStore:
         for number, part in enumerate(parts):
             self._put(("part", number), part)
 
+    def put_part(self, number: int, part: bytes) -> None:
+        self._put(("part", number), part)
+
     def entries(self, count: int) -> Iterator[bytes]:
         return self._read("entry", count)
 
@@ -178,13 +183,50 @@ class Stream:
         }
         self.timers: dict[Place, int | None] = dict.fromkeys(self.stores)
         self.delivered: list[Packed] = []
-        self.events = self.late = 0
+        self.events = self.late = self.before_cut = 0
+        self.checks_gap = False
+        self.oldest: float | None = None  # event of the last micro-batch
+
+    def begin_with(self, history: pa.Table, cut: Cut, *, tasks: int = 1) -> None:
+        """A history before the first micro-batch, read by some tasks."""
+        source, types = self.workload.source, self.workload.types
+        history, _ = with_time(history, source.shape, self.bad_events, types, finite=True)
+        self.checks_gap = True
+        for number, chain in enumerate(self.workload.chains):
+            rows = history.num_rows
+            cuts = [rows * k // tasks for k in range(tasks + 1)]
+            sent = [
+                sliced
+                for begin_, end in pairwise(cuts)
+                for sliced in packed_past(chain, history.slice(begin_, end - begin_), cut, begin_)
+            ]
+            for place in self._places(number):
+                sent += self._past(place, sent, cut)
+            self._deliver(chain, [sliced.packed for sliced in sent])
+
+    def _past(self, place: Place, sent: list[Sliced], cut: Cut) -> list[Sliced]:
+        chain, number = self.workload.chains[place[0]], place[1]
+        lane = PastLane(chain, number, cut)
+        found: list[Sliced] = []
+        for slice in sorted({sliced.slice for sliced in sent}):
+            blobs = _for(place, [sliced.packed for sliced in sent if sliced.slice == slice])
+            if blobs:
+                found += lane.take(slice, blobs)
+        found += lane.end()
+        saved = lane.saved()
+        for k, part in enumerate(saved.parts):
+            of = (k, len(saved.parts))
+            begin(self.stores[place], chain, number, of, part, saved.timer)
+        self.timers[place] = saved.timer
+        return found
 
     def feed(self, events: pa.Table) -> None:
         """A micro-batch with these events. The watermark they bring counts from the next one."""
         source, types = self.workload.source, self.workload.types
         events, _ = with_time(events, source.shape, self.bad_events, types, finite=True)
-        newest_ms = source.clock.newest_ms(ends(events, source.shape))
+        times = ends(events, source.shape)
+        self.oldest = times.min().item() if len(times) else None
+        newest_ms = source.clock.newest_ms(times)
         next_ms = None if newest_ms is None else newest_ms - self.delay_ms
         for number, chain in enumerate(self.workload.chains):
             sent = list(packed_events(chain, self._arriving(chain, events)))
@@ -246,10 +288,15 @@ class Stream:
             forget_live()
         chain = self.workload.chains[place[0]]
         given = (self.stores[place], chain, place[1], self.watermark_ms)
-        outcome = run_lane(*given, _for(place, sent), next_ms, self.shelf)
+        checked = self.checks_gap and place[1:] == (0, 0)
+        outcome = run_lane(
+            *given, _for(place, sent), next_ms, self.shelf,
+            self.oldest if checked else None, require_no_gap=checked,
+        )  # fmt: skip
         self.timers[place] = outcome.timer
         self.late += outcome.counters.late
         self.events += outcome.counters.events
+        self.before_cut += outcome.counters.before_cut
         return outcome.sent
 
     def _deliver(self, chain: Chain, sent: list[Packed]) -> None:

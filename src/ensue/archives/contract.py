@@ -47,8 +47,8 @@ class Layout:
     rows: int | None
     files: int
     bytes: int | None
-    since: object | None  # the time of its first event, as a Python value; None: not known
-    until: object | None
+    since: object | None  # no event starts before it, as a Python value; None: not known
+    until: object | None  # no event ends behind it; Delta's statistics are a millisecond off
     partitioned_by: tuple[str, ...] = ()
     sorted_by: tuple[str, ...] = ()
     buckets: int | None = None  # into which keys are hashed, where Ensue wrote it

@@ -52,7 +52,7 @@ def _of_file(
 ) -> Decoded:
     path = files.paths[number]
     known = footer(path)
-    picked = picker.picked(known.metadata.num_row_groups, known.bounds)
+    picked = picker.groups(files, number, known.metadata.num_row_groups, known.bounds)
     whole = located_schema(schema, needed)
     if not len(picked):
         return Decoded(no_rows(whole))
@@ -67,8 +67,8 @@ def _of_file(
     places = _places(known, picked)
     table = fitted(table, files, np.full(len(places), number), needed, schema, path)
     holds = pieces.holds(table)
-    if path in files.removed:
-        holds &= files.removed[path][places]
+    if path in files.left:
+        holds &= files.left[path][places]
     rows = table.filter(pa.array(holds))
     rows = rows.append_column(FILE, pa.array(np.full(rows.num_rows, number, np.int64)))
     rows = rows.append_column(ROW, pa.array(places[holds]))

@@ -31,14 +31,12 @@ class Files:
     rows: Ints  # -1: not known
     sizes: Ints  # in bytes; -1: not known
     bounds: Callable[[str], Bounds | None]  # of a column; None: nothing is known
-    partitions: Mapping[str, pa.Array] = field(
-        default_factory=dict
-    )  # values that are not in files
+    # Columns whose values are not in the files, but known for each of them.
+    partitions: Mapping[str, pa.Array] = field(default_factory=dict)
     buckets: Ints | None = None  # of each file, where keys are hashed
     even: bool = True  # whether a column is of the same type in all of them
-    removed: Mapping[str, npt.NDArray[np.bool_]] = field(
-        default_factory=dict
-    )  # rows that are kept
+    # By path: which rows of a file are left, where some were deleted.
+    left: Mapping[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -48,7 +46,7 @@ class Files:
         """How many events there are; None if a file does not say."""
         if bool((self.rows < 0).any()):
             return None
-        deleted = sum(int((~kept).sum()) for kept in self.removed.values())
+        deleted = sum(int((~kept).sum()) for kept in self.left.values())
         return int(self.rows.sum()) - deleted
 
     @property

@@ -47,15 +47,14 @@ class Folder:
 
     def files(self) -> Files:
         """The files, with what their footers say."""
-        if self.names is not None:
-            known = (self.place, self.names)
-        else:
-            known = (self.place, tuple(self._listed()))
+        listed = [] if self.names is not None else self._listed()
+        names = [name for name, _, _ in listed] if self.names is None else list(self.names)
+        known = (self.place, self.names, tuple(listed))  # a file that changed is another one
         with _lock:
             if known in _lists:
                 _lists.move_to_end(known)
                 return _lists[known]
-        found = self._opened([n if isinstance(n, str) else n[0] for n in known[1]])
+        found = self._opened(names)
         with _lock:
             _lists[known] = found
             while len(_lists) > _KEPT:
@@ -65,9 +64,7 @@ class Folder:
     def schema(self) -> pa.Schema:
         """The columns of all files together, and those of the paths."""
         files = self.files()
-        schemas = list(
-            {id(f.schema): f.schema.remove_metadata() for f in map(footer, files.paths)}.values()
-        )
+        schemas = [_plain(footer(path).schema) for path in files.paths]
         try:
             whole = pa.unify_schemas(schemas, promote_options="permissive")
         except pa.ArrowException as error:
@@ -95,6 +92,13 @@ class Folder:
         except OSError as error:
             raise EventError(f"cannot look into {self.place}: {error}") from error
         base = len(inside.rstrip("/")) + 1
+        logs = [f.path[base:] for f in found if f.path.endswith("/_delta_log")]
+        if logs:
+            table = logs[0].rpartition("/")[0]
+            raise EventError(
+                f"the folder {self.place} is no table, but has a Delta table in it: {table}\n"
+                "  hint: name that one; not all of its files are part of it any more"
+            )
         names = [
             (f.path[base:], f.size, f.mtime_ns or 0)
             for f in found
@@ -123,6 +127,10 @@ class Folder:
             partitions={k: v for k, v in _partitions(names).items() if k not in inside},
             even=all(f.schema.equals(first) for f in footers),
         )
+
+
+def _plain(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([pa.field(field.name, field.type) for field in schema])
 
 
 def _size(known: Footer) -> int:

@@ -1,7 +1,7 @@
 """What the footers of Parquet files say; each is read once in a process and kept."""
 
-import os
 from collections import OrderedDict
+from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -113,7 +113,7 @@ def _name(path: str) -> tuple[Any, ...]:
     here = local(path)
     if here is None:
         return (path,)
-    stat = os.stat(here)
+    stat = Path(here).stat()
     return (path, stat.st_size, stat.st_mtime_ns)
 
 
@@ -126,14 +126,24 @@ def place_of(path: str) -> tuple[pa.fs.FileSystem, str]:
     return found
 
 
+class MissingFileError(EventError):
+    """A file of an archive that is not there any more."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"a file of the archive is missing: {path}\n"
+            "  hint: restore it, or open the archive anew if it was removed on purpose"
+        )
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return MissingFileError, (self.path,)
+
+
 def unreadable(path: str, error: Exception) -> EventError:
     """The error for a file of an archive that is not there, or is not what it should be."""
     if isinstance(error, FileNotFoundError):
-        return EventError(
-            f"a file of the archive is missing: {path}\n"
-            "  hint: the version that is read may have been vacuumed: open a newer one "
-            "(version=None), or restore the file"
-        )
+        return MissingFileError(path)
     reason = str(error).splitlines()[0]
     return EventError(
         f"a file of the archive cannot be read: {path}: {reason}\n"

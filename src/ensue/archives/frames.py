@@ -6,20 +6,11 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from ensue.archives.contract import Archive
+from ensue.archives.given import Given
 from ensue.columns.stream import Shape
 from ensue.errors import RunnerError
 
 _RUNNER = "ensue.runners.spark.archives"  # by name: archives lie below runners
-
-
-class Given(Protocol):
-    """What `ensue.archive` was told of the columns."""
-
-    key: tuple[str, ...]
-    complete: object | None
-
-    def shape(self, schema: pa.Schema) -> Shape:
-        """The shape of the archive's events, with all columns checked."""
 
 
 class FrameRunner(Protocol):

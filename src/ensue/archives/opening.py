@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,12 @@ import pyarrow.fs
 
 from ensue.archives.contract import Archive
 from ensue.archives.footers import place_of
+from ensue.archives.given import Given, Time
 from ensue.archives.reading import Stored
 from ensue.archives.stored import FileArchive, Source
 from ensue.archives.tables import TableArchive
-from ensue.columns.arrow_kinds import kind_of_arrow
-from ensue.columns.stream import Shape, refuse_own_names, shape_of
-from ensue.errors import EventError, did_you_mean
-from ensue.schema import Kind
-
-Time = str | tuple[str, str]
+from ensue.columns.rows import no_rows
+from ensue.errors import EventError, StateError
 
 _KINDS = (
     "an archive is the path of a Delta table or of a folder of Parquet files, an Iceberg table, "
@@ -37,7 +35,7 @@ def opened(
     complete: object | None = None,
 ) -> Archive:
     """The archive at a place, or made of a table."""
-    given = _Given(time, type, tuple(key), tuple(order), version, complete)
+    given = Given(time, type, tuple(key), tuple(order), version, complete)
     if isinstance(place, str | Path):
         return _at(os.fspath(place), given)
     module = place.__class__.__module__.partition(".")[0]
@@ -55,55 +53,46 @@ def opened(
     return _in_memory(place, given)
 
 
-class _Given:
-    """What the call said of the columns."""
+def again(described: Mapping[str, Any], known: Mapping[str, Archive] | None = None) -> Archive:
+    """The archive that `Archive.described` has described, with the version it was pinned to.
 
-    def __init__(
-        self,
-        time: Time | None,
-        type: str | None,
-        key: tuple[str, ...],
-        order: tuple[str, ...],
-        version: int | str | None,
-        complete: object | None,
-    ) -> None:
-        self.time, self.type, self.key, self.order = time, type, key, order
-        self.version, self.complete = version, complete
-
-    def refuse_version(self, what: str) -> None:
-        if self.version is not None:
-            raise EventError(
-                f"version={self.version!r}: {what} has no versions\n"
-                "  hint: leave version= out; Delta and Iceberg tables have them"
+    A table in memory is found among those that are `known` by their versions. Raises a StateError
+    if another one is there now.
+    """
+    kind, version = described["kind"], described["version"]
+    if kind not in ("delta", "parquet", "iceberg"):
+        found = (known or {}).get(str(version))
+        if found is None:
+            raise StateError(
+                "an archive of the stream is a table in memory, which no other process knows\n"
+                "  hint: pass the path of a table: ensue.archive(path, ...)"
             )
+        return found
+    from ensue.archives.writing import require_described
 
-    def shape(self, schema: pa.Schema) -> Shape:
-        """The shape of the archive's events, with all columns checked."""
-        if self.time is None:
-            raise EventError(
-                "the archive's time column is needed: pass time=\n"
-                "  hint: only archives that Ensue has created know their own"
-            )
-        refuse_own_names(schema.names)
-        shape = shape_of(schema, time=self.time, type=self.type, order=self.order)
-        for name in self.key:
-            if name not in schema.names:
-                hint = did_you_mean(name, schema.names)
-                raise EventError(f"no column '{name}' for key=\n  hint: {hint or 'no columns'}")
-            if kind_of_arrow(schema.field(name).type) is Kind.OTHER:
-                raise EventError(
-                    f"key column '{name}' is {schema.field(name).type}: objects cannot be told "
-                    "apart by it\n  hint: use a text, a number, a boolean or a time"
-                )
-        return shape
+    start, end = described["time"]
+    opened_ = opened(
+        described["place"],
+        time=start if start == end else (start, end),
+        type=described["type"],
+        key=described["key"],
+        order=described["order"],
+        version=None if kind == "parquet" else version,
+    )
+    assert isinstance(opened_, FileArchive)
+    if "files" in described:
+        from ensue.archives.folders import Folder
+
+        opened_ = replace(opened_, source=Folder(described["place"], tuple(described["files"])))
+    require_described(opened_, described)
+    return opened_
 
 
-def _at(place: str, given: _Given) -> Archive:
+def _at(place: str, given: Given) -> Archive:
     if _has_log(place):
-        from ensue.archives import delta
+        from ensue.archives.delta import archive_at
 
-        source = delta.Log(place, delta.number(given.version))
-        return delta.made(source, given)
+        return archive_at(place, given)
     if place.endswith(".metadata.json"):
         from ensue.archives.iceberg import of_path
 
@@ -125,17 +114,20 @@ def _has_log(place: str) -> bool:
     return bool(info.type == pa.fs.FileType.Directory)
 
 
-def _made(source: Source, schema: pa.Schema, given: _Given) -> FileArchive:
-    shape = given.shape(schema)
-    return FileArchive(source, shape, given.key, Stored(schema, given.key), given.complete)
+def _made(source: Source, schema: pa.Schema, given: Given) -> FileArchive:
+    stored = Stored(schema, given.key)
+    return FileArchive(source, given.shape(schema), given.key, stored, given.complete)
 
 
-def _in_memory(place: Any, given: _Given) -> TableArchive:
-    table = _table(place)
+def _in_memory(place: Any, given: Given) -> TableArchive:
+    table = table_of(place)
     return TableArchive.of(table, given.shape(table.schema), given.key, given.complete)
 
 
-def _table(place: Any) -> pa.Table:
+def table_of(place: Any) -> pa.Table:
+    """Events of any library that speaks Arrow as a table; of a schema, one without rows."""
+    if isinstance(place, pa.Schema):
+        return no_rows(place)
     if isinstance(place, pa.Table):
         return place
     if isinstance(place, pa.RecordBatch):

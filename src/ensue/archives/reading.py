@@ -24,6 +24,7 @@ class Stored:
     key: tuple[str, ...] = ()
     buckets: int | None = None  # into which keys are hashed
     order: str | None = None  # the hidden column of the order in which events arrived
+    day: float | None = None  # how long a part is, where times are numbers; 0: all of it
 
 
 def read(

@@ -1,6 +1,7 @@
 """An archive that consists of files, whatever lists them."""
 
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Protocol
 
 import pyarrow.compute as pc
@@ -8,8 +9,10 @@ import pyarrow.compute as pc
 from ensue.archives.clustering import clustered
 from ensue.archives.contract import Layout, Read, Wanted
 from ensue.archives.files import Files
+from ensue.archives.footers import MissingFileError
 from ensue.archives.reading import Stored, read
 from ensue.columns.stream import Shape
+from ensue.errors import EventError
 
 
 class Source(Protocol):
@@ -97,11 +100,21 @@ class FileArchive:
 
     def read(self, wanted: Wanted) -> Read:
         """Events by object and time."""
-        return read(self.source.files(), wanted, self.shape, self.stored, self.engine)
+        source = self.source.pinned()  # so that an error can name the version
+        try:
+            return read(source.files(), wanted, self.shape, self.stored, self.engine)
+        except MissingFileError as error:
+            if source.version is None:
+                raise
+            raise EventError(
+                f"version {source.version} of {self.place} cannot be read any more: its file "
+                f"{error.path} is gone, so it was vacuumed\n"
+                "  hint: take a newer version, and let vacuum keep files as long as they are read"
+            ) from error
 
 
 def _outermost(files: Files, column: str, *, first: bool) -> object | None:
-    """The first or the last time in any file; None if a file does not say."""
+    """A time that no event is before, or behind; None if a file does not say."""
     if not len(files):
         return None
     bounds = files.bounds(column)
@@ -110,6 +123,8 @@ def _outermost(files: Files, column: str, *, first: bool) -> object | None:
     values = bounds.least if first else bounds.greatest
     if values.null_count:
         return None
-    found = pc.min(values) if first else pc.max(values)
-    value: object = found.as_py()
-    return value
+    found = (pc.min(values) if first else pc.max(values)).as_py()
+    if bounds.slack and not first:
+        found += timedelta(microseconds=bounds.slack // 1_000)
+    outermost: object = found
+    return outermost

@@ -3,6 +3,8 @@
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
+from ensue.plan.limits import EVICT
+
 
 def limits_options(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("how much a query may take before it is stopped")
@@ -20,6 +22,11 @@ def limits_options(parser: ArgumentParser) -> None:
         type=int,
         help="partial matches at a time; default: as memory allows",
     )
+    group.add_argument(
+        "--evict",
+        choices=EVICT,
+        help="of a stream: which keys go to disk first where memory is short; default: need",
+    )
 
 
 def limits_of(options: Namespace) -> dict[str, Any]:
@@ -28,4 +35,5 @@ def limits_of(options: Namespace) -> dict[str, Any]:
         "memory": options.memory,
         "max_matches": options.max_matches,
         "max_partial_matches": options.max_partial_matches,
+        "evict": options.evict,
     }

@@ -257,6 +257,11 @@ class AdaptiveEngine:
         """About how many bytes `save` gives, without doing it."""
         return self.engine.state_bytes + self._recent.nbytes + self._numbers.rows.nbytes
 
+    @property
+    def held_bytes(self) -> int:
+        """How much memory it takes."""
+        return self.engine.held_bytes + self._recent.nbytes + self._numbers.rows.nbytes
+
     def held_rows(self) -> npt.NDArray[np.int64]:
         """The rows of the stream that a later match may still contain, ascending.
 

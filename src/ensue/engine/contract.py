@@ -57,6 +57,10 @@ class RowMatcher(Matcher[pa.Table, Matches], Protocol):
     def held_rows(self) -> npt.NDArray[np.int64]:
         """The events that later matches may contain, ascending."""
 
+    @property
+    def held_bytes(self) -> int:
+        """How much memory it takes, with the room that it has made for more."""
+
     def hand_over(self) -> None:
         """What it has found is with whoever asked for it."""
 

@@ -311,6 +311,14 @@ class Engine:
         size += sum(inner.state_bytes for inner in self.inner)
         return size + (0 if self.skipping is None else self.skipping.earliest.nbytes)
 
+    @property
+    def held_bytes(self) -> int:
+        """How much memory it takes: its tables with the room in them, and codes."""
+        scan = self.scan
+        size = sum(table.nbytes for table in self.state.tables.values())
+        size += scan.keys.nbytes + scan.strings.nbytes
+        return size + sum(inner.engine.held_bytes for inner in self.inner)
+
     # ---------------------------------------------------------------------------- what is alive
 
     def held_rows(self) -> npt.NDArray[np.int64]:

@@ -279,6 +279,11 @@ class ReferenceEngine:
         known = self._known()
         return 0 if known is None else int(known.nbytes)
 
+    @property
+    def held_bytes(self) -> int:
+        """The same: the semantics keeps nothing beside events."""
+        return self.state_bytes
+
     def deadline(self) -> float | None:
         """The time after which `advance` delivers something, if no more events come."""
         window = self._query.within

@@ -47,6 +47,8 @@ class Room:
     def keep(self, found: Matches) -> None:
         """What was waiting has been delivered, and nobody has taken it away yet."""
         self.waiting, self.waiting_size = 0, 0.0
+        if not self.counts:
+            return
         self.matches += found.number
         self.size += found.nbytes
         self.ask()

@@ -87,7 +87,7 @@ def expr_of(node: Node) -> Expr:
             return chain("and", [expr_of(term) for term in terms])
         case "equivalence", _:
             raise QueryError(
-                "[attr] stands alone among the conditions of WHERE, joined by 'and'",
+                "[attr] stands alone among the conditions of WHERE or ON, joined by 'and'",
                 hint="to compare two events otherwise, write a.id = b.id",
                 span=span,
             )

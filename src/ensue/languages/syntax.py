@@ -14,13 +14,16 @@ from ensue.languages.expressions import POSITIONS
 from ensue.span import Span
 
 _CLAUSES = ("WHERE", "WITHIN", "AFTER", "RETURN", "HAVING", "LIMIT")
+_JOIN_CLAUSES = ("WHERE", "WITHIN", "AFTER MATCH", "RANGE", "LAST", "ON")
+_JOINS = ("JOIN", "LEFT", "ANTI", "INNER", "RIGHT", "FULL", "OUTER", "SEMI", "CROSS")
 _WORDS = {
     "LPAR": "'('", "RPAR": "')'", "LSQB": "'['", "RSQB": "']'", "LBRACE": "'{'",
     "RBRACE": "'}'", "COMMA": "','", "DOT": "'.'", "QMARK": "'?'", "PLUS": "'+'",
     "MINUS": "'-'", "STAR": "'*'", "_ARROW": "'->'", "_UP_TO": "'..'", "NUMBER": "a number",
     "STRING": "a string in single quotes", "NAME": "a name", "QUOTED": "a name",
     "UNIT": "a unit of time", "$END": "the end", "SEMICOLON": "the end",
-    "_INTERVAL": "INTERVAL '...'", "EVENTS": "EVENTS",
+    "_INTERVAL": "INTERVAL '...'", "EVENTS": "EVENTS", "ANCHOR": "START or END",
+    "JOIN_ARCHIVE": "JOIN ARCHIVE",
 }  # fmt: skip
 # Terminals that say one thing together; the first ones tell that all of them are meant.
 _GROUPS: tuple[tuple[str, set[str], set[str]], ...] = (
@@ -129,6 +132,7 @@ def _hints(text: str, start: int, found: str, expected: set[str]) -> Iterator[st
     word = previous[0].upper() if previous else ""
     yield from _misspelt(found, expected)
     yield from _unbalanced(text, start, found, expected)
+    yield from _archive_hints(before, found.upper(), expected)
     if found.upper() in _CLAUSES and re.search(
         r"(?i)\b(within|after|return|having|limit)\b", before
     ):
@@ -158,6 +162,35 @@ def _hints(text: str, start: int, found: str, expected: set[str]) -> Iterator[st
     if {"_FIRST", "_NEXT"} <= expected:
         yield "say TO FIRST a, TO LAST a, or TO NEXT EVENT"
     yield from _unjoined(found, expected)
+
+
+def _archive_hints(before: str, found: str, expected: set[str]) -> Iterator[str]:
+    """What may be wrong about a JOIN ARCHIVE."""
+    joins = list(re.finditer(r"(?i)\bjoin\s+archive\b", before))
+    begun = before[joins[-1].start() :] if joins else ""
+    if found in _JOINS and "JOIN_ARCHIVE" in expected:
+        yield (
+            "a join is written JOIN ARCHIVE name pattern ..., LEFT JOIN ARCHIVE ... "
+            "or ANTI JOIN ARCHIVE ..."
+        )
+    if found.endswith("ARCHIVE") and "JOIN" in found:
+        yield "JOIN ARCHIVE comes before RETURN, HAVING and LIMIT"
+    if found == "RANGE" and not begun:
+        yield "RANGE belongs to JOIN ARCHIVE name pattern: it says where its matches lie"
+    if not begun:
+        return
+    if found == "RANGE" or "_BEFORE" in expected:
+        yield "say how far back: RANGE 30 days BEFORE START, or BEFORE END"
+    if "ANCHOR" in expected:
+        yield "BEFORE START is before the live match begins, BEFORE END before it ends"
+    if "_AND" in expected and re.search(r"(?i)\brange\s+between\s+\S+\s*\w*$", begun):
+        yield "as in RANGE BETWEEN 30 days AND 1 day BEFORE START"
+    if found in ("LAST", "ON") and not re.search(r"(?i)\brange\b", begun):
+        yield f"a RANGE comes before {found}, as in RANGE 30 days BEFORE START"
+    if found in ("WHERE", "WITHIN", "AFTER", "LAST", "ON"):
+        yield f"the clauses of JOIN ARCHIVE come in this order: {', '.join(_JOIN_CLAUSES)}"
+    if re.fullmatch(r"\w+\s+\w+\s+\S+", begun):
+        yield "a pattern follows the archive's name: JOIN ARCHIVE trades SEQ(Trade a, Trade b)"
 
 
 def _misspelt(found: str, expected: set[str]) -> Iterator[str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ensue.errors import EventError
 
+EVICT = ("need", "tpm", "stpm")  # which keys of a stream go first; the first is the default
 SHARE = 1 / 4  # of the machine's memory, where nothing is said
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?i?b|%)\s*", re.IGNORECASE)
 _POWERS = {"b": 0, "k": 1, "m": 2, "g": 3, "t": 4}
@@ -24,6 +25,7 @@ class Limits:
     memory: float | None = None  # bytes; None: a share of the machine's; infinity: no bound
     share: float = SHARE  # of the machine's memory, where `memory` is not given
     lanes: bool = False  # one of several on its machine, as many at a time as it has cores
+    evict: str | None = None  # one of EVICT: who goes first; None: as is usual, if anybody can
 
     @classmethod
     def given(
@@ -33,6 +35,7 @@ class Limits:
         memory: Any = None,
         *,
         lanes: bool = False,
+        evict: Any = None,
     ) -> "Limits":
         """Limits from what a call says.
 
@@ -50,7 +53,20 @@ class Limits:
             if count is not None and not whole:
                 raise EventError(f"{name}={count!r} is no whole number above 0")
         size, share = _memory(memory)
-        return cls(max_matches, max_partial_matches, size, share, lanes)
+        if evict is not None and evict not in EVICT:
+            raise EventError(
+                f"evict={evict!r} is no way to choose keys\n  hint: {', '.join(EVICT)}"
+            )
+        return cls(max_matches, max_partial_matches, size, share, lanes, evict)
+
+    @property
+    def evicting(self) -> bool:
+        """Whether keys of a stream are stored where memory is short.
+
+        So it is where a call says how much there is; else, what is too much is an error.
+        """
+        said = self.share != SHARE if self.memory is None else not math.isinf(self.memory)
+        return said or self.evict is not None
 
     def bytes_of(self, machine: float, cores: int) -> float:
         """The bound on memory, on a machine that has so many bytes and cores."""

@@ -28,6 +28,7 @@ from ensue.results.table import ResultShape
 from ensue.schema import Kind, Schema
 
 STANDARD = ("match_id", "start", "end")
+LOCATION = "location"  # where events have one
 _TOGETHER = Schema(MappingProxyType({}), "", "", Kind.INTEGER)  # sides have times of their own
 
 
@@ -82,11 +83,12 @@ class JoinedShape:
 
     @property
     def result(self) -> pa.Schema:
-        """The columns of joined rows: `start` and `end` are those of the first side."""
+        """The columns of joined rows: `start`, `end` and place are those of the first side."""
         first = self.sides[0].schema
         returned = self.shape.returned()
         names = {r.name for r in returned}
-        fields = [pa.field(n, plain_type(first.field(n).type)) for n in STANDARD if n not in names]
+        standard = [n for n in (*STANDARD, LOCATION) if n in first.names and n not in names]
+        fields = [pa.field(name, plain_type(first.field(name).type)) for name in standard]
         return pa.schema([*fields, *((r.name, self.shape.type_of(r.expr)) for r in returned)])
 
 

@@ -3,15 +3,16 @@
 import hashlib
 import pickle
 from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from ensue.archives.contract import Archive
 from ensue.computed import cached_property
 from ensue.workload.asked import Asked, by_value
 from ensue.workload.lanes.clock import Clock
 from ensue.workload.source import Source
-from ensue.workload.stage import ARRIVAL, Output, Reads, Stage, types_of
+from ensue.workload.stage import ARRIVAL, LooksBack, Output, Reads, Stage, types_of
 from ensue.workload.text import stage_text
 
 _MOST_KEPT = 8
@@ -60,6 +61,14 @@ class Chain:
     def lanes_of(self, number: int) -> int:
         """How many lanes a stage has."""
         return self.lanes if self.stages[number].reads.key else 1
+
+    def with_archives(self, number: int, archives: Mapping[str, Archive]) -> "Chain":
+        """The same, where a stage looks things up in other archives of these names."""
+        stage = self.stages[number]
+        assert isinstance(stage, LooksBack)
+        stages = list(self.stages)
+        stages[number] = stage.with_archives(archives)
+        return replace(self, stages=tuple(stages))
 
     def read_before(self, number: int) -> Sequence[Reads]:
         """What stages before read, of this chain and of earlier ones."""

@@ -13,6 +13,7 @@ from ensue.engine.state import from_bytes, packed, to_bytes, unpacked
 from ensue.errors import EventError, StateError
 from ensue.workload.lanes.state import check_same
 from ensue.workload.query_names import Name
+from ensue.workload.spill.bound import spilled_by
 from ensue.workload.stage import Fed, Stage, StageMatcher
 from ensue.workload.stream_order import Passed, StreamOrder
 from ensue.workload.workload import Workload
@@ -33,6 +34,9 @@ class Counts:
     partial_matches: int
     waiting: int  # events that the watermark has not passed
     state_bytes: int  # about as many as `save` gives
+    misses: int = 0  # keys that were not in memory when an event of theirs came
+    stored_keys: int = 0  # that are not in memory
+    stored_bytes: int = 0  # of their events
 
 
 class LiveWorkload:
@@ -147,6 +151,7 @@ class LiveWorkload:
     def counts(self) -> Counts:
         matchers = [matcher for _, matcher in self._parts]
         size = self.order.nbytes + sum(m.state_bytes for m in matchers)
+        spilled = [spilled_by(matcher) for matcher in matchers]
         return Counts(
             self.events,
             self.late,
@@ -155,6 +160,9 @@ class LiveWorkload:
             sum(m.partial_matches for m in matchers),
             self.order.waiting.num_rows,
             size,
+            sum(one.misses for one in spilled),
+            sum(one.keys for one in spilled),
+            sum(one.bytes for one in spilled),
         )
 
     def take_late_events(self) -> pa.Table:

@@ -5,11 +5,16 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from ensue.columns.matches import Matches
+from ensue.columns.stream import slices
+from ensue.engine.engine import Engine
 from ensue.engine.state import packed, unpacked
 from ensue.errors import StateError
 from ensue.workload.held_events import FEW, EventStore, Held
 from ensue.workload.prepared import Prepared, build_result
+from ensue.workload.spill.saved import SPILLED, go_on
 from ensue.workload.stage import Fed
+
+REPLAYED = 1 << 16  # events of the past between which found matches are thrown away
 
 
 class LiveMatcher:
@@ -47,6 +52,24 @@ class LiveMatcher:
         self.store.forget_before(now)
         return result
 
+    def replay(self, events: pa.Table, now: float | None) -> None:
+        """Takes up the state that events of the past leave behind, at the time `now`.
+
+        They are all that matches to come need, and their matches have been delivered.
+        """
+        first = self.engine.rows
+        if isinstance(self.engine, Engine):
+            rows = first + events.num_rows
+            self.engine.replay(slices(events, REPLAYED), rows, now)
+        else:
+            self.engine.feed(events)
+            if now is not None:
+                self.engine.advance(now)
+        self.engine.hand_over()
+        self.store.add(events, first, [self.engine.held_rows()])
+        if now is not None:
+            self.store.forget_before(now)
+
     def finish(self) -> pa.Table:
         """The matches that only waited for the stream to end."""
         return self._result(self.engine.finish())
@@ -74,6 +97,11 @@ class LiveMatcher:
     def state_bytes(self) -> int:
         """About as many bytes as `save` gives."""
         return int(self.engine.state_bytes) + self.store.nbytes
+
+    @property
+    def held_bytes(self) -> int:
+        """How much memory it takes."""
+        return self.engine.held_bytes + self.store.nbytes
 
     def save(self) -> bytes:
         """Everything needed to go on elsewhere."""
@@ -126,6 +154,16 @@ class LiveMatchers:
         """About as many bytes as `save` gives."""
         return sum(m.state_bytes for m in self.matchers)
 
+    @property
+    def held_bytes(self) -> int:
+        """How much memory they take."""
+        return sum(m.held_bytes for m in self.matchers)
+
+    def replay(self, events: pa.Table, now: float | None) -> None:
+        """Takes up the state that events of the past leave behind."""
+        for matcher in self.matchers:
+            matcher.replay(events, now)
+
     def save(self) -> bytes:
         """Everything needed to go on elsewhere."""
         return packed({}, {}, {str(k): m.save() for k, m in enumerate(self.matchers)})
@@ -133,6 +171,9 @@ class LiveMatchers:
     def restore(self, data: bytes) -> None:
         """Goes on where the saved ones stopped."""
         _, _, saved = unpacked(data)
+        if SPILLED in saved:
+            go_on(self, data, self.matchers[0].prepared.shape)
+            return
         if set(saved) != {str(k) for k in range(len(self.matchers))}:
             raise StateError("the state of a stream was saved for another set of queries")
         for k, matcher in enumerate(self.matchers):

@@ -8,16 +8,23 @@ from ensue.algebra.correlation import Correlation
 from ensue.algebra.query import Query
 from ensue.algebra.tower import Tower
 from ensue.errors import QueryError, did_you_mean
+from ensue.plan.evictable import OF_TOWERS
 from ensue.plan.planning import DEFAULT, Planning
 from ensue.workload.asked import Asked
 from ensue.workload.correlations.expected import STREAM, Coming
-from ensue.workload.correlations.prepare import Wanted, prepare_correlation
-from ensue.workload.correlations.prepared import NO_PAST, Pasts, PreparedCorrelation
+from ensue.workload.correlations.keeping import KeepingStage
+from ensue.workload.correlations.prepare import Wanted, prepare_correlation, require_columns
+from ensue.workload.correlations.prepared import (
+    NO_PAST,
+    Pasts,
+    PreparedCorrelation,
+)
 from ensue.workload.correlations.work import CorrelationWork
 from ensue.workload.queries.work import QueryWork
 from ensue.workload.query_names import Name, speaking_of
 from ensue.workload.source import Source
-from ensue.workload.stage import Output
+from ensue.workload.spill.evictable import not_evictable, why_not_evictable
+from ensue.workload.stage import ARRIVAL, Archives, Output, Stage
 from ensue.workload.timed_out import Bundle, bundle
 from ensue.workload.towers.joined import joined_towers
 from ensue.workload.towers.prepare import prepare_layers, prepare_tower
@@ -50,8 +57,11 @@ def works_of(
     asked: Sequence[Asked], source: Source, wishes: Wishes, pasts: Pasts = NO_PAST
 ) -> tuple[QueryWork | TowerWork | CorrelationWork, ...]:
     """The works of some queries. Their outputs are numbered in the order of the call."""
+    require_columns(pasts, source.shape)
     bundles = dict(_bundles(asked, source, wishes))
     correlated = dict(_correlated(asked, source, wishes, pasts))
+    if wishes.planning.limits.evict is not None:
+        _require_evictable(asked, bundles, correlated)
     towers = list(_towers(asked, source, wishes))
     of = {one: tower for tower in towers for one in tower.levels}
     numbers = count()
@@ -93,6 +103,21 @@ def works_of(
     return tuple(found)
 
 
+def stages_with_archive(
+    stages: tuple[Stage, ...], source: Source, pasts: Pasts
+) -> tuple[Stage, ...]:
+    """The stages of a stream's only chain, which keeps its events for the own archive."""
+    if len(stages) > 1 or stages[0].arrival != (ARRIVAL,):
+        raise QueryError(
+            "archive= does not go with queries that have definitions yet",
+            hint="ask for them in a call of their own, without archive=",
+        )
+    (stage,) = stages
+    if isinstance(stage, Archives):
+        return stages
+    return (KeepingStage(stage, pasts.travelling, source),)
+
+
 def _correlated(
     asked: Sequence[Asked], source: Source, wishes: Wishes, pasts: Pasts
 ) -> Iterator[tuple[Asked, PreparedCorrelation]]:
@@ -123,6 +148,24 @@ def _bundles(
                     one.query, source.shape, wishes.planning,
                     emit_timeouts=wishes.emit_timeouts, streaming=wishes.streaming,
                 )  # fmt: skip
+
+
+def _require_evictable(
+    asked: Sequence[Asked],
+    bundles: Mapping[Asked, Bundle],
+    correlated: Mapping[Asked, PreparedCorrelation],
+) -> None:
+    """An error that says which query cannot be evicted, and why."""
+    for one in asked:
+        with speaking_of(one.name):
+            if one in bundles:
+                why = why_not_evictable(bundles[one].queries)
+            elif one in correlated:
+                why = why_not_evictable((correlated[one].live,))
+            else:
+                why = OF_TOWERS
+            if why is not None:
+                raise not_evictable(why)
 
 
 def _towers(asked: Sequence[Asked], source: Source, wishes: Wishes) -> Iterator[_Tower]:

@@ -177,9 +177,10 @@ def _side(query: Query, correlation: Correlation) -> Query:
 
 
 def _check_answer(correlation: Correlation) -> None:
-    for column in correlation.returns:
-        if any(is_tally(node) for node in nodes(column.expr)):
-            raise no_summary("COUNT(*)", column.span)
+    said = [column.expr for column in correlation.returns] + list(_having(correlation))
+    for node in (node for expr in said for node in nodes(expr)):
+        if is_tally(node):
+            raise no_summary("COUNT(*)", node.span)
     limit = correlation.limit
     if limit is None:
         return
@@ -352,10 +353,9 @@ def _check_equivalence(
     """`[attr]` of ON is a field of every event that a row has of both sides."""
     name = equivalence.field_name
     first: tuple[str, Kind] | None = None
-    sides = [(atom.variable, "the live events") for atom in positives(live.pattern)]
-    sides += [
-        (atom.variable, f"archive '{join.archive}'") for atom in positives(join.query.pattern)
-    ]
+    past = f" of archive '{join.archive}'"
+    sides = [(atom.variable, "") for atom in positives(live.pattern)]
+    sides += [(atom.variable, past) for atom in positives(join.query.pattern)]
     for variable, side in sides:
         kind = types.kind(Field(variable, name, span=equivalence.span))
         if kind is Kind.OTHER:

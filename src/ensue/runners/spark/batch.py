@@ -9,11 +9,13 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
+from pyspark.sql.types import StructType
 
 from ensue.columns.rows import no_rows
 from ensue.columns.stream import in_order, with_time
 from ensue.errors import EventError
 from ensue.runners.spark import statistics
+from ensue.runners.spark.archives import Apart, SideBySide, refuse_large
 from ensue.runners.spark.frames import (
     frame_of,
     key_columns,
@@ -73,27 +75,39 @@ def run(workload: Workload, frame: DataFrame, given: Arguments) -> Frames:
             warn_of_explosion(prepared)
     (chain, *others), (output, *further) = workload.chains, workload.outputs
     if not others and not further and len(chain.stages) == 1:
-        events = _by_first_key(frame, chain, given)
         schema = spark_schema(output.schema)
-        return {output.name: events.mapInArrow(Only(chain, given.bad_events), schema)}
+        return {output.name: _in_tasks(frame, chain, given, Only, schema)}
     packed = reduce(DataFrame.union, (_staged(frame, one, given) for one in workload.chains))
     return SeveralMatches.of(workload, packed)
 
 
 def _staged(frame: DataFrame, chain: Chain, given: Arguments) -> DataFrame:
     """What the stages of a chain deliver, packed."""
-    staged = _by_first_key(frame, chain, given).mapInArrow(
-        First(chain, given.bad_events), _COLUMNS
-    )
+    staged = _in_tasks(frame, chain, given, First, _COLUMNS)
     for number in range(1, len(chain.stages)):
         by_lane = staged.repartition(chain.lanes_of(number), "through")
         staged = by_lane.mapInArrow(Next(chain, number), _COLUMNS)
     return staged.select(sql.col("number").alias("query"), sql.col("blob").alias("matches"))
 
 
-def _by_first_key(frame: DataFrame, chain: Chain, given: Arguments) -> DataFrame:
-    """The events that can matter, those of one partition of the first stage in one task; those of
-    later stages are anywhere.
+def _in_tasks(
+    frame: DataFrame,
+    chain: Chain,
+    given: Arguments,
+    first: "type[Only | First]",
+    schema: StructType,
+) -> DataFrame:
+    """What the first stage gives; rows of DataFrames that it looks up are beside its events."""
+    refuse_large(chain)
+    events, both = _relevant(frame, chain, given), SideBySide.of(chain)
+    if both is None:
+        return _by_first_key(events, chain).mapInArrow(first(chain, given.bad_events), schema)
+    apart = Apart.of(both, lambda emptied: first(emptied, given.bad_events))
+    return both.brought_together(events).mapInArrow(apart, schema)
+
+
+def _relevant(frame: DataFrame, chain: Chain, given: Arguments) -> DataFrame:
+    """The events that can matter, with a number by which they came.
 
     Unless they are to be dropped also events of their types without usable time: none is left out
     unnoticed.
@@ -102,7 +116,12 @@ def _by_first_key(frame: DataFrame, chain: Chain, given: Arguments) -> DataFrame
     if kept is not None:
         bad = without_time(chain.source.shape, chain.types)
         frame = frame.filter(kept | bad if given.bad_events == "raise" else kept)
-    frame = frame.withColumn(ARRIVAL, sql.monotonically_increasing_id())
+    return frame.withColumn(ARRIVAL, sql.monotonically_increasing_id())
+
+
+def _by_first_key(frame: DataFrame, chain: Chain) -> DataFrame:
+    """Events, those of one partition of the first stage in one task; those of later stages are
+    anywhere."""
     columns = key_columns(chain, 0)
     mine = relevant_to(chain.stages[0].reads, chain.source)
     if len(chain.stages) == 1 or mine is None:

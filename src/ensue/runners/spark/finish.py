@@ -41,23 +41,32 @@ def remaining(
         texts = {number: job_text(session, checkpoint, number) for number in stateful}
     workload = Workload.read(texts.values(), operators)
     found = {_canonical(upgraded(text)): number for number, text in texts.items()}
-    pieces = []
+    parts = []
     for chain in workload.chains:
         stages = [_operator_of(found, chain, number) for number in range(len(chain.stages))]
-        pieces.append(_remaining(session, checkpoint, chain, stages))
+        for number, operator in enumerate(stages):
+            _require_all_lanes(session, checkpoint, operator, chain.lanes_of(number))
+        key = chain.grouped_by
+        parts.append([parts_of(session, checkpoint, operator, key) for operator in stages])
+    return left_over(workload, parts)
+
+
+def left_over(
+    workload: Workload, parts: Sequence[Sequence[DataFrame]]
+) -> "DataFrame | SeveralMatches":
+    """What lanes would still deliver if the stream ended: by chain and stage the parts of their
+    states, as `parts_of` gives them."""
+    pieces = [_remaining(*both) for both in zip(workload.chains, parts, strict=True)]
     frames = frames_of(workload, reduce(DataFrame.union, pieces))
     return frames if isinstance(frames, SeveralMatches) else next(iter(frames.values()))
 
 
-def _remaining(
-    session: SparkSession, checkpoint: Checkpoint, chain: Chain, operators: Sequence[int]
-) -> DataFrame:
+def _remaining(chain: Chain, parts: Sequence[DataFrame]) -> DataFrame:
     """What the stages of a chain still have to deliver, packed: each goes on with what the one
     before it gives when it ends."""
     staged: DataFrame | None = None
-    for number, operator in enumerate(operators):
-        _require_all_lanes(session, checkpoint, operator, chain.lanes_of(number))
-        rows = parts_of(session, checkpoint, operator, chain.grouped_by).select(
+    for number, of_stage in enumerate(parts):
+        rows = of_stage.select(
             sql.col("lane").alias("through"), "part", sql.col("number").alias("place"),
             sql.col("data").alias("blob"), *_nothing("stage", "lane", "number"),
         )  # fmt: skip
@@ -137,6 +146,14 @@ def parts_of(session: SparkSession, checkpoint: Checkpoint, operator: int, key: 
 def _state(session: SparkSession, checkpoint: Checkpoint, operator: int, name: str) -> DataFrame:
     reader = session.read.format("statestore").option("operatorId", operator)
     return reader.option("stateVarName", name).load(checkpoint.place)
+
+
+def has_state(session: SparkSession, checkpoint: str) -> bool:
+    """Whether a stream of ours has done a micro-batch, wherever the checkpoint is."""
+    try:
+        return bool(_operators(session, readable(session, checkpoint)))
+    except StateError:
+        return False
 
 
 def next_batch(session: SparkSession, checkpoint: str) -> int:

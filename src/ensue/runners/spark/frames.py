@@ -124,6 +124,14 @@ def key_columns(chain: Chain, number: int) -> list[Column]:
     return [hashed(name, kinds[name]) for name in chain.stages[number].reads.key]
 
 
+def lane_column(chain: Chain) -> Column:
+    """The lane of an event in the first stage, where Spark itself splits the events."""
+    columns = key_columns(chain, 0)
+    if not chain.split_by_spark or not columns:
+        return sql.lit(0)
+    return sql.pmod(sql.xxhash64(*columns), sql.lit(chain.lanes)).cast("int")
+
+
 def warn_of_whole_streams(workload: Workload) -> None:
     """Says what one task has to do alone."""
     for chain in workload.chains:

@@ -94,6 +94,11 @@ def frames_of(workload: Workload, packed: DataFrame) -> Frames:
     return SeveralMatches.of(workload, packed)
 
 
+def only_frame(frames: Frames) -> DataFrame:
+    """All that comes from one pass over the events: packed, or the rows of the only output."""
+    return frames.packed if isinstance(frames, SeveralMatches) else next(iter(frames.values()))
+
+
 def _unpacked(packed: DataFrame, number: int, schema: pa.Schema) -> DataFrame:
     mine = packed.filter(sql.col("query") == number)
     return mine.mapInArrow(Unpack(schema), spark_schema(schema))

@@ -9,7 +9,7 @@ from ensue.runners.spark.failure import failed
 from ensue.runners.spark.stream import NUMBERS, OBSERVED
 
 _BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
-_KEPT = ("partial_matches", "waiting", "state_bytes")
+_KEPT = ("partial_matches", "waiting", "state_bytes", "recent", "stored_keys", "stored_bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,7 @@ class BatchProgress:
     late: int
     dropped: int  # without usable time
     ahead: int  # further ahead of the clock than max_ahead=
+    before_cut: int  # that history=, or the stream's own archive, had already
     matches: int
     partial_matches: int
     waiting: int  # events that the watermark has not passed
@@ -36,6 +37,14 @@ class BatchProgress:
     matching_share: float  # of the time in Python workers, what went into matching
     watermark: datetime | int | None  # a number where the time column holds numbers
     lag_seconds: float | None  # from the watermark to the newest event; numbers in thousands
+    probes: int = 0  # reads of archives
+    files_read: int = 0
+    rows_read: int = 0
+    recent: int = 0  # events that are not in the stream's own archive yet
+    archived: int = 0  # events that went there
+    misses: int = 0  # keys that were not in memory when an event of theirs came
+    stored_keys: int = 0  # that are not in memory
+    stored_bytes: int = 0  # of their events
     stopped: str | None = None  # why the stream stopped by itself after it, if it did
 
     @property
@@ -44,9 +53,9 @@ class BatchProgress:
 
 
 NONE_YET = BatchProgress(
-    batch=-1, events=0, late=0, dropped=0, ahead=0, matches=0, partial_matches=0, waiting=0,
-    state_bytes=0, written_bytes=0, rebuilt=0, input_rows=0, seconds=0.0, matching_share=0.0,
-    watermark=None, lag_seconds=None,
+    batch=-1, events=0, late=0, dropped=0, ahead=0, before_cut=0, matches=0, partial_matches=0,
+    waiting=0, state_bytes=0, written_bytes=0, rebuilt=0, input_rows=0, seconds=0.0,
+    matching_share=0.0, watermark=None, lag_seconds=None,
 )  # fmt: skip
 
 
@@ -89,6 +98,7 @@ def read(progress: Any) -> BatchProgress:
         late=count("late"),
         dropped=count("dropped"),
         ahead=count("ahead"),
+        before_cut=count("before_cut"),
         matches=count("matches"),
         partial_matches=count("partial_matches"),
         waiting=count("waiting"),
@@ -100,6 +110,14 @@ def read(progress: Any) -> BatchProgress:
         matching_share=count("matching_us") / busy if busy else 0.0,
         watermark=_moment(watermark, numbers=NUMBERS in counts),
         lag_seconds=lag,
+        probes=count("probes"),
+        files_read=count("files_read"),
+        rows_read=count("rows_read"),
+        recent=count("recent"),
+        archived=count("archived"),
+        misses=count("misses"),
+        stored_keys=count("stored_keys"),
+        stored_bytes=count("stored_bytes"),
     )
 
 

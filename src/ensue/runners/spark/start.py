@@ -2,7 +2,9 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
@@ -11,20 +13,28 @@ from pyspark.sql.types import StructType
 
 from ensue.errors import EventError
 from ensue.runners.spark.apart import Folder, require_apart
+from ensue.runners.spark.backfill import Past
 from ensue.runners.spark.checkpoint_files import has_begun, require_sound
 from ensue.runners.spark.concerns import listen
 from ensue.runners.spark.failure import failed, own_errors
 from ensue.runners.spark.finish import next_batch, remaining
 from ensue.runners.spark.folders import folders
-from ensue.runners.spark.matches import LATE, SeveralMatches
+from ensue.runners.spark.history import ALLOW, REFUSE, History, require_no_history
+from ensue.runners.spark.matches import LATE, SeveralMatches, only_frame
+from ensue.runners.spark.own_archive import delivered_and_archived
 from ensue.runners.spark.paths import place, require_readable
+from ensue.runners.spark.pins import Pinned, Wanted, pinned
 from ensue.runners.spark.places import seen_from_here
+from ensue.runners.spark.recipes import known_recipe, recipe_of
 from ensue.runners.spark.sinks import THOROUGH, DeltaTable, ParquetBatches, ParquetTable, Sink
+from ensue.runners.spark.stream import flowing, packed_flow
 from ensue.runners.spark.types import spark_schema
 from ensue.workload.lanes.packing import LATE_EVENTS
+from ensue.workload.lanes.past import BEFORE
 from ensue.workload.query_names import Name
 
 Output = str | Path | Sink
+Step = Callable[[DataFrame, int], None]  # something to do with a micro-batch and its number
 TOP = "matches"  # the folder of a query on top that has no name
 
 
@@ -38,6 +48,12 @@ def start(
     once: bool = False,
     flush: bool = False,
     name: str | None = None,
+    history: Any = None,
+    since: Any = None,
+    gap: str = REFUSE,
+    archive: Any = None,
+    archive_rows: int | None = None,
+    archive_age: Any = None,
 ) -> StreamingQuery:
     """Starts the query behind a streaming DataFrame of matches; with `once` waits for its end."""
     if flush and not once:
@@ -45,23 +61,44 @@ def start(
     if flush:
         _require_stream(matches)
         require_readable(_session(matches), checkpoint)
-    stream, query, deliver = _begun(matches, output, checkpoint, late, every, name, once=once)
+    first = History.given(history, since, gap)
+    wanted = Wanted(archive, archive_rows, archive_age)
+    begun = _begun(matches, output, checkpoint, late, every, name, first, wanted, once=once)
     if once:
         try:
-            wait(query)
+            wait(begun.query)
         except KeyboardInterrupt:
-            query.stop()
+            begun.query.stop()
             raise
     if flush:
-        session, where = stream.sparkSession, place(checkpoint)
-        here = seen_from_here(session, where)
-        if here is not None and not has_begun(here):
-            return query  # nothing ever came
-        left = remaining(session, where)
-        left = left.packed if isinstance(left, SeveralMatches) else left
-        with own_errors():
-            deliver(left, next_batch(session, where))
-    return query
+        flushed(begun)
+    return begun.query
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A stream that was started."""
+
+    query: StreamingQuery
+    session: SparkSession
+    checkpoint: str
+    deliver: Step  # what is done with matches, wherever they are from
+    past: Past | None  # the history that it began with
+
+
+def flushed(begun: Begun) -> None:
+    """The stream is over: what only waited for more events or for time is delivered too."""
+    session, where = begun.session, begun.checkpoint
+    here = seen_from_here(session, where)
+    if here is not None and not has_begun(here):
+        if begun.past is None:
+            return  # nothing ever came
+        left, number = begun.past.remaining(), 0
+    else:
+        left, number = remaining(session, where), next_batch(session, where)
+    packed = left.packed if isinstance(left, SeveralMatches) else left
+    with own_errors():
+        begun.deliver(packed, number)
 
 
 def begin(
@@ -72,9 +109,13 @@ def begin(
     late: Output | None = None,
     every: str | None = None,
     once: bool = False,
-) -> StreamingQuery:
+    history: Any = None,
+    since: Any = None,
+    gap: str = REFUSE,
+) -> Begun:
     """Starts it, and does not wait."""
-    return _begun(matches, output, checkpoint, late, every, None, once=once)[1]
+    first = History.given(history, since, gap)
+    return _begun(matches, output, checkpoint, late, every, None, first, Wanted(), once=once)
 
 
 def _begun(
@@ -84,9 +125,11 @@ def _begun(
     late: Output | None,
     every: str | None,
     name: str | None,
+    first: History | None,
+    wanted: Wanted,
     *,
     once: bool,
-) -> tuple[DataFrame, StreamingQuery, Callable[[DataFrame, int], None]]:
+) -> Begun:
     _require_stream(matches)
     if once and every is not None:
         raise EventError("once=True and every= exclude each other")
@@ -115,11 +158,30 @@ def _begun(
     require_apart(_folders(where, here, sinks, aside))
     if here is not None:
         require_sound(where)
+    if first is None:
+        require_no_history(here, where)
     for key, sink in sinks.items():
         if isinstance(sink, ParquetTable | DeltaTable):
             _require_match_id(columns[key])
             sink.fit(session, columns[key])
-    writer = stream.writeStream.outputMode("append").foreachBatch(deliver)
+    past, pin = None, _pinned(matches, where, wanted)
+    if pin is not None and first is None:
+        stream = only_frame(flowing(pin.recipe))
+    if first is not None:
+        recipe = recipe_of(matches, "history=") if pin is None else pin.recipe
+        with own_errors("the history cannot be matched: "):
+            past = first.matched(recipe, where, here)
+            if not past.delivered:
+                deliver(past.matches(), BEFORE)
+                past.note_delivered()
+            stream = only_frame(flowing(recipe, past, gap=first.gap == ALLOW))
+    step = deliver  # with a micro-batch: Spark commits it when all of it is done
+    if pin is not None and pin.writer is not None:
+        gap = first is not None and first.gap == ALLOW
+        stream = packed_flow(pin.recipe, past, gap=gap)
+        outputs = SeveralMatches.of(pin.recipe.workload, stream)
+        step = delivered_and_archived(outputs, sinks, aside, pin.archive, pin.writer)
+    writer = stream.writeStream.outputMode("append").foreachBatch(step)
     writer = writer.option("checkpointLocation", where)
     if name is not None:
         writer = writer.queryName(name)
@@ -130,7 +192,19 @@ def _begun(
             writer = writer.trigger(processingTime=every)
     listen(stream.sparkSession)
     with own_errors("the stream does not start: "):
-        return stream, writer.start(), deliver
+        return Begun(writer.start(), session, where, deliver, past)
+
+
+def _pinned(matches: DataFrame | SeveralMatches, checkpoint: str, wanted: Wanted) -> Pinned | None:
+    """The stream with the archives that it began with. None: it has none."""
+    recipe = known_recipe(matches)
+    if wanted.archive is not None:
+        recipe = recipe_of(matches, "archive=")
+    if recipe is None:
+        return None
+    with own_errors("the archives of the stream cannot be opened: "):
+        found = pinned(recipe, checkpoint, wanted)
+    return found if found.recipe.workload.pasts.archives else None
 
 
 def _require_stream(matches: object) -> None:
@@ -204,7 +278,7 @@ def _sink(output: object, folder: Callable[[str], Sink]) -> Sink:
     return output
 
 
-def delivery(sink: Sink, aside: Sink | None) -> Callable[[DataFrame, int], None]:
+def delivery(sink: Sink, aside: Sink | None) -> Step:
     """What is done with a micro-batch."""
 
     def deliver(batch: DataFrame, number: int) -> None:
@@ -236,7 +310,7 @@ def split(batch: DataFrame) -> tuple[DataFrame, DataFrame]:
 
 def several_delivery(
     matches: SeveralMatches, sinks: Mapping[Name, Sink], aside: Sink | None
-) -> Callable[[DataFrame, int], None]:
+) -> Step:
     """What is done with a micro-batch of several queries: each query's matches to its own sink.
 
     A sink is called with the micro-batches that have matches for it.

@@ -49,6 +49,9 @@ class LaneStore:
         for number, part in enumerate(parts):
             self._snapshot.updateValue((number,), (part,))
 
+    def put_part(self, number: int, part: bytes) -> None:
+        self._snapshot.updateValue((number,), (part,))
+
     def entries(self, count: int) -> Iterator[bytes]:
         return _values(self._log, count)
 

@@ -6,16 +6,17 @@ watermark is there, and its own time is behind the stream's only by what the lay
 take to decide.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 from pyspark import SparkFiles, TaskContext
-from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import Column, DataFrame, GroupedData, Row
 from pyspark.sql import functions as sql
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
@@ -23,18 +24,20 @@ from ensue.algebra.check.column_names import refuse_column, refuse_other_cases
 from ensue.algebra.query import Query
 from ensue.columns.stream import Shape
 from ensue.runners.spark import statistics
+from ensue.runners.spark.archives import refuse_frames, refuse_large
 from ensue.runners.spark.frames import (
     frame_of,
-    key_columns,
+    lane_column,
     quoted,
     relevant,
     warn_of_whole_streams,
     without_time,
 )
 from ensue.runners.spark.lanes import lane_count, lane_keys
-from ensue.runners.spark.matches import LATE, Frames, frames_of
+from ensue.runners.spark.matches import LATE, Frames, SeveralMatches, frames_of
+from ensue.runners.spark.recipes import Recipe, note
 from ensue.runners.spark.state import LaneStore
-from ensue.runners.spark.time import Watched, with_watermark
+from ensue.runners.spark.time import Watched, before, with_watermark
 from ensue.runners.spark.types import spark_schema
 from ensue.workload.arguments import Arguments
 from ensue.workload.chain import Chain
@@ -42,8 +45,9 @@ from ensue.workload.foresight import warn_of_explosion
 from ensue.workload.lanes.arrivals import AHEAD, LANE, PASSING, arrived, next_watermark
 from ensue.workload.lanes.clock import calendar
 from ensue.workload.lanes.micro_batch import Counters, run_lane
-from ensue.workload.lanes.packing import LATE_EVENTS, Packed, packed_events
+from ensue.workload.lanes.packing import ARCHIVED, LATE_EVENTS, Packed, packed_events
 from ensue.workload.lanes.shelf import Shelf
+from ensue.workload.lanes.state import begin
 from ensue.workload.query_names import speaking_of
 from ensue.workload.source import Source
 from ensue.workload.stage import BATCH, ROW
@@ -92,30 +96,63 @@ def lanes(frame: DataFrame, given: Arguments) -> int:
 
 def run(workload: Workload, frame: DataFrame, given: Arguments) -> Frames:
     """The matches of a stream, as streaming DataFrames by output."""
-    shape = workload.source.shape
     for output in workload.outputs:
         with speaking_of(None if workload.alone else output.name):
             _refuse_names(output.meaning, frame)
-    watched = with_watermark(frame, shape, given.watermark, given.max_ahead)
-    remember(workload.asked)
+    for chain in workload.chains:
+        refuse_frames(chain)
+        refuse_large(chain)
+    recipe = Recipe(workload, frame, given)
+    found = flowing(recipe)
+    remember(workload.asked, workload.pasts)
     for work in workload.works:
         for prepared in work.expected:
             warn_of_explosion(prepared)
     _require_rocksdb(frame)
     warn_of_whole_streams(workload)
+    note(found if isinstance(found, SeveralMatches) else next(iter(found.values())), recipe)
+    return found
+
+
+class Beginning(Protocol):
+    """What the lanes of a stream begin with."""
+
+    @property
+    def cut(self) -> float:
+        """Where the history ends, in the matcher's time."""
+
+    def initial(self, chain: int, stage: int) -> GroupedData | None:
+        """The parts of the lanes of a stage. None: the stream has begun already."""
+
+
+def flowing(recipe: Recipe, beginning: Beginning | None = None, *, gap: bool = False) -> Frames:
+    """The stream, built anew; `gap`: it may begin later than the history ends."""
+    return frames_of(recipe.workload, packed_flow(recipe, beginning, gap=gap))
+
+
+def packed_flow(
+    recipe: Recipe, beginning: Beginning | None = None, *, gap: bool = False
+) -> DataFrame:
+    """All that comes out of its lanes, packed: matches, late events, files of its archive."""
+    workload, given = recipe.workload, recipe.given
+    shape = workload.source.shape
+    watched = with_watermark(recipe.frame, shape, given.watermark, given.max_ahead)
+    cut = None if beginning is None or gap else beginning.cut
     flows = []
     for number, chain in enumerate(workload.chains):
         mine = watched.without_those_ahead() if number else watched
-        flow = with_lanes(mine, chain).mapInArrow(Pack(chain, given.bad_events), FLOW)
+        flow = with_lanes(mine, chain, cut).mapInArrow(Pack(chain, given.bad_events, cut), FLOW)
         for stage in range(len(chain.stages)):
-            processor = StageProcessor(chain, stage, watched.delay_ms)
-            lanes_of_stage = flow.groupBy(chain.grouped_by)
-            flow = lanes_of_stage.transformWithState(processor, FLOW, "append", "EventTime")
+            processor = StageProcessor(chain, stage, watched.delay_ms, cut)
+            first = None if beginning is None else beginning.initial(number, stage)
+            flow = flow.groupBy(chain.grouped_by).transformWithState(
+                processor, FLOW, "append", "EventTime", first
+            )
         flows.append(flow)
     flow = reduce(DataFrame.union, flows).observe(OBSERVED, *observed(shape))
-    done = flow.filter(sql.col("number") >= LATE_EVENTS)
-    packed = done.select(sql.col("number").alias("query"), sql.col("blob").alias("matches"))
-    return frames_of(workload, packed)
+    kind = sql.col("number")
+    done = flow.filter((kind >= LATE_EVENTS) | (kind == ARCHIVED))
+    return done.select(kind.alias("query"), sql.col("blob").alias("matches"))
 
 
 def _refuse_names(query: Query, frame: DataFrame) -> None:
@@ -132,25 +169,32 @@ def observed(shape: Shape) -> list[Column]:
     return counted if calendar(shape) else [*counted, sql.count(sql.lit(1)).alias(NUMBERS)]
 
 
-def with_lanes(watched: Watched, chain: Chain) -> DataFrame:
+def with_lanes(watched: Watched, chain: Chain, cut: float | None = None) -> DataFrame:
     """The events that can matter, with the lane of each where Spark knows it.
 
     Others go with them as far as `Pack` if they are bad, too far ahead, or the only ones that
-    know how far time has come.
+    know how far time has come, or that a history and the stream overlap.
     """
     frame, kept = watched.frame, relevant(chain)
     if kept is not None:
-        bad = without_time(chain.source.shape, chain.types)
-        frame = frame.filter(kept | bad | watched.told_apart())
-    lane, columns = sql.lit(0), key_columns(chain, 0)
-    if chain.split_by_spark and columns:
-        lane = sql.pmod(sql.xxhash64(*columns), sql.lit(chain.lanes)).cast("int")
+        asked = kept | without_time(chain.source.shape, chain.types) | watched.told_apart()
+        if cut is not None:
+            asked = asked | _overlapping(frame, chain, cut)
+        frame = frame.filter(asked)
+    lane = lane_column(chain)
     if kept is not None:
         lane = sql.when(kept, lane).otherwise(PASSING)
     if watched.ahead is not None:
         lane = sql.when(watched.ahead, AHEAD).otherwise(lane)
     names = [sql.col(quoted(name)) for name in chain.source.arrow.names]
     return frame.select(*names, lane.cast("int").alias(LANE))
+
+
+def _overlapping(frame: DataFrame, chain: Chain, cut: float) -> Column:
+    """Whether an event shows that the stream began no later than the history ends."""
+    shape = chain.source.shape
+    found = before(frame, shape.schema.end, shape, chain.clock.following(cut))
+    return sql.coalesce(found, sql.lit(False))
 
 
 def _require_rocksdb(frame: DataFrame) -> None:
@@ -174,6 +218,7 @@ class Pack:
 
     chain: Chain
     bad_events: str
+    cut: float | None = None  # of a history, where it is to be seen whether there is a gap
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         chain, context = self.chain, TaskContext.get()
@@ -183,6 +228,8 @@ class Pack:
             _row(key, Packed(0, lane, CLOCK, b""), task, newest_ms=came.newest_ms)
             for lane, key in enumerate(lane_keys(chain.lanes_of(0)))
         ]
+        if self.cut is not None and came.oldest is not None:
+            rows[0]["blob"] = json.dumps(came.oldest).encode()
         rows[0] |= {"dropped": came.dropped, "ahead": came.ahead}
         rows += _through(chain, -1, self._packed(came.events, task), task)
         if chain.grouped_by == "lane":
@@ -206,10 +253,13 @@ class StageProcessor(StatefulProcessor):
     """A lane of a stage: called with what was sent to it, and when the watermark has passed its
     timer. What is for later stages passes through."""
 
-    def __init__(self, chain: Chain, number: int, delay_ms: int | None) -> None:
+    def __init__(
+        self, chain: Chain, number: int, delay_ms: int | None, cut: float | None = None
+    ) -> None:
         self.chain = chain
         self.number = number
         self.delay_ms = delay_ms  # of the watermark, if it is known
+        self.cut = cut  # of a history, if there must not be a gap behind it
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self.handle = handle
@@ -238,9 +288,22 @@ class StageProcessor(StatefulProcessor):
                 clock = Packed(self.number + 1, lane, CLOCK, b"")
                 yield Row(**_row(through, clock, 0, newest_ms=max(newest, default=None)))
         next_ms = next_watermark(newest, self.delay_ms)
+        oldest = min((json.loads(bytes(row.blob)) for row in clocks if row.blob), default=None)
         blobs = [bytes(row.blob) for row in mine if row.number != CLOCK]
         counts = {name: sum(row[name] for row in mine) for name in ("dropped", "ahead")}
-        yield from self._run(key[0], timerValues, blobs, next_ms, **counts)
+        yield from self._run(key[0], timerValues, blobs, next_ms, oldest, **counts)
+
+    def handleInitialState(  # noqa: N802
+        self,
+        key: Any,  # noqa: ARG002
+        initialState: Any,  # noqa: N803
+        timerValues: Any,  # noqa: ARG002, N803
+    ) -> None:
+        row = initialState
+        of, data = (row.part, row.parts), bytes(row.data)
+        begin(self.store, self.chain, self.number, of, data, row.timer)
+        if row.part == 0 and row.timer is not None:
+            self.handle.registerTimer(row.timer)
 
     def handleExpiredTimer(  # noqa: N802
         self,
@@ -260,13 +323,17 @@ class StageProcessor(StatefulProcessor):
         times: Any,
         blobs: list[bytes],
         next_ms: int | None = None,
+        oldest: float | None = None,
         *,
         dropped: int = 0,
         ahead: int = 0,
     ) -> Iterator[Row]:
         watermark_ms = times.getCurrentWatermarkInMs()
-        given = (self.store, self.chain, self.number)
-        outcome = run_lane(*given, watermark_ms, blobs, next_ms, shelf())
+        checks = self.cut is not None and self.number == 0 and lane == 0
+        outcome = run_lane(
+            self.store, self.chain, self.number, watermark_ms, blobs, next_ms, shelf(), oldest,
+            require_no_gap=checks,
+        )  # fmt: skip
         if outcome.timer != outcome.timer_before:
             if outcome.timer_before is not None:
                 self.handle.deleteTimer(outcome.timer_before)

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
+import numpy as np
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 from pyspark.sql import types as spark
@@ -147,6 +148,22 @@ def _timestamp(frame: DataFrame, shape: Shape) -> Column:
             pass
     within = sql.least(sql.greatest(column, sql.lit(-FURTHEST_MS)), sql.lit(FURTHEST_MS))
     return sql.timestamp_millis(sql.floor(within).cast("long"))
+
+
+def before(frame: DataFrame, name: str, shape: Shape, time: float) -> Column:
+    """Whether a time column is before a moment of the matcher's time, so that Spark can also pick
+    files by it."""
+    column = sql.col(quoted(name))
+    match shape.schema.time_kind:
+        case Kind.TIMESTAMP:
+            limit = sql.timestamp_micros(sql.lit(int(time)))
+            if not isinstance(frame.schema[name].dataType, spark.TimestampType):
+                limit = sql.lit(str(np.datetime64(int(time), "us"))).cast("timestamp_ntz")
+            return column < limit
+        case Kind.DATE:
+            return column < sql.date_from_unix_date(sql.lit(-(-int(time) // 86_400_000_000)))
+        case _:
+            return column < sql.lit(time)
 
 
 def _delay_ms(watermark: Watermark, on_calendar: bool) -> int:

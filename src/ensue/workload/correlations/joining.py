@@ -27,6 +27,11 @@ class Equal:
     archived: str  # the field, which all events of an archived match have alike
     live: Expr
 
+    @property
+    def same_field(self) -> bool:
+        """Whether it is one field of the live events and of the archived ones."""
+        return isinstance(self.live, Field) and self.live.name == self.archived
+
 
 @dataclass(frozen=True)
 class Joining:

@@ -17,10 +17,10 @@ from ensue.errors import StateError
 from ensue.results.pairing import times_of
 from ensue.schema import Kind
 from ensue.workload.correlations.access import Access, Eager, Grouped, Lazy
-from ensue.workload.correlations.past import Past, rescaled
+from ensue.workload.correlations.past import Past, all_looked_up, rescaled
 from ensue.workload.correlations.pieces import Asked, Times
 from ensue.workload.correlations.prepared import PreparedCorrelation, PreparedJoin
-from ensue.workload.stage import Fed, StageMatcher
+from ensue.workload.stage import Fed, Handover, LookedUp, StageMatcher
 
 FULL = 10_000  # live matches that are a group at the most
 
@@ -228,6 +228,20 @@ class CorrelatedMatcher:
             )
             for k, join in enumerate(query.joins)
         ]
+
+    def looked_up(self) -> LookedUp:
+        """What it has read so far, and what it keeps."""
+        return all_looked_up(self.pasts.values())
+
+    def hand_over(self, now: float, rows: int, age: float | None) -> Handover | None:
+        """The events of its own past before `now`, to be archived, if they are enough."""
+        for past in self.pasts.values():
+            if past.own:
+                age = (
+                    None if age is None else rescaled(age, self.shape, self.shape.unit, self.unit)
+                )
+                return past.hand_over(self._time(now), rows, age)
+        return None
 
     def deadline(self) -> float | None:
         times = [t for t in (self.live.deadline(),) if t is not None]

@@ -16,7 +16,7 @@ from ensue.algebra.predicate import Field
 from ensue.algebra.reach import Edge, Far, Reach, reach
 from ensue.algebra.walk import atoms, bound_variables
 from ensue.archives.contract import Archive
-from ensue.columns.arrow_kinds import Unit, length_of
+from ensue.columns.arrow_kinds import Unit, kind_of_arrow, length_of
 from ensue.columns.stream import Shape
 from ensue.engine.allowance import machine_memory
 from ensue.errors import EventError, QueryError
@@ -24,7 +24,8 @@ from ensue.languages.printing import show
 from ensue.plan.access import ACCESSES, Decision, decide
 from ensue.plan.planning import Planning
 from ensue.results.identity import fingerprint
-from ensue.results.joined import STANDARD, Side
+from ensue.results.joined import LOCATION, STANDARD, Side
+from ensue.schema import Kind
 from ensue.workload.correlations.access import Lookup
 from ensue.workload.correlations.expected import STREAM, Coming, both_sides
 from ensue.workload.correlations.joining import Equal, Joining
@@ -92,12 +93,12 @@ def prepare_correlation(
         joins.append(PreparedJoin(lookup, key, far, lookup.behind if own else 0))
     joining = Joining(checked, _side(live), tuple(sides), tuple(equal), unit, identity_of(checked))
     lanes = lane_key(checked, live, keys, pasts)
-    impossible = dict(_impossible(checked, live, joins, keys, pasts))
+    impossible = dict(_impossible(checked, live, joins, keys, pasts, streaming=streaming))
     if wanted.access in impossible:
         reason = impossible[wanted.access]
         raise EventError(f"access={wanted.access!r} is impossible here: {reason}")
     latency = latency_of(wanted.latency, shape, unit)
-    window = length_of(live.plan.query.within, unit)
+    window = longest(live, unit)
     if wanted.access is not None and not told:
         decision = Decision(wanted.access, why="asked for")
     else:
@@ -136,7 +137,7 @@ def _refuse_names(correlation: Correlation) -> None:
     """Sides are known by columns that variables must leave free."""
     for query in (correlation.live, *(join.query for join in correlation.joins)):
         for atom in atoms(query.pattern):
-            if atom.variable in (*STANDARD, "location"):
+            if atom.variable in (*STANDARD, LOCATION):
                 raise QueryError(
                     f"beside JOIN ARCHIVE a variable cannot be called '{atom.variable}': a match "
                     "has a column of that name",
@@ -144,6 +145,34 @@ def _refuse_names(correlation: Correlation) -> None:
                     span=atom.span,
                     text=correlation.text,
                 )
+
+
+def require_columns(pasts: Pasts, shape: Shape) -> None:
+    """Events that belong to an archive have its columns."""
+    if pasts.own is None:
+        return
+    archive = pasts.archives[pasts.own].shape
+    missing = [name for name in archive.arrow.names if name not in shape.arrow.names]
+    if missing:
+        raise EventError(
+            f"archive={pasts.own!r}: the events belong to it, and have no column "
+            f"'{missing[0]}' as it has\n"
+            "  hint: add the column to the events, or leave archive= out"
+        )
+    for name in archive.arrow.names:
+        ours, theirs = (kind_of_arrow(s.arrow.field(name).type) for s in (shape, archive))
+        if ours is not theirs and ours is not Kind.NULL:
+            raise EventError(
+                f"archive={pasts.own!r}: '{name}' is {ours.value} in the events and "
+                f"{theirs.value} in the archive\n  hint: cast one of them first"
+            )
+    times = [(s.schema.start, s.schema.end) for s in (shape, archive)]
+    if times[0] != times[1]:
+        raise EventError(
+            f"archive={pasts.own!r}: the time of the events is in {' and '.join(times[0])}, that "
+            f"of the archive in {' and '.join(times[1])}\n"
+            "  hint: name the same columns in time= of both"
+        )
 
 
 def _archived(
@@ -174,8 +203,15 @@ def _lookup(join: ArchiveJoin, archived: Prepared, key: JoinKey | None, unit: Un
         types_that_matter((archived,)),
         _length(reached.before, unit),
         _length(reached.after, unit),
-        length_of(archived.plan.query.within, unit),
+        longest(archived, unit),
     )
+
+
+def longest(prepared: Prepared, unit: Unit) -> float | None:
+    """How long a match is at most, if that is known."""
+    if is_event(prepared.query.pattern) and not prepared.shape.schema.intervals:
+        return 0
+    return length_of(prepared.plan.query.within, unit)
 
 
 def _length(far: Far, unit: Unit) -> float:
@@ -250,10 +286,13 @@ def _impossible(
     joins: Sequence[PreparedJoin],
     keys: Sequence[Sequence[JoinKey]],
     pasts: Pasts,
+    *,
+    streaming: bool,
 ) -> Iterator[tuple[str, str]]:
     """The accesses that cannot be, each with the reason."""
     own = [join for join in correlation.joins if join.archive == pasts.own]
-    if any(join.query.within is None for join in own):
+    endless = [j for j in own if j.query.within is None and not is_event(j.query.pattern)]
+    if endless and streaming:
         unbounded = "the archived pattern has no WITHIN: its partial matches would stay for ever"
         yield "eager", unbounded
         yield "archive_first", unbounded

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -15,7 +15,9 @@ from ensue.errors import EventError, did_you_mean
 from ensue.plan.access import Decision
 from ensue.workload.correlations.access import Lookup
 from ensue.workload.correlations.joining import Equal, Joining
+from ensue.workload.correlations.past import Past
 from ensue.workload.prepared import Prepared
+from ensue.workload.stage import Archiving
 
 
 @dataclass(frozen=True)
@@ -24,28 +26,61 @@ class Pasts:
 
     archives: Mapping[str, Archive]
     own: str | None = None  # the one that the events themselves belong to
+    # events that end before are in the own archive already, whatever it will hold later: a number,
+    # or nanoseconds; None: it has nothing
+    cut: int | float | None = None
+    archiving: Archiving | None = None  # how the own archive is written
+    given: Mapping[str, Archive] = field(default_factory=dict, repr=False)  # as the call has them
 
-    def first_cut(self, unit: Unit) -> float | None:
-        """The moment behind the own archive's last event: what is before is in it already.
+    def owning(self, name: str, archive: Archive) -> "Pasts":
+        """The events belong to an archive, which is read as it is then."""
+        archives = {**self.archives, name: archive}
+        return replace(self, archives=archives, own=name, cut=behind(archive.pinned()))
 
-        None: it is empty.
-        """
-        if self.own is None:
-            return None
-        archive = self.archives[self.own]
-        until = archive.layout().until
-        if until is None:
-            return None
-        type_ = archive.shape.arrow.field(archive.shape.schema.end).type
-        last = from_arrow(pa.array([until], plain_type(type_)), unit).values[0].item()
-        return math.nextafter(last, math.inf) if isinstance(last, float) else last + 1
+    def renewed(self) -> "Pasts":
+        """The same, where the own archive ends as it does now."""
+        return self if self.own is None else self.owning(self.own, self.archives[self.own])
+
+    @property
+    def travelling(self) -> "Pasts":
+        """What a task has to know."""
+        return replace(self, given={})
+
+    def past(self, name: str, unit: Unit) -> Past:
+        """An archive as lanes begin with it."""
+        own = name == self.own
+        cut = self.first_cut(unit) if own else None
+        waits = own and self.archiving is not None
+        return Past(self.archives[name], unit, own, cut, cut, waits_for_archive=waits)
+
+    def first_cut(self, unit: Unit) -> int | float | None:
+        """The cut as the past counts time."""
+        if self.own is None or self.cut is None or unit == "ns" or not self._calendar:
+            return self.cut
+        return -(-int(self.cut) // 1_000)
+
+    @property
+    def _calendar(self) -> bool:
+        assert self.own is not None
+        return not self.archives[self.own].shape.schema.time_kind.numeric
+
+
+def behind(archive: Archive) -> int | float | None:
+    """The moment behind an archive's last event: a number, or nanoseconds; None: it is empty."""
+    until = archive.layout().until
+    if until is None:
+        return None
+    type_ = archive.shape.arrow.field(archive.shape.schema.end).type
+    last = from_arrow(pa.array([until], plain_type(type_)), "ns").values[0].item()
+    return math.nextafter(last, math.inf) if isinstance(last, float) else int(last) + 1
 
 
 NO_PAST = Pasts({})
 
 
-def pasts_of(archives: object, own: object) -> Pasts:
-    """The archives that a call is given, as they are now."""
+def pasts_of(archives: object, own: object, *, streaming: bool = False) -> Pasts:
+    """The archives that a call is given, as they are now; the one that a stream writes is read as
+    it is then."""
     if archives is None:
         archives = {}
     if not isinstance(archives, Mapping):
@@ -63,7 +98,11 @@ def pasts_of(archives: object, own: object) -> Pasts:
         hint = did_you_mean(str(own), list(archives)) or f"pass it: archives={{{own!r}: ...}}"
         raise EventError(f"archive={own!r} is none of archives=\n  hint: {hint}")
     pinned = {name: archive.pinned() for name, archive in archives.items()}
-    return Pasts(pinned, None if own is None else str(own))
+    found = Pasts(pinned, given=dict(archives))
+    if own is None:
+        return found
+    name = str(own)
+    return found.owning(name, archives[name] if streaming else pinned[name])
 
 
 @dataclass(frozen=True)

@@ -1,24 +1,23 @@
 """Queries over a stream and its past: live queries that share a scan, and what they look up."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
 
 from ensue.algebra.walk import atoms
+from ensue.archives.contract import Archive
 from ensue.columns.stream import slices
 from ensue.computed import cached_property
 from ensue.plan.limits import Limits
 from ensue.workload.correlations.matcher import CorrelatedMatcher
-from ensue.workload.correlations.past import Past
-from ensue.workload.correlations.prepared import Pasts, PreparedCorrelation
-from ensue.workload.live_matcher import LiveMatchers
+from ensue.workload.correlations.prepared import Pasts, PreparedCorrelation, PreparedJoin
 from ensue.workload.prepared import Prepared
-from ensue.workload.queries.shared_matcher import SharedMatcher
+from ensue.workload.queries.work import matcher_of
 from ensue.workload.relevance import types_that_matter
 from ensue.workload.source import Source
-from ensue.workload.stage import ARRIVAL, Fed, Output, Reads, StageMatcher, types_of
+from ensue.workload.stage import ARRIVAL, Archiving, Fed, Output, Reads, StageMatcher, types_of
 from ensue.workload.work import SLICE, Progress, Unseen, Whole
 
 
@@ -76,10 +75,14 @@ class CorrelationWork:
         return self._stage((), range(len(self.queries)))
 
     def _stage(self, key: tuple[str, ...], numbers: Sequence[int]) -> "CorrelationStage":
+        queries = tuple(self.queries[n] for n in numbers)
+        used = {join.lookup.archive for query in queries for join in query.joins}
+        used |= set() if self.pasts.own is None else {self.pasts.own}
+        archives = {name: self.pasts.archives[name] for name in sorted(used)}
         return CorrelationStage(
-            tuple(self.queries[n] for n in numbers),
+            queries,
             tuple(self.outputs[n] for n in numbers),
-            self.pasts,
+            replace(self.pasts.travelling, archives=archives),
             self.source,
             key,
         )
@@ -107,10 +110,8 @@ class CorrelationStage:
         return Reads(types_of(several), self.key, nulls=unkeyed)
 
     def _of_own_past(self) -> Iterator[Reads]:
-        for query in self.queries:
-            for join in query.joins:
-                if join.lookup.archive == self.pasts.own:
-                    yield Reads(join.lookup.types)
+        if self.pasts.own is not None:
+            yield from (Reads(join.lookup.types) for join in self._joins(self.pasts.own))
 
     @property
     def whole_stream(self) -> str | None:
@@ -127,19 +128,47 @@ class CorrelationStage:
     def limits(self) -> Limits:
         return self.queries[0].live.planning.limits
 
+    # ---------------------------------------------------------------------------- archives
+
+    @property
+    def archives(self) -> Mapping[str, Archive]:
+        """Those that it looks things up in, by name."""
+        return self.pasts.archives
+
+    @property
+    def archiving(self) -> Archiving | None:
+        """How events are written to the own archive; None: they stay in the lane."""
+        return self.pasts.archiving
+
+    def archived_types(self, name: str) -> frozenset[str] | None:
+        """The types of events of an archive that matter to it. None: all of them."""
+        return types_of(Reads(join.lookup.types) for join in self._joins(name))
+
+    def _joins(self, name: str) -> Iterator[PreparedJoin]:
+        for query in self.queries:
+            yield from (join for join in query.joins if join.lookup.archive == name)
+
+    def split_like(self, name: str) -> frozenset[str]:
+        """The fields by which an archive can be split as the stream is."""
+        fields = set(self.key)
+        for query in self.queries:
+            for join, equal in zip(query.joins, query.joining.equal, strict=True):
+                if join.lookup.archive == name:
+                    fields &= {e.archived for e in equal if e.same_field}
+        return frozenset(fields)
+
+    def with_archives(self, archives: Mapping[str, Archive]) -> "CorrelationStage":
+        """The same with some archives in the place of those of the same names."""
+        pasts = replace(self.pasts, archives={**self.pasts.archives, **archives})
+        return replace(self, pasts=pasts)
+
+    # ---------------------------------------------------------------------------- running
+
     def matcher(self) -> StageMatcher:
         """A matcher for a lane, with no events yet."""
         live = [query.live for query in self.queries]
-        matcher = SharedMatcher(live) if len(live) > 1 else LiveMatchers(live)
-        used = {join.lookup.archive for query in self.queries for join in query.joins}
-        if self.pasts.own is not None:
-            used.add(self.pasts.own)
-        unit = self.queries[0].unit
-        pasts = {}
-        for name in sorted(used):
-            own = name == self.pasts.own
-            cut = self.pasts.first_cut(unit) if own else None
-            pasts[name] = Past(self.pasts.archives[name], unit, own, cut, cut)
+        matcher = matcher_of(live, self.reads, self.limits, shared=len(live) > 1)
+        pasts = {name: self.pasts.past(name, self.queries[0].unit) for name in self.archives}
         return CorrelatedMatcher(matcher, self.queries, pasts, self.source.shape)
 
     def matched(self, given: Fed) -> list[pa.Table]:

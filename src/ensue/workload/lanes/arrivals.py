@@ -21,6 +21,7 @@ class Arrived:
     dropped: int  # without usable time
     ahead: int  # further ahead of the clock than is allowed
     newest_ms: int | None  # of all that were not left out; None: there are none
+    oldest: float | None  # of them, in the matcher's time
 
 
 def arrived(batches: Iterable[pa.RecordBatch], chain: Chain, bad_events: str) -> Arrived:
@@ -32,11 +33,13 @@ def arrived(batches: Iterable[pa.RecordBatch], chain: Chain, bad_events: str) ->
     if far.any():
         whole = whole.filter(pa.array(~far))
     events, dropped = with_time(whole, chain.source.shape, bad_events, chain.types, finite=True)
-    newest_ms = chain.clock.newest_ms(ends(events, chain.source.shape))
+    times = ends(events, chain.source.shape)
+    newest_ms = chain.clock.newest_ms(times)
+    oldest = times.min().item() if len(times) else None
     passing = _lanes(events) == PASSING
     if passing.any():
         events = events.filter(pa.array(~passing))
-    return Arrived(events, dropped, int(far.sum()), newest_ms)
+    return Arrived(events, dropped, int(far.sum()), newest_ms, oldest)
 
 
 def _lanes(events: pa.Table) -> "np.ndarray[tuple[int], np.dtype[np.int32]]":

@@ -4,9 +4,12 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
+from ensue.algebra.durations import parse_duration
 from ensue.columns.stream import Shape
+from ensue.errors import EventError
 from ensue.schema import Kind
 
 # Spark keeps microseconds in 64 bits: no watermark is beyond
@@ -48,6 +51,24 @@ class Clock:
         newest = math.floor(ends.max().item() // self.per_ms)
         return min(newest, _MOST) if newest >= _LEAST else None
 
+    def following(self, time: float) -> float:
+        """The first moment behind another one.
+
+        >>> Clock(Kind.INTEGER, 1).following(7)
+        8
+        """
+        return math.nextafter(time, math.inf) if self.kind is Kind.FLOAT else time + 1
+
+    def shown(self, time: float) -> str:
+        """A moment of the matcher's time as an error writes it.
+
+        >>> print(Clock(Kind.TIMESTAMP, 1_000).shown(1_500_000), Clock(Kind.INTEGER, 1).shown(7))
+        1970-01-01T00:00:01.500000 7
+        """
+        if self.kind not in (Kind.TIMESTAMP, Kind.DATE):
+            return str(time)
+        return str(np.datetime64(int(time), "us" if self.per_ms == 1_000 else "ns"))
+
     def timer(self, due: float) -> int:
         """The first watermark of Spark that has passed a time."""
         return min(max(1, math.floor(due // self.per_ms) + 1), _MOST)
@@ -63,6 +84,17 @@ def clock_of(shape: Shape) -> Clock:
     if not calendar(shape):
         return Clock(shape.schema.time_kind, 1)
     return Clock(shape.schema.time_kind, 1_000 if shape.unit == "us" else 1_000_000)
+
+
+def length_in(length: object, shape: Shape, name: str) -> float:
+    """A length of time in the matcher's time; `name` is that of the argument that it is of."""
+    clock = clock_of(shape)
+    if isinstance(length, str) and calendar(shape):
+        return parse_duration(length) * clock.per_ms // 1_000_000
+    if not calendar(shape) and isinstance(length, int | float) and length >= 0:
+        return length
+    wanted = "as '2 hours'" if calendar(shape) else "a number, as the time column holds numbers"
+    raise EventError(f"{name}={length!r} is no length of time\n  hint: {wanted}")
 
 
 def calendar(shape: Shape) -> bool:

@@ -7,6 +7,7 @@ as these layers may take.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -15,10 +16,22 @@ import pyarrow as pa
 from ensue.columns.rows import no_rows
 from ensue.columns.stream import ends, in_order
 from ensue.engine.state import from_bytes, packed, to_bytes, unpacked
+from ensue.errors import StateError
 from ensue.plan.limits import Limits
 from ensue.workload.chain import Chain
 from ensue.workload.lanes.packing import table_of
+from ensue.workload.spill.bound import Spilled, spilled_by
 from ensue.workload.stage import ARRIVAL, Fed, Stage, ends_of, unseen
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What became of events that were sent to a lane. Those that a stage before has do not count
+    again."""
+
+    events: int
+    late: pa.Table
+    before_cut: int  # the history had them
 
 
 class Lane:
@@ -37,6 +50,8 @@ class Lane:
         self.made: dict[str, pa.Table] = {}  # complex events that wait
         self.arrived = 0  # events so far, where the lane itself counts them
         self.watermark: float | None = None  # of the stream, up to which it has matched
+        self.cut: float | None = None  # up to where it was matched by a history, not by the stream
+        self.oldest: float | None = None  # of all events of the stream, as far as it is told
 
     @property
     def stage(self) -> Stage:
@@ -46,15 +61,21 @@ class Lane:
     def limits(self) -> Limits:
         return self.stage.limits
 
-    def accept(
-        self, blobs: Iterable[bytes], watermark: float | None = None
-    ) -> tuple[int, pa.Table]:
-        """Lets what was sent wait. Gives the number of events that no stage before has, and of
-        these the late ones: they end before the watermark, or before the one that the lane has
-        come to already, if it is further."""
+    def accept(self, blobs: Iterable[bytes], watermark: float | None = None) -> Accepted:
+        """Lets what was sent wait.
+
+        An event is late if it ends before the watermark, or before the one that the lane has come
+        to already, if it is further. One before the cut is not late: the history had it.
+        """
         events = self._taken(blobs)
         others = self.chain.read_before(self.number)
-        counted = int(unseen(events, self.chain.source, others).sum()) if others else len(events)
+        counted = self._unseen(events)
+        before_cut = 0
+        if self.cut is not None:
+            known_before = ends(events, self.chain.source.shape) < self.cut
+            if known_before.any():
+                before_cut = self._unseen(events.filter(pa.array(known_before)))
+                events = events.filter(pa.array(~known_before))
         late = events.slice(0, 0)
         known = [w for w in (watermark, self.watermark) if w is not None]
         if known:
@@ -66,7 +87,12 @@ class Lane:
             self.waiting = pa.concat_tables([self.waiting, self._numbered(events)])
         if others and late.num_rows:
             late = late.filter(pa.array(unseen(late, self.chain.source, others)))
-        return counted, late.select(self.chain.source.arrow.names)
+        return Accepted(counted, late.select(self.chain.source.arrow.names), before_cut)
+
+    def _unseen(self, events: pa.Table) -> int:
+        """How many events no stage before has."""
+        others = self.chain.read_before(self.number)
+        return int(unseen(events, self.chain.source, others).sum()) if others else len(events)
 
     def _taken(self, blobs: Iterable[bytes]) -> pa.Table:
         """The events among what was sent; complex ones wait already."""
@@ -140,9 +166,41 @@ class Lane:
         return self.matcher.partial_matches
 
     @property
+    def spilled(self) -> Spilled:
+        """What is not in memory."""
+        return spilled_by(self.matcher)
+
+    @property
     def waiting_events(self) -> int:
         """How many events the watermark has not passed."""
         return sum(int(t.num_rows) for t in (self.waiting, *self.made.values()))
+
+    # ---------------------------------------------------------------------------- the seam
+
+    def tell_oldest(self, oldest: float) -> None:
+        """The oldest event of the stream that anybody has seen, on whichever lane."""
+        if self.cut is not None and not self._joined:
+            self.oldest = oldest if self.oldest is None else min(oldest, self.oldest)
+
+    @property
+    def _joined(self) -> bool:
+        return self.oldest is not None and self.cut is not None and self.oldest <= self.cut
+
+    def require_no_gap(self, now: float | None) -> None:
+        """Raises StateError if time has passed the cut, and the stream began behind it.
+
+        Before, an event that closes the gap may still come: events are not in order.
+        """
+        if now is None or self.cut is None or self.oldest is None or self._joined:
+            return
+        if now > self.cut:
+            shown = self.chain.clock.shown
+            raise StateError(
+                f"there is a gap between history and stream: the history ends at "
+                f"{shown(self.cut)}, and the first event of the stream is of {shown(self.oldest)}"
+                "\n  hint: let the stream begin earlier, or bring the history up to date and name "
+                'a new checkpoint; gap="allow" says that nothing happened in between'
+            )
 
     # ---------------------------------------------------------------------------- state
 
@@ -155,6 +213,8 @@ class Lane:
     def save(self) -> bytes:
         """Everything needed to go on elsewhere."""
         header = {"arrived": self.arrived, "watermark": self.watermark}
+        if self.cut is not None:
+            header |= {"cut": self.cut, "oldest": self.oldest}
         blobs = {"waiting": to_bytes(self.waiting), "matcher": self.matcher.save()}
         blobs |= {f"made {name}": to_bytes(table) for name, table in self.made.items()}
         return packed(header, {}, blobs)
@@ -166,6 +226,7 @@ class Lane:
         lane = cls(chain, number)
         lane.arrived = int(header.get("arrived", 0))
         lane.watermark = header["watermark"]
+        lane.cut, lane.oldest = header.get("cut"), header.get("oldest")
         lane.waiting = from_bytes(blobs.pop("waiting")).cast(lane.waiting.schema)
         for name, schema in lane.stage.takes.items():
             if f"made {name}" in blobs:

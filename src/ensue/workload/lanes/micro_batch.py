@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from time import perf_counter_ns
 
 from ensue.workload.chain import Chain
+from ensue.workload.lanes.archiving import archived, looked_up
 from ensue.workload.lanes.clock import known_to_spark
-from ensue.workload.lanes.packing import Packed, packed_late, packed_outputs
+from ensue.workload.lanes.packing import Packed, packed_files, packed_late, packed_outputs
 from ensue.workload.lanes.shelf import Shelf
 from ensue.workload.lanes.state import KeptLane, Store
 
@@ -17,12 +18,21 @@ class Counters:
 
     events: int
     late: int
+    before_cut: int  # the history, or the stream's own archive, had them
     matches: int
     partial_matches: int
     waiting: int  # events that the watermark has not passed
     state_bytes: int
     written_bytes: int
     rebuilt: int  # lanes that had to be built from the store
+    probes: int  # reads of archives
+    files_read: int
+    rows_read: int
+    recent: int  # events that are not in the stream's own archive yet
+    archived: int  # events that are there from now on
+    misses: int  # keys that were not in memory when an event of theirs came
+    stored_keys: int  # that are not in memory
+    stored_bytes: int  # of their events
     matching_us: int
     busy_us: int
 
@@ -45,12 +55,18 @@ def run_lane(
     blobs: Sequence[bytes] = (),
     next_ms: int | None = None,
     shelf: Shelf = Shelf(),  # noqa: B008  it has no state of its own
+    oldest: float | None = None,
+    *,
+    require_no_gap: bool = False,
 ) -> Outcome:
     """Gives a lane of a stage its events, lets its time pass, and keeps it in its store.
 
     `watermark_ms` is the watermark of the micro-batch. `next_ms` is the one that it brings about:
     what is late is not measured by it yet, but no event that is not late will come before it, so
     the lane need not wait for the next micro-batch to match up to it. None: it is not known.
+
+    `oldest` is the time of the oldest event of the micro-batch on any lane, where the lane is the
+    one that has to `require_no_gap` between a history and the stream.
     """
     begun = perf_counter_ns()
     clock = chain.clock
@@ -59,32 +75,51 @@ def run_lane(
     kept = KeptLane(store, chain, number, shelf)
     lane, timer_before = kept.lane, kept.head.timer
     opened = perf_counter_ns()
-    waited = lane.waiting_events
-    events, late = lane.accept(blobs, late_before)
+    waited, told, known = lane.waiting_events, lane.oldest, looked_up(lane)
+    missed = lane.spilled.misses
+    if oldest is not None:
+        lane.tell_oldest(oldest)
+    if require_no_gap:
+        lane.require_no_gap(now)
+    accepted = lane.accept(blobs, late_before)
     found = lane.release(now) if now is not None else []
+    looked = looked_up(lane).since(known)
+    files = archived(lane, chain.stages[number])
     matched = perf_counter_ns()
     due = lane.due()
     timer = None if due is None else clock.timer(due)
     changed = blobs or any(t.num_rows for t in found) or lane.waiting_events != waited
+    changed = changed or lane.oldest != told
     # what only tasks and lanes know of the time is not in Spark's checkpoint
     changed = changed or (next_ms is not None and not known_to_spark(next_ms))
-    if changed or kept.fresh or timer != timer_before:
-        written = kept.keep(late_before, blobs, timer)
+    if changed or files or kept.fresh or timer != timer_before:
+        written = kept.keep(late_before, blobs, timer, whole=bool(files))
     else:
         kept.remember()
         written = 0
+    spilled = lane.spilled
     counters = Counters(
-        events=events,
-        late=late.num_rows,
+        events=accepted.events,
+        late=accepted.late.num_rows,
+        before_cut=accepted.before_cut + looked.before_cut,
         matches=lane.stage.matches(found) if found else 0,
         partial_matches=lane.partial_matches,
         waiting=lane.waiting_events,
         state_bytes=lane.state_bytes,
         written_bytes=written,
         rebuilt=int(kept.rebuilt),
+        probes=looked.probes,
+        files_read=looked.files,
+        rows_read=looked.rows,
+        recent=looked_up(lane).recent,
+        archived=sum(file.rows for file in files),
+        misses=spilled.misses - missed,
+        stored_keys=spilled.keys,
+        stored_bytes=spilled.bytes,
         matching_us=(matched - opened) // 1_000,
         busy_us=(perf_counter_ns() - begun) // 1_000,
     )
     sent = list(packed_outputs(chain, number, found)) if found else []
-    sent += packed_late(chain, late) if chain.deliver_late else ()
+    sent += packed_late(chain, accepted.late) if chain.deliver_late else ()
+    sent += packed_files(chain, files)
     return Outcome(sent, timer_before, timer, counters)

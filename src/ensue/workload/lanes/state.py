@@ -56,6 +56,7 @@ class Store(Parts, Protocol):
     def head(self) -> Head | None: ...
     def put_head(self, head: Head) -> None: ...
     def put_parts(self, parts: Sequence[bytes]) -> None: ...
+    def put_part(self, number: int, part: bytes) -> None: ...
     def put_entry(self, number: int, entry: bytes) -> None: ...
     def clear_entries(self) -> None: ...
 
@@ -91,18 +92,28 @@ class KeptLane:
             shelf.drop_others(found.stamp)
         self.lane = rebuilt(store, found, chain, number) if live is None else live
 
-    def keep(self, watermark: float | None, blobs: Sequence[bytes], timer: int | None) -> int:
+    def keep(
+        self,
+        watermark: float | None,
+        blobs: Sequence[bytes],
+        timer: int | None,
+        *,
+        whole: bool = False,
+    ) -> int:
         """Writes down what the lane was given and has done since it was opened.
 
         `watermark` is the one by which its events were late or not; the lane knows how far it has
-        come. Gives the number of bytes written.
+        come. `whole`: the lane has given away what a log would bring back, so it is written as it
+        is. Gives the number of bytes written.
         """
         header = {"late_before": watermark, "watermark": self.lane.watermark}
+        if self.lane.oldest is not None:
+            header["oldest"] = self.lane.oldest
         entry = packed(header, {}, {str(k): b for k, b in enumerate(blobs)})
         stamp = next_stamp(self.head.stamp)
         head = replace(self.head, stamp=stamp, timer=timer)
         logged, snapshot = head.logged + len(entry), None
-        if logged > max(SMALL, self.lane.state_bytes):
+        if whole or logged > max(SMALL, self.lane.state_bytes):
             snapshot = self.lane.save()
             parts = [snapshot[k : k + PART] for k in range(0, len(snapshot), PART)]
             self.store.put_parts(parts)
@@ -137,10 +148,22 @@ def rebuilt(store: Parts, head: Head, chain: Chain, number: int = 0) -> Lane:
     for entry in store.entries(head.entries):
         header, _, blobs = unpacked(entry)
         given = [blobs[str(k)] for k in range(len(blobs))]
+        lane.oldest = header.get("oldest")
         lane.accept(given, header["late_before"])
         if header["watermark"] is not None:
             lane.release(header["watermark"])  # what it finds was delivered before
     return lane
+
+
+def begin(
+    store: Store, chain: Chain, number: int, part: tuple[int, int], data: bytes, timer: int | None
+) -> None:
+    """Puts a part of a lane that was saved elsewhere into a new store: which one, of how many."""
+    if store.head() is None:
+        job = chain.stage_text(number)
+        store.put_job(job)
+        store.put_head(Head(FORMAT, digest(job), next_stamp(b""), part[1], 0, 0, timer))
+    store.put_part(part[0], data)
 
 
 def digest(job: str) -> bytes:
@@ -226,10 +249,17 @@ _WORDS = {
     "emit_timeouts": "choice of emit_timeouts=",
     "operators": "set of operators",
     "planning": "choice of plan",
+    "archives": "version of an archive, or another one",
+    "archive": "archive that its events belong to",
+    "cut": "moment at which its own archive ended",
+    "access": "choice of access=",
+    "latency": "latency=",
 }
 _REMEDY = {
     "lanes": "pass lanes= as it was; the state of a stream stays in the lanes it began with",
     "planning": "pass statistics=, off= and structure= as they were; Statistics.text() keeps them",
+    "archives": "ensue.start goes on with the versions it began with; else pass them: "
+    "ensue.archive(..., version=)",
 }
 
 

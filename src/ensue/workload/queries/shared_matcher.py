@@ -9,6 +9,7 @@ import pyarrow as pa
 from ensue.columns.buffers import Ints
 from ensue.columns.distinct import distinct
 from ensue.columns.matches import Matches
+from ensue.columns.stream import slices
 from ensue.engine.engine import FEW_CODES, Engine
 from ensue.engine.meaning import VERSION, version_of
 from ensue.engine.state import packed, unpacked
@@ -25,9 +26,11 @@ from ensue.workload.queries.shared_engine import (
     watchers_of,
 )
 from ensue.workload.queries.shared_scan import Block
+from ensue.workload.spill.saved import SPILLED, go_on
 from ensue.workload.stage import Fed
 
 NONE = np.zeros(0, np.int64)
+REPLAYED = 1 << 16  # events of the past between which found matches are thrown away
 
 
 class Numbers:
@@ -120,6 +123,31 @@ class SharedMatcher:
         self._hold()
         return result
 
+    def replay(self, events: pa.Table, now: float | None) -> None:
+        """Takes up the state that events of the past leave behind, at the time `now`.
+
+        They are all that matches to come need, and their matches have been delivered.
+        """
+        engines = [w.engine for w in self.watchers if isinstance(w.engine, Engine)]
+        for engine in engines:
+            engine.room.counts = False
+        _, schema = self.queries[0].physical
+        for piece in slices(events, REPLAYED):
+            block = Block(piece, schema, self.queries[0].shape.unit, self._uses.copy())
+            for watcher, numbers in zip(self.watchers, self.numbers, strict=True):
+                self._fed(watcher, numbers, block)
+            self.store.add(piece, self.rows, [numbers.rows for numbers in self.numbers])
+            self.rows += piece.num_rows
+        for watcher in self.watchers:
+            if now is not None:
+                watcher.engine.advance(now)
+            watcher.engine.hand_over()
+        for engine in engines:
+            engine.room.counts = True
+        if now is not None:
+            self.store.forget_before(now)
+        self._hold_least()
+
     def finish(self) -> list[pa.Table]:
         """The matches that only waited for the stream to end."""
         pairs = zip(self.watchers, self.numbers, strict=True)
@@ -183,6 +211,12 @@ class SharedMatcher:
                 size += int(watcher.engine.state_bytes + 2 * numbers.own.nbytes)
         return size
 
+    @property
+    def held_bytes(self) -> int:
+        """How much memory it takes."""
+        size = sum(w.engine.held_bytes for w in self.watchers)
+        return size + self.store.nbytes + sum(2 * n.own.nbytes for n in self.numbers)
+
     # ---------------------------------------------------------------------------- state
 
     def save(self) -> bytes:
@@ -200,6 +234,9 @@ class SharedMatcher:
     def restore(self, data: bytes) -> None:
         """Goes on where the saved one stopped."""
         _, _, saved = unpacked(data)
+        if SPILLED in saved:
+            go_on(self, data, self.queries[0].shape)
+            return
         if "several" not in saved:
             raise StateError("the state of a stream was saved for another set of queries")
         header, arrays, blobs = unpacked(saved["several"])

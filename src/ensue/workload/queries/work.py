@@ -14,6 +14,8 @@ from ensue.workload.prepared import Prepared, build_result, joined_of, unseen_ty
 from ensue.workload.queries.shared_matcher import SharedMatcher
 from ensue.workload.queries.whole_scan import WholeScan
 from ensue.workload.relevance import types_that_matter
+from ensue.workload.spill.evictable import not_evictable, why_not_evictable
+from ensue.workload.spill.spilling import spilling
 from ensue.workload.stage import ARRIVAL, Fed, Output, Reads, StageMatcher
 from ensue.workload.timed_out import Bundle
 from ensue.workload.work import SLICE, Progress, Unseen, Whole
@@ -132,8 +134,7 @@ class QueryStage:
 
     def matcher(self) -> StageMatcher:
         """A matcher for a lane, with no events yet."""
-        queries = self.prepared
-        return SharedMatcher(queries) if self.shared else LiveMatchers(queries)
+        return matcher_of(self.prepared, self.reads, self.limits, shared=self.shared)
 
     def matched(self, given: Fed) -> list[pa.Table]:
         """What a lane finds where all events are there."""
@@ -154,6 +155,23 @@ class QueryStage:
     def sent(self, found: Sequence[pa.Table]) -> Iterator[tuple[str, pa.Table]]:  # noqa: ARG002
         """No other stage is made of what queries find."""
         return iter(())
+
+
+def matcher_of(
+    queries: Sequence[Prepared], reads: Reads, limits: Limits, *, shared: bool
+) -> StageMatcher:
+    """A matcher of queries over one stream; beyond its memory keys go to disk where they can."""
+
+    def plain(queries: Sequence[Prepared]) -> SharedMatcher | LiveMatchers:
+        return SharedMatcher(queries) if shared else LiveMatchers(queries)
+
+    if limits.evicting:
+        why = why_not_evictable(queries)
+        if why is None:
+            return spilling(queries, reads, limits, plain)
+        if limits.evict is not None:
+            raise not_evictable(why)
+    return plain(queries)
 
 
 def matched(

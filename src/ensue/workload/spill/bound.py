@@ -1,0 +1,46 @@
+"""How much of a stream's keys may be in memory, and what is not."""
+
+import os
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from ensue.engine.allowance import machine_memory
+from ensue.plan.limits import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """How much may be in memory."""
+
+    bytes: float
+    keys: int | None = None  # None: as many as there is room for
+
+
+@dataclass(frozen=True, slots=True)
+class Spilled:
+    """What was stored so far."""
+
+    misses: int = 0  # keys that an event came for while they were stored
+    keys: int = 0  # stored now
+    bytes: int = 0  # of these
+
+
+@runtime_checkable
+class Spilling(Protocol):
+    """A matcher that stores keys."""
+
+    @property
+    def spilled(self) -> Spilled: ...
+
+
+NOTHING = Spilled()
+
+
+def spilled_by(matcher: object) -> Spilled:
+    """What a matcher has stored, if it is one that does."""
+    return matcher.spilled if isinstance(matcher, Spilling) else NOTHING
+
+
+def bound_of(limits: Limits) -> Bound:
+    """What limits allow."""
+    return Bound(limits.bytes_of(machine_memory(), os.cpu_count() or 1))

@@ -1,0 +1,420 @@
+"""A matcher that keeps whole keys out of memory and brings them back before they are needed.
+
+Keys do not know of each other. So a key can be taken out at any time, as its events of the last
+window, and be brought back by matching these again, their matches thrown away: they have been
+delivered. Keys that come back are matched in a matcher of their own beside the others; these
+cohorts are put together as they get many. A miss happens before a piece of events is fed, never
+within: which keys it has is known.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ensue.columns.keys import KeyCodes
+from ensue.columns.rows import no_rows, rows_taken
+from ensue.columns.stream import Shape, ends
+from ensue.errors import LimitError
+from ensue.plan.limits import size_text
+from ensue.workload.spill.bound import Bound, Spilled
+from ensue.workload.spill.choice import Choice
+from ensue.workload.spill.cohorts import Cohorts, Replayed
+from ensue.workload.spill.deadlines import Deadlines
+from ensue.workload.spill.evictable import Unit
+from ensue.workload.spill.observed import Observed
+from ensue.workload.spill.resident import Resident
+from ensue.workload.spill.saved import Saved, is_spilled, ordered
+from ensue.workload.spill.segments import Folder
+from ensue.workload.spill.stored_keys import StoredKeys
+from ensue.workload.stage import Fed, Reads
+
+BATCH = 1 / 4  # of the limit is evicted at a time
+FEW_ROWS = 1_024  # events that are fed at a time whatever the limit is
+FEW_KEYS = 64  # keys that are looked at at a time whatever the limit is
+FEW_CODES = 4_096  # keys whose codes are never forgotten
+STORED = -1  # in the place of a cohort
+
+Tables = list[pa.Table]
+Codes = npt.NDArray[np.int64]
+Back = tuple[pa.Table, Codes]  # events of keys that come back
+NONE = np.zeros(0, np.int64)
+
+
+class SpillingMatcher:
+    """Matches like one without a limit. `fresh` makes a matcher with no events yet."""
+
+    def __init__(
+        self,
+        fresh: Callable[[], Replayed],
+        shape: Shape,
+        reads: Reads,
+        unit: Unit,
+        bound: Bound,
+        evict: str = "need",
+    ) -> None:
+        self.unit, self.bound = unit, bound
+        self.misses = 0
+        self._shape, self._reads = shape, reads
+        self._now: float | None = None  # up to which everything is decided
+        self._cohorts = Cohorts(fresh)
+        self._keys = KeyCodes()
+        self._resident = Resident(shape)
+        self._deadlines = Deadlines(shape, unit.windows)
+        self._stored = StoredKeys(shape.arrow, self._deadlines.never, Folder())
+        self._observed = Observed(shape, unit.reach)
+        self._choice = Choice(evict, shape, self._deadlines, self._observed)
+        self._looked: float | None = None  # when events out of time were last looked for
+        self._coming = 0.0  # bytes that the piece in hand will take, about
+        self._known = 0  # keys that were alive when this was last asked
+        # the state was taken up from another matcher: events before are not known here
+        self._unknown_before: float | None = None
+        self._restored = False
+        self._nothing: Tables | None = None
+
+    # ---------------------------------------------------------------------------- feeding
+
+    def feed(self, given: Fed) -> Tables:
+        """What the next events complete."""
+        events = given.bare
+        events = events.filter(pa.array(self._reads.of(events, self._shape)))
+        found: list[Tables] = []
+        for piece in self._pieces(events):
+            codes = self._keys.encode([piece.column(name) for name in self.unit.key])
+            known = codes >= 0  # NULL equals nothing
+            if not known.all():
+                piece, codes = piece.filter(pa.array(known)), codes[known]
+            if piece.num_rows:
+                found += self._fed(piece, codes.astype(np.int64))
+                found += self._shrunk()
+                self._forget()
+        return self._together(found)
+
+    def _pieces(self, events: pa.Table) -> Sequence[pa.Table]:
+        """Events in pieces that take little of the limit each."""
+        count = events.num_rows
+        if not count:
+            return ()
+        width = max(1.0, events.nbytes / count, self.held_bytes / max(1, len(self._resident)))
+        size = int(min(max(FEW_ROWS, self.bound.bytes * BATCH / 2 / width), 1 << 20))
+        if self.bound.keys is not None:
+            size = max(1, self.bound.keys)
+        return [events.slice(k, size) for k in range(0, count, size)]
+
+    def _fed(self, piece: pa.Table, codes: Codes) -> list[Tables]:
+        times = ends(piece, self._shape)
+        now = times[-1].item()
+        self._begin(times[0].item())
+        self._cohorts.room_for(len(self._keys))
+        wanted = np.unique(codes[self._stored.holds(codes)])
+        self.misses += len(wanted)
+        found: list[Tables] = []
+        back = self._taken(wanted)
+        if self._would_be_over(piece.num_rows + len(back[1]), codes):
+            found += self._evicted(np.unique(codes), back)
+        elif len(wanted):
+            self._resident.add(*back)
+            events = ordered(back[0], self._shape)
+            found += self._cohorts.add(wanted, events, self._resident, self._now)
+        # also of those that have just gone: from here on they must be as they are at `now`
+        found += self._looked_at(self._stored.due_before(now), now)
+        found += self._cohorts.feed(piece, codes)
+        found += self._cohorts.settle(now)
+        self._resident.add(piece, codes)
+        self._observed.watch(piece, codes)
+        self._now = now if self._now is None else max(self._now, now)
+        return found
+
+    def advance(self, now: float) -> Tables:
+        """What only waited for time to pass, once it is `now`."""
+        self._begin(now)
+        found = self._looked_at(self._stored.due_before(now), now)
+        found += self._cohorts.advance(now)
+        self._now = now if self._now is None else max(self._now, now)
+        self._forget()
+        self._forget_codes()
+        found += self._shrunk()
+        return self._together(found)
+
+    def finish(self) -> Tables:
+        """What only waited for the stream to end."""
+        found = self._cohorts.finish()
+        for some in self._groups(self._stored.codes) if self.unit.windows else ():
+            table, _ = self._stored.take(some)
+            matcher = self._cohorts.fresh()
+            matcher.replay(ordered(table, self._shape), self._now)
+            found.append(matcher.finish())
+        return self._together(found)
+
+    def _together(self, found: list[Tables]) -> Tables:
+        if len(found) == 1:
+            return found[0]
+        if not found and self._nothing is None:
+            none = Fed.of(no_rows(self._shape.arrow))
+            self._nothing = self._cohorts.fresh().feed(none)
+        if not found:
+            assert self._nothing is not None
+            return self._nothing
+        return [pa.concat_tables(tables) for tables in zip(*found, strict=True)]
+
+    # ---------------------------------------------------------------------------- bringing back
+
+    def _taken(self, codes: Codes) -> tuple[pa.Table, Codes]:
+        """The events of stored keys that still matter."""
+        table, known = self._stored.take(codes)
+        inside = self._inside(ends(table, self._shape))
+        if inside.all():
+            return table, known
+        return table.filter(pa.array(inside)), known[inside]
+
+    def _looked_at(self, codes: Codes, now: float) -> list[Tables]:
+        """What stored keys give when it is `now`. They stay stored, as far as they matter."""
+        found = []
+        for some in self._groups(codes):
+            table, known = self._taken(some)
+            matcher = self._cohorts.fresh()
+            matcher.replay(ordered(table, self._shape), self._now)
+            found.append(matcher.advance(now))
+            self._stored.put(
+                table, known, ends(table, self._shape),
+                lambda table, first: self._deadlines.of(table, first, now),
+            )  # fmt: skip
+            self._cohorts.place[some[~self._stored.holds(some)]] = 0
+        return found
+
+    def _groups(self, codes: Codes) -> list[Codes]:
+        """Stored keys in groups that take little of the limit each."""
+        if not len(codes):
+            return []
+        width = max(1.0, self._stored.bytes / max(1, len(self._stored)))
+        size = int(min(max(FEW_KEYS, self.bound.bytes * BATCH / width), 1 << 20))
+        return [codes[k : k + size] for k in range(0, len(codes), size)]
+
+    # ---------------------------------------------------------------------------- eviction
+
+    @property
+    def held_bytes(self) -> int:
+        """What is in memory because of events."""
+        return self._cohorts.held_bytes + self._resident.nbytes
+
+    def _over(self) -> bool:
+        keys = self.bound.keys
+        if self.held_bytes > self.bound.bytes:
+            return True
+        return keys is not None and len(np.unique(self._resident.codes)) > keys
+
+    def _shrunk(self) -> list[Tables]:
+        """Stores keys until what is in memory is below the limit by a batch."""
+        found: list[Tables] = []
+        while self._unknown_before is None and not self._restored and self._over():
+            found += self._evicted()
+            self._forget_codes()
+        return found
+
+    def _would_be_over(self, rows: int, codes: Codes) -> bool:
+        """Whether so many more events, of these keys among others, would be too much."""
+        if self._unknown_before is not None or not len(self._resident):
+            return False
+        keys, known = self.bound.keys, self._resident.codes
+        if keys is not None and len(np.union1d(known, codes)) > keys:
+            return True
+        self._coming = rows * self.held_bytes / len(known)
+        return self.held_bytes + self._coming > self.bound.bytes
+
+    def _evicted(self, needed: Codes = NONE, back: Back | None = None) -> list[Tables]:
+        """Stores the keys that can be spared best, and builds the others anew.
+
+        `needed` are keys that are about to get events; those that come `back` for it are built
+        with the others.
+        """
+        # before their state goes: what is decided is delivered
+        found = self._cohorts.advance(self._now) if self._now is not None else []
+        self._forget(every=True)
+        order = self._resident.by_key()
+        codes = self._resident.codes[order]
+        if len(codes):
+            first = np.flatnonzero(np.r_[True, codes[1:] != codes[:-1]])
+            count = np.diff(np.r_[first, len(codes)])
+            self._refuse_giants(order[first], count)
+            events = self._resident.times_and_types(order)
+            ranked = self._choice.ranked(events, first, count, self._now)
+            if back is not None:
+                ranked = ranked[~np.isin(codes[first[ranked]], needed)]
+            else:
+                ranked = ranked[:-1]  # somebody stays
+            surplus = self._surplus(len(first), 0 if back is None else len(needed))
+            enough = int(np.searchsorted(np.cumsum(count[ranked]), surplus)) + 1
+            gone = np.zeros(len(first), np.bool_)
+            gone[ranked[:enough]] = True
+            self._store(order[np.repeat(gone, count)])
+        if back is not None:
+            self._resident.add(*back)
+            self._cohorts.place[needed] = 0
+        self._resident.sort()
+        self._cohorts.one_of(self._resident.table, self._now)
+        self._choice.evicted_at(self._now)
+        return found
+
+    def _surplus(self, keys: int, coming: int) -> float:
+        """How many events have to go: a batch, or as many as make room for what comes."""
+        held, rows, most = self.held_bytes, len(self._resident), self.bound.bytes
+        target = max(0.0, min((1 - BATCH) * most, most - self._coming))
+        surplus = rows * (1 - target / held) if held > target else 0.0
+        if self.bound.keys is not None:
+            left = max(0.0, min((1 - BATCH) * self.bound.keys, self.bound.keys - coming))
+            surplus = max(surplus, rows * (1 - left / keys))
+        return surplus
+
+    def _store(self, rows: Codes) -> None:
+        """Writes the rows of some keys, and what is left of segments that are half dead."""
+        if not len(rows):
+            return
+        table, codes = self._resident.rows(rows), self._resident.codes[rows]
+        stale = self._stored.half_dead()
+        if len(stale):
+            old, known = self._taken(stale)
+            table, codes = pa.concat_tables([table, old]), np.concatenate([codes, known])
+            order = np.argsort(codes, kind="stable")
+            table, codes = rows_taken(table, order).combine_chunks(), codes[order]
+        self._stored.put(
+            table, codes, ends(table, self._shape),
+            lambda table, first: self._deadlines.of(table, first, self._now),
+        )  # fmt: skip
+        self._cohorts.place[stale] = 0
+        self._cohorts.place[codes] = STORED
+        kept = np.ones(len(self._resident), np.bool_)
+        kept[rows] = False
+        self._resident.keep(kept)
+
+    def _refuse_giants(self, rows: Codes, count: Codes) -> None:
+        """An error if the largest key needs more than all may take together."""
+        largest = int(count.argmax())
+        size = self.held_bytes * float(count[largest]) / float(count.sum())
+        if size <= self.bound.bytes:
+            return
+        row = self._resident.table.select(list(self.unit.key)).slice(int(rows[largest]), 1)
+        shown = ", ".join(f"{name} = {value!r}" for name, value in row.to_pylist()[0].items())
+        raise LimitError(
+            f"one key alone needs {size_text(size)}, and memory= allows "
+            f"{size_text(self.bound.bytes)}: {shown}, with {int(count[largest]):,} events in the "
+            "window\n"
+            "  hint: allow more memory=, shorten WITHIN, or leave out events that cannot match"
+        )
+
+    # ---------------------------------------------------------------------------- time
+
+    def _begin(self, time: float) -> None:
+        """Notes the first time that is known after a state of another matcher was taken up."""
+        if self._restored:
+            self._restored, self._unknown_before = False, time
+        if self._unknown_before is not None and time - self._unknown_before > self.unit.reach:
+            self._unknown_before = None
+
+    def _inside(self, times: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        """Which events still matter."""
+        if self._now is None:
+            return np.ones(len(times), np.bool_)
+        return np.asarray(self._now - times <= self.unit.reach, np.bool_)
+
+    def _forget(self, *, every: bool = False) -> None:
+        """Lets go of what is out of time: now and then, or at once."""
+        if self._now is None:
+            return
+        since = None if self._looked is None else self._now - self._looked
+        if not every and since is not None and 4 * since < self.unit.reach:
+            return
+        self._looked = self._now
+        if len(self._resident):
+            self._resident.keep(self._inside(self._resident.ends))
+        cut = self._now - self.unit.reach
+        self._cohorts.place[self._stored.forget_before(cut)] = 0
+        self._observed.lapse_before(float(cut))
+
+    def deadline(self) -> float | None:
+        """The time behind which `advance` finds or forgets something."""
+        times = (self._cohorts.deadline(), self._stored.next_due())
+        return min((t for t in times if t is not None), default=None)
+
+    def _forget_codes(self) -> None:
+        """Forgets keys that have no events here, once most have none."""
+        count = len(self._keys)
+        if count <= max(FEW_CODES, 2 * self._known):
+            return
+        alive = np.zeros(count, np.bool_)
+        alive[self._resident.codes] = True
+        alive[self._stored.codes] = True
+        self._known = int(alive.sum())
+        if 2 * self._known > count:
+            return
+        moved = self._keys.keep(alive)
+        for part in (self._cohorts, self._resident, self._stored, self._observed):
+            part.renumber(moved)
+
+    # ---------------------------------------------------------------------------- what is alive
+
+    @property
+    def partial_matches(self) -> int:
+        """In memory: of keys that are stored nothing but events is known."""
+        return self._cohorts.partial_matches
+
+    @property
+    def spilled(self) -> Spilled:
+        """What is not in memory."""
+        return Spilled(self.misses, len(self._stored), self._stored.bytes)
+
+    @property
+    def state_bytes(self) -> int:
+        """About as many bytes as `save` gives."""
+        plain = 0 if self._unknown_before is None else self._cohorts.first.state_bytes
+        return self._resident.nbytes + self._stored.bytes + plain
+
+    # ---------------------------------------------------------------------------- state
+
+    def save(self) -> bytes:
+        """Everything needed to go on elsewhere, also without a limit."""
+        if self._restored:  # nothing has come since
+            return self._cohorts.first.save()
+        fixed = self._unknown_before is not None
+        return Saved(
+            self._now,
+            self._resident.table,
+            self._stored.all_events(),
+            self.misses,
+            self._unknown_before,
+            self._cohorts.first.save() if fixed else None,
+            self._observed.save(),
+        ).packed()
+
+    def restore(self, data: bytes) -> None:
+        """Goes on where the saved one stopped, be it one without a limit."""
+        if not is_spilled(data):
+            self._cohorts.first.restore(data)
+            self._restored = True
+            return
+        saved = Saved.unpacked(data, self._shape.arrow)
+        self._now, self.misses = saved.now, saved.misses
+        self._unknown_before = saved.unknown_before
+        self._observed.restore(saved.learned)
+        resident, stored = (self._coded(t) for t in (saved.resident, saved.stored))
+        self._cohorts.room_for(len(self._keys))
+        self._resident.add(*resident)
+        self._resident.sort()
+        if saved.plain is None:
+            self._cohorts.one_of(self._resident.table, self._now)
+        else:
+            self._cohorts.first.restore(saved.plain)
+        table, codes = stored
+        if table.num_rows:
+            order = np.argsort(codes, kind="stable")
+            table, codes = rows_taken(table, order).combine_chunks(), codes[order]
+            self._stored.put(
+                table, codes, ends(table, self._shape),
+                lambda table, first: self._deadlines.of(table, first, self._now),
+            )  # fmt: skip
+            self._cohorts.place[codes] = STORED
+
+    def _coded(self, table: pa.Table) -> tuple[pa.Table, Codes]:
+        codes = self._keys.encode([table.column(name) for name in self.unit.key])
+        return table, codes.astype(np.int64)

@@ -1,0 +1,139 @@
+"""Files of stored events: written once, read by rows, removed as a whole.
+
+Local disk is a cache: what is there also goes into the saved state of its lane, and a file that
+is gone or damaged is an error that a restart mends.
+"""
+
+import contextlib
+import errno
+import os
+import shutil
+import tempfile
+import time
+import weakref
+import zlib
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ensue.columns.rows import rows_taken
+from ensue.errors import LimitError, StateError
+from ensue.plan.limits import size_text
+
+PLACE = "ENSUE_SPILL"  # a folder on a disk with room, where the usual one has too little
+LONG = 86_400  # seconds after which a folder is taken for one of a process that was killed
+_PREFIX = "ensue-spill-"
+_swept = False
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A file of rows that never change."""
+
+    path: Path
+    rows: int
+    bytes: int
+    checksum: int
+
+
+class Folder:
+    """A private folder for the segments of one matcher; it goes when the matcher does."""
+
+    def __init__(self, place: str | None = None) -> None:
+        self._place = place or os.environ.get(PLACE) or tempfile.gettempdir()
+        self._path: Path | None = None
+        self._numbers = count()
+        self._open: dict[Path, tuple[tuple[int, int], pa.Table]] = {}  # by size and time
+
+    @property
+    def path(self) -> Path:
+        if self._path is None:
+            _sweep(Path(self._place))
+            with _disk_full(self._place, 0):
+                Path(self._place).mkdir(parents=True, exist_ok=True)
+                self._path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=self._place))
+            weakref.finalize(self, shutil.rmtree, self._path, ignore_errors=True)
+        return self._path
+
+    def write(self, table: pa.Table) -> Segment:
+        """A new segment with these rows."""
+        path = self.path / f"{next(self._numbers):06d}.arrow"
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+        data = sink.getvalue()
+        try:
+            with _disk_full(self._place, data.size), path.open("wb") as file:
+                file.write(data)
+        except LimitError:
+            path.unlink(missing_ok=True)
+            raise
+        return Segment(path, table.num_rows, data.size, zlib.crc32(data))
+
+    def read(self, segment: Segment, rows: npt.NDArray[np.int64]) -> pa.Table:
+        """Some rows of a segment, as a table of its own memory."""
+        try:
+            return rows_taken(self._opened(segment), rows).combine_chunks()
+        except FileNotFoundError as error:
+            raise _lost(segment, "is gone") from error
+        except (pa.ArrowInvalid, OSError) as error:
+            raise _lost(segment, f"cannot be read ({error})") from error
+
+    def _opened(self, segment: Segment) -> pa.Table:
+        """The rows of a file: read as a whole when it is new here, or not as it was."""
+        stat = segment.path.stat()
+        seen = (stat.st_size, stat.st_mtime_ns)
+        known = self._open.get(segment.path)
+        if known is not None and known[0] == seen:
+            return known[1]
+        # a map: what is read stays in the machine's page cache, not in this process's memory
+        source = pa.memory_map(str(segment.path))
+        if zlib.crc32(source.read_buffer()) != segment.checksum:
+            raise _lost(segment, "is damaged: its checksum does not fit")
+        source.seek(0)
+        table = pa.ipc.open_file(source).read_all()
+        self._open[segment.path] = (seen, table)
+        return table
+
+    def remove(self, segment: Segment) -> None:
+        self._open.pop(segment.path, None)
+        segment.path.unlink(missing_ok=True)
+
+
+def _lost(segment: Segment, why: str) -> StateError:
+    return StateError(
+        f"a file of stored keys {why}: {segment.path}\n"
+        "  hint: start the stream again: it goes on from its checkpoint or last saved state, "
+        "which has these keys too"
+    )
+
+
+@contextlib.contextmanager
+def _disk_full(place: str, size: int) -> Any:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        raise LimitError(
+            f"the disk for stored keys is full: {place} has no room for {size_text(size)} more\n"
+            f"  hint: make room and start the stream again, it goes on where it was; or name a "
+            f"larger disk by the environment variable {PLACE}, or allow more memory="
+        ) from error
+
+
+def _sweep(place: Path) -> None:
+    """Removes the folders of processes that were killed, once a process."""
+    global _swept  # noqa: PLW0603
+    if _swept or not place.exists():
+        return
+    _swept = True
+    for path in place.glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):  # another user's, or another process does the same
+            if time.time() - path.stat().st_mtime > LONG:
+                shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,73 @@
+"""Lanes that store keys, built anew from their stores, with events that come out of order."""
+
+import warnings
+from random import Random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import ensue
+from ensue.plan.limits import Limits
+from ensue.plan.planning import Planning
+from ensue.workload.lanes.shelf import Shelf, forget_live
+from support.evicted import random_evictable, random_stream
+from support.lanes import Stream, workload_of
+from support.live import by_output, rows
+
+pytestmark = [
+    pytest.mark.usefixtures("interpreted"),
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),  # uncompiled, scalars warn
+    pytest.mark.filterwarnings("ignore:no event is of type"),
+]
+
+
+@pytest.mark.first_rounds(30)
+@pytest.mark.parametrize("seed", range(400))
+def test_any_cut_delay_and_crash(seed, few_keys, tmp_path, monkeypatch):
+    random = Random(seed)
+    monkeypatch.setattr("ensue.workload.lanes.state.SMALL", random.choice((0, 2_000, 1 << 20)))
+    monkeypatch.setattr("ensue.workload.lanes.shelf.WORTH", 0)
+    while True:
+        events, nature = random_stream(random, 24)
+        if nature.time == "integer":
+            break
+    timeouts = random.random() < 0.3
+    query, structure = random_evictable(random, events, nature, emit_timeouts=timeouts)
+    given = {"time": nature.columns, "type": "type", "emit_timeouts": timeouts}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        wanted = by_output(ensue.match(events, query, structure=structure, order="row", **given))
+    few_keys(random.choice((1, 2)))
+
+    def planning() -> Planning:
+        # a stream that is started again may have another limit, or none
+        memory = random.choice(("1 GB", "1 GB", "2 GB", None))
+        return Planning(structure=structure, limits=Limits.given(memory=memory, lanes=True))
+
+    def workload():
+        return workload_of(
+            query, events.schema, nature.columns, "type", ("row",),
+            lanes=random.choice((1, 2)) if stream is None else stream.workload.lanes,
+            emit_timeouts=timeouts, planning=planning(),
+        )  # fmt: skip
+
+    stream = None
+    forget_live()
+    times = np.asarray(events["t"])
+    arrival = np.argsort(times + [random.uniform(0, 4) for _ in times], kind="stable")
+    late = int((np.maximum.accumulate(times[arrival]) - times[arrival]).max()) + 1
+    stream = Stream(
+        workload(), late, forget=lambda: random.random() < 0.3,
+        shelf=Shelf(tmp_path) if random.random() < 0.5 else None, early=random.random() < 0.7,
+    )  # fmt: skip
+    cuts = sorted(random.sample(range(1, len(times)), random.randint(1, 6)))
+    for part in np.split(arrival, cuts):
+        stream.feed(events.take(pa.array(part)))
+        if random.random() < 0.3:
+            stream.pause()
+        if random.random() < 0.3:
+            stream.workload = workload()
+    found = stream.end()
+    assert stream.late == 0
+    assert rows(found) == rows(wanted), (query, given)
