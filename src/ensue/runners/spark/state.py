@@ -60,9 +60,6 @@ class LaneStore:
     def put_part(self, number: int, part: bytes) -> None:
         self._snapshot.updateValue((number,), (part,))
 
-    def put_part(self, number: int, part: bytes) -> None:
-        self._snapshot.updateValue((number,), (part,))
-
     def entries(self, count: int) -> Iterator[bytes]:
         return _values(self._log, count)
 
