@@ -182,5 +182,6 @@ def test_late_events_are_not_archived(tmp_path):
     for times in ([1, 9], [2, 12], [20]):
         piece = pa.table({"t": times, "k": [1] * len(times), "type": ["A"] * len(times)})
         stream.tried(lambda piece=piece: stream.feed(piece))
+    stream.tried(stream.pause)
     assert stream.late == 1
     assert sorted(whole(own).column("t").to_pylist()) == [1, 9, 12]
