@@ -71,6 +71,9 @@ def pairs(rows: list[dict[str, Any]]) -> list[tuple[int, int]]:
         (("--watermark", "1 s", "--once", "--every", "1 s"), "exclude each other"),
         (("--watermark", "1 s", "--every", "soon"), "--every: 'soon' is not a length of time"),
         (("--watermark", "1 s", "--max-ahead", "soon"), "--max-ahead: 'soon' is not a length"),
+        (("--watermark", "1 s", "--since", "2026-03-01"), "go with --history"),
+        (("--watermark", "1 s", "--allow-gap"), "go with --history"),
+        (("--watermark", "1 s", "--history", "past", "--since", "soon"), "neither a number nor"),
         (("--watermark", "1 s", "--output", "found.csv"), "delta:FOLDER"),
         (("--watermark", "1 s", "--output", "kafka://here"), "kafka://host:9092/topic"),
         (("--watermark", "1 s", "--output", "found", "--format", "json"), "--format"),
@@ -116,7 +119,15 @@ def test_an_empty_folder_with_a_schema_still_needs_to_know_the_kind_of_files(run
 
 @pytest.mark.parametrize(
     "option",
-    [("--once",), ("--watermark", "1 s"), ("--late", "aside"), ("--max-ahead", "1 h")],
+    [
+        ("--once",),
+        ("--watermark", "1 s"),
+        ("--late", "aside"),
+        ("--max-ahead", "1 h"),
+        ("--history", "past"),
+        ("--since", "3"),
+        ("--allow-gap",),
+    ],
 )
 def test_options_of_streams_need_one(run, option):
     code, _, err = run("--events", "x.csv", *option)
@@ -161,10 +172,10 @@ def test_the_display_shows_what_there_is_to_know(report):
 
 
 def test_a_line_for_logs_knows_times_that_are_numbers(report):
-    told = replace(report, matches=1, ahead=2, watermark=1_773_478_800_000)
+    told = replace(report, matches=1, ahead=2, before_cut=3, watermark=1_773_478_800_000)
     text = line(told, Scale(numbers=True))
     assert "1 match," in text
-    assert "2 ahead of the clock," in text
+    assert "2 ahead of the clock, 3 before the cut," in text
     assert "watermark 1,773,478,800,000, 10,000 behind the newest event" in text
 
 
@@ -192,6 +203,24 @@ def test_a_stream_that_ends_gives_the_matches_of_a_batch_run(run, two_lanes, fol
     assert "micro-batch 0: 40 events" in err
     assert "waited for the end of the stream" in err
     assert f"goes on from here, by the checkpoint {state}" in " ".join(err.split())
+    assert pairs(pa.parquet.read_table(found).to_pylist()) == pairs(whole) != []
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_a_stream_that_begins_with_a_history(run, two_lanes, folder, tmp_path):
+    past, found = tmp_path / "past", tmp_path / "found"
+    past.mkdir()
+    pa.parquet.write_table(events(0, 60), past / "1.parquet")
+    pa.parquet.write_table(events(40, 40), folder / "2.parquet")  # 20 of them again
+    (folder / "1.parquet").unlink()
+    code, out, err = run(
+        "--stream", folder, "--type", "kind", "--watermark", "1 minute", "--output", found,
+        "--history", past, "--since", "1970-01-01T00:05:00", "--once", "--flush",
+    )  # fmt: skip
+    assert (code, out) == (0, ""), err
+    assert "20 that the history had" in " ".join(err.split())
+    whole = ensue.match(events(10, 70), QUERY, time="ts", type="kind").to_pylist()
     assert pairs(pa.parquet.read_table(found).to_pylist()) == pairs(whole) != []
 
 

@@ -15,6 +15,7 @@ from ensue.archives.given import Given, Time
 from ensue.archives.reading import Stored
 from ensue.archives.stored import FileArchive, Source
 from ensue.archives.tables import TableArchive
+from ensue.columns.rows import no_rows
 from ensue.errors import EventError, StateError
 
 _KINDS = (
@@ -119,11 +120,14 @@ def _made(source: Source, schema: pa.Schema, given: Given) -> FileArchive:
 
 
 def _in_memory(place: Any, given: Given) -> TableArchive:
-    table = _table(place)
+    table = table_of(place)
     return TableArchive.of(table, given.shape(table.schema), given.key, given.complete)
 
 
-def _table(place: Any) -> pa.Table:
+def table_of(place: Any) -> pa.Table:
+    """Events of any library that speaks Arrow as a table; of a schema, one without rows."""
+    if isinstance(place, pa.Schema):
+        return no_rows(place)
     if isinstance(place, pa.Table):
         return place
     if isinstance(place, pa.RecordBatch):

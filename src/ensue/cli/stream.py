@@ -8,8 +8,9 @@ import threading
 import time
 import warnings
 from argparse import Namespace
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,8 @@ def run_stream(options: Namespace) -> Exit:
     with _checkpoint(options.checkpoint) as checkpoint, _asked_to_stop() as stopped:
         flushed = 0
         with screen, _log_on_screen():
-            running = _started(matches, target, checkpoint, options)
+            begun = _started(matches, target, checkpoint, options)
+            running = begun.query
             try:
                 while running.isActive and not stopped and not screen.broken:
                     screen.report(ensue.progress_of(running))
@@ -79,7 +81,7 @@ def run_stream(options: Namespace) -> Exit:
             screen.report(ensue.progress_of(running))
             error = None if stopped or screen.broken else spark_failure.failed(running)
             if options.flush and not stopped and error is None:
-                flushed = _flush(session, checkpoint, target, screen)
+                flushed = _flush(begun, target, screen)
         if screen.broken:
             raise BrokenPipeError
         if error is not None:
@@ -109,6 +111,10 @@ def _checked(options: Namespace) -> str | float:
         raise UsageError("--flush goes with --once: only a stream that ends can be flushed")
     if options.once and options.every is not None:
         raise UsageError("--once and --every exclude each other")
+    if options.history is None and (options.since is not None or options.allow_gap):
+        raise UsageError("--since and --allow-gap go with --history")
+    if options.since is not None:
+        _moment(options.since)
     if options.every is not None:
         _length("--every", options.every)
     _max_ahead(options.max_ahead)
@@ -170,6 +176,8 @@ def _folders(found: Mapping[Any, list[Source]], options: Namespace) -> list[Fold
         Folder("--stream", path.partition("*")[0] or ".", table=True)
         for path in dict.fromkeys(read)
     ]
+    if options.history is not None:
+        named.append(Folder("--history", options.history, table=True))
     written = {"--output": options.output, "--late": options.late}
     written["--checkpoint"] = options.checkpoint
     for role, place in written.items():
@@ -208,10 +216,25 @@ def _started(matches: Any, target: Any, checkpoint: str, options: Namespace) -> 
         late=options.late,
         every=every,
         once=options.once,
-    ).query
+        history=options.history,
+        since=None if options.since is None else _moment(options.since),
+        gap="allow" if options.allow_gap else "refuse",
+    )
 
 
-def _flush(session: Any, checkpoint: str, target: Any, screen: Screen) -> int:
+def _moment(text: str) -> int | float | datetime:
+    """A time as the command line has it: a number, or one of the calendar."""
+    readers: tuple[Callable[[str], int | float | datetime], ...]
+    readers = (int, float, datetime.fromisoformat)
+    for read in readers:
+        with suppress(ValueError):
+            return read(text)
+    raise UsageError(
+        f"--since {text}: neither a number nor a time\n  hint: 2026-03-01, 2026-03-01T10:00:00Z"
+    )
+
+
+def _flush(begun: Any, target: Any, screen: Screen) -> int:
     """The stream is over: what only waited for more events or for time is delivered too.
 
     Returns how many matches that are.
@@ -220,7 +243,10 @@ def _flush(session: Any, checkpoint: str, target: Any, screen: Screen) -> int:
 
     last = screen.totals.last
     try:
-        rest: Any = ensue.remaining(session, checkpoint)
+        if last is None and begun.past is not None:  # nothing came behind the history
+            rest: Any = begun.past.remaining()
+        else:
+            rest = ensue.remaining(begun.session, begun.checkpoint)
         batch = 0 if last is None else last.batch + 1
         if not isinstance(rest, Mapping):
             rest, target = {"": rest.persist()}, {"": target}
@@ -301,6 +327,7 @@ def _farewell(screen: Screen, flushed: int, options: Namespace) -> None:
     else:
         late = f", {totals.late:,} late" if totals.late else ""
         late += f", {totals.ahead:,} ahead of the clock" if totals.ahead else ""
+        late += f", {totals.before_cut:,} that the history had" if totals.before_cut else ""
         matches = many(totals.matches + flushed, "match", "matches")
         waited = f" ({flushed:,} of them waited for the end of the stream)" if flushed else ""
         notice(f"{many(totals.input_rows, 'event', 'events')}{late}, {matches}{waited}")

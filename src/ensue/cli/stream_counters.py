@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from ensue.runners.spark.progress import BatchProgress
 
 _REMEMBERED = 200  # micro-batches; a report of one may still change while it is the newest
-_TOTALS = ("input_rows", "events", "late", "dropped", "ahead", "matches", "misses")
+_TOTALS = (
+    "input_rows", "events", "late", "dropped", "ahead", "before_cut", "matches", "misses",
+)  # fmt: skip
 
 
 @dataclass
@@ -35,6 +37,7 @@ class Totals:
     late: int = 0
     dropped: int = 0
     ahead: int = 0
+    before_cut: int = 0
     matches: int = 0
     misses: int = 0
     batches: int = 0
@@ -118,6 +121,7 @@ def _rows(totals: Totals, running: float, scale: Scale) -> list[Sequence[str]]:
     if last is None:
         return [("micro-batches", "0", f"{clock}, waiting for the first")]
     stored = f"keys, {size(last.stored_bytes)}; {totals.misses:,} were missed"
+    known = ("  before the cut", f"{totals.before_cut:,}", "that the history had")
     return [
         ("micro-batches", f"{totals.batches:,}", f"{clock}, the last took {last.seconds:.2f} s"),
         ("events in", f"{totals.input_rows:,}", f"{last.rows_per_second:,.0f} a second"),
@@ -125,6 +129,7 @@ def _rows(totals: Totals, running: float, scale: Scale) -> list[Sequence[str]]:
         ("  late", f"{totals.late:,}", "behind the watermark"),
         ("  dropped", f"{totals.dropped:,}", "without usable time"),
         ("  ahead", f"{totals.ahead:,}", "further ahead of the clock than is allowed"),
+        *([known] if totals.before_cut else ()),
         ("matches", f"{totals.matches:,}", f"{last.matches:,} in the last micro-batch"),
         ("partial matches", f"{last.partial_matches:,}", "live"),
         ("waiting", f"{last.waiting:,}", "events that the watermark has not passed"),
@@ -148,6 +153,7 @@ def line(report: "BatchProgress", scale: Scale) -> str:
         f"{report.late:,} late" if report.late else "",
         f"{report.dropped:,} dropped" if report.dropped else "",
         f"{report.ahead:,} ahead of the clock" if report.ahead else "",
+        f"{report.before_cut:,} before the cut" if report.before_cut else "",
         many(report.matches, "match", "matches"),
         f"{report.partial_matches:,} partial",
         f"{report.waiting:,} waiting",

@@ -8,6 +8,7 @@ from ensue.algebra.correlation import Correlation
 from ensue.algebra.query import Query
 from ensue.algebra.tower import Tower
 from ensue.errors import QueryError, did_you_mean
+from ensue.plan.evictable import OF_TOWERS
 from ensue.plan.planning import DEFAULT, Planning
 from ensue.workload.asked import Asked
 from ensue.workload.correlations.keeping import KeepingStage
@@ -160,7 +161,7 @@ def _require_evictable(
             elif one in correlated:
                 why = why_not_evictable((correlated[one].live,))
             else:
-                why = "events that are made of events stay in memory"
+                why = OF_TOWERS
             if why is not None:
                 raise not_evictable(why)
 

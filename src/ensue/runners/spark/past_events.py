@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,14 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 from ensue.archives.contract import SINCE, UNTIL, Archive, Wanted
+from ensue.archives.opening import opened
+from ensue.archives.tables import TableArchive
 from ensue.columns.arrow_kinds import kind_of_arrow
 from ensue.columns.stream import TYPE, Shape
 from ensue.columns.values import from_arrow
 from ensue.errors import EventError
 from ensue.runners.live import moment
+from ensue.runners.spark.archives import FrameArchive
 from ensue.runners.spark.frames import frame_of, quoted, without_time
 from ensue.runners.spark.matches import OUTPUT_ROWS
 from ensue.runners.spark.time import before
@@ -56,6 +60,8 @@ def past_events(session: SparkSession, history: Any, workload: Workload, since: 
     source, begin = workload.source, None
     if since is not None:
         begin = moment(since, source.shape)
+    if isinstance(history, str | Path):
+        history = opened(history, time=source.time, type=source.type, order=source.order)
     if isinstance(history, Mapping):
         return _of_frame(_by_type(session, history, source), workload, begin, None, {})
     if _is_archive(history):
@@ -73,11 +79,6 @@ def _is_archive(history: object) -> bool:
 
 def _as_frame(session: SparkSession, history: Any, source: Source) -> DataFrame:
     """A batch DataFrame of a history that is one, or is a table of this process."""
-    if isinstance(history, str):
-        raise EventError(
-            f"history={history!r} is a text\n"
-            "  hint: ensue.archive(path, time=...), a DataFrame, or a table"
-        )
     if hasattr(history, "isStreaming"):
         if history.isStreaming:
             raise EventError(
@@ -248,13 +249,11 @@ def _of_archive(
             )
     complete = getattr(archive, "complete", None)
     until = None if complete is None else moment(complete, source.shape)
-    layout, described = archive.layout(), archive.described()
-    if layout.kind == "frame":
-        frame = getattr(archive, "frame")  # noqa: B009  only this kind has one
-        return _of_frame(frame, workload, begin, until, described)
-    if layout.kind == "table":
-        table = archive.read(Wanted(_open_piece(there))).events
-        frame = _as_frame(session, table, source)
+    described = archive.described()
+    if isinstance(archive, FrameArchive):
+        return _of_frame(archive.frame, workload, begin, until, described)
+    if isinstance(archive, TableArchive):
+        frame = _as_frame(session, archive.events, source)
         return _of_frame(frame, workload, begin, until, described)
     _require_columns(there.arrow, source, ())
     cut = _cut(_extent(archive, source, begin), until, workload)

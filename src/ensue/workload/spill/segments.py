@@ -48,7 +48,7 @@ class Folder:
         self._place = place or os.environ.get(PLACE) or tempfile.gettempdir()
         self._path: Path | None = None
         self._numbers = count()
-        self._checked: dict[Path, tuple[int, int]] = {}  # size and time when it was last whole
+        self._open: dict[Path, tuple[tuple[int, int], pa.Table]] = {}  # by size and time
 
     @property
     def path(self) -> Path:
@@ -78,27 +78,30 @@ class Folder:
     def read(self, segment: Segment, rows: npt.NDArray[np.int64]) -> pa.Table:
         """Some rows of a segment, as a table of its own memory."""
         try:
-            with pa.memory_map(str(segment.path)) as source:
-                self._check(segment, source)
-                return rows_taken(pa.ipc.open_file(source).read_all(), rows).combine_chunks()
+            return rows_taken(self._opened(segment), rows).combine_chunks()
         except FileNotFoundError as error:
             raise _lost(segment, "is gone") from error
         except (pa.ArrowInvalid, OSError) as error:
             raise _lost(segment, f"cannot be read ({error})") from error
 
-    def _check(self, segment: Segment, source: Any) -> None:
-        """Reads a file as a whole when it is new here, or not as it was."""
+    def _opened(self, segment: Segment) -> pa.Table:
+        """The rows of a file: read as a whole when it is new here, or not as it was."""
         stat = segment.path.stat()
         seen = (stat.st_size, stat.st_mtime_ns)
-        if self._checked.get(segment.path) == seen:
-            return
+        known = self._open.get(segment.path)
+        if known is not None and known[0] == seen:
+            return known[1]
+        # a map: what is read stays in the machine's page cache, not in this process's memory
+        source = pa.memory_map(str(segment.path))
         if zlib.crc32(source.read_buffer()) != segment.checksum:
             raise _lost(segment, "is damaged: its checksum does not fit")
         source.seek(0)
-        self._checked[segment.path] = seen
+        table = pa.ipc.open_file(source).read_all()
+        self._open[segment.path] = (seen, table)
+        return table
 
     def remove(self, segment: Segment) -> None:
-        self._checked.pop(segment.path, None)
+        self._open.pop(segment.path, None)
         segment.path.unlink(missing_ok=True)
 
 

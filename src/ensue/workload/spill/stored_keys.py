@@ -126,7 +126,7 @@ class StoredKeys:
             part = self._parts[number]
             places = np.sort(self._slot[codes[where == number]].astype(np.int64))
             rows = _spread(part.first[places], part.count[places])
-            tables.append(self.folder.read(part.segment, rows).cast(self.arrow))
+            tables.append(self.folder.read(part.segment, rows))
             found.append(np.repeat(part.codes[places], part.count[places]))
             self._where[part.codes[places]] = -1
             part.forget(places)
@@ -139,7 +139,7 @@ class StoredKeys:
         for part in self._parts.values():
             places = np.flatnonzero(part.alive)
             rows = _spread(part.first[places], part.count[places])
-            tables.append(self.folder.read(part.segment, rows).cast(self.arrow))
+            tables.append(self.folder.read(part.segment, rows))
         return pa.concat_tables(tables)
 
     def forget_before(self, time: float) -> Codes:
