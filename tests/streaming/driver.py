@@ -7,7 +7,9 @@ several queries, or levels of a tower, each has a table of its own in it.
 """
 
 import sys
+import time
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import ensue
@@ -30,10 +32,17 @@ SEVERAL = {
         SEQ(A a, C c) WHERE skip_till_next_match(a, c) { [side] and c.x < a.x } WITHIN 5 seconds
         RETURN a.row AS first, c.row AS last""",
 }
+PAST = "past"  # the archive of a stream that writes its own, in its folder
+ARCHIVED = f"""
+    SEQ(A a) WITHIN 5 seconds
+    LEFT JOIN ARCHIVE {PAST} SEQ(B b, C c) WHERE [k] and c.x > b.x WITHIN 6 seconds
+        RANGE 20 seconds BEFORE START LAST 2 ON [k]
+    RETURN a.row AS at, b.row AS first, c.row AS last"""
 KINDS: dict[str, tuple[Any, dict[str, Any]]] = {  # what is asked, and how
     "flat": (QUERY, {}),
     "tower": (TOWER, {"levels": "all"}),
     "several": (SEVERAL, {}),
+    "archive": (ARCHIVED, {}),
 }
 EVENTS = {"time": "ts", "type": "type", "order": "row"}
 WATERMARK = "3 seconds"
@@ -63,12 +72,28 @@ def run(folder: Path, master: str, sink: str, kind: str) -> None:
         schema = session.read.parquet(source).schema
         stream = session.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(source)
         query, options = KINDS[kind]
+        archiving = {}
+        if kind == "archive":
+            options = options | {"archives": {PAST: ensue.archive(folder / PAST)}}
+            archiving = {"archive": PAST, "archive_rows": 1}
+            Thread(target=compacting, args=(folder / PAST,), daemon=True).start()
         matches = ensue.match(stream, query, **EVENTS, **options, watermark=WATERMARK)
         table = folder / "table"
         output = ensue.delta_table(table) if sink == "delta" else table
-        ensue.start(matches, output, checkpoint=folder / "checkpoint", once=True, flush=True)
+        ensue.start(
+            matches, output, checkpoint=folder / "checkpoint", once=True, flush=True, **archiving
+        )
     finally:
         session.stop()
+
+
+def compacting(place: Path) -> None:
+    """Few files out of many, again and again, while the stream writes."""
+    from ensue.archives.compaction import compact
+
+    while True:
+        compact(place, fewest=3)
+        time.sleep(0.2)
 
 
 if __name__ == "__main__":

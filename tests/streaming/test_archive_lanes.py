@@ -182,5 +182,35 @@ def test_late_events_are_not_archived(tmp_path):
     for times in ([1, 9], [2, 12], [20]):
         piece = pa.table({"t": times, "k": [1] * len(times), "type": ["A"] * len(times)})
         stream.tried(lambda piece=piece: stream.feed(piece))
+    stream.tried(stream.pause)
     assert stream.late == 1
     assert sorted(whole(own).column("t").to_pylist()) == [1, 9, 12]
+
+
+def test_an_event_right_behind_the_archive_belongs_to_the_past(tmp_path):
+    """Delta cuts the statistics of timestamps to milliseconds: the cut must not."""
+    stamps = pa.timestamp("us", "UTC")
+    columns = {"t": stamps, "k": pa.int64(), "type": pa.string()}
+
+    def events(*micros: int) -> pa.Table:
+        count = len(micros)
+        times = pa.array(micros, pa.int64()).cast(stamps)
+        return pa.table({"t": times, "k": [1] * count, "type": ["A"] * count}, pa.schema(columns))
+
+    own = create(tmp_path / "a", pa.schema(columns), time="t", key=["k"], type="type")
+    append(tmp_path / "a", events(1_000_500))
+    found = pasts_of({"a": own}, "a", streaming=True)
+    assert found.first_cut("us") == 1_000_501
+    found = replace(found, archiving=Archiving(own, 1))
+    text = "SEQ(A a) WITHIN 5 seconds JOIN ARCHIVE a SEQ(A p) RANGE 1 minute BEFORE START ON [k]"
+    job = workload_of(text, pa.schema(columns), "t", "type", pasts=found)
+    stream = ArchivingStream(job, 1, own, Random(1))
+    for micros in ((1_000_500, 1_000_900), (1_002_000,), (9_000_000,)):
+        stream.tried(lambda micros=micros: stream.feed(events(*micros)))
+    stream.tried(stream.pause)
+    assert stream.before_cut == 1
+    pairs = sorted((r["a"]["t"].microsecond, r["p"]["t"].microsecond) for r in stream.ended())
+    assert pairs == [
+        (0, 500), (0, 900), (0, 2000), (900, 500), (2000, 500), (2000, 900),
+    ]  # fmt: skip
+    assert [t.microsecond for t in whole(own)["t"].to_pylist()] == [500, 900, 2000]

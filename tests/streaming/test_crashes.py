@@ -19,11 +19,14 @@ from random import Random
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from tests.streaming import driver
 
 import ensue
+from ensue.archives.writing import create
+from support.past import whole
 
 pytestmark = [
     pytest.mark.spark,
@@ -33,7 +36,9 @@ pytestmark = [
 ROWS = 60  # in a file, which is a micro-batch
 RETRYING, FAILING = "local[2,4]", "local[2]"  # whether Spark tries a failed task again
 PATIENCE = 240.0  # seconds until a stream must have done something
-MOMENTS = {"begun": 1.5, "done": 1.5, "written": 0.3}  # and how long behind it a kill may come
+# when a kill may come, and how long behind it
+MOMENTS = {"begun": 1.5, "done": 1.5, "written": 0.3}
+OF_ARCHIVES = MOMENTS | {"archived": 0.3, "compacted": 0.1}
 
 
 # ------------------------------------------------------------------------------ the stream
@@ -91,6 +96,11 @@ class Crashing:
             path = folder / "events" / f"{number:04}.parquet"
             pq.write_table(shuffled.slice(number * ROWS, ROWS), path)
             os.utime(path, (1_600_000_000 + number,) * 2)  # the order in which Spark reads them
+        if kind == "archive":
+            create(
+                folder / driver.PAST, self.table.schema, time="ts", key=["k"], type="type",
+                order=["row"], buckets=4,
+            )  # fmt: skip
 
     def start(self, master: str = RETRYING) -> "Driver":
         self.starts += 1
@@ -111,6 +121,12 @@ class Crashing:
         inside = "_delta_log" if self.sink == "delta" else "."
         found = (self.folder / "table" / inside).rglob("*")
         return {str(p.relative_to(self.folder)) for p in found if p.name[0] not in "._"}
+
+    def commits(self, *, compactions: bool = False) -> set[str]:
+        """The commits to the archive; or the files that compactions have begun."""
+        place = self.folder / driver.PAST
+        found = place.glob("*/*/part-compact-*" if compactions else "_delta_log/*.json")
+        return {path.name for path in found}
 
     def _names(self, folder: Path) -> list[str]:
         return [path.name for path in folder.iterdir()] if folder.exists() else []
@@ -136,12 +152,15 @@ class Crashing:
             "begun": lambda: self.numbers("offsets"),
             "done": lambda: self.numbers("commits"),
             "written": self.written,
+            "archived": self.commits,
+            "compacted": lambda: self.commits(compactions=True),
         }
-        moment = random.choice(list(MOMENTS))
+        moments = OF_ARCHIVES if self.kind == "archive" else MOMENTS
+        moment = random.choice(list(moments))
         before = look[moment]()
         running = self.start()
         running.wait(lambda: look[moment]() - before)
-        time.sleep(random.uniform(0, MOMENTS[moment]))
+        time.sleep(random.uniform(0, moments[moment]))
         assert running.process.poll() is None, "the stream was over before the kill"
         running.kill()
         self.kills.append(Kill(self.last, self._where()))
@@ -169,11 +188,25 @@ class Crashing:
     def check(self) -> int:
         """Compares each table with the batch run. The number of matches, the least of them."""
         query, options = driver.KINDS[self.kind]
+        if self.kind == "archive":
+            named = driver.EVENTS | {"key": "k"}
+            empty = ensue.archive(self.table.slice(0, 0), **named)
+            options = {"archives": {driver.PAST: empty}, "archive": driver.PAST}
+            self._require_archive()
         wanted = ensue.match(self.table, query, **driver.EVENTS, **options)
         if isinstance(wanted, dict):
             places = {name: self.folder / "table" / (name or "matches") for name in wanted}
             return min(self._equal(table, places[name]) for name, table in wanted.items())
         return self._equal(wanted, self.folder / "table")
+
+    def _require_archive(self) -> None:
+        """All events before the last watermark are in the archive, once."""
+        place = self.folder / driver.PAST
+        found = Counter(whole(ensue.archive(place))["row"].to_pylist())
+        times = self.table["ts"].cast(pa.int64()).to_numpy()
+        last = times.max() // 1_000 * 1_000 - 3_000_000
+        before = pc.filter(self.table["row"], pa.array(times < last))
+        assert found == Counter(before.to_pylist())
 
     def _equal(self, wanted: pa.Table, place: Path) -> int:
         if self.sink == "delta":
@@ -391,6 +424,22 @@ def test_killed_drivers_of_a_tower_and_of_several_queries(crashing, kind):
     found = stream.check()
     report(stream, found)
     assert found > 5
+
+
+@pytest.mark.slow
+def test_twenty_kills_of_a_stream_that_writes_its_archive(crashing):
+    """In tasks, behind the delivery, behind the archive's commit, and while it is compacted."""
+    random = Random(24)
+    stream = crashing(files=40, kind="archive")
+    for _ in range(14):
+        stream.kill_driver(random)
+    running = stream.start()
+    running.wait(lambda: stream.numbers("commits"))
+    while stream.failed_tasks() < 6 and running.process.poll() is None:
+        stream.kill_worker(running, random)
+    running.finish()
+    assert len(stream.kills) >= 20
+    report(stream, stream.check())
 
 
 def report(stream: Crashing, matches: int) -> None:

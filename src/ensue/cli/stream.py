@@ -327,7 +327,11 @@ def _farewell(screen: Screen, flushed: int, options: Namespace) -> None:
     else:
         late = f", {totals.late:,} late" if totals.late else ""
         late += f", {totals.ahead:,} ahead of the clock" if totals.ahead else ""
-        late += f", {totals.before_cut:,} that the history had" if totals.before_cut else ""
+        late += (
+            f", {totals.before_cut:,} that the history or the archive had"
+            if totals.before_cut
+            else ""
+        )
         matches = many(totals.matches + flushed, "match", "matches")
         waited = f" ({flushed:,} of them waited for the end of the stream)" if flushed else ""
         notice(f"{many(totals.input_rows, 'event', 'events')}{late}, {matches}{waited}")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _REMEMBERED = 200  # micro-batches; a report of one may still change while it is the newest
 _TOTALS = (
     "input_rows", "events", "late", "dropped", "ahead", "before_cut", "matches", "misses",
+    "probes", "rows_read", "archived",
 )  # fmt: skip
 
 
@@ -40,6 +41,9 @@ class Totals:
     before_cut: int = 0
     matches: int = 0
     misses: int = 0
+    probes: int = 0
+    rows_read: int = 0
+    archived: int = 0
     batches: int = 0
     last: "BatchProgress | None" = None
     watermark: datetime | int | None = None
@@ -121,7 +125,9 @@ def _rows(totals: Totals, running: float, scale: Scale) -> list[Sequence[str]]:
     if last is None:
         return [("micro-batches", "0", f"{clock}, waiting for the first")]
     stored = f"keys, {size(last.stored_bytes)}; {totals.misses:,} were missed"
-    known = ("  before the cut", f"{totals.before_cut:,}", "that the history had")
+    known = ("  before the cut", f"{totals.before_cut:,}", "that the history or the archive had")
+    read = f"reads of archives, {totals.rows_read:,} rows"
+    kept = f"events, {last.recent:,} are not there yet"
     return [
         ("micro-batches", f"{totals.batches:,}", f"{clock}, the last took {last.seconds:.2f} s"),
         ("events in", f"{totals.input_rows:,}", f"{last.rows_per_second:,.0f} a second"),
@@ -134,6 +140,8 @@ def _rows(totals: Totals, running: float, scale: Scale) -> list[Sequence[str]]:
         ("partial matches", f"{last.partial_matches:,}", "live"),
         ("waiting", f"{last.waiting:,}", "events that the watermark has not passed"),
         ("state", size(last.state_bytes), ""),
+        *([("looked up", f"{totals.probes:,}", read)] if totals.probes else ()),
+        *([("archived", f"{totals.archived:,}", kept)] if totals.archived or last.recent else ()),
         *([("stored", f"{last.stored_keys:,}", stored)] if last.stored_keys else ()),
         ("matching", f"{last.matching_share:.0%}", "of the time in Python workers"),
         ("watermark", "", _watermark(totals.watermark, last.lag_seconds, scale)),
@@ -158,6 +166,8 @@ def line(report: "BatchProgress", scale: Scale) -> str:
         f"{report.partial_matches:,} partial",
         f"{report.waiting:,} waiting",
         f"state {size(report.state_bytes)}",
+        f"{report.probes:,} reads of archives" if report.probes else "",
+        f"{report.archived:,} archived" if report.archived else "",
         f"{report.stored_keys:,} keys stored" if report.stored_keys else "",
         f"{report.misses:,} missed" if report.misses else "",
         f"matching {report.matching_share:.0%}",

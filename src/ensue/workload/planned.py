@@ -115,7 +115,9 @@ def stages_with_archive(
     (stage,) = stages
     if isinstance(stage, Archives):
         return stages
-    return (KeepingStage(stage, pasts.travelling, source),)
+    assert pasts.own is not None
+    only = replace(pasts.travelling, archives={pasts.own: pasts.archives[pasts.own]})
+    return (KeepingStage(stage, only, source),)
 
 
 def _correlated(

@@ -10,7 +10,8 @@ from ensue.runners.spark.paths import literal
 def text_at(session: SparkSession, place: str) -> str | None:
     """A text that was put there as a whole; None: there is none."""
     try:
-        return str(session.read.text(literal(place), wholetext=True).collect()[0][0])
+        found = session.read.text(literal(place), wholetext=True).collect()[0][0]
+        return str(found).removesuffix("\n")  # which a writer of texts adds
     except AnalysisException as error:
         if error.getCondition() == "PATH_NOT_FOUND":
             return None
