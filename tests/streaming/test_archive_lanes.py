@@ -214,3 +214,21 @@ def test_an_event_right_behind_the_archive_belongs_to_the_past(tmp_path):
         (0, 500), (0, 900), (0, 2000), (900, 500), (2000, 500), (2000, 900),
     ]  # fmt: skip
     assert [t.microsecond for t in whole(own)["t"].to_pylist()] == [500, 900, 2000]
+
+
+def test_why_one_lane_has_all_events():
+    columns = pa.schema({"t": pa.int64(), "k": pa.int64(), "s": pa.string(), "type": pa.string()})
+    old = ensue.archive(columns.empty_table(), time="t", type="type", key="k")
+    live = "SEQ(A a, B b) WHERE [k] WITHIN 3"
+
+    def stage(on: str, own: str | None):
+        text = f"{live} JOIN ARCHIVE old SEQ(A p) RANGE 9 BEFORE START ON {on}"
+        (chain,) = workload_of(
+            text, columns, "t", "type", pasts=pasts_of({"old": old}, own)
+        ).chains
+        return chain.stages[0]
+
+    assert stage("[k]", "old").key == ("k",)
+    assert stage("[s]", None).key == ("k",)
+    assert stage("[s]", "old").key == ()
+    assert "which ON does not join by [k]: one task" in stage("[s]", "old").whole_stream

@@ -20,14 +20,14 @@ from ensue.runners.spark.failure import failed, own_errors
 from ensue.runners.spark.finish import next_batch, remaining
 from ensue.runners.spark.folders import folders
 from ensue.runners.spark.history import ALLOW, REFUSE, History, require_no_history
-from ensue.runners.spark.matches import LATE, SeveralMatches, only_frame
+from ensue.runners.spark.matches import LATE, SeveralMatches, frames_of, only_frame
 from ensue.runners.spark.own_archive import delivered_and_archived
 from ensue.runners.spark.paths import place, require_readable
 from ensue.runners.spark.pins import Pinned, Wanted, pinned
 from ensue.runners.spark.places import seen_from_here
 from ensue.runners.spark.recipes import known_recipe, recipe_of
 from ensue.runners.spark.sinks import THOROUGH, DeltaTable, ParquetBatches, ParquetTable, Sink
-from ensue.runners.spark.stream import flowing, packed_flow
+from ensue.runners.spark.stream import packed_flow
 from ensue.runners.spark.types import spark_schema
 from ensue.workload.lanes.packing import LATE_EVENTS
 from ensue.workload.lanes.past import BEFORE
@@ -165,22 +165,21 @@ def _begun(
             _require_match_id(columns[key])
             sink.fit(session, columns[key])
     past, pin = None, _pinned(matches, where, wanted)
-    if pin is not None and first is None:
-        stream = only_frame(flowing(pin.recipe))
+    recipe = None if pin is None else pin.recipe
     if first is not None:
-        recipe = recipe_of(matches, "history=") if pin is None else pin.recipe
+        recipe = recipe or recipe_of(matches, "history=")
         with own_errors("the history cannot be matched: "):
             past = first.matched(recipe, where, here)
             if not past.delivered:
                 deliver(past.matches(), BEFORE)
                 past.note_delivered()
-            stream = only_frame(flowing(recipe, past, gap=first.gap == ALLOW))
     step = deliver  # with a micro-batch: Spark commits it when all of it is done
-    if pin is not None and pin.writer is not None:
-        gap = first is not None and first.gap == ALLOW
-        stream = packed_flow(pin.recipe, past, gap=gap)
-        outputs = SeveralMatches.of(pin.recipe.workload, stream)
-        step = delivered_and_archived(outputs, sinks, aside, pin.archive, pin.writer)
+    if recipe is not None:
+        packed = packed_flow(recipe, past, gap=first is not None and first.gap == ALLOW)
+        stream = only_frame(frames_of(recipe.workload, packed))
+        if pin is not None and pin.writer is not None:
+            stream, outputs = packed, SeveralMatches.of(recipe.workload, packed)
+            step = delivered_and_archived(outputs, sinks, aside, pin.archive, pin.writer)
     writer = stream.writeStream.outputMode("append").foreachBatch(step)
     writer = writer.option("checkpointLocation", where)
     if name is not None:

@@ -121,6 +121,7 @@ def prepare_correlation(
         _admitting(checked, live, keys) if access == "archive_first" else None,
         lanes,
         bool(lanes) and not _partitioned_by(live, lanes),
+        None if lanes else _why_whole(checked, live, keys, pasts),
     )
 
 
@@ -263,6 +264,22 @@ def lane_key(
     for fields in own:
         shared &= fields
     return tuple(sorted(shared))
+
+
+def _why_whole(
+    correlation: Correlation,
+    live: Prepared,
+    keys: Sequence[Sequence[JoinKey]],
+    pasts: Pasts,
+) -> str | None:
+    """Why lanes cannot split the stream, where its own archive is the reason."""
+    others = lane_key(correlation, live, keys, replace(pasts, own=None))
+    if pasts.own is None or not others:
+        return None
+    return (
+        f"the events belong to the archive '{pasts.own}', which ON does not join by "
+        f"[{', '.join(others)}]: one task, on one core, will match all events"
+    )
 
 
 def _admitting(
