@@ -4,12 +4,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-import pyarrow as pa
-
 from ensue.algebra.correlation import Correlation
 from ensue.algebra.query import Query
 from ensue.archives.contract import Archive
-from ensue.columns.arrow_kinds import Unit, plain_type
+from ensue.archives.last_event import last_end
+from ensue.columns.arrow_kinds import Unit
 from ensue.columns.values import from_arrow
 from ensue.errors import EventError, did_you_mean
 from ensue.plan.access import Decision
@@ -67,11 +66,10 @@ class Pasts:
 
 def behind(archive: Archive) -> int | float | None:
     """The moment behind an archive's last event: a number, or nanoseconds; None: it is empty."""
-    until = archive.layout().until
-    if until is None:
+    found = last_end(archive)
+    if found is None:
         return None
-    type_ = archive.shape.arrow.field(archive.shape.schema.end).type
-    last = from_arrow(pa.array([until], plain_type(type_)), "ns").values[0].item()
+    last = from_arrow(found, "ns").values[0].item()
     return math.nextafter(last, math.inf) if isinstance(last, float) else int(last) + 1
 
 
