@@ -62,3 +62,16 @@ def test_the_page_is_rewritten_between_its_marks(tmp_path: Path) -> None:
     assert local_sheet([report]).markdown() in new
     assert "old" not in new
     assert readme.replaced(new, readme.block(tmp_path)) == new
+
+
+def test_probes_of_an_archive_find_the_same_events(tmp_path: Path) -> None:
+    from benchmarks.papers import archive_probe
+
+    built = archive_probe.build(tmp_path, 6_000)
+    assert built["events"] == 6_000
+    for name in ("1,000 x 24 hours", "1 x 30 days"):
+        found = [
+            archive_probe.probe(tmp_path / layout, "duckdb", name, 1)["rows"]
+            for layout in ("clustered", "arrival")
+        ]
+        assert found[0] == found[1]

@@ -290,6 +290,40 @@ def partial_matches(result: dict[str, Any]) -> Iterator[str]:
         yield ""
 
 
+def archive_probe(result: dict[str, Any]) -> Iterator[str]:
+    archive, rows = result["archive"], result["probes"]
+    yield "## Probes of an archive"
+    yield f"{archive['events']:,} events of 100,000 objects and 30 days, in"
+    yield f"{archive['files']} files, {archive['bytes'] / 1e6:,.0f} MB. Milliseconds of the"
+    yield "processor for a read by object and time, the log followed and rows in order: warm,"
+    yield "and in brackets the first one when nothing is kept and no file is in memory."
+    yield "*Clustered* is how Ensue writes an archive, *arrival* the same events as they came, a"
+    yield "file a day."
+    probes = list(dict.fromkeys(row["probe"] for row in rows))
+    by_place: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in rows:
+        by_place.setdefault((row["layout"], row["engine"]), {})[row["probe"]] = row
+    goals = result["goals_cpu_ms"]
+    yield from _table(
+        ("archive", *probes),
+        (
+            *(
+                (
+                    f"{layout}, {engine}",
+                    *(
+                        f"{own[n]['cpu_ms']:,.1f} ({own[n]['first_touch_cpu_ms']:,.0f})"
+                        for n in probes
+                    ),
+                )
+                for (layout, engine), own in by_place.items()
+            ),
+            ("goal", *(goals.get(name, "") for name in probes)),
+        ),
+    )
+    yield f"One core writes {archive['written_events_per_cpu_second'] / 1e6:.1f} million events a"
+    yield f"second; a commit takes {archive['commit_ms']:.0f} ms."
+
+
 SECTIONS = {
     "negation": negation,
     "operators": operators,
@@ -301,6 +335,7 @@ SECTIONS = {
     "towers": towers,
     "tower_spark": tower_spark,
     "partial_matches": partial_matches,
+    "archive_probe": archive_probe,
 }
 
 

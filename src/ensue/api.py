@@ -1,6 +1,7 @@
 """The public interface: everything else may change."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -321,6 +322,7 @@ def match(
     """
     from ensue.plan.limits import Limits
     from ensue.workload.arguments import Arguments
+    from ensue.workload.correlations.expected import coming_of
     from ensue.workload.correlations.prepare import Wanted
     from ensue.workload.correlations.prepared import pasts_of
     from ensue.workload.planned import Wishes
@@ -365,6 +367,7 @@ def match(
     late = runner.STREAMING and given.deliver_late
     frame, source = runner.read(events, given)
     pasts = pasts_of(archives, archive, streaming=runner.STREAMING)
+    wishes = replace(wishes, coming=coming_of(frame, streaming=runner.STREAMING))
     workload = Workload(asked, source, wishes, runner.lanes(frame, given), late, pasts)
     found = runner.run(workload, frame, given)
     return next(iter(found.values())) if workload.alone and len(found) == 1 else found

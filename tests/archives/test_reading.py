@@ -3,6 +3,7 @@
 import pickle
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 import ensue
 from ensue.archives.contract import Archive, Wanted
+from ensue.archives.last_event import last_end
 from ensue.archives.stored import FileArchive
 from support.archives import asked, pieces
 
@@ -180,6 +182,30 @@ def test_a_folder_grows_and_a_pinned_one_does_not(tmp_path: Path) -> None:
     assert pinned.described()["files"] == ["a.parquet"]
 
 
+def test_a_file_that_was_replaced_is_read_anew(tmp_path: Path) -> None:
+    later = _simple(200).slice(100)
+    pq.write_table(_simple(), tmp_path / "a.parquet")
+    archive = ensue.archive(tmp_path, time="t", key="k")
+    for one in (archive, archive.pinned()):
+        pq.write_table(_simple(), tmp_path / "a.parquet")
+        assert one.read(_of_key("k1", 150)).events.num_rows == 0
+        pq.write_table(later, tmp_path / "a.parquet")
+        assert one.read(_of_key("k1", 150)).events.num_rows == 7
+
+
+@pytest.mark.parametrize("names", [("a", "A"), ("file_index", "b"), ("filename", "__row")])
+@pytest.mark.parametrize("engine", ["duckdb", "pyarrow"])
+def test_names_of_columns_mean_nothing_to_who_decodes_them(
+    tmp_path: Path, engine: str, names: tuple[str, str]
+) -> None:
+    table = pa.table({"t": [1, 2], names[0]: ["x", "y"], names[1].replace("__", ""): [5, 6]})
+    pq.write_table(table.slice(0, 1), tmp_path / "a [1]*.parquet")
+    pq.write_table(table.slice(1, 1), tmp_path / "b.parquet")
+    archive = replace(ensue.archive(tmp_path, time="t", key=names[0]), engine=engine)
+    wanted = Wanted(pieces(("y", None, None), key=pa.string(), time=pa.int64()), names[0])
+    assert archive.read(wanted).events.equals(table.slice(1, 1))
+
+
 KEYS: dict[str, Callable[[pa.Table], pa.Array]] = {
     "wider integers": lambda _: pa.array([1], pa.int64()),
     "narrower integers": lambda _: pa.array([1], pa.int8()),
@@ -273,6 +299,21 @@ def test_places_that_are_no_archive(tmp_path: Path) -> None:
             ensue.archive(place, time="t")
 
 
+@pytest.mark.parametrize("engine", ["duckdb", "pyarrow"])
+def test_threads_read_at_once(tmp_path: Path, engine: str) -> None:
+    pq.write_table(_simple(700), tmp_path / "a.parquet", row_group_size=50)
+    archive = replace(ensue.archive(tmp_path, time="t", key="k"), engine=engine)
+    many = [(f"x{k}", None, None) for k in range(30)]  # more than are written into a query
+
+    def count(number: int) -> int:
+        own = pieces((f"k{number % 7}", _at(number), None), *many, key=pa.string(), time=INSTANT)
+        return archive.read(Wanted(own, "k")).events.num_rows
+
+    expected = [sum(k % 7 == number % 7 for k in range(number, 700)) for number in range(40)]
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(count, range(40))) == expected
+
+
 def test_a_table_finds_the_events_of_an_object_without_looking_at_others() -> None:
     archive = ensue.archive(_simple(700), time="t", key="k")
     assert archive.read(_of_key("k3")).rows == 100
@@ -298,3 +339,23 @@ def test_what_is_asked_for_is_checked() -> None:
     numbers = pieces((1, None, None), key=pa.int64(), time=INSTANT)
     with pytest.raises(ensue.EventError, match="is string, and is compared with integer"):
         archive.read(Wanted(numbers, "k"))
+
+
+@pytest.mark.parametrize("intervals", [False, True])
+def test_the_last_event_is_known_exactly(tmp_path, intervals):
+    """Delta's statistics are in milliseconds: what comes within the same one is not past."""
+    last = datetime(2026, 3, 1, 12, 0, 0, 1_234)
+    events = pa.table(
+        {
+            "b": pa.array(
+                [last - timedelta(hours=2), last - timedelta(hours=3)], pa.timestamp("us")
+            ),
+            "t": pa.array([last - timedelta(hours=1), last], pa.timestamp("us")),
+            "k": ["x", "y"],
+        }
+    )
+    time = ("b", "t") if intervals else "t"
+    made = ensue.create_archive(tmp_path / "past", events, time=time, key="k")
+    assert last_end(made).to_pylist() == [last]
+    assert last_end(ensue.archive(events, time=time, key="k")).to_pylist() == [last]
+    assert last_end(ensue.archive(events.slice(0, 0), time=time, key="k")) is None

@@ -134,6 +134,9 @@ def test_files_of_a_killed_batch_are_ignored_and_vacuumed(archive: FileArchive) 
     orphans = written(archive, _many(seed=1), 300)
     assert archive.read(EVERY).events.num_rows == 300
     assert vacuum(archive.place) == 0, "they are too young"
+    with pytest.raises(ensue.StateError, match=r"about to commit(?s:.*)hint: "):
+        vacuum(archive.place, hours=0)
+    release(archive.place)
     assert vacuum(archive.place, hours=0) == len(orphans)
     assert archive.read(EVERY).events.equals(_many())
 
@@ -296,6 +299,14 @@ def test_what_cannot_be_created(tmp_path: Path, arguments: dict[str, Any], probl
 def test_an_archive_is_created_once(archive: FileArchive) -> None:
     with pytest.raises(ensue.EventError, match=r"cannot create the archive(?s:.*)hint: append"):
         create(archive.place, SCHEMA, time="t", key=["k"])
+
+
+def test_an_archive_is_not_created_beside_other_files(tmp_path: Path) -> None:
+    (tmp_path / "mine.parquet").write_bytes(b"of use")
+    with pytest.raises(ensue.EventError, match=r"something else is there(?s:.*)hint: "):
+        create(tmp_path, SCHEMA, time="t", key=["k"])
+    with pytest.raises(ensue.EventError, match="something else is there"):
+        create(tmp_path / "mine.parquet", SCHEMA, time="t", key=["k"])
 
 
 def test_columns_that_do_not_fit(archive: FileArchive) -> None:

@@ -16,7 +16,7 @@ from ensue.archives.footers import place_of, unreadable
 from ensue.archives.given import Given
 from ensue.archives.own import BUCKET, DAY
 from ensue.archives.stored import FileArchive
-from ensue.archives.writing import action_of, clustering_of, transact
+from ensue.archives.writing import WRITER, action_of, clustering_of, transact
 from ensue.archives.written_files import Added, discard, write
 from ensue.errors import StateError
 
@@ -76,6 +76,13 @@ def vacuum(place: str | Path, *, hours: int = RETENTION) -> int:
     Whoever reads an older version gets an error that says so. Returns how many files went.
     """
     table = opened(str(place))
+    owner = table.metadata().configuration.get(WRITER)
+    if owner and hours < 1:
+        raise StateError(
+            f"the archive {place} is written by the stream {owner}: files of the last hour may be "
+            "those that it is about to commit\n  hint: vacuum with an hour at least, or "
+            f"ensue archive release {place} when the stream is gone for good"
+        )
     gone = table.vacuum(
         retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True
     )

@@ -20,6 +20,7 @@ from ensue.schema import Kind
 
 Ints = npt.NDArray[np.int64]
 
+_VIRTUAL = {"filename", "file_index", "file_row_number", FILE, ROW}
 _FEW = 16  # keys that are written into a query; more are joined
 
 
@@ -28,6 +29,7 @@ def usable(files: Files, numbers: Ints, needed: Needed, schema: pa.Schema) -> bo
     return (
         installed()
         and files.even
+        and _told_apart(schema)
         and all(_named(local(files.paths[k])) for k in numbers.tolist())
         and all(_alike(plain_type(schema.field(name).type)) for name in needed.decoded)
     )
@@ -36,6 +38,12 @@ def usable(files: Files, numbers: Ints, needed: Needed, schema: pa.Schema) -> bo
 def _named(path: str | None) -> bool:
     """Whether DuckDB takes a path for the name of one local file, and for no pattern."""
     return path is not None and not any(letter in path for letter in "*?[{")
+
+
+def _told_apart(schema: pa.Schema) -> bool:
+    """Whether names differ in more than case, and none is that of a column of DuckDB's own."""
+    names = {name.lower() for name in schema.names}
+    return len(names) == len(schema.names) and not names & _VIRTUAL
 
 
 @lru_cache(maxsize=1)

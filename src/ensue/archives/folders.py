@@ -1,6 +1,7 @@
 """A folder of Parquet files, or one file, as a table. Parts of paths like day=3 are columns."""
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pyarrow.fs
 
 from ensue.archives.files import Bounds, Files
-from ensue.archives.footers import Footer, footer, place_of
+from ensue.archives.footers import Footer, MissingFileError, footer, place_of
 from ensue.columns.arrow_kinds import plain_type
 from ensue.errors import EventError
 
@@ -47,14 +48,13 @@ class Folder:
 
     def files(self) -> Files:
         """The files, with what their footers say."""
-        listed = [] if self.names is not None else self._listed()
-        names = [name for name, _, _ in listed] if self.names is None else list(self.names)
-        known = (self.place, self.names, tuple(listed))  # a file that changed is another one
+        listed = self._listed() if self.names is None else self._known(self.names)
+        known = (self.place, tuple(listed))  # a file that changed is another one
         with _lock:
             if known in _lists:
                 _lists.move_to_end(known)
                 return _lists[known]
-        found = self._opened(names)
+        found = self._opened([name for name, _, _ in listed])
         with _lock:
             _lists[known] = found
             while len(_lists) > _KEPT:
@@ -113,9 +113,22 @@ class Folder:
             )
         return shown
 
-    def _opened(self, names: list[str]) -> Files:
+    def _known(self, names: tuple[str, ...]) -> list[tuple[str, int, int]]:
+        """Name, size and time of the files that it is pinned to."""
+        paths = self._paths(names)
+        system, _ = place_of(self.place)
+        infos = system.get_file_info([place_of(path)[1] for path in paths])
+        for path, info in zip(paths, infos, strict=True):
+            if not info.is_file:
+                raise MissingFileError(path)
+        return [(n, i.size, i.mtime_ns or 0) for n, i in zip(names, infos, strict=True)]
+
+    def _paths(self, names: Sequence[str]) -> tuple[str, ...]:
         base = self.place.rstrip("/")
-        paths = tuple(f"{base}/{name}" if name else self.place for name in names)
+        return tuple(f"{base}/{name}" if name else self.place for name in names)
+
+    def _opened(self, names: list[str]) -> Files:
+        paths = self._paths(names)
         footers = [footer(path) for path in paths]
         first = footers[0].schema if footers else pa.schema([])
         inside = {name for f in footers for name in f.schema.names}

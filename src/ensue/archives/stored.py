@@ -100,7 +100,9 @@ class FileArchive:
 
     def read(self, wanted: Wanted) -> Read:
         """Events by object and time."""
-        source = self.source.pinned()  # so that an error can name the version
+        source = self.source
+        if source.kind == "delta":
+            source = source.pinned()  # so that an error can name the version
         try:
             return read(source.files(), wanted, self.shape, self.stored, self.engine)
         except MissingFileError as error:

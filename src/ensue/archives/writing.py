@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.fs
 
 from ensue.archives.delta import archive_at, deltalake, opened, reason_of
 from ensue.archives.delta_types import as_stored, stored_schema
+from ensue.archives.footers import place_of
 from ensue.archives.given import Given, Time
 from ensue.archives.own import BUCKET, CONFIGURATION, DAY, HIDDEN, ORDER, Own
 from ensue.archives.stored import FileArchive
@@ -47,6 +49,7 @@ def create(
         )
     if day is not None and day <= 0:
         raise EventError(f"day={day}: a part of the archive is longer than that")
+    _require_room(place)
     columns = stored_schema(schema)
     shape = Given(time, type, tuple(key), tuple(order)).shape(columns)
     numbers = shape.schema.time_kind not in (Kind.TIMESTAMP, Kind.DATE)
@@ -80,6 +83,25 @@ def create(
             f"cannot create the archive {place}: {error}\n  hint: look at the rights of the folder"
         ) from error
     return archive_at(place, Given(None))
+
+
+def _require_room(place: str) -> None:
+    """Raises an EventError if something else lies at a place: vacuuming would take it away."""
+    try:
+        system, inside = place_of(place)
+        info = system.get_file_info(inside)
+        if info.type == pa.fs.FileType.NotFound:
+            return
+        found = [] if info.is_file else system.get_file_info(pa.fs.FileSelector(inside))
+    except (OSError, pa.ArrowException) as error:
+        raise EventError(f"cannot look into {place}: {str(error).splitlines()[0]}") from error
+    if any(one.base_name == "_delta_log" for one in found):
+        return  # Delta says so itself
+    if info.is_file or found:
+        raise EventError(
+            f"cannot create the archive {place}: something else is there already\n"
+            "  hint: name a folder that is empty, or not there yet"
+        )
 
 
 def own_of(archive: FileArchive) -> Own:

@@ -11,6 +11,7 @@ from ensue.errors import QueryError, did_you_mean
 from ensue.plan.evictable import OF_TOWERS
 from ensue.plan.planning import DEFAULT, Planning
 from ensue.workload.asked import Asked
+from ensue.workload.correlations.expected import STREAM, Coming
 from ensue.workload.correlations.keeping import KeepingStage
 from ensue.workload.correlations.prepare import Wanted, prepare_correlation, require_columns
 from ensue.workload.correlations.prepared import (
@@ -41,6 +42,7 @@ class Wishes:
     streaming: bool = False
     planning: Planning = DEFAULT
     access: Wanted = Wanted()  # noqa: RUF009  it is frozen
+    coming: Coming = STREAM  # what is known of the events
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,7 @@ def _correlated(
                     )
                 yield one, prepare_correlation(
                     one.query, source.shape, pasts, wishes.planning, wishes.access,
-                    streaming=wishes.streaming,
+                    streaming=wishes.streaming, coming=wishes.coming,
                 )  # fmt: skip
 
 

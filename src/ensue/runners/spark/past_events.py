@@ -13,6 +13,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 from ensue.archives.contract import SINCE, UNTIL, Archive, Wanted
+from ensue.archives.last_event import last_end
 from ensue.archives.opening import opened
 from ensue.archives.tables import TableArchive
 from ensue.columns.arrow_kinds import kind_of_arrow
@@ -274,7 +275,10 @@ def _extent(archive: Archive, source: Source, begin: float | None) -> Extent:
     known = layout.since is not None and layout.until is not None
     if known:
         kind = archive.shape.arrow.field(shape.schema.end).type
-        both = pa.chunked_array([pa.array([layout.since, layout.until], kind)])
+        last = last_end(archive)
+        if last is None:
+            return Extent(None, None, 0)
+        both = pa.chunked_array([pa.array([layout.since], kind), last.cast(kind)])
         oldest, newest = np.asarray(from_arrow(both, shape.unit).values).tolist()
         if begin is not None and begin > oldest:
             return Extent(begin, newest, None)

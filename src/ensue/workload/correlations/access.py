@@ -210,6 +210,12 @@ class Eager:
         if not self.past.own:
             self._add(self.matcher.finish())
 
+    def begin_again(self, *, floats: bool) -> None:
+        """Goes on for another access, which kept nothing: all of the past is read."""
+        far, self.far = self.far, math.inf
+        self.begin(0.0 if floats else 0)
+        self.far = far
+
     def feed(self, events: pa.Table) -> None:
         self._add(self.matcher.feed(events))
 
@@ -272,6 +278,8 @@ class Eager:
         return packed({"begun": self.begun}, {}, blobs)
 
     def restore(self, data: bytes) -> None:
+        if not data:
+            return  # saved where the archive was read as needed: everything is found again
         header, _, blobs = unpacked(data)
         self.begun = bool(header["begun"])
         found = from_bytes(blobs["found"]).cast(self.lookup.schema)

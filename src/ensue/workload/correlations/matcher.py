@@ -15,6 +15,7 @@ from ensue.columns.values import decoded
 from ensue.engine.state import from_bytes, packed, to_bytes, unpacked
 from ensue.errors import StateError
 from ensue.results.pairing import times_of
+from ensue.schema import Kind
 from ensue.workload.correlations.access import Access, Eager, Grouped, Lazy
 from ensue.workload.correlations.past import Past, all_looked_up, rescaled
 from ensue.workload.correlations.pieces import Asked, Times
@@ -291,6 +292,10 @@ class CorrelatedMatcher:
             self.pasts[name].restore(header["pasts"][name], blobs[f"past {name}"])
         for k, access in enumerate(self._accesses):
             access.restore(blobs[f"access {k}"])
+            if isinstance(access, Eager) and self._begun and not access.begun:
+                access.begin_again(
+                    floats=self.shape.schema.time_kind in (Kind.FLOAT, Kind.DECIMAL)
+                )
         self.waiting = [
             from_bytes(blobs[f"waiting {k}"]).cast(query.joining.live.schema)
             for k, query in enumerate(self.queries)
