@@ -1,6 +1,7 @@
 """The public interface: everything else may change."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from ensue.archives.compaction import Compacted
     from ensue.archives.contract import Archive
     from ensue.plan.limits import Limits
     from ensue.plan.planning import Planning
@@ -58,7 +60,10 @@ __all__ = [
     "StateError",
     "Statistics",
     "Tower",
+    "append_archive",
     "archive",
+    "compact_archive",
+    "create_archive",
     "define",
     "delta_table",
     "explain",
@@ -317,6 +322,7 @@ def match(
     """
     from ensue.plan.limits import Limits
     from ensue.workload.arguments import Arguments
+    from ensue.workload.correlations.expected import coming_of
     from ensue.workload.correlations.prepare import Wanted
     from ensue.workload.correlations.prepared import pasts_of
     from ensue.workload.planned import Wishes
@@ -360,7 +366,8 @@ def match(
     _refuse_levels(asked, levels, trace=trace)
     late = runner.STREAMING and given.deliver_late
     frame, source = runner.read(events, given)
-    pasts = pasts_of(archives, archive)
+    pasts = pasts_of(archives, archive, streaming=runner.STREAMING)
+    wishes = replace(wishes, coming=coming_of(frame, streaming=runner.STREAMING))
     workload = Workload(asked, source, wishes, runner.lanes(frame, given), late, pasts)
     found = runner.run(workload, frame, given)
     return next(iter(found.values())) if workload.alone and len(found) == 1 else found
@@ -533,6 +540,9 @@ def start(
     history: Any = None,
     since: Any = None,
     gap: str = "refuse",
+    archive: "str | Archive | None" = None,
+    archive_rows: int | None = None,
+    archive_age: str | int | float | None = None,
 ) -> "StreamingQuery":
     """Starts a stream of matches, and gives Spark's StreamingQuery.
 
@@ -561,6 +571,12 @@ def start(
     that is started again goes on from its checkpoint. If the stream begins later than the history
     ends, it stops with a StateError that says from when to when nothing is known; with
     `gap="allow"` nothing happened in between.
+
+    `archive` is the archive that the stream writes: what `archive` gives for one that Ensue has
+    created, or its name among those of `match`. Events that its queries look at stay with their
+    lanes until there are `archive_rows` of a lane (50,000), or one is older than `archive_age`;
+    then they become files of the archive, in one transaction a micro-batch. Late ones do not.
+    Archives that a stream only reads are read as they were when it was started first.
     """
     from ensue.runners.spark import start as spark_start
 
@@ -576,6 +592,9 @@ def start(
         history=history,
         since=since,
         gap=gap,
+        archive=archive,
+        archive_rows=archive_rows,
+        archive_age=archive_age,
     )
 
 
@@ -667,6 +686,69 @@ def archive(
     )
 
 
+def create_archive(
+    place: "str | Path",
+    events: Any,
+    *,
+    time: str | tuple[str, str],
+    key: Sequence[str] | str,
+    type: str | None = None,
+    order: Sequence[str] | str = (),
+    buckets: int = 16,
+    day: float | None = None,
+) -> "Archive":
+    """A new archive that is laid out for looking back, with these events: a Delta table.
+
+    It is apart by day and by `buckets` into which keys are hashed, and sorted by key and time.
+    `events` are an Arrow, pandas or Polars table, or an Arrow schema if there are none yet. Where
+    times are numbers, `day` says how long a part is.
+    """
+    from ensue.archives.opening import table_of
+    from ensue.archives.writing import append, create
+
+    table = table_of(events)
+    made = create(
+        place,
+        table.schema,
+        time=_time(time),
+        type=type,
+        key=_names("key", key),
+        order=_names("order", order),
+        buckets=buckets,
+        day=day,
+    )
+    if table.num_rows:
+        append(place, table)
+    return made
+
+
+def append_archive(place: "str | Path", events: Any) -> int:
+    """Puts events into an archive of `create_archive`; returns how many.
+
+    They count as arrived behind all that are there. An archive that a stream writes is refused.
+    """
+    from ensue.archives.opening import table_of
+    from ensue.archives.writing import append
+
+    return append(place, table_of(events))
+
+
+def compact_archive(
+    place: "str | Path", *, fewest: int = 4, vacuum: int | None = None
+) -> "Compacted":
+    """Turns many small files of an archive into few; streams may go on writing and reading it.
+
+    Days and buckets with fewer than `fewest` files are left alone. With `vacuum`, files are
+    removed that no version of so many hours needs.
+    """
+    from ensue.archives import compaction
+
+    done = compaction.compact(place, fewest=fewest)
+    if vacuum is not None:
+        compaction.vacuum(place, hours=vacuum)
+    return done
+
+
 def statistics(
     events: Any,
     query: str | Path | Query | Tower,
@@ -710,6 +792,8 @@ def explain(
     statistics: Statistics | None = None,
     off: Sequence[str] | str = (),
     structure: str | None = None,
+    memory: int | str | None = None,
+    evict: str | None = None,
     analyze: bool = False,
     kernel: bool = False,
 ) -> str:
@@ -717,10 +801,15 @@ def explain(
 
     With `events` the query is also checked against their columns. With `analyze=True` it is run
     on them, in this process, and each estimate stands beside what was counted. With `kernel=True`
-    the Python source of the compiled kernel follows, with comments.
+    the Python source of the compiled kernel follows, with comments. With `memory` or `evict` the
+    plan says what a stream does with keys that are too much for it.
     """
+    from ensue.plan.limits import Limits
+
     order = _names("order", order)
-    asked = _explained(query, events, time, type, order, _planning(statistics, off, structure))
+    limits = Limits.given(memory=memory, evict=evict)
+    planning = _planning(statistics, off, structure, limits=limits)
+    asked = _explained(query, events, time, type, order, planning)
     if not analyze:
         told = asked.told()
     elif events is None or time is None or _is_spark(events):

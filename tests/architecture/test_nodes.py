@@ -23,7 +23,7 @@ KNOW_NODES = {
     "algebra/form.py",  # what it is
     "algebra/residual.py",  # what remains of it after an event: the states of runs
     "algebra/text.py",  # how it is written
-    "languages/patterns.py",  # how it is read
+    "languages/pattern_trees.py",  # how it is read
     "plan/physical_rules/fitting.py",  # which structures know it
     "semantics/matches.py",  # what it means
 }

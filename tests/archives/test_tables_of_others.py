@@ -1,7 +1,9 @@
 """Delta and Iceberg tables that others write: read by statistics of the log, as of a version."""
 
+import json
 import pickle
 import shutil
+import struct
 import sys
 import tempfile
 from dataclasses import replace
@@ -199,3 +201,42 @@ def test_rows_that_an_iceberg_table_deleted_are_gone(tmp_path: Path) -> None:
     assert older.read(_of_key("a")).events.num_rows == 1
     with pytest.raises(ensue.EventError, match=r"version 5 of(?s:.*)hint: there are"):
         ensue.archive(made, time="t", version=5)
+
+
+def _deletion_vector(*rows: int) -> str:
+    """Rows that are deleted, as a Delta log has them inline: a Roaring bitmap in Z85."""
+    offset = 4 + 4 + 4 + 4
+    bitmap = struct.pack("<IIHHI", 12346, 1, 0, len(rows) - 1, offset)
+    bitmap += struct.pack(f"<{len(rows)}H", *rows)
+    data = struct.pack("<IQI", 1681511377, 1, 0) + bitmap
+    data += b"\0" * (-len(data) % 4)
+    letters = (
+        "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+    )
+    text = ""
+    for (word,) in struct.iter_unpack(">I", data):
+        text += "".join(letters[word // 85**power % 85] for power in (4, 3, 2, 1, 0))
+    return text
+
+
+@ENGINES
+def test_rows_that_a_delta_table_deleted_by_a_vector_are_gone(tmp_path: Path, engine: str) -> None:
+    rows = pa.Table.from_pylist(_rows([(k, "a", 1) for k in range(6)]), SCHEMA)
+    on = {"delta.enableDeletionVectors": "true"}
+    deltalake.write_deltalake(tmp_path, rows, configuration=on)
+    log = tmp_path / "_delta_log"
+    lines = (log / f"{0:020}.json").read_text(encoding="utf-8").splitlines()
+    add = next(json.loads(line)["add"] for line in lines if '"add"' in line)
+    gone = (1, 4)
+    vector = {
+        "storageType": "i",
+        "pathOrInlineDv": _deletion_vector(*gone),
+        "sizeInBytes": 16 + 16 + 2 * len(gone),
+        "cardinality": len(gone),
+    }
+    remove = {"path": add["path"], "dataChange": True, "deletionTimestamp": 1}
+    actions = [{"remove": remove}, {"add": add | {"deletionVector": vector}}]
+    (log / f"{1:020}.json").write_text("\n".join(map(json.dumps, actions)), encoding="utf-8")
+    archive = replace(ensue.archive(tmp_path, time="t", key="k"), engine=engine)
+    assert archive.read(_of_key("a")).events.column("x").to_pylist() == [0, 2, 3, 5]
+    assert archive.layout().rows == 4

@@ -255,7 +255,7 @@ def correlations(draw):
         tuple(joins),
         returns=tuple(draw(columns)),
         having=draw(st.none() | said),
-        limit=None if any(open_ended(pattern)) else draw(limits),
+        limit=draw(limits),
     )
 
 

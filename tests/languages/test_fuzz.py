@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.languages.test_papers import SASE, SASE_PLUS, THEFT, ZEUS
 
+from ensue.algebra.correlation import Correlation
 from ensue.algebra.query import Query
 from ensue.errors import QueryError
-from ensue.languages.patterns import parse
+from ensue.languages.patterns import parse, statement
 from ensue.languages.printing import show
 
 VALID = [
@@ -20,6 +21,9 @@ VALID = [
     ZEUS,
     """EVENT X AS AND(A a, OR(B b, C? c), !D d) WHERE not a.x in (1, -2.5, 'q') or b.y is null
     WITHIN 20 EVENTS AFTER MATCH SKIP TO LAST a RETURN a.x AS "q q", b HAVING 1 = 1;""",
+    """A a WITHIN 5 s LEFT JOIN ARCHIVE old SEQ(B b, C+ c[]) WHERE b.x = 1
+    AFTER MATCH SKIP TO LAST c RANGE BETWEEN 30 days AND 1 day BEFORE START LAST 2 ON [k]
+    ANTI JOIN ARCHIVE "o o" D d RANGE 5 h BEFORE END RETURN a.x, b HAVING a.x is null LIMIT 3""",
 ]
 VOCABULARY = [
     *("EVENT", "PATTERN", "AS", "SEQ", "AND", "OR", "NOT", "!", "\u2227", "\u2228", "\u00ac"),
@@ -29,7 +33,8 @@ VOCABULARY = [
     *("(", ")", "[", "]", "{", "}", ",", ".", "..", ";", "->", "+", "-", "*", "/", "%", "||"),
     *("?", "=", "!=", "<", ">=", "80%", "0", "1", "2.5", "1e5", "''", "'x'", "'2026-01-01'"),
     *("'5'", '"q"', "`q`", "A", "B", "a", "b", "i", "LEN", "x", "avg", "count", "percentile"),
-    *("abs", "foo", "--", "/*", "*/"),
+    *("abs", "foo", "--", "/*", "*/", "JOIN ARCHIVE", "LEFT", "ANTI", "JOIN", "ARCHIVE", "RANGE"),
+    *("BEFORE", "START", "END", "ON", "LIMIT", "JOIN ARCHIVE o B c RANGE 5 BEFORE START"),
 ]
 INSERTED = st.sampled_from(VOCABULARY) | st.text(max_size=2)
 MANY = settings(max_examples=300, deadline=None)
@@ -38,7 +43,7 @@ MANY = settings(max_examples=300, deadline=None)
 def read(text):
     """The query, or the error; anything else that is raised fails the test."""
     try:
-        return parse(text)
+        return statement(text)
     except QueryError as error:
         return error
 
@@ -49,8 +54,8 @@ def answers(text):
         assert str(answer)
         assert answer.span is None or 0 <= answer.span.start <= len(text)
     else:
-        assert isinstance(answer, Query)
-        assert parse(show(answer)) == answer
+        assert isinstance(answer, Query | Correlation)
+        assert statement(show(answer)) == answer
 
 
 @MANY
@@ -69,6 +74,12 @@ def test_any_tokens(tokens, between):
 @given(st.lists(st.sampled_from(VOCABULARY), max_size=12))
 def test_any_tokens_behind_a_pattern(tokens):
     answers("SEQ(A a, B+ b[]) WHERE " + " ".join(tokens))
+
+
+@MANY
+@given(st.lists(st.sampled_from(VOCABULARY), max_size=12))
+def test_any_tokens_behind_a_join(tokens):
+    answers("A a JOIN ARCHIVE old B+ b[] RANGE 5 BEFORE START " + " ".join(tokens))
 
 
 @st.composite

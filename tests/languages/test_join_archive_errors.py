@@ -182,12 +182,6 @@ ANSWERS = [
     (WITH_RANGE + "HAVING COUNT(*) > 1", "COUNT(*)", "is not supported yet", "count the rows"),
     (WITH_RANGE + "LIMIT 0", "LIMIT 0", "LIMIT is at least 1", "every row"),
     (
-        "SEQ(A a, !N n) WITHIN 5 JOIN ARCHIVE old B b RANGE 5 BEFORE START LIMIT 1",
-        "!N n",
-        "LIMIT does not go with a negation at the end",
-        "end the pattern",
-    ),
-    (
         "A a JOIN ARCHIVE old SEQ(B b, !N n) RANGE 5 BEFORE START",
         "!N n",
         "a negation at the end needs a window",

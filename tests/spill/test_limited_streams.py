@@ -164,3 +164,18 @@ def test_a_full_disk_stops_the_stream_and_a_restart_goes_on(monkeypatch):
     live = ensue.live(QUERY, schema=events.schema, **COLUMNS, memory="40 KB").restore(saved)
     found += [live.feed(events.slice(600)), live.finish()]
     assert ids(pa.concat_tables(found)) == ids(wanted)
+
+
+def test_explain_says_what_is_stored_and_why_not():
+    told = ensue.explain(ABSENT, memory="256 MB")
+    assert told.endswith(
+        "memory     256 MB: keys beyond it go to disk, by need\n"
+        "  stored of a key [k] are its events of the last 50\n"
+        "  they are matched again before an event of the key, and when a window of its is over"
+    )
+    told = ensue.explain("SEQ(A a, B b) WITHIN 5", memory="50%", evict="tpm")
+    assert told.endswith(
+        "memory     50% of the machine's at most, then a stream is stopped: "
+        "it has no [attr] that would split its events into keys"
+    )
+    assert "\nmemory " not in ensue.explain(ABSENT)

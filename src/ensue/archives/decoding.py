@@ -52,7 +52,7 @@ def _of_file(
 ) -> Decoded:
     path = files.paths[number]
     known = footer(path)
-    picked = picker.picked(known.metadata.num_row_groups, known.bounds)
+    picked = picker.groups(files, number, known.metadata.num_row_groups, known.bounds)
     whole = located_schema(schema, needed)
     if not len(picked):
         return Decoded(no_rows(whole))

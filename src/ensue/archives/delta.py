@@ -119,6 +119,10 @@ def opened(place: str, number: int | None = None) -> Any:
     try:
         return package.DeltaTable(place, version=number)
     except package.exceptions.DeltaError as error:
+        if number is None and not package.DeltaTable.is_deltatable(place):
+            raise EventError(
+                f"there is no Delta table at {place}\n  hint: ensue archive create makes one"
+            ) from error
         if number is None:
             raise EventError(
                 f"cannot read the Delta table {place}: {reason_of(error)}\n"

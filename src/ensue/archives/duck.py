@@ -2,6 +2,7 @@
 
 import os
 from functools import lru_cache
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,11 @@ import pyarrow as pa
 from pyarrow import types
 
 from ensue.archives import decoding
-from ensue.archives.decoding import FILE, ROW, Decoded, fitted, located_schema
+from ensue.archives.decoding import FILE, ROW, Decoded, fitted
 from ensue.archives.files import Files, local
 from ensue.archives.picking import Picker, cast_keys
 from ensue.archives.pieces import Needed, Pieces
 from ensue.columns.arrow_kinds import kind_of_arrow, plain_type
-from ensue.columns.rows import no_rows
 from ensue.schema import Kind
 
 Ints = npt.NDArray[np.int64]
@@ -28,9 +28,14 @@ def usable(files: Files, numbers: Ints, needed: Needed, schema: pa.Schema) -> bo
     return (
         installed()
         and files.even
-        and all(local(files.paths[k]) is not None for k in numbers.tolist())
+        and all(_named(local(files.paths[k])) for k in numbers.tolist())
         and all(_alike(plain_type(schema.field(name).type)) for name in needed.decoded)
     )
+
+
+def _named(path: str | None) -> bool:
+    """Whether DuckDB takes a path for the name of one local file, and for no pattern."""
+    return path is not None and not any(letter in path for letter in "*?[{")
 
 
 @lru_cache(maxsize=1)
@@ -55,6 +60,15 @@ def _alike(type: pa.DataType) -> bool:
     )
 
 
+# One thread: lanes are processes already. The limit is what decoded blocks may take that are kept.
+_SETTINGS = (
+    "threads = 1",
+    "memory_limit = '512MB'",
+    "TimeZone = 'UTC'",
+    "parquet_metadata_cache = true",
+    "preserve_insertion_order = false",
+)
+_lock = Lock()
 _connections: dict[int, Any] = {}  # by process: one that was forked makes its own
 
 
@@ -62,55 +76,29 @@ def _cursor() -> Any:
     import duckdb
 
     process = os.getpid()
-    if process not in _connections:
-        _connections.clear()
-        made = duckdb.connect(":memory:")
-        made.execute("SET threads = 1")
-        made.execute("SET memory_limit = '1GB'")
-        made.execute("SET TimeZone = 'UTC'")
-        made.execute("SET parquet_metadata_cache = true")
-        made.execute("SET preserve_insertion_order = false")
-        _connections[process] = made
-    return _connections[process].cursor()
+    with _lock:
+        if process not in _connections:
+            _connections.clear()
+            made = duckdb.connect(":memory:")
+            for setting in _SETTINGS:
+                made.execute(f"SET {setting}")
+            _connections[process] = made
+        return _connections[process].cursor()
 
 
 def decoded(
     files: Files, numbers: Ints, pieces: Pieces, picker: Picker, needed: Needed, schema: pa.Schema
 ) -> Decoded:
-    """The rows of some files that were asked for: those of each bucket with its own keys."""
-    found = []
-    looked_at = 0
-    for own, part in _groups(files, numbers, pieces, picker):
-        of_group = _of_group(files, own, part, needed, schema)
-        if of_group is None:
-            return decoding.decoded(files, numbers, pieces, picker, needed, schema)
-        rows, seen = of_group
-        looked_at += seen
-        if rows.num_rows:
-            found.append(rows)
-    whole = located_schema(schema, needed)
-    return Decoded(pa.concat_tables(found) if found else no_rows(whole), 0, looked_at)
+    """The rows of some files that were asked for, in one query."""
+    found = _queried(files, numbers, pieces, needed, schema)
+    if found is None:
+        return decoding.decoded(files, numbers, pieces, picker, needed, schema)
+    return found
 
 
-def _groups(
-    files: Files, numbers: Ints, pieces: Pieces, picker: Picker
-) -> list[tuple[Ints, Pieces]]:
-    if picker.buckets is None or files.buckets is None or len(numbers) < 2:
-        return [(numbers, pieces)]
-    asked = np.unique(picker.buckets)
-    own = files.buckets[numbers]
-    if len(asked) == 1 or bool((own < 0).any()):
-        return [(numbers, pieces)]
-    return [
-        (numbers[own == b], pieces.of(np.flatnonzero(picker.buckets == b)))
-        for b in asked
-        if bool((own == b).any())
-    ]
-
-
-def _of_group(
+def _queried(
     files: Files, numbers: Ints, pieces: Pieces, needed: Needed, schema: pa.Schema
-) -> tuple[pa.Table, int] | None:
+) -> Decoded | None:
     import duckdb
 
     paths = [str(local(files.paths[k])) for k in numbers.tolist()]
@@ -141,7 +129,8 @@ def _of_group(
             mine = own == k
             holds[mine] &= kept[places[mine]]
     rows = rows.append_column(FILE, pa.array(originals)).append_column(ROW, pa.array(places))
-    return (rows if bool(holds.all()) else rows.filter(pa.array(holds))), table.num_rows
+    held = rows if bool(holds.all()) else rows.filter(pa.array(holds))
+    return Decoded(held, looked_at=table.num_rows)
 
 
 def _condition(

@@ -92,6 +92,13 @@ class Folder:
         except OSError as error:
             raise EventError(f"cannot look into {self.place}: {error}") from error
         base = len(inside.rstrip("/")) + 1
+        logs = [f.path[base:] for f in found if f.path.endswith("/_delta_log")]
+        if logs:
+            table = logs[0].rpartition("/")[0]
+            raise EventError(
+                f"the folder {self.place} is no table, but has a Delta table in it: {table}\n"
+                "  hint: name that one; not all of its files are part of it any more"
+            )
         names = [
             (f.path[base:], f.size, f.mtime_ns or 0)
             for f in found

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from ensue.archives.given import Given, Time
 from ensue.archives.reading import Stored
 from ensue.archives.stored import FileArchive, Source
 from ensue.archives.tables import TableArchive
-from ensue.errors import EventError
+from ensue.columns.rows import no_rows
+from ensue.errors import EventError, StateError
 
 _KINDS = (
     "an archive is the path of a Delta table or of a folder of Parquet files, an Iceberg table, "
@@ -51,6 +53,41 @@ def opened(
     return _in_memory(place, given)
 
 
+def again(described: Mapping[str, Any], known: Mapping[str, Archive] | None = None) -> Archive:
+    """The archive that `Archive.described` has described, with the version it was pinned to.
+
+    A table in memory is found among those that are `known` by their versions. Raises a StateError
+    if another one is there now.
+    """
+    kind, version = described["kind"], described["version"]
+    if kind not in ("delta", "parquet", "iceberg"):
+        found = (known or {}).get(str(version))
+        if found is None:
+            raise StateError(
+                "an archive of the stream is a table in memory, which no other process knows\n"
+                "  hint: pass the path of a table: ensue.archive(path, ...)"
+            )
+        return found
+    from ensue.archives.writing import require_described
+
+    start, end = described["time"]
+    opened_ = opened(
+        described["place"],
+        time=start if start == end else (start, end),
+        type=described["type"],
+        key=described["key"],
+        order=described["order"],
+        version=None if kind == "parquet" else version,
+    )
+    assert isinstance(opened_, FileArchive)
+    if "files" in described:
+        from ensue.archives.folders import Folder
+
+        opened_ = replace(opened_, source=Folder(described["place"], tuple(described["files"])))
+    require_described(opened_, described)
+    return opened_
+
+
 def _at(place: str, given: Given) -> Archive:
     if _has_log(place):
         from ensue.archives.delta import archive_at
@@ -83,11 +120,14 @@ def _made(source: Source, schema: pa.Schema, given: Given) -> FileArchive:
 
 
 def _in_memory(place: Any, given: Given) -> TableArchive:
-    table = _table(place)
+    table = table_of(place)
     return TableArchive.of(table, given.shape(table.schema), given.key, given.complete)
 
 
-def _table(place: Any) -> pa.Table:
+def table_of(place: Any) -> pa.Table:
+    """Events of any library that speaks Arrow as a table; of a schema, one without rows."""
+    if isinstance(place, pa.Schema):
+        return no_rows(place)
     if isinstance(place, pa.Table):
         return place
     if isinstance(place, pa.RecordBatch):

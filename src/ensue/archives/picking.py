@@ -1,6 +1,7 @@
 """Which files, or groups of rows in a file, can hold events that were asked for."""
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from ensue.schema import Kind
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+BoundsOf = Callable[[str], Bounds | None]
 
 _MOST_PAIRS = 20_000_000  # of a file and a piece that are compared one by one
 _ORDERED = (Kind.INTEGER, Kind.FLOAT, Kind.STRING, Kind.TIMESTAMP, Kind.DATE, Kind.BOOLEAN)
@@ -81,101 +83,118 @@ def times_of(bounds: Bounds, pieces: Pieces) -> tuple[npt.NDArray[Any], npt.NDAr
 
 
 class Picker:
-    """What pieces say of files and of groups: computed once for a read."""
+    """Picks files and groups of rows for the pieces of a read."""
 
     def __init__(self, pieces: Pieces, key: tuple[str, ...], buckets: int | None) -> None:
         self.pieces = pieces
-        self.buckets = None if buckets is None else buckets_of(pieces, key, buckets)
-        self._sorted_keys()
-
-    def _sorted_keys(self) -> None:
-        """The pieces by the value of their key, so that those within bounds are a slice."""
-        pieces, field = self.pieces, self.pieces.wanted.field
-        self._values: Any = None
-        if field is None:
-            return
-        type = plain_type(pieces.shape.arrow.field(field).type)
-        if kind_of_arrow(type) not in _ORDERED:
-            return
-        typed = cast_keys(pieces.keys, type)
-        places = pc.sort_indices(typed)
-        places = places.slice(0, len(typed) - typed.null_count)
-        self._by_value = np.asarray(places.to_numpy(), np.int64)
-        self._values = _plain(typed.take(places))
+        self._keys = _typed_keys(pieces)
+        self._buckets = None if buckets is None else buckets_of(pieces, key, buckets)
+        every = np.arange(len(pieces))
+        self._whole = _Part(pieces, every, self._keys)
+        self._parts: dict[int, _Part] = {}
+        for bucket in () if self._buckets is None else np.unique(self._buckets).tolist():
+            own = np.flatnonzero(self._buckets == bucket)
+            self._parts[bucket] = _Part(pieces, own, self._keys)
 
     def files(self, files: Files) -> Ints:
         """The numbers of the files that can hold an event of any piece."""
-        picked = self.picked(len(files), files.bounds)
-        if self.buckets is not None and files.buckets is not None and len(picked):
-            wanted = np.unique(self.buckets)
-            own = files.buckets[picked]
-            picked = picked[(own < 0) | np.isin(own, wanted)]
-        return picked
+        every = np.arange(len(files))
+        if self._buckets is None or files.buckets is None:
+            return self._whole.picked(every, files.bounds)
+        found = [
+            part.picked(every[files.buckets == bucket], files.bounds)
+            for bucket, part in self._parts.items()
+        ]
+        return np.sort(np.concatenate(found)) if found else np.empty(0, np.int64)
 
-    def picked(self, count: int, bounds_of: Any) -> Ints:
-        """The numbers of those of `count` files or groups that can hold an event of any piece."""
-        pieces = self.pieces
-        if not len(pieces) or not count:
+    def groups(self, files: Files, number: int, count: int, bounds_of: BoundsOf) -> Ints:
+        """The groups of rows of a file that can hold an event of any piece."""
+        part = self._whole
+        if self._buckets is not None and files.buckets is not None:
+            part = self._parts[int(files.buckets[number])]
+        return part.picked(np.arange(count), bounds_of)
+
+
+def _typed_keys(pieces: Pieces) -> pa.Array | None:
+    """The keys as values of the archive's column; None if they have no order."""
+    field = pieces.wanted.field
+    if field is None:
+        return None
+    type = plain_type(pieces.shape.arrow.field(field).type)
+    return cast_keys(pieces.keys, type) if kind_of_arrow(type) in _ORDERED else None
+
+
+class _Part:
+    """Some of the pieces, sorted by the value of their key: those within bounds are a slice."""
+
+    def __init__(self, pieces: Pieces, own: Ints, keys: pa.Array | None) -> None:
+        self.pieces, self._values = pieces, None
+        if keys is not None:
+            mine = keys if len(own) == len(pieces) else keys.take(pa.array(own))
+            places = pc.sort_indices(mine)
+            places = places.slice(0, len(mine) - mine.null_count)
+            own = own[places.to_numpy()]
+            self._values = _plain(mine.take(places))
+        self.since, self.until = pieces.since[own], pieces.until[own]
+
+    def picked(self, numbers: Ints, bounds_of: BoundsOf) -> Ints:
+        """Those of the numbered files or groups that can hold an event of any piece."""
+        if not len(self.since) or not len(numbers):
             return np.empty(0, np.int64)
-        schema = pieces.shape.schema
-        first, last = self._time_range(count, bounds_of(schema.start), bounds_of(schema.end))
-        found = (last >= pieces.since.min()) & (first <= pieces.until.max())
-        found &= self._types(bounds_of(schema.type_column) if schema.type_column else None, count)
-        numbers = np.flatnonzero(found).astype(np.int64)
+        schema = self.pieces.shape.schema
+        first, last = self._time_range(numbers, bounds_of(schema.start), bounds_of(schema.end))
+        found = (last >= self.since.min()) & (first <= self.until.max())
+        if schema.type_column is not None:
+            found &= self._types(numbers, bounds_of(schema.type_column))
+        numbers, first, last = numbers[found], first[found], last[found]
         low, high = self._slices(numbers, bounds_of)
         some = low < high
-        numbers, low, high = numbers[some], low[some], high[some]
+        numbers, first, last, low, high = (a[some] for a in (numbers, first, last, low, high))
         if not len(numbers) or int((high - low).sum()) > _MOST_PAIRS:
             return numbers
-        return numbers[self._meet(first[numbers], last[numbers], low, high)]
+        return numbers[self._meet(first, last, low, high)]
 
     def _time_range(
-        self, count: int, starts: Bounds | None, ends: Bounds | None
+        self, numbers: Ints, starts: Bounds | None, ends: Bounds | None
     ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """The first end and the last start of events, as far as is known."""
         pieces = self.pieces
         if ends is None:
-            first = np.full(count, pieces.lowest)
+            first = np.full(len(numbers), pieces.lowest)
         else:
-            first = times_of(ends, pieces)[0]
+            first = times_of(ends, pieces)[0][numbers]
         if starts is None:
-            return first, np.full(count, pieces.highest)
-        return first, times_of(starts, pieces)[1]
+            return first, np.full(len(numbers), pieces.highest)
+        return first, times_of(starts, pieces)[1][numbers]
 
-    def _types(self, bounds: Bounds | None, count: int) -> Bools:
+    def _types(self, numbers: Ints, bounds: Bounds | None) -> Bools:
         types = self.pieces.wanted.types
         if types is None or bounds is None or kind_of_arrow(bounds.least.type) is not Kind.STRING:
-            return np.ones(count, np.bool_)
-        names = sorted(types)
-        low, high = _between(names, _plain(bounds.least), _plain(bounds.greatest))
+            return np.ones(len(numbers), np.bool_)
+        places = pa.array(numbers)
+        least, greatest = bounds.least.take(places), bounds.greatest.take(places)
+        low, high = _between(sorted(types), _plain(least), _plain(greatest))
         return low < high
 
-    def _slices(self, numbers: Ints, bounds_of: Any) -> tuple[Ints, Ints]:
-        """For each file the slice of the pieces, by value, whose keys are within its bounds."""
-        count, field = len(self.pieces), self.pieces.wanted.field
-        low, high = np.zeros(len(numbers), np.int64), np.full(len(numbers), count)
+    def _slices(self, numbers: Ints, bounds_of: BoundsOf) -> tuple[Ints, Ints]:
+        """For each file the slice of the pieces whose keys are within its bounds."""
+        low, high = np.zeros(len(numbers), np.int64), np.full(len(numbers), len(self.since))
+        field = self.pieces.wanted.field
         if field is None or self._values is None:
             return low, high
         bounds = bounds_of(field)
-        high[:] = len(self._values)
         if bounds is None or kind_of_arrow(bounds.least.type) not in _ORDERED:
             return low, high
-        places = pa.array(numbers)
         own = plain_type(self.pieces.shape.arrow.field(field).type)
-        least, greatest = (
-            b.take(places).cast(own) if b.type != own else b.take(places)
-            for b in (bounds.least, bounds.greatest)
-        )
         if pa.types.is_timestamp(own) and bounds.slack:
             return low, high  # an object is seldom known by a time
+        places = pa.array(numbers)
+        least, greatest = (b.take(places).cast(own) for b in (bounds.least, bounds.greatest))
         return _between(self._values, _plain(least), _plain(greatest))
 
     def _meet(self, first: Any, last: Any, low: Ints, high: Ints) -> Bools:
         """Whether any piece of a file's slice meets it in time."""
-        pieces = self.pieces
-        since, until = pieces.since, pieces.until
-        if self._values is not None:
-            since, until = since[self._by_value], until[self._by_value]
+        since, until = self.since, self.until
         if bool((since == since[0]).all()) and bool((until == until[0]).all()):
             return np.asarray((last >= since[0]) & (first <= until[0]))
         found = np.zeros(len(first), np.bool_)

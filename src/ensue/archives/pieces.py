@@ -87,17 +87,6 @@ class Pieces:
         column = self.wanted.pieces.column(KEY).take(pa.array(self.places))
         return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
-    def of(self, part: npt.NDArray[np.int64]) -> "Pieces":
-        """Only some of them, by their numbers in order."""
-        rows = np.sort(self.places[part])
-        taken = Wanted(
-            self.wanted.pieces.take(pa.array(rows)),
-            self.wanted.field,
-            self.wanted.types,
-            self.wanted.columns,
-        )
-        return Pieces(taken, self.shape)
-
     def times(self, table: pa.Table) -> tuple[Times, Times, Bools]:
         """When each event starts and ends, and whether both are known and in order."""
         schema = self.shape.schema

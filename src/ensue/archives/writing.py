@@ -221,7 +221,8 @@ def release(place: str | Path) -> str | None:
 
 def writer_of(place: str | Path) -> str | None:
     """Which stream writes an archive; None: no one does."""
-    return opened(str(place)).metadata().configuration.get(WRITER) or None
+    owner: str | None = opened(str(place)).metadata().configuration.get(WRITER)
+    return owner or None
 
 
 def _require_same(archive: FileArchive, table: Any) -> None:
@@ -288,7 +289,7 @@ def append(place: str | Path, events: pa.Table) -> int:
         except BaseException:
             discard(archive.place, added)
             raise
-        return int(events.num_rows)
+        return len(events)
     raise StateError(f"could not append to {archive.place}: others commit all the time")
 
 

@@ -6,6 +6,7 @@ from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
+from ensue.cli.archive_options import archive_options
 from ensue.cli.limits import limits_options
 from ensue.cli.planning import planning_options
 from ensue.cli.terminal import Exit, UsageError, complain, plain_warnings
@@ -31,6 +32,7 @@ examples:
   cat query.ensue | ensue run - --events trades.csv --output found.jsonl
   ensue run theft.ensue --stream readings/ --time ts --type reader \\
       --watermark "1 minute" --checkpoint state/ --output thefts/
+  ensue archive create past/ --events trades.parquet --time ts --key symbol
   ensue run "SEQ(A a, !B b, C c) WHERE [key] WITHIN 1 s" --stream rate://1000 --watermark "1 s"
 """
 
@@ -74,7 +76,9 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--version", action="version", version=f"ensue {_version()}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    def command(name: str, does: str, runs: Callable[[Namespace], Exit]) -> ArgumentParser:
+    def command(
+        name: str, does: str, runs: Callable[[Namespace], Exit] | None = None
+    ) -> ArgumentParser:
         added = commands.add_parser(
             name,
             help=does,
@@ -103,6 +107,7 @@ def _parser() -> ArgumentParser:
         command("demo", "find the thefts in a shop's day, and the alarms in a market's", _demo)
     )
     _bench_options(command("bench", "measure a few queries on this machine", _bench))
+    archive_options(command("archive", "make, fill, compact and show tables of past events"))
     return parser
 
 

@@ -13,6 +13,7 @@ from ensue.plan.assume import assumed_schema, plan_without_events
 from ensue.plan.physical import Plan
 from ensue.plan.planning import Planning
 from ensue.plan.show.explain import explain
+from ensue.plan.show.explain_memory import told_of_memory
 from ensue.plan.show.picture import picture
 from ensue.workload.analysed import analysed_query
 from ensue.workload.prepared import Prepared, prepare
@@ -50,6 +51,19 @@ class Explained:
 
     def told(self) -> str:
         """The plan in words."""
+        limits = self.planning.limits
+        if not limits.evicting:
+            return self._plan_told()
+        match self.prepared:
+            case PreparedTower():
+                memory = told_of_memory(None, limits)
+            case Prepared(plan=plan):
+                memory = told_of_memory(plan, limits)
+            case None:
+                memory = told_of_memory(self._assumed(), limits)
+        return f"{self._plan_told()}\n\n{memory}"
+
+    def _plan_told(self) -> str:
         match self.prepared:
             case PreparedTower():
                 return explained(self.prepared)

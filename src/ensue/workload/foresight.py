@@ -44,7 +44,7 @@ def foreseen(prepared: Prepared, events: pa.Table | None = None) -> str | None:
         return None
     statistics = plan.statistics
     if statistics.assumed:
-        if events is None or not _takes_subsets(prepared) or not events.num_rows:
+        if events is None or not takes_subsets(prepared) or not events.num_rows:
             return None
         statistics = sampled(prepared, events, sample=SAMPLE)
     expected = _expected(prepared, statistics, events)
@@ -61,7 +61,7 @@ def foreseen(prepared: Prepared, events: pa.Table | None = None) -> str | None:
     )
 
 
-def _takes_subsets(prepared: Prepared) -> bool:
+def takes_subsets(prepared: Prepared) -> bool:
     query = prepared.plan.query
     open_ended = any(kleene.most is None for kleene in kleenes(query.pattern).values())
     return query.strategy is Strategy.ANY and open_ended

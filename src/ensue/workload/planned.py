@@ -8,16 +8,23 @@ from ensue.algebra.correlation import Correlation
 from ensue.algebra.query import Query
 from ensue.algebra.tower import Tower
 from ensue.errors import QueryError, did_you_mean
+from ensue.plan.evictable import OF_TOWERS
 from ensue.plan.planning import DEFAULT, Planning
 from ensue.workload.asked import Asked
-from ensue.workload.correlations.prepare import Wanted, prepare_correlation
-from ensue.workload.correlations.prepared import NO_PAST, Pasts, PreparedCorrelation
+from ensue.workload.correlations.expected import STREAM, Coming
+from ensue.workload.correlations.keeping import KeepingStage
+from ensue.workload.correlations.prepare import Wanted, prepare_correlation, require_columns
+from ensue.workload.correlations.prepared import (
+    NO_PAST,
+    Pasts,
+    PreparedCorrelation,
+)
 from ensue.workload.correlations.work import CorrelationWork
 from ensue.workload.queries.work import QueryWork
 from ensue.workload.query_names import Name, speaking_of
 from ensue.workload.source import Source
 from ensue.workload.spill.evictable import not_evictable, why_not_evictable
-from ensue.workload.stage import Output
+from ensue.workload.stage import ARRIVAL, Archives, Output, Stage
 from ensue.workload.timed_out import Bundle, bundle
 from ensue.workload.towers.joined import joined_towers
 from ensue.workload.towers.prepare import prepare_layers, prepare_tower
@@ -35,6 +42,7 @@ class Wishes:
     streaming: bool = False
     planning: Planning = DEFAULT
     access: Wanted = Wanted()  # noqa: RUF009  it is frozen
+    coming: Coming = STREAM  # what is known of the events
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +57,7 @@ def works_of(
     asked: Sequence[Asked], source: Source, wishes: Wishes, pasts: Pasts = NO_PAST
 ) -> tuple[QueryWork | TowerWork | CorrelationWork, ...]:
     """The works of some queries. Their outputs are numbered in the order of the call."""
+    require_columns(pasts, source.shape)
     bundles = dict(_bundles(asked, source, wishes))
     correlated = dict(_correlated(asked, source, wishes, pasts))
     if wishes.planning.limits.evict is not None:
@@ -94,6 +103,21 @@ def works_of(
     return tuple(found)
 
 
+def stages_with_archive(
+    stages: tuple[Stage, ...], source: Source, pasts: Pasts
+) -> tuple[Stage, ...]:
+    """The stages of a stream's only chain, which keeps its events for the own archive."""
+    if len(stages) > 1 or stages[0].arrival != (ARRIVAL,):
+        raise QueryError(
+            "archive= does not go with queries that have definitions yet",
+            hint="ask for them in a call of their own, without archive=",
+        )
+    (stage,) = stages
+    if isinstance(stage, Archives):
+        return stages
+    return (KeepingStage(stage, pasts.travelling, source),)
+
+
 def _correlated(
     asked: Sequence[Asked], source: Source, wishes: Wishes, pasts: Pasts
 ) -> Iterator[tuple[Asked, PreparedCorrelation]]:
@@ -109,7 +133,7 @@ def _correlated(
                     )
                 yield one, prepare_correlation(
                     one.query, source.shape, pasts, wishes.planning, wishes.access,
-                    streaming=wishes.streaming,
+                    streaming=wishes.streaming, coming=wishes.coming,
                 )  # fmt: skip
 
 
@@ -139,7 +163,7 @@ def _require_evictable(
             elif one in correlated:
                 why = why_not_evictable((correlated[one].live,))
             else:
-                why = "events that are made of events stay in memory"
+                why = OF_TOWERS
             if why is not None:
                 raise not_evictable(why)
 

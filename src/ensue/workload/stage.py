@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from ensue.algebra.query import Query
 from ensue.archives.contract import Archive
+from ensue.archives.stored import FileArchive
 from ensue.columns.stream import Shape
 from ensue.columns.values import from_arrow
 from ensue.engine.contract import Matcher
@@ -143,6 +144,61 @@ class LooksBack(Protocol):
 
     def with_archives(self, archives: Mapping[str, Archive]) -> "Stage":
         """The same with some archives in the place of those of the same names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Archiving:
+    """How lanes write the archive that their events belong to."""
+
+    archive: FileArchive
+    rows: int  # recent events of a lane that are worth archiving
+    age: float | None = None  # how long the oldest of them may wait, in the stream's time
+
+
+@runtime_checkable
+class Archives(Protocol):
+    """A stage whose events belong to an archive."""
+
+    @property
+    def archiving(self) -> Archiving | None:
+        """How they are written there; None: they stay in the lane."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """Events that a lane gives to the archive: all that it had, up to its time."""
+
+    events: pa.Table
+    first: int  # how many it has given before
+
+
+@dataclass(slots=True)
+class LookedUp:
+    """What a matcher has read of archives, and what it keeps for its own, so far."""
+
+    probes: int = 0
+    files: int = 0
+    rows: int = 0
+    recent: int = 0  # events that are not in the archive yet
+    before_cut: int = 0  # events that were in the archive when the stream began
+
+    def since(self, before: "LookedUp") -> "LookedUp":
+        """What came to it since; what it keeps is what it keeps now."""
+        return LookedUp(
+            self.probes - before.probes, self.files - before.files, self.rows - before.rows,
+            self.recent, self.before_cut - before.before_cut,
+        )  # fmt: skip
+
+
+@runtime_checkable
+class Remembers(Protocol):
+    """What a matcher can do that has a past."""
+
+    def looked_up(self) -> LookedUp:
+        """What it has read so far, and what it keeps."""
+
+    def hand_over(self, now: float, rows: int, age: float | None) -> Handover | None:
+        """The events before `now`, to be archived; None: they are too few, and too young."""
 
 
 def types_of(several: Iterable[Reads]) -> frozenset[str] | None:

@@ -13,17 +13,21 @@ from ensue.algebra.correlation import Correlation
 from ensue.algebra.operator import Operator, known_operator
 from ensue.algebra.query import Query
 from ensue.algebra.tower import Definition, Tower
+from ensue.archives.contract import Archive
+from ensue.archives.opening import again
 from ensue.errors import QueryError, StateError
-from ensue.languages.patterns import parse
+from ensue.languages.patterns import parse, statement
 from ensue.languages.printing import show
 from ensue.plan.planning import DEFAULT, Planning
 from ensue.workload.asked import Asked
+from ensue.workload.correlations.prepare import Wanted
 from ensue.workload.correlations.prepared import NO_PAST, Pasts
 from ensue.workload.planned import Wishes
 from ensue.workload.source import Source
 
 FORMAT = 2
 _BEGUN: dict[tuple[str, str], Operator] = {}  # of streams that this process has begun
+_TABLES: dict[str, Archive] = {}  # tables in memory that these look things up in, by digest
 
 
 def text_of(
@@ -133,32 +137,48 @@ def read(texts: Iterable[str], operators: Iterable[Operator] = ()) -> dict[str, 
             trace=first["trace"],
             streaming=True,
             planning=Planning.of(first["planning"]),
+            access=Wanted(first.get("access"), first.get("latency")),
         ),
         "lanes": max(stage["lanes"] for stage in stages),
+        "pasts": _pasts(stages),
     }
+
+
+def _pasts(stages: Sequence[Mapping[str, Any]]) -> Pasts:
+    """The archives of all stages, as they were."""
+    described = {n: d for stage in stages for n, d in stage.get("archives", {}).items()}
+    archives = {name: again(one, _TABLES) for name, one in described.items()}
+    first = stages[0]
+    return Pasts(archives, first.get("archive"), first.get("cut"))
 
 
 def _again(
     one: Mapping[str, Any], used: Mapping[str, str], operators: Sequence[Operator]
-) -> Query | Tower:
+) -> Query | Tower | Correlation:
     def query(text: str) -> Query:
-        return query_again(text, used, operators)
+        return parse(text, operators_again(used, operators))
 
     if "definitions" not in one:
-        return query(one["query"])
+        return statement(one["query"], operators_again(used, operators))
     definitions = tuple(Definition(n, query(d)) for n, d in one["definitions"].items())
     return Tower(definitions, query(one["query"]), tuple(one["emit"]))
 
 
-def remember(asked: Iterable[Asked]) -> None:
-    """Keeps the operators of a stream, so that its end finds them."""
+def remember(asked: Iterable[Asked], pasts: Pasts = NO_PAST) -> None:
+    """Keeps the operators of a stream and its archives in memory, so that its end finds them."""
+    for archive in pasts.archives.values():
+        described = archive.described()
+        if described["kind"] == "table":
+            _TABLES[str(described["version"])] = archive
     for one in asked:
         for operator in one.operators:
             _BEGUN[operator.name, operator.fingerprint] = operator
 
 
-def query_again(text: str, used: Mapping[str, str], operators: Iterable[Operator]) -> Query:
-    """The query of a checkpoint, with its operators as they were when it began."""
+def operators_again(
+    used: Mapping[str, str], operators: Iterable[Operator]
+) -> tuple[Operator, ...]:
+    """The operators of a checkpoint's query, as they were when it began."""
     operators = tuple(operators)
     for name, fingerprint in used.items():
         if (name, fingerprint) in _BEGUN:
@@ -176,4 +196,4 @@ def query_again(text: str, used: Mapping[str, str], operators: Iterable[Operator
                 f"the operator {name} is not what it was when the stream began\n"
                 "  hint: give it the functions and attributes it had, or begin a new checkpoint"
             )
-    return parse(text, operators)
+    return operators

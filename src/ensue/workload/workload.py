@@ -6,14 +6,16 @@ stages that give each other events a chain, and what comes out are named outputs
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ensue.algebra.operator import Operator
+from ensue.archives.contract import Archive
 from ensue.computed import cached_property
+from ensue.errors import QueryError
 from ensue.workload.asked import Asked
 from ensue.workload.chain import Chain
 from ensue.workload.correlations.prepared import NO_PAST, Pasts
-from ensue.workload.planned import Wishes, works_of
+from ensue.workload.planned import Wishes, stages_with_archive, works_of
 from ensue.workload.source import Source
 from ensue.workload.stage import Output, Reads, types_of
 from ensue.workload.text import read, text_of
@@ -55,7 +57,16 @@ class Workload:
         """The stages that lanes run, as chains that do not wait for each other."""
         found: list[Chain] = []
         read: tuple[Reads, ...] = ()
-        for stages in (stages for work in self.works for stages in work.chains()):
+        several = [stages for work in self.works for stages in work.chains()]
+        if self.wishes.streaming and self.pasts.own is not None:
+            if len(several) > 1:
+                raise QueryError(
+                    "archive= goes with queries that share one key: events that several lanes "
+                    "have would be archived several times",
+                    hint="ask for the others in a call of their own, without archive=",
+                )
+            several = [stages_with_archive(several[0], self.source, self.pasts)]
+        for stages in several:
             numbers = {output.asked for stage in stages for output in stage.outputs}
             asked = tuple(one for one in self.asked if one.number in numbers)
             lanes = self.lanes if any(stage.reads.key for stage in stages) else 1
@@ -72,6 +83,16 @@ class Workload:
             )
             read = (*read, *(stage.reads for stage in stages))
         return tuple(found)
+
+    # ---------------------------------------------------------------------------- its past
+
+    def owning(self, name: str, archive: Archive) -> "Workload":
+        """The same where the events belong to an archive."""
+        return replace(self, pasts=self.pasts.owning(name, archive))
+
+    def renewed(self) -> "Workload":
+        """The same where the archive that the events belong to ends as it does now."""
+        return replace(self, pasts=self.pasts.renewed())
 
     # ---------------------------------------------------------------------------- as text
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, GroupedData, SparkSession
 from pyspark.sql import functions as sql
 
 from ensue.errors import StateError
 from ensue.runners.spark.finish import left_over
 from ensue.runners.spark.frames import lane_column, quoted, relevant, without_time
+from ensue.runners.spark.kept_texts import put_text, text_at
 from ensue.runners.spark.lanes import lane_keys
 from ensue.runners.spark.matches import SeveralMatches, frames_of, only_frame
 from ensue.runners.spark.past_events import PastEvents, past_events
@@ -126,10 +126,10 @@ class Past:
     @property
     def delivered(self) -> bool:
         """Whether the matches of the history are in the output."""
-        return _text(self.session, f"{self.place}/delivered") is not None
+        return text_at(self.session, f"{self.place}/delivered") is not None
 
     def note_delivered(self) -> None:
-        _put_text(self.session, f"{self.place}/delivered", "{}")
+        put_text(self.session, f"{self.place}/delivered", "{}")
 
 
 def found_past(
@@ -137,7 +137,7 @@ def found_past(
 ) -> Past | None:
     """The history that lies beside a checkpoint; None: there is none, or it was not finished."""
     place = f"{checkpoint.rstrip('/')}/{FOLDER}"
-    text = _text(session, f"{place}/manifest")
+    text = text_at(session, f"{place}/manifest")
     if text is None:
         return None
     manifest = json.loads(text)
@@ -168,7 +168,7 @@ def backfilled(recipe: Recipe, checkpoint: str, history: Any, since: Any) -> Pas
         "format": FORMAT, "cut": events.cut.at, "since": None if since is None else str(since),
         "history": events.described, "texts": workload.texts,
     }  # fmt: skip
-    _put_text(session, f"{place}/manifest", json.dumps(manifest, default=str))
+    put_text(session, f"{place}/manifest", json.dumps(manifest, default=str))
     return Past(session, place, workload, events.cut.at)
 
 
@@ -317,23 +317,3 @@ def _row(through: int, sliced: Sliced, sender: int, place: int) -> dict[str, Any
 
 def _batch(row: dict[str, Any]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([row], schema=_FLOW)
-
-
-# ------------------------------------------------------------------------------ its own files
-
-
-def _text(session: SparkSession, place: str) -> str | None:
-    """A text that was put there as a whole."""
-    try:
-        return str(session.read.text(literal(place), wholetext=True).collect()[0][0])
-    except AnalysisException as error:
-        if error.getCondition() == "PATH_NOT_FOUND":
-            return None
-        raise
-    except IndexError:  # a writer was killed before its file was there
-        return None
-
-
-def _put_text(session: SparkSession, place: str, text: str) -> None:
-    table = session.createDataFrame(pa.table({"value": [text]})).coalesce(1)
-    table.write.mode("overwrite").text(place)

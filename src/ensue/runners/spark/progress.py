@@ -9,7 +9,7 @@ from ensue.runners.spark.failure import failed
 from ensue.runners.spark.stream import NUMBERS, OBSERVED
 
 _BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
-_KEPT = ("partial_matches", "waiting", "state_bytes", "stored_keys", "stored_bytes")
+_KEPT = ("partial_matches", "waiting", "state_bytes", "recent", "stored_keys", "stored_bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class BatchProgress:
     late: int
     dropped: int  # without usable time
     ahead: int  # further ahead of the clock than max_ahead=
-    before_cut: int  # that history= had already
+    before_cut: int  # that history=, or the stream's own archive, had already
     matches: int
     partial_matches: int
     waiting: int  # events that the watermark has not passed
@@ -37,6 +37,11 @@ class BatchProgress:
     matching_share: float  # of the time in Python workers, what went into matching
     watermark: datetime | int | None  # a number where the time column holds numbers
     lag_seconds: float | None  # from the watermark to the newest event; numbers in thousands
+    probes: int = 0  # reads of archives
+    files_read: int = 0
+    rows_read: int = 0
+    recent: int = 0  # events that are not in the stream's own archive yet
+    archived: int = 0  # events that went there
     misses: int = 0  # keys that were not in memory when an event of theirs came
     stored_keys: int = 0  # that are not in memory
     stored_bytes: int = 0  # of their events
@@ -105,6 +110,11 @@ def read(progress: Any) -> BatchProgress:
         matching_share=count("matching_us") / busy if busy else 0.0,
         watermark=_moment(watermark, numbers=NUMBERS in counts),
         lag_seconds=lag,
+        probes=count("probes"),
+        files_read=count("files_read"),
+        rows_read=count("rows_read"),
+        recent=count("recent"),
+        archived=count("archived"),
         misses=count("misses"),
         stored_keys=count("stored_keys"),
         stored_bytes=count("stored_bytes"),

@@ -30,10 +30,16 @@ def note(matches: object, recipe: Recipe) -> None:
     _known[number] = weakref.ref(matches, lambda _: _known.pop(number, None)), recipe
 
 
+def known_recipe(matches: object) -> Recipe | None:
+    """The recipe of what `ensue.match` gave; None: these matches are not it."""
+    there, recipe = _known.get(id(matches), (None, None))
+    return None if there is None or there() is not matches else recipe
+
+
 def recipe_of(matches: object, what: str) -> Recipe:
     """The recipe of what `ensue.match` gave; `what` it is wanted for."""
-    there, recipe = _known.get(id(matches), (None, None))
-    if there is None or recipe is None or there() is not matches:
+    recipe = known_recipe(matches)
+    if recipe is None:
         raise EventError(
             f"{what} goes with what ensue.match gives for a stream, and these matches were "
             "changed since\n"

@@ -1,7 +1,7 @@
 """Starting a stream: matches to a sink, late events to another, by one query."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,13 @@ from ensue.runners.spark.finish import next_batch, remaining
 from ensue.runners.spark.folders import folders
 from ensue.runners.spark.history import ALLOW, REFUSE, History, require_no_history
 from ensue.runners.spark.matches import LATE, SeveralMatches, only_frame
+from ensue.runners.spark.own_archive import delivered_and_archived
 from ensue.runners.spark.paths import place, require_readable
+from ensue.runners.spark.pins import Pinned, Wanted, pinned
 from ensue.runners.spark.places import seen_from_here
-from ensue.runners.spark.recipes import recipe_of
+from ensue.runners.spark.recipes import known_recipe, recipe_of
 from ensue.runners.spark.sinks import THOROUGH, DeltaTable, ParquetBatches, ParquetTable, Sink
-from ensue.runners.spark.stream import flowing
+from ensue.runners.spark.stream import flowing, packed_flow
 from ensue.runners.spark.types import spark_schema
 from ensue.workload.lanes.packing import LATE_EVENTS
 from ensue.workload.lanes.past import BEFORE
@@ -49,6 +51,9 @@ def start(
     history: Any = None,
     since: Any = None,
     gap: str = REFUSE,
+    archive: Any = None,
+    archive_rows: int | None = None,
+    archive_age: Any = None,
 ) -> StreamingQuery:
     """Starts the query behind a streaming DataFrame of matches; with `once` waits for its end."""
     if flush and not once:
@@ -57,7 +62,8 @@ def start(
         _require_stream(matches)
         require_readable(_session(matches), checkpoint)
     first = History.given(history, since, gap)
-    begun = _begun(matches, output, checkpoint, late, every, name, first, once=once)
+    wanted = Wanted(archive, archive_rows, archive_age)
+    begun = _begun(matches, output, checkpoint, late, every, name, first, wanted, once=once)
     if once:
         try:
             wait(begun.query)
@@ -109,7 +115,7 @@ def begin(
 ) -> Begun:
     """Starts it, and does not wait."""
     first = History.given(history, since, gap)
-    return _begun(matches, output, checkpoint, late, every, None, first, once=once)
+    return _begun(matches, output, checkpoint, late, every, None, first, Wanted(), once=once)
 
 
 def _begun(
@@ -120,6 +126,7 @@ def _begun(
     every: str | None,
     name: str | None,
     first: History | None,
+    wanted: Wanted,
     *,
     once: bool,
 ) -> Begun:
@@ -157,18 +164,24 @@ def _begun(
         if isinstance(sink, ParquetTable | DeltaTable):
             _require_match_id(columns[key])
             sink.fit(session, columns[key])
-    past = None
+    past, pin = None, _pinned(matches, where, wanted)
+    if pin is not None and first is None:
+        stream = only_frame(flowing(pin.recipe))
     if first is not None:
-        recipe = recipe_of(matches, "history=")
+        recipe = recipe_of(matches, "history=") if pin is None else pin.recipe
         with own_errors("the history cannot be matched: "):
             past = first.matched(recipe, where, here)
             if not past.delivered:
                 deliver(past.matches(), BEFORE)
                 past.note_delivered()
             stream = only_frame(flowing(recipe, past, gap=first.gap == ALLOW))
-    # what is done with a micro-batch, in turn: Spark commits it when all of it is done
-    steps: list[Step] = [deliver]
-    writer = stream.writeStream.outputMode("append").foreachBatch(in_turn(steps))
+    step = deliver  # with a micro-batch: Spark commits it when all of it is done
+    if pin is not None and pin.writer is not None:
+        gap = first is not None and first.gap == ALLOW
+        stream = packed_flow(pin.recipe, past, gap=gap)
+        outputs = SeveralMatches.of(pin.recipe.workload, stream)
+        step = delivered_and_archived(outputs, sinks, aside, pin.archive, pin.writer)
+    writer = stream.writeStream.outputMode("append").foreachBatch(step)
     writer = writer.option("checkpointLocation", where)
     if name is not None:
         writer = writer.queryName(name)
@@ -182,16 +195,16 @@ def _begun(
         return Begun(writer.start(), session, where, deliver, past)
 
 
-def in_turn(steps: Sequence[Step]) -> Step:
-    """Steps with a micro-batch, one after the other."""
-    if len(steps) == 1:
-        return steps[0]
-
-    def each(batch: DataFrame, number: int) -> None:
-        for step in steps:
-            step(batch, number)
-
-    return each
+def _pinned(matches: DataFrame | SeveralMatches, checkpoint: str, wanted: Wanted) -> Pinned | None:
+    """The stream with the archives that it began with. None: it has none."""
+    recipe = known_recipe(matches)
+    if wanted.archive is not None:
+        recipe = recipe_of(matches, "archive=")
+    if recipe is None:
+        return None
+    with own_errors("the archives of the stream cannot be opened: "):
+        found = pinned(recipe, checkpoint, wanted)
+    return found if found.recipe.workload.pasts.archives else None
 
 
 def _require_stream(matches: object) -> None:

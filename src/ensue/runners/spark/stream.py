@@ -24,6 +24,7 @@ from ensue.algebra.check.column_names import refuse_column, refuse_other_cases
 from ensue.algebra.query import Query
 from ensue.columns.stream import Shape
 from ensue.runners.spark import statistics
+from ensue.runners.spark.archives import refuse_frames, refuse_large
 from ensue.runners.spark.frames import (
     frame_of,
     lane_column,
@@ -44,7 +45,7 @@ from ensue.workload.foresight import warn_of_explosion
 from ensue.workload.lanes.arrivals import AHEAD, LANE, PASSING, arrived, next_watermark
 from ensue.workload.lanes.clock import calendar
 from ensue.workload.lanes.micro_batch import Counters, run_lane
-from ensue.workload.lanes.packing import LATE_EVENTS, Packed, packed_events
+from ensue.workload.lanes.packing import ARCHIVED, LATE_EVENTS, Packed, packed_events
 from ensue.workload.lanes.shelf import Shelf
 from ensue.workload.lanes.state import begin
 from ensue.workload.query_names import speaking_of
@@ -98,9 +99,12 @@ def run(workload: Workload, frame: DataFrame, given: Arguments) -> Frames:
     for output in workload.outputs:
         with speaking_of(None if workload.alone else output.name):
             _refuse_names(output.meaning, frame)
+    for chain in workload.chains:
+        refuse_frames(chain)
+        refuse_large(chain)
     recipe = Recipe(workload, frame, given)
     found = flowing(recipe)
-    remember(workload.asked)
+    remember(workload.asked, workload.pasts)
     for work in workload.works:
         for prepared in work.expected:
             warn_of_explosion(prepared)
@@ -123,6 +127,13 @@ class Beginning(Protocol):
 
 def flowing(recipe: Recipe, beginning: Beginning | None = None, *, gap: bool = False) -> Frames:
     """The stream, built anew; `gap`: it may begin later than the history ends."""
+    return frames_of(recipe.workload, packed_flow(recipe, beginning, gap=gap))
+
+
+def packed_flow(
+    recipe: Recipe, beginning: Beginning | None = None, *, gap: bool = False
+) -> DataFrame:
+    """All that comes out of its lanes, packed: matches, late events, files of its archive."""
     workload, given = recipe.workload, recipe.given
     shape = workload.source.shape
     watched = with_watermark(recipe.frame, shape, given.watermark, given.max_ahead)
@@ -139,9 +150,9 @@ def flowing(recipe: Recipe, beginning: Beginning | None = None, *, gap: bool = F
             )
         flows.append(flow)
     flow = reduce(DataFrame.union, flows).observe(OBSERVED, *observed(shape))
-    done = flow.filter(sql.col("number") >= LATE_EVENTS)
-    packed = done.select(sql.col("number").alias("query"), sql.col("blob").alias("matches"))
-    return frames_of(workload, packed)
+    kind = sql.col("number")
+    done = flow.filter((kind >= LATE_EVENTS) | (kind == ARCHIVED))
+    return done.select(kind.alias("query"), sql.col("blob").alias("matches"))
 
 
 def _refuse_names(query: Query, frame: DataFrame) -> None:

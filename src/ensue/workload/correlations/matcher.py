@@ -15,11 +15,12 @@ from ensue.columns.values import decoded
 from ensue.engine.state import from_bytes, packed, to_bytes, unpacked
 from ensue.errors import StateError
 from ensue.results.pairing import times_of
+from ensue.schema import Kind
 from ensue.workload.correlations.access import Access, Eager, Grouped, Lazy
-from ensue.workload.correlations.past import Past, rescaled
+from ensue.workload.correlations.past import Past, all_looked_up, rescaled
 from ensue.workload.correlations.pieces import Asked, Times
 from ensue.workload.correlations.prepared import PreparedCorrelation, PreparedJoin
-from ensue.workload.stage import Fed, StageMatcher
+from ensue.workload.stage import Fed, Handover, LookedUp, StageMatcher
 
 FULL = 10_000  # live matches that are a group at the most
 
@@ -80,8 +81,10 @@ class CorrelatedMatcher:
         if not events.num_rows:
             return [query.joining.nothing() for query in self.queries]
         self._take(events)
-        now = ends(events, self.shape)[-1].item()
-        return self._answered(self.live.feed(self._admitted(given)), self._time(now))
+        now = self._time(ends(events, self.shape)[-1].item())
+        for access in self._accesses:
+            access.advance(now)  # what only waited for time is decided, before it is asked for
+        return self._answered(self.live.feed(self._admitted(given)), now)
 
     def _time(self, now: float) -> float:
         """The time of the stream as the past counts it."""
@@ -228,6 +231,20 @@ class CorrelatedMatcher:
             for k, join in enumerate(query.joins)
         ]
 
+    def looked_up(self) -> LookedUp:
+        """What it has read so far, and what it keeps."""
+        return all_looked_up(self.pasts.values())
+
+    def hand_over(self, now: float, rows: int, age: float | None) -> Handover | None:
+        """The events of its own past before `now`, to be archived, if they are enough."""
+        for past in self.pasts.values():
+            if past.own:
+                age = (
+                    None if age is None else rescaled(age, self.shape, self.shape.unit, self.unit)
+                )
+                return past.hand_over(self._time(now), rows, age)
+        return None
+
     def deadline(self) -> float | None:
         times = [t for t in (self.live.deadline(),) if t is not None]
         for query, live in zip(self.queries, self.waiting, strict=True):
@@ -275,6 +292,10 @@ class CorrelatedMatcher:
             self.pasts[name].restore(header["pasts"][name], blobs[f"past {name}"])
         for k, access in enumerate(self._accesses):
             access.restore(blobs[f"access {k}"])
+            if isinstance(access, Eager) and self._begun and not access.begun:
+                access.begin_again(
+                    floats=self.shape.schema.time_kind in (Kind.FLOAT, Kind.DECIMAL)
+                )
         self.waiting = [
             from_bytes(blobs[f"waiting {k}"]).cast(query.joining.live.schema)
             for k, query in enumerate(self.queries)

@@ -5,6 +5,7 @@ ones for all others. So an event is seen once, wherever it is, and also where a 
 events was written by somebody who then died: it lies behind the cut that is known here.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,6 +21,7 @@ from ensue.columns.values import from_arrow
 from ensue.engine.state import from_bytes, to_bytes
 from ensue.workload.correlations.pieces import Asked, Times
 from ensue.workload.lanes.clock import calendar
+from ensue.workload.stage import Handover, LookedUp
 
 
 @dataclass
@@ -51,6 +53,8 @@ class Past:
     cut: float | None = None  # None: the archive has nothing
     waits_for_archive: bool = False  # recent events are going to be written into it
     recent: list[pa.Table] = field(default_factory=list)  # one behind the other
+    archived: int = 0  # events that were handed over
+    before_cut: int = 0  # events that the archive had already
     reading: Reading = field(default_factory=Reading)
 
     @property
@@ -66,6 +70,7 @@ class Past:
         events = events.select(self.arrow.names).cast(self.arrow)
         if self.first_cut is not None and events.num_rows:
             fresh = self._ends(events) >= self.first_cut
+            self.before_cut += int((~fresh).sum())
             events = events if fresh.all() else events.filter(pa.array(fresh))
         if events.num_rows:
             self.recent.append(events)
@@ -139,20 +144,48 @@ class Past:
     def nbytes(self) -> int:
         return sum(int(table.nbytes) for table in self.recent)
 
-    def handed_over(self, cut: float) -> pa.Table:
-        """The recent events, which the archive has from now on: all that end before the cut."""
-        events = pa.concat_tables([no_rows(self.arrow), *self.recent])
+    def looked_up(self) -> LookedUp:
+        """What was read so far, and what it keeps."""
+        read = self.reading
+        return LookedUp(read.reads, read.files, read.rows, self.rows, self.before_cut)
+
+    def hand_over(self, cut: float, rows: int, age: float | None) -> Handover | None:
+        """The recent events, which the archive has from now on: all that end before the cut.
+
+        None: they are too few, and none has waited for so long.
+        """
+        count = self.rows
+        if not count:
+            return None
+        old = age is not None and min(self._ends(t).min() for t in self.recent) <= cut - age
+        if count < rows and not old:
+            return None
+        given = Handover(pa.concat_tables(self.recent), self.archived)
         self.recent, self.cut = [], cut
-        return events
+        self.archived += count
+        return given
 
     def save(self) -> tuple[dict[str, float | None], bytes]:
         events = pa.concat_tables([no_rows(self.arrow), *self.recent])
-        return {"cut": self.cut, "first_cut": self.first_cut}, to_bytes(events)
+        header = {"cut": self.cut, "first_cut": self.first_cut, "archived": self.archived}
+        return header, to_bytes(events)
 
     def restore(self, header: dict[str, float | None], events: bytes) -> None:
         self.cut, self.first_cut = header["cut"], header["first_cut"]
+        self.archived = int(header["archived"] or 0)
         table = from_bytes(events).cast(self.arrow)
         self.recent = [table] if table.num_rows else []
+
+
+def all_looked_up(pasts: Iterable[Past]) -> LookedUp:
+    """What was read of several archives."""
+    found = LookedUp()
+    for one in (past.looked_up() for past in pasts):
+        found = LookedUp(
+            found.probes + one.probes, found.files + one.files, found.rows + one.rows,
+            found.recent + one.recent, found.before_cut + one.before_cut,
+        )  # fmt: skip
+    return found
 
 
 def rescaled(time: float, shape: Shape, of: Unit, to: Unit) -> float:

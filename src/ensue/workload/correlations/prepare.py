@@ -1,6 +1,7 @@
 """Makes queries over a stream and its past ready: what is looked up, by which key, and how far."""
 
 import math
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -17,14 +18,16 @@ from ensue.algebra.walk import atoms, bound_variables
 from ensue.archives.contract import Archive
 from ensue.columns.arrow_kinds import Unit, kind_of_arrow, length_of
 from ensue.columns.stream import Shape
+from ensue.engine.allowance import machine_memory
 from ensue.errors import EventError, QueryError
 from ensue.languages.printing import show
-from ensue.plan.access import ACCESSES, Decision
+from ensue.plan.access import ACCESSES, Decision, decide
 from ensue.plan.planning import Planning
 from ensue.results.identity import fingerprint
 from ensue.results.joined import LOCATION, STANDARD, Side
 from ensue.schema import Kind
 from ensue.workload.correlations.access import Lookup
+from ensue.workload.correlations.expected import STREAM, Coming, both_sides
 from ensue.workload.correlations.joining import Equal, Joining
 from ensue.workload.correlations.prepared import Pasts, PreparedCorrelation, PreparedJoin
 from ensue.workload.prepared import Prepared, prepare, result_of
@@ -54,12 +57,16 @@ def prepare_correlation(
     wanted: Wanted,
     *,
     streaming: bool = False,
+    coming: Coming = STREAM,
+    told: bool = False,
 ) -> PreparedCorrelation:
-    """Checks a correlation against the stream and its archives, and plans both sides."""
+    """Checks a correlation against the stream and its archives, and plans both sides.
+
+    `coming` is what is known of the events; `told`: every figure is wanted, to be shown.
+    """
     schemas = {name: archive.shape.schema for name, archive in pasts.archives.items()}
     checked = check_correlation(correlation, shape.schema, schemas, streaming=streaming)
     _refuse_names(checked)
-    require_columns(pasts, shape)
     archives = [pasts.archives[join.archive] for join in checked.joins]
     unit: Unit = "ns" if any(s.unit == "ns" for s in (shape, *_shapes(archives))) else "us"
     live = prepare(checked.live, shape, planning, streaming=streaming)
@@ -87,18 +94,30 @@ def prepare_correlation(
     joining = Joining(checked, _side(live), tuple(sides), tuple(equal), unit, identity_of(checked))
     lanes = lane_key(checked, live, keys, pasts)
     impossible = dict(_impossible(checked, live, joins, keys, pasts, streaming=streaming))
-    access = wanted.access or "grouped"
-    if access in impossible:
-        raise EventError(f"access={access!r} is impossible here: {impossible[access]}")
+    if wanted.access in impossible:
+        reason = impossible[wanted.access]
+        raise EventError(f"access={wanted.access!r} is impossible here: {reason}")
+    latency = latency_of(wanted.latency, shape, unit)
+    window = longest(live, unit)
+    if wanted.access is not None and not told:
+        decision = Decision(wanted.access, why="asked for")
+    else:
+        of_both = both_sides(
+            live, list(zip(checked.joins, joins, archives, strict=True)), coming, unit, pasts.own,
+            latency=latency, window=window, told=told,
+        )  # fmt: skip
+        memory = planning.limits.bytes_of(machine_memory(), os.cpu_count() or 1)
+        decision = decide(*of_both, wanted=wanted.access, impossible=impossible, memory=memory)
+    access = decision.access
     return PreparedCorrelation(
         checked,
         live,
         tuple(joins),
         joining,
         unit,
-        Decision(access),
-        latency_of(wanted.latency, shape, unit),
-        longest(live, unit),
+        decision,
+        latency,
+        window,
         _admitting(checked, live, keys) if access == "archive_first" else None,
         lanes,
         bool(lanes) and not _partitioned_by(live, lanes),

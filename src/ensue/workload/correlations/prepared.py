@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -15,7 +15,9 @@ from ensue.errors import EventError, did_you_mean
 from ensue.plan.access import Decision
 from ensue.workload.correlations.access import Lookup
 from ensue.workload.correlations.joining import Equal, Joining
+from ensue.workload.correlations.past import Past
 from ensue.workload.prepared import Prepared
+from ensue.workload.stage import Archiving
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,29 @@ class Pasts:
     # events that end before are in the own archive already, whatever it will hold later: a number,
     # or nanoseconds; None: it has nothing
     cut: int | float | None = None
+    archiving: Archiving | None = None  # how the own archive is written
+    given: Mapping[str, Archive] = field(default_factory=dict, repr=False)  # as the call has them
+
+    def owning(self, name: str, archive: Archive) -> "Pasts":
+        """The events belong to an archive, which is read as it is then."""
+        archives = {**self.archives, name: archive}
+        return replace(self, archives=archives, own=name, cut=behind(archive.pinned()))
+
+    def renewed(self) -> "Pasts":
+        """The same, where the own archive ends as it does now."""
+        return self if self.own is None else self.owning(self.own, self.archives[self.own])
+
+    @property
+    def travelling(self) -> "Pasts":
+        """What a task has to know."""
+        return replace(self, given={})
+
+    def past(self, name: str, unit: Unit) -> Past:
+        """An archive as lanes begin with it."""
+        own = name == self.own
+        cut = self.first_cut(unit) if own else None
+        waits = own and self.archiving is not None
+        return Past(self.archives[name], unit, own, cut, cut, waits_for_archive=waits)
 
     def first_cut(self, unit: Unit) -> int | float | None:
         """The cut as the past counts time."""
@@ -53,8 +78,9 @@ def behind(archive: Archive) -> int | float | None:
 NO_PAST = Pasts({})
 
 
-def pasts_of(archives: object, own: object) -> Pasts:
-    """The archives that a call is given, as they are now."""
+def pasts_of(archives: object, own: object, *, streaming: bool = False) -> Pasts:
+    """The archives that a call is given, as they are now; the one that a stream writes is read as
+    it is then."""
     if archives is None:
         archives = {}
     if not isinstance(archives, Mapping):
@@ -72,9 +98,11 @@ def pasts_of(archives: object, own: object) -> Pasts:
         hint = did_you_mean(str(own), list(archives)) or f"pass it: archives={{{own!r}: ...}}"
         raise EventError(f"archive={own!r} is none of archives=\n  hint: {hint}")
     pinned = {name: archive.pinned() for name, archive in archives.items()}
+    found = Pasts(pinned, given=dict(archives))
     if own is None:
-        return Pasts(pinned)
-    return Pasts(pinned, str(own), behind(pinned[str(own)]))
+        return found
+    name = str(own)
+    return found.owning(name, archives[name] if streaming else pinned[name])
 
 
 @dataclass(frozen=True)

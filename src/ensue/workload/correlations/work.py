@@ -12,13 +12,12 @@ from ensue.columns.stream import slices
 from ensue.computed import cached_property
 from ensue.plan.limits import Limits
 from ensue.workload.correlations.matcher import CorrelatedMatcher
-from ensue.workload.correlations.past import Past
 from ensue.workload.correlations.prepared import Pasts, PreparedCorrelation, PreparedJoin
 from ensue.workload.prepared import Prepared
 from ensue.workload.queries.work import matcher_of
 from ensue.workload.relevance import types_that_matter
 from ensue.workload.source import Source
-from ensue.workload.stage import ARRIVAL, Fed, Output, Reads, StageMatcher, types_of
+from ensue.workload.stage import ARRIVAL, Archiving, Fed, Output, Reads, StageMatcher, types_of
 from ensue.workload.work import SLICE, Progress, Unseen, Whole
 
 
@@ -83,7 +82,7 @@ class CorrelationWork:
         return CorrelationStage(
             queries,
             tuple(self.outputs[n] for n in numbers),
-            replace(self.pasts, archives=archives),
+            replace(self.pasts.travelling, archives=archives),
             self.source,
             key,
         )
@@ -136,6 +135,11 @@ class CorrelationStage:
         """Those that it looks things up in, by name."""
         return self.pasts.archives
 
+    @property
+    def archiving(self) -> Archiving | None:
+        """How events are written to the own archive; None: they stay in the lane."""
+        return self.pasts.archiving
+
     def archived_types(self, name: str) -> frozenset[str] | None:
         """The types of events of an archive that matter to it. None: all of them."""
         return types_of(Reads(join.lookup.types) for join in self._joins(name))
@@ -164,12 +168,7 @@ class CorrelationStage:
         """A matcher for a lane, with no events yet."""
         live = [query.live for query in self.queries]
         matcher = matcher_of(live, self.reads, self.limits, shared=len(live) > 1)
-        unit = self.queries[0].unit
-        pasts = {}
-        for name, archive in self.pasts.archives.items():
-            own = name == self.pasts.own
-            cut = self.pasts.first_cut(unit) if own else None
-            pasts[name] = Past(archive, unit, own, cut, cut)
+        pasts = {name: self.pasts.past(name, self.queries[0].unit) for name in self.archives}
         return CorrelatedMatcher(matcher, self.queries, pasts, self.source.shape)
 
     def matched(self, given: Fed) -> list[pa.Table]:

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ensue.algebra.durations import parse_duration
 from ensue.columns.stream import Shape
+from ensue.errors import EventError
 from ensue.schema import Kind
 
 # Spark keeps microseconds in 64 bits: no watermark is beyond
@@ -82,6 +84,17 @@ def clock_of(shape: Shape) -> Clock:
     if not calendar(shape):
         return Clock(shape.schema.time_kind, 1)
     return Clock(shape.schema.time_kind, 1_000 if shape.unit == "us" else 1_000_000)
+
+
+def length_in(length: object, shape: Shape, name: str) -> float:
+    """A length of time in the matcher's time; `name` is that of the argument that it is of."""
+    clock = clock_of(shape)
+    if isinstance(length, str) and calendar(shape):
+        return parse_duration(length) * clock.per_ms // 1_000_000
+    if not calendar(shape) and isinstance(length, int | float) and length >= 0:
+        return length
+    wanted = "as '2 hours'" if calendar(shape) else "a number, as the time column holds numbers"
+    raise EventError(f"{name}={length!r} is no length of time\n  hint: {wanted}")
 
 
 def calendar(shape: Shape) -> bool:

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from time import perf_counter_ns
 
 from ensue.workload.chain import Chain
+from ensue.workload.lanes.archiving import archived, looked_up
 from ensue.workload.lanes.clock import known_to_spark
-from ensue.workload.lanes.packing import Packed, packed_late, packed_outputs
+from ensue.workload.lanes.packing import Packed, packed_files, packed_late, packed_outputs
 from ensue.workload.lanes.shelf import Shelf
 from ensue.workload.lanes.state import KeptLane, Store
 
@@ -17,13 +18,18 @@ class Counters:
 
     events: int
     late: int
-    before_cut: int  # the history had them
+    before_cut: int  # the history, or the stream's own archive, had them
     matches: int
     partial_matches: int
     waiting: int  # events that the watermark has not passed
     state_bytes: int
     written_bytes: int
     rebuilt: int  # lanes that had to be built from the store
+    probes: int  # reads of archives
+    files_read: int
+    rows_read: int
+    recent: int  # events that are not in the stream's own archive yet
+    archived: int  # events that are there from now on
     misses: int  # keys that were not in memory when an event of theirs came
     stored_keys: int  # that are not in memory
     stored_bytes: int  # of their events
@@ -69,7 +75,7 @@ def run_lane(
     kept = KeptLane(store, chain, number, shelf)
     lane, timer_before = kept.lane, kept.head.timer
     opened = perf_counter_ns()
-    waited, told = lane.waiting_events, lane.oldest
+    waited, told, known = lane.waiting_events, lane.oldest, looked_up(lane)
     missed = lane.spilled.misses
     if oldest is not None:
         lane.tell_oldest(oldest)
@@ -77,6 +83,8 @@ def run_lane(
         lane.require_no_gap(now)
     accepted = lane.accept(blobs, late_before)
     found = lane.release(now) if now is not None else []
+    looked = looked_up(lane).since(known)
+    files = archived(lane, chain.stages[number])
     matched = perf_counter_ns()
     due = lane.due()
     timer = None if due is None else clock.timer(due)
@@ -84,8 +92,8 @@ def run_lane(
     changed = changed or lane.oldest != told
     # what only tasks and lanes know of the time is not in Spark's checkpoint
     changed = changed or (next_ms is not None and not known_to_spark(next_ms))
-    if changed or kept.fresh or timer != timer_before:
-        written = kept.keep(late_before, blobs, timer)
+    if changed or files or kept.fresh or timer != timer_before:
+        written = kept.keep(late_before, blobs, timer, whole=bool(files))
     else:
         kept.remember()
         written = 0
@@ -93,13 +101,18 @@ def run_lane(
     counters = Counters(
         events=accepted.events,
         late=accepted.late.num_rows,
-        before_cut=accepted.before_cut,
+        before_cut=accepted.before_cut + looked.before_cut,
         matches=lane.stage.matches(found) if found else 0,
         partial_matches=lane.partial_matches,
         waiting=lane.waiting_events,
         state_bytes=lane.state_bytes,
         written_bytes=written,
         rebuilt=int(kept.rebuilt),
+        probes=looked.probes,
+        files_read=looked.files,
+        rows_read=looked.rows,
+        recent=looked_up(lane).recent,
+        archived=sum(file.rows for file in files),
         misses=spilled.misses - missed,
         stored_keys=spilled.keys,
         stored_bytes=spilled.bytes,
@@ -108,4 +121,5 @@ def run_lane(
     )
     sent = list(packed_outputs(chain, number, found)) if found else []
     sent += packed_late(chain, accepted.late) if chain.deliver_late else ()
+    sent += packed_files(chain, files)
     return Outcome(sent, timer_before, timer, counters)

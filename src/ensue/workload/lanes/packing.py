@@ -1,6 +1,6 @@
 """What goes from stage to stage and out of the last: tables packed for the lanes they are for."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,6 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ensue.algebra.towers.layers import column_of
+from ensue.archives.written_files import Added
 from ensue.columns.lane_hash import lanes_of
 from ensue.engine.state import from_bytes, to_bytes
 from ensue.workload.chain import Chain
@@ -15,6 +16,7 @@ from ensue.workload.chain import Chain
 LATE_EVENTS = -1  # in the place of an output's number
 EVENTS = -2  # events that came in
 MADE = -3  # complex events of an earlier stage
+ARCHIVED = -6  # a file that was written, to be made part of the stream's archive
 MOST_ROWS = 65_536  # of a packed table
 _NAME = b"made"  # where a packed table says whose events these are
 
@@ -71,6 +73,12 @@ def packed_late(chain: Chain, late: pa.Table) -> Iterator[Packed]:
     """Late events, to be delivered."""
     for piece in _pieces(late):
         yield Packed(len(chain.stages), 0, LATE_EVENTS, to_bytes(piece))
+
+
+def packed_files(chain: Chain, files: Iterable[Added]) -> Iterator[Packed]:
+    """Files of the stream's archive, for whoever commits them."""
+    for file in files:
+        yield Packed(len(chain.stages), 0, ARCHIVED, file.text().encode())
 
 
 def table_of(blob: bytes) -> tuple[str | None, pa.Table]:

@@ -1,19 +1,12 @@
-"""Whether the keys of some queries can be stored and brought back, and by what.
-
-A key is stored as its events of the last window, and brought back by matching these again. That
-is possible where the window says how far back matches reach, and where nothing else is remembered.
-"""
+"""What is stored of a key, where the keys of some queries can be stored."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ensue.algebra.form import is_absence, is_sequence, optional, parts
-from ensue.algebra.operator import Over
-from ensue.algebra.pattern import Pattern
-from ensue.algebra.walk import negations, results
-from ensue.algebra.window import ByEvents
+from ensue.algebra.walk import negations
 from ensue.columns.arrow_kinds import length_of
 from ensue.errors import QueryError
+from ensue.plan.evictable import may_wait, why_not_evicted
 from ensue.workload.prepared import Prepared
 
 
@@ -29,29 +22,11 @@ class Unit:
 def why_not_evictable(queries: Sequence[Prepared]) -> str | None:
     """Why no key of these queries can be stored, if none can."""
     for prepared in queries:
-        why = _why_not(prepared)
+        why = why_not_evicted(prepared.plan)
         if why is not None:
             return why
     if not _common_key(queries):
         return "its queries have no [attr] in common that would split their events into keys"
-    return None
-
-
-def _why_not(prepared: Prepared) -> str | None:
-    query = prepared.plan.query
-    if query.within is None:
-        return "without WITHIN every event of a key would have to be stored"
-    if isinstance(query.within, ByEvents):
-        return "a window that counts events reaches back any length of time"
-    if prepared.plan.whole_stream:
-        return "strict contiguity looks at the events of every key"
-    if not query.equivalence:
-        return "it has no [attr] that would split its events into keys"
-    if query.after is not None:
-        return "AFTER MATCH remembers more of a key than its events of the last window"
-    for applied in results(query.pattern):
-        if applied.operator.over is Over.REPEAT:
-            return f"the latest result of {applied.operator.name} may be older than the window"
     return None
 
 
@@ -82,22 +57,3 @@ def _common_key(queries: Sequence[Prepared]) -> tuple[str, ...]:
     """The fields that split the events of all queries: what is equal in more is equal in fewer."""
     keys = [{e.field_name for e in p.plan.query.equivalence} for p in queries]
     return tuple(sorted(set.intersection(*keys))) if keys else ()
-
-
-def may_wait(pattern: Pattern) -> bool:
-    """Whether a match may only be decided when its window is over.
-
-    >>> from ensue.algebra.pattern import Atom, Not, Seq
-    >>> inner = Seq((Atom("A", "a"), Not(Atom("B", "b")), Atom("C", "c")))
-    >>> may_wait(inner), may_wait(Seq((inner, Not(Atom("D", "d")))))
-    (False, True)
-    """
-    if is_absence(pattern):
-        return False
-    if is_sequence(pattern):
-        for part in reversed(parts(pattern)):
-            if is_absence(part):
-                return True
-            if not optional(part):
-                break
-    return any(may_wait(part) for part in parts(pattern))

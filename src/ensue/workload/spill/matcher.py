@@ -8,6 +8,7 @@ within: which keys it has is known.
 """
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from ensue.workload.spill.deadlines import Deadlines
 from ensue.workload.spill.evictable import Unit
 from ensue.workload.spill.observed import Observed
 from ensue.workload.spill.resident import Resident
-from ensue.workload.spill.saved import Saved, is_spilled, ordered
+from ensue.workload.spill.saved import Described, Find, Saved, is_spilled, ordered
 from ensue.workload.spill.segments import Folder
 from ensue.workload.spill.stored_keys import StoredKeys
 from ensue.workload.stage import Fed, Reads
@@ -39,6 +40,8 @@ STORED = -1  # in the place of a cohort
 
 Tables = list[pa.Table]
 Codes = npt.NDArray[np.int64]
+Back = tuple[pa.Table, Codes]  # events of keys that come back
+NONE = np.zeros(0, np.int64)
 
 
 class SpillingMatcher:
@@ -65,6 +68,7 @@ class SpillingMatcher:
         self._observed = Observed(shape, unit.reach)
         self._choice = Choice(evict, shape, self._deadlines, self._observed)
         self._looked: float | None = None  # when events out of time were last looked for
+        self._coming = 0.0  # bytes that the piece in hand will take, about
         self._known = 0  # keys that were alive when this was last asked
         # the state was taken up from another matcher: events before are not known here
         self._unknown_before: float | None = None
@@ -86,6 +90,7 @@ class SpillingMatcher:
             if piece.num_rows:
                 found += self._fed(piece, codes.astype(np.int64))
                 found += self._shrunk()
+                self._forget()
         return self._together(found)
 
     def _pieces(self, events: pa.Table) -> Sequence[pa.Table]:
@@ -93,8 +98,8 @@ class SpillingMatcher:
         count = events.num_rows
         if not count:
             return ()
-        width = max(1.0, events.nbytes / count)
-        size = int(min(max(FEW_ROWS, self.bound.bytes * BATCH / 4 / width), 1 << 20))
+        width = max(1.0, events.nbytes / count, self.held_bytes / max(1, len(self._resident)))
+        size = int(min(max(FEW_ROWS, self.bound.bytes * BATCH / 2 / width), 1 << 20))
         if self.bound.keys is not None:
             size = max(1, self.bound.keys)
         return [events.slice(k, size) for k in range(0, count, size)]
@@ -106,8 +111,16 @@ class SpillingMatcher:
         self._cohorts.room_for(len(self._keys))
         wanted = np.unique(codes[self._stored.holds(codes)])
         self.misses += len(wanted)
-        found = self._looked_at(np.setdiff1d(self._stored.due_before(now), wanted), now)
-        found += self._fetched(wanted)
+        found: list[Tables] = []
+        back = self._taken(wanted)
+        if self._would_be_over(piece.num_rows + len(back[1]), codes):
+            found += self._evicted(np.unique(codes), back)
+        elif len(wanted):
+            self._resident.add(*back)
+            events = ordered(back[0], self._shape)
+            found += self._cohorts.add(wanted, events, self._resident, self._now)
+        # also of those that have just gone: from here on they must be as they are at `now`
+        found += self._looked_at(self._stored.due_before(now), now)
         found += self._cohorts.feed(piece, codes)
         found += self._cohorts.settle(now)
         self._resident.add(piece, codes)
@@ -122,6 +135,7 @@ class SpillingMatcher:
         found += self._cohorts.advance(now)
         self._now = now if self._now is None else max(self._now, now)
         self._forget()
+        self._forget_codes()
         found += self._shrunk()
         return self._together(found)
 
@@ -147,14 +161,6 @@ class SpillingMatcher:
         return [pa.concat_tables(tables) for tables in zip(*found, strict=True)]
 
     # ---------------------------------------------------------------------------- bringing back
-
-    def _fetched(self, codes: Codes) -> list[Tables]:
-        """Brings stored keys back, as they were. Gives what the others had not delivered yet."""
-        if not len(codes):
-            return []
-        table, known = self._taken(codes)
-        self._resident.add(table, known)
-        return self._cohorts.add(codes, ordered(table, self._shape), self._resident, self._now)
 
     def _taken(self, codes: Codes) -> tuple[pa.Table, Codes]:
         """The events of stored keys that still matter."""
@@ -204,40 +210,61 @@ class SpillingMatcher:
         """Stores keys until what is in memory is below the limit by a batch."""
         found: list[Tables] = []
         while self._unknown_before is None and not self._restored and self._over():
-            self._forget(every=True)
             found += self._evicted()
-            self._choice.evicted_at(self._now)
+            self._forget_codes()
         return found
 
-    def _evicted(self) -> list[Tables]:
-        """Stores the keys that can be spared best, and builds the others anew."""
+    def _would_be_over(self, rows: int, codes: Codes) -> bool:
+        """Whether so many more events, of these keys among others, would be too much."""
+        if self._unknown_before is not None or not len(self._resident):
+            return False
+        keys, known = self.bound.keys, self._resident.codes
+        if keys is not None and len(np.union1d(known, codes)) > keys:
+            return True
+        self._coming = rows * self.held_bytes / len(known)
+        return self.held_bytes + self._coming > self.bound.bytes
+
+    def _evicted(self, needed: Codes = NONE, back: Back | None = None) -> list[Tables]:
+        """Stores the keys that can be spared best, and builds the others anew.
+
+        `needed` are keys that are about to get events; those that come `back` for it are built
+        with the others.
+        """
         # before their state goes: what is decided is delivered
         found = self._cohorts.advance(self._now) if self._now is not None else []
+        self._forget(every=True)
         order = self._resident.by_key()
         codes = self._resident.codes[order]
         if len(codes):
             first = np.flatnonzero(np.r_[True, codes[1:] != codes[:-1]])
             count = np.diff(np.r_[first, len(codes)])
-            held = self.held_bytes
-            self._refuse_giants(held, order[first], count)
-            rows = self._resident.rows(order)
-            ranked = self._choice.ranked(rows, first, count, self._now)
-            surplus = self._surplus(held, len(first))
+            self._refuse_giants(order[first], count)
+            events = self._resident.times_and_types(order)
+            ranked = self._choice.ranked(events, first, count, self._now)
+            if back is not None:
+                ranked = ranked[~np.isin(codes[first[ranked]], needed)]
+            else:
+                ranked = ranked[:-1]  # somebody stays
+            surplus = self._surplus(len(first), 0 if back is None else len(needed))
             enough = int(np.searchsorted(np.cumsum(count[ranked]), surplus)) + 1
             gone = np.zeros(len(first), np.bool_)
-            gone[ranked[: min(enough, len(ranked) - 1)]] = True
+            gone[ranked[:enough]] = True
             self._store(order[np.repeat(gone, count)])
-        self._forget_codes()
+        if back is not None:
+            self._resident.add(*back)
+            self._cohorts.place[needed] = 0
         self._resident.sort()
         self._cohorts.one_of(self._resident.table, self._now)
+        self._choice.evicted_at(self._now)
         return found
 
-    def _surplus(self, held: float, keys: int) -> float:
-        """How many events have to go."""
-        rows, target = len(self._resident), (1 - BATCH) * self.bound.bytes
+    def _surplus(self, keys: int, coming: int) -> float:
+        """How many events have to go: a batch, or as many as make room for what comes."""
+        held, rows, most = self.held_bytes, len(self._resident), self.bound.bytes
+        target = max(0.0, min((1 - BATCH) * most, most - self._coming))
         surplus = rows * (1 - target / held) if held > target else 0.0
         if self.bound.keys is not None:
-            left = (1 - BATCH) * self.bound.keys
+            left = max(0.0, min((1 - BATCH) * self.bound.keys, self.bound.keys - coming))
             surplus = max(surplus, rows * (1 - left / keys))
         return surplus
 
@@ -252,20 +279,17 @@ class SpillingMatcher:
             table, codes = pa.concat_tables([table, old]), np.concatenate([codes, known])
             order = np.argsort(codes, kind="stable")
             table, codes = rows_taken(table, order).combine_chunks(), codes[order]
-        self._stored.put(
-            table, codes, ends(table, self._shape),
-            lambda table, first: self._deadlines.of(table, first, self._now),
-        )  # fmt: skip
+        self._stored.put(table, codes, ends(table, self._shape), self._due)
         self._cohorts.place[stale] = 0
         self._cohorts.place[codes] = STORED
         kept = np.ones(len(self._resident), np.bool_)
         kept[rows] = False
         self._resident.keep(kept)
 
-    def _refuse_giants(self, held: float, rows: Codes, count: Codes) -> None:
+    def _refuse_giants(self, rows: Codes, count: Codes) -> None:
         """An error if the largest key needs more than all may take together."""
         largest = int(count.argmax())
-        size = held * float(count[largest]) / float(count.sum())
+        size = self.held_bytes * float(count[largest]) / float(count.sum())
         if size <= self.bound.bytes:
             return
         row = self._resident.table.select(list(self.unit.key)).slice(int(rows[largest]), 1)
@@ -305,7 +329,6 @@ class SpillingMatcher:
         cut = self._now - self.unit.reach
         self._cohorts.place[self._stored.forget_before(cut)] = 0
         self._observed.lapse_before(float(cut))
-        self._forget_codes()
 
     def deadline(self) -> float | None:
         """The time behind which `advance` finds or forgets something."""
@@ -349,21 +372,31 @@ class SpillingMatcher:
 
     def save(self) -> bytes:
         """Everything needed to go on elsewhere, also without a limit."""
+        return self._saved(self._stored.all_events(), ())
+
+    def save_apart(self) -> bytes:
+        """The same without the segments, which are kept elsewhere."""
+        segments = [(s.described(), alive) for s, alive in self._stored.segments()]
+        return self._saved(no_rows(self._shape.arrow), segments)
+
+    @property
+    def segments(self) -> dict[str, Path]:
+        """The files that `save_apart` leaves out, by name."""
+        return {segment.name: segment.path for segment, _ in self._stored.segments()}
+
+    def _saved(self, stored: pa.Table, segments: Sequence[Described]) -> bytes:
         if self._restored:  # nothing has come since
             return self._cohorts.first.save()
-        fixed = self._unknown_before is not None
-        return Saved(
-            self._now,
-            self._resident.table,
-            self._stored.all_events(),
-            self.misses,
-            self._unknown_before,
-            self._cohorts.first.save() if fixed else None,
-            self._observed.save(),
-        ).packed()
+        plain = None if self._unknown_before is None else self._cohorts.first.save()
+        learned, resident = self._observed.save(), self._resident.table
+        given = (self.misses, self._unknown_before, plain, learned, segments)
+        return Saved(self._now, resident, stored, *given).packed()
 
-    def restore(self, data: bytes) -> None:
-        """Goes on where the saved one stopped, be it one without a limit."""
+    def restore(self, data: bytes, find: Find | None = None) -> None:
+        """Goes on where the saved one stopped, be it one without a limit.
+
+        `find` finds segments that were kept elsewhere.
+        """
         if not is_spilled(data):
             self._cohorts.first.restore(data)
             self._restored = True
@@ -372,23 +405,31 @@ class SpillingMatcher:
         self._now, self.misses = saved.now, saved.misses
         self._unknown_before = saved.unknown_before
         self._observed.restore(saved.learned)
-        resident, stored = (self._coded(t) for t in (saved.resident, saved.stored))
+        resident, codes = self._coded(saved.resident)
         self._cohorts.room_for(len(self._keys))
-        self._resident.add(*resident)
+        self._resident.add(resident, codes)
         self._resident.sort()
         if saved.plain is None:
             self._cohorts.one_of(self._resident.table, self._now)
         else:
             self._cohorts.first.restore(saved.plain)
-        table, codes = stored
+        self._put_by_key(*self._coded(saved.stored))
+        for described, alive in saved.segments:
+            assert find is not None, "a state whose segments are elsewhere"
+            segment = self._stored.folder.adopt(described, find(described[0]))
+            table, codes = self._coded(self._stored.folder.table(segment))
+            self._stored.adopt(segment, codes, ends(table, self._shape), self._due, alive)
+        self._cohorts.room_for(len(self._keys))
+        self._cohorts.place[self._stored.codes] = STORED
+
+    def _put_by_key(self, table: pa.Table, codes: Codes) -> None:
         if table.num_rows:
             order = np.argsort(codes, kind="stable")
             table, codes = rows_taken(table, order).combine_chunks(), codes[order]
-            self._stored.put(
-                table, codes, ends(table, self._shape),
-                lambda table, first: self._deadlines.of(table, first, self._now),
-            )  # fmt: skip
-            self._cohorts.place[codes] = STORED
+            self._stored.put(table, codes, ends(table, self._shape), self._due)
+
+    def _due(self, table: pa.Table, first: Codes) -> npt.NDArray[Any]:
+        return self._deadlines.of(table, first, self._now)
 
     def _coded(self, table: pa.Table) -> tuple[pa.Table, Codes]:
         codes = self._keys.encode([table.column(name) for name in self.unit.key])

@@ -68,6 +68,12 @@ class Resident:
         """The rows key by key."""
         return np.argsort(self.codes, kind="stable").astype(np.int64, copy=False)
 
+    def times_and_types(self, places: npt.NDArray[np.int64]) -> pa.Table:
+        """Of some events when they were, and of which type."""
+        schema = self._shape.schema
+        names = dict.fromkeys((schema.start, schema.end, schema.type_column or schema.end))
+        return rows_taken(self.table.select(list(names)), places)
+
     def rows(self, places: npt.NDArray[np.int64]) -> pa.Table:
         """Some of the events, as a table of its own memory."""
         return rows_taken(self.table, places).combine_chunks()

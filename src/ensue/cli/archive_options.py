@@ -1,0 +1,74 @@
+"""The options of `ensue archive`; what runs is loaded when it is asked for."""
+
+from argparse import ArgumentParser, Namespace
+
+from ensue.cli.terminal import Exit
+
+
+def archive_options(parser: ArgumentParser) -> None:
+    """The actions on archives, and what each of them takes."""
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+
+    def action(name: str, does: str, runs: str) -> ArgumentParser:
+        added = actions.add_parser(name, help=does, description=f"{does[0].upper()}{does[1:]}.")
+        added.add_argument("place", metavar="PLACE", help="the folder of the table")
+        added.set_defaults(command=lambda options: _run(runs, options))
+        return added
+
+    made = action("create", "make an archive of event files, clustered by object", "run_create")
+    _events(made)
+    _columns(made)
+    made.add_argument(
+        "--buckets", metavar="N", type=int, default=16,
+        help="into which objects are hashed, a power of two and a multiple of a stream's lanes; "
+        "default: 16",
+    )  # fmt: skip
+    made.add_argument(
+        "--day", metavar="LENGTH", type=float,
+        help="how long a part of the archive is, where times are numbers",
+    )  # fmt: skip
+    made.add_argument(
+        "--empty", action="store_true", help="only take the columns of --events, not the events"
+    )
+    _events(action("append", "put the events of files into an archive", "run_append"))
+    compacted = action(
+        "compact", "turn many small files of an archive into few, while streams run", "run_compact"
+    )
+    compacted.add_argument(
+        "--fewest", metavar="N", type=int, default=4,
+        help="leave days and buckets alone that have fewer files; default: 4",
+    )  # fmt: skip
+    compacted.add_argument(
+        "--vacuum", metavar="HOURS", type=int,
+        help="also remove files that no version of the last hours needs; who reads an older one "
+        "gets an error",
+    )  # fmt: skip
+    _columns(action("show", "say what is in an archive, and how it is laid out", "run_show"))
+    action("release", "let another stream write an archive, when the first is gone", "run_release")
+
+
+def _events(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--events", metavar="PATH", action="append", required=True,
+        help="CSV, JSON lines or Parquet, a file or a folder; several times for several files",
+    )  # fmt: skip
+
+
+def _columns(parser: ArgumentParser) -> None:
+    parser.add_argument("--time", metavar="COLUMN", help="the time of an event, or START,END")
+    parser.add_argument("--type", metavar="COLUMN", help="the column with the type of an event")
+    for name, said in (
+        ("key", "says of which object an event is"),
+        ("order", "orders events of the same time"),
+    ):
+        parser.add_argument(
+            f"--{name}", metavar="COLUMN", action="append", default=[],
+            help=f"{said}; several times for several columns",
+        )  # fmt: skip
+
+
+def _run(name: str, options: Namespace) -> Exit:
+    from ensue.cli import archive
+
+    done: Exit = getattr(archive, name)(options)
+    return done

@@ -1,0 +1,52 @@
+"""Whether the keys of a query can be taken out of memory and brought back.
+
+A key is stored as its events of the last window, and brought back by matching these again. That
+is possible where the window says how far back matches reach, and where nothing else is remembered.
+"""
+
+from ensue.algebra.form import is_absence, is_sequence, optional, parts
+from ensue.algebra.operator import Over
+from ensue.algebra.pattern import Pattern
+from ensue.algebra.walk import results
+from ensue.algebra.window import ByEvents
+from ensue.plan.physical import Plan
+
+OF_TOWERS = "events that are made of events stay in memory"
+
+
+def why_not_evicted(plan: Plan) -> str | None:
+    """Why no key of a query can be stored, if none can."""
+    query = plan.query
+    if query.within is None:
+        return "without WITHIN every event of a key would have to be stored"
+    if isinstance(query.within, ByEvents):
+        return "a window that counts events reaches back any length of time"
+    if plan.whole_stream:
+        return "strict contiguity looks at the events of every key"
+    if not query.equivalence:
+        return "it has no [attr] that would split its events into keys"
+    if query.after is not None:
+        return "AFTER MATCH remembers more of a key than its events of the last window"
+    for applied in results(query.pattern):
+        if applied.operator.over is Over.REPEAT:
+            return f"the latest result of {applied.operator.name} may be older than the window"
+    return None
+
+
+def may_wait(pattern: Pattern) -> bool:
+    """Whether a match may only be decided when its window is over.
+
+    >>> from ensue.algebra.pattern import Atom, Not, Seq
+    >>> inner = Seq((Atom("A", "a"), Not(Atom("B", "b")), Atom("C", "c")))
+    >>> may_wait(inner), may_wait(Seq((inner, Not(Atom("D", "d")))))
+    (False, True)
+    """
+    if is_absence(pattern):
+        return False
+    if is_sequence(pattern):
+        for part in reversed(parts(pattern)):
+            if is_absence(part):
+                return True
+            if not optional(part):
+                break
+    return any(may_wait(part) for part in parts(pattern))

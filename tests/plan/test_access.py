@@ -1,0 +1,102 @@
+"""Which access is taken: by figures alone, so the same figures give the same plan."""
+
+from dataclasses import replace
+
+import pytest
+
+from ensue.plan.access import ACCESSES, LiveSide, PastSide, decide
+
+LIVE = LiveSide(events=1_000_000, batch=10_000, cost=20, matches=0.001, rate=1.0)
+PAST = PastSide("trades", far=100_000, rows=20_000_000, span=20_000_000, files=480, buckets=16)
+SMALL = PastSide("trades", far=10_000, rows=10_000, span=10_000)
+
+
+def cost(decision, name):
+    return decision.candidate(name).cost
+
+
+def test_all_four_are_weighed_in_one_order():
+    assert tuple(c.name for c in decide(LIVE, [PAST]).candidates) == ACCESSES
+    assert [c.paper for c in decide(LIVE, [PAST]).candidates] == ["ALAA", "LLAA", "SLLAA", "OLLAA"]
+
+
+def test_the_cheapest_is_taken():
+    for live in (LIVE, replace(LIVE, matches=0.1), replace(LIVE, events=10, batch=10)):
+        for past in (PAST, SMALL, replace(PAST, matches=0.5), replace(PAST, clustered=False)):
+            found = decide(live, [past])
+            assert cost(found, found.access) == min(c.cost for c in found.candidates)
+
+
+def test_the_same_figures_give_the_same_plan():
+    assert decide(LIVE, [PAST]) == decide(replace(LIVE), [replace(PAST)])
+
+
+def test_a_group_is_cheaper_than_one_read_a_live_match():
+    many = replace(LIVE, events=1_000_000, batch=1 << 20, matches=0.001)  # 1,000 live matches
+    found = decide(many, [PAST])
+    assert cost(found, "lazy") > 5 * cost(found, "grouped")
+
+
+def test_latency_saves_reads():
+    at_once = replace(LIVE, batch=100, matches=0.05)
+    waiting = replace(at_once, latency=5_000)
+    assert cost(decide(waiting, [PAST]), "grouped") < cost(decide(at_once, [PAST]), "grouped") / 5
+    assert cost(decide(waiting, [PAST]), "lazy") == cost(decide(at_once, [PAST]), "lazy")
+
+
+def test_few_live_matches_leave_a_large_archive_unread():
+    rare = LiveSide(events=10_000, batch=10_000, matches=0.0002)
+    assert decide(rare, [replace(PAST, far=PAST.span)]).access == "grouped"
+
+
+def test_many_batches_over_one_small_archive_read_it_once():
+    busy = replace(LIVE, batch=1_000, matches=0.05)
+    found = decide(busy, [replace(SMALL, files=1)], impossible={"archive_first": "no key"})
+    assert found.access == "eager"
+
+
+def test_a_rare_past_admits_few_live_events():
+    dear = replace(LIVE, cost=200, matches=0.05)
+    rare = replace(SMALL, matches=0.0001, keys=1_000)
+    found = decide(dear, [rare])
+    assert found.access == "archive_first"
+    assert found.candidate("archive_first").words == "0% of the live events looked at"
+
+
+def test_an_unclustered_archive_is_dearer_to_read_by_object():
+    long = replace(PAST, far=PAST.span)
+    for name in ("lazy", "grouped"):
+        clustered, not_so = (decide(LIVE, [replace(long, clustered=c)]) for c in (True, False))
+        assert cost(not_so, name) > cost(clustered, name)
+
+
+def test_reading_around_the_range_costs_more():
+    whole = replace(PAST, wider=float("inf"))
+    assert cost(decide(LIVE, [whole]), "grouped") > cost(decide(LIVE, [PAST]), "grouped")
+
+
+def test_what_does_not_fit_into_memory_is_impossible():
+    many = replace(PAST, matches=1.0)
+    found = decide(LIVE, [many], memory=1_000_000)
+    assert found.access in ("lazy", "grouped")
+    assert found.candidate("eager").impossible == "20 MB of archived matches to keep: over 1 MB"
+
+
+@pytest.mark.parametrize("name", ACCESSES)
+def test_an_access_that_is_asked_for_is_taken(name):
+    found = decide(LIVE, [PAST], wanted=name)
+    assert (found.access, found.why) == (name, "asked for")
+
+
+def test_an_impossible_one_has_no_cost_and_a_reason():
+    found = decide(LIVE, [SMALL], impossible={"archive_first": "no key"})
+    assert found.candidate("archive_first").impossible == "no key"
+    assert found.access != "archive_first"
+
+
+def test_every_cost_is_a_number_whatever_is_known():
+    nothing = PastSide("x", far=1, rows=1, span=None, wider=float("inf"), keyed=False)
+    for live in (LIVE, LiveSide(events=0, matches=0), replace(LIVE, matches=10, rate=1e-9)):
+        for past in (nothing, replace(nothing, files=3, clustered=False), replace(PAST, own=True)):
+            for candidate in decide(live, [past, past]).candidates:
+                assert 0 <= candidate.cost < float("inf")

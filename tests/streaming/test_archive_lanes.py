@@ -1,0 +1,186 @@
+"""A stream that writes its own archive: no gap, no overlap, whatever is killed."""
+
+from collections import Counter
+from dataclasses import replace
+from itertools import count
+from random import Random
+
+import pyarrow as pa
+import pytest
+
+import ensue
+from ensue.archives.writing import append, create
+from ensue.errors import EventError, QueryError
+from ensue.plan.access import ACCESSES
+from ensue.workload.correlations.prepare import Wanted
+from ensue.workload.correlations.prepared import Pasts, pasts_of
+from ensue.workload.lanes import state as lane_state
+from ensue.workload.stage import Archiving
+from support.archiving import ArchivingStream
+from support.correlations import Story, random_story
+from support.lanes import delayed, workload_of
+from support.past import whole
+from support.streams import REAL, STAMPS, WHOLE, Nature, random_slices
+
+SEEDS = 120
+
+pytestmark = pytest.mark.filterwarnings("ignore:no event is of type")
+
+
+@pytest.fixture(autouse=True)
+def _uncompiled(monkeypatch):
+    monkeypatch.setattr("ensue.source.cache.interpreted", True)
+
+
+def own_story(random: Random) -> Story:
+    """A story whose events belong to an archive."""
+    nature = Nature(random.choice((WHOLE, WHOLE, REAL, STAMPS)), random.random() < 0.2,
+                    random.choice((None, None, 2)))  # fmt: skip
+    while True:
+        story = random_story(random, nature)
+        if story.own is not None:
+            return story
+
+
+def archived(place, story: Story):
+    """The own archive of a story as a table that Ensue writes."""
+    assert story.own is not None
+    events = story.archives[story.own]
+    made = create(
+        place, events.schema, time=story.nature.columns, key=["k"], type="type", order=["row"],
+        buckets=4, day=5 if story.nature.time in (WHOLE, REAL) else None,
+    )  # fmt: skip
+    if events.num_rows:
+        append(place, events)
+    return made
+
+
+def pasts(story: Story, own, random: Random) -> Pasts:
+    given = {
+        name: ensue.archive(t, time=story.nature.columns, type="type", key="k", order="row")
+        for name, t in story.archives.items()
+    }
+    found = pasts_of(given | {story.own: own}, story.own, streaming=True)
+    age = random.choice((None, 2, 5))
+    if age is not None and story.nature.time == STAMPS:
+        age *= 1_000_000
+    return replace(found, archiving=Archiving(own, random.choice((1, 1, 3, 6)), age))
+
+
+def streamed(story: Story, text, place, random: Random, access: str | None = None):
+    own = archived(place, story)
+    job = workload_of(
+        text, story.live.schema, story.nature.columns, "type", ("row",),
+        lanes=random.randint(1, 3), pasts=pasts(story, own, random), access=Wanted(access),
+    )  # fmt: skip
+    _ = job.chains
+    arriving, delay = delayed(random, story.live, job.source)
+    stream = ArchivingStream(job, delay, own, random)
+    for piece in random_slices(random, arriving):
+        stream.tried(lambda piece=piece: stream.feed(piece))
+        if random.random() < 0.5:
+            stream.tried(stream.pause)
+    stream.tried(stream.pause)
+    return stream, stream.ended()
+
+
+def require_each_once(stream: ArchivingStream, story: Story) -> None:
+    """The archive has what it had, and what lanes released and do not have, once."""
+    before = Counter(story.archives[story.own].column("row").to_pylist())
+    now = Counter(whole(stream.archive).column("row").to_pylist())
+    assert before <= now
+    assert set((now - before).values()) <= {1}
+    recent = Counter(stream.recent().column("row").to_pylist())
+    assert set(recent.values()) <= {1}
+    assert not recent.keys() & (now - before).keys()
+
+
+@pytest.mark.first_rounds(1)
+@pytest.mark.parametrize("start", range(0, SEEDS, 20))
+def test_kills_change_no_row_and_archive_each_event_once(start, monkeypatch, tmp_path):
+    told = Counter()
+    places = count()
+    for seed in range(start, start + 20):
+        random = Random(seed)
+        story = own_story(random)
+        monkeypatch.setattr(lane_state, "SMALL", random.choice((0, 2_000, 1 << 20)))
+        tables = {
+            name: ensue.archive(t, time=story.nature.columns, type="type", key="k", order="row")
+            for name, t in story.archives.items()
+        }
+        for access in ACCESSES:
+            place = tmp_path / str(next(places))
+            try:
+                wanted = ensue.match(
+                    story.live, story.text, time=story.nature.columns, type="type", order="row",
+                    archives=tables, archive=story.own, access=access,
+                )  # fmt: skip
+                stream, rows = streamed(story, story.text, place, random, access)
+            except EventError as error:
+                if "impossible here" not in str(error):
+                    raise
+                continue
+            except QueryError:
+                continue  # streams need WITHIN
+            same = Counter(map(repr, rows)) == Counter(map(repr, wanted.to_pylist()))
+            assert same, f"seed {seed}, {access}: {story.text}"
+            require_each_once(stream, story)
+            told["streams"] += 1
+            told["kills"] += stream.kills
+            told["commits"] += stream.commits
+            told["compactions"] += stream.compactions
+            told["rows"] += len(rows)
+    assert told["streams"] > 10
+    assert all(told[name] > 10 for name in ("kills", "commits", "rows"))
+
+
+def plain_story(random: Random) -> tuple[Story, str]:
+    story = own_story(random)
+    return story, random.choice(
+        ("SEQ(A a, B b) WHERE [k] WITHIN 4", "SEQ(A a, !B b, C c) WITHIN 5", "SEQ(C c) WITHIN 5")
+    ).replace("WITHIN 4", f"WITHIN 4{unit(story)}").replace("WITHIN 5", f"WITHIN 5{unit(story)}")
+
+
+def unit(story: Story) -> str:
+    return " seconds" if story.nature.time == STAMPS else ""
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_query_without_a_past_writes_an_archive_too(seed, tmp_path):
+    random = Random(seed)
+    story, text = plain_story(random)
+    stream, rows = streamed(story, text, tmp_path / "old", random)
+    wanted = ensue.match(story.live, text, time=story.nature.columns, type="type", order="row")
+    assert Counter(map(repr, rows)) == Counter(map(repr, wanted.to_pylist()))
+    require_each_once(stream, story)
+
+
+def test_several_keys_and_towers_do_not_archive_yet(tmp_path):
+    story = own_story(Random(2))
+    own = archived(tmp_path / "old", story)
+    given = pasts(story, own, Random(0))
+
+    def chains(text):
+        named = (story.live.schema, story.nature.columns, "type")
+        return workload_of(text, *named, lanes=2, pasts=given).chains
+
+    window = f"WITHIN 4{unit(story)}"
+    with pytest.raises(QueryError, match="share one key"):
+        chains([f"SEQ(A a, B b) WHERE [k] {window}", f"SEQ(A a, B b) WHERE [s] {window}"])
+    with pytest.raises(QueryError, match="definitions"):
+        chains(f"EVENT D AS SEQ(A a, B b) {window}; SEQ(D d, C c) {window}")
+
+
+def test_late_events_are_not_archived(tmp_path):
+    columns = {"t": pa.int64(), "k": pa.int64(), "type": pa.string()}
+    own = create(tmp_path / "a", pa.schema(columns), time="t", key=["k"], type="type", day=10)
+    found = replace(pasts_of({"a": own}, "a", streaming=True), archiving=Archiving(own, 1))
+    job = workload_of(
+        "SEQ(A a) WITHIN 5", pa.schema(columns), "t", "type", pasts=found, deliver_late=True
+    )
+    stream = ArchivingStream(job, 1, own, Random(0))
+    for times in ([1, 9], [2, 12], [20]):
+        piece = pa.table({"t": times, "k": [1] * len(times), "type": ["A"] * len(times)})
+        stream.tried(lambda piece=piece: stream.feed(piece))
+    assert stream.late == 1
+    assert sorted(whole(own).column("t").to_pylist()) == [1, 9, 12]
