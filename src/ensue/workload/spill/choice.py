@@ -37,6 +37,8 @@ class Choice:
 
     def _scores(self, keys: Quiet, now: float | None) -> npt.NDArray[np.float64]:
         gaps = self._observed.gaps
+        if now is not None and self.policy != "tpm":
+            self._observed.look(float(now))
         gaps.room_for(keys.state)
         match self.policy:
             case "tpm":
