@@ -46,7 +46,8 @@ class Choice:
             case "stpm":
                 return stpm(keys, gaps)
             case _:
-                horizon = self._between or gaps.window / 16
+                # who goes now is missed in the piece after this one at the earliest
+                horizon = 2 * self._between if self._between else gaps.window / 16
                 return need(keys, gaps, 0.0 if now is None else float(now), horizon)
 
     def evicted_at(self, now: float | None) -> None:

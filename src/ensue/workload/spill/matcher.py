@@ -121,6 +121,7 @@ class SpillingMatcher:
             found += self._cohorts.add(wanted, events, self._resident, self._now)
         # also of those that have just gone: from here on they must be as they are at `now`
         found += self._looked_at(self._stored.due_before(now), now)
+        self._coming = 0.0
         found += self._cohorts.feed(piece, codes)
         found += self._cohorts.settle(now)
         self._resident.add(piece, codes)
