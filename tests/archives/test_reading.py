@@ -273,6 +273,24 @@ def test_places_that_are_no_archive(tmp_path: Path) -> None:
             ensue.archive(place, time="t")
 
 
+def test_a_table_finds_the_events_of_an_object_without_looking_at_others() -> None:
+    archive = ensue.archive(_simple(700), time="t", key="k")
+    assert archive.read(_of_key("k3")).rows == 100
+    assert archive.read(_of_key("k3", 10, 80)).rows == 11
+    assert archive.read(_of_key("nobody")).rows == 0
+    again = pickle.loads(pickle.dumps(archive))
+    assert again.read(_of_key("k3")).events.equals(archive.read(_of_key("k3")).events)
+
+
+def test_a_table_does_not_remember_who_was_not_there() -> None:
+    archive = ensue.archive(_simple(), time="t", key="k")
+    for first in range(0, 30_000, 3_000):
+        strangers = [(f"x{k}", None, None) for k in range(first, first + 3_000)]
+        asked_for = pieces(("k1", None, None), *strangers, key=pa.string(), time=INSTANT)
+        assert archive.read(Wanted(asked_for, "k")).events.num_rows == 15
+    assert len(archive._indexes["k"]._codes) < 15_000
+
+
 def test_what_is_asked_for_is_checked() -> None:
     archive = ensue.archive(_simple(), time="t", key="k")
     with pytest.raises(ensue.EventError, match=r"no column 'kk'(?s:.*)did you mean 'k'"):

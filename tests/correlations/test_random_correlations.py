@@ -13,9 +13,9 @@ from ensue.plan.access import ACCESSES
 from ensue.workload.correlations.prepare import Wanted
 from ensue.workload.correlations.prepared import pasts_of
 from ensue.workload.lanes import state as lane_state
-from support.correlations import Story, random_story
+from support.correlations import Story, random_story, random_try
 from support.lanes import Stream, delayed, workload_of
-from support.streams import random_slices
+from support.streams import random_nature, random_slices
 
 SEEDS = 400
 
@@ -116,6 +116,20 @@ def streamed(story: Story, random: Random, access: str) -> pa.Table:
     found = stream.finish()
     assert stream.late == 0
     return found
+
+
+@pytest.mark.parametrize("access", ACCESSES)
+@pytest.mark.parametrize("seed", [20207, 22143])
+def test_a_negation_at_the_end_of_what_is_kept(seed, access):
+    """Decided by events behind the range, which may belong to the next range."""
+    random = Random(seed)
+    story = random_try(random, random_nature(random))
+    try:
+        found = found_by(story, access)
+    except EventError as error:
+        assert "impossible here" in str(error)  # noqa: PT017
+        return
+    assert told(story, found) == judged(story)
 
 
 @pytest.mark.first_rounds(1)

@@ -6,6 +6,7 @@ from tests.languages.strategies import correlations
 
 import ensue
 from ensue.algebra.canonical_text import correlation_text
+from ensue.algebra.check.column_names import columns
 from ensue.algebra.check.correlation import check_correlation_structure
 from ensue.algebra.correlation import Anchor, Correlation, JoinKind
 from ensue.algebra.window import ByTime, ByUnits
@@ -145,3 +146,11 @@ def test_the_text_of_saved_states_tells_every_clause():
         "anchor=<Anchor.START: 'START'>, near=None), on=(), equivalence=(), last=None, "
         "kind=<JoinKind.INNER: 'JOIN'>),), returns=(), having=None, limit=None)"
     )
+
+
+def test_the_columns_are_those_of_return_or_the_variables_that_a_row_has():
+    text = """SEQ(A a, !N n, B+ b[]) LEFT JOIN ARCHIVE old C c RANGE 5 BEFORE START
+        ANTI JOIN ARCHIVE old D d RANGE 5 BEFORE START"""
+    assert [name for name, _ in columns(statement(text))] == ["a", "b", "c"]
+    returned = statement(f"{text} RETURN c.x AS one, a.x")
+    assert [name for name, _ in columns(returned)] == ["one", "x"]

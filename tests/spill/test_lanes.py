@@ -11,6 +11,7 @@ import ensue
 from ensue.plan.limits import Limits
 from ensue.plan.planning import Planning
 from ensue.workload.lanes.shelf import Shelf, forget_live
+from ensue.workload.lanes.state import SEGMENTS
 from support.evicted import random_evictable, random_stream
 from support.lanes import Stream, workload_of
 from support.live import by_output, rows
@@ -71,3 +72,32 @@ def test_any_cut_delay_and_crash(seed, few_keys, tmp_path, monkeypatch):
     found = stream.end()
     assert stream.late == 0
     assert rows(found) == rows(wanted), (query, given)
+
+
+def test_a_store_gets_each_segment_once(few_keys, monkeypatch):
+    """Snapshots come often; what they need of segments is there, and what they do not is gone."""
+    monkeypatch.setattr("ensue.workload.lanes.state.SMALL", 0)
+    forget_live()
+    few_keys(2)
+    count = 60
+    events = pa.table(
+        {"t": range(count), "type": ["A"] * count, "k": [k % 20 for k in range(count)]}
+    )
+    query = "SEQ(A a, B b) WHERE [k] WITHIN 1000"
+    limits = Limits.given(memory="1 GB", lanes=True)
+    workload = workload_of(query, events.schema, "t", "type", planning=Planning(limits=limits))
+    stream, put = Stream(workload, 0), []
+    (store,) = stream.stores.values()
+    plainly = store.put_part
+    store.put_part = lambda number, part: (put.append((number, part)), plainly(number, part))
+    for begin in range(0, count, 4):
+        stream.feed(events.slice(begin, 4))
+        forget_live()  # and with the lane its files
+    segments = [(number, part) for number, part in put if number >= SEGMENTS]
+    assert len(segments) > 5
+    assert len({part for _, part in segments}) == len(segments)
+    kept = {key[1] for key in store.values if key[0] == "part" and key[1] >= SEGMENTS}
+    assert 0 < len(kept) < len(segments)
+    ends = pa.table({"t": [count] * 20, "type": ["B"] * 20, "k": range(20)})
+    stream.feed(ends)
+    assert stream.finish().num_rows == count

@@ -1,6 +1,6 @@
 """A stream in this process: what the Spark runner does with lanes, micro-batch by micro-batch."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from random import Random
 from typing import Any
@@ -114,10 +114,17 @@ class DictStore:
     def parts(self, count: int) -> Iterator[bytes]:
         return self._read("part", count)
 
-    def put_parts(self, parts: Sequence[bytes]) -> None:
-        self._clear("part")
+    def part(self, number: int) -> bytes:
+        value = self.values["part", number]
+        assert isinstance(value, bytes)
+        return value
+
+    def put_parts(self, parts: Sequence[bytes], kept: Collection[int] = ()) -> None:
+        for key in [k for k in self.values if isinstance(k, tuple) and k[0] == "part"]:
+            if key[1] not in kept:
+                del self.values[key]
         for number, part in enumerate(parts):
-            self._put(("part", number), part)
+            self.put_part(number, part)
 
     def put_part(self, number: int, part: bytes) -> None:
         self._put(("part", number), part)

@@ -1,16 +1,19 @@
 """A table in memory as an archive."""
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from time import perf_counter
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ensue.archives.contract import Layout, Read, Wanted
 from ensue.archives.pieces import Pieces
+from ensue.archives.row_index import RowIndex
 from ensue.columns.rows import rows_taken
 from ensue.columns.stream import Shape, ends, places_in_order, with_time
 
@@ -74,21 +77,39 @@ class TableArchive:
         """Events by object and time."""
         began = perf_counter()
         pieces = Pieces(wanted, self.shape)
-        events = self._between(pieces)
+        events = self._near(pieces)
         found = events.filter(pa.array(pieces.holds(events)))
         if wanted.columns is not None:
             found = found.select(list(wanted.columns))
         return Read(found, rows=events.num_rows, seconds=perf_counter() - began)
 
-    def _between(self, pieces: Pieces) -> pa.Table:
-        """Those that end between the first and the last time that is asked for."""
+    def _near(self, pieces: Pieces) -> pa.Table:
+        """Events that may be asked for: of the objects, or between the first and last time."""
+        field = pieces.wanted.field
         if not len(pieces) or not self.events.num_rows:
             return self.events.slice(0, 0)
-        unit_shape = replace(self.shape, unit=pieces.unit)
-        times: Any = ends(self.events, unit_shape)
+        times = self._ends if pieces.unit == self.shape.unit else None
+        if field is not None:
+            if field not in self._indexes:
+                self._indexes[field] = RowIndex(self.events.column(field))
+            return rows_taken(self.events, self._indexes[field].rows(pieces, times))
+        if times is None:
+            return self.events
         first = int(np.searchsorted(times, pieces.since.min(), "left"))
         last = int(np.searchsorted(times, pieces.until.max(), "right"))
         return self.events.slice(first, max(0, last - first))
+
+    @cached_property
+    def _ends(self) -> npt.NDArray[Any]:
+        return ends(self.events, self.shape)
+
+    @cached_property
+    def _indexes(self) -> dict[str, RowIndex]:
+        return {}
+
+    def __getstate__(self) -> dict[str, object]:
+        made = ("_ends", "_indexes")  # anew where it is needed
+        return {name: value for name, value in self.__dict__.items() if name not in made}
 
 
 def _digest(table: pa.Table) -> str:

@@ -9,6 +9,7 @@ from ensue.algebra.check.arrangement import check_arrangement, open_ended
 from ensue.algebra.check.kinds import comparable, kind_of
 from ensue.algebra.check.usage import Roles, in_having, in_return, in_where, roles_of
 from ensue.algebra.equivalence import equal_through_negation
+from ensue.algebra.form import is_event
 from ensue.algebra.predicate import Expr, Field
 from ensue.algebra.query import Equivalence, Query, Returned
 from ensue.algebra.walk import atoms, conjuncts, rewrite_expr
@@ -185,7 +186,7 @@ def _check_window(query: Query, schema: Schema, streaming: bool) -> None:
     numbers = schema.time_kind.numeric
     window = query.within
     match window:
-        case None if streaming:
+        case None if streaming and not is_event(query.pattern):
             raise QueryError(
                 "a streaming query without a window would have to remember every event",
                 hint="add WITHIN 20" if numbers else "add WITHIN, as in WITHIN 5 minutes",

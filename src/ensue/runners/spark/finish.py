@@ -244,6 +244,11 @@ class ReadStore:
     def parts(self, count: int) -> Iterator[bytes]:
         return _in_order(self.snapshot, count)
 
+    def part(self, number: int) -> bytes:
+        if number not in self.snapshot:
+            raise StateError("a part of the stream's state is missing from the checkpoint")
+        return self.snapshot[number]
+
     def entries(self, count: int) -> Iterator[bytes]:
         return _in_order(self.log, count)
 

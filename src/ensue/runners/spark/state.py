@@ -1,6 +1,6 @@
 """The state of lanes in Spark's state store."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessorHandle
@@ -44,10 +44,18 @@ class LaneStore:
     def parts(self, count: int) -> Iterator[bytes]:
         return _values(self._snapshot, count)
 
-    def put_parts(self, parts: Sequence[bytes]) -> None:
-        self._snapshot.clear()
+    def part(self, number: int) -> bytes:
+        return _value(self._snapshot, number)
+
+    def put_parts(self, parts: Sequence[bytes], kept: Collection[int] = ()) -> None:
+        if not kept:
+            self._snapshot.clear()
+        else:
+            stay = {*kept, *range(len(parts))}
+            for (number,) in [key for key in self._snapshot.keys() if key[0] not in stay]:  # noqa: SIM118
+                self._snapshot.removeKey((number,))
         for number, part in enumerate(parts):
-            self._snapshot.updateValue((number,), (part,))
+            self.put_part(number, part)
 
     def put_part(self, number: int, part: bytes) -> None:
         self._snapshot.updateValue((number,), (part,))
@@ -64,10 +72,14 @@ class LaneStore:
 
 def _values(state: MapState, count: int) -> Iterator[bytes]:
     for number in range(count):
-        found = state.getValue((number,))
-        if found is None:
-            raise StateError("a part of the stream's state is missing from the checkpoint")
-        yield bytes(found[0])
+        yield _value(state, number)
+
+
+def _value(state: MapState, number: int) -> bytes:
+    found = state.getValue((number,))
+    if found is None:
+        raise StateError("a part of the stream's state is missing from the checkpoint")
+    return bytes(found[0])
 
 
 def head_of(row: Sequence[Any]) -> Head:

@@ -130,6 +130,8 @@ class Lazy(Grouped):
         super().__init__(lookup, past)
         self._kept: OrderedDict[object, _Kept] = OrderedDict()
         self._bytes = 0
+        memory = lookup.prepared.planning.limits.memory
+        self._most = KEPT_BYTES if memory is None else min(KEPT_BYTES, memory / 4)
 
     @property
     def kept(self) -> int:  # type: ignore[override]
@@ -153,10 +155,10 @@ class Lazy(Grouped):
             self._bytes -= _size(known.matches)
             known = self._longer(known, asked, since, until)
         if known is None:
-            known = _Kept(since, until, super().instances(asked))
+            known = _Kept(since, until, self._inside(super().instances(asked), since, until))
         self._kept[key] = known
         self._bytes += _size(known.matches)
-        while self._bytes > KEPT_BYTES and len(self._kept) > 1:
+        while self._bytes > self._most and len(self._kept) > 1:
             _, dropped = self._kept.popitem(last=False)
             self._bytes -= _size(dropped.matches)
         return known.matches
@@ -172,11 +174,15 @@ class Lazy(Grouped):
         # what ends behind the known stretch starts no earlier than a window before its end
         missing = known.until - self.lookup.window
         rest = super().instances(Asked(asked.keys, np.array([missing]), asked.until))
-        unit = self.past.unit
-        rest = rest.filter(pa.array(times_of(rest, "end", unit) > known.until))
-        old = known.matches
-        old = old.filter(pa.array(times_of(old, "start", unit) >= since))
-        return _Kept(since, until, pa.concat_tables([old, rest]).combine_chunks())
+        behind = times_of(rest, "end", self.past.unit) > known.until
+        found = pa.concat_tables([known.matches, rest.filter(pa.array(behind))])
+        return _Kept(since, until, self._inside(found, since, until))
+
+    def _inside(self, found: pa.Table, since: float, until: float) -> pa.Table:
+        """The matches in a stretch of time: what was read beyond it decides no others."""
+        inside = times_of(found, "start", self.past.unit) >= since
+        inside &= times_of(found, "end", self.past.unit) <= until
+        return found.filter(pa.array(inside)).combine_chunks()
 
 
 class Eager:

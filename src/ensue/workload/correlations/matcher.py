@@ -82,8 +82,10 @@ class CorrelatedMatcher:
         if not events.num_rows:
             return [query.joining.nothing() for query in self.queries]
         self._take(events)
-        now = ends(events, self.shape)[-1].item()
-        return self._answered(self.live.feed(self._admitted(given)), self._time(now))
+        now = self._time(ends(events, self.shape)[-1].item())
+        for access in self._accesses:
+            access.advance(now)  # what only waited for time is decided, before it is asked for
+        return self._answered(self.live.feed(self._admitted(given)), now)
 
     def _time(self, now: float) -> float:
         """The time of the stream as the past counts it."""

@@ -6,8 +6,10 @@ have decided all that is before it. Then the stage's time passes, behind the str
 as these layers may take.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +22,8 @@ from ensue.errors import StateError
 from ensue.plan.limits import Limits
 from ensue.workload.chain import Chain
 from ensue.workload.lanes.packing import table_of
-from ensue.workload.spill.bound import Spilled, spilled_by
+from ensue.workload.spill.bound import Spilled, Spilling, spilled_by
+from ensue.workload.spill.saved import in_one
 from ensue.workload.stage import ARRIVAL, Fed, Stage, ends_of, unseen
 
 
@@ -52,6 +55,7 @@ class Lane:
         self.watermark: float | None = None  # of the stream, up to which it has matched
         self.cut: float | None = None  # up to where it was matched by a history, not by the stream
         self.oldest: float | None = None  # of all events of the stream, as far as it is told
+        self.kept: dict[str, list[int]] = {}  # segments that a store has, by the parts they are in
 
     @property
     def stage(self) -> Stage:
@@ -210,18 +214,36 @@ class Lane:
         waiting = int(self.waiting.nbytes) + sum(int(t.nbytes) for t in self.made.values())
         return waiting + self.matcher.state_bytes
 
+    @property
+    def segments(self) -> Mapping[str, Path]:
+        """Files that are part of its state and never change, by name."""
+        return self.matcher.segments if isinstance(self.matcher, Spilling) else {}
+
     def save(self) -> bytes:
         """Everything needed to go on elsewhere."""
-        header = {"arrived": self.arrived, "watermark": self.watermark}
+        return self._saved({}, self.matcher.save())
+
+    def save_apart(self) -> bytes:
+        """The same without its segments: it says where on this machine they are, and in which
+        parts of a store."""
+        if not isinstance(self.matcher, Spilling):
+            return self.save()
+        paths = {name: str(path) for name, path in self.segments.items()}
+        return self._saved({"paths": paths, "kept": self.kept}, self.matcher.save_apart())
+
+    def _saved(self, more: dict[str, Any], matcher: bytes) -> bytes:
+        header = {"arrived": self.arrived, "watermark": self.watermark} | more
         if self.cut is not None:
             header |= {"cut": self.cut, "oldest": self.oldest}
-        blobs = {"waiting": to_bytes(self.waiting), "matcher": self.matcher.save()}
+        blobs = {"waiting": to_bytes(self.waiting), "matcher": matcher}
         blobs |= {f"made {name}": to_bytes(table) for name, table in self.made.items()}
         return packed(header, {}, blobs)
 
     @classmethod
-    def restore(cls, chain: Chain, number: int, data: bytes) -> "Lane":
-        """A lane that goes on where the saved one stopped."""
+    def restore(
+        cls, chain: Chain, number: int, data: bytes, part: Callable[[int], bytes] | None = None
+    ) -> "Lane":
+        """A lane that goes on where the saved one stopped; `part` reads parts of its store."""
         header, _, blobs = unpacked(data)
         lane = cls(chain, number)
         lane.arrived = int(header.get("arrived", 0))
@@ -231,8 +253,35 @@ class Lane:
         for name, schema in lane.stage.takes.items():
             if f"made {name}" in blobs:
                 lane.made[name] = from_bytes(blobs.pop(f"made {name}")).cast(schema)
-        lane.matcher.restore(blobs["matcher"] if "matcher" in blobs else _as_before(blobs))
+        lane.kept = header.get("kept", {})
+        saved = blobs["matcher"] if "matcher" in blobs else _as_before(blobs)
+        if "paths" not in header:
+            lane.matcher.restore(saved)
+            return lane
+        find = _found(header["paths"], lane.kept, part)
+        if isinstance(lane.matcher, Spilling):
+            lane.matcher.restore(saved, find)
+        else:  # it has no limit any more
+            lane.matcher.restore(in_one(saved, chain.source.arrow, find))
         return lane
+
+
+def _found(
+    paths: Mapping[str, str],
+    kept: Mapping[str, Sequence[int]],
+    part: Callable[[int], bytes] | None,
+) -> Callable[[str], Path | bytes]:
+    """Finds segments: on this machine, or in a store."""
+
+    def find(name: str) -> Path | bytes:
+        path = Path(paths[name])
+        if path.exists():
+            return path
+        if part is None or name not in kept:
+            raise FileNotFoundError(paths[name])
+        return b"".join(map(part, kept[name]))
+
+    return find
 
 
 def _split(table: pa.Table, done: npt.NDArray[np.bool_]) -> tuple[pa.Table, pa.Table]:

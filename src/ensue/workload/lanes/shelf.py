@@ -96,7 +96,7 @@ class Shelf:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             handle, name = tempfile.mkstemp(dir=self.folder)
             with os.fdopen(handle, "wb") as file:
-                file.write(lane.save() if saved is None else saved)
+                file.write(lane.save_apart() if saved is None else saved)
             Path(name).rename(self._path(stamp))
             self._sweep()
         if before:

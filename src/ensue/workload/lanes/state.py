@@ -10,9 +10,10 @@ goes on with it. Any other, after a crash or on another machine, builds the lane
 store.
 """
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -25,6 +26,7 @@ from ensue.workload.text import upgraded
 
 FORMAT = 1
 PART = 4 << 20  # bytes of a snapshot in one entry of the store
+SEGMENTS = 1 << 20  # parts from this number on are pieces of segments: written once
 SMALL = 256 << 10  # a log up to this size is never worth a snapshot
 
 
@@ -45,6 +47,7 @@ class Parts(Protocol):
     """What a lane can be built from."""
 
     def parts(self, count: int) -> Iterator[bytes]: ...
+    def part(self, number: int) -> bytes: ...
     def entries(self, count: int) -> Iterator[bytes]: ...
 
 
@@ -55,7 +58,9 @@ class Store(Parts, Protocol):
     def put_job(self, job: str) -> None: ...
     def head(self) -> Head | None: ...
     def put_head(self, head: Head) -> None: ...
-    def put_parts(self, parts: Sequence[bytes]) -> None: ...
+    def put_parts(self, parts: Sequence[bytes], kept: Collection[int] = ()) -> None:
+        """The parts from 0 on; of all others only those stay that are kept."""
+
     def put_part(self, number: int, part: bytes) -> None: ...
     def put_entry(self, number: int, entry: bytes) -> None: ...
     def clear_entries(self) -> None: ...
@@ -84,9 +89,10 @@ class KeptLane:
         self.fresh = False
         live = shelf.take(found.stamp)
         if live is None and (copy := shelf.copy(found.stamp)) is not None:
-            live = Lane.restore(chain, number, copy)
+            with contextlib.suppress(FileNotFoundError):  # a file of its is gone with its owner
+                live = Lane.restore(chain, number, copy, store.part)
         elif live is not None and live.limits != chain.stages[number].limits:
-            live = Lane.restore(chain, number, live.save())  # the stream was started anew
+            live = Lane.restore(chain, number, live.save_apart())  # the stream was started anew
         self.rebuilt = live is None
         if live is None:
             shelf.drop_others(found.stamp)
@@ -114,10 +120,11 @@ class KeptLane:
         head = replace(self.head, stamp=stamp, timer=timer)
         logged, snapshot = head.logged + len(entry), None
         if whole or logged > max(SMALL, self.lane.state_bytes):
-            snapshot = self.lane.save()
+            written = self._keep_segments()
+            snapshot = self.lane.save_apart()
             parts = [snapshot[k : k + PART] for k in range(0, len(snapshot), PART)]
-            self.store.put_parts(parts)
-            written = len(snapshot)
+            self.store.put_parts(parts, [n for used in self.lane.kept.values() for n in used])
+            written += len(snapshot)
             if head.entries:
                 self.store.clear_entries()
             head = replace(head, parts=len(parts), entries=0, logged=0)
@@ -129,6 +136,23 @@ class KeptLane:
         self.shelf.leave(stamp, self.lane, self.head.stamp, snapshot)
         self.head = head
         self._hold()
+        return written
+
+    def _keep_segments(self) -> int:
+        """Puts segments into the store that it has not yet; gives the number of bytes written."""
+        lane, written = self.lane, 0
+        lane.kept = {name: used for name, used in lane.kept.items() if name in lane.segments}
+        number = max((n for used in lane.kept.values() for n in used), default=SEGMENTS - 1)
+        for name, path in lane.segments.items():
+            if name in lane.kept:
+                continue
+            lane.kept[name] = []
+            with path.open("rb") as file:
+                while piece := file.read(PART):
+                    number += 1
+                    self.store.put_part(number, piece)
+                    lane.kept[name].append(number)
+                    written += len(piece)
         return written
 
     def remember(self) -> None:
@@ -144,7 +168,7 @@ class KeptLane:
 def rebuilt(store: Parts, head: Head, chain: Chain, number: int = 0) -> Lane:
     """The lane of a stage that the store describes."""
     parts = b"".join(store.parts(head.parts))
-    lane = Lane.restore(chain, number, parts) if head.parts else Lane(chain, number)
+    lane = Lane.restore(chain, number, parts, store.part) if head.parts else Lane(chain, number)
     for entry in store.entries(head.entries):
         header, _, blobs = unpacked(entry)
         given = [blobs[str(k)] for k in range(len(blobs))]

@@ -1,7 +1,9 @@
 """How much of a stream's keys may be in memory, and what is not."""
 
 import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from ensue.engine.allowance import machine_memory
@@ -31,6 +33,15 @@ class Spilling(Protocol):
 
     @property
     def spilled(self) -> Spilled: ...
+    @property
+    def segments(self) -> Mapping[str, Path]:
+        """Files that never change, by name: part of its state."""
+
+    def save_apart(self) -> bytes:
+        """Its state without them."""
+
+    def restore(self, data: bytes, find: Callable[[str], Path | bytes] | None = None, /) -> None:
+        """Goes on; `find` finds what was in these files."""
 
 
 NOTHING = Spilled()

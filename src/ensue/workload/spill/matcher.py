@@ -8,6 +8,7 @@ within: which keys it has is known.
 """
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from ensue.workload.spill.deadlines import Deadlines
 from ensue.workload.spill.evictable import Unit
 from ensue.workload.spill.observed import Observed
 from ensue.workload.spill.resident import Resident
-from ensue.workload.spill.saved import Saved, is_spilled, ordered
+from ensue.workload.spill.saved import Described, Find, Saved, is_spilled, ordered
 from ensue.workload.spill.segments import Folder
 from ensue.workload.spill.stored_keys import StoredKeys
 from ensue.workload.stage import Fed, Reads
@@ -278,10 +279,7 @@ class SpillingMatcher:
             table, codes = pa.concat_tables([table, old]), np.concatenate([codes, known])
             order = np.argsort(codes, kind="stable")
             table, codes = rows_taken(table, order).combine_chunks(), codes[order]
-        self._stored.put(
-            table, codes, ends(table, self._shape),
-            lambda table, first: self._deadlines.of(table, first, self._now),
-        )  # fmt: skip
+        self._stored.put(table, codes, ends(table, self._shape), self._due)
         self._cohorts.place[stale] = 0
         self._cohorts.place[codes] = STORED
         kept = np.ones(len(self._resident), np.bool_)
@@ -374,21 +372,31 @@ class SpillingMatcher:
 
     def save(self) -> bytes:
         """Everything needed to go on elsewhere, also without a limit."""
+        return self._saved(self._stored.all_events(), ())
+
+    def save_apart(self) -> bytes:
+        """The same without the segments, which are kept elsewhere."""
+        segments = [(s.described(), alive) for s, alive in self._stored.segments()]
+        return self._saved(no_rows(self._shape.arrow), segments)
+
+    @property
+    def segments(self) -> dict[str, Path]:
+        """The files that `save_apart` leaves out, by name."""
+        return {segment.name: segment.path for segment, _ in self._stored.segments()}
+
+    def _saved(self, stored: pa.Table, segments: Sequence[Described]) -> bytes:
         if self._restored:  # nothing has come since
             return self._cohorts.first.save()
-        fixed = self._unknown_before is not None
-        return Saved(
-            self._now,
-            self._resident.table,
-            self._stored.all_events(),
-            self.misses,
-            self._unknown_before,
-            self._cohorts.first.save() if fixed else None,
-            self._observed.save(),
-        ).packed()
+        plain = None if self._unknown_before is None else self._cohorts.first.save()
+        learned, resident = self._observed.save(), self._resident.table
+        given = (self.misses, self._unknown_before, plain, learned, segments)
+        return Saved(self._now, resident, stored, *given).packed()
 
-    def restore(self, data: bytes) -> None:
-        """Goes on where the saved one stopped, be it one without a limit."""
+    def restore(self, data: bytes, find: Find | None = None) -> None:
+        """Goes on where the saved one stopped, be it one without a limit.
+
+        `find` finds segments that were kept elsewhere.
+        """
         if not is_spilled(data):
             self._cohorts.first.restore(data)
             self._restored = True
@@ -397,23 +405,31 @@ class SpillingMatcher:
         self._now, self.misses = saved.now, saved.misses
         self._unknown_before = saved.unknown_before
         self._observed.restore(saved.learned)
-        resident, stored = (self._coded(t) for t in (saved.resident, saved.stored))
+        resident, codes = self._coded(saved.resident)
         self._cohorts.room_for(len(self._keys))
-        self._resident.add(*resident)
+        self._resident.add(resident, codes)
         self._resident.sort()
         if saved.plain is None:
             self._cohorts.one_of(self._resident.table, self._now)
         else:
             self._cohorts.first.restore(saved.plain)
-        table, codes = stored
+        self._put_by_key(*self._coded(saved.stored))
+        for described, alive in saved.segments:
+            assert find is not None, "a state whose segments are elsewhere"
+            segment = self._stored.folder.adopt(described, find(described[0]))
+            table, codes = self._coded(self._stored.folder.table(segment))
+            self._stored.adopt(segment, codes, ends(table, self._shape), self._due, alive)
+        self._cohorts.room_for(len(self._keys))
+        self._cohorts.place[self._stored.codes] = STORED
+
+    def _put_by_key(self, table: pa.Table, codes: Codes) -> None:
         if table.num_rows:
             order = np.argsort(codes, kind="stable")
             table, codes = rows_taken(table, order).combine_chunks(), codes[order]
-            self._stored.put(
-                table, codes, ends(table, self._shape),
-                lambda table, first: self._deadlines.of(table, first, self._now),
-            )  # fmt: skip
-            self._cohorts.place[codes] = STORED
+            self._stored.put(table, codes, ends(table, self._shape), self._due)
+
+    def _due(self, table: pa.Table, first: Codes) -> npt.NDArray[Any]:
+        return self._deadlines.of(table, first, self._now)
 
     def _coded(self, table: pa.Table) -> tuple[pa.Table, Codes]:
         codes = self._keys.encode([table.column(name) for name in self.unit.key])

@@ -12,8 +12,8 @@ import tempfile
 import time
 import weakref
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +35,15 @@ _swept = False
 class Segment:
     """A file of rows that never change."""
 
+    name: str  # no other segment has it, whoever wrote it
     path: Path
     rows: int
     bytes: int
     checksum: int
+
+    def described(self) -> list[Any]:
+        """What is saved of it."""
+        return [self.name, self.rows, self.bytes, self.checksum]
 
 
 class Folder:
@@ -47,7 +52,6 @@ class Folder:
     def __init__(self, place: str | None = None) -> None:
         self._place = place or os.environ.get(PLACE) or tempfile.gettempdir()
         self._path: Path | None = None
-        self._numbers = count()
         self._open: dict[Path, tuple[tuple[int, int], pa.Table]] = {}  # by size and time
 
     @property
@@ -62,18 +66,41 @@ class Folder:
 
     def write(self, table: pa.Table) -> Segment:
         """A new segment with these rows."""
-        path = self.path / f"{next(self._numbers):06d}.arrow"
+        name = os.urandom(8).hex()
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table)
         data = sink.getvalue()
+        path = self._written(name, data)
+        return Segment(name, path, table.num_rows, data.size, zlib.crc32(data))
+
+    def adopt(self, described: Sequence[Any], found: "Path | bytes") -> Segment:
+        """A segment that was saved: its bytes, or a file of this machine that has them."""
+        name, rows, size, checksum = described
+        path = self._path_of(name)
+        if isinstance(found, bytes):
+            self._written(name, found)
+        else:
+            try:
+                os.link(found, path)
+            except FileNotFoundError:
+                raise
+            except OSError:  # another disk
+                self._written(name, found.read_bytes())
+        return Segment(name, path, rows, size, checksum)
+
+    def _path_of(self, name: str) -> Path:
+        return self.path / f"{name}.arrow"
+
+    def _written(self, name: str, data: Any) -> Path:
+        path = self._path_of(name)
         try:
-            with _disk_full(self._place, data.size), path.open("wb") as file:
+            with _disk_full(self._place, len(data)), path.open("wb") as file:
                 file.write(data)
         except LimitError:
             path.unlink(missing_ok=True)
             raise
-        return Segment(path, table.num_rows, data.size, zlib.crc32(data))
+        return path
 
     def read(self, segment: Segment, rows: npt.NDArray[np.int64]) -> pa.Table:
         """Some rows of a segment, as a table of its own memory."""
@@ -81,6 +108,13 @@ class Folder:
             return rows_taken(self._opened(segment), rows).combine_chunks()
         except FileNotFoundError as error:
             raise _lost(segment, "is gone") from error
+        except (pa.ArrowInvalid, OSError) as error:
+            raise _lost(segment, f"cannot be read ({error})") from error
+
+    def table(self, segment: Segment) -> pa.Table:
+        """All rows of a segment, where they are."""
+        try:
+            return self._opened(segment)
         except (pa.ArrowInvalid, OSError) as error:
             raise _lost(segment, f"cannot be read ({error})") from error
 

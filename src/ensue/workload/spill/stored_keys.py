@@ -112,11 +112,29 @@ class StoredKeys:
         times = due(table, first)
         segment = self.folder.write(table)
         alive = np.ones(len(keys), np.bool_)
-        part = _Part(segment, keys, first, count, last, times, alive, len(codes), times.min())
+        self._add(_Part(segment, keys, first, count, last, times, alive, len(codes), times.min()))
+
+    def adopt(self, segment: Segment, codes: Codes, ends: Times, due: Due, alive: Bools) -> None:
+        """Goes on with a segment that was saved; of each row whether its key was stored."""
+        first = np.flatnonzero(np.r_[True, codes[1:] != codes[:-1]])
+        count = np.diff(np.r_[first, len(codes)])
+        keys, last, living = codes[first], ends[first + count - 1], alive[first]
+        times = due(self.folder.table(segment), first)
+        rows, soonest = int(count[living].sum()), times[living].min() if living.any() else None
+        self._add(_Part(segment, keys, first, count, last, times, living, rows, soonest))
+        self._drop_if_dead(self._next - 1)
+
+    def _add(self, part: _Part) -> None:
+        places = np.flatnonzero(part.alive)
+        keys = part.codes[places]
         self._parts[self._next] = part
-        self._room(int(keys.max()) + 1)
-        self._where[keys], self._slot[keys] = self._next, np.arange(len(keys))
+        self._room(int(keys.max(initial=-1)) + 1)
+        self._where[keys], self._slot[keys] = self._next, places
         self._next += 1
+
+    def segments(self) -> list[tuple[Segment, Bools]]:
+        """All segments, with a mark for each row whether it is of a key that is stored."""
+        return [(p.segment, np.repeat(p.alive, p.count)) for p in self._parts.values()]
 
     def take(self, codes: Codes) -> tuple[pa.Table, Codes]:
         """The events of some keys, key by key, with the code of each. They are stored no more."""
