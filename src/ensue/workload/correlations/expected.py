@@ -89,8 +89,12 @@ def both_sides(
     latency: float,
     window: float | None,
     told: bool,
+    look: bool = True,
 ) -> tuple[LiveSide, tuple[PastSide, ...]]:
-    """Both sides as the planner sees them. `told`: their figures are wanted whatever they cost."""
+    """Both sides as the planner sees them.
+
+    `told`: their figures are wanted whatever they cost; not `look`: no event is looked at.
+    """
     layouts = [archive.layout() for _, _, archive in joins]
     somes = [
         _Some(archive, layout, unit)
@@ -101,6 +105,8 @@ def both_sides(
         for (asked, join, _), some in zip(joins, somes, strict=True)
     ]
     expected = _live(live, coming, None, latency, window)
+    if not look:
+        return expected, tuple(pasts)
     if coming.table is not None and not told:
         quick = decide(expected, pasts)
         if quick.candidate(quick.access).cost * expected.events < WORTH:
