@@ -101,7 +101,7 @@ def both_sides(
         for (_, _, archive), layout in zip(joins, layouts, strict=True)
     ]
     pasts = [
-        _past(join, some, own=asked.archive == own)
+        _past(join, some, own=asked.archive == own, grows=not coming.whole)
         for (asked, join, _), some in zip(joins, somes, strict=True)
     ]
     expected = _live(live, coming, None, latency, window)
@@ -145,15 +145,18 @@ def _live(
     return _with(found, changes)
 
 
-def _past(join: PreparedJoin, some: "_Some", *, own: bool) -> PastSide:
+def _past(join: PreparedJoin, some: "_Some", *, own: bool, grows: bool) -> PastSide:
     """What is known of an archive without reading its events."""
     lookup, layout = join.lookup, some.layout
     first, last = some.bounds
+    rows = ROWS if layout.rows is None else float(max(1, layout.rows))
+    if own and grows and rows < SAMPLE:  # a stream begins to write it: it will be larger
+        rows, first = ROWS, None
     return PastSide(
         lookup.archive,
         far=join.far,
         wider=lookup.before + lookup.behind,
-        rows=ROWS if layout.rows is None else float(max(1, layout.rows)),
+        rows=rows,
         span=None if first is None or last is None else float(last - first) or None,
         files=layout.files,
         clustered=layout.clustered and lookup.field in (some.archive.key[:1] or (None,)),
