@@ -293,10 +293,10 @@ def partial_matches(result: dict[str, Any]) -> Iterator[str]:
 
 def live_archive(result: dict[str, Any]) -> Iterator[str]:
     yield "## The stream and its past: four accesses"
-    yield "Two-step sequences on both sides, joined by object; processor milliseconds of a call, the"
-    yield "rows of all accesses are equal. *Chosen* is what the planner takes, planning included. The"
-    yield "paper finds eager always dearer than lazy, and a best sub-window in the middle: where one"
-    yield "call of a matcher costs as much as thousands of events, neither is so. The chosen access"
+    yield "Two-step sequences on both sides, joined by object; ms of processor a call, the"
+    yield "rows of all accesses are equal. *Chosen* is what the planner takes, with planning. The"
+    yield "paper finds eager always dearer than lazy, and a best sub-window between: where a"
+    yield "call of a matcher costs as much as thousands of events, neither is so. The chosen one"
     yield f"is at its worst {result['chosen_over_best_at_worst']:.2f} times the best forced one."
     yield ""
     for sheet in live_archive_sheets(result):

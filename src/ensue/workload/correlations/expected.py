@@ -37,7 +37,7 @@ from ensue.workload.work import SLICE
 
 SAMPLE = 10_000  # events of each side that are looked at
 WORTH = 50_000  # microseconds; what takes less is not worth looking at events first
-FEWEST = 0.5  # matches in them, where none was found
+FEWEST = 0.5  # matches in them at the most, where none was found
 TRIED = 2_000  # of them, on which conditions are tried
 SCATTERED = 4  # times as long as expected: rows that lie together are not of one time
 KNOWN = 64  # archives and patterns of which figures are kept
@@ -304,7 +304,8 @@ def _met(prepared: Prepared, events: pa.Table, field: str | None) -> Met:
     matches, cost = _estimate(prepared, load)
     if rows and not isinstance(plan.structure, Reference) and not takes_subsets(prepared):
         try:
-            matches = max(FEWEST, _counted(prepared, events)) / rows
+            counted = _counted(prepared, events) / rows
+            matches = counted or min(matches, FEWEST / rows)  # where none is, the formulas say
         except LimitError:  # the formulas say so, too, and the call itself
             matches = max(matches, 1.0)
     share = min(1.0, sum(s for _, s in statistics.shares)) if statistics.shares else 1.0
