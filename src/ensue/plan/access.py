@@ -175,11 +175,20 @@ class _Weighed:
 
     def _fitting(self, past: PastSide) -> float:
         """Archived matches in the range of a live one."""
-        return past.inside(past.far) * past.matches / self._objects(past)
+        inside = past.inside(self._overlap(past, past.far))
+        return inside * past.matches / self._objects(past)
 
     @staticmethod
     def _objects(past: PastSide) -> float:
         return max(1.0, past.keys) if past.keyed else 1.0
+
+    def _overlap(self, past: PastSide, length: float) -> float:
+        """How much of a range lies in an archive: one that does not grow is left behind."""
+        if past.own or self.lasting <= 0:
+            return length
+        if length >= self.lasting:
+            return length - self.lasting / 2
+        return length * length / (2 * self.lasting)
 
     def groups(self) -> float:
         """n: how often live matches are looked up together."""
@@ -266,7 +275,7 @@ class _Weighed:
         for past in self.pasts:
             objects = self._objects(past)
             fresh = objects * _some(self.matches / objects)  # objects that are asked for first
-            whole = past.far + past.wider
+            whole = self._overlap(past, past.far + past.wider)
             again = min(whole, self.lasting * objects / max(1.0, self.matches) + past.wider)
             for often, length in ((fresh, whole), (self.matches - fresh, again)):
                 events = past.inside(length) * past.share / objects
@@ -285,9 +294,10 @@ class _Weighed:
         for past in self.pasts:
             all_objects = self._objects(past)
             objects = all_objects * _some(together / all_objects)
-            length = past.far + past.wider + lasting
+            whole = self._overlap(past, past.far + past.wider)
+            length = whole + (lasting if past.own else 0.0)
             # of an object what its live matches ask for, not what lies between them
-            asked = min(length, together / max(objects, 1e-9) * (past.far + past.wider))
+            asked = min(length, together / max(objects, 1e-9) * whole)
             events = past.inside(asked) * past.share * objects / all_objects
             found = events / past.share * past.matches
             read = self._read(past, objects if past.keyed else None, length, events)
