@@ -132,7 +132,8 @@ class Cohorts:
             rows = np.flatnonzero(place == number)
             if len(rows):
                 cohort.rows = max(0, cohort.rows - len(rows))
-                dropped &= cohort.matcher.drop(rows_taken(events, rows))
+                some = events if len(rows) == len(codes) else rows_taken(events, rows)
+                dropped &= cohort.matcher.drop(some)
         return dropped
 
     def one_of(self, events: pa.Table, now: float | None) -> None:

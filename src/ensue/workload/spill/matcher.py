@@ -222,7 +222,7 @@ class SpillingMatcher:
         keys, known = self.bound.keys, self._resident.codes
         if keys is not None and len(np.union1d(known, codes)) > keys:
             return True
-        self._coming = rows * self.held_bytes / len(known)
+        self._coming = 1.25 * rows * self.held_bytes / len(known)  # tables double
         return self.held_bytes + self._coming > self.bound.bytes
 
     def _evicted(self, needed: Codes = NONE) -> list[Tables]:
