@@ -250,6 +250,7 @@ class SpillingMatcher:
             self._resident.sort()
             self._cohorts.one_of(self._resident.table, self._now)
         self._choice.evicted_at(self._now)
+        pa.default_memory_pool().release_unused()  # what has gone is of use to others
         return found
 
     def _surplus(self, keys: int, coming: int) -> float:
