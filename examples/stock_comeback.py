@@ -56,11 +56,8 @@ COMEBACK = """
 
 def main() -> None:
     weeks = comebacks(trades=50_000)
-    print(
-        f"{weeks.past.num_rows:,} trades in the archive, {weeks.live.num_rows:,} this morning",
-        end="",
-    )
-    print(f" with {weeks.falls.num_rows} falls")
+    print(f"{weeks.past.num_rows:,} trades in the archive", end=", ")
+    print(f"{weeks.live.num_rows:,} this morning, {weeks.falls.num_rows} falls among them")
     spark = session()
     with tempfile.TemporaryDirectory() as folder:
         ensue.create_archive(f"{folder}/trades", weeks.past, time="ts", key="symbol")
@@ -71,10 +68,8 @@ def main() -> None:
             "on a stream": on_a_stream(spark, folder),
         }
     for fall in found["on a stream"].sort_by("fallen").slice(0, 5).to_pylist():
-        print(
-            f"  {fall['fallen']:%H:%M:%S}  {fall['symbol']} fell to {fall['price']:.2f};", end=""
-        )
-        print(f" came back from {fall['low']:.2f} to {fall['high']:.2f} on {fall['back']:%d %B}")
+        print(f"  {fall['fallen']:%H:%M:%S}  {fall['symbol']} at {fall['price']:.2f}", end=", ")
+        print(f"came back from {fall['low']:.2f} to {fall['high']:.2f} on {fall['back']:%Y-%m-%d}")
     right = [check(runner, table, weeks.comebacks) for runner, table in found.items()]
     if not all(right):
         sys.exit(1)

@@ -21,6 +21,9 @@ SAYS = {
     "market_alarm": "0 missed, 0 false",
     "live_stdin": "10:00:09 guessed: ann from 203.0.113.9",
     "spark_batch": "|exit-1|",
+    "toll_travel": "on a stream  65 found, 65 planted: 0 missed, 0 false",
+    "stock_comeback": "on a stream  11 found, 11 planted: 0 missed, 0 false",
+    "new_device": "on a stream  112 found, 112 planted: 0 missed, 0 false",
 }
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 

@@ -238,13 +238,14 @@ def test_windows_that_fit():
     check(parse("A a WITHIN 20 EVENTS"), CLOCK, streaming=True)
     check(parse("A a WITHIN 20"), COUNTER, streaming=True)
     check(parse("A a"), CLOCK)
+    check(parse("A a"), CLOCK, streaming=True)  # nothing is waited for
 
 
 @pytest.mark.parametrize(("schema", "hint"), [(CLOCK, "WITHIN 5 minutes"), (COUNTER, "WITHIN 20")])
 def test_a_streaming_query_needs_a_window(schema, hint):
-    error = error_of("A a", schema, streaming=True)
+    error = error_of("SEQ(A a, A b)", schema, streaming=True)
     assert "remember every event" in error.problem
-    assert error.span.over(error.text) == "A a"
+    assert error.span.over(error.text) == "SEQ(A a, A b)"
     assert hint in error.hint
 
 

@@ -347,10 +347,12 @@ def test_without_any_archive_the_call_is_shown():
 
 
 def test_a_stream_needs_a_window_on_the_live_side_only():
-    error = check_error(DAYS, streaming=True)
+    text = DAYS.replace("E a", "SEQ(E a, E c)")
+    error = check_error(text, streaming=True)
     assert "would have to remember every event" in error.problem
-    assert error.span.over(DAYS) == "E a"
-    windowed = DAYS.replace("E a", "E a WITHIN 5 minutes")
+    assert error.span.over(text) == "SEQ(E a, E c)"
+    check_correlation(statement(DAYS), CLOCK, {"old": CLOCK}, streaming=True)  # one event
+    windowed = text.replace("E c)", "E c) WITHIN 5 minutes")
     check_correlation(statement(windowed), CLOCK, {"old": CLOCK}, streaming=True)
 
 
