@@ -107,7 +107,8 @@ soak: java $(DEV_STAMP)  ## 30 million events through a stream with 100 MB of st
 bench-peers: java $(DEV_STAMP)  ## the same queries on Apache Flink, in an environment of its own
 	$(BIN)/python -m benchmarks.peers.run
 
-PAPERS := negation operators user_operators dense several drift hierarchies towers tower_spark partial_matches archive_probe
+PAPERS := negation operators user_operators dense several drift hierarchies towers tower_spark \
+	live_archive partial_matches archive_probe archive_stream history
 bench-papers: java $(DEV_STAMP)  ## the papers' experiments: tables and plots in benchmarks/results
 	@for topic in $(PAPERS); do echo "== $$topic"; $(BIN)/python -m benchmarks.papers.$$topic || exit 1; done
 	$(BIN)/python -m benchmarks.papers.report

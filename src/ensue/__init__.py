@@ -1,6 +1,7 @@
 """Ensue: complex event processing on tables, Spark DataFrames and streams."""
 
 from ensue.api import (
+    ArchiveWarning,
     Correlation,
     Definition,
     EnsueError,
@@ -41,6 +42,7 @@ from ensue.api import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "ArchiveWarning",
     "Correlation",
     "Definition",
     "EnsueError",

@@ -11,6 +11,7 @@ from ensue.algebra.operator import operator as _operator
 from ensue.algebra.query import Query
 from ensue.algebra.tower import Definition, Tower
 from ensue.errors import (
+    ArchiveWarning,
     EnsueError,
     EventError,
     LimitError,
@@ -40,12 +41,15 @@ if TYPE_CHECKING:
     from ensue.tracing.trace import Trace
     from ensue.workload.arguments import Arguments
     from ensue.workload.asked import Asked
+    from ensue.workload.correlations.explained import ExplainedCorrelation
     from ensue.workload.explained import Explained
+    from ensue.workload.source import Source
     from ensue.workload.work import Progress
 
 OneQuery = str | Path | Query | Tower | Correlation
 
 __all__ = [
+    "ArchiveWarning",
     "Correlation",
     "Definition",
     "EnsueError",
@@ -794,6 +798,10 @@ def explain(
     structure: str | None = None,
     memory: int | str | None = None,
     evict: str | None = None,
+    archives: "Mapping[str, Archive] | None" = None,
+    archive: str | None = None,
+    access: str | None = None,
+    latency: str | int | float | None = None,
     analyze: bool = False,
     kernel: bool = False,
 ) -> str:
@@ -803,13 +811,18 @@ def explain(
     on them, in this process, and each estimate stands beside what was counted. With `kernel=True`
     the Python source of the compiled kernel follows, with comments. With `memory` or `evict` the
     plan says what a stream does with keys that are too much for it.
+
+    A query with JOIN ARCHIVE is explained with `events` and `archives`, and `archive`, `access`
+    and `latency` as `match` takes them: what all four accesses are expected to cost, and why one
+    is impossible; with `analyze=True` what was read of the archives.
     """
     from ensue.plan.limits import Limits
 
     order = _names("order", order)
     limits = Limits.given(memory=memory, evict=evict)
     planning = _planning(statistics, off, structure, limits=limits)
-    asked = _explained(query, events, time, type, order, planning)
+    past = archives, archive, access, latency
+    asked = _explained(query, events, time, type, order, planning, past)
     if not analyze:
         told = asked.told()
     elif events is None or time is None or _is_spark(events):
@@ -833,11 +846,16 @@ def picture(
     statistics: Statistics | None = None,
     off: Sequence[str] | str = (),
     structure: str | None = None,
+    archives: "Mapping[str, Archive] | None" = None,
+    archive: str | None = None,
+    access: str | None = None,
 ) -> str:
     """The plan as a picture (SVG): the automaton or the stacks, with their predicates; of a query
-    with definitions its layers, one above the other."""
+    with definitions its layers, one above the other; of one with JOIN ARCHIVE its sides beside
+    each other."""
     planning = _planning(statistics, off, structure)
-    return _explained(query, events, time, type, order, planning).picture()
+    past = archives, archive, access, None
+    return _explained(query, events, time, type, order, planning, past).picture()
 
 
 def trace(
@@ -867,15 +885,49 @@ def _explained(
     type: str | None,
     order: Sequence[str] | str,
     planning: "Planning",
-) -> "Explained":
+    past: tuple[Any, Any, Any, Any],
+) -> "Explained | ExplainedCorrelation":
     from ensue.workload.explained import Explained
 
-    asked, shape = _query_or_tower(query), None
+    asked, source, frame = _read(query), None, None
     if events is not None:
         if time is None:
             raise EventError("the events' time column is needed: pass time=")
-        shape = _runner(events).read(events, _columns(time, type, order))[1].shape
-    return Explained(asked, shape, planning)
+        frame, source = _runner(events).read(events, _columns(time, type, order))
+    if isinstance(asked, Correlation):
+        return _correlation(asked, events, frame, source, planning, *past)
+    return Explained(asked, None if source is None else source.shape, planning)
+
+
+def _correlation(
+    asked: Correlation,
+    events: Any,
+    frame: Any,
+    source: "Source | None",
+    planning: "Planning",
+    archives: object,
+    own: object,
+    access: str | None,
+    latency: str | int | float | None,
+) -> "ExplainedCorrelation":
+    from ensue.workload.correlations.expected import coming_of
+    from ensue.workload.correlations.explained import ExplainedCorrelation
+    from ensue.workload.correlations.prepare import Wanted
+    from ensue.workload.correlations.prepared import pasts_of
+
+    if source is None or archives is None:
+        name = asked.joins[0].archive
+        raise QueryError(
+            "how JOIN ARCHIVE is run depends on the archive: pass events, time= and archives=",
+            hint=f'archives={{"{name}": ensue.archive(place, time=..., key=...)}}',
+            span=asked.joins[0].span,
+            text=asked.text,
+        )
+    streaming = _runner(events).STREAMING
+    return ExplainedCorrelation(
+        asked, source, planning, pasts_of(archives, own, streaming=streaming),
+        Wanted(access, latency), coming_of(frame, streaming=streaming), streaming,
+    )  # fmt: skip
 
 
 def _columns(

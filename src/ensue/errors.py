@@ -96,6 +96,10 @@ class LimitWarning(UserWarning):
     """A query is expected to hold or find more than it may."""
 
 
+class ArchiveWarning(UserWarning):
+    """An archive is dear to read as it is stored."""
+
+
 class RunnerError(EnsueError):
     """The place a query should run is not there: no Spark, no Java."""
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import ensue
 from ensue.archives.contract import Archive, Wanted
+from ensue.archives.last_event import last_end
 from ensue.archives.stored import FileArchive
 from support.archives import asked, pieces
 
@@ -338,3 +339,23 @@ def test_what_is_asked_for_is_checked() -> None:
     numbers = pieces((1, None, None), key=pa.int64(), time=INSTANT)
     with pytest.raises(ensue.EventError, match="is string, and is compared with integer"):
         archive.read(Wanted(numbers, "k"))
+
+
+@pytest.mark.parametrize("intervals", [False, True])
+def test_the_last_event_is_known_exactly(tmp_path, intervals):
+    """Delta's statistics are in milliseconds: what comes within the same one is not past."""
+    last = datetime(2026, 3, 1, 12, 0, 0, 1_234)
+    events = pa.table(
+        {
+            "b": pa.array(
+                [last - timedelta(hours=2), last - timedelta(hours=3)], pa.timestamp("us")
+            ),
+            "t": pa.array([last - timedelta(hours=1), last], pa.timestamp("us")),
+            "k": ["x", "y"],
+        }
+    )
+    time = ("b", "t") if intervals else "t"
+    made = ensue.create_archive(tmp_path / "past", events, time=time, key="k")
+    assert last_end(made).to_pylist() == [last]
+    assert last_end(ensue.archive(events, time=time, key="k")).to_pylist() == [last]
+    assert last_end(ensue.archive(events.slice(0, 0), time=time, key="k")) is None

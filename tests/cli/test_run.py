@@ -403,3 +403,37 @@ def test_a_query_that_finds_too_much_ends_with_a_hint(run, events):
     assert code == 2
     assert "max_matches=1 allows" in err
     assert "LIMIT n" in err
+
+
+JOINED = (
+    "SEQ(B b) LEFT JOIN ARCHIVE old SEQ(A o) RANGE 1 day BEFORE START LAST 1 ON [id] "
+    "RETURN b.id AS id, o.price AS before"
+)
+
+
+@pytest.mark.parametrize("made", [False, True])
+def test_a_query_that_looks_into_an_archive(run, events, tmp_path, made):
+    past = tmp_path / "past.csv"
+    past.write_text("ts,kind,id,price\n2026-03-14T08:00:00Z,A,1,2.5\n")
+    place = tmp_path / "past.parquet"
+    if made:
+        columns = ("--time", "ts", "--type", "kind", "--key", "id")
+        assert run("archive", "create", place, "--events", past, *columns)[0] == 0
+    else:
+        pyarrow.parquet.write_table(pyarrow.csv.read_csv(past), place)
+    given = ("--events", events, "--type", "kind", "--archive", f"old={place}")
+    code, out, _ = run("run", JOINED, *given, "--archive-key", "id", "--format", "json")
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert [(row["id"], row["before"]) for row in rows] == [(1, 2.5), (2, None)]
+    assert "access " in run("explain", JOINED, *given)[1]
+    assert run("check", JOINED, *given)[1] == "ok: the query fits the events\n"
+
+
+def test_an_archive_that_is_not_named_rightly(run, events):
+    code, _, err = run("run", JOINED, "--events", events, "--archive", "old")
+    assert code == 2
+    assert "as in --archive trades=/data/trades" in err
+    code, _, err = run("run", JOINED, "--events", events, "--access", "lazy")
+    assert code == 2
+    assert "--access says something of archives: name one with --archive" in err

@@ -83,7 +83,7 @@ def test_a_store_gets_each_segment_once(few_keys, monkeypatch):
     events = pa.table(
         {"t": range(count), "type": ["A"] * count, "k": [k % 20 for k in range(count)]}
     )
-    query = "SEQ(A a, B b) WHERE [k] WITHIN 1000"
+    query = "SEQ(A a, B b) WHERE [k] WITHIN 30"
     limits = Limits.given(memory="1 GB", lanes=True)
     workload = workload_of(query, events.schema, "t", "type", planning=Planning(limits=limits))
     stream, put = Stream(workload, 0), []
@@ -93,11 +93,10 @@ def test_a_store_gets_each_segment_once(few_keys, monkeypatch):
     for begin in range(0, count, 4):
         stream.feed(events.slice(begin, 4))
         forget_live()  # and with the lane its files
-    segments = [(number, part) for number, part in put if number >= SEGMENTS]
+    segments = [part for number, part in put if number >= SEGMENTS]
     assert len(segments) > 5
-    assert len({part for _, part in segments}) == len(segments)
+    assert len(set(segments)) == len(segments)
     kept = {key[1] for key in store.values if key[0] == "part" and key[1] >= SEGMENTS}
-    assert 0 < len(kept) < len(segments)
-    ends = pa.table({"t": [count] * 20, "type": ["B"] * 20, "k": range(20)})
-    stream.feed(ends)
-    assert stream.finish().num_rows == count
+    assert kept
+    stream.feed(pa.table({"t": [count] * 20, "type": ["B"] * 20, "k": range(20)}))
+    assert stream.finish().num_rows == 30

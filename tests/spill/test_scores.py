@@ -128,3 +128,12 @@ def misses(policy, stream, room, window=420.0) -> int:
 def test_need_misses_no_more_than_tpm(kind, ratio):
     stream = objects(3_000, ratio, kind)
     assert misses("need", stream, 90) <= misses("tpm", stream, 90)
+
+
+def test_what_still_waits_is_no_sign_that_nothing_follows():
+    """Of a stream that has just begun only short gaps are known."""
+    gaps = learned([10.0] * 50, 0)
+    gaps.wait(np.zeros(50, np.int64), np.full(50, 5.0))
+    assert gaps.chance[0] == pytest.approx(1.0)
+    gaps.wait(np.zeros(50, np.int64), np.full(50, 200.0))
+    assert gaps.chance[0] == pytest.approx(0.5)

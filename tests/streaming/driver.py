@@ -3,7 +3,8 @@
     python driver.py FOLDER MASTER SINK KIND
 
 FOLDER has the events, one file a micro-batch, and gets the checkpoint and the table of matches; of
-several queries, or levels of a tower, each has a table of its own in it.
+several queries, or levels of a tower, each has a table of its own in it. With a folder `past` in
+it the stream begins with that.
 """
 
 import sys
@@ -80,9 +81,12 @@ def run(folder: Path, master: str, sink: str, kind: str) -> None:
         matches = ensue.match(stream, query, **EVENTS, **options, watermark=WATERMARK)
         table = folder / "table"
         output = ensue.delta_table(table) if sink == "delta" else table
+        past = folder / "past"
+        history = ensue.archive(past, **EVENTS) if past.exists() else None
         ensue.start(
-            matches, output, checkpoint=folder / "checkpoint", once=True, flush=True, **archiving
-        )
+            matches, output, checkpoint=folder / "checkpoint", once=True, flush=True,
+            history=history, **archiving,
+        )  # fmt: skip
     finally:
         session.stop()
 

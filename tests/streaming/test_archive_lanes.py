@@ -15,6 +15,7 @@ from ensue.plan.access import ACCESSES
 from ensue.workload.correlations.prepare import Wanted
 from ensue.workload.correlations.prepared import Pasts, pasts_of
 from ensue.workload.lanes import state as lane_state
+from ensue.workload.lanes.past import Cut
 from ensue.workload.stage import Archiving
 from support.archiving import ArchivingStream
 from support.correlations import Story, random_story
@@ -132,6 +133,44 @@ def test_kills_change_no_row_and_archive_each_event_once(start, monkeypatch, tmp
             told["rows"] += len(rows)
     assert told["streams"] > 10
     assert all(told[name] > 10 for name in ("kills", "commits", "rows"))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_stream_begins_with_its_archive_as_history_and_goes_on_writing_it(seed, tmp_path):
+    random = Random(seed)
+    while True:
+        story = own_story(random)
+        past = story.archives[story.own]
+        try:
+            own = archived(tmp_path / f"{random.random()}", story)
+            job = workload_of(
+                story.text, story.live.schema, story.nature.columns, "type", ("row",), lanes=2,
+                pasts=pasts(story, own, random),
+            )  # fmt: skip
+            _ = job.chains
+        except QueryError:
+            continue  # streams need WITHIN
+        if past.num_rows and job.pasts.own is not None:
+            break
+    arriving, delay = delayed(random, story.live, job.source)
+    stream = ArchivingStream(job, delay, own, random)
+    stream.begin_with(past, Cut(job.pasts.first_cut("us")))
+    stream.checks_gap = False  # as with gap="allow"
+    stream._deliver_rows(stream.delivered)
+    for piece in random_slices(random, arriving):
+        stream.tried(lambda piece=piece: stream.feed(piece))
+    stream.tried(stream.pause)
+    tables = {
+        name: ensue.archive(t, time=story.nature.columns, type="type", key="k", order="row")
+        for name, t in story.archives.items()
+    }
+    both = pa.concat_tables([past, story.live])
+    wanted = ensue.match(
+        both, story.text, time=story.nature.columns, type="type", order="row", archives=tables,
+        archive=story.own,
+    )  # fmt: skip
+    assert Counter(map(repr, stream.ended())) == Counter(map(repr, wanted.to_pylist()))
+    require_each_once(stream, story)
 
 
 def plain_story(random: Random) -> tuple[Story, str]:

@@ -84,7 +84,13 @@ class Crashing:
     """A stream that is killed and started again, with what it leaves on disk."""
 
     def __init__(
-        self, folder: Path, files: int, *, sink: str = "parquet", kind: str = "flat"
+        self,
+        folder: Path,
+        files: int,
+        *,
+        sink: str = "parquet",
+        kind: str = "flat",
+        known: int = 0,  # files whose events are in a history, too
     ) -> None:
         self.folder, self.files, self.sink, self.kind = folder, files, sink, kind
         self.kills: list[Kill] = []
@@ -92,7 +98,12 @@ class Crashing:
         self.table = events(files * ROWS)
         (folder / "events").mkdir(parents=True)
         shuffled = arriving(self.table)
-        for number in range(files):
+        if known:
+            (folder / "past").mkdir()
+            end = self.table["ts"][known * ROWS].as_py()
+            before = [time < end for time in shuffled["ts"].to_pylist()]
+            pq.write_table(shuffled.filter(pa.array(before)), folder / "past" / "0.parquet")
+        for number in range(max(0, known - 3), files):
             path = folder / "events" / f"{number:04}.parquet"
             pq.write_table(shuffled.slice(number * ROWS, ROWS), path)
             os.utime(path, (1_600_000_000 + number,) * 2)  # the order in which Spark reads them
@@ -165,7 +176,19 @@ class Crashing:
         running.kill()
         self.kills.append(Kill(self.last, self._where()))
 
+    def kill_history(self, random: Random, at: str) -> None:
+        """The same while its history is read, or behind that: `at` is a part of its folder."""
+        place = self.folder / "checkpoint" / "ensue-history" / at
+        running = self.start()
+        running.wait(lambda: place.exists() or self.numbers("offsets"))
+        time.sleep(random.uniform(0, 0.5))
+        assert running.process.poll() is None, "the stream was over before the kill"
+        running.kill()
+        self.kills.append(Kill(self.last, f"history: {at}"))
+
     def _where(self) -> str:
+        if not self.numbers("offsets"):
+            return "before the first micro-batch"
         begun, done = max(self.numbers("offsets"), default=-1), self.last
         if begun == done:
             return "between micro-batches"
@@ -440,6 +463,22 @@ def test_twenty_kills_of_a_stream_that_writes_its_archive(crashing):
     running.finish()
     assert len(stream.kills) >= 20
     report(stream, stream.check())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["flat", "tower"])
+def test_killed_drivers_of_a_stream_that_begins_with_a_history(crashing, kind):
+    """In the batch job, when its lanes are written, in delivery, in the first micro-batches."""
+    random = Random(24)
+    stream = crashing(files=10, kind=kind, known=5)
+    for at in ("lanes/_temporary", "lanes/_SUCCESS", "manifest/_SUCCESS", "delivered/_SUCCESS"):
+        stream.kill_history(random, at)
+    assert stream.last < stream.files
+    stream.kill_driver(random)
+    stream.start().finish()
+    found = stream.check()
+    report(stream, found)
+    assert found > 5
 
 
 def report(stream: Crashing, matches: int) -> None:

@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,7 @@ class Case:
     def __init__(self, spark: Any, folder: Path, table: pa.Table, query: Any, **options: Any):
         self.spark, self.folder, self.table, self.query = spark, folder, table, query
         self.options = EVENTS | options
-        (folder / "events").mkdir()
+        (folder / "events").mkdir(parents=True)
         self.add(0, KNOWN - AGAIN, KNOWN + 15)
 
     @property
@@ -275,6 +275,13 @@ def test_what_does_not_go_together_is_said_before_anything_is_done(spark, tmp_pa
     ):
         with pytest.raises(EventError, match=said):
             ensue.start(case.matches(), tmp_path / "table", **place, **given)
+    case = Case(spark, tmp_path / "ahead", events(stamps=True), FALL.replace("8", "8 seconds"))
+    late = datetime.now(UTC) + timedelta(days=3)
+    ahead = [*case.table["ts"].to_pylist()[: KNOWN - 1], late]
+    wrong = case.history.set_column(0, "ts", pa.array(ahead, case.table["ts"].type))
+    with pytest.raises(EventError, match="further ahead of the clock"):
+        ensue.start(case.matches(), tmp_path / "table", **place, history=wrong)
+    case = Case(spark, tmp_path / "texts", events(), FALL)
     texts = case.history.set_column(2, "k", pa.array(["a"] * KNOWN))
     with pytest.raises(EventError, match="column 'k' of the history is string"):
         ensue.start(case.matches(), tmp_path / "table", **place, history=texts)

@@ -10,6 +10,7 @@ import pyarrow as pa
 from rich.text import Text
 
 import ensue
+from ensue.algebra.correlation import Correlation
 from ensue.algebra.query import Query
 from ensue.algebra.tower import Tower, types_of
 from ensue.algebra.towers.layers import layers
@@ -25,7 +26,7 @@ TOP = "top"  # what a query without a name goes by
 ALL = "all"
 
 
-def delivery(options: Namespace, query: Query | Tower) -> dict[str, Any]:
+def delivery(options: Namespace, query: Query | Tower | Correlation) -> dict[str, Any]:
     """The arguments of `ensue.match` that say what is delivered."""
     asked: dict[str, Any] = {}
     if options.levels is not None:
@@ -35,7 +36,7 @@ def delivery(options: Namespace, query: Query | Tower) -> dict[str, Any]:
     return asked
 
 
-def _levels(named: str, query: Query | Tower) -> str | list[str]:
+def _levels(named: str, query: Query | Tower | Correlation) -> str | list[str]:
     if not isinstance(query, Tower):
         raise UsageError(
             "--levels: the query defines no events of its own\n"
@@ -54,7 +55,7 @@ def _levels(named: str, query: Query | Tower) -> str | list[str]:
     return [name for name in names if name != TOP or query.query.name == TOP]
 
 
-def require_folders(options: Namespace, query: Query | Tower) -> None:
+def require_folders(options: Namespace, query: Query | Tower | Correlation) -> None:
     """Raises where two levels that may be delivered would share a folder or file."""
     if isinstance(query, Tower) and options.output != "-":
         places_of((*query.names, query.query.name or ""))
@@ -112,7 +113,11 @@ def without_members(table: pa.Table) -> pa.Table:
 
 
 def show_traces(
-    found: Mapping[str, pa.Table], query: Query | Tower, options: Namespace, *, aside: bool
+    found: Mapping[str, pa.Table],
+    query: Query | Tower | Correlation,
+    options: Namespace,
+    *,
+    aside: bool,
 ) -> None:
     """Opens the first matches of the highest level that has any; `aside` of other output."""
     if not (options.trace or options.picture):
@@ -132,8 +137,10 @@ def show_traces(
         draw(_trace(table, 0, query, name), options.picture)
 
 
-def _trace(table: pa.Table, number: int, query: Query | Tower, level: str) -> Trace:
+def _trace(table: pa.Table, number: int, query: Query | Tower | Correlation, level: str) -> Trace:
     row = table.slice(number, 1)
+    if isinstance(query, Correlation):
+        return trace_of(row, None, None)
     return trace_of(row, query, level if isinstance(query, Tower) else None)
 
 
@@ -146,7 +153,7 @@ def draw(trace: Trace, file: str) -> None:
     notice(f"picture of the first match written to {file}")
 
 
-def checked(query: Query | Tower) -> None:
+def checked(query: Query | Tower | Correlation) -> None:
     """Raises where a level names what the events of another do not have; says which types look
     like a defined one, and are not."""
     if not isinstance(query, Tower):
@@ -160,10 +167,15 @@ def checked(query: Query | Tower) -> None:
                 notice(f"note: '{name}' is not defined, so it must come in; is '{near[0]}' meant?")
 
 
-def fits(query: Query | Tower, events: Any, columns: dict[str, Any]) -> None:
-    """Raises where a query does not fit the columns of events."""
+def fits(
+    query: Query | Tower | Correlation,
+    events: Any,
+    columns: dict[str, Any],
+    past: dict[str, Any],
+) -> None:
+    """Raises where a query does not fit the columns of events, or of its archives."""
     if not isinstance(query, Tower):
-        ensue.explain(query, events, **columns)
+        ensue.explain(query, events, **columns, **past)
         return
     from ensue.runners.tables import stream_of
     from ensue.workload.towers.prepare import prepare_tower

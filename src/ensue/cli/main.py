@@ -8,6 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from ensue.cli.archive_options import archive_options
 from ensue.cli.limits import limits_options
+from ensue.cli.past_options import past_options
 from ensue.cli.planning import planning_options
 from ensue.cli.terminal import Exit, UsageError, complain, plain_warnings
 from ensue.errors import EnsueError, EventError, RunnerError
@@ -102,7 +103,10 @@ def _parser() -> ArgumentParser:
         "--kernel", action="store_true", help="also print the source of the compiled kernel"
     )
     planning_options(explain)
-    _query_and_events(command("check", "say whether a query can be run", _check), needed=False)
+    past_options(explain)
+    check = command("check", "say whether a query can be run", _check)
+    _query_and_events(check, needed=False)
+    past_options(check)
     _demo_options(
         command("demo", "find the thefts in a shop's day, and the alarms in a market's", _demo)
     )
@@ -195,6 +199,7 @@ def _run_options(parser: ArgumentParser) -> None:
     _tower_options(parser)
     planning_options(parser)
     limits_options(parser)
+    past_options(parser)
     _stream_options(parser)
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import ensue
+from ensue.algebra.correlation import Correlation
 from ensue.algebra.query import Query
 from ensue.algebra.tower import Tower
 from ensue.cli.terminal import UsageError
@@ -34,7 +35,7 @@ def planning_options(parser: ArgumentParser) -> None:
 
 
 def planning_of(
-    options: Namespace, query: Query | Tower, events: Any, columns: dict[str, Any]
+    options: Namespace, query: Query | Tower | Correlation, events: Any, columns: dict[str, Any]
 ) -> dict[str, Any]:
     """The arguments of `ensue.match` that say how to run a query."""
     return {
@@ -45,7 +46,7 @@ def planning_of(
 
 
 def _statistics(
-    given: str | None, query: Query | Tower, events: Any, columns: dict[str, Any]
+    given: str | None, query: Query | Tower | Correlation, events: Any, columns: dict[str, Any]
 ) -> "ensue.Statistics | None":
     if given is None:
         return None
@@ -54,6 +55,8 @@ def _statistics(
             raise UsageError("--statistics measure looks at events: name some with --events")
         if isinstance(query, Tower):
             raise UsageError("--statistics measure looks at one query, and these are several")
+        if isinstance(query, Correlation):
+            query = query.live  # archives are looked at by themselves
         return ensue.statistics(events, query, **columns)
     try:
         return ensue.Statistics.read(Path(given).read_text(encoding="utf-8"))

@@ -10,16 +10,13 @@ from ensue.cli.terminal import UsageError
 from ensue.languages.query_files import SUFFIXES, is_file, meant, names_a_file
 
 
-def read_query(argument: str) -> Query | Tower:
+def read_query(argument: str) -> Query | Tower | Correlation:
     """The query, or the tower of definitions with a query on top. What a file imports is looked
     for beside it, what another text imports in the current folder."""
     from ensue.languages import table
 
     text = query_text(argument)
-    query = table.parse(text, Path(argument).parent if is_file(argument) else None)
-    if isinstance(query, Correlation):
-        raise UsageError("JOIN ARCHIVE is not supported on the command line yet")
-    return query
+    return table.parse(text, Path(argument).parent if is_file(argument) else None)
 
 
 def query_text(argument: str) -> str:

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import ensue
+from ensue.algebra.correlation import Correlation
 from ensue.algebra.query import Query
 from ensue.algebra.tower import Tower
 from ensue.cli import event_files, levels, matches
 from ensue.cli.limits import limits_of
+from ensue.cli.past_options import past_of
 from ensue.cli.planning import MEASURE, planning_of
 from ensue.cli.query_text import read_query
 from ensue.cli.stream_counters import many
@@ -59,7 +61,7 @@ def run(options: Namespace) -> Exit:
 
 
 def _run_here(
-    query: Query | Tower,
+    query: Query | Tower | Correlation,
     files: tuple[event_files.EventFile, ...],
     options: Namespace,
     asked: dict[str, Any],
@@ -73,6 +75,7 @@ def _run_here(
             query,
             **columns,
             **planned,
+            **past_of(options, columns),
             **limits_of(options),
             **asked,
             bad_events=options.bad_events,
@@ -90,7 +93,7 @@ def require_no_stream(options: Namespace) -> None:
 
 
 def _run_on_spark(
-    query: Query | Tower,
+    query: Query | Tower | Correlation,
     files: tuple[event_files.EventFile, ...],
     options: Namespace,
     form: str,
@@ -106,6 +109,7 @@ def _run_on_spark(
         query,
         **columns,
         **planning_of(options, query, events, columns),
+        **past_of(options, columns),
         **limits_of(options),
         **asked,
         bad_events=options.bad_events,
@@ -130,6 +134,7 @@ def explain(options: Namespace) -> Exit:
     whole = options.analyze or options.statistics == MEASURE
     events, columns = _known(options, rows=None if whole else _ENOUGH_TO_KNOW_THE_COLUMNS)
     planned = planning_of(options, query, events, columns)
+    planned |= past_of(options, columns)
     told = ensue.explain(
         query, events, **columns, **planned, analyze=options.analyze, kernel=options.kernel
     )
@@ -150,7 +155,7 @@ def check(options: Namespace) -> Exit:
     levels.checked(query)
     events, columns = _known(options)
     if events is not None:
-        levels.fits(query, events, columns)
+        levels.fits(query, events, columns, past_of(options, columns))
     fits = "the query fits the events" if events is not None else "the query can be read"
     output().print(f"ok: {fits}")
     return Exit.FINE

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import ensue
+from ensue.algebra.correlation import Correlation
 from ensue.algebra.query import Query
 from ensue.algebra.tower import Tower
 from ensue.cli import event_files
 from ensue.cli.levels import ALL, checked, form_of_several, places_of, write_each
 from ensue.cli.limits import limits_of
+from ensue.cli.past_options import past_of
 from ensue.cli.query_text import read_query
 from ensue.cli.run import event_columns, require_no_stream
 from ensue.cli.terminal import Exit, UsageError, notice, progress
@@ -41,7 +43,7 @@ def run_several(options: Namespace) -> Exit:
     return Exit.FINE
 
 
-def named_queries(arguments: list[str]) -> dict[str, Query | Tower]:
+def named_queries(arguments: list[str]) -> dict[str, Query | Tower | Correlation]:
     """The queries by their own names, else by those of their files, else by number."""
     read = [read_query(argument) for argument in arguments]
     for query in read:
@@ -70,6 +72,7 @@ def _here(queries: dict[str, Any], files: Any, options: Namespace) -> dict[str, 
             queries,
             **columns,
             **limits_of(options),
+            **past_of(options, columns),
             **_levels(options.levels),
             bad_events=options.bad_events,
             emit_timeouts=options.timeouts,
@@ -83,11 +86,13 @@ def _on_spark(queries: dict[str, Any], files: Any, options: Namespace) -> dict[s
 
     notice("starting Spark ...")
     events = event_files.read_spark(files)
+    columns = event_columns(events, options)
     found = ensue.match(
         events,
         queries,
-        **event_columns(events, options),
+        **columns,
         **limits_of(options),
+        **past_of(options, columns),
         **_levels(options.levels),
         bad_events=options.bad_events,
         emit_timeouts=options.timeouts,

@@ -18,6 +18,7 @@ import ensue
 from ensue.algebra.durations import parse_duration
 from ensue.cli import levels
 from ensue.cli.limits import limits_of
+from ensue.cli.past_options import past_of
 from ensue.cli.planning import planning_of
 from ensue.cli.query_text import read_query
 from ensue.cli.run import event_columns
@@ -55,6 +56,7 @@ def run_stream(options: Namespace) -> Exit:
             **columns,
             **planning_of(options, query, None, columns),
             **limits_of(options),
+            **past_of(options, columns),
             **asked,
             bad_events=options.bad_events,
             emit_timeouts=options.timeouts,

@@ -208,6 +208,22 @@ class Engine:
         forget_strings(self.state, self.scan.strings)
         self._compacted = (self.rows, self.state.population)
 
+    @property
+    def can_drop_keys(self) -> bool:
+        """Whether `drop_keys` leaves nothing of them: negated complex events have their own."""
+        return not self.inner and self.skipping is None
+
+    def drop_keys(self, columns: Sequence[pa.ChunkedArray]) -> None:
+        """Drops all that is known of the partitions that these values of the key name."""
+        known = len(self.scan.keys)
+        codes = self.scan.keys.encode(columns)
+        self.state.room_for_keys(max(1, len(self.scan.keys)))
+        gone = np.zeros(self.state.key_room, np.bool_)
+        gone[codes[(codes >= 0) & (codes < known)]] = True
+        self.state.drop_keys(gone)
+        self._swept = None
+        self.compact()
+
     def _compact_if_it_pays(self) -> None:
         """The codes are looked through when most of them must be dead, and only as often as new
         events or the end of old runs have paid for it."""

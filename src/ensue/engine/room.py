@@ -1,5 +1,6 @@
 """Room for a kernel at work: what it asks for, as far as it may have it."""
 
+import weakref
 from typing import TYPE_CHECKING
 
 from ensue.columns.matches import Matches
@@ -26,7 +27,7 @@ class Room:
     """Makes the tables of an engine larger, or says that they are large enough."""
 
     def __init__(self, engine: "Engine", allowance: Allowance) -> None:
-        self.engine = engine
+        self._engine = weakref.ref(engine)  # an engine that is let go takes its tables with it
         self.allowance = allowance
         self.matches = 0  # found, and not handed over by whoever feeds the engine
         self.size = 0.0  # bytes that these take
@@ -34,6 +35,12 @@ class Room:
         self.counts = True  # matches: not those that were delivered before
         self.elsewhere = 0.0  # bytes that others of the same call hold
         self.at: tuple[int, float] | None = None  # the event in hand and its time, if there is one
+
+    @property
+    def engine(self) -> "Engine":
+        engine = self._engine()
+        assert engine is not None
+        return engine
 
     # ---------------------------------------------------------------------------- what is held
 

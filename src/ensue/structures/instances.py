@@ -75,6 +75,16 @@ class InstancesState(State[S]):
         entries = self.entries
         entries[:, arena.KEY] = moved[entries[:, arena.KEY]]
 
+    def drop_keys(self, gone: npt.NDArray[np.bool_]) -> None:
+        entries = self.entries
+        if len(entries):
+            self.keep_only(~gone[entries[:, arena.KEY]])
+        super().drop_keys(gone)
+
+    @abstractmethod
+    def keep_only(self, alive: npt.NDArray[np.bool_]) -> None:
+        """Drops the other instances."""
+
     # ---------------------------------------------------------------------------- room and time
 
     def make_room(self, asked: Asked, room: Room) -> None:

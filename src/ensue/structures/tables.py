@@ -116,6 +116,11 @@ class Tables:
             new[: len(old)] = old
             self.tables[shape.name] = new
 
+    @property
+    def key_room(self) -> int:
+        """How many partitions there is room for."""
+        return len(self.tables[self.by_key[0].name])
+
     def fitting_room(self, used: int) -> int:
         """How large a table is made that has become too large for what it holds."""
         return max(FIRST_ROOM, 2 * used)
@@ -172,6 +177,13 @@ class Tables:
             new = shape.filled(max(1, len(kept)))
             new[: len(kept)] = self.tables[shape.name][kept]
             self.tables[shape.name] = new
+
+    def drop_keys(self, gone: npt.NDArray[np.bool_]) -> None:
+        """Drops all that there is of some partitions, of all that there is room for."""
+        for shape in self.by_key:
+            self.tables[shape.name][gone] = (
+                shape.rows.fresh if isinstance(shape.rows, ByKey) else 0
+            )
 
     # ---------------------------------------------------------------------------- saving
 

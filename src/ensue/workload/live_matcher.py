@@ -70,6 +70,16 @@ class LiveMatcher:
         if now is not None:
             self.store.forget_before(now)
 
+    def drop(self, events: pa.Table) -> bool:
+        """Drops all that is known of the keys of some events, if that can be done."""
+        engine = self.engine
+        if not isinstance(engine, Engine) or not engine.can_drop_keys:
+            return False
+        keys = self.prepared.plan.query.equivalence
+        engine.drop_keys([events.column(key.field_name) for key in keys])
+        self.store.keep(engine.held_rows())
+        return True
+
     def finish(self) -> pa.Table:
         """The matches that only waited for the stream to end."""
         return self._result(self.engine.finish())
@@ -158,6 +168,10 @@ class LiveMatchers:
     def held_bytes(self) -> int:
         """How much memory they take."""
         return sum(m.held_bytes for m in self.matchers)
+
+    def drop(self, events: pa.Table) -> bool:
+        """Drops all that is known of the keys of some events; else they have to be made anew."""
+        return all(matcher.drop(events) for matcher in self.matchers)
 
     def replay(self, events: pa.Table, now: float | None) -> None:
         """Takes up the state that events of the past leave behind."""

@@ -23,7 +23,7 @@ from ensue.runners.spark.frames import lane_column, quoted, relevant, without_ti
 from ensue.runners.spark.kept_texts import put_text, text_at
 from ensue.runners.spark.lanes import lane_keys
 from ensue.runners.spark.matches import SeveralMatches, frames_of, only_frame
-from ensue.runners.spark.past_events import PastEvents, past_events
+from ensue.runners.spark.past_events import PastEvents, past_events, require_not_ahead
 from ensue.runners.spark.paths import literal
 from ensue.runners.spark.recipes import Recipe
 from ensue.runners.spark.types import spark_schema
@@ -37,7 +37,7 @@ from ensue.workload.workload import Workload
 FOLDER = "ensue-history"  # in a checkpoint
 FORMAT = 1
 CHUNK = 500_000  # events that a task packs at a time
-PRESENT, STATE = -6, -7  # in the place of an output's number: a lane is there; a part of its state
+PRESENT, STATE = -7, -8  # in the place of an output's number: a lane is there; a part of its state
 _OUT = -1  # in the place of a stage: what is delivered
 _TASK_BITS = 40  # of the number of an event: those below count the events of a task
 _FLOW = pa.schema(
@@ -156,6 +156,8 @@ def backfilled(recipe: Recipe, checkpoint: str, history: Any, since: Any) -> Pas
     session, workload = recipe.frame.sparkSession, recipe.workload
     place = f"{checkpoint.rstrip('/')}/{FOLDER}"
     events = past_events(session, history, workload, since)
+    ahead = recipe.given.max_ahead if recipe.given.watermark is not None else None
+    require_not_ahead(events.cut, workload, ahead)
     done = [
         _matched(events, chain, recipe.given.bad_events).select(
             "lane", "number", "parts", "timer", "blob", sql.lit(number).alias("chain"), "stage"

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from time import time
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 from ensue.archives.contract import SINCE, UNTIL, Archive, Wanted
+from ensue.archives.last_event import last_end
 from ensue.archives.opening import opened
 from ensue.archives.tables import TableArchive
 from ensue.columns.arrow_kinds import kind_of_arrow
@@ -23,10 +25,11 @@ from ensue.runners.live import moment
 from ensue.runners.spark.archives import FrameArchive
 from ensue.runners.spark.frames import frame_of, quoted, without_time
 from ensue.runners.spark.matches import OUTPUT_ROWS
-from ensue.runners.spark.time import before
+from ensue.runners.spark.time import Ahead, before, furthest_ahead
 from ensue.runners.spark.types import arrow_schema, spark_schema
 from ensue.runners.tables import as_table
 from ensue.schema import Kind
+from ensue.workload.lanes.clock import calendar
 from ensue.workload.lanes.past import Cut
 from ensue.workload.source import Source
 from ensue.workload.workload import Workload
@@ -134,7 +137,7 @@ def _of_frame(
         _time_of(found.column(1), shape),
         found.column(2)[0].as_py(),
     )
-    cut = _cut(extent, complete, workload)
+    cut = cut_of(extent, complete, workload)
     frame = frame.filter(bad | before(frame, end, shape, cut.at))
     return PastEvents(frame, cut, described)
 
@@ -195,7 +198,20 @@ def _time_of(column: pa.ChunkedArray, shape: Shape) -> float | None:
 # ------------------------------------------------------------------------------- the cut
 
 
-def _cut(extent: Extent, complete: float | None, workload: Workload) -> Cut:
+def require_not_ahead(cut: Cut, workload: Workload, max_ahead: Ahead) -> None:
+    """Raises EventError if everything that comes would be before the cut."""
+    shape, most = workload.source.shape, furthest_ahead(max_ahead, calendar(workload.source.shape))
+    now = int(time() * 1_000) * workload.source.clock.per_ms
+    if most is not None and calendar(shape) and cut.at > now + most:
+        raise EventError(
+            f"the history ends at {workload.source.clock.shown(cut.at)}, further ahead of the "
+            "clock than max_ahead= allows: all events of the stream would be before that\n"
+            "  hint: mend the time of its newest event, or say up to when it is complete: "
+            "ensue.archive(..., complete=...)"
+        )
+
+
+def cut_of(extent: Extent, complete: float | None, workload: Workload) -> Cut:
     """Where the history ends, and slices of about as many events.
 
     It is complete to where it is said to be, or else just behind its newest event.
@@ -256,7 +272,7 @@ def _of_archive(
         frame = _as_frame(session, archive.events, source)
         return _of_frame(frame, workload, begin, until, described)
     _require_columns(there.arrow, source, ())
-    cut = _cut(_extent(archive, source, begin), until, workload)
+    cut = cut_of(_extent(archive, source, begin), until, workload)
     read = ReadSlices(archive, source, workload.types, _pieces(archive, source, begin, cut))
     count = len(read.pieces)
     numbers = session.range(0, count, 1, count)
@@ -274,7 +290,10 @@ def _extent(archive: Archive, source: Source, begin: float | None) -> Extent:
     known = layout.since is not None and layout.until is not None
     if known:
         kind = archive.shape.arrow.field(shape.schema.end).type
-        both = pa.chunked_array([pa.array([layout.since, layout.until], kind)])
+        last = last_end(archive)
+        if last is None:
+            return Extent(None, None, 0)
+        both = pa.chunked_array([pa.array([layout.since], kind), last.cast(kind)])
         oldest, newest = np.asarray(from_arrow(both, shape.unit).values).tolist()
         if begin is not None and begin > oldest:
             return Extent(begin, newest, None)

@@ -86,6 +86,15 @@ def _ahead(time: Column, max_ahead: Ahead, on_calendar: bool) -> Column | None:
 
     Spark notes that moment with the micro-batch: one that is repeated decides alike.
     """
+    most = furthest_ahead(max_ahead, on_calendar)
+    if most is None:
+        return None
+    now = sql.unix_micros(sql.current_timestamp())
+    return sql.coalesce(sql.unix_micros(time) > now + sql.lit(most), sql.lit(False))
+
+
+def furthest_ahead(max_ahead: Ahead, on_calendar: bool) -> int | None:
+    """How many microseconds an event may be ahead of the clock; None: any number."""
     if not on_calendar:
         why = "the time column holds numbers, and there is no clock for them"
         _refuse_ahead(max_ahead, why, "make it timestamps, as with timestamp_millis(column)")
@@ -105,8 +114,7 @@ def _ahead(time: Column, max_ahead: Ahead, on_calendar: bool) -> Column | None:
             )
     if most < 0:
         raise EventError(f"max_ahead={max_ahead!r} is not a length of time")
-    now = sql.unix_micros(sql.current_timestamp())
-    return sql.coalesce(sql.unix_micros(time) > now + sql.lit(min(most, _LONGEST)), sql.lit(False))
+    return min(most, _LONGEST)
 
 
 def _refuse_ahead(max_ahead: Ahead, why: str, hint: str) -> None:

@@ -44,7 +44,10 @@ class CompactState(InstancesState[CompactSource]):
         self.kernel(SETTLE)(time, *(tables[name] for name in TIME_STATE))
         if not len(self.entries):
             return
-        alive = self.inside_window(time)
+        self.keep_only(self.inside_window(time))
+
+    def keep_only(self, alive: npt.NDArray[np.bool_]) -> None:
+        tables = self.tables
         self.meta[INSTANCE_TOP] = arena.keep_linked(
             tables["A"],
             tables["AF"],

@@ -117,7 +117,15 @@ class RunsState(InstancesState[RunsSource]):
         alive = self.inside_window(now)
         if self._looks_behind:
             alive &= entries[:, arena.ROW] > self._oldest_rows()[entries[:, arena.KEY]]
+        self.keep_only(alive)
+
+    def keep_only(self, alive: npt.NDArray[np.bool_]) -> None:
         self.keep_instances(alive, [arena.RIP])
+
+    def drop_keys(self, gone: npt.NDArray[np.bool_]) -> None:
+        self.meta[LIVE] -= int(self.tables["live"][gone].sum())
+        super().drop_keys(gone)
+        self.pack()  # what no list leads to is free
 
     def _oldest_rows(self) -> Table:
         """The oldest row that the runs of each key hold; no row is as high without a run."""

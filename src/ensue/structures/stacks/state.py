@@ -23,6 +23,9 @@ class StacksState(InstancesState[StacksSource]):
         if self.source.stacks.pushed:
             # pushed negations leave instances that only older RIPs lead to, or nothing at all
             arena.drop_unreached(self.tables["A"], self.tables["tops"], alive)
+        self.keep_only(alive)
+
+    def keep_only(self, alive: npt.NDArray[np.bool_]) -> None:
         self.keep_instances(alive, [arena.RIP])
 
     def held_rows(self, now: float | None) -> npt.NDArray[np.int64]:

@@ -31,6 +31,9 @@ class TreeState(InstancesState[TreeSource]):
         alive = self.inside_window(now, "start")  # a joined result is as old as its first event
         if now is not None and self.source.instances.limits:
             alive &= self._inside_modules(now)
+        self.keep_only(alive)
+
+    def keep_only(self, alive: npt.NDArray[np.bool_]) -> None:
         self.keep_instances(alive, self.source.instances.links)
 
     def _inside_modules(self, now: float) -> npt.NDArray[np.bool_]:

@@ -49,6 +49,7 @@ class Access(Protocol):
     """Finds archived matches."""
 
     lookup: Lookup
+    total: int  # archived matches that it has found so far
 
     def begin(self, first: float) -> None:
         """The first event of the stream is known: no live match starts before it.
@@ -86,6 +87,7 @@ class Grouped:
 
     def __init__(self, lookup: Lookup, past: Past) -> None:
         self.lookup, self.past = lookup, past
+        self.total = 0
 
     def begin(self, first: float) -> None:
         pass
@@ -102,7 +104,9 @@ class Grouped:
     def instances(self, asked: Asked) -> pa.Table:
         wider = asked.wider(self.lookup.before, self.lookup.behind)
         events = self.past.read(wider, self.lookup.field, self.lookup.types)
-        return self.lookup.matches(events)
+        found = self.lookup.matches(events)
+        self.total += found.num_rows
+        return found
 
     def save(self) -> bytes:
         return b""
@@ -190,6 +194,7 @@ class Eager:
         self.keeps = keeps  # how far back a live match may still ask; None: for ever
         self.matcher = LiveMatcher(lookup.prepared)
         self.found: list[pa.Table] = []
+        self.total = 0
         self.begun = False
         self._dropped: float | None = None
 
@@ -232,6 +237,7 @@ class Eager:
         if not found.num_rows:
             return
         self.found.append(found)
+        self.total += found.num_rows
         limits = self.lookup.prepared.planning.limits
         if limits.memory is not None and self.nbytes > limits.memory:
             raise LimitError(

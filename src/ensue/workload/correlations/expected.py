@@ -37,7 +37,7 @@ from ensue.workload.work import SLICE
 
 SAMPLE = 10_000  # events of each side that are looked at
 WORTH = 50_000  # microseconds; what takes less is not worth looking at events first
-FEWEST = 0.5  # matches in them, where none was found
+FEWEST = 0.5  # matches in them at the most, where none was found
 TRIED = 2_000  # of them, on which conditions are tried
 SCATTERED = 4  # times as long as expected: rows that lie together are not of one time
 KNOWN = 64  # archives and patterns of which figures are kept
@@ -89,18 +89,24 @@ def both_sides(
     latency: float,
     window: float | None,
     told: bool,
+    look: bool = True,
 ) -> tuple[LiveSide, tuple[PastSide, ...]]:
-    """Both sides as the planner sees them. `told`: their figures are wanted whatever they cost."""
+    """Both sides as the planner sees them.
+
+    `told`: their figures are wanted whatever they cost; not `look`: no event is looked at.
+    """
     layouts = [archive.layout() for _, _, archive in joins]
     somes = [
         _Some(archive, layout, unit)
         for (_, _, archive), layout in zip(joins, layouts, strict=True)
     ]
     pasts = [
-        _past(join, some, own=asked.archive == own)
+        _past(join, some, own=asked.archive == own, grows=not coming.whole)
         for (asked, join, _), some in zip(joins, somes, strict=True)
     ]
     expected = _live(live, coming, None, latency, window)
+    if not look:
+        return expected, tuple(pasts)
     if coming.table is not None and not told:
         quick = decide(expected, pasts)
         if quick.candidate(quick.access).cost * expected.events < WORTH:
@@ -139,15 +145,18 @@ def _live(
     return _with(found, changes)
 
 
-def _past(join: PreparedJoin, some: "_Some", *, own: bool) -> PastSide:
+def _past(join: PreparedJoin, some: "_Some", *, own: bool, grows: bool) -> PastSide:
     """What is known of an archive without reading its events."""
     lookup, layout = join.lookup, some.layout
     first, last = some.bounds
+    rows = ROWS if layout.rows is None else float(max(1, layout.rows))
+    if own and grows and rows < SAMPLE:  # a stream begins to write it: it will be larger
+        rows, first = ROWS, None
     return PastSide(
         lookup.archive,
         far=join.far,
         wider=lookup.before + lookup.behind,
-        rows=ROWS if layout.rows is None else float(max(1, layout.rows)),
+        rows=rows,
         span=None if first is None or last is None else float(last - first) or None,
         files=layout.files,
         clustered=layout.clustered and lookup.field in (some.archive.key[:1] or (None,)),
@@ -295,7 +304,8 @@ def _met(prepared: Prepared, events: pa.Table, field: str | None) -> Met:
     matches, cost = _estimate(prepared, load)
     if rows and not isinstance(plan.structure, Reference) and not takes_subsets(prepared):
         try:
-            matches = max(FEWEST, _counted(prepared, events)) / rows
+            counted = _counted(prepared, events) / rows
+            matches = counted or min(matches, FEWEST / rows)  # where none is, the formulas say
         except LimitError:  # the formulas say so, too, and the call itself
             matches = max(matches, 1.0)
     share = min(1.0, sum(s for _, s in statistics.shares)) if statistics.shares else 1.0

@@ -53,6 +53,7 @@ class CorrelatedMatcher:
             None if None in keeps else max((k for k in keeps if k is not None), default=0)
         )
         self._begun = False
+        self.looked_for = 0  # live matches whose past was looked for
 
     def _access(self, query: PreparedCorrelation, join: PreparedJoin) -> Access:
         """Joins that look for the same in the same way share what they find."""
@@ -194,6 +195,7 @@ class CorrelatedMatcher:
 
     def _joined(self, ready: Sequence[pa.Table]) -> list[pa.Table]:
         """The rows of live matches, with one look into the past for those that go together."""
+        self.looked_for += sum(live.num_rows for live in ready)
         asked: dict[int, Asked] = {}
         places = [k for k, q in enumerate(self.queries) if q.access != "lazy" and len(ready[k])]
         for k in places:
@@ -230,6 +232,14 @@ class CorrelatedMatcher:
             )
             for k, join in enumerate(query.joins)
         ]
+
+    def found_in(self, archive: str) -> int:
+        """How many archived matches were found so far."""
+        return sum(a.total for a in self._accesses if a.lookup.archive == archive)
+
+    def kept_of(self, archive: str) -> int:
+        """How many of them are kept."""
+        return sum(a.kept for a in self._accesses if a.lookup.archive == archive)
 
     def looked_up(self) -> LookedUp:
         """What it has read so far, and what it keeps."""

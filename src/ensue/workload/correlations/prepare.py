@@ -2,6 +2,7 @@
 
 import math
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -19,9 +20,9 @@ from ensue.archives.contract import Archive
 from ensue.columns.arrow_kinds import Unit, kind_of_arrow, length_of
 from ensue.columns.stream import Shape
 from ensue.engine.allowance import machine_memory
-from ensue.errors import EventError, QueryError
+from ensue.errors import ArchiveWarning, EventError, QueryError
 from ensue.languages.printing import show
-from ensue.plan.access import ACCESSES, Decision, decide
+from ensue.plan.access import ACCESSES, Decision, decide, unclustered
 from ensue.plan.planning import Planning
 from ensue.results.identity import fingerprint
 from ensue.results.joined import LOCATION, STANDARD, Side
@@ -99,15 +100,14 @@ def prepare_correlation(
         raise EventError(f"access={wanted.access!r} is impossible here: {reason}")
     latency = latency_of(wanted.latency, shape, unit)
     window = longest(live, unit)
-    if wanted.access is not None and not told:
-        decision = Decision(wanted.access, why="asked for")
-    else:
-        of_both = both_sides(
-            live, list(zip(checked.joins, joins, archives, strict=True)), coming, unit, pasts.own,
-            latency=latency, window=window, told=told,
-        )  # fmt: skip
-        memory = planning.limits.bytes_of(machine_memory(), os.cpu_count() or 1)
-        decision = decide(*of_both, wanted=wanted.access, impossible=impossible, memory=memory)
+    of_both = both_sides(
+        live, list(zip(checked.joins, joins, archives, strict=True)), coming, unit, pasts.own,
+        latency=latency, window=window, told=told, look=told or wanted.access is None,
+    )  # fmt: skip
+    memory = planning.limits.bytes_of(machine_memory(), os.cpu_count() or 1)
+    decision = decide(*of_both, wanted=wanted.access, impossible=impossible, memory=memory)
+    if not told:
+        _warn(decision)
     access = decision.access
     return PreparedCorrelation(
         checked,
@@ -123,6 +123,13 @@ def prepare_correlation(
         bool(lanes) and not _partitioned_by(live, lanes),
         None if lanes else _why_whole(checked, live, keys, pasts),
     )
+
+
+def _warn(decision: Decision) -> None:
+    """Of archives that are dear to read as they are stored."""
+    for past in decision.pasts:
+        if (warning := unclustered(past, decision)) is not None:
+            warnings.warn(warning, ArchiveWarning, stacklevel=2)
 
 
 def _shapes(archives: Sequence[Archive]) -> Iterator[Shape]:

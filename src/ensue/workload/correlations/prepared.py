@@ -3,20 +3,15 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
-from typing import Any
-
-import numpy as np
-import pyarrow as pa
 
 from ensue.algebra.correlation import Correlation
 from ensue.algebra.query import Query
-from ensue.archives.contract import SINCE, UNTIL, Archive, Wanted
-from ensue.columns.arrow_kinds import Unit, plain_type
+from ensue.archives.contract import Archive
+from ensue.archives.last_event import last_end
+from ensue.columns.arrow_kinds import Unit
 from ensue.columns.values import from_arrow
 from ensue.errors import EventError, did_you_mean
 from ensue.plan.access import Decision
-from ensue.schema import Kind
 from ensue.workload.correlations.access import Lookup
 from ensue.workload.correlations.joining import Equal, Joining
 from ensue.workload.correlations.past import Past
@@ -71,31 +66,13 @@ class Pasts:
 
 def behind(archive: Archive) -> int | float | None:
     """The moment behind an archive's last event: a number, or nanoseconds; None: it is empty."""
-    layout, schema = archive.layout(), archive.shape.schema
-    if layout.until is None:
+    found = last_end(archive)
+    if found is None:
         return None
-    times = pa.array([layout.until], plain_type(archive.shape.arrow.field(schema.end).type))
-    if schema.time_kind is Kind.TIMESTAMP and layout.kind not in ("table", "frame"):
-        # statistics of files may say a little too much, and what comes then is not in the archive
-        found = _last_times(archive, layout.until)
-        times = times if found is None else found
-    last = np.asarray(from_arrow(times, "ns").values).max().item()
+    last = from_arrow(found, "ns").values[0].item()
     return math.nextafter(last, math.inf) if isinstance(last, float) else int(last) + 1
 
 
-def _last_times(archive: Archive, until: Any) -> pa.ChunkedArray | None:
-    """The times of an archive's last events; None: there are none."""
-    schema = archive.shape.schema
-    type_ = plain_type(archive.shape.arrow.field(schema.end).type)
-    # an event that lasts may have begun at any time
-    since = pa.nulls(1, type_) if schema.intervals else pa.array([until - _SLACK], type_)
-    pieces = pa.table({SINCE: since, UNTIL: pa.nulls(1, type_)})
-    columns = tuple(dict.fromkeys((schema.start, schema.end)))
-    found = archive.read(Wanted(pieces, columns=columns)).events
-    return found.column(schema.end) if found.num_rows else None
-
-
-_SLACK = timedelta(milliseconds=2)
 NO_PAST = Pasts({})
 
 

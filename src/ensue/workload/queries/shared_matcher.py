@@ -148,6 +148,17 @@ class SharedMatcher:
             self.store.forget_before(now)
         self._hold_least()
 
+    def drop(self, events: pa.Table) -> bool:
+        """Drops all that is known of the keys of some events; else it has to be made anew."""
+        for watcher, numbers in zip(self.watchers, self.numbers, strict=True):
+            engine = watcher.engine
+            if not isinstance(engine, Engine) or not engine.can_drop_keys:
+                return False
+            engine.drop_keys([events.column(name) for name in watcher.names])
+            numbers.keep(engine.held_rows())
+        self._hold()
+        return True
+
     def finish(self) -> list[pa.Table]:
         """The matches that only waited for the stream to end."""
         pairs = zip(self.watchers, self.numbers, strict=True)

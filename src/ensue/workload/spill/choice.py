@@ -37,6 +37,8 @@ class Choice:
 
     def _scores(self, keys: Quiet, now: float | None) -> npt.NDArray[np.float64]:
         gaps = self._observed.gaps
+        if now is not None and self.policy != "tpm":
+            self._observed.look(float(now))
         gaps.room_for(keys.state)
         match self.policy:
             case "tpm":
@@ -44,7 +46,8 @@ class Choice:
             case "stpm":
                 return stpm(keys, gaps)
             case _:
-                horizon = self._between or gaps.window / 16
+                # who goes now is missed in the piece after this one at the earliest
+                horizon = 2 * self._between if self._between else gaps.window / 16
                 return need(keys, gaps, 0.0 if now is None else float(now), horizon)
 
     def evicted_at(self, now: float | None) -> None:

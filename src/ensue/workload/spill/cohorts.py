@@ -26,6 +26,7 @@ class Replayed(Protocol):
     def finish(self) -> Tables: ...
     def deadline(self) -> float | None: ...
     def replay(self, events: pa.Table, now: float | None, /) -> None: ...
+    def drop(self, events: pa.Table, /) -> bool: ...
     def save(self) -> bytes: ...
     def restore(self, data: bytes, /) -> None: ...
     @property
@@ -123,6 +124,17 @@ class Cohorts:
             events = resident.rows(places)
         self._append(events, now)
         return found
+
+    def drop(self, events: pa.Table, codes: Codes) -> bool:
+        """Drops the keys of events; False: they have to be built anew without them."""
+        place, dropped = self.place[codes], True
+        for number, cohort in enumerate(self._all):
+            rows = np.flatnonzero(place == number)
+            if len(rows):
+                cohort.rows = max(0, cohort.rows - len(rows))
+                some = events if len(rows) == len(codes) else rows_taken(events, rows)
+                dropped &= cohort.matcher.drop(some)
+        return dropped
 
     def one_of(self, events: pa.Table, now: float | None) -> None:
         """One cohort of all keys that are resident, from their events."""

@@ -32,7 +32,8 @@ from ensue.workload.spill.segments import Folder
 from ensue.workload.spill.stored_keys import StoredKeys
 from ensue.workload.stage import Fed, Reads
 
-BATCH = 1 / 4  # of the limit is evicted at a time
+BATCH = 1 / 4  # of the limit is evicted at a time, or more where a piece needs it
+PIECE = 1 / 2  # of the limit that the events of a piece may take
 FEW_ROWS = 1_024  # events that are fed at a time whatever the limit is
 FEW_KEYS = 64  # keys that are looked at at a time whatever the limit is
 FEW_CODES = 4_096  # keys whose codes are never forgotten
@@ -40,7 +41,6 @@ STORED = -1  # in the place of a cohort
 
 Tables = list[pa.Table]
 Codes = npt.NDArray[np.int64]
-Back = tuple[pa.Table, Codes]  # events of keys that come back
 NONE = np.zeros(0, np.int64)
 
 
@@ -99,7 +99,7 @@ class SpillingMatcher:
         if not count:
             return ()
         width = max(1.0, events.nbytes / count, self.held_bytes / max(1, len(self._resident)))
-        size = int(min(max(FEW_ROWS, self.bound.bytes * BATCH / 2 / width), 1 << 20))
+        size = int(min(max(FEW_ROWS, self.bound.bytes * PIECE / width), 1 << 20))
         if self.bound.keys is not None:
             size = max(1, self.bound.keys)
         return [events.slice(k, size) for k in range(0, count, size)]
@@ -114,13 +114,14 @@ class SpillingMatcher:
         found: list[Tables] = []
         back = self._taken(wanted)
         if self._would_be_over(piece.num_rows + len(back[1]), codes):
-            found += self._evicted(np.unique(codes), back)
-        elif len(wanted):
+            found += self._evicted(np.unique(codes))
+        if len(wanted):
             self._resident.add(*back)
             events = ordered(back[0], self._shape)
             found += self._cohorts.add(wanted, events, self._resident, self._now)
         # also of those that have just gone: from here on they must be as they are at `now`
         found += self._looked_at(self._stored.due_before(now), now)
+        self._coming = 0.0
         found += self._cohorts.feed(piece, codes)
         found += self._cohorts.settle(now)
         self._resident.add(piece, codes)
@@ -221,41 +222,35 @@ class SpillingMatcher:
         keys, known = self.bound.keys, self._resident.codes
         if keys is not None and len(np.union1d(known, codes)) > keys:
             return True
-        self._coming = rows * self.held_bytes / len(known)
+        self._coming = 1.25 * rows * self.held_bytes / len(known)  # tables double
         return self.held_bytes + self._coming > self.bound.bytes
 
-    def _evicted(self, needed: Codes = NONE, back: Back | None = None) -> list[Tables]:
-        """Stores the keys that can be spared best, and builds the others anew.
-
-        `needed` are keys that are about to get events; those that come `back` for it are built
-        with the others.
-        """
+    def _evicted(self, needed: Codes = NONE) -> list[Tables]:
+        """Stores the keys that can be spared best, none of those that are about to get events."""
         # before their state goes: what is decided is delivered
         found = self._cohorts.advance(self._now) if self._now is not None else []
         self._forget(every=True)
         order = self._resident.by_key()
         codes = self._resident.codes[order]
+        dropped = False
         if len(codes):
             first = np.flatnonzero(np.r_[True, codes[1:] != codes[:-1]])
             count = np.diff(np.r_[first, len(codes)])
             self._refuse_giants(order[first], count)
             events = self._resident.times_and_types(order)
             ranked = self._choice.ranked(events, first, count, self._now)
-            if back is not None:
-                ranked = ranked[~np.isin(codes[first[ranked]], needed)]
-            else:
-                ranked = ranked[:-1]  # somebody stays
-            surplus = self._surplus(len(first), 0 if back is None else len(needed))
+            spared = np.isin(codes[first[ranked]], needed)
+            ranked = ranked[~spared] if len(needed) else ranked[:-1]  # somebody stays
+            surplus = self._surplus(len(first), len(needed))
             enough = int(np.searchsorted(np.cumsum(count[ranked]), surplus)) + 1
             gone = np.zeros(len(first), np.bool_)
             gone[ranked[:enough]] = True
-            self._store(order[np.repeat(gone, count)])
-        if back is not None:
-            self._resident.add(*back)
-            self._cohorts.place[needed] = 0
-        self._resident.sort()
-        self._cohorts.one_of(self._resident.table, self._now)
+            dropped = self._stored_away(order[np.repeat(gone, count)])
+        if not dropped:
+            self._resident.sort()
+            self._cohorts.one_of(self._resident.table, self._now)
         self._choice.evicted_at(self._now)
+        pa.default_memory_pool().release_unused()  # what has gone is of use to others
         return found
 
     def _surplus(self, keys: int, coming: int) -> float:
@@ -268,11 +263,13 @@ class SpillingMatcher:
             surplus = max(surplus, rows * (1 - left / keys))
         return surplus
 
-    def _store(self, rows: Codes) -> None:
-        """Writes the rows of some keys, and what is left of segments that are half dead."""
+    def _stored_away(self, rows: Codes) -> bool:
+        """Writes the rows of some keys, with what is left of segments that are half dead, and
+        drops the keys; False: those that stay have to be built anew."""
         if not len(rows):
-            return
+            return False
         table, codes = self._resident.rows(rows), self._resident.codes[rows]
+        dropped = self._cohorts.drop(table, codes)
         stale = self._stored.half_dead()
         if len(stale):
             old, known = self._taken(stale)
@@ -285,6 +282,7 @@ class SpillingMatcher:
         kept = np.ones(len(self._resident), np.bool_)
         kept[rows] = False
         self._resident.keep(kept)
+        return dropped
 
     def _refuse_giants(self, rows: Codes, count: Codes) -> None:
         """An error if the largest key needs more than all may take together."""

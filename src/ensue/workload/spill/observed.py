@@ -30,8 +30,10 @@ class Observed:
         self._shape = shape
         self._typed = shape.schema.type_column
         self._types = ColumnCodes()
+        self._columns = list(dict.fromkeys((shape.schema.end, self._typed or shape.schema.end)))
         self._last = np.zeros(0)  # by code: when its last event came
-        self._state = np.full(0, -1, np.int32)  # and its state; -1: it is not watched
+        self._state = np.full(0, -1, np.int32)  # and its state; -1: nothing is known of it
+        self._watched = np.zeros(0, np.bool_)  # whether it is one of the sample
 
     def state_of(self, table: pa.Table, rows: Codes, count: Codes) -> Codes:
         """The state in which keys are: of each its last row, and how many events it has."""
@@ -45,13 +47,13 @@ class Observed:
         if not len(codes):
             return
         self._room(int(codes.max()) + 1)
-        sample = np.flatnonzero(codes % SAMPLED == 0) if len(self._last) > FEW else None
+        sample = np.flatnonzero(self._watched[codes])
+        if len(sample) < len(codes):
+            table, codes = table.select(self._columns).take(pa.array(sample)), codes[sample]
+        if not len(codes):
+            return
         times = ends(table, self._shape).astype(np.float64)
         states = self._states(table, codes)
-        if sample is not None:
-            codes, times, states = codes[sample], times[sample], states[sample]
-            if not len(codes):
-                return
         order = np.argsort(codes, kind="stable")
         codes, times, states = codes[order], times[order], states[order]
         first = np.r_[True, codes[1:] != codes[:-1]]
@@ -79,6 +81,11 @@ class Observed:
         states[order] = np.minimum(self._state[same] + 1 + place, STATES - 1)
         return states
 
+    def look(self, now: float) -> None:
+        """It is `now`, and of some keys it is not known whether more of them comes."""
+        known = np.flatnonzero(self._state >= 0)
+        self.gaps.wait(self._state[known].astype(np.int64), now - self._last[known])
+
     def lapse_before(self, time: float) -> None:
         """Of keys that have been quiet since, nothing follows any more."""
         gone = np.flatnonzero((self._state >= 0) & (self._last < time))
@@ -91,8 +98,11 @@ class Observed:
         known = np.flatnonzero(moved[: len(self._last)] >= 0)
         count = int(moved.max(initial=-1)) + 1
         last, state = np.zeros(count), np.full(count, -1, np.int32)
-        last[moved[known]], state[moved[known]] = self._last[known], self._state[known]
-        self._last, self._state = last, state
+        watched = np.zeros(count, np.bool_)
+        new = moved[known]
+        last[new], state[new] = self._last[known], self._state[known]
+        watched[new] = self._watched[known]
+        self._last, self._state, self._watched = last, state, watched
 
     @property
     def nbytes(self) -> int:
@@ -114,5 +124,8 @@ class Observed:
     def _room(self, count: int) -> None:
         if count > len(self._last):
             more = max(count, 2 * len(self._last)) - len(self._last)
+            new = np.arange(len(self._last), len(self._last) + more)
+            watched = (new < FEW) | (new % SAMPLED == 0)
+            self._watched = np.concatenate([self._watched, watched])
             self._last = np.concatenate([self._last, np.zeros(more)])
             self._state = np.concatenate([self._state, np.full(more, -1, np.int32)])

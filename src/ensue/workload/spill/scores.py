@@ -69,9 +69,11 @@ class Gaps:
     followed: Floats = field(init=False)  # by state and bin
     lapsed: Floats = field(init=False)  # events of a state that none followed inside the window
     longest: Floats = field(init=False)
+    waiting: Floats = field(init=False)  # by state and age: what comes of them is not known yet
 
     def __post_init__(self) -> None:
         self.followed = np.zeros((self.states, BINS))
+        self.waiting = np.zeros((self.states, BINS))
         self.lapsed = np.zeros(self.states)
         self.longest = np.zeros(self.states)
         inner = np.geomspace(self.window * _FINEST, self.window, BINS)
@@ -82,8 +84,7 @@ class Gaps:
     def follow(self, state: Ints, gap: Floats) -> None:
         """Events of some states were followed by others after such gaps."""
         self.room_for(state)
-        place = np.clip(np.searchsorted(self._edges, gap, side="right") - 1, 0, BINS - 1)
-        counted = np.bincount(state * BINS + place, minlength=self.states * BINS)
+        counted = np.bincount(state * BINS + self._bins(gap), minlength=self.states * BINS)
         self.followed += counted.reshape(self.states, BINS)
         np.maximum.at(self.longest, state, gap)
         self._fade()
@@ -98,6 +99,7 @@ class Gaps:
         more = (int(state.max()) + 1 if len(state) else 0) - self.states
         if more > 0:
             self.followed = np.concatenate([self.followed, np.zeros((more, BINS))])
+            self.waiting = np.concatenate([self.waiting, np.zeros((more, BINS))])
             self.lapsed = np.concatenate([self.lapsed, np.zeros(more)])
             self.longest = np.concatenate([self.longest, np.zeros(more)])
             self.states += more
@@ -111,38 +113,60 @@ class Gaps:
 
     # ---------------------------------------------------------------------------- what is known
 
+    def wait(self, state: Ints, age: Floats) -> None:
+        """Of these events it is not known yet whether another follows; they are so old now."""
+        self.room_for(state)
+        counted = np.bincount(state * BINS + self._bins(age), minlength=self.states * BINS)
+        self.waiting = counted.reshape(self.states, BINS).astype(np.float64)
+
+    def _bins(self, gap: Floats) -> Ints:
+        return np.clip(np.searchsorted(self._edges, gap, side="right") - 1, 0, BINS - 1)
+
+    def _steps(self) -> Floats:
+        """By state and bin, the chance that the next event comes after such a gap: p dF.
+
+        Those that still wait count as long as they have (Kaplan and Meier): a stream that has
+        just begun has seen short gaps only.
+        """
+        known = self.followed + self.waiting
+        reached = np.cumsum(known[:, ::-1], 1)[:, ::-1] - self.waiting / 2 + self.lapsed[:, None]
+        hazard = self.followed / np.maximum(reached, 1e-9)
+        hazard = np.minimum(np.where(reached > 0, hazard, 0.0), 1.0)
+        left = np.cumprod(1 - hazard, 1)
+        return np.asarray(hazard * np.concatenate([np.ones((self.states, 1)), left[:, :-1]], 1))
+
+    @property
+    def seen(self) -> npt.NDArray[np.bool_]:
+        """Which states there were."""
+        return np.asarray((self.followed + self.waiting).sum(1) + self.lapsed > 0)
+
     @property
     def chance(self) -> Floats:
         """p by state: that another event follows. Of what was never seen: a half."""
-        followed = self.followed.sum(1)
-        total = followed + self.lapsed
-        found = np.divide(followed, total, out=np.full(self.states, 0.5), where=total > 0)
-        return np.asarray(found)
+        return np.where(self.seen, self._steps().sum(1), 0.5)
 
     def needed(self, state: Ints, age: Floats, horizon: float) -> Floats:
         """N for each key: its state, the age u of its last event, and h."""
         if not len(state):
             return np.zeros(0)
         self.room_for(state)
-        mass = self.followed / np.maximum(self.followed.sum(1), 1.0)[:, None]
+        steps = self._steps()
         edges, width = self._edges, np.diff(self._edges)
         even = horizon / width * -np.expm1(-width / horizon)  # E[exp(-g/h)] of an even bin
         fall = np.exp(-width / horizon)
-        # E[exp(-(g - u)/h); g >= u] at each edge, from the last to the first
+        # p E[exp(-(g - u)/h); g >= u] at each edge, from the last to the first
         left = np.zeros((self.states, BINS + 1))
         for k in reversed(range(BINS)):
-            left[:, k] = mass[:, k] * even[k] + left[:, k + 1] * fall[k]
-        below = np.concatenate([np.zeros((self.states, 1)), np.cumsum(mass, 1)], 1)  # F
+            left[:, k] = steps[:, k] * even[k] + left[:, k + 1] * fall[k]
+        below = np.cumsum(steps, 1)  # p F
         age = np.clip(age, 0.0, self.window)
-        place = np.clip(np.searchsorted(edges, age, side="right") - 1, 0, BINS - 1)
+        place = self._bins(age)
         rest = edges[place + 1] - age  # of the bin that the age is in
-        inside = mass[state, place] * horizon / width[place] * -np.expm1(-rest / horizon)
+        inside = steps[state, place] * horizon / width[place] * -np.expm1(-rest / horizon)
         expected = inside + left[state, place + 1] * np.exp(-rest / horizon)
-        known = below[state, place + 1] - mass[state, place] * rest / width[place]
-        chance = self.chance[state]
-        found = chance * expected / np.maximum(1 - chance * known, 1e-9)
-        unseen = self.followed.sum(1)[state] == 0
-        return np.where(unseen, chance * np.exp(-age / horizon), found)
+        known = below[state, place] - steps[state, place] * rest / width[place]
+        found = expected / np.maximum(1 - known, 1e-9)
+        return np.where(self.seen[state], found, 0.5 * np.exp(-age / horizon))
 
     # ---------------------------------------------------------------------------- state
 
@@ -155,3 +179,4 @@ class Gaps:
         if "followed" in arrays and arrays["followed"].shape[1] == BINS:
             self.followed, self.lapsed = arrays["followed"], arrays["lapsed"]
             self.longest, self.states = arrays["longest"], len(arrays["lapsed"])
+            self.waiting = np.zeros_like(self.followed)
