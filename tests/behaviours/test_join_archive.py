@@ -44,7 +44,7 @@ def test_the_past_of_the_same_object(joined):
     assert found == [(0, 1000), (0, 1002), (1, 1001)]
 
 
-@pytest.mark.streams
+@pytest.mark.streams(slow=True)
 def test_left_keeps_live_matches_without_a_past(joined):
     found = joined(
         KEYED.format("LEFT"), "AAA", k=["p", "q", None], past="B", past_at=[90],
