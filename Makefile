@@ -10,7 +10,7 @@ USER_STAMP := $(VENV)/.installed-user
 DEV_STAMP  := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-python test-kernels test-rest test-slow test-slow-python test-slow-kernels lint format bench bench-streaming bench-live bench-peers bench-papers soak kafka crashes clean java
+.PHONY: help install demo demo-archive test test-python test-kernels test-rest test-slow test-slow-python test-slow-kernels lint format bench bench-streaming bench-live bench-peers bench-papers soak kafka crashes clean java
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,7 +22,7 @@ $(BIN)/python:
 
 $(USER_STAMP): pyproject.toml | $(BIN)/python
 	@echo "Installing Ensue and Spark into $(VENV) (once, takes a minute) ..."
-	@$(PIP) install --quiet --editable '.[spark]'
+	@$(PIP) install --quiet --editable '.[spark,archive]'
 	@touch $@
 
 $(DEV_STAMP): pyproject.toml | $(BIN)/python
@@ -42,6 +42,9 @@ install: $(DEV_STAMP)  ## make .venv with everything needed for development
 
 demo: java $(USER_STAMP)  ## find the thefts in a shop's day on embedded Spark, then the alarms in a market's
 	@$(BIN)/ensue demo --folder demo
+
+demo-archive: java $(USER_STAMP)  ## a stream from Kafka that looks back into the Delta table it writes: found, stopped, gone on, checked
+	@$(BIN)/ensue demo-archive
 
 test: lint  ## lint, types, import contracts, tests
 	@$(MAKE) --no-print-directory -j2 test-python test-rest

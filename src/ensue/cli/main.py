@@ -18,7 +18,7 @@ _FORMATS = ("table", "json", "csv", "parquet")
 _ENDING = """\
 exit codes:
   0    fine, whether there were matches or not
-  1    demo only: what was found is not what was planted
+  1    demos only: what was found is not what was planted
   2    wrong usage, or a query that cannot be run
   3    events that cannot be read
   4    the engine is not available (no Spark, no Java) or failed
@@ -109,6 +109,13 @@ def _parser() -> ArgumentParser:
     past_options(check)
     _demo_options(
         command("demo", "find the thefts in a shop's day, and the alarms in a market's", _demo)
+    )
+    _demo_archive_options(
+        command(
+            "demo-archive",
+            "find speeders in a stream from Kafka that looks back into its own archive",
+            _demo_archive,
+        )
     )
     _bench_options(command("bench", "measure a few queries on this machine", _bench))
     archive_options(command("archive", "make, fill, compact and show tables of past events"))
@@ -273,6 +280,17 @@ def _demo_options(parser: ArgumentParser) -> None:
     parser.add_argument("--engine", choices=_ENGINES, default="spark", help="default: spark")
 
 
+def _demo_archive_options(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--folder",
+        metavar="DIR",
+        help="where to write, a new folder; default: a temporary one, which is removed",
+    )
+    parser.add_argument(
+        "--passes", metavar="N", type=_count, default=50_000, help="default: 50000"
+    )
+
+
 def _bench_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--events", metavar="N", type=_count, default=1_000_000, help="default: 1000000"
@@ -337,6 +355,12 @@ def _demo(options: Namespace) -> Exit:
     from ensue.cli.demo import demo
 
     return demo(options)
+
+
+def _demo_archive(options: Namespace) -> Exit:
+    from ensue.cli.demo_archive import demo_archive
+
+    return demo_archive(options)
 
 
 def _bench(options: Namespace) -> Exit:
