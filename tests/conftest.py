@@ -478,6 +478,10 @@ def joined(runner: Runner) -> Callable[..., list[tuple[Any, ...]]]:
         old = pa.concat_tables([live.schema.empty_table(), old], promote_options="permissive")
         key = [name for name in ("k",) if name in old.column_names]
         archives = {"old": ensue.archive(old, time="at", type="type", key=key)}
+        if own and runner.name == "stream":  # it writes the archive that its events belong to
+            place = runner.whole_folder / f"old {next(runner.runs)}"
+            laid_out = {"time": "at", "type": "type", "key": key or ["type"], "day": 100}
+            archives = {"old": ensue.create_archive(place, old, **laid_out)}
         given = {"archives": archives, "archive": "old" if own else None, **(options or {})}
         found = runner.match(live, query, time="at", type="type", **given)
         variables = [f.name for f in found.schema if _holds_events(f.type)]

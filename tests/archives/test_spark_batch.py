@@ -41,6 +41,11 @@ def shown(row: dict) -> str:
     return re.sub(r", tzinfo=[^)]*\)\)", ")", repr(row))  # Spark's timestamps have a zone
 
 
+EVERY_OTHER = [
+    pytest.param(name, marks=pytest.mark.slow) for name in ("eager", "lazy", "archive_first")
+]
+
+
 @pytest.fixture
 def quiet():
     from ensue.runners.spark.frames import WholeStreamWarning
@@ -50,7 +55,7 @@ def quiet():
         yield
 
 
-@pytest.mark.parametrize("access", ["eager", "lazy", "grouped", "archive_first"])
+@pytest.mark.parametrize("access", ["grouped", *EVERY_OTHER])
 def test_all_accesses_find_what_is_found_in_one_process(spark, tmp_path, access):
     live, past = events(60, 40, 1), events(80, 0, 2)
     query = KEYED if access != "archive_first" else KEYED.replace("LEFT ", "")
@@ -77,6 +82,7 @@ def test_events_belong_to_the_archive_too(spark, kind):
     same(ensue.match(frame, KEYED, archives=archives, archive="old", **NAMED), expected)
 
 
+@pytest.mark.slow
 def test_several_queries_and_several_dataframes(spark):
     live, old, older = events(60, 40, 1), events(80, 0, 2), events(6, 34, 4)
     queries = {
@@ -98,6 +104,7 @@ def test_several_queries_and_several_dataframes(spark):
         same(found[name], table)
 
 
+@pytest.mark.slow
 def test_a_dataframe_that_is_joined_by_another_key_goes_to_one_task(spark):
     from ensue.runners.spark.frames import WholeStreamWarning
 
@@ -114,6 +121,7 @@ def test_a_dataframe_that_is_joined_by_another_key_goes_to_one_task(spark):
 
 
 @pytest.mark.usefixtures("quiet")
+@pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("seed", range(6))
 def test_random_queries_find_what_is_found_in_one_process(spark, seed):
     random = Random(seed)

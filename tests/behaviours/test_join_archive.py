@@ -8,7 +8,7 @@ BEFORE = "SEQ(A a) JOIN ARCHIVE old SEQ(B b) RANGE 5 BEFORE START"
 KEYED = "SEQ(A a) {} JOIN ARCHIVE old SEQ(B b) RANGE 50 BEFORE START ON [k]"
 
 
-@pytest.mark.streams
+@pytest.mark.streams(slow=True)
 def test_every_archived_match_in_the_range_is_a_row(joined):
     assert joined(BEFORE, "A", past="BBXB", past_at=[94, 95, 96, 99]) == [(0, 1001), (0, 1003)]
 
@@ -35,7 +35,7 @@ def test_before_end_counts_from_the_last_live_event(joined):
     assert found == [(0, 1, 1001)]
 
 
-@pytest.mark.streams
+@pytest.mark.streams(slow=True)
 def test_the_past_of_the_same_object(joined):
     found = joined(
         KEYED.format(""), "AA", k="pq", past="BBB", past_at=[90, 91, 92],
@@ -44,7 +44,7 @@ def test_the_past_of_the_same_object(joined):
     assert found == [(0, 1000), (0, 1002), (1, 1001)]
 
 
-@pytest.mark.streams
+@pytest.mark.streams(slow=True)
 def test_left_keeps_live_matches_without_a_past(joined):
     found = joined(
         KEYED.format("LEFT"), "AAA", k=["p", "q", None], past="B", past_at=[90],
@@ -53,7 +53,7 @@ def test_left_keeps_live_matches_without_a_past(joined):
     assert found == [(0, 1000), (1, None), (2, None)]
 
 
-@pytest.mark.streams
+@pytest.mark.streams(slow=True)
 def test_anti_keeps_only_those(joined):
     found = joined(
         KEYED.format("ANTI"), "AAA", k=["p", "q", None], past="B", past_at=[90],

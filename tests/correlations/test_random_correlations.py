@@ -68,7 +68,7 @@ def _plain(row: dict) -> str:
     return repr(sorted((name, values) for name, values in row.items()))  # NaN is like NaN
 
 
-@pytest.mark.first_rounds(2)
+@pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("start", range(0, SEEDS, 50))
 def test_every_access_finds_what_the_query_means(start):
     ways = Counter()

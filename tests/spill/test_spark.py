@@ -25,6 +25,7 @@ def objects(count: int) -> pa.Table:
     return pa.table({"t": times[order], "k": keys, "type": types, "x": random.random(3 * count)})
 
 
+@pytest.mark.slow
 def test_keys_go_to_disk_and_to_the_store(spark, tmp_path):
     events = objects(20_000)
     folder = tmp_path / "events"

@@ -53,6 +53,11 @@ class Source:
         return reader.parquet(str(self.folder))
 
 
+EVERY_OTHER = [
+    pytest.param(name, marks=pytest.mark.slow) for name in ("eager", "lazy", "archive_first")
+]
+
+
 @pytest.fixture
 def source(spark, tmp_path):
     return Source(spark, tmp_path / "events")
@@ -92,7 +97,7 @@ def matched(source, query=TRAVEL, archives=None, **options):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("access", ["eager", "lazy", "grouped", "archive_first"])
+@pytest.mark.parametrize("access", ["grouped", *EVERY_OTHER])
 def test_a_stream_looks_things_up_in_a_table(source, own, tmp_path, access):
     live = events(60, 22)
     source.add(*pieces(live, 3))
@@ -105,6 +110,7 @@ def test_a_stream_looks_things_up_in_a_table(source, own, tmp_path, access):
     assert sum(p.rows_read for p in ensue.progress_of(query)) > 0
 
 
+@pytest.mark.slow
 def test_a_stream_goes_on_with_the_version_it_began_with(source, own, tmp_path):
     live = events(60, 22)
     first, second = pieces(live, 2)
@@ -122,6 +128,7 @@ def test_a_stream_goes_on_with_the_version_it_began_with(source, own, tmp_path):
     assert rows(tmp_path / "out") == wanted(live, TRAVEL)
 
 
+@pytest.mark.slow
 def test_a_table_in_memory_must_stay_the_same(source, tmp_path):
     source.add(events(30, 22))
     given = {"time": "t", "type": "type", "key": "k", "order": "row"}
@@ -153,7 +160,7 @@ def archiving(source, tmp_path, query=TRAVEL, *, flush=False, **options):
     )
 
 
-@pytest.mark.parametrize("query", [TRAVEL, FIRST])
+@pytest.mark.parametrize("query", [TRAVEL, pytest.param(FIRST, marks=pytest.mark.slow)])
 def test_a_stream_writes_its_own_archive(source, own, tmp_path, query):
     live, counted = events(90, 20), 0
     for number, piece in enumerate(pieces(live, 2)):
@@ -170,6 +177,7 @@ def test_a_stream_writes_its_own_archive(source, own, tmp_path, query):
     assert ensue.progress_of(done)[-1].recent > 0
 
 
+@pytest.mark.slow
 def test_a_query_without_a_past_writes_one(source, own, tmp_path):
     live = events(60, 20)
     source.add(*pieces(live, 3))
@@ -213,6 +221,7 @@ def test_a_failing_batch_comes_again_and_archives_nothing_twice(
     assert len(there) == len(set(there))
 
 
+@pytest.mark.slow
 def test_two_streams_do_not_write_one_archive(source, own, tmp_path):
     source.add(events(30, 20))
     archiving(source, tmp_path, archive_rows=5)
@@ -222,6 +231,7 @@ def test_two_streams_do_not_write_one_archive(source, own, tmp_path):
     assert release(tmp_path / "old") is not None
 
 
+@pytest.mark.slow
 def test_a_checkpoint_knows_its_archive(source, own, tmp_path):
     source.add(events(30, 20))
     archiving(source, tmp_path, archive_rows=5)

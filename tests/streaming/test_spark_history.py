@@ -138,6 +138,7 @@ def test_every_stage_and_query_begins_with_the_history(spark, tmp_path, query, m
         assert table.num_rows > 3
 
 
+@pytest.mark.slow
 def test_an_archive_is_read_slice_by_slice_up_to_where_it_is_complete(
     spark, tmp_path, monkeypatch
 ):
@@ -230,6 +231,7 @@ def test_a_history_that_cannot_be_read_is_read_anew_and_never_again(spark, tmp_p
     case.start(archive)
 
 
+@pytest.mark.slow
 def test_a_gap_is_an_error_that_names_it_until_it_is_allowed(spark, tmp_path):
     case = Case(spark, tmp_path, events(stamps=True), FALL.replace("8", "8 seconds"))
     history = case.table.slice(0, 30)
