@@ -25,11 +25,13 @@ SAYS = {
     "stock_comeback": "on a stream  11 found, 11 planted: 0 missed, 0 false",
     "new_device": "on a stream  112 found, 112 planted: 0 missed, 0 false",
 }
+SLOW = ("stock_comeback", "new_device")  # toll_travel goes the same ways
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
 def _marked(example: Path) -> object:
     marks = [pytest.mark.spark] if "pyspark" in example.read_text() else []
+    marks += [pytest.mark.slow] if example.stem in SLOW else []
     return pytest.param(example, id=example.stem, marks=marks)
 
 
