@@ -250,6 +250,7 @@ def match(
     max_partial_matches: int | None = None,
     memory: int | str | None = None,
     evict: str | None = None,
+    shed: str | None = None,
     archives: "Mapping[str, Archive] | None" = None,
     archive: str | None = None,
     access: str | None = None,
@@ -311,6 +312,11 @@ def match(
     In a stream keys beyond `memory` go to disk, as their events of the last window, and come back
     before they are needed: nothing is lost. `evict` says which go first: "need" (the default:
     those with the least chance to be needed soon), "tpm" (the oldest) or "stpm".
+    A stream that is too slow falls behind. With `shed="30 seconds"` keys are given up when the
+    newest event of a micro-batch is further behind the clock: those with the least chance to
+    complete a match, a quarter of them at first, all of them at four times the lag. What is found
+    stays right; what is lost is counted (see `progress_of`), and listed by key and interval with
+    `start(..., shed_to=)`.
 
     `archives` are those that JOIN ARCHIVE names, each made by `ensue.archive`. `archive` is the
     name of the one that the events themselves belong to: then the past of a match is what the
@@ -338,8 +344,12 @@ def match(
             "evict= is for streams: a table is matched as a whole",
             hint="leave it out; memory= bounds what the query may take",
         )
+    if shed is not None and not runner.STREAMING:
+        raise QueryError(
+            "shed= is for streams of Spark: a table is not behind the clock", hint="leave it out"
+        )
     limits = Limits.given(
-        max_matches, max_partial_matches, memory, lanes=_is_spark(events), evict=evict
+        max_matches, max_partial_matches, memory, lanes=_is_spark(events), evict=evict, shed=shed
     )
     known: dict[str, Any] = {
         "operators": _each(operators, Operator, "operators"),

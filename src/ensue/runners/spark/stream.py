@@ -291,7 +291,8 @@ class StageProcessor(StatefulProcessor):
         oldest = min((json.loads(bytes(row.blob)) for row in clocks if row.blob), default=None)
         blobs = [bytes(row.blob) for row in mine if row.number != CLOCK]
         counts = {name: sum(row[name] for row in mine) for name in ("dropped", "ahead")}
-        yield from self._run(key[0], timerValues, blobs, next_ms, oldest, **counts)
+        newest_ms = max(newest, default=None)
+        yield from self._run(key[0], timerValues, blobs, next_ms, oldest, newest_ms, **counts)
 
     def handleInitialState(  # noqa: N802
         self,
@@ -324,6 +325,7 @@ class StageProcessor(StatefulProcessor):
         blobs: list[bytes],
         next_ms: int | None = None,
         oldest: float | None = None,
+        newest_ms: int | None = None,
         *,
         dropped: int = 0,
         ahead: int = 0,
@@ -332,7 +334,7 @@ class StageProcessor(StatefulProcessor):
         checks = self.cut is not None and self.number == 0 and lane == 0
         outcome = run_lane(
             self.store, self.chain, self.number, watermark_ms, blobs, next_ms, shelf(), oldest,
-            require_no_gap=checks,
+            newest_ms, require_no_gap=checks,
         )  # fmt: skip
         if outcome.timer != outcome.timer_before:
             if outcome.timer_before is not None:
