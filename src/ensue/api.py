@@ -557,6 +557,7 @@ def start(
     archive: "str | Archive | None" = None,
     archive_rows: int | None = None,
     archive_age: str | int | float | None = None,
+    shed_to: "Output | None" = None,
 ) -> "StreamingQuery":
     """Starts a stream of matches, and gives Spark's StreamingQuery.
 
@@ -591,6 +592,10 @@ def start(
     lanes until there are `archive_rows` of a lane (50,000), or one is older than `archive_age`;
     then they become files of the archive, in one transaction a micro-batch. Late ones do not.
     Archives that a stream only reads are read as they were when it was started first.
+
+    `shed_to` is the output for what a stream with `match(..., shed=)` gives up: the columns of a
+    key, from `shed_from` to `shed_until` matches of it may be missing, and `shed_events` of it
+    were dropped.
     """
     from ensue.runners.spark import start as spark_start
 
@@ -609,6 +614,7 @@ def start(
         archive=archive,
         archive_rows=archive_rows,
         archive_age=archive_age,
+        shed_to=shed_to,
     )
 
 

@@ -45,7 +45,7 @@ from ensue.workload.foresight import warn_of_explosion
 from ensue.workload.lanes.arrivals import AHEAD, LANE, PASSING, arrived, next_watermark
 from ensue.workload.lanes.clock import calendar
 from ensue.workload.lanes.micro_batch import Counters, run_lane
-from ensue.workload.lanes.packing import ARCHIVED, LATE_EVENTS, Packed, packed_events
+from ensue.workload.lanes.packing import ARCHIVED, LATE_EVENTS, SHED, Packed, packed_events
 from ensue.workload.lanes.shelf import Shelf
 from ensue.workload.lanes.state import begin
 from ensue.workload.query_names import speaking_of
@@ -131,9 +131,14 @@ def flowing(recipe: Recipe, beginning: Beginning | None = None, *, gap: bool = F
 
 
 def packed_flow(
-    recipe: Recipe, beginning: Beginning | None = None, *, gap: bool = False
+    recipe: Recipe,
+    beginning: Beginning | None = None,
+    *,
+    gap: bool = False,
+    shed: bool = False,
 ) -> DataFrame:
-    """All that comes out of its lanes, packed: matches, late events, files of its archive."""
+    """All that comes out of its lanes, packed: matches, late events, files of its archive, and,
+    if asked, keys that were given up."""
     workload, given = recipe.workload, recipe.given
     shape = workload.source.shape
     watched = with_watermark(recipe.frame, shape, given.watermark, given.max_ahead)
@@ -151,7 +156,7 @@ def packed_flow(
         flows.append(flow)
     flow = reduce(DataFrame.union, flows).observe(OBSERVED, *observed(shape))
     kind = sql.col("number")
-    done = flow.filter((kind >= LATE_EVENTS) | (kind == ARCHIVED))
+    done = flow.filter((kind >= LATE_EVENTS) | kind.isin(ARCHIVED, *((SHED,) if shed else ())))
     return done.select(kind.alias("query"), sql.col("blob").alias("matches"))
 
 

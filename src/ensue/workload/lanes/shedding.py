@@ -15,7 +15,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ensue.columns.keys import KeyCodes
-from ensue.columns.rows import rows_taken
 from ensue.columns.stream import Shape, ends
 from ensue.engine.state import from_bytes, to_bytes
 
@@ -134,23 +133,26 @@ def places(keys: pa.Table, events: pa.Table) -> Ints:
     return np.asarray(place[codes], np.int64)  # the last one is for -1
 
 
-def distinct_keys(events: pa.Table, names: Sequence[str]) -> tuple[pa.Table, Ints]:
-    """The keys of events, one row each, and the code of each event: its place there, or -1."""
-    codes = KeyCodes().encode([events.column(name) for name in names]).astype(np.int64)
-    found, first = np.unique(codes, return_index=True)
-    first = first[found >= 0]
-    return rows_taken(events.select(list(names)), first).combine_chunks(), codes
-
-
 def listed(
     keys: pa.Table, since: float | None, until: Ints, dropped: Ints, shape: Shape
 ) -> pa.Table:
     """Keys with the interval in which matches may have been lost, and the events that were."""
-    of_events = shape.arrow.field(shape.schema.end).type
-    zone = of_events.tz if pa.types.is_timestamp(of_events) else None
-    moment = pa.timestamp(shape.unit, zone)
+    moment = _moment(shape)
     begin = np.full(keys.num_rows, 0 if since is None else int(since))
     begun = pa.array(begin, pa.int64(), mask=np.full(keys.num_rows, since is None)).cast(moment)
     table = keys.append_column(FROM, begun)
     table = table.append_column(TO, pa.array(until, pa.int64()).cast(moment))
     return table.append_column(DROPPED, pa.array(dropped, pa.int64()))
+
+
+def listed_schema(key: Sequence[str], shape: Shape) -> pa.Schema:
+    """The columns of what is listed."""
+    columns = [shape.arrow.field(name) for name in key]
+    moment = _moment(shape)
+    more = [pa.field(FROM, moment), pa.field(TO, moment), pa.field(DROPPED, pa.int64())]
+    return pa.schema([*columns, *more])
+
+
+def _moment(shape: Shape) -> pa.DataType:
+    of_events = shape.arrow.field(shape.schema.end).type
+    return pa.timestamp(shape.unit, of_events.tz if pa.types.is_timestamp(of_events) else None)
