@@ -250,6 +250,7 @@ def match(
     max_partial_matches: int | None = None,
     memory: int | str | None = None,
     evict: str | None = None,
+    shed: str | None = None,
     archives: "Mapping[str, Archive] | None" = None,
     archive: str | None = None,
     access: str | None = None,
@@ -311,6 +312,11 @@ def match(
     In a stream keys beyond `memory` go to disk, as their events of the last window, and come back
     before they are needed: nothing is lost. `evict` says which go first: "need" (the default:
     those with the least chance to be needed soon), "tpm" (the oldest) or "stpm".
+    A stream that is too slow falls behind. With `shed="30 seconds"` keys are given up when the
+    newest event of a micro-batch is further behind the clock: those with the least chance to
+    complete a match, a quarter of them at first, all of them at four times the lag. What is found
+    stays right; what is lost is counted (see `progress_of`), and listed by key and interval with
+    `start(..., shed_to=)`.
 
     `archives` are those that JOIN ARCHIVE names, each made by `ensue.archive`. `archive` is the
     name of the one that the events themselves belong to: then the past of a match is what the
@@ -338,8 +344,12 @@ def match(
             "evict= is for streams: a table is matched as a whole",
             hint="leave it out; memory= bounds what the query may take",
         )
+    if shed is not None and not runner.STREAMING:
+        raise QueryError(
+            "shed= is for streams of Spark: a table is not behind the clock", hint="leave it out"
+        )
     limits = Limits.given(
-        max_matches, max_partial_matches, memory, lanes=_is_spark(events), evict=evict
+        max_matches, max_partial_matches, memory, lanes=_is_spark(events), evict=evict, shed=shed
     )
     known: dict[str, Any] = {
         "operators": _each(operators, Operator, "operators"),
@@ -547,6 +557,7 @@ def start(
     archive: "str | Archive | None" = None,
     archive_rows: int | None = None,
     archive_age: str | int | float | None = None,
+    shed_to: "Output | None" = None,
 ) -> "StreamingQuery":
     """Starts a stream of matches, and gives Spark's StreamingQuery.
 
@@ -581,6 +592,10 @@ def start(
     lanes until there are `archive_rows` of a lane (50,000), or one is older than `archive_age`;
     then they become files of the archive, in one transaction a micro-batch. Late ones do not.
     Archives that a stream only reads are read as they were when it was started first.
+
+    `shed_to` is the output for what a stream with `match(..., shed=)` gives up: the columns of a
+    key, from `shed_from` to `shed_until` matches of it may be missing, and `shed_events` of it
+    were dropped.
     """
     from ensue.runners.spark import start as spark_start
 
@@ -599,6 +614,7 @@ def start(
         archive=archive,
         archive_rows=archive_rows,
         archive_age=archive_age,
+        shed_to=shed_to,
     )
 
 

@@ -21,6 +21,7 @@ from ensue.engine.reference_events import events_of
 from ensue.engine.state import to_bytes
 from ensue.errors import QueryError, StateError
 from ensue.plan.estimates.statistics import Statistics
+from ensue.plan.limits import Limits
 from ensue.plan.planning import Planning
 from ensue.samples.stocks import stocks
 from ensue.workload.lanes import state as lane_state
@@ -349,7 +350,13 @@ def test_the_checkpoint_of_an_older_release_goes_on(sample):
     for kind in ("part", "entry"):
         for number, value in enumerate(saved[kind]):
             store.values[kind, number] = bytes.fromhex(value)
+    for number, value in saved.get("segment", {}).items():
+        store.values["part", int(number)] = bytes.fromhex(value)
     job = Workload.read([saved["job"]])
+    if saved.get("limits"):
+        limits = Limits.given(lanes=True, **saved["limits"])
+        planning = replace(job.wishes.planning, limits=limits)
+        job = replace(job, wishes=replace(job.wishes, planning=planning))
     events = pa.ipc.open_stream(bytes.fromhex(saved["rest"])).read_all()
     found = run(store, job, saved["watermark_ms"], [to_bytes(events)], saved["next_ms"])
     assert sorted(matches_of(found, job)["match_id"].to_pylist()) == saved["matches"]

@@ -21,9 +21,10 @@ from ensue.workload.correlations.prepare import Wanted
 from ensue.workload.correlations.prepared import NO_PAST, Pasts
 from ensue.workload.lanes.clock import FURTHEST_MS
 from ensue.workload.lanes.lane import Lane
-from ensue.workload.lanes.micro_batch import run_lane
+from ensue.workload.lanes.micro_batch import Counters, run_lane
 from ensue.workload.lanes.packing import (
     LATE_EVENTS,
+    SHED,
     Packed,
     packed_events,
     packed_outputs,
@@ -173,6 +174,7 @@ class Stream:
         forget: Callable[[], bool] = lambda: False,
         shelf: Shelf | None = None,
         early: bool = True,
+        lag_ms: Callable[[], int] = lambda: 0,
     ) -> None:
         self.workload = workload
         self.delay_ms = delay_ms
@@ -180,6 +182,7 @@ class Stream:
         self.forget = forget
         self.shelf = shelf or Shelf()
         self.early = early
+        self.lag_ms = lag_ms  # how far the newest event of a micro-batch is behind the clock
         self.watermark_ms = 0
         self.batches = 0
         self.stores = {
@@ -193,6 +196,9 @@ class Stream:
         self.events = self.late = self.before_cut = 0
         self.checks_gap = False
         self.oldest: float | None = None  # event of the last micro-batch
+        self.newest_ms: int | None = None
+        self.wall_ms = 0
+        self.shed: list[Counters] = []  # of lanes that have given up something
 
     def begin_with(self, history: pa.Table, cut: Cut, *, tasks: int = 1) -> None:
         """A history before the first micro-batch, read by some tasks."""
@@ -233,7 +239,8 @@ class Stream:
         events, _ = with_time(events, source.shape, self.bad_events, types, finite=True)
         times = ends(events, source.shape)
         self.oldest = times.min().item() if len(times) else None
-        newest_ms = source.clock.newest_ms(times)
+        newest_ms = self.newest_ms = source.clock.newest_ms(times)
+        self.wall_ms = (newest_ms or 0) + self.lag_ms()
         next_ms = None if newest_ms is None else newest_ms - self.delay_ms
         for number, chain in enumerate(self.workload.chains):
             sent = list(packed_events(chain, self._arriving(chain, events)))
@@ -246,6 +253,7 @@ class Stream:
     def pause(self) -> None:
         """A micro-batch without events: lanes are called whose timers have expired, and those
         that get something of these."""
+        self.newest_ms = None
         for number, chain in enumerate(self.workload.chains):
             sent: list[Packed] = []
             for place in self._places(number):
@@ -280,6 +288,11 @@ class Stream:
         """The late events that were delivered."""
         return tables_of(self.delivered, LATE_EVENTS, self.workload.source.arrow)
 
+    def shed_keys(self) -> list[dict[str, Any]]:
+        """The keys that were given up, with their intervals."""
+        found = [table_of(p.blob)[1] for p in self.delivered if p.number == SHED]
+        return [row for table in found for row in table.to_pylist()]
+
     def _places(self, number: int) -> list[Place]:
         return [place for place in self.stores if place[0] == number]
 
@@ -298,10 +311,13 @@ class Stream:
         checked = self.checks_gap and place[1:] == (0, 0)
         outcome = run_lane(
             *given, _for(place, sent), next_ms, self.shelf,
-            self.oldest if checked else None, require_no_gap=checked,
+            self.oldest if checked else None, self.newest_ms,
+            require_no_gap=checked, wall_ms=self.wall_ms,
         )  # fmt: skip
         self.timers[place] = outcome.timer
         self.late += outcome.counters.late
+        if outcome.counters.shed_events:
+            self.shed.append(outcome.counters)
         self.events += outcome.counters.events
         self.before_cut += outcome.counters.before_cut
         return outcome.sent

@@ -27,6 +27,11 @@ def limits_options(parser: ArgumentParser) -> None:
         choices=EVICT,
         help="of a stream: which keys go to disk first where memory is short; default: need",
     )
+    group.add_argument(
+        "--shed",
+        metavar="LENGTH",
+        help="of a stream: give up keys when it is further behind the clock; default: never",
+    )
 
 
 def limits_of(options: Namespace) -> dict[str, Any]:
@@ -36,4 +41,5 @@ def limits_of(options: Namespace) -> dict[str, Any]:
         "max_matches": options.max_matches,
         "max_partial_matches": options.max_partial_matches,
         "evict": options.evict,
+        "shed": options.shed,
     }

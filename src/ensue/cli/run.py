@@ -21,7 +21,7 @@ from ensue.cli.terminal import Exit, UsageError, notice, output, progress
 _ENOUGH_TO_KNOW_THE_COLUMNS = 1_000
 _OF_STREAMS = (
     "watermark", "max_ahead", "checkpoint", "schema", "late", "once", "flush", "every", "evict",
-    "packages", "jars", "history", "since", "allow_gap",
+    "shed", "packages", "jars", "history", "since", "allow_gap",
 )  # fmt: skip
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _REMEMBERED = 200  # micro-batches; a report of one may still change while it is the newest
 _TOTALS = (
     "input_rows", "events", "late", "dropped", "ahead", "before_cut", "matches", "misses",
-    "probes", "rows_read", "archived",
+    "probes", "rows_read", "archived", "shed_events", "shed_keys",
 )  # fmt: skip
 
 
@@ -44,6 +44,8 @@ class Totals:
     probes: int = 0
     rows_read: int = 0
     archived: int = 0
+    shed_events: int = 0
+    shed_keys: int = 0
     batches: int = 0
     last: "BatchProgress | None" = None
     watermark: datetime | int | None = None
@@ -125,6 +127,7 @@ def _rows(totals: Totals, running: float, scale: Scale) -> list[Sequence[str]]:
     if last is None:
         return [("micro-batches", "0", f"{clock}, waiting for the first")]
     stored = f"keys, {size(last.stored_bytes)}; {totals.misses:,} were missed"
+    shed = f"events, {totals.shed_keys:,} times a key was given up"
     known = ("  before the cut", f"{totals.before_cut:,}", "that the history or the archive had")
     read = f"reads of archives, {totals.rows_read:,} rows"
     kept = f"events, {last.recent:,} are not there yet"
@@ -143,6 +146,7 @@ def _rows(totals: Totals, running: float, scale: Scale) -> list[Sequence[str]]:
         *([("looked up", f"{totals.probes:,}", read)] if totals.probes else ()),
         *([("archived", f"{totals.archived:,}", kept)] if totals.archived or last.recent else ()),
         *([("stored", f"{last.stored_keys:,}", stored)] if last.stored_keys else ()),
+        *([("shed", f"{totals.shed_events:,}", shed)] if totals.shed_events else ()),
         ("matching", f"{last.matching_share:.0%}", "of the time in Python workers"),
         ("watermark", "", _watermark(totals.watermark, last.lag_seconds, scale)),
     ]
@@ -170,6 +174,7 @@ def line(report: "BatchProgress", scale: Scale) -> str:
         f"{report.archived:,} archived" if report.archived else "",
         f"{report.stored_keys:,} keys stored" if report.stored_keys else "",
         f"{report.misses:,} missed" if report.misses else "",
+        f"{report.shed_events:,} shed" if report.shed_events else "",
         f"matching {report.matching_share:.0%}",
         f"watermark {_watermark(report.watermark, report.lag_seconds, scale)}",
     ]

@@ -7,7 +7,7 @@ is possible where the window says how far back matches reach, and where nothing 
 from ensue.algebra.form import is_absence, is_sequence, optional, parts
 from ensue.algebra.operator import Over
 from ensue.algebra.pattern import Pattern
-from ensue.algebra.walk import results
+from ensue.algebra.walk import negations, results
 from ensue.algebra.window import ByEvents
 from ensue.plan.physical import Plan
 
@@ -50,3 +50,29 @@ def may_wait(pattern: Pattern) -> bool:
             if not optional(part):
                 break
     return any(may_wait(part) for part in parts(pattern))
+
+
+def why_not_shed(plan: Plan) -> str | None:
+    """Why no key of a query can be given up for a while, if none can.
+
+    What is found of it afterwards must be right: a match that begins behind the gap may not
+    depend on what was before.
+    """
+    why = why_not_evicted(plan)
+    if why is None and _looks_before(plan.query.pattern):
+        why = "what its negation has to rule out may be among the events that were dropped"
+    return why
+
+
+def _looks_before(pattern: Pattern) -> bool:
+    """Whether a negation may speak of events before the first one of a match; rather too often.
+
+    >>> from ensue.algebra.pattern import Atom, Not, Seq
+    >>> a, b = Atom("A", "a"), Not(Atom("B", "b"))
+    >>> _looks_before(Seq((a, b, Atom("C", "c")))), _looks_before(Seq((b, a)))
+    (False, True)
+    """
+    known = 0
+    if is_sequence(pattern) and not optional(parts(pattern)[0]):
+        known = sum(is_absence(part) for part in parts(pattern)[1:])
+    return sum(1 for _ in negations(pattern)) > known

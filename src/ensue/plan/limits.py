@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from ensue.algebra.durations import parse_duration
 from ensue.errors import EventError
 
 EVICT = ("need", "tpm", "stpm")  # which keys of a stream go first; the first is the default
@@ -26,6 +27,7 @@ class Limits:
     share: float = SHARE  # of the machine's memory, where `memory` is not given
     lanes: bool = False  # one of several on its machine, as many at a time as it has cores
     evict: str | None = None  # one of EVICT: who goes first; None: as is usual, if anybody can
+    shed_ms: int | None = None  # how far a stream may be behind before keys are given up
 
     @classmethod
     def given(
@@ -36,6 +38,7 @@ class Limits:
         *,
         lanes: bool = False,
         evict: Any = None,
+        shed: Any = None,
     ) -> "Limits":
         """Limits from what a call says.
 
@@ -57,16 +60,17 @@ class Limits:
             raise EventError(
                 f"evict={evict!r} is no way to choose keys\n  hint: {', '.join(EVICT)}"
             )
-        return cls(max_matches, max_partial_matches, size, share, lanes, evict)
+        return cls(max_matches, max_partial_matches, size, share, lanes, evict, _shed_ms(shed))
 
     @property
     def evicting(self) -> bool:
         """Whether keys of a stream are stored where memory is short.
 
-        So it is where a call says how much there is; else, what is too much is an error.
+        So it is where a call says how much there is, or keys may be given up; else, what is too
+        much is an error.
         """
         said = self.share != SHARE if self.memory is None else not math.isinf(self.memory)
-        return said or self.evict is not None
+        return said or self.evict is not None or self.shed_ms is not None
 
     def bytes_of(self, machine: float, cores: int) -> float:
         """The bound on memory, on a machine that has so many bytes and cores."""
@@ -76,6 +80,19 @@ class Limits:
 
 
 UNLIMITED = Limits(memory=math.inf)
+
+
+def _shed_ms(given: Any) -> int | None:
+    if given is None:
+        return None
+    if not isinstance(given, str):
+        raise EventError(
+            f"shed={given!r} is no length of time\n  hint: write it like shed='30 seconds'"
+        )
+    length = parse_duration(given) // 1_000_000
+    if length <= 0:
+        raise EventError(f"shed={given!r} is too short\n  hint: at least a millisecond")
+    return length
 
 
 def _memory(given: Any) -> tuple[float | None, float]:

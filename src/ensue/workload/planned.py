@@ -23,7 +23,12 @@ from ensue.workload.correlations.work import CorrelationWork
 from ensue.workload.queries.work import QueryWork
 from ensue.workload.query_names import Name, speaking_of
 from ensue.workload.source import Source
-from ensue.workload.spill.evictable import not_evictable, why_not_evictable
+from ensue.workload.spill.evictable import (
+    not_evictable,
+    not_sheddable,
+    require_sheddable,
+    why_not_evictable,
+)
 from ensue.workload.stage import ARRIVAL, Archives, Output, Stage
 from ensue.workload.timed_out import Bundle, bundle
 from ensue.workload.towers.joined import joined_towers
@@ -62,6 +67,8 @@ def works_of(
     correlated = dict(_correlated(asked, source, wishes, pasts))
     if wishes.planning.limits.evict is not None:
         _require_evictable(asked, bundles, correlated)
+    if wishes.planning.limits.shed_ms is not None:
+        _require_sheddable(asked, bundles, correlated)
     towers = list(_towers(asked, source, wishes))
     of = {one: tower for tower in towers for one in tower.levels}
     numbers = count()
@@ -168,6 +175,21 @@ def _require_evictable(
                 why = OF_TOWERS
             if why is not None:
                 raise not_evictable(why)
+
+
+def _require_sheddable(
+    asked: Sequence[Asked],
+    bundles: Mapping[Asked, Bundle],
+    correlated: Mapping[Asked, PreparedCorrelation],
+) -> None:
+    """An error that says which query cannot give up keys, and why."""
+    for one in asked:
+        with speaking_of(one.name):
+            if one in correlated:
+                raise not_sheddable("what is dropped would be missing from the past of matches")
+            if one not in bundles:
+                raise not_sheddable("events that are made of events would be made of fewer")
+            require_sheddable(bundles[one].queries)
 
 
 def _towers(asked: Sequence[Asked], source: Source, wishes: Wishes) -> Iterator[_Tower]:

@@ -41,6 +41,13 @@ class Concerns:
             found["dropped"] = (
                 f"{_events(done.dropped)} of micro-batch {done.batch} without usable time left out"
             )
+        if done.shed_keys:  # every time: each is a loss of its own
+            found[f"shed {done.batch}"] = (
+                f"micro-batch {done.batch} is behind the clock by more than shed= allows: "
+                f"{_events(done.shed_events)} of {done.shed_keys:,} keys dropped, and "
+                f"{done.shed_partial_matches:,} partial matches of theirs\n"
+                "  hint: ensue.start(..., shed_to=folder) lists them by key and interval"
+            )
         new = [text for kind, text in found.items() if kind not in self._said]
         self._said |= set(found)
         return new

@@ -30,19 +30,30 @@ def delivered_and_archived(
     def step(batch: DataFrame, number: int) -> None:
         kept = batch.persist()
         try:
-            # all rows are asked for, so that every lane moves on
-            present = {row[0] for row in kept.select("query").distinct().collect()}
-            for output, name in enumerate(outputs):
-                if output in present or len(outputs) == 1:
-                    sinks[name](outputs.unpacked(kept, name), number)
-            if LATE_EVENTS in present and aside is not None:
-                aside(outputs.late_events(kept), number)
-            if ARCHIVED in present:
+            if ARCHIVED in delivered(outputs, sinks, aside, kept, number):
                 _commit(archive, _files(kept), writer, number)
         finally:
             kept.unpersist()
 
     return step
+
+
+def delivered(
+    outputs: SeveralMatches,
+    sinks: Mapping[Name, Sink],
+    aside: Sink | None,
+    kept: DataFrame,
+    number: int,
+) -> set[int]:
+    """Delivers the matches and late events of a micro-batch that is kept; gives what it has."""
+    # all rows are asked for, so that every lane moves on
+    present = {row[0] for row in kept.select("query").distinct().collect()}
+    for output, name in enumerate(outputs):
+        if output in present or len(outputs) == 1:
+            sinks[name](outputs.unpacked(kept, name), number)
+    if LATE_EVENTS in present and aside is not None:
+        aside(outputs.late_events(kept), number)
+    return present
 
 
 def _files(batch: DataFrame) -> list[Added]:

@@ -45,6 +45,9 @@ class BatchProgress:
     misses: int = 0  # keys that were not in memory when an event of theirs came
     stored_keys: int = 0  # that are not in memory
     stored_bytes: int = 0  # of their events
+    shed_events: int = 0  # of keys that were given up, since the stream was behind (shed=)
+    shed_keys: int = 0
+    shed_partial_matches: int = 0  # that went with them
     stopped: str | None = None  # why the stream stopped by itself after it, if it did
 
     @property
@@ -118,6 +121,9 @@ def read(progress: Any) -> BatchProgress:
         misses=count("misses"),
         stored_keys=count("stored_keys"),
         stored_bytes=count("stored_bytes"),
+        shed_events=count("shed_events"),
+        shed_keys=count("shed_keys"),
+        shed_partial_matches=count("shed_partial_matches"),
     )
 
 

@@ -26,6 +26,7 @@ from ensue.runners.spark.paths import place, require_readable
 from ensue.runners.spark.pins import Pinned, Wanted, pinned
 from ensue.runners.spark.places import seen_from_here
 from ensue.runners.spark.recipes import known_recipe, recipe_of
+from ensue.runners.spark.shed_keys import delivered_and_listed, require_shed
 from ensue.runners.spark.sinks import THOROUGH, DeltaTable, ParquetBatches, ParquetTable, Sink
 from ensue.runners.spark.stream import packed_flow
 from ensue.runners.spark.types import spark_schema
@@ -54,6 +55,7 @@ def start(
     archive: Any = None,
     archive_rows: int | None = None,
     archive_age: Any = None,
+    shed_to: Output | None = None,
 ) -> StreamingQuery:
     """Starts the query behind a streaming DataFrame of matches; with `once` waits for its end."""
     if flush and not once:
@@ -63,7 +65,9 @@ def start(
         require_readable(_session(matches), checkpoint)
     first = History.given(history, since, gap)
     wanted = Wanted(archive, archive_rows, archive_age)
-    begun = _begun(matches, output, checkpoint, late, every, name, first, wanted, once=once)
+    begun = _begun(
+        matches, output, checkpoint, late, every, name, first, wanted, shed_to, once=once
+    )
     if once:
         try:
             wait(begun.query)
@@ -127,6 +131,7 @@ def _begun(
     name: str | None,
     first: History | None,
     wanted: Wanted,
+    shed_to: Output | None = None,
     *,
     once: bool,
 ) -> Begun:
@@ -155,7 +160,7 @@ def _begun(
         deliver, stream = delivery(sink, aside), matches
     session, where = stream.sparkSession, place(checkpoint)
     here = seen_from_here(session, where)
-    require_apart(_folders(where, here, sinks, aside))
+    require_apart(_folders(where, here, sinks, aside, shed_to))
     if here is not None:
         require_sound(where)
     if first is None:
@@ -166,6 +171,10 @@ def _begun(
             sink.fit(session, columns[key])
     past, pin = None, _pinned(matches, where, wanted)
     recipe = None if pin is None else pin.recipe
+    losses = None if shed_to is None else _sink(shed_to, ParquetBatches)
+    if losses is not None:
+        recipe = recipe or recipe_of(matches, "shed_to=")
+        require_shed(recipe.workload)
     if first is not None:
         recipe = recipe or recipe_of(matches, "history=")
         with own_errors("the history cannot be matched: "):
@@ -175,11 +184,15 @@ def _begun(
                 past.note_delivered()
     step = deliver  # with a micro-batch: Spark commits it when all of it is done
     if recipe is not None:
-        packed = packed_flow(recipe, past, gap=first is not None and first.gap == ALLOW)
+        gap = first is not None and first.gap == ALLOW
+        packed = packed_flow(recipe, past, gap=gap, shed=losses is not None)
         stream = only_frame(frames_of(recipe.workload, packed))
         if pin is not None and pin.writer is not None:
             stream, outputs = packed, SeveralMatches.of(recipe.workload, packed)
             step = delivered_and_archived(outputs, sinks, aside, pin.archive, pin.writer)
+        elif losses is not None:
+            stream, outputs = packed, SeveralMatches.of(recipe.workload, packed)
+            step = delivered_and_listed(recipe.workload, outputs, sinks, aside, losses)
     writer = stream.writeStream.outputMode("append").foreachBatch(step)
     writer = writer.option("checkpointLocation", where)
     if name is not None:
@@ -227,7 +240,11 @@ def _require_match_id(columns: StructType) -> None:
 
 
 def _folders(
-    checkpoint: str, here: Path | None, sinks: Mapping[Name, Sink], aside: Sink | None
+    checkpoint: str,
+    here: Path | None,
+    sinks: Mapping[Name, Sink],
+    aside: Sink | None,
+    shed_to: Output | None,
 ) -> list[Folder]:
     begun = here is not None and (here / "offsets").exists()
     found = [Folder("checkpoint", checkpoint, stays=begun)]
@@ -237,6 +254,8 @@ def _folders(
             found.append(Folder(role, sink.path, table=isinstance(sink, ParquetTable)))
     if isinstance(aside, ParquetBatches):
         found.append(Folder("folder for late events", aside.path, table=True))
+    if isinstance(shed_to, str | Path):
+        found.append(Folder("folder for what is shed", str(shed_to), table=True))
     return found
 
 

@@ -45,7 +45,7 @@ from ensue.workload.foresight import warn_of_explosion
 from ensue.workload.lanes.arrivals import AHEAD, LANE, PASSING, arrived, next_watermark
 from ensue.workload.lanes.clock import calendar
 from ensue.workload.lanes.micro_batch import Counters, run_lane
-from ensue.workload.lanes.packing import ARCHIVED, LATE_EVENTS, Packed, packed_events
+from ensue.workload.lanes.packing import ARCHIVED, LATE_EVENTS, SHED, Packed, packed_events
 from ensue.workload.lanes.shelf import Shelf
 from ensue.workload.lanes.state import begin
 from ensue.workload.query_names import speaking_of
@@ -131,9 +131,14 @@ def flowing(recipe: Recipe, beginning: Beginning | None = None, *, gap: bool = F
 
 
 def packed_flow(
-    recipe: Recipe, beginning: Beginning | None = None, *, gap: bool = False
+    recipe: Recipe,
+    beginning: Beginning | None = None,
+    *,
+    gap: bool = False,
+    shed: bool = False,
 ) -> DataFrame:
-    """All that comes out of its lanes, packed: matches, late events, files of its archive."""
+    """All that comes out of its lanes, packed: matches, late events, files of its archive, and,
+    if asked, keys that were given up."""
     workload, given = recipe.workload, recipe.given
     shape = workload.source.shape
     watched = with_watermark(recipe.frame, shape, given.watermark, given.max_ahead)
@@ -151,7 +156,7 @@ def packed_flow(
         flows.append(flow)
     flow = reduce(DataFrame.union, flows).observe(OBSERVED, *observed(shape))
     kind = sql.col("number")
-    done = flow.filter((kind >= LATE_EVENTS) | (kind == ARCHIVED))
+    done = flow.filter((kind >= LATE_EVENTS) | kind.isin(ARCHIVED, *((SHED,) if shed else ())))
     return done.select(kind.alias("query"), sql.col("blob").alias("matches"))
 
 
@@ -291,7 +296,8 @@ class StageProcessor(StatefulProcessor):
         oldest = min((json.loads(bytes(row.blob)) for row in clocks if row.blob), default=None)
         blobs = [bytes(row.blob) for row in mine if row.number != CLOCK]
         counts = {name: sum(row[name] for row in mine) for name in ("dropped", "ahead")}
-        yield from self._run(key[0], timerValues, blobs, next_ms, oldest, **counts)
+        newest_ms = max(newest, default=None)
+        yield from self._run(key[0], timerValues, blobs, next_ms, oldest, newest_ms, **counts)
 
     def handleInitialState(  # noqa: N802
         self,
@@ -324,6 +330,7 @@ class StageProcessor(StatefulProcessor):
         blobs: list[bytes],
         next_ms: int | None = None,
         oldest: float | None = None,
+        newest_ms: int | None = None,
         *,
         dropped: int = 0,
         ahead: int = 0,
@@ -332,7 +339,7 @@ class StageProcessor(StatefulProcessor):
         checks = self.cut is not None and self.number == 0 and lane == 0
         outcome = run_lane(
             self.store, self.chain, self.number, watermark_ms, blobs, next_ms, shelf(), oldest,
-            require_no_gap=checks,
+            newest_ms, require_no_gap=checks,
         )  # fmt: skip
         if outcome.timer != outcome.timer_before:
             if outcome.timer_before is not None:

@@ -22,6 +22,7 @@ from ensue.errors import StateError
 from ensue.plan.limits import Limits
 from ensue.workload.chain import Chain
 from ensue.workload.lanes.packing import table_of
+from ensue.workload.lanes.shedding import GivenUp, Shed, Sheds, listed, newest, places
 from ensue.workload.spill.bound import Spilled, Spilling, spilled_by
 from ensue.workload.spill.saved import in_one
 from ensue.workload.stage import ARRIVAL, Fed, Stage, ends_of, unseen
@@ -35,6 +36,7 @@ class Accepted:
     events: int
     late: pa.Table
     before_cut: int  # the history had them
+    shed: Shed = Shed()  # noqa: RUF009  it is frozen
 
 
 class Lane:
@@ -55,6 +57,7 @@ class Lane:
         self.watermark: float | None = None  # of the stream, up to which it has matched
         self.cut: float | None = None  # up to where it was matched by a history, not by the stream
         self.oldest: float | None = None  # of all events of the stream, as far as it is told
+        self.given_up = GivenUp(chain.source.shape)
         self.kept: dict[str, list[int]] = {}  # segments that a store has, by the parts they are in
 
     @property
@@ -65,11 +68,19 @@ class Lane:
     def limits(self) -> Limits:
         return self.stage.limits
 
-    def accept(self, blobs: Iterable[bytes], watermark: float | None = None) -> Accepted:
+    def accept(
+        self,
+        blobs: Iterable[bytes],
+        watermark: float | None = None,
+        shed: float | pa.Table = 0.0,
+    ) -> Accepted:
         """Lets what was sent wait.
 
         An event is late if it ends before the watermark, or before the one that the lane has come
         to already, if it is further. One before the cut is not late: the history had it.
+
+        `shed` is the share of their keys to give up, or which ones, where that was decided
+        before.
         """
         events = self._taken(blobs)
         others = self.chain.read_before(self.number)
@@ -87,11 +98,35 @@ class Lane:
             if behind.any():
                 late = events.filter(pa.array(behind))
                 events = events.filter(pa.array(~behind))
+        events, lost = self._shed(events, shed)
         if events.num_rows:
             self.waiting = pa.concat_tables([self.waiting, self._numbered(events)])
         if others and late.num_rows:
             late = late.filter(pa.array(unseen(late, self.chain.source, others)))
-        return Accepted(counted, late.select(self.chain.source.arrow.names), before_cut)
+        return Accepted(counted, late.select(self.chain.source.arrow.names), before_cut, lost)
+
+    def _shed(self, events: pa.Table, shed: float | pa.Table) -> tuple[pa.Table, Shed]:
+        """The events without those of keys that are given up, and what was lost of these."""
+        behind = self.given_up.of(events)
+        count = int(behind.sum())
+        if count:
+            events = events.filter(pa.array(~behind))
+        matcher, shape = self.matcher, self.chain.source.shape
+        if not isinstance(matcher, Sheds) or (isinstance(shed, float) and not shed):
+            return events, Shed(count)
+        if isinstance(shed, float):
+            if not events.num_rows or not matcher.shed_by:
+                return events, Shed(count)
+            shed = matcher.least_promising(events.select(shape.arrow.names), shed)
+        partial = matcher.give_up(shed)
+        until, dropped = newest(shed, (events, self.waiting), shape)
+        since = None if self.watermark is None else self.watermark - matcher.undecided
+        self.given_up.add(shed, until)
+        events = events.filter(pa.array(places(shed, events) < 0))
+        kept = places(shed, self.waiting) < 0
+        self.waiting = self.waiting.filter(pa.array(kept)).combine_chunks()
+        lost = listed(shed, since, until, dropped, shape)
+        return events, Shed(count + int(dropped.sum()), partial, lost)
 
     def _unseen(self, events: pa.Table) -> int:
         """How many events no stage before has."""
@@ -130,6 +165,7 @@ class Lane:
         if self.watermark is not None and watermark < self.watermark:
             watermark = self.watermark
         self.watermark = watermark
+        self.given_up.forget_before(watermark)
         now = watermark - self.stage.hold
         released, self.waiting = _split(self.waiting, ends(self.waiting, self._sortable) < now)
         made: dict[str, pa.Table] = {}
@@ -237,6 +273,8 @@ class Lane:
             header |= {"cut": self.cut, "oldest": self.oldest}
         blobs = {"waiting": to_bytes(self.waiting), "matcher": matcher}
         blobs |= {f"made {name}": to_bytes(table) for name, table in self.made.items()}
+        if len(self.given_up):
+            blobs["given up"] = self.given_up.save()
         return packed(header, {}, blobs)
 
     @classmethod
@@ -253,6 +291,8 @@ class Lane:
         for name, schema in lane.stage.takes.items():
             if f"made {name}" in blobs:
                 lane.made[name] = from_bytes(blobs.pop(f"made {name}")).cast(schema)
+        if "given up" in blobs:
+            lane.given_up.restore(blobs.pop("given up"))
         lane.kept = header.get("kept", {})
         saved = blobs["matcher"] if "matcher" in blobs else _as_before(blobs)
         if "paths" not in header:

@@ -2,12 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from time import perf_counter_ns
+from time import perf_counter_ns, time_ns
 
 from ensue.workload.chain import Chain
 from ensue.workload.lanes.archiving import archived, looked_up
 from ensue.workload.lanes.clock import known_to_spark
-from ensue.workload.lanes.packing import Packed, packed_files, packed_late, packed_outputs
+from ensue.workload.lanes.packing import (
+    Packed,
+    packed_files,
+    packed_late,
+    packed_outputs,
+    packed_shed,
+)
+from ensue.workload.lanes.shedding import DROPPED, FROM, TO, share_of
 from ensue.workload.lanes.shelf import Shelf
 from ensue.workload.lanes.state import KeptLane, Store
 
@@ -33,6 +40,9 @@ class Counters:
     misses: int  # keys that were not in memory when an event of theirs came
     stored_keys: int  # that are not in memory
     stored_bytes: int  # of their events
+    shed_events: int  # of keys that were given up, since the stream is behind
+    shed_keys: int
+    shed_partial_matches: int  # that went with them
     matching_us: int
     busy_us: int
 
@@ -56,8 +66,10 @@ def run_lane(
     next_ms: int | None = None,
     shelf: Shelf = Shelf(),  # noqa: B008  it has no state of its own
     oldest: float | None = None,
+    newest_ms: int | None = None,
     *,
     require_no_gap: bool = False,
+    wall_ms: int | None = None,
 ) -> Outcome:
     """Gives a lane of a stage its events, lets its time pass, and keeps it in its store.
 
@@ -67,6 +79,9 @@ def run_lane(
 
     `oldest` is the time of the oldest event of the micro-batch on any lane, where the lane is the
     one that has to `require_no_gap` between a history and the stream.
+
+    `newest_ms` is that of the newest one. How far it is behind the clock, `wall_ms`, says whether
+    keys are given up; once it is decided which, that is kept with the lane.
     """
     begun = perf_counter_ns()
     clock = chain.clock
@@ -81,7 +96,9 @@ def run_lane(
         lane.tell_oldest(oldest)
     if require_no_gap:
         lane.require_no_gap(now)
-    accepted = lane.accept(blobs, late_before)
+    behind = _share(lane.limits.shed_ms, newest_ms, wall_ms)
+    accepted = lane.accept(blobs, late_before, behind)
+    shed = accepted.shed
     found = lane.release(now) if now is not None else []
     looked = looked_up(lane).since(known)
     files = archived(lane, chain.stages[number])
@@ -92,8 +109,9 @@ def run_lane(
     changed = changed or lane.oldest != told
     # what only tasks and lanes know of the time is not in Spark's checkpoint
     changed = changed or (next_ms is not None and not known_to_spark(next_ms))
+    keys = None if shed.listed is None else shed.listed.drop_columns([FROM, TO, DROPPED])
     if changed or files or kept.fresh or timer != timer_before:
-        written = kept.keep(late_before, blobs, timer, whole=bool(files))
+        written = kept.keep(late_before, blobs, timer, whole=bool(files), shed=keys)
     else:
         kept.remember()
         written = 0
@@ -116,10 +134,22 @@ def run_lane(
         misses=spilled.misses - missed,
         stored_keys=spilled.keys,
         stored_bytes=spilled.bytes,
+        shed_events=shed.events,
+        shed_keys=shed.keys,
+        shed_partial_matches=shed.partial_matches,
         matching_us=(matched - opened) // 1_000,
         busy_us=(perf_counter_ns() - begun) // 1_000,
     )
     sent = list(packed_outputs(chain, number, found)) if found else []
     sent += packed_late(chain, accepted.late) if chain.deliver_late else ()
     sent += packed_files(chain, files)
+    sent += packed_shed(chain, shed.listed)
     return Outcome(sent, timer_before, timer, counters)
+
+
+def _share(shed_ms: int | None, newest_ms: int | None, wall_ms: int | None) -> float:
+    """The share of keys that a lane gives up now."""
+    if shed_ms is None or newest_ms is None:
+        return 0.0
+    wall = time_ns() // 1_000_000 if wall_ms is None else wall_ms
+    return share_of(wall - newest_ms, shed_ms)

@@ -17,6 +17,7 @@ LATE_EVENTS = -1  # in the place of an output's number
 EVENTS = -2  # events that came in
 MADE = -3  # complex events of an earlier stage
 ARCHIVED = -6  # a file that was written, to be made part of the stream's archive
+SHED = -7  # keys that were given up, each with its interval
 MOST_ROWS = 65_536  # of a packed table
 _NAME = b"made"  # where a packed table says whose events these are
 
@@ -79,6 +80,12 @@ def packed_files(chain: Chain, files: Iterable[Added]) -> Iterator[Packed]:
     """Files of the stream's archive, for whoever commits them."""
     for file in files:
         yield Packed(len(chain.stages), 0, ARCHIVED, file.text().encode())
+
+
+def packed_shed(chain: Chain, shed: pa.Table | None) -> Iterator[Packed]:
+    """Keys that a lane has given up, to be listed."""
+    for piece in () if shed is None else _pieces(shed):
+        yield Packed(len(chain.stages), 0, SHED, to_bytes(piece))
 
 
 def table_of(blob: bytes) -> tuple[str | None, pa.Table]:

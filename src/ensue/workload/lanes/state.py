@@ -17,7 +17,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from ensue.engine.state import packed, unpacked
+import pyarrow as pa
+
+from ensue.engine.state import from_bytes, packed, to_bytes, unpacked
 from ensue.errors import StateError
 from ensue.workload.chain import Chain
 from ensue.workload.lanes.lane import Lane
@@ -27,6 +29,7 @@ from ensue.workload.text import upgraded
 FORMAT = 1
 PART = 4 << 20  # bytes of a snapshot in one entry of the store
 SEGMENTS = 1 << 20  # parts from this number on are pieces of segments: written once
+_SHED = "shed"  # in an entry: the keys that were given up
 SMALL = 256 << 10  # a log up to this size is never worth a snapshot
 
 
@@ -105,17 +108,22 @@ class KeptLane:
         timer: int | None,
         *,
         whole: bool = False,
+        shed: pa.Table | None = None,
     ) -> int:
         """Writes down what the lane was given and has done since it was opened.
 
         `watermark` is the one by which its events were late or not; the lane knows how far it has
         come. `whole`: the lane has given away what a log would bring back, so it is written as it
-        is. Gives the number of bytes written.
+        is. `shed` are the keys that it has given up: a clock said so, which cannot be asked again.
+        Gives the number of bytes written.
         """
         header = {"late_before": watermark, "watermark": self.lane.watermark}
         if self.lane.oldest is not None:
             header["oldest"] = self.lane.oldest
-        entry = packed(header, {}, {str(k): b for k, b in enumerate(blobs)})
+        logged_blobs = {str(k): b for k, b in enumerate(blobs)}
+        if shed is not None:
+            logged_blobs[_SHED] = to_bytes(shed)
+        entry = packed(header, {}, logged_blobs)
         stamp = next_stamp(self.head.stamp)
         head = replace(self.head, stamp=stamp, timer=timer)
         logged, snapshot = head.logged + len(entry), None
@@ -171,9 +179,10 @@ def rebuilt(store: Parts, head: Head, chain: Chain, number: int = 0) -> Lane:
     lane = Lane.restore(chain, number, parts, store.part) if head.parts else Lane(chain, number)
     for entry in store.entries(head.entries):
         header, _, blobs = unpacked(entry)
+        shed = from_bytes(blobs.pop(_SHED)) if _SHED in blobs else 0.0
         given = [blobs[str(k)] for k in range(len(blobs))]
         lane.oldest = header.get("oldest")
-        lane.accept(given, header["late_before"])
+        lane.accept(given, header["late_before"], shed)
         if header["watermark"] is not None:
             lane.release(header["watermark"])  # what it finds was delivered before
     return lane

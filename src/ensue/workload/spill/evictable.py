@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from ensue.algebra.walk import negations
 from ensue.columns.arrow_kinds import length_of
 from ensue.errors import QueryError
-from ensue.plan.evictable import may_wait, why_not_evicted
+from ensue.plan.evictable import may_wait, why_not_evicted, why_not_shed
+from ensue.schema import Kind
 from ensue.workload.prepared import Prepared
 
 
@@ -35,6 +36,27 @@ def not_evictable(why: str) -> QueryError:
     return QueryError(
         f"the query cannot be evicted: {why}",
         hint="leave out evict=: memory= is then a bound at which the query is stopped",
+    )
+
+
+def require_sheddable(queries: Sequence[Prepared]) -> None:
+    """An error that says why no key of these queries can be given up."""
+    found = [why for prepared in queries if (why := why_not_shed(prepared.plan)) is not None]
+    why = found[0] if found else why_not_evictable(queries)
+    if why is not None:
+        raise not_sheddable(why)
+    kind = queries[0].shape.schema.time_kind
+    if kind is not Kind.TIMESTAMP:
+        raise not_sheddable(
+            f"its time column holds {kind.value}s, which no clock can be compared with"
+        )
+
+
+def not_sheddable(why: str) -> QueryError:
+    """The error where keys are to be given up that cannot be."""
+    return QueryError(
+        f"the query cannot shed load: {why}",
+        hint="leave out shed=: a slow stream falls behind, and nothing is lost",
     )
 
 

@@ -7,6 +7,7 @@ cohorts are put together as they get many. A miss happens before a piece of even
 within: which keys it has is known.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -283,6 +284,62 @@ class SpillingMatcher:
         kept[rows] = False
         self._resident.keep(kept)
         return dropped
+
+    # ---------------------------------------------------------------------------- giving up
+
+    @property
+    def shed_by(self) -> tuple[str, ...]:
+        """The columns of keys that can be given up; none, while events of theirs are not known."""
+        known = self._unknown_before is None and not self._restored
+        return self.unit.key if known else ()
+
+    @property
+    def undecided(self) -> float:
+        """How long before its time a match may end that is not decided yet."""
+        return self.unit.reach if self.unit.windows else 0
+
+    def least_promising(self, events: pa.Table, share: float) -> pa.Table:
+        """A share of the keys that have events here: those with the least chance to go on.
+
+        They are judged by these events and those in memory.
+        """
+        codes = self._keys.encode([events.column(name) for name in self.unit.key])
+        rows = np.flatnonzero(np.isin(self._resident.codes, codes))
+        coming = np.flatnonzero(codes >= 0)
+        both = pa.concat_tables(
+            [self._resident.rows(rows), rows_taken(events, coming).cast(self._shape.arrow)]
+        )
+        known = np.concatenate([self._resident.codes[rows], codes[coming]])
+        # the last event of a key is what it is judged by: they come out of order
+        order = np.lexsort((ends(both, self._shape), known))
+        both, known = rows_taken(both, order), known[order]
+        first = np.flatnonzero(np.r_[True, known[1:] != known[:-1]][: len(known)])
+        count = np.diff(np.r_[first, len(known)])
+        now = ends(both, self._shape).max(initial=self._now or 0)
+        ranked = self._choice.ranked(both, first, count, float(now))
+        spared = first[ranked[: math.ceil(share * len(first))]]
+        return rows_taken(both.select(list(self.unit.key)), spared).combine_chunks()
+
+    def give_up(self, keys: pa.Table) -> int:
+        """Forgets keys; gives the number of partial matches that went with them."""
+        codes = self._keys.encode([keys.column(name) for name in self.unit.key]).astype(np.int64)
+        self._cohorts.room_for(len(self._keys))
+        before, lost = self._cohorts.partial_matches, 0
+        stored = codes[self._stored.holds(codes)]
+        for some in self._groups(stored):
+            matcher = self._cohorts.fresh()
+            matcher.replay(ordered(self._taken(some)[0], self._shape), self._now)
+            lost += matcher.partial_matches
+        gone = np.isin(self._resident.codes, codes)
+        if gone.any():
+            rows = np.flatnonzero(gone)
+            dropped = self._cohorts.drop(self._resident.rows(rows), self._resident.codes[rows])
+            self._resident.keep(~gone)
+            if not dropped:
+                self._resident.sort()
+                self._cohorts.one_of(self._resident.table, self._now)
+        self._cohorts.place[codes] = 0
+        return lost + before - self._cohorts.partial_matches
 
     def _refuse_giants(self, rows: Codes, count: Codes) -> None:
         """An error if the largest key needs more than all may take together."""
