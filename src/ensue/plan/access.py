@@ -33,6 +33,7 @@ class LiveSide:
     batch: float = BATCH  # of them that are looked at together
     cost: float = 10.0  # C_L: of an event, in comparisons
     matches: float = 0.01  # of an event
+    share: float = 1.0  # of the events that the pattern can use
     rate: float | None = None  # events a unit of time; None: as many as the archive has
     window: float | None = None  # how long a live match is at most
     latency: float = 0.0  # how long it may wait for others
@@ -162,11 +163,12 @@ class _Weighed:
     # ---------------------------------------------------------------------------- parts
 
     def _detecting_live(self, share: float = 1.0) -> float:
-        of_one = self.costs.event + self.costs.comparison * self.live.cost
+        of_one = self.costs.event + self.costs.used * self.live.share
+        of_one += self.costs.comparison * self.live.cost
         return share * self.count * of_one + self.matches * self.costs.match
 
     def _detecting_past(self, past: PastSide, events: float, found: float) -> float:
-        of_one = self.costs.event + self.costs.comparison * past.cost
+        of_one = self.costs.event + self.costs.used + self.costs.comparison * past.cost
         return events * of_one + found * self.costs.match
 
     def _pairs(self) -> float:
@@ -206,13 +208,17 @@ class _Weighed:
         """One read of a stretch of time: of all objects (None), or of some. `events` are found."""
         reading = self._reading(past)
         files, rows = self.touched(past, objects, length)
-        return reading.access + files * reading.file + rows * reading.row + events * reading.event
+        cost = reading.access + files * reading.file + events * reading.event
+        if objects is None:
+            return cost + rows * reading.row
+        listed = past.rows * objects / self._objects(past)
+        return cost + rows * reading.picked + listed * reading.listed + objects * reading.piece
 
     def touched(self, past: PastSide, objects: float | None, length: float) -> tuple[float, float]:
         """The files that are opened, and the rows that are looked at."""
         inside = past.inside(length)
-        if not past.files:
-            return 0.0, inside
+        if not past.files:  # an index says where the events of an object are
+            return 0.0, inside if objects is None else inside * objects / self._objects(past)
         apart = past.buckets or 1  # files of one time
         of_a_file = past.rows / past.files
         times = past.files / apart
@@ -302,7 +308,7 @@ class _Weighed:
             found = events / past.share * past.matches
             read = self._read(past, objects if past.keyed else None, length, events)
             each = read + self._detecting_past(past, events, found)
-            each += objects * self.costs.piece + found * self.costs.instance
+            each += found * self.costs.instance
             cost += groups * (each + self.costs.call)
         return cost, f"{_many(groups * len(self.pasts), 'read', 'reads')} for groups of them"
 
