@@ -6,6 +6,8 @@ compare ways with each other, so only the ratios of these figures matter.
 
 from dataclasses import dataclass
 
+FEW = 16  # objects that can be named in a condition; more are joined with
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -17,7 +19,9 @@ class Reading:
     picked: float  # the same where objects are asked for
     listed: float  # each row of such an object, of whatever time
     event: float  # each event that is found
+    keyed: float  # and where objects are asked for
     piece: float  # each object that is asked for
+    several: float  # and if they are more than `FEW`
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +43,20 @@ class Costs:
 
 COSTS = Costs(
     comparison=0.005,
-    event=0.03,
-    used=0.05,
-    match=0.5,
-    call=850.0,
+    event=0.034,
+    used=0.045,
+    match=0.2,
+    call=800.0,
     join=500.0,
-    instance=0.3,
-    pair=1.0,
-    admit=0.027,
+    instance=0.33,
+    pair=0.85,
+    admit=0.022,
     memory=Reading(
-        access=200.0, file=0.0, row=0.037, picked=0.15, listed=0.006, event=0.0, piece=1.0
+        access=280.0, file=0.0, row=0.012, picked=0.12, listed=0.003, event=0.048, keyed=0.0,
+        piece=0.0, several=0.0,
     ),
     stored=Reading(
-        access=3_800.0, file=800.0, row=0.008, picked=0.008, listed=0.0, event=0.35, piece=7.0
+        access=3_900.0, file=300.0, row=0.01, picked=0.012, listed=0.0, event=0.35, keyed=0.13,
+        piece=2.7, several=1_900.0,
     ),
-)
+)  # fmt: skip

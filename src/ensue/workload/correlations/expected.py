@@ -23,7 +23,7 @@ from ensue.columns.values import from_arrow
 from ensue.computed import cached_property
 from ensue.engine.sampling import sampled, ticks_per_second
 from ensue.errors import LimitError
-from ensue.plan.access import ROWS, LiveSide, PastSide, decide
+from ensue.plan.access import KEYS, OF_A_KEY, ROWS, LiveSide, PastSide, decide
 from ensue.plan.estimates.estimates import estimate
 from ensue.plan.estimates.load import Load
 from ensue.plan.physical import Reference
@@ -169,6 +169,7 @@ def _past(join: PreparedJoin, some: "_Some", *, own: bool, grows: bool) -> PastS
         clustered=layout.clustered and lookup.field in (some.archive.key[:1] or (None,)),
         buckets=layout.buckets,
         keyed=lookup.field is not None,
+        keys=min(KEYS, max(1.0, rows / OF_A_KEY)),
         own=own,
     )
 
