@@ -9,17 +9,17 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 import ensue
 from ensue.archives.contract import Archive, Wanted
 from ensue.columns.stream import shape_of
 from ensue.engine.sampling import sampled
-from ensue.plan.access_costs import Costs, Reading
+from ensue.plan.access_costs import FEW, Costs, Reading
 from ensue.plan.estimates.estimates import estimate
 from ensue.plan.estimates.load import Load
 from ensue.plan.planning import Planning
@@ -27,15 +27,18 @@ from ensue.workload.correlations.pieces import Asked
 from ensue.workload.correlations.prepare import Wanted as Way
 from ensue.workload.correlations.prepare import prepare_correlation
 from ensue.workload.correlations.prepared import PreparedCorrelation, pasts_of
+from ensue.workload.live_matcher import LiveMatcher
 from ensue.workload.prepared import Prepared
 from ensue.workload.queries.work import matched as all_matches
 
-FILES, OF_A_FILE, KEYS = 16, 65_536, 1_000
+ROWS, KEYS = 1_000_000, 1_000
+PARTS, BUCKETS = 5, 4  # of the archive in files
+NONE = "BB"  # a type that no event has, among those that they have
 QUERY = """
 SEQ(A a, B b) WHERE [key] and a.x < 0.1 and b.x < 0.1 WITHIN 5000
 JOIN ARCHIVE past SEQ(C c, D d) WHERE [key] and c.x < {x} and d.x < {x} WITHIN 5000
 RANGE 10000000 BEFORE START ON [key]"""
-COLUMNS = {"time": "t", "type": "type"}
+COLUMNS: dict[str, Any] = {"time": "t", "type": "type"}
 
 
 def events(count: int, first: int = 0, keys: int = KEYS) -> pa.Table:
@@ -64,32 +67,49 @@ def slope(small: float, large: float, more: float) -> float:
     return max(0.0, (large - small) / more)
 
 
-def read(archive: Archive, since: int, until: int, keys: int | None) -> tuple[float, pa.Table]:
-    """One read of a stretch of time, and what it found."""
+def read(
+    archive: Archive, since: int, until: int, keys: int | None, types: str = "CD"
+) -> tuple[float, int]:
+    """One read of a stretch of time, of all objects or of some, and how much it found."""
     many = 1 if keys is None else keys
     asked = Asked(
-        None if keys is None else pa.array(np.arange(keys)),
+        None if keys is None else pa.array(np.arange(keys) * KEYS // keys),
         np.full(many, since), np.full(many, until),
     )  # fmt: skip
-    wanted = Wanted(asked.table(pa.int64(), "us"), None if keys is None else "key")
-    return cpu(lambda: archive.read(wanted)), archive.read(wanted).events
+    named = frozenset([types] if types == NONE else types)
+    wanted = Wanted(asked.table(pa.int64(), "us"), None if keys is None else "key", named)
+    found = archive.read(wanted).events.num_rows
+    return cpu(lambda: archive.read(wanted)), found
 
 
-def reading(archive: Archive, rows: int, files: int) -> Reading:
-    """Four reads that differ in one thing each."""
-    part = rows // max(files, 16)
-    least, _ = read(archive, 0, 99, 1)
-    one, _ = read(archive, 0, part - 1, 1)
-    more, _ = read(archive, 0, rows // 2 - 1, 1)
-    row = slope(one, more, rows // 2 - part) if not files else 0.0
-    of_a_file = 0.0
-    if files:
-        row = slope(least, one, part - 8_192)
-        of_a_file = max(0.0, slope(one, more, files / 2 - 1) - row * part)
-    every, found = read(archive, 0, rows // 2 - 1, None)
-    looked = every - more
-    access = max(0.0, least - of_a_file)
-    return Reading(access, of_a_file, row, max(0.0, looked / found.num_rows))
+def reading(archive: Archive, rows: int) -> Reading:
+    """Reads that differ in one thing each; those for a type that no event has find nothing."""
+    stored = archive.layout().files
+    part = rows // PARTS
+    short, last = part // 100, rows - 1
+    one, _ = read(archive, last - short, last, 1, NONE)
+    longer, _ = read(archive, 0, last, 1, NONE)
+    file = slope(one, longer, PARTS - 1) if stored else 0.0
+    access = one - file
+    opening = access + stored * file
+    whole, _ = read(archive, 0, last, None, NONE)
+    row = slope(opening, whole, rows)
+    every, found = read(archive, 0, last, None)
+    event = slope(whole, every, found)
+    few, more = (read(archive, last - short, last, keys) for keys in (KEYS // 50, KEYS))
+    asked = max(0.0, more[0] - few[0] - event * (more[1] - few[1]))
+    listed = 0.0 if stored else asked / (rows * 49 // 50)
+    piece = asked / (KEYS * 49 // 50) if stored else 0.0
+    named, joined = (read(archive, last - short, last, keys)[0] for keys in (FEW, FEW + 1))
+    several = max(0.0, joined - named) if stored else 0.0
+    half, _ = read(archive, 0, last, KEYS // 2, NONE)
+    looked = rows if stored else rows // 2
+    picked = slope(opening + several + KEYS // 2 * piece, half, looked) - listed
+    of_half, found = read(archive, 0, last, KEYS // 2)
+    keyed = slope(half, of_half, found) - event
+    return Reading(
+        access, file, row, max(0.0, picked), listed, event, max(0.0, keyed), piece, several
+    )
 
 
 def prepared(live: pa.Table, past: Archive, x: float, access: str) -> PreparedCorrelation:
@@ -109,16 +129,16 @@ def comparisons(prepared: Prepared, table: pa.Table) -> float:
 
 
 def main() -> None:
-    rows = FILES * OF_A_FILE
+    rows = ROWS
     table = events(rows)
     live = events(rows // 4, rows)
     memory = ensue.archive(table, **COLUMNS, key="key").pinned()
     with tempfile.TemporaryDirectory() as folder:
-        for k in range(FILES):
-            part = table.slice(k * OF_A_FILE, OF_A_FILE)
-            pq.write_table(part, Path(folder) / f"{k:03}.parquet", row_group_size=8_192)
-        stored = reading(ensue.archive(folder, **COLUMNS, key="key").pinned(), rows, FILES)
-    in_memory = reading(memory, rows, 0)
+        place = Path(folder) / "past"
+        given = {"buckets": BUCKETS, "day": rows // PARTS}
+        ensue.create_archive(place, table, **COLUMNS, key="key", **given)
+        stored = reading(ensue.archive(place).pinned(), rows)
+    in_memory = reading(memory, rows)
 
     few, many = (prepared(live, memory, x, "grouped") for x in (0.02, 1.0))
     lookup, fewer = many.joins[0].lookup, few.joins[0].lookup
@@ -129,8 +149,15 @@ def main() -> None:
     kernels = [cpu(lambda p=one.prepared: p.engine().feed(whole), 5) for one in (fewer, lookup)]
     costs_of = [comparisons(one.prepared, table) for one in (fewer, lookup)]
     comparison = slope(*kernels, whole.num_rows * (costs_of[1] - costs_of[0]))
+    others = table.filter(pa.array(_of_types(table, "AB")))
+    scanned = cpu(lambda: fewer.prepared.engine().feed(others), 5) / others.num_rows
     found = lookup.matches(whole)
     matched = cpu(lambda: lookup.matches(whole), 3)
+    match = slope(kernels[1], matched, found.num_rows)
+    half = prepared(live, memory, 0.5, "eager").joins[0].lookup.prepared
+    fed = cpu(lambda: LiveMatcher(half).feed(whole), 5)
+    fed -= match * LiveMatcher(half).feed(whole).num_rows
+    used = fed / whole.num_rows - scanned - comparison * comparisons(half, table)
     found_live = all_matches((many.live,), live).tables[0]
     one = found_live.slice(0, 1)
     nothing = found.slice(0, 100)
@@ -142,19 +169,18 @@ def main() -> None:
     pairs = joining.joined(found_live, [early])
     paired = cpu(lambda: joining.joined(found_live, [early]), 3)
     pair = (paired - join - early.num_rows * instance) / max(1, pairs.num_rows)
-    asked_few, asked_many = (read(memory, 0, 999, keys)[0] for keys in (1, KEYS))
-    value_set = pa.array(np.arange(0, KEYS, 2))
-    admit = cpu(lambda: pc.is_in(live.column("key"), value_set=value_set)) / live.num_rows
+    value_set = pa.array(np.arange(0, KEYS, 8))
+    admit = cpu(lambda: live.filter(pc.is_in(live.column("key"), value_set=value_set)))
     costs = Costs(
         comparison=comparison,
-        event=max(0.0, kernels[0] / whole.num_rows - comparison * costs_of[0]),
-        match=slope(kernels[1], matched, found.num_rows),
+        event=scanned,
+        used=max(0.0, used),
+        match=match,
         call=call,
         join=join,
         instance=instance,
         pair=max(0.0, pair),
-        piece=slope(asked_few, asked_many, KEYS - 1),
-        admit=admit,
+        admit=admit / live.num_rows,
         memory=in_memory,
         stored=stored,
     )

@@ -13,7 +13,6 @@ from ensue.columns.keys import ColumnCodes
 
 Ints = npt.NDArray[np.int64]
 
-_FEW = 64  # objects whose rows are narrowed by time, one after the other
 _STRANGERS = 10_000  # keys that were asked for in vain and are remembered
 
 
@@ -28,8 +27,10 @@ class RowIndex:
         self._codes = ColumnCodes()
         codes = self._codes.encode(self._column).astype(np.int64)
         self._known = len(self._codes)
-        self._rows: Ints = np.argsort(codes, kind="stable")
-        self._offsets: Ints = np.searchsorted(codes[self._rows], np.arange(self._known + 1))
+        strangers = int((codes < 0).sum())  # NULL is no object: its rows stand first
+        counts = np.bincount(codes[codes >= 0] if strangers else codes, minlength=self._known)
+        self._rows: Ints = _by_code(codes + 1, self._known + 1)
+        self._offsets: Ints = strangers + np.concatenate([[0], np.cumsum(counts)])
 
     def rows(self, pieces: Pieces, times: npt.NDArray[Any] | None) -> Ints:
         """The rows of the objects that are asked for, ascending; `times` are those of all rows.
@@ -45,14 +46,26 @@ class RowIndex:
             rows = self._rows
         if not len(codes):
             return np.empty(0, np.int64)
-        found = [rows[a:b] for a, b in zip(first.tolist(), last.tolist(), strict=True)]
-        if times is not None and len(found) <= _FEW:
-            since, until = pieces.since.min(), pieces.until.max()
-            found = [_between(own, times, since, until) for own in found]
-        return np.sort(np.concatenate(found))
+        found = np.concatenate(
+            [rows[a:b] for a, b in zip(first.tolist(), last.tolist(), strict=True)]
+        )
+        if times is not None:  # rows are in the order of time
+            since = int(np.searchsorted(times, pieces.since.min(), "left"))
+            until = int(np.searchsorted(times, pieces.until.max(), "right"))
+            found = found[(found >= since) & (found < until)]
+        return np.sort(found)
 
 
-def _between(rows: Ints, times: npt.NDArray[Any], since: Any, until: Any) -> Ints:
-    own = times[rows]
-    first = int(np.searchsorted(own, since, "left"))
-    return rows[first : max(first, int(np.searchsorted(own, until, "right")))]
+def _by_code(codes: Ints, count: int) -> Ints:
+    """The places of codes below `count`, by code and then by place.
+
+    NumPy sorts 16 bits at a time, which takes a fraction of what 64 bits take.
+
+    >>> _by_code(np.array([70_000, 1, 70_000, 0]), 70_001)
+    array([3, 1, 0, 2])
+    """
+    found: Ints = np.argsort((codes & 0xFFFF).astype(np.uint16), kind="stable")
+    for bits in range(16, count.bit_length(), 16):
+        part = ((codes[found] >> bits) & 0xFFFF).astype(np.uint16)
+        found = found[np.argsort(part, kind="stable")]
+    return found

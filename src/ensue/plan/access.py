@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp
 
-from ensue.plan.access_costs import COSTS, Costs, Reading
+from ensue.plan.access_costs import COSTS, FEW, Costs, Reading
 from ensue.plan.estimates.decisions import figure
 from ensue.plan.limits import size_text
 
@@ -19,7 +19,9 @@ PAPER = {"eager": "ALAA", "lazy": "LLAA", "grouped": "SLLAA", "archive_first": "
 EVENTS = 1_000_000.0  # events of a stream that make up for what is read once
 BATCH = 10_000.0  # events of a micro-batch
 ROWS = 1_000_000.0  # events of an archive that does not say
-KEYS = 1_000.0  # objects
+KEYS = 1_000.0  # objects,
+OF_A_KEY = 100.0  # each with at least so many events
+SHARE = 0.5  # of events that are of a type that a pattern names
 OF_A_GROUP = 8_192.0  # rows of a row group
 DEAR = 500_000  # microseconds that an unclustered archive may cost more, before a warning
 OF_A_MATCH = 200.0  # bytes of an archived match that is kept
@@ -33,6 +35,7 @@ class LiveSide:
     batch: float = BATCH  # of them that are looked at together
     cost: float = 10.0  # C_L: of an event, in comparisons
     matches: float = 0.01  # of an event
+    share: float = SHARE  # of the events that the pattern can use
     rate: float | None = None  # events a unit of time; None: as many as the archive has
     window: float | None = None  # how long a live match is at most
     latency: float = 0.0  # how long it may wait for others
@@ -53,7 +56,7 @@ class PastSide:
     buckets: int | None = None
     keyed: bool = True  # it is read by a key
     keys: float = KEYS  # objects in it
-    share: float = 1.0  # of its events that the pattern can use
+    share: float = SHARE  # of its events that the pattern can use
     cost: float = 10.0  # C_A: of such an event, in comparisons
     matches: float = 0.01  # archived matches in a row of it
     own: bool = False  # what comes joins it
@@ -162,11 +165,12 @@ class _Weighed:
     # ---------------------------------------------------------------------------- parts
 
     def _detecting_live(self, share: float = 1.0) -> float:
-        of_one = self.costs.event + self.costs.comparison * self.live.cost
+        of_one = self.costs.event + self.costs.used * self.live.share
+        of_one += self.costs.comparison * self.live.cost
         return share * self.count * of_one + self.matches * self.costs.match
 
     def _detecting_past(self, past: PastSide, events: float, found: float) -> float:
-        of_one = self.costs.event + self.costs.comparison * past.cost
+        of_one = self.costs.event + self.costs.used + self.costs.comparison * past.cost
         return events * of_one + found * self.costs.match
 
     def _pairs(self) -> float:
@@ -206,13 +210,19 @@ class _Weighed:
         """One read of a stretch of time: of all objects (None), or of some. `events` are found."""
         reading = self._reading(past)
         files, rows = self.touched(past, objects, length)
-        return reading.access + files * reading.file + rows * reading.row + events * reading.event
+        cost = reading.access + files * reading.file + events * reading.event
+        if objects is None:
+            return cost + rows * reading.row
+        listed = past.rows * objects / self._objects(past)
+        cost += rows * reading.picked + listed * reading.listed
+        cost += reading.several if objects > FEW else 0.0
+        return cost + events * reading.keyed + objects * reading.piece
 
     def touched(self, past: PastSide, objects: float | None, length: float) -> tuple[float, float]:
         """The files that are opened, and the rows that are looked at."""
         inside = past.inside(length)
-        if not past.files:
-            return 0.0, inside
+        if not past.files:  # an index says where the events of an object are
+            return 0.0, inside if objects is None else inside * objects / self._objects(past)
         apart = past.buckets or 1  # files of one time
         of_a_file = past.rows / past.files
         times = past.files / apart
@@ -295,14 +305,16 @@ class _Weighed:
             all_objects = self._objects(past)
             objects = all_objects * _some(together / all_objects)
             whole = self._overlap(past, past.far + past.wider)
-            length = whole + (lasting if past.own else 0.0)
+            # the first of a group reaches further back than they do on average
+            further = min(past.far + past.wider, whole + lasting / 2)
+            length = whole + lasting if past.own else further
             # of an object what its live matches ask for, not what lies between them
             asked = min(length, together / max(objects, 1e-9) * whole)
             events = past.inside(asked) * past.share * objects / all_objects
             found = events / past.share * past.matches
             read = self._read(past, objects if past.keyed else None, length, events)
             each = read + self._detecting_past(past, events, found)
-            each += objects * self.costs.piece + found * self.costs.instance
+            each += found * self.costs.instance
             cost += groups * (each + self.costs.call)
         return cost, f"{_many(groups * len(self.pasts), 'read', 'reads')} for groups of them"
 

@@ -6,6 +6,8 @@ compare ways with each other, so only the ratios of these figures matter.
 
 from dataclasses import dataclass
 
+FEW = 16  # objects that can be named in a condition; more are joined with
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -14,7 +16,12 @@ class Reading:
     access: float  # C_access: whatever is asked for
     file: float  # C_file: each file that is opened
     row: float  # C_row: each row that is looked at
+    picked: float  # the same where objects are asked for
+    listed: float  # each row of such an object, of whatever time
     event: float  # each event that is found
+    keyed: float  # and where objects are asked for
+    piece: float  # each object that is asked for
+    several: float  # and if they are more than `FEW`
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +30,12 @@ class Costs:
 
     comparison: float  # the unit of the estimates of C_L and C_A
     event: float  # an event through the scan of a matcher
+    used: float  # and if it is of a type that the pattern names
     match: float  # a match as a row of a table
     call: float  # C_call: a matcher for what was read
     join: float  # live matches joined with archived ones, however few
     instance: float  # each archived match that a join looks at
     pair: float  # C_pair: each row of the result
-    piece: float  # each object that a read is asked for
     admit: float  # asking whether the object of an event has a past
     memory: Reading
     stored: Reading
@@ -36,14 +43,20 @@ class Costs:
 
 COSTS = Costs(
     comparison=0.005,
-    event=0.045,
+    event=0.034,
+    used=0.045,
     match=0.2,
-    call=850.0,
+    call=800.0,
     join=500.0,
-    instance=0.3,
-    pair=1.0,
-    piece=0.1,
-    admit=0.02,
-    memory=Reading(access=170.0, file=0.0, row=0.037, event=0.0),
-    stored=Reading(access=3_000.0, file=550.0, row=0.025, event=0.11),
-)
+    instance=0.33,
+    pair=0.85,
+    admit=0.022,
+    memory=Reading(
+        access=280.0, file=0.0, row=0.012, picked=0.12, listed=0.003, event=0.048, keyed=0.0,
+        piece=0.0, several=0.0,
+    ),
+    stored=Reading(
+        access=3_900.0, file=300.0, row=0.01, picked=0.012, listed=0.0, event=0.35, keyed=0.13,
+        piece=2.7, several=1_900.0,
+    ),
+)  # fmt: skip

@@ -23,7 +23,7 @@ from ensue.columns.values import from_arrow
 from ensue.computed import cached_property
 from ensue.engine.sampling import sampled, ticks_per_second
 from ensue.errors import LimitError
-from ensue.plan.access import ROWS, LiveSide, PastSide, decide
+from ensue.plan.access import KEYS, OF_A_KEY, ROWS, LiveSide, PastSide, decide
 from ensue.plan.estimates.estimates import estimate
 from ensue.plan.estimates.load import Load
 from ensue.plan.physical import Reference
@@ -36,13 +36,14 @@ from ensue.workload.prepared import Prepared
 from ensue.workload.work import SLICE
 
 SAMPLE = 10_000  # events of each side that are looked at
-WORTH = 50_000  # microseconds; what takes less is not worth looking at events first
+MOST = 50_000  # where it is 1 in 100 of those that come
+WORTH = 100_000  # microseconds; what takes less is not worth looking at events first
 FEWEST = 0.5  # matches in them at the most, where none was found
 TRIED = 2_000  # of them, on which conditions are tried
 SCATTERED = 4  # times as long as expected: rows that lie together are not of one time
 KNOWN = 64  # archives and patterns of which figures are kept
 
-_MET: "OrderedDict[tuple[Layout, bytes, str | None], Met]" = OrderedDict()
+_MET: "OrderedDict[tuple[Layout, bytes, str | None, int], Met]" = OrderedDict()
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +56,11 @@ class Coming:
     @property
     def events(self) -> int | None:
         return None if self.table is None else self.table.num_rows
+
+    @property
+    def sample(self) -> int:
+        """How many events of each side are looked at."""
+        return min(MOST, max(SAMPLE, (self.events or 0) // 100))
 
 
 STREAM = Coming()
@@ -97,7 +103,7 @@ def both_sides(
     """
     layouts = [archive.layout() for _, _, archive in joins]
     somes = [
-        _Some(archive, layout, unit)
+        _Some(archive, layout, unit, coming.sample)
         for (_, _, archive), layout in zip(joins, layouts, strict=True)
     ]
     pasts = [
@@ -117,7 +123,7 @@ def both_sides(
         if pasts[k].own and coming.table is None:
             met = some.met(live, None)  # the past of a stream is what it looks like
     if coming.table is not None:
-        met = _met(live, _middle(coming.table, live.shape), None)
+        met = _met(live, _middle(coming.table, live.shape, coming.sample), None)
     return _live(live, coming, met, latency, window), tuple(pasts)
 
 
@@ -138,6 +144,7 @@ def _live(
     if met is not None:
         rate = found.rate if met.rate is None or not math.isfinite(met.rate) else met.rate
         changes |= {"matches": met.matches, "cost": met.cost, "rate": rate, "assumed": False}
+        changes |= {"share": met.share}
     elif not live.plan.statistics.assumed:
         load = Load.of(live.plan.query, live.plan.roles, live.plan.statistics)
         matches, cost = _estimate(live, load)
@@ -162,6 +169,7 @@ def _past(join: PreparedJoin, some: "_Some", *, own: bool, grows: bool) -> PastS
         clustered=layout.clustered and lookup.field in (some.archive.key[:1] or (None,)),
         buckets=layout.buckets,
         keyed=lookup.field is not None,
+        keys=min(KEYS, max(1.0, rows / OF_A_KEY)),
         own=own,
     )
 
@@ -218,8 +226,8 @@ class _Some:
     """The last events of an archive, about as many as are looked at. What is met in them is known
     for as long as the version stays."""
 
-    def __init__(self, archive: Archive, layout: Layout, unit: Unit) -> None:
-        self.archive, self.layout, self.unit = archive, layout, unit
+    def __init__(self, archive: Archive, layout: Layout, unit: Unit, count: int) -> None:
+        self.archive, self.layout, self.unit, self.count = archive, layout, unit, count
 
     @cached_property
     def bounds(self) -> tuple[float | None, float | None]:
@@ -238,7 +246,7 @@ class _Some:
         names = prepared.shape.arrow.names
         if self.layout.kind == "frame" or not set(names) <= set(self.archive.shape.arrow.names):
             return None
-        at = self.layout, prepared.result.identity, field
+        at = self.layout, prepared.result.identity, field, self.count
         if at in _MET:
             return _MET[at]
         events = self._events
@@ -257,23 +265,23 @@ class _Some:
         first, last = self.bounds
         if first is None or last is None or not layout.rows:
             return None
-        since = last - (last - first) * min(1.0, SAMPLE / layout.rows)
+        since = last - (last - first) * min(1.0, self.count / layout.rows)
         whole = archive.shape.schema.time_kind is not Kind.FLOAT
         bounds = [np.array([t]).astype(np.int64 if whole else np.float64) for t in (since, last)]
         events = Past(archive, self.unit).read(Asked(None, *bounds), None, None)
-        return events.slice(max(0, events.num_rows - 2 * SAMPLE)) if events.num_rows else None
+        return events.slice(max(0, events.num_rows - 2 * self.count)) if events.num_rows else None
 
 
-def _middle(table: pa.Table, shape: Shape) -> pa.Table:
+def _middle(table: pa.Table, shape: Shape, count: int) -> pa.Table:
     """The events of a table around the middle of its time, in order."""
-    if table.num_rows <= SAMPLE:
+    if table.num_rows <= count:
         return _ordered(table, shape)
     # mostly they are in order, and then the rows in the middle are those
-    some = _ordered(table.slice((table.num_rows - SAMPLE) // 2, SAMPLE), shape)
+    some = _ordered(table.slice((table.num_rows - count) // 2, count), shape)
     bounds = pc.min_max(table.column(shape.schema.end))
     ends_ = pa.array([bounds["min"].as_py(), bounds["max"].as_py()], bounds["min"].type)
     first, last = np.asarray(from_arrow(ends_, shape.unit).values, np.float64)
-    expected = (last - first) * SAMPLE / table.num_rows
+    expected = (last - first) * count / table.num_rows
     times = ends(some, shape)
     if len(times) and float(times.max() - times.min()) <= SCATTERED * expected:
         return some
@@ -281,7 +289,7 @@ def _middle(table: pa.Table, shape: Shape) -> pa.Table:
     near = np.abs(np.asarray(vector.values) - (first + last) / 2) <= expected / 2
     if vector.valid is not None:
         near &= vector.valid
-    return _ordered(table.take(pa.array(np.flatnonzero(near)[: 2 * SAMPLE])), shape)
+    return _ordered(table.take(pa.array(np.flatnonzero(near)[: 2 * count])), shape)
 
 
 def _ordered(table: pa.Table, shape: Shape) -> pa.Table:
