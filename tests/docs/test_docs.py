@@ -15,6 +15,7 @@ import ensue
 QUERIES = [e for page in PAGES for e in examples(page, "ensue")]
 ANSWERED = [e for e in QUERIES if e.expected is not None]
 UNANSWERED = [e for e in QUERIES if e.expected is None]
+SLOW = ("past.md",)  # streams; toll_travel.py is in it, and runs every day
 _LINK = re.compile(r"\]\(([^)#\s]+)?(?:#([\w-]+))?\)")
 
 
@@ -24,6 +25,7 @@ def _pages_with_python() -> list[object]:
         code = "".join(e.code for e in examples(page, "python"))
         if code:
             marks = [pytest.mark.spark] if "pyspark" in code else []
+            marks += [pytest.mark.slow] if page.name in SLOW else []
             found.append(pytest.param(page, id=page.name, marks=marks))
     return found
 
