@@ -44,7 +44,9 @@ KINDS: dict[str, tuple[Any, dict[str, Any]]] = {  # what is asked, and how
     "tower": (TOWER, {"levels": "all"}),
     "several": (SEVERAL, {}),
     "archive": (ARCHIVED, {}),
+    "spilling": (QUERY, {}),
 }
+LIMITS = {"spilling": {"memory": "60 KB"}}  # some of its keys are always on disk
 EVENTS = {"time": "ts", "type": "type", "order": "row"}
 WATERMARK = "3 seconds"
 
@@ -78,15 +80,17 @@ def run(folder: Path, master: str, sink: str, kind: str) -> None:
             options = options | {"archives": {PAST: ensue.archive(folder / PAST)}}
             archiving = {"archive": PAST, "archive_rows": 1}
             Thread(target=compacting, args=(folder / PAST,), daemon=True).start()
+        options = options | LIMITS.get(kind, {})
         matches = ensue.match(stream, query, **EVENTS, **options, watermark=WATERMARK)
         table = folder / "table"
         output = ensue.delta_table(table) if sink == "delta" else table
         past = folder / "past"
         history = ensue.archive(past, **EVENTS) if past.exists() else None
-        ensue.start(
+        query = ensue.start(
             matches, output, checkpoint=folder / "checkpoint", once=True, flush=True,
             history=history, **archiving,
         )  # fmt: skip
+        print("keys missed:", sum(done.misses for done in ensue.progress_of(query)), flush=True)
     finally:
         session.stop()
 

@@ -450,6 +450,22 @@ def test_killed_drivers_of_a_tower_and_of_several_queries(crashing, kind):
 
 
 @pytest.mark.slow
+def test_killed_drivers_of_a_stream_that_stores_keys(crashing):
+    """What they had on disk is gone with them, or left behind: the checkpoint has it."""
+    random = Random(24)
+    stream = crashing(files=10, kind="spilling")
+    for _ in range(2):
+        stream.kill_driver(random)
+    assert stream.last < stream.files
+    stream.start().finish()
+    assert "keys missed: 0" not in stream.output()
+    assert "keys missed: " in stream.output()
+    found = stream.check()
+    report(stream, found)
+    assert found > 5
+
+
+@pytest.mark.slow
 def test_twenty_kills_of_a_stream_that_writes_its_archive(crashing):
     """In tasks, behind the delivery, behind the archive's commit, and while it is compacted."""
     random = Random(24)
