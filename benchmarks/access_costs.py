@@ -135,8 +135,8 @@ def main() -> None:
     memory = ensue.archive(table, **COLUMNS, key="key").pinned()
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "past"
-        given = {"buckets": BUCKETS, "day": rows // PARTS}
-        ensue.create_archive(place, table, **COLUMNS, key="key", **given)
+        day = rows // PARTS
+        ensue.create_archive(place, table, **COLUMNS, key="key", buckets=BUCKETS, day=day)
         stored = reading(ensue.archive(place).pinned(), rows)
     in_memory = reading(memory, rows)
 

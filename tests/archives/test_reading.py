@@ -323,6 +323,20 @@ def test_a_table_finds_the_events_of_an_object_without_looking_at_others() -> No
     assert again.read(_of_key("k3")).events.equals(archive.read(_of_key("k3")).events)
 
 
+def test_a_table_narrows_many_objects_by_time_and_knows_none_without_key() -> None:
+    count, objects = 200_000, 70_000  # more objects than 16 bits tell apart
+    numbers = np.arange(count)
+    keys = pa.array(numbers % objects, mask=numbers % 10 == 0)
+    archive = ensue.archive(pa.table({"t": numbers, "k": keys}), time="t", key="k")
+    wanted = [1, 69_999, 10, *range(2, 1_000, 3)]
+    asked_for = pieces(*((k, 65_000, 145_000) for k in wanted), key=pa.int64(), time=pa.int64())
+    read = archive.read(Wanted(asked_for, "k"))
+    inside = (numbers >= 65_000) & (numbers <= 145_000) & (numbers % 10 != 0)
+    expected = numbers[inside & np.isin(numbers % objects, wanted)]
+    assert read.events.column("t").to_pylist() == expected.tolist()
+    assert read.rows == len(expected)
+
+
 def test_a_table_does_not_remember_who_was_not_there() -> None:
     archive = ensue.archive(_simple(), time="t", key="k")
     for first in range(0, 30_000, 3_000):

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ensue.plan.access import ACCESSES, LiveSide, PastSide, decide
+from ensue.plan.access_costs import COSTS
 
 LIVE = LiveSide(events=1_000_000, batch=10_000, cost=20, matches=0.001, rate=1.0)
 PAST = PastSide("trades", far=100_000, rows=20_000_000, span=20_000_000, files=480, buckets=16)
@@ -73,6 +74,35 @@ def test_an_unclustered_archive_is_dearer_to_read_by_object():
 def test_reading_around_the_range_costs_more():
     whole = replace(PAST, wider=float("inf"))
     assert cost(decide(LIVE, [whole]), "grouped") > cost(decide(LIVE, [PAST]), "grouped")
+
+
+def test_of_a_table_in_memory_only_the_objects_that_are_asked_for_are_looked_at():
+    """Few live matches over millions of events: what all objects take is not to be read."""
+    live = LiveSide(events=3e6, batch=1 << 20, cost=0.1, matches=5e-5, share=0.5)
+    past = PastSide(
+        "trades", far=3e6, rows=3e6, span=3e6, keys=20_000, share=0.5, cost=0.5, matches=3e-4
+    )
+    found = decide(live, [past])
+    assert found.access == "grouped"
+    assert cost(found, "archive_first") > 1.5 * cost(found, "grouped")
+    fewer = cost(decide(live, [replace(past, keys=200)]), "grouped")
+    assert fewer > cost(found, "grouped")  # an object has more events, where objects are fewer
+
+
+def test_events_that_a_pattern_cannot_use_cost_less():
+    for name in ACCESSES:
+        half, all_ = (decide(replace(LIVE, share=s), [PAST]) for s in (0.5, 1.0))
+        assert cost(half, name) < cost(all_, name)
+
+
+def test_a_group_reaches_as_far_back_as_its_first_match():
+    """An archive that does not grow is left behind, but not by the first match of a group."""
+    live = LiveSide(events=50_000, batch=1 << 20, matches=0.01, rate=1.0)
+    past = PastSide("trades", far=25_000, rows=50_000, span=50_000, files=20, buckets=4, keys=500)
+    whole, parts = (decide(replace(live, batch=b), [past]) for b in (1 << 20, 1_000))
+    read = COSTS.stored.access + COSTS.stored.file * 12  # half of five parts, and one more
+    assert cost(whole, "grouped") * live.events > read
+    assert cost(parts, "grouped") > 5 * cost(whole, "grouped")
 
 
 def test_what_does_not_fit_into_memory_is_impossible():
