@@ -19,7 +19,7 @@ import ensue
 from ensue.archives.contract import Archive, Wanted
 from ensue.columns.stream import shape_of
 from ensue.engine.sampling import sampled
-from ensue.plan.access_costs import FEW, Costs, Reading
+from ensue.plan.access_costs import Costs, Reading
 from ensue.plan.estimates.estimates import estimate
 from ensue.plan.estimates.load import Load
 from ensue.plan.planning import Planning
@@ -100,16 +100,12 @@ def reading(archive: Archive, rows: int) -> Reading:
     asked = max(0.0, more[0] - few[0] - event * (more[1] - few[1]))
     listed = 0.0 if stored else asked / (rows * 49 // 50)
     piece = asked / (KEYS * 49 // 50) if stored else 0.0
-    named, joined = (read(archive, last - short, last, keys)[0] for keys in (FEW, FEW + 1))
-    several = max(0.0, joined - named) if stored else 0.0
     half, _ = read(archive, 0, last, KEYS // 2, NONE)
     looked = rows if stored else rows // 2
-    picked = slope(opening + several + KEYS // 2 * piece, half, looked) - listed
+    picked = slope(opening + KEYS // 2 * piece, half, looked) - listed
     of_half, found = read(archive, 0, last, KEYS // 2)
     keyed = slope(half, of_half, found) - event
-    return Reading(
-        access, file, row, max(0.0, picked), listed, event, max(0.0, keyed), piece, several
-    )
+    return Reading(access, file, row, max(0.0, picked), listed, event, max(0.0, keyed), piece)
 
 
 def prepared(live: pa.Table, past: Archive, x: float, access: str) -> PreparedCorrelation:

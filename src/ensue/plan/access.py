@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp
 
-from ensue.plan.access_costs import COSTS, FEW, Costs, Reading
+from ensue.plan.access_costs import COSTS, Costs, Reading
 from ensue.plan.estimates.decisions import figure
 from ensue.plan.limits import size_text
 
@@ -215,7 +215,6 @@ class _Weighed:
             return cost + rows * reading.row
         listed = past.rows * objects / self._objects(past)
         cost += rows * reading.picked + listed * reading.listed
-        cost += reading.several if objects > FEW else 0.0
         return cost + events * reading.keyed + objects * reading.piece
 
     def touched(self, past: PastSide, objects: float | None, length: float) -> tuple[float, float]:

@@ -6,8 +6,6 @@ compare ways with each other, so only the ratios of these figures matter.
 
 from dataclasses import dataclass
 
-FEW = 16  # objects that can be named in a condition; more are joined with
-
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -21,7 +19,6 @@ class Reading:
     event: float  # each event that is found
     keyed: float  # and where objects are asked for
     piece: float  # each object that is asked for
-    several: float  # and if they are more than `FEW`
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +50,10 @@ COSTS = Costs(
     admit=0.022,
     memory=Reading(
         access=280.0, file=0.0, row=0.012, picked=0.12, listed=0.003, event=0.048, keyed=0.0,
-        piece=0.0, several=0.0,
+        piece=0.0,
     ),
     stored=Reading(
         access=3_900.0, file=300.0, row=0.01, picked=0.012, listed=0.0, event=0.35, keyed=0.13,
-        piece=2.7, several=1_900.0,
+        piece=2.7,
     ),
 )  # fmt: skip
