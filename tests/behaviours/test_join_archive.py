@@ -115,7 +115,7 @@ def test_a_negation_at_the_end_is_waited_for(joined):
     assert joined(query, "BAC", at=[98, 100, 103], own=True) == [(1, 0)]
 
 
-@pytest.mark.streams
+@pytest.mark.streams(slow=True)
 def test_what_came_before_in_the_stream_is_past_too(joined):
     found = joined(
         KEYED.format(""), "BABA", k="ppqq", past="B", past_at=[60], past_columns={"k": "p"},

@@ -60,7 +60,7 @@ def _key(value):
 # ------------------------------------------------------------------------------- sequences
 
 
-@pytest.mark.streams
+@pytest.mark.streams(slow=True)
 def test_what_was_begun_and_not_finished(timed_out):
     assert timed_out(ABC, "ABXXXXXX") == [(0, 1, None)]
     assert timed_out(ABC, "AXXXXXXX") == [(0, None, None)]

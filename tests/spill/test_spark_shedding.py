@@ -27,6 +27,7 @@ def pairs(keys: range, begin: datetime) -> pa.Table:
     return pa.Table.from_pylist(rows, pa.schema(schema))
 
 
+@pytest.mark.slow
 def test_a_stream_of_long_ago_sheds_all_and_one_of_now_nothing(spark, tmp_path, caplog):
     now = datetime.now(UTC).replace(microsecond=0)
     folder, losses = tmp_path / "events", tmp_path / "losses"

@@ -195,6 +195,7 @@ def test_a_query_without_a_past_writes_one(source, own, tmp_path):
     assert len(fresh) > 20
 
 
+@pytest.mark.slow
 def test_a_failing_batch_comes_again_and_archives_nothing_twice(
     source, own, tmp_path, monkeypatch
 ):

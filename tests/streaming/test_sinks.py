@@ -262,6 +262,7 @@ def test_a_flush_is_made_good_when_the_stream_was_killed_before_it(source, run, 
     assert members(tmp_path / "table") == [(1,), (3,)]
 
 
+@pytest.mark.slow
 def test_what_remains_changes_nothing(source, session, run, tmp_path):
     source.add("A0p A1q", "B2p A3q")
     run(source.match(CALM))
