@@ -8,6 +8,7 @@ from ensue.algebra.check.applied import result_types
 from ensue.algebra.check.kinds import comparable, kind_of
 from ensue.algebra.check.query import (
     check,
+    check_alike,
     check_columns,
     check_condition,
     check_structure,
@@ -351,23 +352,14 @@ def _check_equivalence(
     equivalence: Equivalence, live: Query, join: ArchiveJoin, types: _Types
 ) -> None:
     """`[attr]` of ON is a field of every event that a row has of both sides."""
-    name = equivalence.field_name
-    first: tuple[str, Kind] | None = None
     past = f" of archive '{join.archive}'"
-    sides = [(atom.variable, "") for atom in positives(live.pattern)]
-    sides += [(atom.variable, past) for atom in positives(join.query.pattern)]
-    for variable, side in sides:
-        kind = types.kind(Field(variable, name, span=equivalence.span))
-        if kind is Kind.OTHER:
-            raise QueryError(
-                f"{variable}.{name} is a nested or binary value and cannot be compared",
-                hint="take a field that holds a plain value",
-                span=equivalence.span,
-            )
-        if first is not None and not comparable(first[1], kind):
-            raise QueryError(
-                f"[{name}] is {first[1].value} in {first[0]} but {kind.value} in {variable}{side}",
-                hint="bring the columns to one type first",
-                span=equivalence.span,
-            )
-        first = first or (variable, kind)
+    owners = [(atom.variable, "") for atom in positives(live.pattern)]
+    owners += [(atom.variable, past) for atom in positives(join.query.pattern)]
+    field = equivalence.field_name
+    check_alike(
+        equivalence,
+        (
+            (f"{variable}{side}", types.kind(Field(variable, field, span=equivalence.span)))
+            for variable, side in owners
+        ),
+    )

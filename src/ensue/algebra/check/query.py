@@ -1,6 +1,6 @@
 """Resolves the names and kinds of a query, or says what is wrong and how to mend it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from ensue.algebra.answers import check_answer
@@ -208,22 +208,28 @@ def _check_window(query: Query, schema: Schema, streaming: bool) -> None:
 
 def _check_equivalence(equivalence: Equivalence, types: dict[str, EventType]) -> None:
     name = equivalence.field_name
+    kinds = ((v, t.kind_of(name, equivalence.span, v)) for v, t in types.items())
+    check_alike(equivalence, kinds)
+
+
+def check_alike(equivalence: Equivalence, kinds: Iterable[tuple[str, Kind]]) -> None:
+    """Raises a QueryError unless a field, of these kinds by whose it is, can be compared."""
+    name = equivalence.field_name
     first: tuple[str, Kind] | None = None
-    for variable, event_type in types.items():
-        kind = event_type.kind_of(name, equivalence.span, variable)
+    for owner, kind in kinds:
         if kind is Kind.OTHER:
             raise QueryError(
-                f"{variable}.{name} is a nested or binary value and cannot be compared",
+                f"{owner.split()[0]}.{name} is a nested or binary value and cannot be compared",
                 hint="take a field that holds a plain value",
                 span=equivalence.span,
             )
         if first is not None and not comparable(first[1], kind):
             raise QueryError(
-                f"[{name}] is {first[1].value} in {first[0]} but {kind.value} in {variable}",
+                f"[{name}] is {first[1].value} in {first[0]} but {kind.value} in {owner}",
                 hint="bring the columns to one type first",
                 span=equivalence.span,
             )
-        first = first or (variable, kind)
+        first = first or (owner, kind)
 
 
 def timed(expr: Expr, types: Mapping[str, EventType], schema: Schema) -> Expr:
