@@ -30,7 +30,7 @@ class FieldOf:
     """`$x;.id`: a field of the event that a variable stands for."""
 
     variable: str
-    field: str
+    name: str
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
@@ -39,7 +39,7 @@ class Predicate:
     """`ARITH:id = 17`. NULL satisfies none."""
 
     type: PredicateType
-    field: str
+    name: str
     operator: str  # "=", "!=", "<", "<=", ">", ">=", "LIKE", "IN"
     value: Constant | FieldOf | tuple[Constant, ...]  # a tuple for IN
     span: Span | None = field(default=None, compare=False, repr=False)

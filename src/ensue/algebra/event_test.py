@@ -1,0 +1,28 @@
+"""What is asked of one event, by itself: an atom of a subscription as it is routed to."""
+
+from dataclasses import dataclass
+
+from ensue.algebra.subscription import Predicate, Region, Where
+
+
+@dataclass(frozen=True, slots=True)
+class RegionTest:
+    """Where the event is to be: in, over, at, or so far from a region."""
+
+    where: Where
+    region: Region
+    comparison: str | None = None  # of a distance: "<", "=", ">"
+    number: float = 0.0  # of a distance; of SAME the threshold
+    tolerance: float = 0.0  # of a distance that equals: how far it may be from `number`
+
+
+@dataclass(frozen=True, slots=True)
+class EventTest:
+    """All of its predicates and region tests hold.
+
+    The predicates compare with constants; those with fields of other events are judged where
+    both are known.
+    """
+
+    predicates: tuple[Predicate, ...]
+    places: tuple[RegionTest, ...] = ()
