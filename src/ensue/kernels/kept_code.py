@@ -103,11 +103,17 @@ def kernel(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
 @lru_cache(maxsize=64)
 def _digest(module: str) -> str:
-    """Of a module's file, wherever it was loaded from: a zip of Spark's, or compiled only."""
+    """Of a module's file, and of those whose kernels it calls, wherever they were loaded from: a
+    zip of Spark's, or compiled only."""
     spec = sys.modules[module].__spec__
     assert spec is not None
-    data: bytes = spec.loader.get_data(spec.origin)  # type: ignore[union-attr]
-    return hashlib.sha256(data).hexdigest()
+    found = hashlib.sha256(spec.loader.get_data(spec.origin))  # type: ignore[union-attr]
+    package = __name__.rsplit(".", 1)[0]
+    named = {getattr(v, "__module__", None) for v in vars(sys.modules[module]).values()}
+    others = {n for n in named if isinstance(n, str) and n.startswith(f"{package}.")}
+    for other in sorted(others - {module, __name__}):
+        found.update(_digest(other).encode())
+    return found.hexdigest()
 
 
 def _versions() -> tuple[object, ...]:
