@@ -77,22 +77,20 @@ def needed(nodes: Nodes, held: Held, marks: Bytes, alive: Bytes) -> tuple[int, i
                     cells[before, 1] = cells[cell, 1]
                 cell = cells[cell, 1]
     made = 0
-    for k in range(held.count[0]):
+    for k in range(held.counted[0]):
         made += marks[k]
     return made, linked
 
 
 @kernel(**_OPTIONS)
-def moved(
-    held: Held, marks: Bytes, events: Ints, instances: Ints, times: Any, cells: Any
-) -> int:
+def moved(held: Held, marks: Bytes, events: Ints, instances: Ints, times: Any, cells: Any) -> int:
     """Copies what is marked to the front of new tables; gives the number of timers.
 
     `events` says where each event is now. Timers of what is gone are left out.
     """
-    place = np.full(held.count[0], -1, np.int64)
+    place = np.full(held.counted[0], -1, np.int64)
     n = 0
-    for k in range(held.count[0]):
+    for k in range(held.counted[0]):
         if marks[k] == 1:
             place[k] = n
             instances[n] = held.instances[k]
@@ -118,7 +116,7 @@ def moved(
                 cells[linked, 1] = linked + 1 if cell >= 0 else -1
                 linked += 1
     timers = 0
-    for k in range(held.count[2]):
+    for k in range(held.counted[2]):
         v = held.heap[k, 0]
         if marks[v] == 1 and held.instances[v, LIFE] == PENDING:
             height, due = held.heap[k, 1], held.heap_times[k]
@@ -133,4 +131,3 @@ def events_of(instances: Ints, count: int, marks: Bytes, wanted: Bytes) -> None:
     for k in range(count):
         if marks[k] == 1 and instances[k, EVENT] >= 0:
             wanted[instances[k, EVENT]] = 1
-

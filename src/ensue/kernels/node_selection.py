@@ -3,7 +3,18 @@
 import numpy as np
 
 from ensue.kernels.kept_code import kernel
-from ensue.kernels.node_tables import ALL, EVENT, FIRST, LAST, LEFT, ONCE, RIGHT, Bytes, Ints, Times
+from ensue.kernels.node_tables import (
+    ALL,
+    EVENT,
+    FIRST,
+    LAST,
+    LEFT,
+    ONCE,
+    RIGHT,
+    Bytes,
+    Ints,
+    Times,
+)
 from ensue.kernels.node_tests import MOST_DEPTH
 
 _OPTIONS = {"nogil": True, "error_model": "numpy"}
@@ -151,7 +162,9 @@ def _sift(
         if below >= size:
             return
         if below + 1 < size and (
-            newer(instances, times, some[first + below + 1, 1], some[first + below, 1], mine, other)
+            newer(
+                instances, times, some[first + below + 1, 1], some[first + below, 1], mine, other
+            )
             > 0
         ):
             below += 1

@@ -74,7 +74,7 @@ class Held(NamedTuple):
     heap: Ints  # timers: (instance, height of its node), the earliest first
     heap_times: Times
     used: Ints  # of a subscription: up to where events are used up
-    count: Ints  # [instances, cells, timers, clock is set]
+    counted: Ints  # [instances, cells, timers, clock is set]
     clock: Times  # [time that has come]
 
 
@@ -82,4 +82,4 @@ class Found(NamedTuple):
     """What was found: a row for each delivered match."""
 
     rows: Ints  # (subscription, instance)
-    count: Ints  # [rows, status]
+    counted: Ints  # [rows, status]

@@ -13,16 +13,15 @@ from ensue.kernels.node_tables import (
     EVENT,
     KIND,
     LEFT,
+    PLACE,
     REGION,
     RIGHT,
     SLOTS_A,
     SLOTS_B,
     TIME,
-    Bytes,
     Events,
     Floats,
     Ints,
-    PLACE,
     Times,
 )
 from ensue.kernels.regions import RegionTable, region_test
@@ -55,7 +54,7 @@ def slots_of(instances: Ints, instance: int, slots: Ints, count: int) -> int:
 
 
 @kernel(**_OPTIONS)
-def time_of(mask: int, end: bool, slots: Ints, times: Times) -> Any:  # noqa: FBT001
+def time_of(mask: int, end: bool, slots: Ints, times: Times) -> Any:
     """The greatest end, or the least start, of some slots."""
     found = times[slots[0], 0]
     first = True

@@ -242,7 +242,7 @@ def _spread(
                 instances[made, LIFE] = THERE
                 times[made, 0] = since
                 times[made, 1] = until
-                v = made + 1
+                v = np.int64(made + 1)
                 instances[v] = instances[a]
                 instances[v, NODE] = m
                 instances[v, LEFT] = a
@@ -367,7 +367,7 @@ def step(
     space: int,
     lane: int,
     upto: Any,
-    flush: bool,  # noqa: FBT001
+    flush: bool,
     most_held: int,
     most_found: int,
 ) -> tuple[Held, Found]:
@@ -378,8 +378,8 @@ def step(
     """
     instances, times, cells, heads = held.instances, held.times, held.cells, held.heads
     heap, heap_times, used = held.heap, held.heap_times, held.used
-    counted, clock = held.count, held.clock
-    rows, total = found.rows, found.count
+    counted, clock = held.counted, held.clock
+    rows, total = found.rows, found.counted
     made, linked, timers = counted[0], counted[1], counted[2]
     started = counted[3] == 1
     n = total[0]
