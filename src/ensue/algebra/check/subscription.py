@@ -136,20 +136,29 @@ class _Readings:
         self._bound: dict[str, frozenset[str]] = {}
         self._seen: set[tuple[str, frozenset[str]]] = set()
 
-    def visit(self, expression: Expression, given: frozenset[str] = frozenset()) -> None:
-        """`given` are the variables that have a value wherever this is looked at."""
+    def visit(
+        self, expression: Expression, given: frozenset[str] = frozenset(), below: int = 0
+    ) -> None:
+        """`given` are the variables that have a value wherever this is looked at, `below` counts
+        the negations around it."""
         given |= self.bound(expression)
         match expression:
             case Atomic():
                 for value in _read(expression):
                     self._require(value, expression, given)
+                    self._require_near(value, below)
             case Use(name):
                 if (name, given) not in self._seen:
                     self._seen.add((name, given))
-                    self.visit(self.variables[name], given)
+                    self.visit(self.variables[name], given, below)
+            case Timed(When.ABSENT, _, absent):
+                *bases, _ = parts_of(expression)
+                for base in bases:
+                    self.visit(base, given, below)
+                self.visit(absent, given, below + 1)
             case _:
                 for part in parts_of(expression):
-                    self.visit(part, given)
+                    self.visit(part, given, below)
 
     def bound(self, expression: Expression) -> frozenset[str]:
         """The variables that have a value in every match of an expression."""
@@ -185,6 +194,14 @@ class _Readings:
             raise QueryError(
                 f"${name};.{value.name} is read in ${name}; itself",
                 hint="compare with a field of another event",
+                span=value.span,
+            )
+
+    def _require_near(self, value: FieldOf, below: int) -> None:
+        if below - len(self.scopes.of[value.variable]) > 1:
+            raise QueryError(
+                f"${value.variable};.{value.name} is read across two negations",
+                hint="compare with a variable of the negation around it",
                 span=value.span,
             )
 
