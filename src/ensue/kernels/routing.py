@@ -12,12 +12,9 @@ import numpy as np
 from ensue.kernels.kept_code import kernel
 from ensue.kernels.regions import RegionTable, region_test
 from ensue.kernels.routing_arrays import (
-    ALL,
-    AMONG,
     AMONG_LAST,
     EQUAL,
     GRID,
-    LATE,
     LEAST,
     MASK,
     NEXT,
@@ -290,7 +287,7 @@ def _tested(
     """Makes the tests of atoms on events, and appends the pairs that pass them."""
     tests, links = atoms.tests, atoms.numbers
     values, numbers = events.values, events.numbers
-    xs, ys, corners = events.xs, events.ys, events.corners
+    xs, ys, corners, boxes = events.xs, events.ys, events.corners, events.boxes
     if n + count > len(found):
         more = np.empty(max(2 * len(found), n + count), np.int64)
         more[:n] = found[:n]
@@ -320,10 +317,13 @@ def _tested(
                         passed, among = among, False
             elif op == REGION:
                 a, b = corners[e], corners[e + 1]
-                passed = b > a and region_test(
-                    regions, tests[at, 1], field & 3, field >> 2, links[at, 2], links[at, 3],
-                    xs[a:b], ys[a:b], b - a, space,
-                )  # fmt: skip
+                if b == a or np.isnan(boxes[e, 0]):
+                    passed = False
+                else:
+                    passed = region_test(
+                        regions, tests[at, 1], field & 3, field >> 2, links[at, 2], links[at, 3],
+                        xs[a:b], ys[a:b], b - a, space,
+                    )  # fmt: skip
             else:
                 late = np.int64(1)
             if not passed:

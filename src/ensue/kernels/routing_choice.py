@@ -171,7 +171,8 @@ def _ranges(
     for t in range(begin, end):
         field = tests[t, 0] >> OPS
         judged = field == type_field or (chosen == EQUAL and t == test)
-        if tests[t, 0] & 15 != WITHIN or judged or field >= 1 << 15 or count == 2:
+        every = tests[t, 1] == LEAST and tests[t, 2] == GREATEST  # NaN too
+        if tests[t, 0] & 15 != WITHIN or judged or every or field >= 1 << 15 or count == 2:
             continue
         box[count] = as_float(tests[t, 1], atoms.kinds[field])
         box[count + 2] = as_float(tests[t, 2], atoms.kinds[field])

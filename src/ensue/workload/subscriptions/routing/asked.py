@@ -50,9 +50,7 @@ class OfField:
         """The values that are left of a set; None: there is no set."""
         if self.among is None:
             return None
-        inside = {
-            v for v in self.among if isinstance(v, str) or self.low <= v <= self.high
-        }
+        inside = {v for v in self.among if isinstance(v, str) or self.low <= v <= self.high}
         return inside - self.unlike
 
 
@@ -85,9 +83,7 @@ def asked_of(atom: EventTest, fields: Fields, unit: Unit) -> Asked:
     return asked
 
 
-def _take(
-    predicate: Predicate, column: Field, part: OfField, asked: Asked, unit: Unit
-) -> bool:
+def _take(predicate: Predicate, column: Field, part: OfField, asked: Asked, unit: Unit) -> bool:
     """Takes a predicate to what is asked of its field; whether anything can satisfy it."""
     operator, constant = predicate.operator, predicate.value
     if column.kind is Kind.NULL:
@@ -110,9 +106,7 @@ def _take(
     return part.within(_interval(predicate, column, operator, constant, unit))
 
 
-def _values(
-    predicate: Predicate, column: Field, constant: Constant, unit: Unit
-) -> set[Value]:
+def _values(predicate: Predicate, column: Field, constant: Constant, unit: Unit) -> set[Value]:
     """The one value that equals a constant, or none."""
     if constant is None:
         return set()

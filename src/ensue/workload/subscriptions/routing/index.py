@@ -5,7 +5,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +13,10 @@ import pyarrow as pa
 
 from ensue.algebra.event_test import EventTest, RegionTest
 from ensue.algebra.subscription import Where
-from ensue.columns.location import Places
-from ensue.columns.regions import Regions
 from ensue.columns.stream import Shape
 from ensue.errors import QueryError, StateError
 from ensue.kernels import routing, routing_arrays, routing_atoms, routing_table
-from ensue.kernels.regions import RegionTable
+from ensue.kernels.polygons import RINGS, RegionTable
 from ensue.kernels.routing_arrays import AMONG, AMONG_LAST, LATE, OPS, REGION, UNLIKE, WITHIN
 from ensue.schema import Kind
 from ensue.workload.subscriptions.routing.arrays import Arrays
@@ -26,8 +24,12 @@ from ensue.workload.subscriptions.routing.asked import Asked, OfField, asked_of
 from ensue.workload.subscriptions.routing.fields import REAL, Field, Fields, values_of
 from ensue.workload.subscriptions.routing.late import LateTests
 from ensue.workload.subscriptions.routing.ordered import EVERYTHING, GREATEST, LEAST
-from ensue.workload.subscriptions.routing.places import boxes_of, no_places
+from ensue.workload.subscriptions.routing.places import boxes_of
 from ensue.workload.subscriptions.routing.texts import Texts
+
+if TYPE_CHECKING:
+    from ensue.columns.location import Places
+    from ensue.columns.regions import Regions
 
 Rows = npt.NDArray[np.int32]
 TestRow = tuple[int, int, int, int]  # op and field, then three words
@@ -36,6 +38,7 @@ VERSION = 1
 _BULK = 1 << 13  # atoms that are added together
 _SLICE = 1 << 16  # events whose values are laid out together
 _WHERE = {Where.INSIDE: 0, Where.OVERLAP: 1, Where.SAME: 2, Where.DISTANCE: 3}
+_NO_REGIONS = RegionTable(np.zeros((0, RINGS + 1)), np.zeros((0, 2)))
 _COMPARISON = {None: 0, "<": 0, "=": 1, ">": 2}
 
 
@@ -56,7 +59,7 @@ class AtomIndex:
     predicate; NaN satisfies `!=` alone; an event without place satisfies no region test.
     """
 
-    def __init__(self, shape: Shape, regions: Regions | None, space: int) -> None:
+    def __init__(self, shape: Shape, regions: "Regions | None", space: int) -> None:
         self._shape = shape
         self._regions = regions
         self._space = space
@@ -68,7 +71,6 @@ class AtomIndex:
         self._group_uses: list[int] = [0]  # group 0: no type
         self._group_codes: list[int] = [-1]
         self._free_groups: list[int] = []
-        self._no_regions: RegionTable | None = None
 
     def __len__(self) -> int:
         return int(self._arrays["atom_state"][routing_arrays.ALIVE])
@@ -205,9 +207,13 @@ class AtomIndex:
             values = sorted(self._texts.take(v) if isinstance(v, str) else v for v in allowed)
             if len(values) == 1:
                 return [(WITHIN + number, values[0], values[0], 0)]
-            pairs = [(values[k], values[min(k + 1, len(values) - 1)]) for k in range(0, len(values), 2)]
+            pairs = [
+                (values[k], values[min(k + 1, len(values) - 1)]) for k in range(0, len(values), 2)
+            ]
             ops = [AMONG] * (len(pairs) - 1) + [AMONG_LAST]
-            return [(op + number, low, high, 0) for op, (low, high) in zip(ops, pairs, strict=True)]
+            return [
+                (op + number, low, high, 0) for op, (low, high) in zip(ops, pairs, strict=True)
+            ]
         found: list[TestRow] = []
         if (part.low, part.high) != EVERYTHING:
             found.append((WITHIN + number, part.low, part.high, 0))
@@ -237,7 +243,7 @@ class AtomIndex:
         if self._regions is None:
             raise QueryError(
                 "events have no place, so nothing can be asked of it",
-                hint="name the columns of their places: location=(\"lon\", \"lat\")",
+                hint='name the columns of their places: location=("lon", "lat")',
                 span=atom.places[0].region.span,
             )
         return [self._region_row(test, self._regions.add(test.region)) for test in atom.places]
@@ -314,7 +320,7 @@ class AtomIndex:
 
     # ---- routing
 
-    def route(self, events: pa.Table, places: Places | None) -> tuple[Rows, Rows]:
+    def route(self, events: pa.Table, places: "Places | None") -> tuple[Rows, Rows]:
         """Rows of events and slots of the atoms that each satisfies, by row, then slot."""
         found = []
         for begin in range(0, events.num_rows, _SLICE):
@@ -324,21 +330,17 @@ class AtomIndex:
         return rows, slots
 
     def _route(
-        self, events: pa.Table, places: Places | None, begin: int, end: int
+        self, events: pa.Table, places: "Places | None", begin: int, end: int
     ) -> tuple[Rows, Rows]:
         part = events.slice(begin, end - begin)
         values, numbers = values_of(part, self._shape, self._fields.all, self._texts)
-        corners = no_places(end - begin) if places is None else places
-        first = corners.first if places is None else corners.first[begin : end + 1]
-        batch = routing.Events(
-            values,
-            numbers,
-            self._groups_of(values),
-            boxes_of(corners.x, corners.y, first, self._space),
-            corners.x,
-            corners.y,
-            np.asarray(first, np.int64),
-        )
+        x = y = np.zeros(0, np.float64)
+        first = np.zeros(end - begin + 1, np.int64)
+        if places is not None:
+            x, y = places.x, places.y
+            first = np.asarray(places.first[begin : end + 1], np.int64)
+        boxes = boxes_of(x, y, first, self._space)
+        batch = routing.Events(values, numbers, self._groups_of(values), boxes, x, y, first)
         pairs = routing.route(
             self._arrays.table,
             self._arrays.atoms,
@@ -381,11 +383,7 @@ class AtomIndex:
         return passed
 
     def _region_table(self) -> RegionTable:
-        if self._regions is not None:
-            return self._regions.table
-        if self._no_regions is None:
-            self._no_regions = Regions().table
-        return self._no_regions
+        return _NO_REGIONS if self._regions is None else self._regions.table
 
     def hits(self) -> Hits:
         """What routing has done so far."""
@@ -416,7 +414,7 @@ class AtomIndex:
 
     @classmethod
     def open(
-        cls, folder: Path, shape: Shape, regions: Regions | None, space: int
+        cls, folder: Path, shape: Shape, regions: "Regions | None", space: int
     ) -> "AtomIndex":
         """An index from its files, which are mapped; changes stay in memory."""
         try:

@@ -3,15 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from ensue.columns.location import Places
-
 Floats = npt.NDArray[np.float64]
-
-
-def no_places(count: int) -> Places:
-    """Events without places."""
-    none = np.zeros(0, np.float64)
-    return Places(none, none, np.zeros(count + 1, np.int64))
 
 
 def boxes_of(x: Floats, y: Floats, first: npt.NDArray[np.int64], space: int) -> Floats:

@@ -74,9 +74,7 @@ class Texts:
         return offsets, np.frombuffer(b"".join(encoded), np.uint8), uses
 
     @classmethod
-    def restore(
-        cls, offsets: Sequence[int], data: bytes, uses: Sequence[int]
-    ) -> "Texts":
+    def restore(cls, offsets: Sequence[int], data: bytes, uses: Sequence[int]) -> "Texts":
         texts = cls()
         texts._uses = list(uses)
         for code, used in enumerate(uses):
