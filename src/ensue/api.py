@@ -9,6 +9,7 @@ from ensue.algebra.correlation import Correlation
 from ensue.algebra.operator import Operator, register
 from ensue.algebra.operator import operator as _operator
 from ensue.algebra.query import Query
+from ensue.algebra.subscription import Subscription
 from ensue.algebra.tower import Definition, Tower
 from ensue.errors import (
     ArchiveWarning,
@@ -159,7 +160,8 @@ def parse(
     definitions: Iterable[Definition] = (),
     operators: Iterable[Operator] = (),
     language: str | None = None,
-) -> Query | Tower | Correlation:
+    regions: Mapping[str, str] | None = None,
+) -> Query | Tower | Correlation | Subscription:
     """The query a text stands for, or a QueryError that points at what is wrong.
 
     A text with definitions, or that uses some that are known or given, stands for a `Tower`, one
@@ -167,6 +169,7 @@ def parse(
     `operators` are known in it beside those that `operator` has made known. Files to IMPORT are
     looked for in `folder`. A `Path` is that of a file with the text; what it imports is looked for
     beside it. `language` is the name of the language that the text is in; without it, that shows.
+    A text in OPSL stands for a `Subscription`; `regions` are the texts of regions that it names.
 
     >>> parse("SEQ(Shelf x, !Counter y, Exit z) WHERE [tag] WITHIN 12 hours").strategy.value
     'skip_till_any_match'
@@ -183,7 +186,12 @@ def parse(
         raise _file_as_text(text)
     where = None if folder is None else Path(folder)
     return table.parse(
-        text, where, definitions=definitions, operators=operators, language=language
+        text,
+        where,
+        definitions=definitions,
+        operators=operators,
+        language=language,
+        regions=regions or {},
     )
 
 
@@ -213,7 +221,7 @@ def _file_as_text(text: str) -> QueryError:
     )
 
 
-def show(query: Query | Correlation, language: str = "patterns") -> str:
+def show(query: Query | Correlation | Subscription, language: str = "patterns") -> str:
     """The text of a query, in one spelling; parsing it gives the same query.
 
     >>> print(show(parse("pattern A a -> B b within 5 min")))
@@ -523,7 +531,20 @@ def _read(
         case Query():
             return built_on(query, definitions)
         case _:
-            return parse(query, folder=folder, definitions=definitions, operators=operators)
+            read = parse(query, folder=folder, definitions=definitions, operators=operators)
+            return _no_subscription(read)
+
+
+def _no_subscription(
+    query: Query | Tower | Correlation | Subscription,
+) -> Query | Tower | Correlation:
+    if isinstance(query, Subscription):
+        raise QueryError(
+            "this is a subscription, and a query is meant here",
+            hint="put it into ensue.Subscriptions, and match or watch that",
+            text=query.text,
+        )
+    return query
 
 
 def _query_or_tower(query: OneQuery) -> Query | Tower:
@@ -890,7 +911,7 @@ def trace(
     """
     from ensue.tracing.trace import trace_of
 
-    asked = _without_archives(parse(query)) if isinstance(query, str | Path) else query
+    asked = _without_archives(_read(query)) if isinstance(query, str | Path) else query
     return trace_of(match, asked, level, None if time is None else _time(time))
 
 
