@@ -425,9 +425,8 @@ def step(
                 elif n > most_found:
                     status = TOO_MANY_FOUND
         elif passing == 1:
-            if not flush and (not started or upto > now):
+            if not flush and started and upto > now:
                 now = upto
-                started = True
             break
         else:
             e = np.int64(routed[q])

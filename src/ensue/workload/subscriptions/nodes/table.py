@@ -65,7 +65,8 @@ class NodeTable:
         self.fields: dict[str, int] = {}  # that are compared between events
         self.rows: dict[bytes, Row] = {}
         self.by_number: list[Row | None] = []
-        self.leaf_of: dict[int, int] = {}  # slot -> node
+        self.leaf_of = Growing((), np.int32, -1)  # by slot: the node
+        self.seeds: dict[int, None] = {}  # absences of no event: they begin by themselves
         self.changes = 0
         self.asked = 0  # how often a node was asked for: what is more than there are was saved
         self._free_tests: dict[int, list[int]] = {}
@@ -171,7 +172,9 @@ class NodeTable:
             case Leaf(test):
                 self._kind.array[number] = layout.LEAF
                 row.slot = self.leaves.add(test)
-                self.leaf_of[row.slot] = number
+                if row.slot >= self.leaf_of.count:
+                    self.leaf_of.add(row.slot + 1 - self.leaf_of.count)
+                self.leaf_of.array[row.slot] = number
             case Sieve(_, tests) | Join(_, _, tests):
                 sieve = isinstance(node, Sieve)
                 self._kind.array[number] = layout.SIEVE if sieve else layout.JOIN
@@ -183,6 +186,8 @@ class NodeTable:
                     _signed(node.base), _signed(node.since), _signed(node.until), node.until_end,
                 )  # fmt: skip
                 self._absence_times.array[number] = (node.length, node.at)
+                if node.child is None:
+                    self.seeds[number] = None
         row.regions = tuple(regions)
         height = max((self._height.array[child] for child, _, _ in children), default=-1) + 1
         self._height.array[number] = height
@@ -274,11 +279,12 @@ class NodeTable:
         self._drop_tests(*row.tests)
         if row.slot >= 0:
             self.leaves.cancel(row.slot)
-            del self.leaf_of[row.slot]
+            self.leaf_of.array[row.slot] = -1
         for region in row.regions:
             assert self.regions is not None
             self.regions.release(region)
         self.by_number[number] = None
+        self.seeds.pop(number, None)
         self.gone.append(number)
 
     def reuse(self) -> None:
