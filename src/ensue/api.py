@@ -509,7 +509,7 @@ def _asked(query: Any, known: dict[str, Any]) -> "tuple[Asked, ...]":
     from ensue.workload.asked import Asked
     from ensue.workload.query_names import named
 
-    if isinstance(query, str | Path | Query | Tower | Correlation):
+    if isinstance(query, str | Path | Query | Tower | Correlation | Subscription):
         return (Asked(_read(query, **known)),)
     if not isinstance(query, Mapping | Sequence):
         raise QueryError(f"a query is a text, not {_a_type(query)}")
@@ -518,7 +518,7 @@ def _asked(query: Any, known: dict[str, Any]) -> "tuple[Asked, ...]":
 
 
 def _read(
-    query: OneQuery,
+    query: OneQuery | Subscription,
     definitions: Iterable[Definition] = (),
     operators: Iterable[Operator] = (),
     folder: "str | Path | None" = None,
@@ -530,6 +530,8 @@ def _read(
             return query
         case Query():
             return built_on(query, definitions)
+        case Subscription():
+            return _no_subscription(query)
         case _:
             read = parse(query, folder=folder, definitions=definitions, operators=operators)
             return _no_subscription(read)

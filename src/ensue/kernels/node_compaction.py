@@ -78,7 +78,7 @@ def needed(nodes: Nodes, held: Held, marks: Bytes, alive: Bytes) -> tuple[int, i
                 cell = cells[cell, 1]
     made = 0
     for k in range(held.counted[0]):
-        made += marks[k]
+        made += 1 if marks[k] == 1 else 0
     return made, linked
 
 

@@ -6,7 +6,6 @@ from typing import cast
 
 from lark import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
-from ensue.algebra.durations import unit_hint
 from ensue.errors import QueryError
 from ensue.span import Span
 
@@ -38,6 +37,8 @@ _UNENDED = re.compile(r"\$[^\W\d]\w*(?:-\w+)*(?!\s*;)")
 _PARENTHESES = re.compile(r"'[^']*'|--[^\n]*|/\*[\s\S]*?\*/|(?P<sign>[()])")
 _ENDLESS = {"'": "text", '"': "quoted name", "`": "quoted name"}
 _TYPES = r"(ARITH|STRING|BOOL|TIME)"
+_LAST_WITH = re.compile(r"(?i)\bWITH\b[^()]*=$")
+_OPERATOR = re.compile(r"(?i)(!|=\||\|=|\||DIST)\s*$")
 _REGIONS = re.compile(r"(?i)(CIRCLE|(MULTI)?(POINT|LINESTRING|POLYGON))$")
 
 
@@ -98,31 +99,46 @@ def _in_words(expected: set[str]) -> str:
 
 def _hints(text: str, span: Span, found: str, expected: set[str]) -> Iterator[str]:
     """What may be behind the error, the surest first."""
-    before, behind = text[: span.start].rstrip(), text[span.end :].lstrip()
+    before = text[: span.start].rstrip()
     yield from _slips(before, found)
-    if found == ":" and re.search(_TYPES + r"$", before, re.IGNORECASE):
-        yield "predicates stand in parentheses: (ARITH:id = 17)"
+    yield from _of_predicates(before, found, expected)
+    yield from _of_definitions(text, before, found, expected)
     if found == "(" and _REGIONS.search(before):
         yield "close the parentheses of the region, or write it as POLYGON ((0 0, 9 0, 9 9, 0 0))"
-    if "UNIT" in expected and re.fullmatch(r"[^\W\d]\w*", found):
-        yield unit_hint(found)
-    if "SEMICOLON" in expected:
-        yield from _separators(text, before, found, expected)
-    if "OPERATOR" in expected and "_LIKE" not in expected:
-        yield "say how far: DIST(place; <; 300), DIST(place; =; 300) or DIST(place; >; 300)"
-    if expected == {"NUMBER"} and re.match(r"\w", found):
-        yield "write the number itself: names stand for events and regions"
     if found == "(" and re.search(r"\w$", before):
         yield "operators are !, =|, |=, |, @, IN, OVLP, SPL and DIST"
-    if found == "," and ")" in behind:
+    yield from _of_operators(text, before, found, expected)
+    if expected == {"NUMBER"} and re.match(r"\w", found):
+        yield "write the number itself: names stand for events and regions"
+    if re.search(r"(&&|\|\|)$", before):
+        yield f"something is missing behind {before[-2:]}"
+    if not found and "WHERE" in expected:
+        yield "an operator is about what follows it: |(A)(B)"
+    if _opened(text, len(text)) >= 0:
+        yield from _unbalanced(text, span.start, found)
+    if found == "," and _opened(text, span.start) >= 0:
         yield "write A && B for both, A || B for one of them"
     if "_AND" in expected and re.match(r"[\w$(!@|=]", found):
         yield "join two parts by && or ||, and definitions by ','"
-    if before.endswith(",") or expected == {"_EQUALS"}:
-        yield "a definition has the form $x; = ..., or Name = ..., and options follow WITH"
     yield from _unbalanced(text, span.start, found)
-    if found.upper() in ("AND", "OR", "NOT"):
-        yield "write &&, || and !(A; t)B"
+
+
+def _of_predicates(before: str, found: str, expected: set[str]) -> Iterator[str]:
+    if found == ":" and re.search(_TYPES + r"$", before, re.IGNORECASE):
+        yield "predicates stand in parentheses: (ARITH:id = 17)"
+    if "COLON" in expected and re.search(r"\b" + _TYPES + r"$", before, re.IGNORECASE):
+        yield "a ':' follows the type: ARITH:id = 17"
+    if "_LIKE" in expected or (found == ")" and "TRUTH" in expected):
+        yield "a predicate is ARITH:id = 17, STRING:name LIKE 'ab%' or ARITH:id IN (1, 2)"
+
+
+def _of_definitions(text: str, before: str, found: str, expected: set[str]) -> Iterator[str]:
+    if expected == {"NAME", "NUMBER"} and _LAST_WITH.search(before):
+        yield "definitions stand before WITH"
+    if expected == {"_EQUALS"} or (before.endswith(",") and "VARIABLE" in expected):
+        yield "a definition has the form $x; = ..., or Name = ..., and options follow WITH"
+    if found == ";" and _opened(text, len(before)) < 0:
+        yield "definitions are joined by ','; only variables end in ';'"
 
 
 def _slips(before: str, found: str) -> Iterator[str]:
@@ -138,21 +154,26 @@ def _slips(before: str, found: str) -> Iterator[str]:
         yield "NULL satisfies no predicate"
 
 
-def _separators(text: str, before: str, found: str, expected: set[str]) -> Iterator[str]:
-    """A `;` is missing, or what it should separate."""
-    if before.endswith(";") and "$" in before and found != ")":
+def _of_operators(text: str, before: str, found: str, expected: set[str]) -> Iterator[str]:
+    """What stands in the parentheses of an operator."""
+    if "SEMICOLON" in expected and before.endswith(";") and "$" in before and found != ")":
         variable = before[before.rindex("$") :]
         yield f"this ';' ends the variable, another one is to follow: {variable}; {found}"
+    if expected == {"LPAR"}:
+        sign = before[-1:] if before.endswith("!") else before[-2:]
+        yield f"what it is about follows in parentheses: {sign}(A; 5 minutes)(B)"
     opened = _opened(text, len(before))
-    operator = re.search(r"(?i)(!|=\||\|=|DIST)\s*$", text[:opened]) if opened >= 0 else None
+    operator = _OPERATOR.search(text[:opened]) if opened >= 0 else None
     if operator is None:
-        if found == ")" or "RPAR" not in expected:
-            return
-        yield "a ';' or a ')' is missing"
-    elif operator[1].upper() == "DIST":
-        yield "say how far: DIST(place; <; 300)"
-    else:
-        sign = operator[1]
+        return
+    sign = operator[1].upper()
+    if sign == "DIST" and expected <= {"SEMICOLON", "OPERATOR", "NUMBER", "RPAR", "_AND", "_OR"}:
+        yield "say how far, in the units of places: DIST(place; <; 300), or = or > for <"
+    if sign == "|" and found == ";":
+        yield "it takes one event and a tolerance at most: |(A; 5 seconds)(B)"
+    if sign in ("!", "=|", "|=") and (
+        found in (";", ")") or expected & {"SEMICOLON", "UNIT"} or expected == {"NUMBER"}
+    ):
         yield f"an interval is {sign}(A; 5 minutes), {sign}(A; B), or {sign}(moment; 5 minutes)"
 
 

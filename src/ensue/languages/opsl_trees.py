@@ -58,14 +58,14 @@ class Names:
 
     def unknown(self, token: Token) -> QueryError:
         """No name of this spelling is defined."""
-        known = [*self.defined, *self.given]
-        return QueryError(
-            f"unknown name '{token}'",
-            hint=did_you_mean(token, known)
-            or f"define it behind the subscription: , {token} = (ARITH:id = 17), or give a region "
-            f'by regions={{"{token}": ...}}',
-            span=span_of(token),
-        )
+        if token.lower() in ("nan", "inf", "infinity"):
+            hint = "it is a name here, and no number: lengths are finite"
+        else:
+            hint = did_you_mean(token, [*self.defined, *self.given]) or ""
+            if not hint.startswith("did"):
+                define = f"define it behind the subscription: , {token} = (ARITH:id = 17)"
+                hint = "; ".join(filter(None, (hint, define)))
+        return QueryError(f"unknown name '{token}'", hint=hint, span=span_of(token))
 
     @contextmanager
     def within(self, token: Token) -> Iterator[Node]:

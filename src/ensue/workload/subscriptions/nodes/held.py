@@ -132,7 +132,15 @@ class NodeState:
     # ---------------------------------------------------------------------------- the set changes
 
     def _renew(self) -> None:
-        """Room for nodes and subscriptions that have come, and the absences of no event."""
+        """Room for what has come, and the absences of no event begin."""
+        self._room()
+        for node in self.table.seeds:
+            if node not in self._seeded:
+                self._seed(node)
+        self._seeded &= self.table.seeds.keys()
+
+    def _room(self) -> None:
+        """Room for nodes and subscriptions that have come."""
         heads, used = self.held.heads, self.held.used
         if len(heads) < self.table.size:
             more = np.full((max(self.table.size, 2 * len(heads)), 2), -1, np.int32)
@@ -142,10 +150,6 @@ class NodeState:
             longer_used = np.full(max(self.table.subscriptions, 2 * len(used)), -1, np.int64)
             longer_used[: len(used)] = used
             self.held = self.held._replace(used=longer_used)
-        for node in self.table.seeds:
-            if node not in self._seeded:
-                self._seed(node)
-        self._seeded &= self.table.seeds.keys()
 
     def _seed(self, node: int) -> None:
         """The one value of an absence between moments begins to wait."""
@@ -236,7 +240,9 @@ class NodeState:
         cells = held.cells[:linked].copy()
         edges = {e: n for row in rows if row for n, (_, e) in enumerate(row.children)}
         cells[:, 2] = [edges.get(e, -1) for e in cells[:, 2].tolist()]
+        seeds = [self.table.by_number[node] for node in sorted(self._seeded)]
         return {
+            "seeds": np.frombuffer(b"".join(r.key for r in seeds if r is not None), np.uint8),
             "keys": np.frombuffer(keys, np.uint8),
             "instances": instances,
             "times": held.times[:made],
@@ -252,7 +258,6 @@ class NodeState:
 
     def restore(self, saved: dict[str, npt.NDArray[Any]]) -> None:
         """Goes on with what was saved; what nobody asks for any more is left out."""
-        self._renew()
         keys = saved["keys"].tobytes()
         rows = [self.table.rows.get(keys[k : k + 16]) for k in range(0, len(keys), 16)]
         numbers = np.array([-1 if row is None else row.node for row in rows], np.int64)
@@ -262,6 +267,7 @@ class NodeState:
         known = instances[:, 0] >= 0
         instances[known, 0] = numbers[instances[known, 0]] if len(numbers) else -1
         cells = np.array(saved["cells"], np.int32).reshape(-1, 3)
+        self._room()
         heads = self.held.heads
         heads[:] = -1
         for place, both in zip(saved["listed"].tolist(), saved["heads"].tolist(), strict=True):
@@ -294,9 +300,9 @@ class NodeState:
             clock=np.array(saved["clock"]),
         )  # fmt: skip
         self.events = Events(*(np.array(saved[f"event {name}"]) for name in Events._fields))
-        pending = instances[:, 7] == layout.PENDING
-        seeds = pending & (instances[:, 1] < 0) & (instances[:, 2] >= 0)
-        self._seeded = set(instances[seeds, 0].tolist())
+        seeds = saved["seeds"].tobytes()
+        known_seeds = (self.table.rows.get(seeds[k : k + 16]) for k in range(0, len(seeds), 16))
+        self._seeded = {row.node for row in known_seeds if row is not None}
         self._kept = made
 
 
