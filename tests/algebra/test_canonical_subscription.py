@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ensue.algebra.canonical_subscription import expression_text, subscription_text
+from ensue.algebra.canonical_subscription import canonical_part, canonical_text
 from ensue.algebra.subscription import (
     Amid,
     Atomic,
@@ -33,7 +33,7 @@ AB = ", A = (ARITH:id = 1), B = (ARITH:id = 2)"
 
 
 def text_of(text):
-    return subscription_text(parse(text))
+    return canonical_text(parse(text))
 
 
 # ---------------------------------------------------------------------- the same in other words
@@ -92,8 +92,8 @@ def disguised(subscription, random):
 @given(subscriptions(USUAL) | subscriptions(LARGE), st.randoms(use_true_random=False))
 def test_names_and_orders_do_not_count(subscription, random):
     other = disguised(subscription, random)
-    assert subscription_text(other) == subscription_text(subscription)
-    assert expression_text(other.root, other) == expression_text(subscription.root, subscription)
+    assert canonical_text(other) == canonical_text(subscription)
+    assert canonical_part(other.root, other) == canonical_part(subscription.root, subscription)
 
 
 PAIRS = [
@@ -112,7 +112,7 @@ def test_variables_that_look_alike_are_told_apart(text):
     names = [name for name in "abcdef" if f"${name};" in text]
     defined = "".join(f", ${name}; = (ARITH:id = 1)" for name in names)
     subscription = parse(text + defined)
-    texts = {subscription_text(disguised(subscription, Random(seed))) for seed in range(60)}
+    texts = {canonical_text(disguised(subscription, Random(seed))) for seed in range(60)}
     assert len(texts) == 1
 
 
@@ -182,7 +182,7 @@ def test_texts_of_random_ones_say_which_they_are():
     by_text = {}
     for seed in range(4_000):
         made = random_subscription(Random(seed), SMALL)
-        by_text.setdefault(subscription_text(made), []).append(made)
+        by_text.setdefault(canonical_text(made), []).append(made)
     for alike in by_text.values():
         for other in alike[1:]:
             assert loosely(alike[0]) == loosely(other)
@@ -212,15 +212,15 @@ def said(value):
 def test_a_part_is_known_by_itself():
     one = parse("|($x;)$y; && OVLP($x;)$y;, $x; = A, $y; = B" + AB)
     other = parse("|($p;)$q; || $q;, $p; = A, $q; = B" + AB)
-    assert expression_text(one.root.parts[0], one) == expression_text(other.root.parts[0], other)
-    assert expression_text(one.root.parts[1], one) != expression_text(other.root.parts[0], other)
+    assert canonical_part(one.root.parts[0], one) == canonical_part(other.root.parts[0], other)
+    assert canonical_part(one.root.parts[1], one) != canonical_part(other.root.parts[0], other)
 
 
 def test_it_is_about_what_is_selected_only_as_a_whole():
     made = parse("A && B" + AB)
     all_ = replace(made, select=Select.ALL)
-    assert expression_text(made.root, made) == expression_text(all_.root, all_)
-    assert subscription_text(made) != subscription_text(all_)
+    assert canonical_part(made.root, made) == canonical_part(all_.root, all_)
+    assert canonical_text(made) != canonical_text(all_)
 
 
 def test_very_many_variables_that_look_alike_take_bounded_time():
@@ -228,5 +228,5 @@ def test_very_many_variables_that_look_alike_take_bounded_time():
     defined = "".join(f", $a{k}; = (ARITH:id = 1), $b{k}; = (ARITH:id = 1)" for k in range(16))
     made = parse(" && ".join(pairs) + defined)
     start = time.perf_counter()
-    assert subscription_text(made) == subscription_text(disguised(made, Random(3)))
+    assert canonical_text(made) == canonical_text(disguised(made, Random(3)))
     assert time.perf_counter() - start < 60

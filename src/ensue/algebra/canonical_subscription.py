@@ -42,22 +42,22 @@ Labels = Mapping[str, str]
 _EFFORT = 5_000  # texts that are written for one subscription at most
 
 
-def subscription_text(subscription: Subscription) -> str:
+def canonical_text(subscription: Subscription) -> str:
     """The text of a whole subscription.
 
     >>> from ensue.algebra.subscription import PredicateType
     >>> one, two = (Atomic((Predicate(PredicateType.ARITH, "id", "=", n),)) for n in (1, 2))
-    >>> subscription_text(Subscription(Both((two, one))))
+    >>> canonical_text(Subscription(Both((two, one))))
     'select=latest within=none both(event(ARITH id = 1) event(ARITH id = 2))'
     """
     within = "none" if subscription.within is None else _length(subscription.within)
     return (
         f"select={subscription.select.value} within={within} "
-        f"{expression_text(subscription.root, subscription)}"
+        f"{canonical_part(subscription.root, subscription)}"
     )
 
 
-def expression_text(expression: Expression, subscription: Subscription) -> str:
+def canonical_part(expression: Expression, subscription: Subscription) -> str:
     """The text of a part by itself: what of the subscription is around it does not count.
 
     Where a great many variables look alike, the names decide which of several texts it is: equal
