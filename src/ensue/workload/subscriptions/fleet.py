@@ -21,17 +21,19 @@ from ensue.errors import QueryError
 from ensue.kernels.geometry import EARTH, PLANE
 from ensue.languages.opsl import parse
 from ensue.plan.subscriptions.joins import Units, planned, unbounded
+from ensue.plan.subscriptions.nodes import Node
 from ensue.schema import Kind
+from ensue.workload.subscriptions.catalogue.change import Change
+from ensue.workload.subscriptions.catalogue.change import Kind as Happens
 from ensue.workload.subscriptions.nodes.table import NodeTable
 from ensue.workload.subscriptions.routing.index import AtomIndex
-from ensue.workload.subscriptions.subscribed import Entry
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
     """A subscription of a fleet."""
 
-    entry: Entry
+    name: str
     number: int  # in the table of nodes
     identity: bytes  # by which its matches are known
 
@@ -60,38 +62,47 @@ class Fleet:
 
     # ---------------------------------------------------------------------------- changes
 
-    def add(self, entry: Entry, now: float | None = None) -> Member:
-        """One more. QueryError if it cannot be; then nothing has changed.
+    def take(self, change: Change, version: int, now: float | None = None) -> None:
+        """Goes on with a change. QueryError if it cannot be; then nothing has changed.
 
         `now` is the time that the stream has come to.
         """
-        if entry.name in self.members:
-            raise QueryError(
-                f"there is a subscription '{entry.name}' already",
-                hint="cancel it first, or replace it",
-            )
-        subscription = parse(entry.text, entry.regions)
+        if change.kind is Happens.CANCEL:
+            self.cancel(change.name)
+            return
+        ready = self._ready(change, now)
+        if change.kind is Happens.REPLACE:
+            self.cancel(change.name)
+        self._add(change.name, version, *ready)
+
+    def _ready(self, change: Change, now: float | None) -> tuple[Subscription, list[Node]]:
+        assert change.text is not None
+        subscription = parse(change.text, change.regions)
         try:
             check_fields(subscription, self.shape.schema)
             roots = [planned(way, self.units) for way in alternatives(subscription)]
             if self.streaming:
                 _require_bounds(roots)
             self._require_future(subscription, now)
-            identity = _identity(entry.name, subscription)
-            lane = int.from_bytes(blake2b(identity[16:], digest_size=8).digest()) % self.lanes
-            number = self.nodes.subscribe(roots, subscription.select, entry.since, lane)
         except QueryError as error:
-            raise error.at(None, entry.text) from None
-        member = Member(entry, number, identity)
-        self.members[entry.name] = member
+            raise error.at(None, change.text) from None
+        return subscription, roots
+
+    def _add(self, name: str, version: int, subscription: Subscription, roots: list[Node]) -> None:
+        identity = _identity(name, subscription)
+        lane = int.from_bytes(identity[16:24]) % self.lanes
+        number = self.nodes.subscribe(roots, subscription.select, version, lane)
+        member = Member(name, number, identity)
+        self.members[name] = member
         while len(self.by_number) <= number:
             self.by_number.append(None)
         self.by_number[number] = member
-        return member
 
     def cancel(self, name: str) -> None:
         """One less; it is silent from now on."""
-        member = self.members.pop(name)
+        member = self.members.pop(name, None)
+        if member is None:  # it could not be matched here in the first place
+            return
         self.nodes.cancel(member.number)
         self.by_number[member.number] = None
 

@@ -1,5 +1,6 @@
 """Matches all subscriptions of a set in events that come piece by piece."""
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from ensue.columns.matches import Matches
 from ensue.columns.rows import no_rows, rows_taken
 from ensue.columns.stream import slices
 from ensue.columns.values import from_arrow
+from ensue.engine.allowance import machine_memory
 from ensue.engine.state import packed, unpacked
 from ensue.errors import StateError
 from ensue.kernels.node_tables import Events
@@ -24,6 +26,7 @@ from ensue.workload.subscriptions.fleet import Fleet, Member
 from ensue.workload.subscriptions.nodes.held import Delivered, NodeState
 
 FORMAT = 1
+VALUE_BYTES = 256  # about what a value takes, with its share of lists and events
 SLICE = 1 << 16  # events that are routed and matched together
 Ints = npt.NDArray[np.int64]
 
@@ -36,10 +39,11 @@ class FleetMatcher:
 
     def __init__(self, fleet: Fleet, limits: Limits, lane: int = -1) -> None:
         self.fleet = fleet
-        most_held = limits.partial_matches or 2**40
+        bound = limits.bytes_of(machine_memory(), os.cpu_count() or 1)
+        most_held = limits.max_partial_matches or int(min(2**40, bound // VALUE_BYTES))
         self.state = NodeState(
             fleet.nodes, fleet.time, fleet.space, lambda: fleet.regions.table, lane,
-            most_held, limits.matches or 2**40,
+            most_held, limits.max_matches or int(min(2**40, bound // VALUE_BYTES)),
         )  # fmt: skip
         self.store = EventStore(fleet.shape)
         self.schema = notified_schema(fleet.shape)
@@ -91,6 +95,11 @@ class FleetMatcher:
     def deadline(self) -> float | None:
         return self.state.deadline()
 
+    @property
+    def now(self) -> float | None:
+        """The time that has come; None: none yet."""
+        return self.state.now
+
     # ---------------------------------------------------------------------------- events
 
     def _places(self, events: pa.Table) -> Any:
@@ -116,7 +125,7 @@ class FleetMatcher:
             return no_rows(self.schema)
         numbers, which = np.unique(found.subscription, return_inverse=True)
         of: Sequence[Member | None] = [self.fleet.by_number[n] for n in numbers.tolist()]
-        names = [member.entry.name for member in of if member is not None]
+        names = [member.name for member in of if member is not None]
         identities = [member.identity for member in of if member is not None]
         matches = Matches({}, {MEMBERS: (found.offsets, found.members)}, len(found))
         held = self.store.of([matches])
@@ -160,7 +169,7 @@ class FleetMatcher:
         events, more = self.store.save()
         used = self.state.held.used
         some = np.flatnonzero(used >= 0).tolist()
-        members = {m.number: m.entry.name for m in self.fleet.members.values()}
+        members = {m.number: m.name for m in self.fleet.members.values()}
         header = {
             "format": FORMAT,
             "rows": self.rows,

@@ -1,25 +1,19 @@
 """A set of subscriptions as it is asked of a stream."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from dataclasses import dataclass
 
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One subscription of a set, as it was written."""
-
-    name: str
-    text: str
-    language: str | None = None  # None: the one that the text looks like
-    regions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    since: int = 0  # the version that holds it
+from ensue.workload.subscriptions.catalogue.log import Log
+from ensue.workload.subscriptions.catalogue.memory import MemoryLog
 
 
 @dataclass(frozen=True)
 class Subscribed:
-    """Subscriptions over one stream; in a folder they may change while it runs."""
+    """Subscriptions over one stream, from a version of their log on."""
 
-    entries: tuple[Entry, ...]
-    version: int = 0
-    folder: str | None = None  # of its log of changes
+    log: Log | MemoryLog
+    version: int
+
+    @property
+    def folder(self) -> str | None:
+        """Where the log is; None: in memory."""
+        return str(self.log.folder) if isinstance(self.log, Log) else None
