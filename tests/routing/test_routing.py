@@ -7,10 +7,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from ensue.columns.regions import Regions
 from ensue.workload.subscriptions.routing.index import AtomIndex
 from support.routing import (
     SCHEMA,
-    ConvexRegions,
     Corners,
     atom,
     event,
@@ -40,7 +40,7 @@ def test_routing_equals_trying_all_whatever_is_added_cancelled_and_saved(
     seed: int, space: int, tmp_path: Path
 ) -> None:
     rng = random.Random(seed)
-    regions = ConvexRegions()
+    regions = Regions(("plane", "earth")[space])
     index = AtomIndex(shape(), regions, space)
     living: dict[int, object] = {}
     found = 0

@@ -1,7 +1,6 @@
 """Atoms and events for tests of routing, and the plain way to try them all."""
 
 import random
-import re
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,37 +11,11 @@ from ensue.algebra.evaluate import like
 from ensue.algebra.event_test import EventTest, RegionTest
 from ensue.algebra.subscription import Predicate, PredicateType, Region, Where
 from ensue.algebra.values import compare
+from ensue.columns.regions import Regions
 from ensue.columns.stream import Shape, shape_of
-from ensue.kernels.regions import RegionTable, region_test
+from ensue.kernels.regions import region_test
 
 WHERE = (Where.INSIDE, Where.OVERLAP, Where.SAME, Where.DISTANCE)
-
-
-class ConvexRegions:
-    """Convex polygons and circles, as a table of regions keeps them."""
-
-    def __init__(self) -> None:
-        self._rows: list[list[float]] = []
-        self._corners: list[tuple[float, float]] = []
-        self._known: dict[str, int] = {}
-        self.table = RegionTable(np.zeros((0, 10)), np.zeros((0, 2)))
-
-    def add(self, region: Region) -> int:
-        if region.text in self._known:
-            return self._known[region.text]
-        numbers = [float(n) for n in re.findall(r"-?[0-9][0-9.e+-]*", region.text)]
-        if region.text.startswith("CIRCLE"):
-            x, y, r = numbers
-            self._rows.append([1, x - r, y - r, x + r, y + r, x, y, r, 0, 0])
-        else:
-            xs, ys = numbers[::2], numbers[1::2]
-            box = [min(xs), min(ys), max(xs), max(ys)]
-            centre = [(box[0] + box[2]) / 2, (box[1] + box[3]) / 2]
-            self._rows.append([0, *box, *centre, 0, len(self._corners), 1])
-            self._corners += [(len(xs), 0), *zip(xs, ys, strict=True)]
-        self.table = RegionTable(np.array(self._rows), np.array(self._corners).reshape(-1, 2))
-        self._known[region.text] = len(self._rows) - 1
-        return len(self._rows) - 1
 
 
 class Corners:
@@ -59,7 +32,7 @@ def satisfied(
     atom: EventTest,
     event: dict[str, Any],
     place: list[tuple[float, float]],
-    regions: ConvexRegions,
+    regions: Regions,
     space: int,
     type_column: str = "kind",
 ) -> bool:
@@ -85,7 +58,7 @@ def _holds(predicate: Predicate, event: dict[str, Any], type_column: str) -> boo
 
 
 def _placed(
-    test: RegionTest, place: list[tuple[float, float]], regions: ConvexRegions, space: int
+    test: RegionTest, place: list[tuple[float, float]], regions: Regions, space: int
 ) -> bool:
     if not place or np.isnan(place).any():
         return False

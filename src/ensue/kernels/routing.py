@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ensue.kernels.kept_code import kernel
-from ensue.kernels.regions import RegionTable, region_test
+from ensue.kernels.regions import RegionTable, point_test, region_test
 from ensue.kernels.routing_arrays import (
     AMONG_LAST,
     EQUAL,
@@ -318,6 +318,11 @@ def _tested(
                 a, b = corners[e], corners[e + 1]
                 if b == a or np.isnan(boxes[e, 0]):
                     passed = False
+                elif b == a + 1:
+                    passed = point_test(
+                        regions, tests[at, 1], field & 3, field >> 2, links[at, 2], links[at, 3],
+                        xs[a], ys[a], space,
+                    )  # fmt: skip
                 else:
                     passed = region_test(
                         regions, tests[at, 1], field & 3, field >> 2, links[at, 2], links[at, 3],

@@ -40,8 +40,8 @@ class OfField:
 
     def allowed(self) -> set[Value] | None:
         """The values that are left of a set; None: there is no set."""
-        if self.among is None:
-            return None
+        if self.among is None or (len(self.among) == 1 and self.unlike is None):
+            return self.among
         left = {v for v in self.among if isinstance(v, str) or self.low <= v <= self.high}
         return left if self.unlike is None else left - self.unlike
 
@@ -97,7 +97,7 @@ class Reader:
             return self._other_than
         if self.field.kind is not Kind.STRING:
             return self._compared
-        return self._one_of if self._operator == "=" else self._late
+        return self._same_text if self._operator == "=" else self._late
 
     def _never(self, predicate: Predicate, _: OfField, __: Asked) -> bool:
         options = predicate.value if isinstance(predicate.value, tuple) else (predicate.value,)
@@ -117,6 +117,16 @@ class Reader:
         if interval[1] < part.high:
             part.high = interval[1]
         return part.low <= part.high
+
+    def _same_text(self, predicate: Predicate, part: OfField, _: Asked) -> bool:
+        text = self._checked(predicate, predicate.value)
+        if not isinstance(text, str):
+            return False
+        if part.among is None:
+            part.among = {text}
+            return True
+        part.among &= {text}
+        return bool(part.among)
 
     def _one_of(self, predicate: Predicate, part: OfField, _: Asked) -> bool:
         options = predicate.value if isinstance(predicate.value, tuple) else (predicate.value,)
@@ -213,6 +223,7 @@ class Readers:
             if not reader.take(predicate, part, asked):
                 asked.never = True
         for part in parts.values():
-            if part.among is not None and not part.allowed():
+            bounded = part.low != LEAST or part.high != GREATEST or part.unlike is not None
+            if bounded and part.among is not None and not part.allowed():
                 asked.never = True
         return asked
