@@ -67,10 +67,15 @@ class Arrays:
     def _build(self) -> None:
         a = self._arrays
         self.table = Table(
-            *(a[n] for n in (*_TABLE, *_OLD)),
-            a["words"],
-            a["words"].view(np.float32),
-            a["table_state"],
+            keys=a["keys"],
+            heads=a["heads"],
+            bits=a["bits"],
+            old_keys=a["old_keys"],
+            old_heads=a["old_heads"],
+            old_bits=a["old_bits"],
+            words=a["words"],
+            reals=a["words"].view(np.float32),
+            state=a["table_state"],
         )
         self.atoms = Atoms(
             tests=a["tests"],

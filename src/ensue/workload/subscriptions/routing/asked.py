@@ -24,6 +24,7 @@ _KINDS = {
     PredicateType.BOOL: (Kind.BOOLEAN,),
     PredicateType.TIME: (*_TIMES, *_NUMBERS),
 }
+_LISTS = "IN takes a list of values, and nothing else does"
 _EPOCH = instant(datetime(1970, 1, 1))
 
 
@@ -129,8 +130,9 @@ class Reader:
         return bool(part.among)
 
     def _one_of(self, predicate: Predicate, part: OfField, _: Asked) -> bool:
-        options = predicate.value if isinstance(predicate.value, tuple) else (predicate.value,)
-        values = {v for option in options for v in self._equal(predicate, option)}
+        if not isinstance(predicate.value, tuple):
+            raise self._misfit(predicate, _LISTS)
+        values = {v for option in predicate.value for v in self._equal(predicate, option)}
         part.among = values if part.among is None else part.among & values
         return bool(part.among)
 
@@ -169,10 +171,8 @@ class Reader:
         """A constant that fits the column."""
         if constant is None or type(constant) in self._accepted:
             return constant  # type: ignore[return-value]
-        if isinstance(constant, tuple) or (self._operator == "IN") != isinstance(
-            predicate.value, tuple
-        ):
-            raise self._misfit(predicate, "IN takes a list of values, and nothing else does")
+        if isinstance(constant, tuple):
+            raise self._misfit(predicate, _LISTS)
         if isinstance(constant, FieldOf):
             raise self._misfit(predicate, "a field of another event is no constant")
         if isinstance(constant, self._accepted) and not isinstance(constant, bool):

@@ -121,10 +121,11 @@ def values_of(
 def _whole(vector: vectors.Vector, texts: Texts) -> npt.NDArray[Any]:
     if vector.kind is not Kind.STRING:
         return np.asarray(vector.values)
-    array = vector.values
+    array: Any = vector.values
     if not types.is_dictionary(array.type):
         array = array.dictionary_encode()
     known = texts.codes(array.dictionary.to_pylist())
     if not len(known):
         return np.full(len(array), UNKNOWN, np.int64)
-    return known[codes(array)]
+    found: npt.NDArray[np.int64] = known[codes(array)]
+    return found

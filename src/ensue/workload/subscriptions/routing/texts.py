@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -77,7 +78,8 @@ class Texts:
         return offsets, np.frombuffer(b"".join(encoded), np.uint8), uses
 
     def save(self, folder: Path) -> None:
-        for name, part in zip(_FILES, self.items(), strict=True):
+        parts: tuple[npt.NDArray[Any], ...] = self.items()
+        for name, part in zip(_FILES, parts, strict=True):
             np.save(folder / name, part, allow_pickle=False)
 
     @classmethod
