@@ -131,7 +131,7 @@ def place_of(
 def compared(
     operator: int, events: Events, e: int, field: int, other: int, other_field: int
 ) -> bool:
-    """A field of an event against one of another; NULL and NaN satisfy nothing."""
+    """A field of an event against one of another; NULL satisfies nothing, NaN only `!=`."""
     a, b = events.known[e, field], events.known[other, other_field]
     if a == 0 or b == 0:
         return False
@@ -141,7 +141,7 @@ def compared(
     else:
         v, w = events.numbers[e, field], events.numbers[other, other_field]
         if v != v or w != w:
-            return False
+            return operator == 1
         order = -1 if v < w else (1 if v > w else 0)
     if operator == 0:
         return order == 0

@@ -364,13 +364,11 @@ def _length(length: Length | None) -> Time:
 
 
 def compared(operator: str, value: Any, wanted: Any) -> bool:
-    """Whether a comparison holds; NaN satisfies none.
+    """Whether a comparison holds; NaN differs from everything, and is nothing else.
 
     >>> compared("IN", 3, (1, 3)), compared("LIKE", "truck", "tr_ck%"), compared("<", 2, 2)
     (True, True, False)
     """
-    if value != value or wanted != wanted:
-        return False
     match operator:
         case "=":
             return bool(value == wanted)

@@ -32,7 +32,7 @@ class Output:
     name: Name
     schema: pa.Schema
     asked: int  # the number of the query that it is of
-    meaning: Query  # whose matches these are
+    meaning: Query | None  # whose matches these are; None: those of subscriptions
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,7 +106,8 @@ def run(workload: Workload, frame: DataFrame, given: Arguments) -> Frames:
     """The matches of a stream, as streaming DataFrames by output."""
     for output in workload.outputs:
         with speaking_of(None if workload.alone else output.name):
-            _refuse_names(output.meaning, frame)
+            if output.meaning is not None:
+                _refuse_names(output.meaning, frame)
     for chain in workload.chains:
         refuse_frames(chain)
         refuse_large(chain)

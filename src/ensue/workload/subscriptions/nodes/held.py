@@ -218,6 +218,11 @@ class NodeState:
         """How much memory it takes."""
         return sum(a.nbytes for a in (*self.held, *self.events))
 
+    @property
+    def now(self) -> float | None:
+        """The time that has come; None: none yet."""
+        return self.held.clock[0].item() if self.held.counted[3] else None
+
     def deadline(self) -> float | None:
         """The time behind which something happens by itself."""
         return self.held.heap_times[0].item() if self.held.counted[2] else None
