@@ -150,7 +150,9 @@ def random_events(random: Random, count: int, *, points: bool = True) -> list[Ev
     for position, end in enumerate(times):
         start = end if points else end - random.choice((0, 0, 1, 3))
         values = {
-            "id": random.choice((1, 2, 3, None)) if random.random() < 0.1 else random.randint(1, 3),
+            "id": random.choice((1, 2, 3, None))
+            if random.random() < 0.1
+            else random.randint(1, 3),
             "kind": random.choice("abc"),
             "v": random.randint(0, 9),
         }

@@ -57,9 +57,7 @@ def notified(
     matches = Matches({}, {MEMBERS: (offsets, members)}, len(which))
     words = [_words(values, shape.unit) for values in (start, end)]
     fields_of = [(name, name) for name in shape.arrow.names]
-    ids = subscription_ids(
-        identities, which, words, matches, events, fields_of, shape.schema.end
-    )
+    ids = subscription_ids(identities, which, words, matches, events, fields_of, shape.schema.end)
     bare = events.select(shape.arrow.names)
     arrays = [rows_taken(bare, members).column(name) for name in bare.column_names]
     plain = [_plain(array).cast(plain_type(array.type)) for array in arrays]

@@ -197,7 +197,7 @@ class _Meaning:
                     if max(a.start, b.start) - min(a.end, b.end) <= allowed:
                         yield both
             case Placed(place=Region() as region, part=part):
-                shape = places.shape_of(region.text)
+                shape = places.shape_of(region.text, self.stream.space)
                 for value in self.values(part):
                     if self._fits(expression, shape, value):
                         yield value
@@ -213,9 +213,9 @@ class _Meaning:
                     for c in self.values(part):
                         inside = since < c.start and c.end <= until
                         fits = inside if when is When.BETWEEN else c.start > behind
-                        both = c if base is None else _together(base, c)
-                        if fits and both is not None:
-                            yield both
+                        whole = c if base is None else _together(base, c)
+                        if fits and whole is not None:
+                            yield whole
 
     def _events(self, predicates: Sequence[Predicate]) -> Iterator[Value]:
         for event in self.stream.events:
@@ -300,31 +300,32 @@ class _Meaning:
 
     # ---------------------------------------------------------------------------- places
 
-    def _fits(self, test: Placed, place: Any, value: Value) -> bool:
-        q = self._place(value)
-        if q is None or place is None:
-            return False
-        space, asked = self.stream.space, self.subscription
-        match test.where:
-            case Where.INSIDE:
-                return places.inside(q, place, space)
-            case Where.OVERLAP:
-                return places.overlaps(place, q, space)
-            case Where.SAME:
-                limit = asked.same_place if test.number is None else test.number
-                return places.centre_distance(place, q, space) < limit
-            case Where.DISTANCE:
-                assert test.number is not None
-                far = places.distance(place, q, space)
-                if test.comparison == "=":
-                    return abs(far - test.number) <= asked.equal
-                return far < test.number if test.comparison == "<" else far > test.number
+    def _fits(self, test: Placed, place: places.Place | places.Shape | None, q: Value) -> bool:
+        asked = self.subscription
+        number = test.number
+        if number is None:
+            number = asked.same_place if test.where is Where.SAME else 0.0
+        found = self._place(q)
+        return places.satisfies(
+            test.where, place, found, test.comparison, number, asked.equal, self.stream.space
+        )
 
-    def _place(self, value: Value) -> Any:
-        """The hull of all members' places; None: one that has none is passed over."""
-        found = [self.stream.corners.get(p) for p in sorted(value.members)]
-        corners = [corner for one in found if one is not None for corner in one]
-        return places.hull_of(corners, self.stream.space) if corners else None
+    def _place(self, value: Value) -> places.Place | None:
+        """The hull of all members' places; one that has none is passed over."""
+        found = [self.stream.corners.get(p, ()) for p in sorted(value.members)]
+        corners = [corner for one in found for corner in one]
+        if corners and self.stream.space == places.EARTH:
+            corners = [(_beside(x, corners[0][0]), y) for x, y in corners]
+        return places.hull_of(corners)
+
+
+def _beside(x: float, origin: float) -> float:
+    """A longitude on the side of another, be it beyond 180 degrees."""
+    while x - origin > 180:
+        x -= 360
+    while x - origin < -180:
+        x += 360
+    return x
 
 
 def _together(a: Value, b: Value) -> Value | None:

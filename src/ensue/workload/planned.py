@@ -10,6 +10,7 @@ from ensue.algebra.tower import Tower
 from ensue.errors import QueryError, did_you_mean
 from ensue.plan.evictable import OF_TOWERS
 from ensue.plan.planning import DEFAULT, Planning
+from ensue.results.notified import notified_schema
 from ensue.workload.asked import Asked
 from ensue.workload.correlations.expected import STREAM, Coming
 from ensue.workload.correlations.keeping import KeepingStage
@@ -21,7 +22,6 @@ from ensue.workload.correlations.prepared import (
 )
 from ensue.workload.correlations.work import CorrelationWork
 from ensue.workload.queries.work import QueryWork
-from ensue.results.notified import notified_schema
 from ensue.workload.query_names import Name, speaking_of
 from ensue.workload.source import Source
 from ensue.workload.spill.evictable import (

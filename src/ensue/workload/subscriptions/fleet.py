@@ -20,10 +20,11 @@ from ensue.columns.values import constant
 from ensue.errors import QueryError
 from ensue.kernels.geometry import EARTH, PLANE
 from ensue.languages.opsl import parse
-from ensue.plan.subscriptions.nodes import Node
 from ensue.plan.subscriptions.joins import Units, planned, unbounded
+from ensue.plan.subscriptions.nodes import Node
 from ensue.schema import Kind
-from ensue.workload.subscriptions.catalogue.change import Change, Kind as Happens
+from ensue.workload.subscriptions.catalogue.change import Change
+from ensue.workload.subscriptions.catalogue.change import Kind as Happens
 from ensue.workload.subscriptions.nodes.table import NodeTable
 from ensue.workload.subscriptions.routing.index import AtomIndex
 

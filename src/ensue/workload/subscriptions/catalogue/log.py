@@ -59,6 +59,11 @@ class Log:
     def snapshots(self) -> Snapshots:
         return Snapshots(self.folder / "snapshots")
 
+    @property
+    def identity(self) -> str:
+        """What a checkpoint knows the set by: it may change, so by where it is."""
+        return f"folder {self.folder}"
+
     def __reduce__(self) -> tuple[Any, tuple[str]]:
         return Log, (str(self.folder),)
 

@@ -1,6 +1,7 @@
 """A set of subscriptions that only this process knows: the same log, in memory."""
 
 from collections.abc import Iterable, Iterator
+from hashlib import blake2b
 from itertools import count
 from typing import Any
 
@@ -49,6 +50,11 @@ class MemoryLog:
                 found[change.name] = number, change
         yield from found.values()
 
+    @property
+    def identity(self) -> str:
+        """What a checkpoint knows the set by."""
+        return f"memory {digest(self.alive())}"
+
     def __contains__(self, name: str) -> bool:
         return name in self._names
 
@@ -57,6 +63,12 @@ class MemoryLog:
 
     def __reduce__(self) -> tuple[Any, tuple[list[list[Change]]]]:
         return _again, (self._files,)
+
+
+def digest(alive: Iterable[tuple[int, Change]]) -> str:
+    """What subscriptions say, in whichever order they came."""
+    texts = sorted(repr((c.name, c.text, c.language, dict(c.regions))) for _, c in alive)
+    return blake2b("\0".join(texts).encode(), digest_size=16).hexdigest()
 
 
 def _again(files: list[list[Change]]) -> MemoryLog:
