@@ -22,7 +22,8 @@ from ensue.results.notified import MEMBERS, notified, notified_schema
 from ensue.workload.held_events import EventStore
 from ensue.workload.stage import Fed
 from ensue.workload.subscriptions.compared_fields import compared_fields
-from ensue.workload.subscriptions.fleet import Fleet, Member
+from ensue.workload.subscriptions.fleet import Fleet
+from ensue.workload.subscriptions.members import Member
 from ensue.workload.subscriptions.nodes.held import Delivered, NodeState
 
 FORMAT = 1
@@ -124,7 +125,7 @@ class FleetMatcher:
             self._forget()
             return no_rows(self.schema)
         numbers, which = np.unique(found.subscription, return_inverse=True)
-        of: Sequence[Member | None] = [self.fleet.by_number[n] for n in numbers.tolist()]
+        of: Sequence[Member | None] = [self.fleet.members.at(n) for n in numbers.tolist()]
         names = [member.name for member in of if member is not None]
         identities = [member.identity for member in of if member is not None]
         matches = Matches({}, {MEMBERS: (found.offsets, found.members)}, len(found))
@@ -169,13 +170,13 @@ class FleetMatcher:
         events, more = self.store.save()
         used = self.state.held.used
         some = np.flatnonzero(used >= 0).tolist()
-        members = {m.number: m.name for m in self.fleet.members.values()}
+        members = {n: m.name for n in some if (m := self.fleet.members.at(n)) is not None}
         header = {
             "format": FORMAT,
             "rows": self.rows,
             "routed": self.routed,
             "version": self.version,
-            "used": {members[n]: int(used[n]) for n in some if n in members},
+            "used": {name: int(used[n]) for n, name in members.items()},
         }
         saved = {f"node {name}": array for name, array in arrays.items()}
         return packed(header, {**saved, **more}, {"events": events})
@@ -195,5 +196,5 @@ class FleetMatcher:
         self.rows, self.routed = int(header["rows"]), int(header["routed"])
         self.version = int(header["version"])
         for name, used in header["used"].items():
-            if name in self.fleet.members:
-                self.state.held.used[self.fleet.members[name].number] = used
+            if (member := self.fleet.members.get(name)) is not None:
+                self.state.held.used[member.number] = used
