@@ -23,6 +23,7 @@ from ensue.errors import (
     StateError,
 )
 from ensue.plan.estimates.statistics import Statistics
+from ensue.subscriptions import Subscriptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from ensue.workload.work import Progress
 
 OneQuery = str | Path | Query | Tower | Correlation
+ManyQueries = Sequence[OneQuery] | Mapping[str, OneQuery]
 
 __all__ = [
     "ArchiveWarning",
@@ -64,6 +66,8 @@ __all__ = [
     "RunnerError",
     "StateError",
     "Statistics",
+    "Subscription",
+    "Subscriptions",
     "Tower",
     "append_archive",
     "archive",
@@ -235,12 +239,13 @@ def show(query: Query | Correlation | Subscription, language: str = "patterns") 
 
 def match(
     events: Any,
-    query: "OneQuery | Sequence[OneQuery] | Mapping[str, OneQuery]",
+    query: "OneQuery | ManyQueries | Subscriptions",
     *,
-    time: str | tuple[str, str],
+    time: str | tuple[str, str] | None = None,
     type: str | None = None,
     order: Sequence[str] | str = (),
-    location: str | None = None,
+    location: "str | tuple[str, str] | None" = None,
+    space: str | None = None,
     levels: Sequence[str] | str | None = None,
     trace: bool = False,
     bad_events: str = "raise",
@@ -365,10 +370,7 @@ def match(
         "folder": folder,
     }
     given = Arguments(
-        time=_time(time),
-        type=type,
-        order=_names("order", order),
-        location=location,
+        **_columns_of(query, time=time, type=type, order=order, location=location, space=space),
         bad_events=bad_events,
         progress=progress,
         watermark=watermark,
@@ -396,13 +398,14 @@ def match(
 
 
 def live(
-    query: "OneQuery | Sequence[OneQuery] | Mapping[str, OneQuery]",
+    query: "OneQuery | ManyQueries | Subscriptions",
     *,
     schema: Any,
-    time: str | tuple[str, str],
+    time: str | tuple[str, str] | None = None,
     type: str | None = None,
     order: Sequence[str] | str = (),
-    location: str | None = None,
+    location: "str | tuple[str, str] | None" = None,
+    space: str | None = None,
     watermark: "Watermark | None" = None,
     late_events: str = "count",
     bad_events: str = "raise",
@@ -460,10 +463,7 @@ def live(
         "folder": folder,
     }
     given = Arguments(
-        time=_time(time),
-        type=type,
-        order=_names("order", order),
-        location=location,
+        **_columns_of(query, time=time, type=type, order=order, location=location, space=space),
         bad_events=bad_events,
         watermark=watermark,
         late_events=late_events,
@@ -478,7 +478,7 @@ def live(
     )
     asked = _asked(query, known)
     _refuse_levels(asked, levels, trace=trace)
-    reader = Reader(schema, given.time, type, given.order)
+    reader = Reader(schema, given.time, given.type, given.order)
     workload = Workload(
         asked, made(reader, given), wishes,
         deliver_late=given.deliver_late, pasts=pasts_of(archives, archive),
@@ -967,6 +967,30 @@ def _correlation(
         asked, source, planning, pasts_of(archives, own, streaming=streaming),
         Wanted(access, latency), coming_of(frame, streaming=streaming), streaming,
     )  # fmt: skip
+
+
+def _columns_of(
+    query: object,
+    *,
+    time: str | tuple[str, str] | None,
+    order: Sequence[str] | str,
+    **others: Any,
+) -> dict[str, Any]:
+    """Where time, type, order and place of events are: a set of subscriptions knows it itself."""
+    if isinstance(query, Subscriptions):
+        for name, value in {"time": time, "order": order or None, **others}.items():
+            if value is not None:
+                raise EventError(
+                    f"{name}={value!r}: a set of subscriptions says itself where {name} is\n"
+                    f"  hint: ensue.Subscriptions({name}={value!r}, ...)"
+                )
+        columns = {name: getattr(query, name) for name in ("type", "location", "space")}
+        return {"time": _time(query.time), "order": query.order, **columns}
+    if time is None:
+        raise EventError("the events' time column is needed: pass time=")
+    if others["space"] is None:
+        others["space"] = "plane"
+    return {"time": _time(time), "order": _names("order", order), **others}
 
 
 def _columns(
