@@ -6,7 +6,8 @@ from dataclasses import replace
 from datetime import datetime
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+from weakref import WeakSet
 
 import numpy as np
 
@@ -25,11 +26,20 @@ from ensue.languages.opsl import parse
 from ensue.plan.subscriptions.joins import Units, planned, unbounded
 from ensue.plan.subscriptions.nodes import Node
 from ensue.schema import Kind
+from ensue.workload.source import Source
 from ensue.workload.subscriptions.catalogue.change import Change
 from ensue.workload.subscriptions.catalogue.change import Kind as Happens
 from ensue.workload.subscriptions.members import Member, Members, name_digest
 from ensue.workload.subscriptions.nodes.table import NodeTable
 from ensue.workload.subscriptions.routing.index import AtomIndex
+from ensue.workload.subscriptions.subscribed import Subscribed
+
+
+class DropsGone(Protocol):
+    """Whoever holds something of subscriptions."""
+
+    def drop_gone(self) -> None:
+        """Lets go of what belonged to those that were cancelled."""
 
 
 class Fleet:
@@ -49,6 +59,7 @@ class Fleet:
         self.nodes = NodeTable(self.time, self.regions, self.index)
         self.nodes.lanes = lanes
         self.members = Members()
+        self.matchers: WeakSet[DropsGone] = WeakSet()  # that hold values of its nodes
         self.refused: dict[str, str] = {}  # that do not fit the events, and why
         self.units = Units(self._length, self._moment, not shape.schema.intervals)
 
@@ -95,6 +106,13 @@ class Fleet:
         if member is not None:  # else it could not be matched here in the first place
             self.nodes.cancel(member.number)
 
+    def settle(self) -> None:
+        """All matchers let go of what was cancelled; its numbers may be used again."""
+        if self.nodes.gone or self.nodes.gone_subscriptions:
+            for matcher in self.matchers:
+                matcher.drop_gone()
+            self.nodes.reuse()
+
     # ---------------------------------------------------------------------------- files
 
     def save(self, folder: Path) -> None:
@@ -111,7 +129,7 @@ class Fleet:
     def open(
         cls, folder: Path, shape: Shape, *, streaming: bool = False, lanes: int = 1
     ) -> "Fleet":
-        """What was saved there for events of this shape. Files are mapped; changes stay in memory."""
+        """What was saved there for events of this shape. Files are mapped, and never changed."""
         fleet = cls(shape, streaming=streaming, lanes=lanes)
         fleet.regions = Regions.open(folder / "regions", shape.schema.space)
         fleet.index = AtomIndex.open(folder / "index", shape, fleet.regions, fleet.space)
@@ -209,7 +227,14 @@ def _watched(subscription: Subscription) -> Iterator[Moment]:
 def _identity(name: str, subscription: Subscription) -> bytes:
     """What its matches are known by: the name, then what it means."""
     meaning = canonical_text(replace(subscription, text=None))
-    return (
-        name_digest(name)
-        + blake2b(meaning.encode(), digest_size=16).digest()
-    )
+    return name_digest(name) + blake2b(meaning.encode(), digest_size=16).digest()
+
+
+def fleet_of(
+    subscribed: Subscribed, source: Source, *, streaming: bool = False, lanes: int = 1
+) -> Fleet:
+    """The subscriptions of a set made ready, as they are at its version."""
+    fleet = Fleet(source.shape, streaming=streaming, lanes=lanes)
+    for version, change in subscribed.log.alive(subscribed.version):
+        fleet.take(change, version)
+    return fleet

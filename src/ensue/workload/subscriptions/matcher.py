@@ -64,10 +64,13 @@ class FleetMatcher:
         return pa.concat_tables(found) if found else no_rows(self.schema)
 
     def _fed(self, events: pa.Table) -> pa.Table:
+        return self._routed(events, np.full(events.num_rows, self.version))
+
+    def _routed(self, events: pa.Table, versions: Ints) -> pa.Table:
         places = self._places(events)
         rows, slots = self.fleet.index.route(events, places)
         leaves = self.fleet.nodes.leaf_of.array[slots]
-        return self._matched(events, rows, leaves, np.full(events.num_rows, self.version))
+        return self._matched(events, rows, leaves, versions)
 
     def _matched(
         self, events: pa.Table, rows: Any, leaves: npt.NDArray[np.int32], versions: Ints
@@ -149,8 +152,12 @@ class FleetMatcher:
         """The set has another version: new ones see events from now on, cancelled ones are gone."""
         self.version = version
         if self.fleet.nodes.gone or self.fleet.nodes.gone_subscriptions:
-            self.state.compact()
-            self.state.held.used[self.fleet.nodes.gone_subscriptions] = -1
+            self.drop_gone()
+
+    def drop_gone(self) -> None:
+        """Lets go of what belonged to subscriptions that were cancelled."""
+        self.state.compact()
+        self.state.held.used[self.fleet.nodes.gone_subscriptions] = -1
 
     # ---------------------------------------------------------------------------- state
 
@@ -161,7 +168,7 @@ class FleetMatcher:
     @property
     def state_bytes(self) -> int:
         """About as many bytes as `save` gives."""
-        return self.state.nbytes + self.store.nbytes
+        return self.state.saved_bytes + self.store.nbytes
 
     def save(self) -> bytes:
         """Everything needed to go on elsewhere."""

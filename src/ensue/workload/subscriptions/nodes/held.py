@@ -151,6 +151,16 @@ class NodeState:
             longer_used[: len(used)] = used
             self.held = self.held._replace(used=longer_used)
 
+    def skip_past(self) -> None:
+        """Absences between moments that have come, and begin before the time that has come, are
+        never known: part of the interval was not watched."""
+        now = self.now
+        if now is None:
+            return
+        for node in self.table.seeds:
+            if node not in self._seeded and self.table.arrays().absence_times[node, 1] < now:
+                self._seeded.add(node)
+
     def _seed(self, node: int) -> None:
         """The one value of an absence between moments begins to wait."""
         nodes = self.table.arrays()
@@ -222,6 +232,12 @@ class NodeState:
     def now(self) -> float | None:
         """The time that has come; None: none yet."""
         return self.held.clock[0].item() if self.held.counted[3] else None
+
+    @property
+    def saved_bytes(self) -> int:
+        """About as many bytes as `save` gives: what is held, not the room for it."""
+        made, linked, timers = (int(n) for n in self.held.counted[:3])
+        return 80 * made + 12 * linked + 16 * timers + sum(a.nbytes for a in self.events)
 
     def deadline(self) -> float | None:
         """The time behind which something happens by itself."""
