@@ -149,15 +149,17 @@ class FleetMatcher:
     # ---------------------------------------------------------------------------- the set changes
 
     def renewed(self, version: int) -> None:
-        """The set has another version: new ones see events from now on, cancelled ones are gone."""
+        """The set has another version: new ones see events from now on, others may be gone."""
         self.version = version
         if self.fleet.nodes.gone or self.fleet.nodes.gone_subscriptions:
             self.drop_gone()
 
     def drop_gone(self) -> None:
         """Lets go of what belonged to subscriptions that were cancelled."""
+        gone = self.fleet.nodes.gone_subscriptions
         self.state.compact()
-        self.state.held.used[self.fleet.nodes.gone_subscriptions] = -1
+        used, tied = self.state.used_up()
+        self.state.use_up(used[~np.isin(used[:, 0], gone)], tied[~np.isin(tied[:, 0], gone)])
 
     # ---------------------------------------------------------------------------- state
 
@@ -175,15 +177,16 @@ class FleetMatcher:
         arrays = self.state.save()
         self.store.keep(self.state.events.position)
         events, more = self.store.save()
-        used = self.state.held.used
-        some = np.flatnonzero(used >= 0).tolist()
-        members = {n: m.name for n in some if (m := self.fleet.members.at(n)) is not None}
+        used, tied = (u.tolist() for u in self.state.used_up())
+        numbers = {n for n, *_ in (*used, *tied)}
+        names = {n: m.name for n in numbers if (m := self.fleet.members.at(n)) is not None}
         header = {
             "format": FORMAT,
             "rows": self.rows,
             "routed": self.routed,
             "version": self.version,
-            "used": {name: int(used[n]) for n, name in members.items()},
+            "used": [(names[n], position) for n, position in used if n in names],
+            "tied": [(names[n], *rest) for n, *rest in tied if n in names],
         }
         saved = {f"node {name}": array for name, array in arrays.items()}
         return packed(header, {**saved, **more}, {"events": events})
@@ -193,8 +196,8 @@ class FleetMatcher:
         header, arrays, blobs = unpacked(data)
         if header.get("format") != FORMAT:
             raise StateError(
-                f"the state of subscriptions is of format {header.get('format')}, and this release "
-                f"reads {FORMAT}\n  hint: go on with the release that wrote it"
+                f"the state of subscriptions is of format {header.get('format')}, and this "
+                f"release reads {FORMAT}\n  hint: go on with the release that wrote it"
             )
         nodes = {n.removeprefix("node "): a for n, a in arrays.items() if n.startswith("node ")}
         self.state.restore(nodes)
@@ -202,6 +205,14 @@ class FleetMatcher:
         self.store.restore(blobs["events"], others)
         self.rows, self.routed = int(header["rows"]), int(header["routed"])
         self.version = int(header["version"])
-        for name, used in header["used"].items():
+        numbers = {}
+        for name, *_ in (*header["used"], *header["tied"]):
             if (member := self.fleet.members.get(name)) is not None:
-                self.state.held.used[member.number] = used
+                numbers[name] = member.number
+        used, tied = (
+            [(numbers[name], *rest) for name, *rest in header[what] if name in numbers]
+            for what in ("used", "tied")
+        )
+        self.state.use_up(
+            np.array(used, np.int64).reshape(-1, 2), np.array(tied, np.int64).reshape(-1, 3)
+        )
