@@ -66,7 +66,10 @@ def test_the_side_of_a_line_is_exact_where_differences_round():
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.tuples(ordinary, ordinary), min_size=3, max_size=3), *[st.tuples(ordinary, ordinary)] * 2)
+@given(
+    st.lists(st.tuples(ordinary, ordinary), min_size=3, max_size=3),
+    *[st.tuples(ordinary, ordinary)] * 2,
+)
 def test_the_side_of_a_mean_is_exact(three, a, b):
     (px, py), (qx, qy), (rx, ry) = three
     mean = tuple(sum(Fraction(p[axis]) for p in three) / 3 for axis in (0, 1))
