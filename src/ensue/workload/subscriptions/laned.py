@@ -172,6 +172,7 @@ class LaneMatcher(FleetMatcher):
     def __init__(self, stage: LanedStage, lane: int, lanes: int) -> None:
         self.stage, self.lane, self.lanes = stage, lane, lanes
         self.told: Version | None = None
+        self.passed: float | None = None  # the time that has come
         changing = stage.streaming and isinstance(stage.subscribed.log, Log)
         fleet = _nobody(stage, lanes) if changing else stage._fleet(None, lanes)
         self._begin(fleet)
@@ -190,9 +191,11 @@ class LaneMatcher(FleetMatcher):
         if fleet is not self.fleet:
             saved = FleetMatcher.save(self)
             self._begin(fleet)
+            self.state.version = self.version
             FleetMatcher.restore(self, saved)
-        self.version = version.number
-        self.state.skip_past()
+        self.version = self.state.version = version.number
+        if self.passed is not None:
+            self.state.skip_past(self.passed)
 
     def feed(self, given: Fed) -> list[pa.Table]:
         """What the next events complete, each seen by the subscriptions of its own version."""
@@ -205,12 +208,18 @@ class LaneMatcher(FleetMatcher):
             first = behind
         return [pa.concat_tables(found) if found else no_rows(self.schema)]
 
+    def advance(self, now: float) -> list[pa.Table]:
+        """What only waited for time to pass."""
+        self.passed = now
+        return super().advance(now)
+
     # ---------------------------------------------------------------------------- state
 
     def save(self) -> bytes:
         """Everything needed to go on elsewhere."""
         told = None if self.told is None else asdict(self.told)
-        return packed({"lane_format": FORMAT, "told": told}, {}, {"fleet": super().save()})
+        header = {"lane_format": FORMAT, "told": told, "passed": self.passed}
+        return packed(header, {}, {"fleet": super().save()})
 
     def restore(self, data: bytes) -> None:
         """Goes on where the saved one stopped."""
@@ -223,6 +232,7 @@ class LaneMatcher(FleetMatcher):
         if header["told"] is not None:
             self.renew(Version(**header["told"]))
         super().restore(blobs["fleet"])
+        self.passed = header["passed"]
 
 
 def _nobody(stage: LanedStage, lanes: int) -> Fleet:

@@ -185,6 +185,7 @@ class FleetMatcher:
             "rows": self.rows,
             "routed": self.routed,
             "version": self.version,
+            "fields": list(self.fleet.nodes.fields),
             "used": [(names[n], position) for n, position in used if n in names],
             "tied": [(names[n], *rest) for n, *rest in tied if n in names],
         }
@@ -200,6 +201,8 @@ class FleetMatcher:
                 f"release reads {FORMAT}\n  hint: go on with the release that wrote it"
             )
         nodes = {n.removeprefix("node "): a for n, a in arrays.items() if n.startswith("node ")}
+        for name in ("event numbers", "event codes", "event known"):
+            nodes[name] = self._as_here(nodes[name], header["fields"])
         self.state.restore(nodes)
         others = {n: a for n, a in arrays.items() if not n.startswith("node ")}
         self.store.restore(blobs["events"], others)
@@ -216,3 +219,13 @@ class FleetMatcher:
         self.state.use_up(
             np.array(used, np.int64).reshape(-1, 2), np.array(tied, np.int64).reshape(-1, 3)
         )
+
+    def _as_here(self, columns: npt.NDArray[Any], names: Sequence[str]) -> npt.NDArray[Any]:
+        """Values by field, where fields are in another order, or more of them, than elsewhere."""
+        here = self.fleet.nodes.fields
+        found = np.zeros((len(columns), len(here)), columns.dtype)
+        # events that came before somebody compared a field do not have it
+        for name, column in zip(names, columns.T, strict=False):
+            if name in here:
+                found[:, here[name]] = column
+        return found

@@ -57,6 +57,7 @@ class NodeState:
         self.events = no_events(time, 0)
         self._kept = 0
         self._seeded: set[int] = set()
+        self.version = layout.NEVER  # of the set, up to which absences of no event begin
         self.held = Held(
             np.zeros((64, 8), np.int64),
             np.zeros((64, 2), time),
@@ -135,8 +136,8 @@ class NodeState:
     def _renew(self) -> None:
         """Room for what has come, and the absences of no event begin."""
         self._room()
-        for node in self.table.seeds:
-            if node not in self._seeded:
+        for node, since in self.table.seeds.items():
+            if node not in self._seeded and since <= self.version:
                 self._seed(node)
         self._seeded &= self.table.seeds.keys()
 
@@ -152,14 +153,12 @@ class NodeState:
             longer_used[: len(used)] = used
             self.held = self.held._replace(used=longer_used)
 
-    def skip_past(self) -> None:
-        """Absences between moments that have come, and begin before the time that has come, are
-        never known: part of the interval was not watched."""
-        now = self.now
-        if now is None:
-            return
-        for node in self.table.seeds:
-            if node not in self._seeded and self.table.arrays().absence_times[node, 1] < now:
+    def skip_past(self, now: float) -> None:
+        """New absences between moments that begin before `now` are never known: part of their
+        interval was not watched."""
+        begins = self.table.arrays().absence_times
+        for node, since in self.table.seeds.items():
+            if since <= self.version and node not in self._seeded and begins[node, 1] < now:
                 self._seeded.add(node)
 
     def _seed(self, node: int) -> None:

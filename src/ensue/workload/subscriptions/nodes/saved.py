@@ -54,7 +54,7 @@ def save(table: "NodeTable", folder: Path) -> None:
         "lists": {name: list(getattr(table, name)) for name in _LISTS},
         "free_tests": list(table.free_tests.items()),
         "fields": table.fields,
-        "seeds": list(table.seeds),
+        "seeds": list(table.seeds.items()),
         "lanes": table.lanes,
         "changes": table.changes,
         "asked": table.asked,
@@ -110,7 +110,7 @@ def load(table: "NodeTable", folder: Path) -> None:
         setattr(table, name, values)
     table.free_tests = {int(size): places for size, places in about["free_tests"]}
     table.fields = about["fields"]
-    table.seeds = dict.fromkeys(about["seeds"])
+    table.seeds = dict(about["seeds"])
     table.lanes, table.changes, table.asked = (about[n] for n in ("lanes", "changes", "asked"))
     numbers = Numbers(folder)
     table.by_number = numbers

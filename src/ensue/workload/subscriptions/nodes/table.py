@@ -69,7 +69,9 @@ class NodeTable:
         self.rows: MutableMapping[bytes, Row] = {}
         self.by_number: list[Row | None] | Numbers = []
         self.leaf_of = Growing((), np.int32, -1)  # by slot: the node
-        self.seeds: dict[int, None] = {}  # absences of no event: they begin by themselves
+        # absences of no event, which begin by themselves, and the version that has them
+        self.seeds: dict[int, int] = {}
+        self._since_now = 0  # the version that subscriptions are added for
         self.changes = 0
         self.asked = 0  # how often a node was asked for: what is more than there are was saved
         self.free_tests: dict[int, list[int]] = {}
@@ -115,6 +117,7 @@ class NodeTable:
         roots = tuple(dict.fromkeys(roots))
         hashed = int.from_bytes(min(root.node.key for root in roots)[:8], "big")
         lane = hashed % self.lanes if lane is None else lane
+        self._since_now = since
         if self._free_subscriptions:
             number = self._free_subscriptions.pop()
         else:
@@ -206,7 +209,7 @@ class NodeTable:
                 )  # fmt: skip
                 self._absence_times.array[number] = (node.length, node.at)
                 if node.child is None:
-                    self.seeds[number] = None
+                    self.seeds[number] = self._since_now
         row.regions = tuple(regions)
         height = max((self._height.array[child] for child, _, _ in children), default=-1) + 1
         self._height.array[number] = height
