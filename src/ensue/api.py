@@ -21,6 +21,7 @@ from ensue.errors import (
     QueryError,
     RunnerError,
     StateError,
+    SubscriptionWarning,
 )
 from ensue.plan.estimates.statistics import Statistics
 from ensue.subscriptions import Subscriptions
@@ -67,6 +68,7 @@ __all__ = [
     "StateError",
     "Statistics",
     "Subscription",
+    "SubscriptionWarning",
     "Subscriptions",
     "Tower",
     "append_archive",
