@@ -46,7 +46,7 @@ class Log:
     """The changes of a set of subscriptions. A folder without changes is the empty set."""
 
     def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
+        self.folder = Path(folder).absolute()  # tasks have other working folders
         self._known = -1  # the newest version that was seen; -1: nobody has looked
         self._names: tuple[int, Names] | None = None
         self._writing = threading.Lock()
