@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Protocol
 
 from ensue.algebra.functions import FUNCTIONS
-from ensue.algebra.functions.record import Fold, Inline
+from ensue.algebra.functions.record import Fold, Inline, OverPoints
 from ensue.algebra.predicate import (
     COMPARISONS,
     Aggregate,
@@ -25,7 +25,13 @@ from ensue.algebra.predicate import (
     Unary,
 )
 from ensue.algebra.text import show_expr
-from ensue.plan.physical_rules.features import Kinds, Place, feature_of, place_of
+from ensue.plan.physical_rules.features import (
+    Kinds,
+    Place,
+    coordinates,
+    feature_of,
+    place_of,
+)
 from ensue.schema import Kind
 from ensue.source.constants import Constants
 
@@ -173,6 +179,8 @@ class Writer:
                 )
                 divided = operator == "/" or not (self._whole(left) and self._whole(right))
                 return rounded(found) if divided and self._lasts(expr) else found
+            case Call(function=function) if isinstance(FUNCTIONS[function].kernel, OverPoints):
+                return self._of_points(expr, access)
             case Call(function=function, arguments=arguments):
                 whole = all(self._whole(a) for a in arguments)
                 return self._call(function, [self.value(a, access) for a in arguments], whole)
@@ -207,8 +215,18 @@ class Writer:
                 return form.format(**named), _both(*oks)
             case Fold(value=form):
                 return _fold(values, form)
-            case None:
+            case OverPoints() | None:
                 raise AssertionError(f"no compiled form of {function}")
+
+    def _of_points(self, call: Call, access: Access) -> Text:
+        """A function of two points; one whose coordinates are not finite is no place."""
+        form, needed = FUNCTIONS[call.function].kernel, coordinates(call)
+        assert isinstance(form, OverPoints)
+        assert needed is not None
+        values = [self.value(e, access) for e in needed]
+        named = dict(zip(("ax", "ay", "bx", "by", "x"), (v for v, _ in values), strict=False))
+        places = f"are_places({', '.join(list(named.values())[:4])})"
+        return form.value.format(**named), _both(*(ok for _, ok in values), places)
 
     def _constant(self, value: object) -> Text:
         match value:

@@ -68,6 +68,24 @@ def rounded(x):
 
 
 @njit
+def are_places(ax, ay, bx, by):
+    return (
+        math.isfinite(ax) and math.isfinite(ay) and math.isfinite(bx) and math.isfinite(by)
+    )
+
+
+@njit
+def plane_point_distance(ax, ay, bx, by):
+    dx, dy = float(ax) - float(bx), float(ay) - float(by)
+    return math.sqrt(dx * dx + dy * dy)
+
+
+@njit
+def plane_points_meet(ax, ay, bx, by):
+    return float(ax) == float(bx) and float(ay) == float(by)
+
+
+@njit
 def gap_of(i, x):
     return -1 if x >= 9223372036854775808.0 else i - int(x)
 

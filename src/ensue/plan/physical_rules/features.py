@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from ensue.algebra.check.applied import result_types
 from ensue.algebra.check.kinds import kind_of
-from ensue.algebra.functions import FUNCTIONS
+from ensue.algebra.functions import FUNCTIONS, LOCATION
+from ensue.algebra.functions.record import OverPoints
 from ensue.algebra.pattern import Pattern
 from ensue.algebra.predicate import (
     ARITHMETIC,
@@ -62,6 +63,21 @@ def feature_of(expr: Expr) -> Expr:
         return node
 
     return rewrite_expr(expr, plain)
+
+
+def coordinates(call: Call) -> tuple[Expr, ...] | None:
+    """What a function of two points needs: x and y of both, then its other arguments.
+
+    None where a place may be more than a point: only columns know its corners.
+    """
+    found: list[Expr] = []
+    for place in call.arguments[:2]:
+        match place:
+            case Call(function=function, arguments=(x, y)) if function in ("point", LOCATION):
+                found += (x, y)
+            case _:
+                return None
+    return (*found, *call.arguments[2:])
 
 
 class Kinds:
@@ -118,7 +134,12 @@ def fits_a_kernel(expr: Expr, kinds: Kinds) -> bool:
         case In(operand=operand, options=options):
             return all(fits_a_kernel(e, kinds) for e in (operand, *options))
         case Call(function=function, arguments=arguments):
-            inlined = FUNCTIONS[function].kernel is not None
-            return inlined and all(fits_a_kernel(e, kinds) for e in arguments)
+            form = FUNCTIONS[function].kernel
+            needed = coordinates(expr) if isinstance(form, OverPoints) else arguments
+            return (
+                form is not None
+                and needed is not None
+                and all(fits_a_kernel(e, kinds) for e in needed)
+            )
         case Like():
             return False
