@@ -1,11 +1,16 @@
-"""Stand-in."""
+"""Stand-in, to be replaced."""
 
 import math
-import re
 
 Place = tuple[tuple[float, float], ...]
-Shape = Place
-AnyPlace = Place
+Shape = object
+AnyPlace = object
+
+
+def g(p):
+    import shapely
+
+    return p if not isinstance(p, tuple) else shapely.MultiPoint(p).convex_hull
 
 
 def point(x, y):
@@ -13,37 +18,51 @@ def point(x, y):
 
 
 def shape_of(text):
-    m = re.match(r"POINT ?\(([-\d.]+) ([-\d.]+)\)", text)
-    if text.startswith("POLYGON (("):
-        return tuple(tuple(map(float, c.split())) for c in text[10:-2].split(","))
-    if not m:
-        raise ValueError("no point")
-    return ((float(m[1]), float(m[2])),)
+    import shapely
+
+    try:
+        found = shapely.from_wkt(text)
+    except shapely.errors.ShapelyError as e:
+        raise ValueError(str(e)) from None
+    if not found.is_valid:
+        raise ValueError("not valid")
+    return found
 
 
 def place_of(w):
-    return shape_of(w)
+    import shapely
+
+    return tuple(shapely.get_coordinates((shapely.from_wkt if isinstance(w, str) else shapely.from_wkb)(w)))
 
 
 def circle(x, y, r):
+    import shapely
+
     if r < 0:
         raise ValueError("negative radius")
-    return ((x, y),)
+    return shapely.Point(x, y).buffer(r, quad_segs=2000)
 
 
 def distance(p, q, space):
-    return math.dist(p[0], q[0])
+    if space == "earth":
+        from ensue.kernels.earth import haversine
+
+        assert len(p) == len(q) == 1
+        return haversine(*p[0], *q[0])
+    return g(p).distance(g(q))
 
 
-centre_distance = distance
+def centre_distance(p, q, space):
+    return g(p).centroid.distance(g(q).centroid)
 
 
-def inside(p, q, space):
-    return p[0] == q[0]
+def inside(q, p, space):
+    return g(p).covers(g(q))
 
 
-overlaps = inside
+def overlaps(p, q, space):
+    return g(p).intersects(g(q))
 
 
 def hull(ps, space):
-    return ps[0] if ps else None
+    return tuple(c for p in ps for c in p) if ps else None

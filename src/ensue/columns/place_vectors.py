@@ -1,13 +1,12 @@
-"""Places of many rows at once: the values of vectors of kind PLACE."""
+"""Places of many rows at once: what vectors of kind PLACE hold."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
+import pyarrow as pa
 
-from ensue.algebra import places
-from ensue.columns.buffers import Floats, Ints
+from ensue.columns.buffers import Bools, Floats, Ints
+from ensue.kernels.regions import RegionTable
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,11 +23,6 @@ class Corners:
     def __len__(self) -> int:
         return len(self.x) if self.first is None else len(self.first) - 1
 
-    def __iter__(self) -> Iterator[places.Place]:
-        first = self.starts().tolist()
-        corners = list(zip(self.x.tolist(), self.y.tolist(), strict=True))
-        return (tuple(corners[a:b]) for a, b in pairwise(first))
-
     def starts(self) -> Ints:
         """`first`, whatever the places are."""
         return np.arange(len(self.x) + 1) if self.first is None else self.first
@@ -44,17 +38,26 @@ class Corners:
 class Region:
     """A place that a query writes down: the same for all rows."""
 
-    shape: places.Shape
+    text: str
     rows: int = 1
 
     def __len__(self) -> int:
         return self.rows
 
-    def __iter__(self) -> Iterator[places.Shape]:
-        return iter([self.shape] * self.rows)
-
     def repeated(self, length: int) -> "Region":
-        return Region(self.shape, length)
+        return Region(self.text, length)
+
+    def table(self, space: int) -> RegionTable:
+        raise NotImplementedError
+
+    def corners(self) -> Corners:
+        """Those of its hull."""
+        raise NotImplementedError
 
 
 PlaceValues = Corners | Region
+
+
+def written(places: PlaceValues, valid: Bools | None) -> pa.Array:
+    """Places as WKT."""
+    raise NotImplementedError

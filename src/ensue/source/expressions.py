@@ -28,9 +28,9 @@ from ensue.algebra.text import show_expr
 from ensue.plan.physical_rules.features import (
     Kinds,
     Place,
-    coordinates,
     feature_of,
     place_of,
+    points_of,
 )
 from ensue.schema import Kind
 from ensue.source.constants import Constants
@@ -219,14 +219,25 @@ class Writer:
                 raise AssertionError(f"no compiled form of {function}")
 
     def _of_points(self, call: Call, access: Access) -> Text:
-        """A function of two points; one whose coordinates are not finite is no place."""
-        form, needed = FUNCTIONS[call.function].kernel, coordinates(call)
+        """A function of two places; a point whose coordinates are not finite is none."""
+        form = FUNCTIONS[call.function].kernel
         assert isinstance(form, OverPoints)
-        assert needed is not None
-        values = [self.value(e, access) for e in needed]
-        named = dict(zip(("ax", "ay", "bx", "by", "x"), (v for v, _ in values), strict=False))
-        places = f"are_places({', '.join(list(named.values())[:4])})"
-        return form.value.format(**named), _both(*(ok for _, ok in values), places)
+        places: list[list[Text]] = []
+        for place in call.arguments[:2]:
+            coordinates = points_of(place)
+            assert coordinates is not None
+            places.append([self.value(c, access) for c in coordinates])
+        rest = [self.value(argument, access) for argument in call.arguments[2:]]
+        x = dict.fromkeys(("x",), rest[0][0] if rest else "")
+        if all(len(coordinates) == 2 for coordinates in places):
+            flat = [*places[0], *places[1]]
+            numbers = [value for value, _ in flat]
+            known = (*(ok for _, ok in (*flat, *rest)), f"are_places({', '.join(numbers)})")
+            named = dict(zip(("ax", "ay", "bx", "by"), numbers, strict=True))
+            return form.value.format(**named, **x), _both(*known)
+        a, b = (_tuple(coordinates) for coordinates in places)
+        known = (f"points_there({a})", f"points_there({b})", *(ok for _, ok in rest))
+        return form.several.format(a=a, b=b, **x), _both(*known)
 
     def _constant(self, value: object) -> Text:
         match value:
@@ -309,6 +320,13 @@ def all_of(tests: Sequence[str]) -> str:
 def _both(*conditions: str | None) -> str | None:
     known = [ok for ok in conditions if ok is not None]
     return bracketed(all_of(known)) if known else None
+
+
+def _tuple(coordinates: list[Text]) -> str:
+    """Coordinates as one value of a kernel: NaN for one that is not there."""
+    numbers = (f"float({v})" if ok is None else f"(float({v}) if {ok} else np.nan)"
+               for v, ok in coordinates)  # fmt: skip
+    return f"({', '.join(numbers)})"
 
 
 def _fold(values: list[Text], form: str) -> Text:

@@ -16,6 +16,7 @@ WKT = "wkt"  # WKT 'POLYGON (...)' is a call of it
 CIRCLE = "circle"
 LOCATION = ".location"  # a.location is a call of it, over the columns that say where a was
 EARTH = "earth_"
+SPACES = ("plane", "earth")  # compiled code knows them by their numbers
 
 _TWO = (Takes.PLACE, Takes.PLACE)
 
@@ -57,8 +58,12 @@ def _measuring(space: str) -> tuple[Function, ...]:
     def asked(of: Callable[..., object]) -> Callable[..., object]:
         return lambda p, q: of(p, q, space)
 
-    at = f"{space}_point_distance({{ax}}, {{ay}}, {{bx}}, {{by}})"
-    met = f"(1 if {space}_points_meet({{ax}}, {{ay}}, {{bx}}, {{by}}) else 0)"
+    met, within = (
+        f"(1 if {space}_points_meet({points}) else 0)"
+        for points in ("{ax}, {ay}, {bx}, {by}", "{bx}, {by}, {ax}, {ay}")
+    )
+    apart = f"{space}_point_distance({{ax}}, {{ay}}, {{bx}}, {{by}})"
+    of_hulls = f"({{a}}, {{b}}, {SPACES.index(space)})"
     return (
         Function(
             named("inside"),
@@ -66,7 +71,7 @@ def _measuring(space: str) -> tuple[Function, ...]:
             Kind.BOOLEAN,
             asked(places.inside),
             vector=Routine(named("inside")),
-            kernel=OverPoints(met),
+            kernel=OverPoints(within, f"(1 if points_inside{of_hulls} else 0)"),
         ),
         Function(
             named("overlaps"),
@@ -74,7 +79,7 @@ def _measuring(space: str) -> tuple[Function, ...]:
             Kind.BOOLEAN,
             asked(places.overlaps),
             vector=Routine(named("overlaps")),
-            kernel=OverPoints(met),
+            kernel=OverPoints(met, f"(1 if points_overlap{of_hulls} else 0)"),
         ),
         Function(
             named("distance"),
@@ -82,7 +87,7 @@ def _measuring(space: str) -> tuple[Function, ...]:
             Kind.FLOAT,
             asked(places.distance),
             vector=Routine(named("distance")),
-            kernel=OverPoints(at),
+            kernel=OverPoints(apart, f"points_distance{of_hulls}"),
         ),
         Function(
             named("same_place"),
@@ -90,7 +95,9 @@ def _measuring(space: str) -> tuple[Function, ...]:
             Kind.BOOLEAN,
             lambda p, q, limit: places.centre_distance(p, q, space) < number(limit),
             vector=Routine(named("same_place")),
-            kernel=OverPoints(f"(1 if {at} < {{x}} else 0)"),
+            kernel=OverPoints(
+                f"(1 if {apart} < {{x}} else 0)", f"(1 if points_apart{of_hulls} < {{x}} else 0)"
+            ),
         ),
         Function(
             named("hull"),

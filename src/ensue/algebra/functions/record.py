@@ -129,13 +129,15 @@ class Fold:
 
 @dataclass(frozen=True, slots=True)
 class OverPoints:
-    """An expression of a kernel over places that are single points.
+    """An expression of a kernel over two places that are made of points.
 
-    `{ax}`, `{ay}` are the coordinates of the first, `{bx}`, `{by}` those of the second, and
-    `{x}` is the argument behind them, where there is one.
+    Of two single points `{ax}`, `{ay}` are the coordinates of the first, `{bx}`, `{by}` those of
+    the second; of hulls of points `{a}` and `{b}` are tuples of coordinates, for `several`.
+    `{x}` is the argument behind the places, where there is one.
     """
 
     value: str
+    several: str
 
 
 KernelForm = Inline | Fold | OverPoints

@@ -65,19 +65,24 @@ def feature_of(expr: Expr) -> Expr:
     return rewrite_expr(expr, plain)
 
 
-def coordinates(call: Call) -> tuple[Expr, ...] | None:
-    """What a function of two points needs: x and y of both, then its other arguments.
+def points_of(place: Expr) -> tuple[Expr, ...] | None:
+    """The coordinates of the points that a place is the hull of: x, y, x, y.
 
-    None where a place may be more than a point: only columns know its corners.
+    None where it may be made of more than points: only columns know its corners.
     """
-    found: list[Expr] = []
-    for place in call.arguments[:2]:
-        match place:
-            case Call(function=function, arguments=(x, y)) if function in ("point", LOCATION):
-                found += (x, y)
-            case _:
-                return None
-    return (*found, *call.arguments[2:])
+    match place:
+        case Call(function=function, arguments=(x, y)) if function in ("point", LOCATION):
+            return (x, y)
+        case Call(function="hull" | "earth_hull", arguments=parts):
+            found: list[Expr] = []
+            for part in parts:
+                points = points_of(part)
+                if points is None:
+                    return None
+                found += points
+            return tuple(found)
+        case _:
+            return None
 
 
 class Kinds:
@@ -135,11 +140,13 @@ def fits_a_kernel(expr: Expr, kinds: Kinds) -> bool:
             return all(fits_a_kernel(e, kinds) for e in (operand, *options))
         case Call(function=function, arguments=arguments):
             form = FUNCTIONS[function].kernel
-            needed = coordinates(expr) if isinstance(form, OverPoints) else arguments
-            return (
-                form is not None
-                and needed is not None
-                and all(fits_a_kernel(e, kinds) for e in needed)
-            )
+            if isinstance(form, OverPoints):
+                places = [points_of(place) for place in arguments[:2]]
+                arguments = arguments[2:]
+                for coordinates in places:
+                    if coordinates is None:
+                        return False
+                    arguments += coordinates
+            return form is not None and all(fits_a_kernel(e, kinds) for e in arguments)
         case Like():
             return False
