@@ -20,30 +20,27 @@ Floats = npt.NDArray[np.float64]
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
 
-class RegionTable(NamedTuple):
-    """Regions, a row each: polygons and circles. Kernels take it as one argument."""
+# the columns of a row
+KIND, LEFT, BELOW, RIGHT, ABOVE, X, Y, CIRCLE_RADIUS, FIRST, RINGS = range(10)
 
-    kind: Ints
-    box: Floats  # (n, 4): least x and y, greatest x and y. On the earth, of a circle: conservative
-    centre: Floats  # (n, 2)
-    radius: Floats  # of a circle: in the plane's units, or metres
-    first_ring: Ints
-    rings: Ints  # how many
-    first_corner: Ints  # of a ring
-    ring_corners: Ints  # how many, the last one again the first
-    holes: npt.NDArray[np.bool_]  # of a ring: whether it is a hole
-    corners: Floats  # (m, 2)
+
+class RegionTable(NamedTuple):
+    """Regions, polygons and circles, as one argument of kernels.
+
+    Two arrays, because each array of an argument is counted up and down at every call.
+    """
+
+    rows: Floats  # (n, 10): kind, box, centre, radius of a circle, first ring, number of rings
+    corners: Floats  # (m, 2): for each ring (number of corners, whether a hole), then its corners
 
 
 @kernel(**_OPTIONS)
-def locate(table: RegionTable, r: int, x: float, y: float) -> int:
+def locate(corners: Floats, at: int, rings: int, x: float, y: float) -> int:
     """Whether a point is inside a polygon (1), on its border (0) or outside (-1)."""
-    corners = table.corners
     inside = False
-    first = table.first_ring[r]
-    for ring in range(first, first + table.rings[r]):
-        begin = table.first_corner[ring]
-        for k in range(begin, begin + table.ring_corners[ring] - 1):
+    for _ in range(rings):
+        end = at + int(corners[at, 0])
+        for k in range(at + 1, end):
             ax, ay = corners[k, 0], corners[k, 1]
             bx, by = corners[k + 1, 0], corners[k + 1, 1]
             if (ay > y) != (by > y):
@@ -57,13 +54,15 @@ def locate(table: RegionTable, r: int, x: float, y: float) -> int:
                         inside = not inside
             elif ay == y and (ax == x or (by == y and (ax < x) != (bx < x))):
                 return 0
+        at = end + 1
     return 1 if inside else -1
 
 
 @kernel(**_OPTIONS)
 def locate_mean(
-    table: RegionTable,
-    r: int,
+    corners: Floats,
+    at: int,
+    rings: int,
     px: float,
     py: float,
     qx: float,
@@ -72,13 +71,11 @@ def locate_mean(
     sy: float,
 ) -> int:
     """Likewise for the mean of three points, without rounding."""
-    corners = table.corners
     inside = False
-    first = table.first_ring[r]
-    for ring in range(first, first + table.rings[r]):
-        begin = table.first_corner[ring]
-        above = mean_against(py, qy, sy, corners[begin, 1])
-        for k in range(begin, begin + table.ring_corners[ring] - 1):
+    for _ in range(rings):
+        end = at + int(corners[at, 0])
+        above = mean_against(py, qy, sy, corners[at + 1, 1])
+        for k in range(at + 1, end):
             ax, ay = corners[k, 0], corners[k, 1]
             bx, by = corners[k + 1, 0], corners[k + 1, 1]
             before, above = above, mean_against(py, qy, sy, by)
@@ -92,6 +89,7 @@ def locate_mean(
                 left = mean_against(px, qx, sx, ax)
                 if left == 0 or (above == 0 and left * mean_against(px, qx, sx, bx) <= 0):
                     return 0
+        at = end + 1
     return 1 if inside else -1
 
 
@@ -133,6 +131,14 @@ def _edge_meets(
 
 
 @kernel(**_OPTIONS)
+def polygon_holds(rows: Floats, corners: Floats, r: int, x: float, y: float) -> bool:
+    """Whether a point is in a polygon or on its border."""
+    if x < rows[r, LEFT] or x > rows[r, RIGHT] or y < rows[r, BELOW] or y > rows[r, ABOVE]:
+        return False
+    return locate(corners, int(rows[r, FIRST]), int(rows[r, RINGS]), x, y) >= 0
+
+
+@kernel(**_OPTIONS)
 def _far_edge(
     ax: float,
     ay: float,
@@ -164,49 +170,53 @@ def box_of(xs: Floats, ys: Floats, n: int, turn: float) -> tuple[float, float, f
 
 @kernel(**_OPTIONS)
 def polygon_inside(
-    table: RegionTable, r: int, xs: Floats, ys: Floats, n: int, turn: float
+    rows: Floats, corners: Floats, r: int, xs: Floats, ys: Floats, n: int, turn: float
 ) -> bool:
-    """Whether a place lies in a polygon, holes left out."""
+    """Whether a segment or convex polygon lies in a polygon, holes left out."""
     left, below, right, above = box_of(xs, ys, n, turn)
-    box = table.box
-    if left < box[r, 0] or below < box[r, 1] or right > box[r, 2] or above > box[r, 3]:
+    if left < rows[r, LEFT] or below < rows[r, BELOW]:
         return False
-    if locate(table, r, xs[0] + turn, ys[0]) < 0:
+    if right > rows[r, RIGHT] or above > rows[r, ABOVE]:
         return False
-    if n == 1:
-        return True
+    first, rings = int(rows[r, FIRST]), int(rows[r, RINGS])
+    if locate(corners, first, rings, xs[0] + turn, ys[0]) < 0:
+        return False
     if n == 2:
-        return _segment_inside(table, r, xs[0] + turn, ys[0], xs[1] + turn, ys[1])
-    corners = table.corners
-    first = table.first_ring[r]
-    for ring in range(first, first + table.rings[r]):
-        begin = table.first_corner[ring]
-        for k in range(begin, begin + table.ring_corners[ring] - 1):
+        return _segment_inside(corners, first, rings, xs[0] + turn, ys[0], xs[1] + turn, ys[1])
+    at = first
+    for _ in range(rings):
+        end = at + int(corners[at, 0])
+        for k in range(at + 1, end):
             ax, ay = corners[k, 0], corners[k, 1]
             bx, by = corners[k + 1, 0], corners[k + 1, 1]
             if not _far_edge(ax, ay, bx, by, left, below, right, above) and _edge_meets(
                 ax, ay, bx, by, xs, ys, n, turn, True
             ):
                 return False
+        at = end + 1
     # no border passes through it, so it is all in or all out
-    return locate_mean(table, r, xs[0] + turn, ys[0], xs[1] + turn, ys[1], xs[2] + turn, ys[2]) > 0
+    return (
+        locate_mean(
+            corners, first, rings, xs[0] + turn, ys[0], xs[1] + turn, ys[1], xs[2] + turn, ys[2]
+        )
+        > 0
+    )
 
 
 @kernel(**_OPTIONS)
 def _segment_inside(
-    table: RegionTable, r: int, px: float, py: float, qx: float, qy: float
+    corners: Floats, first: int, rings: int, px: float, py: float, qx: float, qy: float
 ) -> bool:
     """Whether a segment lies in a polygon: all of it between the corners that it touches."""
-    if locate(table, r, qx, qy) < 0:
+    if locate(corners, first, rings, qx, qy) < 0:
         return False
-    corners = table.corners
-    first = table.first_ring[r]
     x, y = px, py
     while x != qx or y != qy:
         next_x, next_y = qx, qy  # the first corner on the segment behind (x, y)
-        for ring in range(first, first + table.rings[r]):
-            begin = table.first_corner[ring]
-            for k in range(begin, begin + table.ring_corners[ring] - 1):
+        at = first
+        for _ in range(rings):
+            end = at + int(corners[at, 0])
+            for k in range(at + 1, end):
                 ax, ay = corners[k, 0], corners[k, 1]
                 bx, by = corners[k + 1, 0], corners[k + 1, 1]
                 if _far_edge(ax, ay, bx, by, min(x, qx), min(y, qy), max(x, qx), max(y, qy)):
@@ -221,7 +231,8 @@ def _segment_inside(
                     < 0
                 ):
                     return False
-        if locate_mean(table, r, x, y, x, y, next_x, next_y) < 0:
+            at = end + 1
+        if locate_mean(corners, first, rings, x, y, x, y, next_x, next_y) < 0:
             return False
         x, y = next_x, next_y
     return True
@@ -237,26 +248,26 @@ def _between(x: float, y: float, ax: float, ay: float, bx: float, by: float) -> 
 
 @kernel(**_OPTIONS)
 def polygon_overlap(
-    table: RegionTable, r: int, xs: Floats, ys: Floats, n: int, turn: float
+    rows: Floats, corners: Floats, r: int, xs: Floats, ys: Floats, n: int, turn: float
 ) -> bool:
-    """Whether a place and a polygon share a point."""
+    """Whether a segment or convex polygon and a polygon share a point."""
     left, below, right, above = box_of(xs, ys, n, turn)
-    box = table.box
-    if right < box[r, 0] or above < box[r, 1] or left > box[r, 2] or below > box[r, 3]:
+    if right < rows[r, LEFT] or above < rows[r, BELOW]:
         return False
-    if locate(table, r, xs[0] + turn, ys[0]) >= 0:
+    if left > rows[r, RIGHT] or below > rows[r, ABOVE]:
+        return False
+    first, rings = int(rows[r, FIRST]), int(rows[r, RINGS])
+    if locate(corners, first, rings, xs[0] + turn, ys[0]) >= 0:
         return True
-    if n == 1:
-        return False
-    corners = table.corners
-    first = table.first_ring[r]
-    for ring in range(first, first + table.rings[r]):
-        begin = table.first_corner[ring]
-        for k in range(begin, begin + table.ring_corners[ring] - 1):
+    at = first
+    for _ in range(rings):
+        end = at + int(corners[at, 0])
+        for k in range(at + 1, end):
             ax, ay = corners[k, 0], corners[k, 1]
             bx, by = corners[k + 1, 0], corners[k + 1, 1]
             if not _far_edge(ax, ay, bx, by, left, below, right, above) and _edge_meets(
                 ax, ay, bx, by, xs, ys, n, turn, False
             ):
                 return True
+        at = end + 1
     return False

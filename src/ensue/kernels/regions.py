@@ -14,6 +14,7 @@ import numpy.typing as npt
 from ensue.kernels.earth import RADIAN, RADIUS, edge_extreme
 from ensue.kernels.geometry import (
     DISTANCE,
+    EARTH,
     GREATER,
     INSIDE,
     LESS,
@@ -29,7 +30,23 @@ from ensue.kernels.geometry import (
     point_distance,
 )
 from ensue.kernels.kept_code import kernel
-from ensue.kernels.polygons import RegionTable, box_of, polygon_inside, polygon_overlap
+from ensue.kernels.polygons import (
+    ABOVE,
+    BELOW,
+    CIRCLE_RADIUS,
+    FIRST,
+    KIND,
+    LEFT,
+    RIGHT,
+    RINGS,
+    RegionTable,
+    X,
+    Y,
+    box_of,
+    polygon_holds,
+    polygon_inside,
+    polygon_overlap,
+)
 
 __all__ = [
     "CIRCLE",
@@ -52,13 +69,35 @@ _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
 
 @kernel(**_OPTIONS)
-def _circle_inside(table: RegionTable, r: int, xs: Floats, ys: Floats, n: int, space: int) -> bool:
+def _holds(rows: Floats, corners: Floats, r: int, x: float, y: float, space: int) -> bool:
+    """Whether a point is in a region or on its border."""
+    if rows[r, KIND] == CIRCLE:
+        return point_distance(rows[r, X], rows[r, Y], x, y, space) <= rows[r, CIRCLE_RADIUS]
+    if space == PLANE:
+        return polygon_holds(rows, corners, r, x, y)
+    if y < rows[r, BELOW] or y > rows[r, ABOVE]:
+        return False
+    turn = _turn(rows, r, x)
+    return (
+        polygon_holds(rows, corners, r, x + turn, y)
+        or polygon_holds(rows, corners, r, x + turn - 360.0, y)
+        or polygon_holds(rows, corners, r, x + turn + 360.0, y)
+    )
+
+
+@kernel(**_OPTIONS)
+def _turn(rows: Floats, r: int, x: float) -> float:
+    return first_turn(x, 0.5 * (rows[r, LEFT] + rows[r, RIGHT]), EARTH)
+
+
+@kernel(**_OPTIONS)
+def _circle_inside(rows: Floats, r: int, xs: Floats, ys: Floats, n: int, space: int) -> bool:
     """Whether a place's farthest point is no farther from the centre than the radius."""
-    x, y, radius = table.centre[r, 0], table.centre[r, 1], table.radius[r]
+    x, y, radius = rows[r, X], rows[r, Y], rows[r, CIRCLE_RADIUS]
     for k in range(n):
         if point_distance(x, y, xs[k], ys[k], space) > radius:
             return False
-    if space == PLANE or n == 1:
+    if space == PLANE:
         return True
     for k in range(n if n > 2 else 1):  # straight in degrees, an edge may lead outside
         m = k + 1 if k + 1 < n else 0
@@ -72,45 +111,48 @@ def _circle_inside(table: RegionTable, r: int, xs: Floats, ys: Floats, n: int, s
 
 
 @kernel(**_OPTIONS)
-def _from_centre(table: RegionTable, r: int, xs: Floats, ys: Floats, n: int, space: int) -> float:
+def _from_centre(rows: Floats, r: int, xs: Floats, ys: Floats, n: int, space: int) -> float:
     """The least distance of a place from the centre of a region."""
-    if n == 1:
-        return point_distance(table.centre[r, 0], table.centre[r, 1], xs[0], ys[0], space)
-    at = table.centre[r]
-    return convex_distance(at[0:1], at[1:2], 1, xs, ys, n, space)
+    return convex_distance(rows[r, X : X + 1], rows[r, Y : Y + 1], 1, xs, ys, n, space)
 
 
 @kernel(**_OPTIONS)
 def region_inside(table: RegionTable, r: int, xs: Floats, ys: Floats, n: int, space: int) -> bool:
     """Whether every point of a place is in a region or on its border."""
+    rows, corners = table.rows, table.corners
     if n == 0:
         return False
-    if table.kind[r] == CIRCLE:
-        return _circle_inside(table, r, xs, ys, n, space)
+    if n == 1:
+        return _holds(rows, corners, r, xs[0], ys[0], space)
+    if rows[r, KIND] == CIRCLE:
+        return _circle_inside(rows, r, xs, ys, n, space)
     if space == PLANE:
-        return polygon_inside(table, r, xs, ys, n, 0.0)
-    turn = first_turn(xs[0], 0.5 * (table.box[r, 0] + table.box[r, 2]), space)
+        return polygon_inside(rows, corners, r, xs, ys, n, 0.0)
+    turn = _turn(rows, r, xs[0])
     return (
-        polygon_inside(table, r, xs, ys, n, turn)
-        or polygon_inside(table, r, xs, ys, n, turn - 360.0)
-        or polygon_inside(table, r, xs, ys, n, turn + 360.0)
+        polygon_inside(rows, corners, r, xs, ys, n, turn)
+        or polygon_inside(rows, corners, r, xs, ys, n, turn - 360.0)
+        or polygon_inside(rows, corners, r, xs, ys, n, turn + 360.0)
     )
 
 
 @kernel(**_OPTIONS)
 def region_overlap(table: RegionTable, r: int, xs: Floats, ys: Floats, n: int, space: int) -> bool:
     """Whether a place and a region share a point."""
+    rows, corners = table.rows, table.corners
     if n == 0:
         return False
-    if table.kind[r] == CIRCLE:
-        return _from_centre(table, r, xs, ys, n, space) <= table.radius[r]
+    if n == 1:
+        return _holds(rows, corners, r, xs[0], ys[0], space)
+    if rows[r, KIND] == CIRCLE:
+        return _from_centre(rows, r, xs, ys, n, space) <= rows[r, CIRCLE_RADIUS]
     if space == PLANE:
-        return polygon_overlap(table, r, xs, ys, n, 0.0)
-    turn = first_turn(xs[0], 0.5 * (table.box[r, 0] + table.box[r, 2]), space)
+        return polygon_overlap(rows, corners, r, xs, ys, n, 0.0)
+    turn = _turn(rows, r, xs[0])
     return (
-        polygon_overlap(table, r, xs, ys, n, turn)
-        or polygon_overlap(table, r, xs, ys, n, turn - 360.0)
-        or polygon_overlap(table, r, xs, ys, n, turn + 360.0)
+        polygon_overlap(rows, corners, r, xs, ys, n, turn)
+        or polygon_overlap(rows, corners, r, xs, ys, n, turn - 360.0)
+        or polygon_overlap(rows, corners, r, xs, ys, n, turn + 360.0)
     )
 
 
@@ -119,23 +161,48 @@ def region_distance(
     table: RegionTable, r: int, xs: Floats, ys: Floats, n: int, space: int
 ) -> float:
     """The least distance of a place and a region; 0.0 if they share a point, inf without place."""
+    rows, corners = table.rows, table.corners
     if n == 0:
         return math.inf
-    if table.kind[r] == CIRCLE:
-        return max(0.0, _from_centre(table, r, xs, ys, n, space) - table.radius[r])
+    if n == 1:
+        return _point_to_region(rows, corners, r, xs[0], ys[0], space)
+    if rows[r, KIND] == CIRCLE:
+        return max(0.0, _from_centre(rows, r, xs, ys, n, space) - rows[r, CIRCLE_RADIUS])
     if region_overlap(table, r, xs, ys, n, space):
         return 0.0
-    corners = table.corners
     best = math.inf
-    first = table.first_ring[r]
-    for ring in range(first, first + table.rings[r]):
-        begin = table.first_corner[ring]
-        for k in range(begin, begin + table.ring_corners[ring] - 1):
+    at = int(rows[r, FIRST])
+    for _ in range(int(rows[r, RINGS])):
+        end = at + int(corners[at, 0])
+        for k in range(at + 1, end):
             ax, ay = corners[k, 0], corners[k, 1]
             bx, by = corners[k + 1, 0], corners[k + 1, 1]
             for i in range(n if n != 2 else 1):
                 j = i + 1 if i + 1 < n else 0
                 best = nearer_edge(best, xs[i], ys[i], xs[j], ys[j], ax, ay, bx, by, space)
+        at = end + 1
+    return best
+
+
+@kernel(**_OPTIONS)
+def _point_to_region(
+    rows: Floats, corners: Floats, r: int, x: float, y: float, space: int
+) -> float:
+    if rows[r, KIND] == CIRCLE:
+        distance = point_distance(rows[r, X], rows[r, Y], x, y, space)
+        return max(0.0, distance - rows[r, CIRCLE_RADIUS])
+    if _holds(rows, corners, r, x, y, space):
+        return 0.0
+    best = math.inf
+    at = int(rows[r, FIRST])
+    for _ in range(int(rows[r, RINGS])):
+        end = at + int(corners[at, 0])
+        for k in range(at + 1, end):
+            ax, ay = corners[k, 0], corners[k, 1]
+            best = nearer_edge(
+                best, x, y, x, y, ax, ay, corners[k + 1, 0], corners[k + 1, 1], space
+            )
+        at = end + 1
     return best
 
 
@@ -147,7 +214,7 @@ def region_centre_distance(
     if n == 0:
         return math.inf
     x, y = centre(xs, ys, n)
-    return point_distance(table.centre[r, 0], table.centre[r, 1], x, y, space)
+    return point_distance(table.rows[r, X], table.rows[r, Y], x, y, space)
 
 
 @kernel(**_OPTIONS)
@@ -174,8 +241,8 @@ def region_test(
         return region_centre_distance(table, r, xs, ys, n, space) < number
     if comparison == LESS and space == PLANE:
         left, below, right, above = box_of(xs, ys, n, 0.0)
-        across = max(table.box[r, 0] - right, left - table.box[r, 2])
-        along = max(table.box[r, 1] - above, below - table.box[r, 3])
+        across = max(table.rows[r, LEFT] - right, left - table.rows[r, RIGHT])
+        along = max(table.rows[r, BELOW] - above, below - table.rows[r, ABOVE])
         if max(across, along) * (1.0 - 1e-9) > number:
             return False
     distance = region_distance(table, r, xs, ys, n, space)
@@ -197,16 +264,16 @@ def region_box(
     It is rounded outwards. On the earth it holds longitudes from -180 to 180, all of them where it
     would touch 180 degrees: a place that reaches beyond them must be tried at all longitudes.
     """
-    box = table.box
+    rows = table.rows
     if where == DISTANCE and comparison == GREATER:
         return -math.inf, -math.inf, math.inf, math.inf
     if where == SAME:
-        x, y = table.centre[r, 0], table.centre[r, 1]
+        x, y = rows[r, X], rows[r, Y]
         return grown_box(x, y, x, y, number, space)
     more = 0.0
     if where == DISTANCE:
         more = number if comparison == LESS else number + tolerance
-    return grown_box(box[r, 0], box[r, 1], box[r, 2], box[r, 3], more, space)
+    return grown_box(rows[r, LEFT], rows[r, BELOW], rows[r, RIGHT], rows[r, ABOVE], more, space)
 
 
 @kernel(**_OPTIONS)
