@@ -11,6 +11,7 @@ from ensue.columns.operators import as_floats, both, common_length
 from ensue.columns.place_vectors import Corners, PlaceValues, Region
 from ensue.columns.values import PlaceVector, Vector, nulls, spread
 from ensue.kernels import geometry, place_columns
+from ensue.kernels.polygons import X, Y
 from ensue.schema import Kind
 
 Routine = Callable[[Sequence[Vector]], Vector]
@@ -99,8 +100,8 @@ def _same_place(p: PlaceValues, q: PlaceValues, space: int, limit: Vector) -> Ve
 
 def _centres(places: PlaceValues, space: int) -> tuple[Floats, Floats]:
     if isinstance(places, Region):
-        (centre,) = places.table(space).centre
-        return centre[:1], centre[1:]
+        row = places.table(space).rows[0]
+        return row[X : X + 1], row[Y : Y + 1]
     if places.first is None:
         return places.x, places.y
     x, y = place_columns.column_centres(*_arrays(places))
