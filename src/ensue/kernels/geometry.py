@@ -48,10 +48,16 @@ _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
 @kernel(**_OPTIONS)
 def hull(xs: Floats, ys: Floats, n: int, out_x: Floats, out_y: Floats) -> int:
-    """The convex hull of n points: its corners go to `out_x` and `out_y`; returns how many."""
+    """The convex hull of n points: its corners go to `out_x` and `out_y`; returns how many.
+
+    The corners begin with the least one by x, then y. `out_x` and `out_y` have room for n, and are
+    not `xs` and `ys`.
+    """
     if n <= 2:
+        swap = n == 2 and (xs[1] < xs[0] or (xs[1] == xs[0] and ys[1] < ys[0]))
         for k in range(n):
-            out_x[k], out_y[k] = xs[k], ys[k]
+            out_x[n - 1 - k if swap else k] = xs[k]
+            out_y[n - 1 - k if swap else k] = ys[k]
         return 1 if n == 2 and xs[0] == xs[1] and ys[0] == ys[1] else n
     x, y = xs[:n].copy(), ys[:n].copy()
     _sort_points(x, y, n)

@@ -52,6 +52,7 @@ __all__ = [
     "CIRCLE",
     "POLYGON",
     "RegionTable",
+    "point_test",
     "region_box",
     "region_centre_distance",
     "region_distance",
@@ -161,16 +162,24 @@ def region_distance(
     table: RegionTable, r: int, xs: Floats, ys: Floats, n: int, space: int
 ) -> float:
     """The least distance of a place and a region; 0.0 if they share a point, inf without place."""
-    rows, corners = table.rows, table.corners
     if n == 0:
         return math.inf
     if n == 1:
-        return _point_to_region(rows, corners, r, xs[0], ys[0], space)
+        return _point_to_region(table.rows, table.corners, r, xs[0], ys[0], math.inf, space)
+    return _place_to_region(table, r, xs, ys, n, math.inf, space)
+
+
+@kernel(**_OPTIONS)
+def _place_to_region(
+    table: RegionTable, r: int, xs: Floats, ys: Floats, n: int, limit: float, space: int
+) -> float:
+    """Likewise, but no more than the limit."""
+    rows, corners = table.rows, table.corners
     if rows[r, KIND] == CIRCLE:
         return max(0.0, _from_centre(rows, r, xs, ys, n, space) - rows[r, CIRCLE_RADIUS])
     if region_overlap(table, r, xs, ys, n, space):
         return 0.0
-    best = math.inf
+    best = limit
     at = int(rows[r, FIRST])
     for _ in range(int(rows[r, RINGS])):
         end = at + int(corners[at, 0])
@@ -186,14 +195,14 @@ def region_distance(
 
 @kernel(**_OPTIONS)
 def _point_to_region(
-    rows: Floats, corners: Floats, r: int, x: float, y: float, space: int
+    rows: Floats, corners: Floats, r: int, x: float, y: float, limit: float, space: int
 ) -> float:
     if rows[r, KIND] == CIRCLE:
         distance = point_distance(rows[r, X], rows[r, Y], x, y, space)
         return max(0.0, distance - rows[r, CIRCLE_RADIUS])
     if _holds(rows, corners, r, x, y, space):
         return 0.0
-    best = math.inf
+    best = limit
     at = int(rows[r, FIRST])
     for _ in range(int(rows[r, RINGS])):
         end = at + int(corners[at, 0])
@@ -233,6 +242,8 @@ def region_test(
     """One test of a place against a region; False without place."""
     if n == 0:
         return False
+    if n == 1:
+        return point_test(table, r, where, comparison, number, tolerance, xs[0], ys[0], space)
     if where == INSIDE:
         return region_inside(table, r, xs, ys, n, space)
     if where == OVERLAP:
@@ -241,12 +252,50 @@ def region_test(
         return region_centre_distance(table, r, xs, ys, n, space) < number
     if comparison == LESS and space == PLANE:
         left, below, right, above = box_of(xs, ys, n, 0.0)
-        across = max(table.rows[r, LEFT] - right, left - table.rows[r, RIGHT])
-        along = max(table.rows[r, BELOW] - above, below - table.rows[r, ABOVE])
-        if max(across, along) * (1.0 - 1e-9) > number:
+        if _box_gap(table.rows, r, left, below, right, above) > number:
             return False
-    distance = region_distance(table, r, xs, ys, n, space)
+    limit = _beyond(number, tolerance)
+    distance = _place_to_region(table, r, xs, ys, n, limit, space)
     return compared(distance, comparison, number, tolerance)
+
+
+@kernel(**_OPTIONS)
+def point_test(
+    table: RegionTable,
+    r: int,
+    where: int,
+    comparison: int,
+    number: float,
+    tolerance: float,
+    x: float,
+    y: float,
+    space: int,
+) -> bool:
+    """`region_test` of a point."""
+    rows, corners = table.rows, table.corners
+    if where in (INSIDE, OVERLAP):
+        return _holds(rows, corners, r, x, y, space)
+    if where == SAME:
+        return point_distance(rows[r, X], rows[r, Y], x, y, space) < number
+    if comparison == LESS and space == PLANE and _box_gap(rows, r, x, y, x, y) > number:
+        return False
+    limit = _beyond(number, tolerance)
+    distance = _point_to_region(rows, corners, r, x, y, limit, space)
+    return compared(distance, comparison, number, tolerance)
+
+
+@kernel(**_OPTIONS)
+def _beyond(number: float, tolerance: float) -> float:
+    """A distance that a test need not tell from any greater one."""
+    return (abs(number) + abs(tolerance)) * (1.0 + 1e-9) + 1e-3
+
+
+@kernel(**_OPTIONS)
+def _box_gap(rows: Floats, r: int, left: float, below: float, right: float, above: float) -> float:
+    """In the plane: no more than the distance of a box from a region."""
+    across = max(rows[r, LEFT] - right, left - rows[r, RIGHT])
+    along = max(rows[r, BELOW] - above, below - rows[r, ABOVE])
+    return max(across, along) * (1.0 - 1e-9)
 
 
 @kernel(**_OPTIONS)
