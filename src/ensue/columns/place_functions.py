@@ -5,11 +5,14 @@ from functools import partial, reduce
 
 import numpy as np
 
-from ensue.algebra.functions import CIRCLE, EARTH, LOCATION, WKT
+from ensue.algebra.functions import CIRCLE, EARTH, FUNCTIONS, LOCATION, WKT
+from ensue.algebra.wkt import Points, read_wkt
 from ensue.columns.buffers import Bools, Floats, Ints, frozen
 from ensue.columns.operators import as_floats, both, common_length
-from ensue.columns.place_vectors import Corners, PlaceValues, Region
+from ensue.columns.place_vectors import Corners, PlaceValues, Region, circle_text, corners_of
+from ensue.columns.region_shapes import imported_shapely
 from ensue.columns.values import PlaceVector, Vector, nulls, spread
+from ensue.errors import EventError
 from ensue.kernels import geometry, place_columns
 from ensue.kernels.polygons import X, Y
 from ensue.schema import Kind
@@ -35,16 +38,36 @@ def _point(x: Vector, y: Vector) -> PlaceVector:
 def _located(written: Vector, y: Vector | None = None) -> PlaceVector:
     if y is not None:
         return _point(written, y)
-    raise NotImplementedError
+    shapely = imported_shapely()
+    read = shapely.from_wkt if written.kind is Kind.STRING else shapely.from_wkb
+    try:
+        shapes = read(np.array(written.values.to_pylist(), object))
+    except (shapely.errors.ShapelyError, TypeError) as error:
+        raise EventError(
+            f"a location cannot be read: {error}\n"
+            "  hint: write locations as WKT texts, such as 'POINT (8.5 47.4)', or as WKB bytes"
+        ) from None
+    points, owners = shapely.get_coordinates(shapes, return_index=True)
+    finite = np.isfinite(points).all(axis=1)
+    count = np.bincount(owners, minlength=len(shapes))
+    there = (count > 0) & (np.bincount(owners[~finite], minlength=len(shapes)) == 0)
+    kept = there[owners]
+    first = np.concatenate([[0], np.cumsum(np.where(there, count, 0))])
+    x, y = (frozen(np.ascontiguousarray(points[kept, axis])) for axis in (0, 1))
+    corners = Corners(*place_columns.column_hulls(x, y, frozen(first), geometry.PLANE))
+    return PlaceVector(corners, None if there.all() else there)
 
 
 def _circle(*numbers: Vector) -> PlaceVector:
     x, y, radius = (v.values[0].item() for v in numbers)
-    return PlaceVector(Region(f"CIRCLE ({x!r} {y!r}, {radius!r})"))
+    return PlaceVector(Region(circle_text(x, y, radius)))
 
 
 def _read(text: Vector) -> PlaceVector:
-    return PlaceVector(Region(text.values[0].as_py()))
+    read = text.values[0].as_py()
+    if isinstance(read_wkt(read), Points):
+        return PlaceVector(corners_of([FUNCTIONS[WKT]([read])]))
+    return PlaceVector(Region(read))
 
 
 # ---- how places lie
@@ -65,9 +88,9 @@ def _distance(a: PlaceValues, b: PlaceValues, space: int) -> Vector:
     if isinstance(a, Region):
         a, b = b, a
     if isinstance(b, Region):
-        found = place_columns.region_distances(b.table(space), *_arrays(a), space)
+        found = place_columns.region_distances(b.table(space), *_arrays(a, space), space)
     else:
-        found = place_columns.column_distances(*_arrays(a), *_arrays(b), space)
+        found = place_columns.column_distances(*_arrays(a, space), *_arrays(b, space), space)
     return Vector(Kind.FLOAT, found)
 
 
@@ -84,9 +107,9 @@ def _overlaps(p: PlaceValues, q: PlaceValues, space: int) -> Vector:
 def _test(where: int, p: PlaceValues, q: PlaceValues, space: int) -> Vector:
     """Whether q lies inside p, or overlaps it."""
     if isinstance(p, Region):
-        found = place_columns.region_tests(p.table(space), where, *_arrays(q), space)
+        found = place_columns.region_tests(p.table(space), where, *_arrays(q, space), space)
     else:
-        found = place_columns.column_tests(where, *_arrays(p), *_arrays(q), space)
+        found = place_columns.column_tests(where, *_arrays(p, space), *_arrays(q, space), space)
     return Vector(Kind.BOOLEAN, found)
 
 
@@ -104,12 +127,12 @@ def _centres(places: PlaceValues, space: int) -> tuple[Floats, Floats]:
         return row[X : X + 1], row[Y : Y + 1]
     if places.first is None:
         return places.x, places.y
-    x, y = place_columns.column_centres(*_arrays(places))
+    x, y = place_columns.column_centres(*_arrays(places, space))
     return x, y
 
 
-def _arrays(places: PlaceValues) -> tuple[Floats, Floats, Ints]:
-    corners = places.corners() if isinstance(places, Region) else places
+def _arrays(places: PlaceValues, space: int) -> tuple[Floats, Floats, Ints]:
+    corners = places.corners(space) if isinstance(places, Region) else places
     return frozen(corners.x), frozen(corners.y), frozen(corners.starts())
 
 
@@ -123,7 +146,7 @@ def _hull(space: int, arguments: Sequence[Vector]) -> Vector:
     counts, sources = [], []
     for part in parts:
         if isinstance(part, PlaceVector):
-            x, y, starts = _arrays(part.places)
+            x, y, starts = _arrays(part.places, space)
             count = np.diff(starts)
             counts.append(count if part.valid is None else np.where(part.valid, count, 0))
             sources.append((x, y, starts[:-1]))

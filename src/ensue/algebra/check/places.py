@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import isfinite
 
-from ensue.algebra import places
 from ensue.algebra.functions import CIRCLE, FUNCTIONS, LOCATION, WKT, on_earth
 from ensue.algebra.functions.record import Takes
 from ensue.algebra.predicate import At, Call, Expr, Field, Literal
+from ensue.algebra.wkt import HINT, Circle, Points, Polygons, read_wkt
 from ensue.errors import QueryError
 from ensue.schema import EventType, Schema
 
@@ -18,13 +19,9 @@ def check_written(call: Call) -> None:
     match call:
         case Call(function=function, arguments=(Literal(value=str(text)),)) if function == WKT:
             try:
-                places.shape_of(text)
-            except ValueError as error:
-                raise QueryError(
-                    f"this place cannot be read: {error}",
-                    hint="as in WKT 'POLYGON ((0 0, 9 0, 9 9, 0 0))', WKT 'POINT (8.5 47.4)'",
-                    span=call.arguments[0].span or call.span,
-                ) from None
+                _check_geometry(read_wkt(text))
+            except QueryError as error:
+                raise error.at(call.arguments[0].span or call.span, None) from None
         case Call(function=function) if function == WKT:
             raise QueryError(
                 "WKT is followed by a text in quotes",
@@ -41,9 +38,33 @@ def check_written(call: Call) -> None:
                     span=call.span,
                 )
             try:
-                FUNCTIONS[CIRCLE](numbers)
-            except ValueError as error:
-                raise QueryError(f"this is no circle: {error}", span=call.span) from None
+                _check_geometry(FUNCTIONS[CIRCLE](numbers))
+            except QueryError as error:
+                raise error.at(call.span, None) from None
+
+
+def _check_geometry(found: object) -> None:
+    """What can be told without more geometry: numbers, corners, radius."""
+    match found:
+        case Circle(radius=radius) if not radius > 0:
+            raise QueryError(f"the radius of a circle is above 0, not {radius:g}")
+        case Circle(x=x, y=y, radius=radius):
+            numbers: tuple[float, ...] = (x, y, radius)
+        case Polygons():
+            numbers = tuple(n for ring in found.rings for corner in ring for n in corner)
+            for ring in found.rings:
+                if len(set(ring)) < 3:
+                    raise QueryError(
+                        f"a ring has {len(set(ring))} corners", hint="a polygon has at least three"
+                    )
+        case Points(points=points):
+            numbers = tuple(n for point in points for n in point)
+        case _:
+            raise AssertionError(found)
+    if not numbers:
+        raise QueryError("this place is empty", hint=HINT)
+    if not all(map(isfinite, numbers)):
+        raise QueryError("a coordinate is a finite number", hint=HINT)
 
 
 def check_asked(call: Call) -> None:
@@ -52,7 +73,7 @@ def check_asked(call: Call) -> None:
     given = [a for a, t in zip(call.arguments, takes, strict=True) if t is Takes.PLACE]
     if not given:
         return
-    circles = [a for a in given if isinstance(a, Call) and a.function == CIRCLE]
+    circles = [a for a in given if _is_circle(a)]
     if all(isinstance(a, Call) and a.function in (CIRCLE, WKT) for a in given):
         raise QueryError(
             f"{call.function} of places that the query writes down: no event is asked about",
@@ -71,6 +92,16 @@ def check_asked(call: Call) -> None:
             hint="inside(a.location, CIRCLE(...)) asks the other way round",
             span=circles[0].span,
         )
+
+
+def _is_circle(expr: Expr) -> bool:
+    match expr:
+        case Call(function=function, arguments=(Literal(value=str(text)),)) if function == WKT:
+            return isinstance(read_wkt(text), Circle)
+        case Call(function=function):
+            return function == CIRCLE
+        case _:
+            return False
 
 
 def _is_number(value: object) -> bool:

@@ -8,12 +8,22 @@ from collections.abc import Sequence
 
 from ensue.algebra.functions.choices import CHOICES
 from ensue.algebra.functions.numbers import NUMBERS
-from ensue.algebra.functions.places import CIRCLE, EARTH, LOCATION, PLACES, WKT, on_earth
+from ensue.algebra.functions.places import CIRCLE, EARTH, LOCATION, PLACES, SPACES, WKT, on_earth
 from ensue.algebra.functions.record import Function
 from ensue.algebra.functions.texts import TEXTS
 from ensue.algebra.functions.times import TIMES
 
-__all__ = ["CIRCLE", "EARTH", "FUNCTIONS", "LOCATION", "WKT", "call", "name_of", "on_earth"]
+__all__ = [
+    "CIRCLE",
+    "EARTH",
+    "FUNCTIONS",
+    "LOCATION",
+    "SPACES",
+    "WKT",
+    "call",
+    "name_of",
+    "on_earth",
+]
 
 FUNCTIONS: dict[str, Function] = {f.name: f for f in (*NUMBERS, *CHOICES, *TEXTS, *TIMES, *PLACES)}
 
