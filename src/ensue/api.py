@@ -9,6 +9,7 @@ from ensue.algebra.correlation import Correlation
 from ensue.algebra.operator import Operator, register
 from ensue.algebra.operator import operator as _operator
 from ensue.algebra.query import Query
+from ensue.algebra.subscription import Subscription
 from ensue.algebra.tower import Definition, Tower
 from ensue.errors import (
     ArchiveWarning,
@@ -22,6 +23,7 @@ from ensue.errors import (
     StateError,
 )
 from ensue.plan.estimates.statistics import Statistics
+from ensue.subscriptions import Subscriptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from ensue.workload.work import Progress
 
 OneQuery = str | Path | Query | Tower | Correlation
+ManyQueries = Sequence[OneQuery] | Mapping[str, OneQuery]
 
 __all__ = [
     "ArchiveWarning",
@@ -63,6 +66,8 @@ __all__ = [
     "RunnerError",
     "StateError",
     "Statistics",
+    "Subscription",
+    "Subscriptions",
     "Tower",
     "append_archive",
     "archive",
@@ -159,7 +164,8 @@ def parse(
     definitions: Iterable[Definition] = (),
     operators: Iterable[Operator] = (),
     language: str | None = None,
-) -> Query | Tower | Correlation:
+    regions: Mapping[str, str] | None = None,
+) -> Query | Tower | Correlation | Subscription:
     """The query a text stands for, or a QueryError that points at what is wrong.
 
     A text with definitions, or that uses some that are known or given, stands for a `Tower`, one
@@ -167,6 +173,7 @@ def parse(
     `operators` are known in it beside those that `operator` has made known. Files to IMPORT are
     looked for in `folder`. A `Path` is that of a file with the text; what it imports is looked for
     beside it. `language` is the name of the language that the text is in; without it, that shows.
+    A text in OPSL stands for a `Subscription`; `regions` are the texts of regions that it names.
 
     >>> parse("SEQ(Shelf x, !Counter y, Exit z) WHERE [tag] WITHIN 12 hours").strategy.value
     'skip_till_any_match'
@@ -183,7 +190,12 @@ def parse(
         raise _file_as_text(text)
     where = None if folder is None else Path(folder)
     return table.parse(
-        text, where, definitions=definitions, operators=operators, language=language
+        text,
+        where,
+        definitions=definitions,
+        operators=operators,
+        language=language,
+        regions=regions or {},
     )
 
 
@@ -213,7 +225,7 @@ def _file_as_text(text: str) -> QueryError:
     )
 
 
-def show(query: Query | Correlation, language: str = "patterns") -> str:
+def show(query: Query | Correlation | Subscription, language: str = "patterns") -> str:
     """The text of a query, in one spelling; parsing it gives the same query.
 
     >>> print(show(parse("pattern A a -> B b within 5 min")))
@@ -227,12 +239,13 @@ def show(query: Query | Correlation, language: str = "patterns") -> str:
 
 def match(
     events: Any,
-    query: "OneQuery | Sequence[OneQuery] | Mapping[str, OneQuery]",
+    query: "OneQuery | ManyQueries | Subscriptions",
     *,
-    time: str | tuple[str, str],
+    time: str | tuple[str, str] | None = None,
     type: str | None = None,
     order: Sequence[str] | str = (),
-    location: str | None = None,
+    location: "str | tuple[str, str] | None" = None,
+    space: str | None = None,
     levels: Sequence[str] | str | None = None,
     trace: bool = False,
     bad_events: str = "raise",
@@ -357,10 +370,7 @@ def match(
         "folder": folder,
     }
     given = Arguments(
-        time=_time(time),
-        type=type,
-        order=_names("order", order),
-        location=location,
+        **_columns_of(query, time=time, type=type, order=order, location=location, space=space),
         bad_events=bad_events,
         progress=progress,
         watermark=watermark,
@@ -388,13 +398,14 @@ def match(
 
 
 def live(
-    query: "OneQuery | Sequence[OneQuery] | Mapping[str, OneQuery]",
+    query: "OneQuery | ManyQueries | Subscriptions",
     *,
     schema: Any,
-    time: str | tuple[str, str],
+    time: str | tuple[str, str] | None = None,
     type: str | None = None,
     order: Sequence[str] | str = (),
-    location: str | None = None,
+    location: "str | tuple[str, str] | None" = None,
+    space: str | None = None,
     watermark: "Watermark | None" = None,
     late_events: str = "count",
     bad_events: str = "raise",
@@ -452,10 +463,7 @@ def live(
         "folder": folder,
     }
     given = Arguments(
-        time=_time(time),
-        type=type,
-        order=_names("order", order),
-        location=location,
+        **_columns_of(query, time=time, type=type, order=order, location=location, space=space),
         bad_events=bad_events,
         watermark=watermark,
         late_events=late_events,
@@ -470,7 +478,7 @@ def live(
     )
     asked = _asked(query, known)
     _refuse_levels(asked, levels, trace=trace)
-    reader = Reader(schema, given.time, type, given.order)
+    reader = Reader(schema, given.time, given.type, given.order)
     workload = Workload(
         asked, made(reader, given), wishes,
         deliver_late=given.deliver_late, pasts=pasts_of(archives, archive),
@@ -501,7 +509,7 @@ def _asked(query: Any, known: dict[str, Any]) -> "tuple[Asked, ...]":
     from ensue.workload.asked import Asked
     from ensue.workload.query_names import named
 
-    if isinstance(query, str | Path | Query | Tower | Correlation):
+    if isinstance(query, str | Path | Query | Tower | Correlation | Subscription):
         return (Asked(_read(query, **known)),)
     if not isinstance(query, Mapping | Sequence):
         raise QueryError(f"a query is a text, not {_a_type(query)}")
@@ -510,7 +518,7 @@ def _asked(query: Any, known: dict[str, Any]) -> "tuple[Asked, ...]":
 
 
 def _read(
-    query: OneQuery,
+    query: OneQuery | Subscription,
     definitions: Iterable[Definition] = (),
     operators: Iterable[Operator] = (),
     folder: "str | Path | None" = None,
@@ -522,8 +530,23 @@ def _read(
             return query
         case Query():
             return built_on(query, definitions)
+        case Subscription():
+            return _no_subscription(query)
         case _:
-            return parse(query, folder=folder, definitions=definitions, operators=operators)
+            read = parse(query, folder=folder, definitions=definitions, operators=operators)
+            return _no_subscription(read)
+
+
+def _no_subscription(
+    query: Query | Tower | Correlation | Subscription,
+) -> Query | Tower | Correlation:
+    if isinstance(query, Subscription):
+        raise QueryError(
+            "this is a subscription, and a query is meant here",
+            hint="put it into ensue.Subscriptions, and match or watch that",
+            text=query.text,
+        )
+    return query
 
 
 def _query_or_tower(query: OneQuery) -> Query | Tower:
@@ -890,7 +913,7 @@ def trace(
     """
     from ensue.tracing.trace import trace_of
 
-    asked = _without_archives(parse(query)) if isinstance(query, str | Path) else query
+    asked = _without_archives(_read(query)) if isinstance(query, str | Path) else query
     return trace_of(match, asked, level, None if time is None else _time(time))
 
 
@@ -944,6 +967,30 @@ def _correlation(
         asked, source, planning, pasts_of(archives, own, streaming=streaming),
         Wanted(access, latency), coming_of(frame, streaming=streaming), streaming,
     )  # fmt: skip
+
+
+def _columns_of(
+    query: object,
+    *,
+    time: str | tuple[str, str] | None,
+    order: Sequence[str] | str,
+    **others: Any,
+) -> dict[str, Any]:
+    """Where time, type, order and place of events are: a set of subscriptions knows it itself."""
+    if isinstance(query, Subscriptions):
+        for name, value in {"time": time, "order": order or None, **others}.items():
+            if value is not None:
+                raise EventError(
+                    f"{name}={value!r}: a set of subscriptions says itself where {name} is\n"
+                    f"  hint: ensue.Subscriptions({name}={value!r}, ...)"
+                )
+        columns = {name: getattr(query, name) for name in ("type", "location", "space")}
+        return {"time": _time(query.time), "order": query.order, **columns}
+    if time is None:
+        raise EventError("the events' time column is needed: pass time=")
+    if others["space"] is None:
+        others["space"] = "plane"
+    return {"time": _time(time), "order": _names("order", order), **others}
 
 
 def _columns(

@@ -24,6 +24,7 @@ from ensue.workload.correlations.prepare import Wanted
 from ensue.workload.correlations.prepared import NO_PAST, Pasts
 from ensue.workload.planned import Wishes
 from ensue.workload.source import Source
+from ensue.workload.subscriptions.subscribed import Subscribed
 
 FORMAT = 2
 _BEGUN: dict[tuple[str, str], Operator] = {}  # of streams that this process has begun
@@ -80,6 +81,8 @@ def _described(one: Asked) -> dict[str, Any]:
         case Tower(definitions=definitions, query=top, emit=emit):
             below = {d.name: show(d.query) for d in definitions}
             return found | {"query": show(top), "definitions": below, "emit": list(emit)}
+        case Subscribed(log=log):
+            return found | {"subscriptions": log.identity}
 
 
 def upgraded(text: str) -> dict[str, Any]:

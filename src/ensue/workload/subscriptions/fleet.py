@@ -1,0 +1,199 @@
+"""Subscriptions made ready for events of a shape: where events go, and the nodes that match."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+from ensue.algebra.alternatives import alternatives
+from ensue.algebra.canonical_subscription import canonical_text
+from ensue.algebra.check.subscription_fields import check_fields
+from ensue.algebra.durations import show_duration
+from ensue.algebra.subscription import Length, Moment, Subscription
+from ensue.algebra.window import ByTime
+from ensue.columns.regions import Regions
+from ensue.columns.stream import Shape
+from ensue.columns.values import constant
+from ensue.errors import QueryError
+from ensue.kernels.geometry import EARTH, PLANE
+from ensue.languages.opsl import parse
+from ensue.plan.subscriptions.joins import Units, planned, unbounded
+from ensue.plan.subscriptions.nodes import Node
+from ensue.schema import Kind
+from ensue.workload.subscriptions.catalogue.change import Change
+from ensue.workload.subscriptions.catalogue.change import Kind as Happens
+from ensue.workload.subscriptions.nodes.table import NodeTable
+from ensue.workload.subscriptions.routing.index import AtomIndex
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A subscription of a fleet."""
+
+    name: str
+    number: int  # in the table of nodes
+    identity: bytes  # by which its matches are known
+
+
+class Fleet:
+    """All subscriptions of a set, over events of one shape.
+
+    Nothing is compiled when one is added. Matchers share it: it holds no events.
+    """
+
+    def __init__(self, shape: Shape, *, streaming: bool = False, lanes: int = 1) -> None:
+        self.shape = shape
+        self.streaming = streaming
+        self.lanes = lanes
+        self.space = EARTH if shape.schema.space == "earth" else PLANE
+        self.regions = Regions(shape.schema.space)
+        self.index = AtomIndex(shape, self.regions, self.space)
+        self.time: Any = np.float64 if shape.schema.time_kind is Kind.FLOAT else np.int64
+        self.nodes = NodeTable(self.time, self.regions, self.index)
+        self.members: dict[str, Member] = {}
+        self.by_number: list[Member | None] = []
+        self.units = Units(self._length, self._moment, not shape.schema.intervals)
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    # ---------------------------------------------------------------------------- changes
+
+    def take(self, change: Change, version: int, now: float | None = None) -> None:
+        """Goes on with a change. QueryError if it cannot be; then nothing has changed.
+
+        `now` is the time that the stream has come to.
+        """
+        if change.kind is Happens.CANCEL:
+            self.cancel(change.name)
+            return
+        ready = self._ready(change, now)
+        if change.kind is Happens.REPLACE:
+            self.cancel(change.name)
+        self._add(change.name, version, *ready)
+
+    def _ready(self, change: Change, now: float | None) -> tuple[Subscription, list[Node]]:
+        assert change.text is not None
+        subscription = parse(change.text, change.regions)
+        try:
+            check_fields(subscription, self.shape.schema)
+            roots = [planned(way, self.units) for way in alternatives(subscription)]
+            if self.streaming:
+                _require_bounds(roots)
+            self._require_future(subscription, now)
+        except QueryError as error:
+            raise error.at(None, change.text) from None
+        return subscription, roots
+
+    def _add(self, name: str, version: int, subscription: Subscription, roots: list[Node]) -> None:
+        identity = _identity(name, subscription)
+        lane = int.from_bytes(identity[16:24]) % self.lanes
+        number = self.nodes.subscribe(roots, subscription.select, version, lane)
+        member = Member(name, number, identity)
+        self.members[name] = member
+        while len(self.by_number) <= number:
+            self.by_number.append(None)
+        self.by_number[number] = member
+
+    def cancel(self, name: str) -> None:
+        """One less; it is silent from now on."""
+        member = self.members.pop(name, None)
+        if member is None:  # it could not be matched here in the first place
+            return
+        self.nodes.cancel(member.number)
+        self.by_number[member.number] = None
+
+    # ---------------------------------------------------------------------------- units
+
+    def _length(self, length: Length | None) -> int | float:
+        if length is None:
+            return 0
+        calendar = self.shape.schema.time_kind in (Kind.TIMESTAMP, Kind.DATE)
+        if isinstance(length, ByTime):
+            if not calendar:
+                raise QueryError(
+                    f"{show_duration(length.nanoseconds)}: the time column holds numbers, so a "
+                    "length is a number",
+                    span=length.span,
+                )
+            return length.nanoseconds if self.shape.unit == "ns" else length.nanoseconds // 1_000
+        if calendar:
+            raise QueryError(
+                f"{length.amount}: the time column holds timestamps, so a length has a unit",
+                hint=f"{length.amount} seconds",
+                span=length.span,
+            )
+        if self.time is np.int64 and length.amount != int(length.amount):
+            raise QueryError(
+                f"{length.amount}: the time column holds whole numbers, so a length is one",
+                span=length.span,
+            )
+        return length.amount
+
+    def _moment(self, moment: Moment) -> int | float:
+        calendar = self.shape.schema.time_kind in (Kind.TIMESTAMP, Kind.DATE)
+        if calendar != isinstance(moment.at, datetime):
+            kind = "timestamps" if calendar else "numbers"
+            wanted = "TIMESTAMP '2026-01-01 12:00:00'" if calendar else "a number"
+            raise QueryError(
+                f"the time column holds {kind}, so a moment is {wanted}", span=moment.span
+            )
+        found: int | float = np.asarray(constant(moment.at, self.shape.unit).values)[0].item()
+        return found
+
+    def _require_future(self, subscription: Subscription, now: float | None) -> None:
+        """What is absent from a moment on must be watched from then on."""
+        if now is None:
+            return
+        for moment in _watched(subscription):
+            if self._moment(moment) < now:
+                raise QueryError(
+                    "the interval of an absence begins before the subscription does, so part of "
+                    "it was not watched",
+                    hint="let it begin later",
+                    span=moment.span,
+                )
+
+    def counters(self) -> dict[str, int]:
+        """How much is shared."""
+        nodes = len(self.nodes.rows)
+        return {
+            "subscriptions": len(self.members),
+            "nodes": nodes,
+            "nodes_shared": sum(row.users - 1 for row in self.nodes.rows.values()),
+            "leaves": sum(1 for row in self.nodes.rows.values() if row.slot >= 0),
+        }
+
+
+def _require_bounds(roots: list[Any]) -> None:
+    if any(unbounded(root) for root in roots):
+        raise QueryError(
+            "nothing says how long its events may wait for each other, so on a stream they would "
+            "pile up for ever",
+            hint="say how long a match lasts at the most: WITH within = 10 minutes",
+        )
+
+
+def _watched(subscription: Subscription) -> Iterator[Moment]:
+    from ensue.algebra.subscription import Since, Timed, When, parts_of
+
+    left = [subscription.root, *subscription.variables.values()]
+    while left:
+        part = left.pop()
+        left += parts_of(part)
+        if isinstance(part, Timed) and part.when is When.ABSENT:
+            interval = part.interval
+            if isinstance(interval, Since) and isinstance(interval.base, Moment):
+                yield interval.base
+
+
+def _identity(name: str, subscription: Subscription) -> bytes:
+    """What its matches are known by: the name, then what it means."""
+    meaning = canonical_text(replace(subscription, text=None))
+    return (
+        blake2b(name.encode(), digest_size=16).digest()
+        + blake2b(meaning.encode(), digest_size=16).digest()
+    )

@@ -1,0 +1,199 @@
+"""Matches all subscriptions of a set in events that come piece by piece."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ensue.columns.location import places_of
+from ensue.columns.matches import Matches
+from ensue.columns.rows import no_rows, rows_taken
+from ensue.columns.stream import slices
+from ensue.columns.values import from_arrow
+from ensue.engine.allowance import machine_memory
+from ensue.engine.state import packed, unpacked
+from ensue.errors import StateError
+from ensue.kernels.node_tables import Events
+from ensue.plan.limits import Limits
+from ensue.results.notified import MEMBERS, notified, notified_schema
+from ensue.workload.held_events import EventStore
+from ensue.workload.stage import Fed
+from ensue.workload.subscriptions.compared_fields import compared_fields
+from ensue.workload.subscriptions.fleet import Fleet, Member
+from ensue.workload.subscriptions.nodes.held import Delivered, NodeState
+
+FORMAT = 1
+VALUE_BYTES = 256  # about what a value takes, with its share of lists and events
+SLICE = 1 << 16  # events that are routed and matched together
+Ints = npt.NDArray[np.int64]
+
+
+class FleetMatcher:
+    """The subscriptions of a fleet, those of one lane or all of them.
+
+    Where events were routed before they came here, they say themselves which leaves they reach.
+    """
+
+    def __init__(self, fleet: Fleet, limits: Limits, lane: int = -1) -> None:
+        self.fleet = fleet
+        bound = limits.bytes_of(machine_memory(), os.cpu_count() or 1)
+        most_held = limits.max_partial_matches or int(min(2**40, bound // VALUE_BYTES))
+        self.state = NodeState(
+            fleet.nodes, fleet.time, fleet.space, lambda: fleet.regions.table, lane,
+            most_held, limits.max_matches or int(min(2**40, bound // VALUE_BYTES)),
+        )  # fmt: skip
+        self.store = EventStore(fleet.shape)
+        self.schema = notified_schema(fleet.shape)
+        self.rows = 0  # events so far
+        self.routed = 0  # of these, how many some subscription looks at
+        self.version = 0  # of the set: events know which one they were routed by
+
+    # ---------------------------------------------------------------------------- going on
+
+    def feed(self, given: Fed) -> list[pa.Table]:
+        """What the next events complete."""
+        return [self.feed_events(given.bare)]
+
+    def feed_events(self, events: pa.Table) -> pa.Table:
+        """The same for events as they came in."""
+        found = [self._fed(piece) for piece in slices(events, SLICE)]
+        return pa.concat_tables(found) if found else no_rows(self.schema)
+
+    def _fed(self, events: pa.Table) -> pa.Table:
+        places = self._places(events)
+        rows, slots = self.fleet.index.route(events, places)
+        leaves = self.fleet.nodes.leaf_of.array[slots]
+        return self._matched(events, rows, leaves, np.full(events.num_rows, self.version))
+
+    def _matched(
+        self, events: pa.Table, rows: Any, leaves: npt.NDArray[np.int32], versions: Ints
+    ) -> pa.Table:
+        first = self.rows
+        self.rows += events.num_rows
+        kept, places = np.unique(rows, return_inverse=True)
+        self.routed += len(kept)
+        some = rows_taken(events, kept)
+        new = self._events(some, first + kept, versions[kept])
+        found = self.state.feed(new, places.astype(np.int32), leaves)
+        held = self.state.events.position
+        self.store.add(events, first, [found.members, held[held >= first]])
+        return self._told(found)
+
+    def advance(self, now: float) -> list[pa.Table]:
+        """What only waited for time to pass."""
+        found = self._told(self.state.advance(now))
+        self.store.forget_before(now)
+        return [found]
+
+    def finish(self) -> list[pa.Table]:
+        """What only waited for the stream to end."""
+        return [self._told(self.state.finish())]
+
+    def deadline(self) -> float | None:
+        return self.state.deadline()
+
+    @property
+    def now(self) -> float | None:
+        """The time that has come; None: none yet."""
+        return self.state.now
+
+    # ---------------------------------------------------------------------------- events
+
+    def _places(self, events: pa.Table) -> Any:
+        schema = self.fleet.shape.schema
+        return None if schema.location is None else places_of(events, schema)
+
+    def _events(self, events: pa.Table, positions: Ints, versions: Ints) -> Events:
+        shape = self.fleet.shape
+        start, end = (
+            np.asarray(from_arrow(events.column(name), shape.unit).values).astype(self.fleet.time)
+            for name in (shape.schema.start, shape.schema.end)
+        )
+        places = self._places(events)
+        corner = np.zeros(len(positions) + 1, np.int64) if places is None else places.first
+        nothing = np.zeros(0)
+        x, y = (nothing, nothing) if places is None else (places.x, places.y)
+        numbers, codes, known = compared_fields(events, shape, list(self.fleet.nodes.fields))
+        return Events(positions, versions, start, end, corner, x, y, numbers, codes, known)
+
+    def _told(self, found: Delivered) -> pa.Table:
+        if not len(found):
+            self._forget()
+            return no_rows(self.schema)
+        numbers, which = np.unique(found.subscription, return_inverse=True)
+        of: Sequence[Member | None] = [self.fleet.by_number[n] for n in numbers.tolist()]
+        names = [member.name for member in of if member is not None]
+        identities = [member.identity for member in of if member is not None]
+        matches = Matches({}, {MEMBERS: (found.offsets, found.members)}, len(found))
+        held = self.store.of([matches])
+        placed = held.placed(matches).lists[MEMBERS][1]
+        told = notified(
+            names, identities, which, found.start, found.end, found.offsets, placed, held.events,
+            self.fleet.shape,
+        )  # fmt: skip
+        self._forget()
+        return told
+
+    def _forget(self) -> None:
+        if self.store.is_full:
+            self.state.compact()
+            self.store.keep(self.state.events.position)
+
+    # ---------------------------------------------------------------------------- the set changes
+
+    def renewed(self, version: int) -> None:
+        """The set has another version: new ones see events from now on, cancelled ones are gone."""
+        self.version = version
+        if self.fleet.nodes.gone or self.fleet.nodes.gone_subscriptions:
+            self.state.compact()
+            self.state.held.used[self.fleet.nodes.gone_subscriptions] = -1
+
+    # ---------------------------------------------------------------------------- state
+
+    @property
+    def partial_matches(self) -> int:
+        return self.state.partial_matches
+
+    @property
+    def state_bytes(self) -> int:
+        """About as many bytes as `save` gives."""
+        return self.state.nbytes + self.store.nbytes
+
+    def save(self) -> bytes:
+        """Everything needed to go on elsewhere."""
+        arrays = self.state.save()
+        self.store.keep(self.state.events.position)
+        events, more = self.store.save()
+        used = self.state.held.used
+        some = np.flatnonzero(used >= 0).tolist()
+        members = {m.number: m.name for m in self.fleet.members.values()}
+        header = {
+            "format": FORMAT,
+            "rows": self.rows,
+            "routed": self.routed,
+            "version": self.version,
+            "used": {members[n]: int(used[n]) for n in some if n in members},
+        }
+        saved = {f"node {name}": array for name, array in arrays.items()}
+        return packed(header, {**saved, **more}, {"events": events})
+
+    def restore(self, data: bytes) -> None:
+        """Goes on where the saved one stopped."""
+        header, arrays, blobs = unpacked(data)
+        if header.get("format") != FORMAT:
+            raise StateError(
+                f"the state of subscriptions is of format {header.get('format')}, and this release "
+                f"reads {FORMAT}\n  hint: go on with the release that wrote it"
+            )
+        nodes = {n.removeprefix("node "): a for n, a in arrays.items() if n.startswith("node ")}
+        self.state.restore(nodes)
+        others = {n: a for n, a in arrays.items() if not n.startswith("node ")}
+        self.store.restore(blobs["events"], others)
+        self.rows, self.routed = int(header["rows"]), int(header["routed"])
+        self.version = int(header["version"])
+        for name, used in header["used"].items():
+            if name in self.fleet.members:
+                self.state.held.used[self.fleet.members[name].number] = used
