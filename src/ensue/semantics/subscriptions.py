@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ensue.algebra import places
 from ensue.algebra.subscription import (
     Amid,
     Atomic,
@@ -31,7 +32,6 @@ from ensue.algebra.subscription import (
     Where,
 )
 from ensue.algebra.window import ByTime
-from ensue.semantics import places
 from ensue.semantics.events import Event
 
 Time = int | float
