@@ -48,7 +48,7 @@ def extreme(p: Point, edge: Edge, sign: float = 1.0) -> float:
     for k in range(pieces):
         low, high = k / pieces, (k + 1) / pieces
         low_slope, high_slope = slope(low), slope(high)
-        if not low_slope < 0 < high_slope:
+        if not low_slope < 0 <= high_slope:
             continue
         before, kept = -1.0, 0
         for _ in range(60):

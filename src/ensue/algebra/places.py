@@ -317,19 +317,22 @@ def satisfies(
 def unwrapped(polygons: Polygons) -> Polygons:
     """Rings on the earth whose edges go the short way, also over 180 degrees.
 
-    An edge of exactly 360 degrees goes all the way round. Holes lie beside their outer ring.
+    An edge of exactly 360 degrees goes all the way round. Polygons begin between -180 and 180;
+    holes lie beside their outer ring.
     """
     return Polygons(tuple(_unwrapped(polygon) for polygon in polygons.polygons))
 
 
 def _unwrapped(polygon: tuple[Ring, ...]) -> tuple[Ring, ...]:
     outer, *holes = [_short_way(ring) for ring in polygon]
+    outer = _begun_behind(outer, -180)
     west = min(x for x, _ in outer)
-    placed = [outer]
-    for hole in holes:
-        turn = 360.0 * floor((min(x for x, _ in hole) - west) / 360)
-        placed.append(tuple((x - turn, y) for x, y in hole))
-    return tuple(placed)
+    return (outer, *(_begun_behind(hole, west) for hole in holes))
+
+
+def _begun_behind(ring: Ring, west: float) -> Ring:
+    turn = 360 * floor((min(x for x, _ in ring) - west) / 360)
+    return tuple((x - turn, y) for x, y in ring)
 
 
 def _short_way(ring: Ring) -> Ring:

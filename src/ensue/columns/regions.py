@@ -167,7 +167,7 @@ class Regions:
 
 
 class _Known:
-    """Which texts the rows are of, and how often they are used. What only looks needs none of it."""
+    """Which texts the rows are of, and how often they are used; who only looks needs it not."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []

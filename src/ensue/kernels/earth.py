@@ -59,7 +59,7 @@ def edge_extreme(
     for k in range(pieces):
         right = (k + 1.0) / pieces
         right_slope = sign * _slope(px, py, ax, ay, bx, by, right)
-        if left_slope < 0.0 and right_slope > 0.0:
+        if left_slope < 0.0 <= right_slope:
             low, low_slope, high, high_slope = left, left_slope, right, right_slope
             before = -1.0
             side = 0

@@ -60,8 +60,10 @@ def exact_sign(terms: Floats, n: int) -> int:
                 terms[kept] = low
                 kept += 1
             x = high
-        terms[kept] = x
-        used = kept + 1
+        if x != 0.0:
+            terms[kept] = x
+            kept += 1
+        used = kept
     last = terms[used - 1] if used > 0 else 0.0
     return 1 if last > 0.0 else (-1 if last < 0.0 else 0)
 
