@@ -799,6 +799,8 @@ def statistics(
     time: str | tuple[str, str],
     type: str | None = None,
     order: Sequence[str] | str = (),
+    location: "str | tuple[str, str] | None" = None,
+    space: str | None = None,
     sample: int = 10_000,
     seed: int = 0,
 ) -> Statistics:
@@ -815,14 +817,14 @@ def statistics(
         from ensue.algebra.towers.layers import layers
 
         given: dict[str, Any] = {"time": time, "type": type, "order": order}
-        given |= {"sample": sample, "seed": seed}
+        given |= {"location": location, "space": space, "sample": sample, "seed": seed}
         lowest = [layer.meaning for layer in layers(checked) if not layer.uses]
         return Statistics.together([statistics(events, one, **given) for one in lowest])
     if sample < 1:
         raise EventError(f"sample={sample}: a sample has at least one event")
-    return _runner(events).measured(
-        events, checked, _columns(time, type, order), sample=sample, seed=seed
-    )
+    columns = _columns(time, type, order, location, space)
+    assert columns is not None
+    return _runner(events).measured(events, checked, columns, sample=sample, seed=seed)
 
 
 def explain(
