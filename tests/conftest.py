@@ -15,6 +15,7 @@ import math
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count, pairwise
 from typing import Any, Protocol
@@ -339,10 +340,19 @@ class Stream(Spark):
 
 
 def windowed(query: Any, shape: Any) -> Any:
-    """The query with a window that holds everything, where it has none: streams need one."""
+    """The query with a window that holds everything, where it needs one: streams do.
+
+    What its own conditions bound needs none.
+    """
+    from ensue.algebra.check.query import check
+    from ensue.algebra.lives import derived_window
     from ensue.algebra.window import ByTime, ByUnits
 
     query = ensue.parse(query) if isinstance(query, str) else query
+    if isinstance(query, ensue.Query) and query.within is None:
+        with suppress(ensue.QueryError):  # said again where the query is run
+            if derived_window(check(query, shape.schema), shape.schema) is not None:
+                return query
     calendar = shape.schema.time_kind.value in ("timestamp", "date")
     everything = ByTime(10**18) if calendar else ByUnits(10**9)
     if isinstance(query, ensue.Correlation):

@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ensue.algebra.alternatives import alternatives
 from ensue.algebra.event_test import EventTest
 from ensue.algebra.subscription import Subscription
 from ensue.kernels.node_tables import Events
 from ensue.kernels.regions import RegionTable
-from ensue.plan.subscriptions.joins import Units, planned
+from ensue.plan.subscriptions.joins import Units, roots_of
 from ensue.semantics.events import Event
 from ensue.semantics.subscriptions import Stream, compared, matches
 from ensue.workload.subscriptions.nodes.held import NodeState
@@ -71,7 +70,7 @@ class Nodes:
     def add(self, name: Any, subscription: Subscription, since: int = 0, lane: int = 0) -> int:
         units = Units(lambda length: 0 if length is None else length.amount,  # type: ignore[union-attr]
                       lambda moment: moment.at, self.points)  # type: ignore[arg-type, return-value]  # fmt: skip
-        roots = [planned(way, units) for way in alternatives(subscription)]
+        roots = roots_of(subscription, units)
         number = self.table.subscribe(roots, subscription.select, since, lane)
         self.names[number] = name
         return number

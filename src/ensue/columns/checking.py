@@ -15,9 +15,11 @@ from ensue.errors import QueryError
 from ensue.schema import Schema
 
 
-def check_with_regions(query: Query, schema: Schema, *, streaming: bool = False) -> Query:
+def check_with_regions(
+    query: Query, schema: Schema, *, streaming: bool = False, derived: bool = True
+) -> Query:
     """The query as `check` gives it; raises a QueryError also for a region that cannot be one."""
-    checked = check(query, schema, streaming=streaming)
+    checked = check(query, schema, streaming=streaming, derived=derived)
     exprs = [*checked.where, *(r.expr for r in checked.returns)]
     check_regions([*exprs, checked.having], schema.space, checked.text)
     return checked

@@ -63,25 +63,77 @@ def newer(instances: Ints, times: Times, a: int, b: int, mine: Ints, other: Ints
 
 
 @kernel(**_OPTIONS)
+def place_of_key(tied: Ints, subscription: int, key: int) -> int:
+    """Where a key of a subscription is in the table, or would be."""
+    mask = tied.shape[0] - 1
+    mixed = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
+    mixed ^= np.uint64(subscription) * np.uint64(0xBF58476D1CE4E5B9)
+    at = np.int64((mixed ^ (mixed >> np.uint64(32))) & np.uint64(mask))
+    while tied[at, 0] != 0 and (tied[at, 0] != subscription + 1 or tied[at, 1] != key):
+        at = (at + 1) & mask
+    return at
+
+
+@kernel(**_OPTIONS)
+def with_key(tied: Ints, keys: int, subscription: int, key: int, position: int) -> Ints:
+    """The table where events of a key are used up to a position; longer, if it is half full."""
+    if 2 * keys >= tied.shape[0]:
+        more = np.zeros((2 * tied.shape[0], 3), np.int64)
+        for k in range(tied.shape[0]):
+            if tied[k, 0] != 0:
+                more[place_of_key(more, tied[k, 0] - 1, tied[k, 1])] = tied[k]
+        tied = more
+    at = place_of_key(tied, subscription, key)
+    tied[at, 0] = subscription + 1
+    tied[at, 1] = key
+    tied[at, 2] = position
+    return tied
+
+
+@kernel(**_OPTIONS)
+def _used_up(used: Ints, tied: Ints, row: Ints) -> int:
+    """Up to where events are used up for a row."""
+    if row[2] == 0:
+        return used[row[0]]
+    at = place_of_key(tied, row[0], row[3])
+    return -1 if tied[at, 0] == 0 else tied[at, 2]
+
+
+@kernel(**_OPTIONS)
+def _use_up(used: Ints, tied: Ints, keys: int, row: Ints, position: int) -> tuple[Ints, int]:
+    if row[2] == 0:
+        used[row[0]] = max(used[row[0]], position)
+        return tied, keys
+    new = 1 if tied[place_of_key(tied, row[0], row[3]), 0] == 0 else 0
+    position = max(position, _used_up(used, tied, row))
+    return with_key(tied, keys, row[0], row[3], position), keys + new
+
+
+@kernel(**_OPTIONS)
 def chosen(
     select: Bytes,
     used: Ints,
+    tied: Ints,
+    keys: int,
     instances: Ints,
     times: Times,
     rows: Ints,
     begin: int,
     end: int,
-) -> int:
+) -> tuple[int, Ints, int]:
     """Of the rows from `begin` on, found at one instant, keeps those that are delivered.
 
-    They come to stand by subscription, then by the last event. Gives where they end.
+    They come to stand by subscription, then by the last event. Gives where they end, and what is
+    used up by key.
     """
-    mine, other = np.empty(MOST_DEPTH, np.int64), np.empty(MOST_DEPTH, np.int64)
     if end - begin == 1:
-        s = rows[begin, 0]
-        if select[s] == ONCE:
-            used[s] = max(used[s], instances[rows[begin, 1], LAST])
-        return end
+        alone = rows[begin]
+        if select[alone[0]] == ONCE:
+            if instances[alone[1], FIRST] <= _used_up(used, tied, alone):
+                return begin, tied, keys
+            tied, keys = _use_up(used, tied, keys, alone, instances[alone[1], LAST])
+        return end, tied, keys
+    mine, other = np.empty(MOST_DEPTH, np.int64), np.empty(MOST_DEPTH, np.int64)
     last = np.empty(end - begin, np.int64)
     for k in range(begin, end):
         last[k - begin] = instances[rows[k, 1], LAST]
@@ -103,17 +155,16 @@ def chosen(
         best = np.int64(-1)
         for j in range(first, k):
             v = some[j, 1]
-            if select[s] == ONCE and instances[v, FIRST] <= used[s]:
+            if select[s] == ONCE and instances[v, FIRST] <= _used_up(used, tied, some[j]):
                 continue
-            if best < 0 or newer(instances, times, v, best, mine, other) > 0:
-                best = v
+            if best < 0 or newer(instances, times, v, some[best, 1], mine, other) > 0:
+                best = j
         if best >= 0:
-            rows[n, 0] = s
-            rows[n, 1] = best
-            n += 1
             if select[s] == ONCE:
-                used[s] = max(used[s], at)
-    return n
+                tied, keys = _use_up(used, tied, keys, some[best], at)
+            rows[n] = some[best]
+            n += 1
+    return n, tied, keys
 
 
 @kernel(**_OPTIONS)
@@ -140,8 +191,7 @@ def _distinct(
     for k in range(first, last):
         if k > first and newer(instances, times, some[k, 1], some[k - 1, 1], mine, other) == 0:
             continue
-        rows[n, 0] = some[k, 0]
-        rows[n, 1] = some[k, 1]
+        rows[n] = some[k]
         n += 1
     return n
 

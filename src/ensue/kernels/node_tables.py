@@ -40,7 +40,7 @@ class Nodes(NamedTuple):
     height: Small  # of a node: above those that it is made of
     lanes: npt.NDArray[np.uint64]  # of a node: the lanes, modulo 64, of what it is part of
     edge: Small  # (edge, [next, node, side, first test, tests])
-    user: Small  # (place, [next, subscription])
+    user: Small  # (place, [next, subscription, slot and field of its key or -1])
     select: Bytes  # of a subscription
     since: Ints  # of a subscription: the version that holds it
     lane: Small  # of a subscription
@@ -74,12 +74,13 @@ class Held(NamedTuple):
     heap: Ints  # timers: (instance, height of its node), the earliest first
     heap_times: Times
     used: Ints  # of a subscription: up to where events are used up
-    counted: Ints  # [instances, cells, timers, clock is set]
+    tied: Ints  # the same by key, a hash table: (subscription + 1, key, position)
+    counted: Ints  # [instances, cells, timers, clock is set, keys]
     clock: Times  # [time that has come]
 
 
 class Found(NamedTuple):
     """What was found: a row for each delivered match."""
 
-    rows: Ints  # (subscription, instance)
+    rows: Ints  # (subscription, instance, has a key, key)
     counted: Ints  # [rows, status]

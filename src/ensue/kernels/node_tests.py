@@ -157,6 +157,17 @@ def compared(
 
 
 @kernel(**_OPTIONS)
+def key_of(events: Events, e: int, field: int) -> int:
+    """The value of a field as a whole number: equal ones are equal, be they of floats or not."""
+    if events.known[e, field] != 2:
+        return events.codes[e, field]
+    value = events.numbers[e, field]
+    if abs(value) < 9007199254740992.0 and value == np.floor(value):
+        return np.int64(value)
+    return np.int64(events.numbers[e : e + 1, field].copy().view(np.int64)[0])
+
+
+@kernel(**_OPTIONS)
 def fits(
     first: int,
     count: int,

@@ -37,7 +37,14 @@ from ensue.kernels.node_tables import (
     Small,
     Times,
 )
-from ensue.kernels.node_tests import base_shares_event, fits, share_event, slots_of, time_of
+from ensue.kernels.node_tests import (
+    base_shares_event,
+    fits,
+    key_of,
+    share_event,
+    slots_of,
+    time_of,
+)
 from ensue.kernels.regions import RegionTable
 
 _OPTIONS = {"nogil": True, "error_model": "numpy"}
@@ -165,6 +172,13 @@ def _spread(
                     rows = longer(rows, 2 * n)
                 rows[n, 0] = s
                 rows[n, 1] = a
+                rows[n, 2] = 0
+                rows[n, 3] = 0
+                if nodes.user[u, 2] >= 0:
+                    slots_of(instances, a, slots, 0)
+                    e = instances[slots[nodes.user[u, 2]], EVENT]
+                    rows[n, 2] = 1
+                    rows[n, 3] = key_of(events, e, nodes.user[u, 3])
                 n += 1
             u = nodes.user[u, 0]
         edge = nodes.edges[node]
@@ -378,7 +392,8 @@ def step(
     """
     instances, times, cells, heads = held.instances, held.times, held.cells, held.heads
     heap, heap_times, used = held.heap, held.heap_times, held.used
-    counted, clock = held.counted, held.clock
+    counted, clock, tied = held.counted, held.clock, held.tied
+    keys = counted[4]
     rows, total = found.rows, found.counted
     made, linked, timers = counted[0], counted[1], counted[2]
     started = counted[3] == 1
@@ -463,14 +478,17 @@ def step(
             if made > most_held:
                 status = TOO_MANY_HELD
         if n > begin:
-            n = chosen(nodes.select, used, instances, times, rows, begin, n)
+            n, tied, keys = chosen(
+                nodes.select, used, tied, keys, instances, times, rows, begin, n
+            )
             if n > most_found:
                 status = TOO_MANY_FOUND
     counted[0], counted[1], counted[2] = made, linked, timers
     counted[3] = 1 if started else 0
+    counted[4] = keys
     clock[0] = now
     total[0], total[1] = n, status
     return (
-        Held(instances, times, cells, heads, heap, heap_times, used, counted, clock),
+        Held(instances, times, cells, heads, heap, heap_times, used, tied, counted, clock),
         Found(rows, total),
     )

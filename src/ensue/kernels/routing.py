@@ -137,7 +137,7 @@ def route(
                     break
                 group = np.int64(0)
             if wide:
-                found, n = _try_all(table, atoms, regions, space, events, e, found, n, counters)
+                found, n = _try_all(atoms, regions, space, events, e, found, n, counters)
         found, n = _look_up(
             table, atoms, regions, space, events, keys, who, live, found, n, counters
         )
@@ -245,7 +245,6 @@ def _look_up(
 
 @kernel(**OPTIONS)
 def _try_all(
-    table: Table,
     atoms: Atoms,
     regions: RegionTable,
     space: int,

@@ -143,7 +143,7 @@ def _level_of(width: float, far: float) -> int:
     width = max(width, far * 2.0**-50)
     if width <= 2.0**-59:
         return -60
-    level = int(math.ceil(math.log2(width / 2)))
+    level = math.ceil(math.log2(width / 2))
     return min(level + (level & 1), 1020)
 
 

@@ -247,7 +247,7 @@ def _region_of(token: Token, names: Names) -> Region | None:
         node = _unwrapped(names.defined[name])
         if node.data == "region":
             names.used.update(passed)
-            return Region(names.region(node).text, str(token), span_of(token))
+            return Region(names.region(node).text, name, span_of(token))
         if node.data != "named":
             return None
         name = str(pieces(node)[0])
@@ -255,7 +255,7 @@ def _region_of(token: Token, names: Names) -> Region | None:
             return None  # said where it is written out
         passed.append(name)
     names.used.update(passed)
-    return Region(names.given[name], str(token), span_of(token))
+    return Region(names.given[name], name, span_of(token))
 
 
 # ---------------------------------------------------------------------------------- intervals

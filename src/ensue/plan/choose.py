@@ -1,7 +1,8 @@
 """Chooses the plan of a checked query: the same input, the same plan."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from ensue.algebra.form import Form, form, is_absence, is_event, is_sequence, parts, present
 from ensue.algebra.pattern import Pattern
@@ -47,7 +48,7 @@ from ensue.plan.physical_rules.pushing_runs import push_into_runs
 from ensue.plan.physical_rules.tree import tree_of, why_no_tree
 from ensue.plan.physical_rules.with_operators import Asked, plan_with_operators
 from ensue.plan.planning import CHOICES, DEFAULT, Planning
-from ensue.plan.query_rules import RULES
+from ensue.plan.query_rules import BY_SCHEMA, RULES
 from ensue.plan.towers.modules import PRECURSORS, tower_shape
 from ensue.schema import Schema
 
@@ -70,16 +71,7 @@ def choose(
     planning = planning.without(off)
     off, statistics = planning.off, planning.statistics
     late = "predicate_placement" in off and query.strategy is Strategy.ANY
-    notes = []
-    for rule in RULES:
-        name = rule.__name__
-        if name in off:
-            notes.append(f"{name}: off")
-            continue
-        rewritten = rule(query)
-        if rewritten != query:
-            notes.append(f"{name}: applied")
-        query = rewritten
+    query, notes = _rewritten(query, schema, off)
     # what a repeat is asked about depends on the conditions on its event
     late = late and not any(results(query.pattern))
     sorted_out = _sort_conditions(query, schema, planning, late=late)
@@ -134,6 +126,22 @@ def choose(
         statistics=statistics,
         decisions=decisions,
     )
+
+
+def _rewritten(query: Query, schema: Schema, off: Collection[str]) -> tuple[Query, list[str]]:
+    """The query that the rules make of it, and what they did."""
+    notes = []
+    rules: dict[str, Callable[[Query], Query]] = {rule.__name__: rule for rule in RULES}
+    rules |= {rule.__name__: partial(rule, schema=schema) for rule in BY_SCHEMA}
+    for name, rule in rules.items():
+        if name in off:
+            notes.append(f"{name}: off")
+            continue
+        rewritten = rule(query)
+        if rewritten != query:
+            notes.append(f"{name}: applied")
+        query = rewritten
+    return query, notes
 
 
 @dataclass(frozen=True, slots=True)

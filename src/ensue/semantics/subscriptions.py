@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ensue.algebra import places
+from ensue.algebra.alternatives import alternatives
 from ensue.algebra.subscription import (
     Amid,
     Atomic,
@@ -31,6 +32,7 @@ from ensue.algebra.subscription import (
     When,
     Where,
 )
+from ensue.algebra.tied import tie
 from ensue.algebra.window import ByTime
 from ensue.semantics.events import Event
 
@@ -130,6 +132,7 @@ class _Meaning:
     def __init__(self, subscription: Subscription, stream: Stream) -> None:
         self.subscription = subscription
         self.stream = stream
+        self.tied = all(tie(way) is not None for way in alternatives(subscription))
         self._values: dict[Expression, list[Value]] = {}
 
     def whole(self) -> Iterator[Value]:
@@ -156,7 +159,9 @@ class _Meaning:
         return SubscriptionMatch(members, value.start, value.end, known)
 
     def key(self, value: Value) -> object:
-        """The value that fields tie all members to each other by, if they do."""
+        """The value that fields tie all members to each other by, if they do in every way."""
+        if not self.tied:
+            return None
         tied: dict[tuple[int, str], set[tuple[int, str]]] = {}
         for asked in value.asked:
             wanted = asked.predicate.value

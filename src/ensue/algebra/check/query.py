@@ -11,6 +11,7 @@ from ensue.algebra.check.places import placed, refuse_list
 from ensue.algebra.check.usage import Roles, in_having, in_return, in_where, roles_of
 from ensue.algebra.equivalence import equal_through_negation
 from ensue.algebra.form import is_event
+from ensue.algebra.lives import derived_window
 from ensue.algebra.predicate import Expr, Field
 from ensue.algebra.query import Equivalence, Query, Returned
 from ensue.algebra.walk import atoms, conjuncts, rewrite_expr
@@ -48,17 +49,17 @@ def check_structure(query: Query) -> Query:
         raise error.at(None, query.text) from None
 
 
-def check(query: Query, schema: Schema, *, streaming: bool = False) -> Query:
+def check(query: Query, schema: Schema, *, streaming: bool = False, derived: bool = True) -> Query:
     """The query against the events it is for.
 
     Every type and field is there and every expression has a kind; `a.start` and `a.end` are the
     time columns and `a.location` the place, unless the event has such a field. A streaming query
-    needs a window.
+    needs a window, or, where one may be `derived`, conditions that bound its events in time.
     """
     query = check_structure(query)
     try:
         types = event_types(query, schema)
-        _check_window(query, schema, streaming)
+        _check_window(query, schema)
         for equivalence in query.equivalence:
             _check_equivalence(equivalence, types)
         types |= result_types(query.pattern, types, schema)
@@ -86,7 +87,10 @@ def check(query: Query, schema: Schema, *, streaming: bool = False) -> Query:
             kind_of(column.expr, kind)
         if having is not None:
             check_condition(having, kind, "HAVING")
-        return equal_through_negation(replace(query, where=where, returns=returns, having=having))
+        query = equal_through_negation(replace(query, where=where, returns=returns, having=having))
+        if streaming:
+            _check_bounded(query, schema, derived=derived)
+        return query
     except QueryError as error:
         raise error.at(None, query.text) from None
 
@@ -190,16 +194,28 @@ def event_types(query: Query, schema: Schema) -> dict[str, EventType]:
     return found
 
 
-def _check_window(query: Query, schema: Schema, streaming: bool) -> None:
+def _check_bounded(query: Query, schema: Schema, *, derived: bool) -> None:
+    """What waits on a stream has an end: by WITHIN, or by what conditions say of times."""
+    if query.within is not None or is_event(query.pattern):
+        return
+    if derived and derived_window(query, schema) is not None:
+        return
+    numbers = schema.time_kind.numeric
+    hint = "add WITHIN 20" if numbers else "add WITHIN, as in WITHIN 5 minutes"
+    if derived:
+        length = "20" if numbers else "5 minutes"
+        hint += f", or bound all its events by conditions, as in b.end <= a.start + {length}"
+    raise QueryError(
+        "a streaming query without a window would have to remember every event",
+        hint=hint,
+        span=query.pattern.span,
+    )
+
+
+def _check_window(query: Query, schema: Schema) -> None:
     numbers = schema.time_kind.numeric
     window = query.within
     match window:
-        case None if streaming and not is_event(query.pattern):
-            raise QueryError(
-                "a streaming query without a window would have to remember every event",
-                hint="add WITHIN 20" if numbers else "add WITHIN, as in WITHIN 5 minutes",
-                span=query.pattern.span,
-            )
         case ByUnits(amount=amount) if not numbers:
             raise QueryError(
                 f"WITHIN {amount} of what? The time column {schema.end} holds timestamps",

@@ -34,6 +34,7 @@ from ensue.plan.physical import (
     Tree,
 )
 from ensue.plan.physical_rules.tree import tree_text
+from ensue.plan.query_rules.derive_window import derive_window
 from ensue.plan.show.explain_decisions import decided
 from ensue.plan.show.explain_modules import boxes
 
@@ -87,6 +88,8 @@ def _window(plan: Plan) -> str:
     if plan.query.within is None:
         return "none"
     length = show_window(plan.query.within)
+    if f"{derive_window.__name__}: applied" in plan.notes:
+        length = f"derived from conditions: {length}"
     if isinstance(plan.structure, Reference):
         return length
     pushed = "pushed into the scan" if plan.prune else "tried on each event, not pushed"

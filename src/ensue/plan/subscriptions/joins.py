@@ -16,9 +16,11 @@ from ensue.algebra.alternatives import (
     Group,
     Later,
     Near,
+    alternatives,
 )
 from ensue.algebra.event_test import EventTest
-from ensue.algebra.subscription import Length, Moment, Region
+from ensue.algebra.subscription import Length, Moment, Region, Select, Subscription
+from ensue.algebra.tied import tie
 from ensue.plan.subscriptions.nodes import (
     Absence,
     Bar,
@@ -65,12 +67,29 @@ class _Unit:
         return sum(1 << self.parts.index(part) for part in group)
 
 
-def planned(way: Alternative, units: Units, span: float = math.inf) -> Node:
-    """The node whose values are the matches of an alternative.
+@dataclass(frozen=True)
+class Root:
+    """The node whose values are matches; where it has a key, the slot and the field of that."""
 
-    `span` is how long it lasts at the most, where it is known from around it.
-    """
-    return _Planning(way, units, span).unit().node
+    node: Node
+    slot: int = -1
+    field: str | None = None
+
+
+def roots_of(subscription: Subscription, units: Units) -> list[Root]:
+    """The nodes of a subscription, one for each way to satisfy it."""
+    ways = alternatives(subscription)
+    ties = [tie(way) for way in ways] if subscription.select is Select.ONCE else [None]
+    keyed = all(tied is not None for tied in ties)
+    found = []
+    for place, way in enumerate(ways):
+        unit = _Planning(way, units, math.inf).unit()
+        tied = ties[place] if keyed else None
+        if tied is None:
+            found.append(Root(unit.node))
+        else:
+            found.append(Root(unit.node, unit.parts.index(tied[0]), tied[1]))
+    return found
 
 
 def unbounded(node: Node) -> bool:

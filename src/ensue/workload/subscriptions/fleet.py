@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from ensue.algebra.alternatives import alternatives
 from ensue.algebra.canonical_subscription import canonical_text
 from ensue.algebra.check.subscription_fields import check_fields
 from ensue.algebra.durations import show_duration
@@ -20,8 +19,7 @@ from ensue.columns.values import constant
 from ensue.errors import QueryError
 from ensue.kernels.geometry import EARTH, PLANE
 from ensue.languages.opsl import parse
-from ensue.plan.subscriptions.joins import Units, planned, unbounded
-from ensue.plan.subscriptions.nodes import Node
+from ensue.plan.subscriptions.joins import Root, Units, roots_of, unbounded
 from ensue.schema import Kind
 from ensue.workload.subscriptions.catalogue.change import Change
 from ensue.workload.subscriptions.catalogue.change import Kind as Happens
@@ -75,12 +73,12 @@ class Fleet:
             self.cancel(change.name)
         self._add(change.name, version, *ready)
 
-    def _ready(self, change: Change, now: float | None) -> tuple[Subscription, list[Node]]:
+    def _ready(self, change: Change, now: float | None) -> tuple[Subscription, list[Root]]:
         assert change.text is not None
         subscription = parse(change.text, change.regions)
         try:
             check_fields(subscription, self.shape.schema)
-            roots = [planned(way, self.units) for way in alternatives(subscription)]
+            roots = roots_of(subscription, self.units)
             if self.streaming:
                 _require_bounds(roots)
             self._require_future(subscription, now)
@@ -88,7 +86,7 @@ class Fleet:
             raise error.at(None, change.text) from None
         return subscription, roots
 
-    def _add(self, name: str, version: int, subscription: Subscription, roots: list[Node]) -> None:
+    def _add(self, name: str, version: int, subscription: Subscription, roots: list[Root]) -> None:
         identity = _identity(name, subscription)
         lane = int.from_bytes(identity[16:24]) % self.lanes
         number = self.nodes.subscribe(roots, subscription.select, version, lane)
@@ -168,8 +166,8 @@ class Fleet:
         }
 
 
-def _require_bounds(roots: list[Any]) -> None:
-    if any(unbounded(root) for root in roots):
+def _require_bounds(roots: list[Root]) -> None:
+    if any(unbounded(root.node) for root in roots):
         raise QueryError(
             "nothing says how long its events may wait for each other, so on a stream they would "
             "pile up for ever",

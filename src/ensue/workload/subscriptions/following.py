@@ -1,4 +1,4 @@
-"""A matcher that follows its set of subscriptions: what has changed counts from the next events."""
+"""A matcher that follows its set of subscriptions: changes count from the next events on."""
 
 import warnings
 

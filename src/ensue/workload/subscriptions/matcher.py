@@ -145,11 +145,13 @@ class FleetMatcher:
     # ---------------------------------------------------------------------------- the set changes
 
     def renewed(self, version: int) -> None:
-        """The set has another version: new ones see events from now on, cancelled ones are gone."""
+        """The set has another version: new ones see events from now on, others may be gone."""
         self.version = version
-        if self.fleet.nodes.gone or self.fleet.nodes.gone_subscriptions:
+        gone = self.fleet.nodes.gone_subscriptions
+        if gone:
             self.state.compact()
-            self.state.held.used[self.fleet.nodes.gone_subscriptions] = -1
+            used, tied = self.state.used_up()
+            self.state.use_up(used[~np.isin(used[:, 0], gone)], tied[~np.isin(tied[:, 0], gone)])
 
     # ---------------------------------------------------------------------------- state
 
@@ -167,15 +169,15 @@ class FleetMatcher:
         arrays = self.state.save()
         self.store.keep(self.state.events.position)
         events, more = self.store.save()
-        used = self.state.held.used
-        some = np.flatnonzero(used >= 0).tolist()
-        members = {m.number: m.name for m in self.fleet.members.values()}
+        used, tied = (u.tolist() for u in self.state.used_up())
+        names = {m.number: m.name for m in self.fleet.members.values()}
         header = {
             "format": FORMAT,
             "rows": self.rows,
             "routed": self.routed,
             "version": self.version,
-            "used": {members[n]: int(used[n]) for n in some if n in members},
+            "used": [(names[n], position) for n, position in used if n in names],
+            "tied": [(names[n], *rest) for n, *rest in tied if n in names],
         }
         saved = {f"node {name}": array for name, array in arrays.items()}
         return packed(header, {**saved, **more}, {"events": events})
@@ -185,8 +187,8 @@ class FleetMatcher:
         header, arrays, blobs = unpacked(data)
         if header.get("format") != FORMAT:
             raise StateError(
-                f"the state of subscriptions is of format {header.get('format')}, and this release "
-                f"reads {FORMAT}\n  hint: go on with the release that wrote it"
+                f"the state of subscriptions is of format {header.get('format')}, and this "
+                f"release reads {FORMAT}\n  hint: go on with the release that wrote it"
             )
         nodes = {n.removeprefix("node "): a for n, a in arrays.items() if n.startswith("node ")}
         self.state.restore(nodes)
@@ -194,6 +196,11 @@ class FleetMatcher:
         self.store.restore(blobs["events"], others)
         self.rows, self.routed = int(header["rows"]), int(header["routed"])
         self.version = int(header["version"])
-        for name, used in header["used"].items():
-            if name in self.fleet.members:
-                self.state.held.used[self.fleet.members[name].number] = used
+        numbers = {name: member.number for name, member in self.fleet.members.items()}
+        used, tied = (
+            [(numbers[name], *rest) for name, *rest in header[what] if name in numbers]
+            for what in ("used", "tied")
+        )
+        self.state.use_up(
+            np.array(used, np.int64).reshape(-1, 2), np.array(tied, np.int64).reshape(-1, 3)
+        )

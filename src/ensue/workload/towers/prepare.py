@@ -167,7 +167,9 @@ def _prepared(
     streaming: bool,
 ) -> PreparedLayer:
     try:
-        checked = check_with_regions(layer.query, stream.shape.schema, streaming=streaming)
+        checked = check_with_regions(
+            layer.query, stream.shape.schema, streaming=streaming, derived=False
+        )
         if layer.called and any(results(checked.pattern)) and not stream.alone:
             raise QueryError("operators of your own take events that come in, not complex ones")
     except QueryError as error:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from ensue.errors import LimitError, StateError
 from ensue.kernels import node_tables as layout
 from ensue.kernels.node_compaction import events_of, moved, needed
-from ensue.kernels.node_selection import gathered, member_count
+from ensue.kernels.node_selection import gathered, member_count, with_key
 from ensue.kernels.node_tables import Events, Found, Held
 from ensue.kernels.nodes import TOO_MANY_FOUND, TOO_MANY_HELD, add_timer, longer, longer_row, step
 from ensue.kernels.regions import RegionTable
@@ -65,7 +65,8 @@ class NodeState:
             np.zeros((16, 2), np.int64),
             np.zeros(16, time),
             np.full(0, -1, np.int64),
-            np.zeros(4, np.int64),
+            np.zeros((16, 3), np.int64),
+            np.zeros(5, np.int64),
             np.zeros(1, time),
         )
 
@@ -99,7 +100,7 @@ class NodeState:
         return self._run(nothing, nothing, upto, flush=flush)
 
     def _run(self, rows: Any, leaves: Any, upto: Any, *, flush: bool) -> Delivered:
-        found = Found(np.zeros((max(64, len(rows)), 2), np.int64), np.zeros(2, np.int64))
+        found = Found(np.zeros((max(64, len(rows)), 4), np.int64), np.zeros(2, np.int64))
         self.held, found = step(
             self.table.arrays(), self.events, self.held, found, rows, leaves, self.regions(),
             self.space, self.lane, upto, flush, self.most_held, self.most_found,
@@ -229,11 +230,28 @@ class NodeState:
 
     # ---------------------------------------------------------------------------- state
 
+    def used_up(self) -> tuple[Ints, Ints]:
+        """Subscriptions and up to where their events are used up, and the same by key."""
+        some = np.flatnonzero(self.held.used >= 0)
+        tied = self.held.tied[self.held.tied[:, 0] > 0]
+        return np.stack([some, self.held.used[some]], axis=1), tied - (1, 0, 0)
+
+    def use_up(self, used: Ints, tied: Ints) -> None:
+        """Goes on with what was used up; subscriptions by their numbers here."""
+        self._room()
+        self.held.used[:] = -1
+        self.held.used[used[:, 0]] = used[:, 1]
+        table = np.zeros((16, 3), np.int64)
+        for keys, (subscription, key, position) in enumerate(tied.tolist()):
+            table = with_key(table, keys, subscription, key, position)
+        self.held = self.held._replace(tied=table)
+        self.held.counted[4] = len(tied)
+
     def save(self) -> dict[str, npt.NDArray[Any]]:
         """All of it, by the keys of nodes: numbers of nodes mean nothing elsewhere."""
         self.compact()
         held = self.held
-        made, linked, timers, started = (int(n) for n in held.counted)
+        made, linked, timers, started, _ = (int(n) for n in held.counted)
         nodes = np.flatnonzero((held.heads >= 0).any(axis=1))
         instances = held.instances[:made].copy()
         numbers = np.unique(np.concatenate([nodes, instances[:, 0][instances[:, 0] >= 0]]))
@@ -301,7 +319,7 @@ class NodeState:
             instances=_with_room(instances),
             times=_with_room(np.array(saved["times"]).reshape(-1, 2)),
             cells=_with_room(cells), heap=heap, heap_times=heap_times,
-            counted=np.array([made, linked, timers, int(saved["started"][0])]),
+            counted=np.array([made, linked, timers, int(saved["started"][0]), 0]),
             clock=np.array(saved["clock"]),
         )  # fmt: skip
         self.events = Events(*(np.array(saved[f"event {name}"]) for name in Events._fields))

@@ -10,6 +10,7 @@ from ensue.algebra.event_test import EventTest
 from ensue.algebra.subscription import Region, Select, Where
 from ensue.kernels import node_tables as layout
 from ensue.kernels.node_tables import Nodes
+from ensue.plan.subscriptions.joins import Root
 from ensue.plan.subscriptions.nodes import (
     Absence,
     FieldTest,
@@ -84,7 +85,7 @@ class NodeTable:
         self._edge = Growing((5,), np.int32, -1)
         self._edge_before = Growing((), np.int32, -1)
         self._free_edges: list[int] = []
-        self._user = Growing((2,), np.int32, -1)
+        self._user = Growing((4,), np.int32, -1)
         self._user_before = Growing((), np.int32, -1)
         self._free_users: list[int] = []
         self._select = Growing((), np.int8)
@@ -102,7 +103,7 @@ class NodeTable:
 
     # ---------------------------------------------------------------------------- subscriptions
 
-    def subscribe(self, roots: Iterable[Node], select: Select, since: int, lane: int = 0) -> int:
+    def subscribe(self, roots: Iterable[Root], select: Select, since: int, lane: int = 0) -> int:
         """A subscription to the values of some nodes; its number."""
         if self._free_subscriptions:
             number = self._free_subscriptions.pop()
@@ -114,7 +115,7 @@ class NodeTable:
         self._since.array[number] = since
         self._lane.array[number] = lane
         self._places[number] = tuple(
-            self._use(self.add(root, lane), number) for root in dict.fromkeys(roots)
+            self._use(self.add(root.node, lane), number, root) for root in dict.fromkeys(roots)
         )
         self.changes += 1
         return number
@@ -125,25 +126,31 @@ class NodeTable:
             node = self._user_node[place]
             self._unlink(self._user, self._user_before, self._users, node, place)
             self._free_users.append(place)
-            if self._select.array[number] == layout.ALL:
+            if self._wants_all(place):
                 self._not_latest.array[node] -= 1
                 self._judge(node)
             self._release(node)
         self.gone_subscriptions.append(number)
         self.changes += 1
 
-    def _use(self, node: int, subscription: int) -> int:
+    def _use(self, node: int, subscription: int, root: Root) -> int:
         place = self._free_users.pop() if self._free_users else self._user.add()
         if place == self._user_before.count:
             self._user_before.add()
             self._user_node.append(node)
         self._user_node[place] = node
-        self._user.array[place, 1] = subscription
+        field = -1 if root.field is None else self._field(root.field)
+        self._user.array[place, 1:] = (subscription, root.slot, field)
         self._link(self._user, self._user_before, self._users, node, place)
-        if self._select.array[subscription] == layout.ALL:
+        if self._wants_all(place):
             self._not_latest.array[node] += 1
             self._judge(node)
         return place
+
+    def _wants_all(self, place: int) -> bool:
+        """Whether a user of a node is not done with the newest match."""
+        _, subscription, slot, _ = self._user.array[place]
+        return bool(self._select.array[subscription] == layout.ALL or slot >= 0)
 
     # ---------------------------------------------------------------------------- nodes
 

@@ -1,7 +1,8 @@
 """What an atom asks of each field: an interval, a set of values, and values it must not have."""
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from datetime import date, datetime
+from functools import partial
 
 from ensue.algebra.event_test import EventTest
 from ensue.algebra.predicate import Constant
@@ -10,163 +11,208 @@ from ensue.algebra.values import instant, microseconds
 from ensue.columns.arrow_kinds import Unit
 from ensue.errors import QueryError
 from ensue.schema import Kind
-from ensue.workload.subscriptions.routing import ordered
 from ensue.workload.subscriptions.routing.fields import REAL, Field, Fields
-from ensue.workload.subscriptions.routing.ordered import EVERYTHING, Interval
+from ensue.workload.subscriptions.routing.ordered import GREATEST, LEAST, Interval, real, whole
 
 Value = int | str  # an ordered integer, or a text that has no code yet
 
+_NUMBERS = (Kind.INTEGER, Kind.FLOAT, Kind.DECIMAL)
+_TIMES = (Kind.TIMESTAMP, Kind.DATE)
 _KINDS = {
-    PredicateType.ARITH: (Kind.INTEGER, Kind.FLOAT, Kind.DECIMAL),
+    PredicateType.ARITH: _NUMBERS,
     PredicateType.STRING: (Kind.STRING,),
     PredicateType.BOOL: (Kind.BOOLEAN,),
-    PredicateType.TIME: (Kind.TIMESTAMP, Kind.DATE, Kind.INTEGER, Kind.FLOAT, Kind.DECIMAL),
+    PredicateType.TIME: (*_TIMES, *_NUMBERS),
 }
-_EPOCH = datetime(1970, 1, 1)
-_COMPARISONS = ("=", "<", "<=", ">", ">=")
+_EPOCH = instant(datetime(1970, 1, 1))
 
 
-@dataclass(slots=True)
 class OfField:
     """What the predicates on one field ask together."""
 
-    low: int = ordered.LEAST
-    high: int = ordered.GREATEST
-    among: set[Value] | None = None
-    unlike: set[Value] = field(default_factory=set)
+    __slots__ = ("among", "field", "high", "low", "unlike")
 
-    def within(self, interval: Interval | None) -> bool:
-        """Takes an interval to what is asked; whether anything is left."""
-        if interval is None:
-            return False
-        self.low, self.high = max(self.low, interval[0]), min(self.high, interval[1])
-        return self.low <= self.high
-
-    def one_of(self, values: set[Value]) -> bool:
-        self.among = values if self.among is None else self.among & values
-        return bool(self.among)
+    def __init__(self, field: Field) -> None:
+        self.field = field
+        self.low, self.high = LEAST, GREATEST
+        self.among: set[Value] | None = None
+        self.unlike: set[Value] | None = None
 
     def allowed(self) -> set[Value] | None:
         """The values that are left of a set; None: there is no set."""
         if self.among is None:
             return None
-        inside = {v for v in self.among if isinstance(v, str) or self.low <= v <= self.high}
-        return inside - self.unlike
+        left = {v for v in self.among if isinstance(v, str) or self.low <= v <= self.high}
+        return left if self.unlike is None else left - self.unlike
 
 
-@dataclass(slots=True)
 class Asked:
     """What an atom asks, field by field; `never`: its predicates contradict each other."""
 
-    fields: dict[Field, OfField] = field(default_factory=dict)
-    late: list[tuple[Field, str, str]] = field(default_factory=list)  # operator and text
-    never: bool = False
+    __slots__ = ("fields", "late", "never")
+
+    def __init__(self) -> None:
+        self.fields: dict[int, OfField] = {}
+        self.late: list[tuple[Field, str, str]] = []  # operator and text
+        self.never = False
 
 
-def asked_of(atom: EventTest, fields: Fields, unit: Unit) -> Asked:
-    """The predicates of an atom, checked against the columns they name.
+class Reader:
+    """How predicates of one type, field and operator are read."""
 
-    NULL satisfies none; NaN satisfies `!=` alone, as everywhere in Ensue.
-    """
-    asked = Asked()
-    for predicate in atom.predicates:
-        column = fields.of(predicate)
-        _check(predicate, column)
-        part = asked.fields.get(column)
-        if part is None:
-            part = asked.fields[column] = OfField()
-        if not _take(predicate, column, part, asked, unit):
-            asked.never = True
-    for part in asked.fields.values():
-        if part.low > part.high or part.allowed() == set():
-            asked.never = True
-    return asked
+    def __init__(self, predicate: Predicate, field: Field, unit: Unit) -> None:
+        self.type = predicate.type
+        self.field = field
+        self._operator = predicate.operator
+        self._interval: Callable[[str, float], Interval | None] = (
+            real if field.kind in REAL else whole
+        )
+        self._of_time = field.kind in _TIMES
+        self._scale = 1_000 if unit == "ns" else 1
+        self._accepted = self._constants()
+        if field.kind not in (*_KINDS[predicate.type], Kind.NULL):
+            raise self._misfit(predicate, f"column '{field.column}' is {field.kind.value}")
+        if self._operator == "LIKE" and predicate.type is not PredicateType.STRING:
+            raise self._misfit(predicate, "LIKE compares texts")
+        self.take = self._how_to_take()
 
+    def _constants(self) -> tuple[type, ...]:
+        match self.type:
+            case PredicateType.STRING:
+                return (str,)
+            case PredicateType.BOOL:
+                return (bool,)
+            case PredicateType.TIME if self._of_time:
+                return (datetime, date)
+            case PredicateType.ARITH | PredicateType.TIME:
+                return (int, float)
 
-def _take(predicate: Predicate, column: Field, part: OfField, asked: Asked, unit: Unit) -> bool:
-    """Takes a predicate to what is asked of its field; whether anything can satisfy it."""
-    operator, constant = predicate.operator, predicate.value
-    if column.kind is Kind.NULL:
-        return False  # no event has a value there
-    if isinstance(constant, tuple):
-        options = [_values(predicate, column, option, unit) for option in constant]
-        return part.one_of(set().union(*options))
-    assert not isinstance(constant, FieldOf)
-    if constant is None:
+    def _how_to_take(self) -> Callable[[Predicate, OfField, Asked], bool]:
+        """Takes a predicate to what is asked of its field; whether anything can satisfy it."""
+        if self.field.kind is Kind.NULL:
+            return self._never  # no event has a value there
+        if self._operator == "IN":
+            return self._one_of
+        if self._operator == "!=":
+            return self._other_than
+        if self.field.kind is not Kind.STRING:
+            return self._compared
+        return self._one_of if self._operator == "=" else self._late
+
+    def _never(self, predicate: Predicate, _: OfField, __: Asked) -> bool:
+        options = predicate.value if isinstance(predicate.value, tuple) else (predicate.value,)
+        for option in options:
+            self._checked(predicate, option)
         return False
-    if operator == "!=":
-        part.unlike |= _values(predicate, column, constant, unit)
-        return True
-    if column.kind is Kind.STRING and operator != "=":
-        assert isinstance(constant, str)
-        asked.late.append((column, operator, constant))
-        return True
-    if column.kind is Kind.STRING:
-        return part.one_of(_values(predicate, column, constant, unit))
-    return part.within(_interval(predicate, column, operator, constant, unit))
 
-
-def _values(predicate: Predicate, column: Field, constant: Constant, unit: Unit) -> set[Value]:
-    """The one value that equals a constant, or none."""
-    if constant is None:
-        return set()
-    if column.kind is Kind.STRING:
-        assert isinstance(constant, str)
-        return {constant}
-    interval = _interval(predicate, column, "=", constant, unit)
-    return set() if interval is None else {interval[0]}
-
-
-def _interval(
-    predicate: Predicate, column: Field, operator: str, constant: Constant, unit: Unit
-) -> Interval | None:
-    if operator not in _COMPARISONS:
-        raise _misfit(predicate, column, f"{operator} compares texts")
-    if isinstance(constant, date):
-        since = microseconds(instant(constant) - instant(_EPOCH))
-        return ordered.whole(operator, since * (1_000 if unit == "ns" else 1))
-    assert isinstance(constant, int | float)
-    return (ordered.real if column.kind in REAL else ordered.whole)(operator, constant)
-
-
-def _check(predicate: Predicate, column: Field) -> None:
-    """A predicate fits its column, and its constants fit both."""
-    if column.kind not in (*_KINDS[predicate.type], Kind.NULL):
-        raise _misfit(predicate, column, f"column '{column.column}' is {column.kind.value}")
-    constants = predicate.value if isinstance(predicate.value, tuple) else (predicate.value,)
-    if isinstance(predicate.value, tuple) != (predicate.operator == "IN"):
-        raise _misfit(predicate, column, "IN takes a list of values, and nothing else does")
-    for constant in constants:
+    def _compared(self, predicate: Predicate, part: OfField, _: Asked) -> bool:
+        constant = self._checked(predicate, predicate.value)
         if constant is None:
-            continue
+            return False
+        interval = self._within(self._operator, constant)
+        if interval is None:
+            return False
+        if interval[0] > part.low:
+            part.low = interval[0]
+        if interval[1] < part.high:
+            part.high = interval[1]
+        return part.low <= part.high
+
+    def _one_of(self, predicate: Predicate, part: OfField, _: Asked) -> bool:
+        options = predicate.value if isinstance(predicate.value, tuple) else (predicate.value,)
+        values = {v for option in options for v in self._equal(predicate, option)}
+        part.among = values if part.among is None else part.among & values
+        return bool(part.among)
+
+    def _other_than(self, predicate: Predicate, part: OfField, _: Asked) -> bool:
+        if predicate.value is None:
+            return False
+        part.unlike = (part.unlike or set()) | set(self._equal(predicate, predicate.value))
+        return True
+
+    def _late(self, predicate: Predicate, _: OfField, asked: Asked) -> bool:
+        constant = self._checked(predicate, predicate.value)
+        if constant is None:
+            return False
+        assert isinstance(constant, str)
+        asked.late.append((self.field, self._operator, constant))
+        return True
+
+    def _equal(self, predicate: Predicate, option: object) -> tuple[Value, ...]:
+        """The one value that equals a constant, or none."""
+        constant = self._checked(predicate, option)
+        if constant is None:
+            return ()
+        if isinstance(constant, str):
+            return (constant,)
+        interval = self._within("=", constant)
+        return () if interval is None else (interval[0],)
+
+    def _within(self, operator: str, constant: Constant) -> Interval | None:
+        if isinstance(constant, date):
+            ticks = microseconds(instant(constant) - _EPOCH) * self._scale
+            return whole(operator, ticks)
+        assert isinstance(constant, int | float)
+        return self._interval(operator, constant)
+
+    def _checked(self, predicate: Predicate, constant: object) -> Constant:
+        """A constant that fits the column."""
+        if constant is None or type(constant) in self._accepted:
+            return constant  # type: ignore[return-value]
+        if isinstance(constant, tuple) or (self._operator == "IN") != isinstance(
+            predicate.value, tuple
+        ):
+            raise self._misfit(predicate, "IN takes a list of values, and nothing else does")
         if isinstance(constant, FieldOf):
-            raise _misfit(predicate, column, "a field of another event is no constant")
-        if not _fits(predicate, column, constant):
-            raise _misfit(predicate, column, f"{constant!r} is of another kind")
+            raise self._misfit(predicate, "a field of another event is no constant")
+        if isinstance(constant, self._accepted) and not isinstance(constant, bool):
+            return constant  # type: ignore[return-value]
+        raise self._misfit(predicate, f"{constant!r} is of another kind")
+
+    def _misfit(self, predicate: Predicate, why: str) -> QueryError:
+        kind = self.field.kind
+        fitting = [t.value for t, kinds in _KINDS.items() if kind in kinds]
+        return QueryError(
+            f"{predicate.type.value}:{predicate.name} {predicate.operator} ...: {why}",
+            hint=f"write {' or '.join(fitting)} with a value of that kind" if fitting else None,
+            span=predicate.span,
+        )
 
 
-def _fits(predicate: Predicate, column: Field, constant: Constant) -> bool:
-    match predicate.type:
-        case PredicateType.STRING:
-            return isinstance(constant, str)
-        case PredicateType.BOOL:
-            return isinstance(constant, bool)
-        case PredicateType.ARITH:
-            return isinstance(constant, int | float) and not isinstance(constant, bool)
-        case PredicateType.TIME:
-            if column.kind in (Kind.TIMESTAMP, Kind.DATE, Kind.NULL):
-                return isinstance(constant, date)
-            return isinstance(constant, int | float) and not isinstance(constant, bool)
+class Readers:
+    """Readers of all predicates met so far.
 
+    NULL satisfies no predicate; NaN satisfies `!=` alone, as everywhere in Ensue.
+    """
 
-def _misfit(predicate: Predicate, column: Field, why: str) -> QueryError:
-    fitting = [t.value for t, kinds in _KINDS.items() if column.kind in kinds]
-    hint = f"write {' or '.join(fitting)} with a value of that kind" if fitting else None
-    return QueryError(
-        f"{predicate.type.value}:{predicate.name} {predicate.operator} ... does not fit: {why}",
-        hint=hint,
-        span=predicate.span,
-    )
+    def __init__(self, fields: Fields, unit: Unit) -> None:
+        self._make = partial(self._new, fields, unit)
+        self._known: dict[tuple[str, str], list[Reader]] = {}
 
+    @staticmethod
+    def _new(fields: Fields, unit: Unit, predicate: Predicate) -> Reader:
+        return Reader(predicate, fields.of(predicate), unit)
 
-__all__ = ["EVERYTHING", "Asked", "OfField", "asked_of"]
+    def _of(self, predicate: Predicate) -> Reader:
+        known = self._known.setdefault((predicate.name, predicate.operator), [])
+        for reader in known:
+            if reader.type is predicate.type:
+                return reader
+        known.append(self._make(predicate))
+        return known[-1]
+
+    def read(self, atom: EventTest) -> Asked:
+        """What an atom asks; QueryError where a predicate does not fit its column."""
+        asked = Asked()
+        parts = asked.fields
+        for predicate in atom.predicates:
+            reader = self._of(predicate)
+            part = parts.get(reader.field.number)
+            if part is None:
+                part = parts[reader.field.number] = OfField(reader.field)
+            if not reader.take(predicate, part, asked):
+                asked.never = True
+        for part in parts.values():
+            if part.among is not None and not part.allowed():
+                asked.never = True
+        return asked

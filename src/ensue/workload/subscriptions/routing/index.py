@@ -2,8 +2,9 @@
 
 import json
 import struct
+from array import array
 from collections.abc import Iterable, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ensue.algebra.event_test import EventTest, RegionTest
+from ensue.algebra.event_test import EventTest
 from ensue.algebra.subscription import Where
 from ensue.columns.stream import Shape
 from ensue.errors import QueryError, StateError
@@ -20,10 +21,10 @@ from ensue.kernels.polygons import RINGS, RegionTable
 from ensue.kernels.routing_arrays import AMONG, AMONG_LAST, LATE, OPS, REGION, UNLIKE, WITHIN
 from ensue.schema import Kind
 from ensue.workload.subscriptions.routing.arrays import Arrays
-from ensue.workload.subscriptions.routing.asked import Asked, OfField, asked_of
-from ensue.workload.subscriptions.routing.fields import REAL, Field, Fields, values_of
+from ensue.workload.subscriptions.routing.asked import Asked, OfField, Readers
+from ensue.workload.subscriptions.routing.fields import REAL, Fields, values_of
 from ensue.workload.subscriptions.routing.late import LateTests
-from ensue.workload.subscriptions.routing.ordered import EVERYTHING, GREATEST, LEAST
+from ensue.workload.subscriptions.routing.ordered import EVERYTHING
 from ensue.workload.subscriptions.routing.places import boxes_of
 from ensue.workload.subscriptions.routing.texts import Texts
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from ensue.columns.regions import Regions
 
 Rows = npt.NDArray[np.int32]
-TestRow = tuple[int, int, int, int]  # op and field, then three words
 
 VERSION = 1
 _BULK = 1 << 13  # atoms that are added together
@@ -64,6 +64,7 @@ class AtomIndex:
         self._regions = regions
         self._space = space
         self._fields = Fields(shape)
+        self._readers = Readers(self._fields, shape.unit)
         self._texts = Texts()
         self._late = LateTests()
         self._arrays = Arrays.empty()
@@ -98,20 +99,24 @@ class AtomIndex:
         return np.concatenate([np.zeros(0, np.int32), *found])
 
     def _add(self, atoms: Sequence[EventTest]) -> Rows:
-        asked = [(atom, asked_of(atom, self._fields, self._shape.unit)) for atom in atoms]
-        placed = [self._region_rows(atom, part) for atom, part in asked]
-        begins, rows, groups = [0], list[TestRow](), list[int]()
-        for (_, part), regions in zip(asked, placed, strict=True):
-            own, group = self._rows(part)
-            rows += own
-            rows += regions
-            rows += self._late_rows(part)
-            begins.append(len(rows))
-            groups.append(group)
+        asked = [self._readers.read(atom) for atom in atoms]
+        placed = [
+            self._region_rows(atom, part) if atom.places else ()
+            for atom, part in zip(atoms, asked, strict=True)
+        ]
+        rows = array("q")
+        begins, groups = array("q", [0]), array("i")
+        for part, regions in zip(asked, placed, strict=True):
+            groups.append(self._take_rows(part, rows))
+            rows.extend(regions)
+            if part.late:
+                rows.extend(self._late_rows(part))
+            begins.append(len(rows) // 4)
         self._note_fields()
         slots = np.empty(len(atoms), np.int32)
         tests = np.array(rows, np.int64).reshape(-1, 4)
-        widest = max((b - a for a, b in zip(begins, begins[1:], strict=False)), default=0)
+        firsts = np.array(begins, np.int64)
+        widest = int(np.diff(firsts).max(initial=0))
         done = 0
         while True:
             self._make_room(widest)
@@ -120,7 +125,7 @@ class AtomIndex:
                 self._arrays.atoms,
                 self._region_table(),
                 self._space,
-                np.array(begins, np.int64),
+                firsts,
                 tests,
                 np.array(groups, np.int32),
                 self._type_field(),
@@ -128,8 +133,7 @@ class AtomIndex:
                 done,
             )
             if done == len(atoms):
-                break
-        return slots
+                return slots
 
     def cancel(self, slot: int) -> None:
         """Takes an atom out; its slot may be used again, with another generation."""
@@ -184,44 +188,48 @@ class AtomIndex:
 
     # ---- what an atom asks, in numbers
 
-    def _rows(self, asked: Asked) -> tuple[list[TestRow], int]:
-        """The tests of an atom on fields, and its group."""
-        rows: list[TestRow] = []
+    def _take_rows(self, asked: Asked, rows: "array[int]") -> int:
+        """Appends the tests of an atom on fields; returns its group."""
         if asked.never:
-            return rows, -1
+            return -1
         group = 0
-        for field, part in asked.fields.items():
-            own = self._field_rows(field, part)
-            late = any(f.number == field.number for f, _, _ in asked.late)
-            if not (late and own[0][1:3] == EVERYTHING):
-                rows += own
-            single = own[0][0] & 15 == WITHIN and own[0][1] == own[0][2]
-            if field.column == self._fields.type_column and single:
-                group = self._group(own[0][1])
-        return rows, group
+        for number, part in asked.fields.items():
+            what = number << OPS
+            if part.among is None and part.unlike is None:
+                if part.field.kind is not Kind.STRING:  # of texts only late tests are left
+                    rows.extend((WITHIN + what, part.low, part.high, 0))
+                continue
+            values = self._values(part)
+            if values is None:
+                self._append_unlike(part, rows)
+            elif len(values) == 1:
+                rows.extend((WITHIN + what, values[0], values[0], 0))
+                if part.field.column == self._fields.type_column:
+                    group = self._group(values[0])
+            else:
+                last = len(values) - 1
+                for k in range(0, last + 1, 2):
+                    op = AMONG if k + 2 <= last else AMONG_LAST
+                    rows.extend((op + what, values[k], values[min(k + 1, last)], 0))
+        return group
 
-    def _field_rows(self, field: Field, part: OfField) -> list[TestRow]:
-        number = field.number << OPS
+    def _values(self, part: OfField) -> list[int] | None:
+        """The values, or codes of texts, that a field may have; None: there is no set."""
         allowed = part.allowed()
-        if allowed is not None:
-            values = sorted(self._texts.take(v) if isinstance(v, str) else v for v in allowed)
-            if len(values) == 1:
-                return [(WITHIN + number, values[0], values[0], 0)]
-            pairs = [
-                (values[k], values[min(k + 1, len(values) - 1)]) for k in range(0, len(values), 2)
-            ]
-            ops = [AMONG] * (len(pairs) - 1) + [AMONG_LAST]
-            return [
-                (op + number, low, high, 0) for op, (low, high) in zip(ops, pairs, strict=True)
-            ]
-        found: list[TestRow] = []
+        if allowed is None:
+            return None
+        return sorted(self._texts.take(v) if isinstance(v, str) else v for v in allowed)
+
+    def _append_unlike(self, part: OfField, rows: "array[int]") -> None:
+        what, before = part.field.number << OPS, len(rows)
         if (part.low, part.high) != EVERYTHING:
-            found.append((WITHIN + number, part.low, part.high, 0))
-        for value in part.unlike:
+            rows.extend((WITHIN + what, part.low, part.high, 0))
+        for value in part.unlike or ():
             code = self._texts.take(value) if isinstance(value, str) else value
             if part.low <= code <= part.high:
-                found.append((UNLIKE + number, code, code, 0))
-        return found or [(WITHIN + number, LEAST, GREATEST, 0)]
+                rows.extend((UNLIKE + what, code, code, 0))
+        if len(rows) == before:  # whatever it is, it is not NULL
+            rows.extend((WITHIN + what, *EVERYTHING, 0))
 
     def _group(self, code: int) -> int:
         group = self._groups.get(code)
@@ -237,28 +245,29 @@ class AtomIndex:
         self._group_uses[group] += 1
         return group
 
-    def _region_rows(self, atom: EventTest, asked: Asked) -> list[TestRow]:
-        if not atom.places or asked.never:
-            return []
+    def _region_rows(self, atom: EventTest, asked: Asked) -> "array[int]":
+        rows = array("q")
+        if asked.never:
+            return rows
         if self._regions is None:
             raise QueryError(
                 "events have no place, so nothing can be asked of it",
                 hint='name the columns of their places: location=("lon", "lat")',
                 span=atom.places[0].region.span,
             )
-        return [self._region_row(test, self._regions.add(test.region)) for test in atom.places]
+        for test in atom.places:
+            how = _WHERE[test.where] + (_COMPARISON[test.comparison] << 2)
+            row = self._regions.add(test.region)
+            rows.extend((REGION + (how << OPS), row, _bits(test.number), _bits(test.tolerance)))
+        return rows
 
-    def _region_row(self, test: RegionTest, row: int) -> TestRow:
-        how = _WHERE[test.where] + (_COMPARISON[test.comparison] << 2)
-        return REGION + (how << OPS), row, _bits(test.number), _bits(test.tolerance)
-
-    def _late_rows(self, asked: Asked) -> list[TestRow]:
+    def _late_rows(self, asked: Asked) -> list[int]:
         if asked.never:
             return []
-        return [
-            (LATE, self._late.take((field.column, operator, text)), 0, 0)
-            for field, operator, text in asked.late
-        ]
+        rows = []
+        for field, operator, text in asked.late:
+            rows += [LATE, self._late.take((field.column, operator, text)), 0, 0]
+        return rows
 
     def _note_fields(self) -> None:
         fields = self._fields.all
@@ -322,9 +331,8 @@ class AtomIndex:
 
     def route(self, events: pa.Table, places: "Places | None") -> tuple[Rows, Rows]:
         """Rows of events and slots of the atoms that each satisfies, by row, then slot."""
-        found = []
-        for begin in range(0, events.num_rows, _SLICE):
-            found.append(self._route(events, places, begin, min(events.num_rows, begin + _SLICE)))
+        cuts = [*range(0, events.num_rows, _SLICE), events.num_rows]
+        found = [self._route(events, places, begin, end) for begin, end in pairwise(cuts)]
         rows = np.concatenate([np.zeros(0, np.int32), *(rows for rows, _ in found)])
         slots = np.concatenate([np.zeros(0, np.int32), *(slots for _, slots in found)])
         return rows, slots
@@ -400,8 +408,8 @@ class AtomIndex:
         """Writes the index into an empty folder."""
         folder.mkdir(parents=True, exist_ok=True)
         self._arrays.save(folder)
-        for name, array in zip(("offsets", "bytes", "uses"), self._texts.items(), strict=True):
-            np.save(folder / f"texts_{name}.npy", array, allow_pickle=False)
+        for name, part in zip(("offsets", "bytes", "uses"), self._texts.items(), strict=True):
+            np.save(folder / f"texts_{name}.npy", part, allow_pickle=False)
         about = {
             "version": VERSION,
             "space": self._space,
@@ -439,7 +447,7 @@ class AtomIndex:
         )
         index._texts = Texts.restore(offsets.tolist(), data.tobytes(), uses.tolist())
         index._late = LateTests.restore(about["late"])
-        index._groups = {code: group for code, group in about["groups"]}
+        index._groups = dict(about["groups"])
         index._group_uses = about["group_uses"]
         index._group_codes = [-1] * len(index._group_uses)
         for code, group in index._groups.items():

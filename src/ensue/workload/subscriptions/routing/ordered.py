@@ -2,8 +2,8 @@
 
 Whole numbers, booleans and times stand for themselves. A double is its bits, those of negative
 ones turned round; NaN lies beyond infinity, and NULL is the least integer, where doubles of the
-same row are NaN. Constants are compared exactly: `x < 17.5` is `x <= 17` where x is an integer, and
-`x <= 2**53 + 1` ends at the double below where x is one.
+same row are NaN. Constants are compared exactly: `x < 17.5` is `x <= 17` where x is an integer,
+and `x <= 2**53 + 1` ends at the double below where x is one.
 """
 
 import math
@@ -14,6 +14,8 @@ import numpy.typing as npt
 
 LEAST, GREATEST = -(2**63), 2**63 - 1
 EVERYTHING = (LEAST, GREATEST)
+
+_AS_DOUBLE, _AS_INTEGER = struct.Struct("<d").pack, struct.Struct("<q").unpack
 
 Interval = tuple[int, int]  # both ends belong to it
 
@@ -56,7 +58,7 @@ def ordered(value: float) -> int:
     """
     if math.isnan(value):
         return GREATEST
-    bits: int = struct.unpack("<q", struct.pack("<d", value + 0.0))[0]
+    bits: int = _AS_INTEGER(_AS_DOUBLE(value + 0.0))[0]
     return bits if bits >= 0 else bits ^ GREATEST
 
 
