@@ -262,7 +262,7 @@ def test_on_the_earth_lengths_are_metres(runner):
     assert times(runner, table, query.format(96_000), space="earth") == []
     near = "SEQ(A a, B b) WHERE same_place(a.location, b.location, 1000)"
     assert times(runner, table, near, space="earth") == [(1, 3)]
-    circle = "A a WHERE inside(a.location, CIRCLE(7.44, 46.95, 95500))"
+    circle = "A a WHERE inside(a.location, CIRCLE(7.44, 46.95, 96000))"
     assert times(runner, table, circle, space="earth") == [(1,)]
 
 

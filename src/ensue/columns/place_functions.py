@@ -4,8 +4,10 @@ from collections.abc import Callable, Sequence
 from functools import partial, reduce
 
 import numpy as np
+import pyarrow as pa
 
 from ensue.algebra.functions import CIRCLE, EARTH, FUNCTIONS, LOCATION, WKT
+from ensue.algebra.places import Place
 from ensue.algebra.wkt import Points, read_wkt
 from ensue.columns.buffers import Bools, Floats, Ints, frozen
 from ensue.columns.operators import as_floats, both, common_length
@@ -38,10 +40,15 @@ def _point(x: Vector, y: Vector) -> PlaceVector:
 def _located(written: Vector, y: Vector | None = None) -> PlaceVector:
     if y is not None:
         return _point(written, y)
+    return _hulls_of(written.values, texts=written.kind is Kind.STRING)
+
+
+def _hulls_of(written: pa.Array, *, texts: bool) -> PlaceVector:
+    """The hulls of places that are written as WKT or WKB; NULL where there is no point."""
     shapely = imported_shapely()
-    read = shapely.from_wkt if written.kind is Kind.STRING else shapely.from_wkb
+    read = shapely.from_wkt if texts else shapely.from_wkb
     try:
-        shapes = read(np.array(written.values.to_pylist(), object))
+        shapes = read(np.array(written.to_pylist(), np.object_))
     except (shapely.errors.ShapelyError, TypeError) as error:
         raise EventError(
             f"a location cannot be read: {error}\n"
@@ -66,7 +73,9 @@ def _circle(*numbers: Vector) -> PlaceVector:
 def _read(text: Vector) -> PlaceVector:
     read = text.values[0].as_py()
     if isinstance(read_wkt(read), Points):
-        return PlaceVector(corners_of([FUNCTIONS[WKT]([read])]))
+        place = FUNCTIONS[WKT]([read])
+        assert isinstance(place, Place)
+        return PlaceVector(corners_of([place]))
     return PlaceVector(Region(read))
 
 
