@@ -57,7 +57,7 @@ class NodeState:
         self.events = no_events(time, 0)
         self._kept = 0
         self._seeded: set[int] = set()
-        self.version = layout.NEVER  # of the set, up to which absences of no event begin
+        self.version: int = int(layout.NEVER)  # of the set, up to which absences of no event begin
         self.held = Held(
             np.zeros((64, 8), np.int64),
             np.zeros((64, 2), time),
