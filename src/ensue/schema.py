@@ -29,6 +29,7 @@ class Kind(Enum):
     TIMESTAMP = "timestamp"
     DATE = "date"
     DURATION = "duration"
+    PLACE = "place"  # a point, a segment, a region: computed, never a column as it stands
     OTHER = "other"  # binary and nested values: carried through, tested only for NULL
     NULL = "null"
 
