@@ -9,10 +9,10 @@ import shapely
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from ensue.algebra import places
 from ensue.algebra.subscription import Where
 from ensue.kernels import geometry, orientation
 from ensue.kernels.geometry import EARTH, PLANE
-from ensue.semantics import places
 
 pytestmark = [
     pytest.mark.kernels,
@@ -26,6 +26,8 @@ COMPARISONS = {"<": 0, "=": 1, ">": 2}
 halves = st.integers(-6, 6).map(lambda k: k / 2)
 tenths = st.integers(-30, 30).map(lambda k: k / 10)
 ordinary = st.floats(-1e6, 1e6).map(lambda x: 0.0 if abs(x) < 1e-50 else x)
+
+anywhere = st.tuples(ordinary, ordinary)
 
 
 def points_of(numbers, most=6):
@@ -47,8 +49,8 @@ def shaped(place):
 
 @settings(max_examples=300, deadline=None)
 @given(
-    st.tuples(ordinary, ordinary),
-    st.tuples(ordinary, ordinary),
+    anywhere,
+    anywhere,
     st.floats(-1, 2),
     st.sampled_from([0.0, 1e-17, -1e-16, 1e-9]),
 )

@@ -3,14 +3,16 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from ensue.algebra.answers import check_answer
+from ensue.algebra.answers import check_answer, check_choice
 from ensue.algebra.check.applied import check_operators, resolved, result_types
 from ensue.algebra.check.arrangement import check_arrangement, open_ended
 from ensue.algebra.check.kinds import comparable, kind_of
+from ensue.algebra.check.places import placed, refuse_list
 from ensue.algebra.check.usage import Roles, in_having, in_return, in_where, roles_of
-from ensue.algebra.equivalence import equal_through_negation
+from ensue.algebra.equivalence import equal_through_negation, partitioning, with_equivalence
 from ensue.algebra.form import is_event
 from ensue.algebra.lives import derived_window
+from ensue.algebra.policy import Choice
 from ensue.algebra.predicate import Expr, Field
 from ensue.algebra.query import Equivalence, Query, Returned
 from ensue.algebra.walk import atoms, conjuncts, rewrite_expr
@@ -36,6 +38,7 @@ def check_structure(query: Query) -> Query:
         _check_after(query, roles)
         check_columns(query.returns)
         check_answer(query)
+        check_choice(query)
         split = [part for expr in query.where for part in conjuncts(expr)]
         return replace(
             query,
@@ -52,8 +55,8 @@ def check(query: Query, schema: Schema, *, streaming: bool = False, derived: boo
     """The query against the events it is for.
 
     Every type and field is there and every expression has a kind; `a.start` and `a.end` are the
-    time columns, unless the event has such a field. A streaming query needs a window, or, where
-    one may be `derived`, conditions that bound its events in time.
+    time columns and `a.location` the place, unless the event has such a field. A streaming query
+    needs a window, or, where one may be `derived`, conditions that bound its events in time.
     """
     query = check_structure(query)
     try:
@@ -64,23 +67,32 @@ def check(query: Query, schema: Schema, *, streaming: bool = False, derived: boo
         types |= result_types(query.pattern, types, schema)
         query = replace(query, pattern=resolved(query.pattern, types, schema))
 
-        def in_time(expr: Expr) -> Expr:
-            return rewrite_expr(expr, lambda node: timed(node, types, schema))
+        schemas = dict.fromkeys(types, schema)
+
+        def bound(expr: Expr) -> Expr:
+            return rewrite_expr(
+                expr,
+                lambda node: placed(timed(node, types, schema), types, schemas, schema.space),
+            )
 
         def kind(field: Field) -> Kind:
             assert field.name is not None
             return types[field.variable].kind_of(field.name, field.span, field.variable)
 
-        where = tuple(in_time(expr) for expr in query.where)
-        returns = tuple(replace(r, expr=in_time(r.expr)) for r in query.returns)
-        having = None if query.having is None else in_time(query.having)
+        where = tuple(bound(expr) for expr in query.where)
+        returns = tuple(replace(r, expr=bound(r.expr)) for r in query.returns)
+        having = None if query.having is None else bound(query.having)
         for expr in where:
             check_condition(expr, kind, "WHERE")
         for column in returns:
+            refuse_list(column.expr)
             kind_of(column.expr, kind)
         if having is not None:
             check_condition(having, kind, "HAVING")
         query = equal_through_negation(replace(query, where=where, returns=returns, having=having))
+        if query.choose is not None and query.choose.choice is Choice.ONCE:
+            for field in partitioning(query):  # what is tied together is used up together
+                query = with_equivalence(query, field)
         if streaming:
             _check_bounded(query, schema, derived=derived)
         return query

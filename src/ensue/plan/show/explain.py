@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Iterator
 
 from ensue.algebra.pattern import Atom
-from ensue.algebra.policy import Strategy
+from ensue.algebra.policy import Choice, Strategy
 from ensue.algebra.text import (
+    shortened,
     show_after,
     show_columns,
     show_condition,
@@ -39,6 +40,11 @@ from ensue.plan.show.explain_modules import boxes
 
 MOST_STATES = 64  # a longer list of states is cut
 
+CHOICES = {
+    Choice.LATEST: "LATEST: of the matches of one last event the one with the newest events",
+    Choice.ONCE: "ONCE: likewise, and what is up to it in its partition is not used again",
+}
+
 STRATEGIES = {
     Strategy.ANY: "any event may be passed over",
     Strategy.NEXT: "only events that the match cannot use are passed over",
@@ -64,7 +70,7 @@ def explain(plan: Plan) -> str:
     """
     sections = [list(_query(plan)), list(_scan(plan)), list(_structure(plan))]
     sections += [list(_finished(plan)), list(decided(plan)), list(_notes(plan))]
-    return "\n\n".join("\n".join(lines) for lines in sections if lines)
+    return shortened("\n\n".join("\n".join(lines) for lines in sections if lines))
 
 
 # --------------------------------------------------------------------------------------- query
@@ -352,6 +358,8 @@ def _finished(plan: Plan) -> Iterator[str]:
         lines.append(f"  RETURN {', '.join(show_columns(query))}")
     if query.limit is not None:
         lines.append(f"  LIMIT {query.limit.count} a last event")
+    if query.choose is not None:
+        lines.append(f"  CHOOSE {CHOICES[query.choose.choice]}")
     if lines:
         yield "finished matches"
         yield from lines
