@@ -1,13 +1,21 @@
 """A subscription as a text of the pattern language."""
 
 import re
+from random import Random
 
+import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import ensue
+from ensue.algebra.subscription import Select
 from ensue.errors import QueryError
 from ensue.languages.opsl import parse
 from ensue.languages.opsl_patterns import show
+from ensue.semantics.events import Event
+from ensue.semantics.subscriptions import Stream, matches
+from support.subscriptions import Bounds, random_subscription
 
 A, B, C = (f"(STRING:type = '{letter}')" for letter in "abc")
 DEPOT = "POLYGON ((0 0, 10 0, 10 10, 0 10, 0 0))"
@@ -111,3 +119,47 @@ def test_what_cannot_be_a_pattern_says_why(text, problem):
     with pytest.raises(QueryError, match=problem) as error:
         show(parse(text))
     assert error.value.hint
+
+
+# ------------------------------------------------------------------------- the same matches
+
+SMALL = Bounds(atoms=3, depth=2, variables=2, absences=False)
+
+
+def random_rows(random):
+    times = sorted(random.randint(0, 12) for _ in range(9))
+    return [
+        {
+            "t": time, "id": random.randint(1, 3), "kind": random.choice("abc"),
+            "v": random.randint(0, 9), "x": float(random.randint(0, 10)),
+            "y": float(random.randint(0, 10)), "n": number,
+        }
+        for number, time in enumerate(times)
+    ]  # fmt: skip
+
+
+def as_subscription(subscription, rows):
+    events = [Event(row["n"], "Any", row["t"], row["t"], row) for row in rows]
+    corners = {row["n"]: ((row["x"], row["y"]),) for row in rows}
+    return [match.members for match in matches(subscription, Stream(events, corners))]
+
+
+def as_pattern(subscription, rows):
+    found = ensue.match(
+        pa.Table.from_pylist(rows), show(subscription),
+        time="t", location=("x", "y"), structure="reference",
+    )  # fmt: skip
+    return [
+        tuple(sorted(value["n"] for value in row.values() if isinstance(value, dict)))
+        for row in found.to_pylist()
+    ]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.randoms(use_true_random=False))
+def test_a_pattern_finds_what_the_subscription_does(random: Random):
+    subscription, rows = random_subscription(random, SMALL), random_rows(random)
+    wanted, found = as_subscription(subscription, rows), as_pattern(subscription, rows)
+    if subscription.select is Select.ALL:
+        found = list(set(found))  # each set of events once, however they fill the roles
+    assert sorted(found) == sorted(wanted)
