@@ -12,7 +12,7 @@ from tests.support.subscriptions import Bounds, random_subscription
 from ensue.algebra.subscription import Subscription
 from ensue.columns.regions import Regions
 from ensue.languages.opsl import parse
-from ensue.semantics import places
+from ensue.algebra import places
 from ensue.semantics.events import Event
 from ensue.workload.subscriptions.nodes.held import NodeState
 
