@@ -10,6 +10,7 @@ from pathlib import Path
 from ensue.semantics.places import hull_of
 from tests.docs.subscription_examples import Asked, asked_of
 
+from ensue.algebra.places import hull_of
 from ensue.plan.show.drawing.canvas import DIM, INK, Canvas
 
 FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
