@@ -324,7 +324,7 @@ def unwrapped(polygons: Polygons) -> Polygons:
 
 
 def _unwrapped(polygon: tuple[Ring, ...]) -> tuple[Ring, ...]:
-    outer, *holes = [_short_way(ring) for ring in polygon]
+    outer, *holes = [short_way(ring) for ring in polygon]
     outer = _begun_behind(outer, -180)
     west = min(x for x, _ in outer)
     return (outer, *(_begun_behind(hole, west) for hole in holes))
@@ -335,7 +335,8 @@ def _begun_behind(ring: Ring, west: float) -> Ring:
     return tuple((x - turn, y) for x, y in ring)
 
 
-def _short_way(ring: Ring) -> Ring:
+def short_way(ring: tuple[Point, ...]) -> tuple[Point, ...]:
+    """Points on the earth, each beside the one before: over 180 degrees if that is shorter."""
     found, turn = [ring[0]], 0.0
     for (before, _), (x, y) in pairwise(ring):
         jump = x - before

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import isfinite
 
-from ensue.algebra.functions import CIRCLE, FUNCTIONS, LOCATION, WKT, on_earth
+from ensue.algebra.functions import CIRCLE, EARTH_LOCATION, FUNCTIONS, LOCATION, WKT, on_earth
 from ensue.algebra.functions.record import Takes
 from ensue.algebra.predicate import At, Call, Expr, Field, Literal
 from ensue.algebra.wkt import HINT, Circle, Points, Polygons, read_wkt
@@ -155,14 +155,14 @@ def _located(field: Field, event: EventType, schema: Schema) -> Expr:
                 f"{owner} ({event.name}) has no place: it has no field '{column}'", span=field.span
             )
     parts = tuple(replace(field, name=column) for column in columns)
-    return Call(LOCATION, parts, field.span)
+    return Call(on_earth(LOCATION) if schema.space == "earth" else LOCATION, parts, field.span)
 
 
 def refuse_list(expr: Expr) -> None:
     """Raises a QueryError for `RETURN a[].location`."""
     match expr:
         case Call(function=function, arguments=(Field(at=At.ALL) as field, *_)):
-            if function == LOCATION:
+            if function in (LOCATION, EARTH_LOCATION):
                 raise QueryError(
                     "a list of places cannot be returned",
                     hint=f"return the columns: {field.variable}[].{field.name}",
