@@ -66,9 +66,7 @@ def newer(instances: Ints, times: Times, a: int, b: int, mine: Ints, other: Ints
 def place_of_key(tied: Ints, subscription: int, key: int) -> int:
     """Where a key of a subscription is in the table, or would be."""
     mask = tied.shape[0] - 1
-    mixed = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
-    mixed ^= np.uint64(subscription) * np.uint64(0xBF58476D1CE4E5B9)
-    at = np.int64((mixed ^ (mixed >> np.uint64(32))) & np.uint64(mask))
+    at = (key ^ (key >> 17) ^ (key >> 37) ^ (subscription * 40_503)) & mask
     while tied[at, 0] != 0 and (tied[at, 0] != subscription + 1 or tied[at, 1] != key):
         at = (at + 1) & mask
     return at
