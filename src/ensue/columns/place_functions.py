@@ -9,9 +9,9 @@ from ensue.algebra.functions import CIRCLE, EARTH, EARTH_LOCATION, FUNCTIONS, LO
 from ensue.algebra.places import Place
 from ensue.algebra.wkt import Points, read_wkt
 from ensue.columns.buffers import Bools, Floats, Ints, frozen
+from ensue.columns.location import written_places
 from ensue.columns.operators import as_floats, both, common_length
 from ensue.columns.place_vectors import Corners, PlaceValues, Region, circle_text, corners_of
-from ensue.columns.location import written_places
 from ensue.columns.region_shapes import FARTHEST
 from ensue.columns.values import PlaceVector, Vector, nulls, spread
 from ensue.kernels import geometry, place_columns
@@ -154,27 +154,35 @@ def _hull(space: int, arguments: Sequence[Vector]) -> Vector:
     """The hull of what is there; NULL where nothing is."""
     length = common_length(*arguments)
     parts = [spread(a, length) for a in arguments]
-    counts, sources = [], []
-    for part in parts:
-        if isinstance(part, PlaceVector):
-            part = _here(part, space)
-            x, y, starts = _arrays(part.places, space)
-            count = np.diff(starts)
-            counts.append(count if part.valid is None else np.where(part.valid, count, 0))
-            sources.append((x, y, starts[:-1]))
-    if not counts:
+    known = [_here(part, space) for part in parts if isinstance(part, PlaceVector)]
+    if not known:
         return nulls(length)
+    counts, sources = [], []
+    leader = np.full(length, np.nan)  # the longitude of the first place of each row
+    for part in known:
+        x, y, starts = _arrays(part.places, space)
+        count = np.diff(starts)
+        count = count if part.valid is None else np.where(part.valid, count, 0)
+        turn = np.zeros(length)
+        if space == geometry.EARTH and len(x):
+            own = np.where(count > 0, x[np.minimum(starts[:-1], len(x) - 1)], np.nan)
+            leader = np.where(np.isnan(leader), own, leader)
+            turn = np.where(count > 0, 360.0 * np.floor((leader - own) / 360.0 + 0.5), 0.0)
+        counts.append(count)
+        sources.append((x, y, starts[:-1], turn))
     first = np.concatenate([[0], np.cumsum(np.sum(counts, axis=0))])
     all_x, all_y = np.empty(first[-1]), np.empty(first[-1])
     place = first[:-1].copy()
-    for count, (x, y, start) in zip(counts, sources, strict=True):
+    for count, (x, y, start, turn) in zip(counts, sources, strict=True):
         within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
         to, of = np.repeat(place, count) + within, np.repeat(start, count) + within
-        all_x[to], all_y[to] = x[of], y[of]
+        all_x[to], all_y[to] = x[of] + np.repeat(turn, count), y[of]
         place += count
+    hull_x, hull_y, begin = np.empty(first[-1]), np.empty(first[-1]), np.empty_like(first)
+    geometry.hulls(frozen(all_x), frozen(all_y), frozen(first), hull_x, hull_y, begin)
     there: Bools = first[1:] > first[:-1]
-    found = place_columns.column_hulls(frozen(all_x), frozen(all_y), frozen(first), space)
-    return PlaceVector(Corners(*found), None if there.all() else there)
+    corners = Corners(hull_x[: begin[-1]], hull_y[: begin[-1]], begin)
+    return PlaceVector(corners, None if there.all() else there)
 
 
 def _in_space(space: int) -> dict[str, Routine]:

@@ -156,12 +156,15 @@ def _measuring(space: str) -> tuple[Function, ...]:
         return p, q
 
     def hull(*parts: Place | Shape | None) -> Place | None:
-        known = [part for part in parts if part is not None and there(part)]
-        corners = [c for part in known for c in solid(at(part)).corners]
-        if space == "earth" and corners:
-            there = corners[0][0]
-            corners = [(x + 360.0 * floor((there - x) / 360.0 + 0.5), y) for x, y in corners]
-        return hull_of(corners)
+        known = [solid(at(p)).corners for p in parts if p is not None and there(p)]
+        if space == "earth" and known:  # beside the first
+            first = known[0][0][0]
+            turns = [360.0 * floor((first - own[0][0]) / 360.0 + 0.5) for own in known]
+            known = [
+                tuple((x + turn, y) for x, y in own)
+                for own, turn in zip(known, turns, strict=True)
+            ]
+        return hull_of(corner for own in known for corner in own)
 
     def asked(of: Callable[..., object]) -> Callable[..., object]:
         """NULL where a place is none here."""
@@ -210,7 +213,8 @@ def _measuring(space: str) -> tuple[Function, ...]:
             vector=Routine(named("same_place")),
             kernel=OverPoints(
                 there_are,
-                f"(1 if {far} < {{x}} else 0)", f"(1 if points_apart{of_hulls} < {{x}} else 0)"
+                f"(1 if {far} < {{x}} else 0)",
+                f"(1 if points_apart{of_hulls} < {{x}} else 0)",
             ),
         ),
         Function(
