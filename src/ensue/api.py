@@ -21,6 +21,7 @@ from ensue.errors import (
     QueryError,
     RunnerError,
     StateError,
+    SubscriptionWarning,
 )
 from ensue.plan.estimates.statistics import Statistics
 from ensue.subscriptions import Subscriptions
@@ -67,6 +68,7 @@ __all__ = [
     "StateError",
     "Statistics",
     "Subscription",
+    "SubscriptionWarning",
     "Subscriptions",
     "Tower",
     "append_archive",
@@ -509,6 +511,8 @@ def _asked(query: Any, known: dict[str, Any]) -> "tuple[Asked, ...]":
     from ensue.workload.asked import Asked
     from ensue.workload.query_names import named
 
+    if isinstance(query, Subscriptions):
+        return (Asked(query.subscribed()),)
     if isinstance(query, str | Path | Query | Tower | Correlation | Subscription):
         return (Asked(_read(query, **known)),)
     if not isinstance(query, Mapping | Sequence):

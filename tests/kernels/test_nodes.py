@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.fleets import Nodes, meant, random_corners, random_events
+from tests.support.subscriptions import Bounds, random_subscription
 
 from ensue.algebra.subscription import Subscription
 from ensue.columns.regions import Regions
@@ -13,8 +15,6 @@ from ensue.languages.opsl import parse
 from ensue.semantics import places
 from ensue.semantics.events import Event
 from ensue.workload.subscriptions.nodes.held import NodeState
-from tests.support.fleets import Nodes, meant, random_corners, random_events
-from tests.support.subscriptions import Bounds, random_subscription
 
 SEEDS = 120
 

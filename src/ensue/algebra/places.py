@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from math import floor, pi, sqrt
+from math import floor, isfinite, pi, sqrt
 
 from ensue.algebra import earth
 from ensue.algebra.subscription import Where
@@ -64,13 +64,25 @@ def shape_of(text: str, space: str = PLANE) -> Shape:
     return unwrapped(found) if space == EARTH and isinstance(found, Polygons) else found
 
 
-def place_of(text: str) -> Place | None:
-    """The place that a WKT text describes: its convex hull."""
+def place_of(text: str, space: str = PLANE) -> Place | None:
+    """The place of an event that a WKT text describes: its convex hull. None: it is nowhere."""
     found = read_wkt(text)
     if isinstance(found, Circle):
         raise ValueError(f"an event's place is no circle: {text}")
     points = found.points if isinstance(found, Points) else sum(found.rings, ())
-    return hull_of(points)
+    if not all(_somewhere(point, space) for point in points):
+        return None
+    if space == PLANE or not points:
+        return hull_of(points)
+    points = _short_way(points)
+    start = points[0][0]
+    turn = 360 * floor((start + 180) / 360) if abs(start) > 180 else 0
+    return hull_of((x - turn, y) for x, y in points)
+
+
+def _somewhere(point: Point, space: str) -> bool:
+    x, y = point
+    return isfinite(x) and isfinite(y) and (space == PLANE or (abs(x) <= 540 and abs(y) <= 90))
 
 
 # ------------------------------------------------------------------------------ decisions

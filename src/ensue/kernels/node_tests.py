@@ -33,6 +33,9 @@ MOST_DEPTH = 256
 @kernel(**_OPTIONS)
 def slots_of(instances: Ints, instance: int, slots: Ints, count: int) -> int:
     """Writes the slots of a value behind those that are there, and gives how many there are."""
+    if instances[instance, LEFT] < 0 and instances[instance, RIGHT] < 0:
+        slots[count] = instance
+        return count + 1
     stack = np.empty(MOST_DEPTH, np.int64)
     stack[0] = instance
     top = 1
@@ -163,8 +166,8 @@ def key_of(events: Events, e: int, field: int) -> int:
         return events.codes[e, field]
     value = events.numbers[e, field]
     if abs(value) < 9007199254740992.0 and value == np.floor(value):
-        return np.int64(value)
-    return np.int64(events.numbers[e : e + 1, field].copy().view(np.int64)[0])
+        return int(value)
+    return int(events.numbers[e : e + 1, field].copy().view(np.int64)[0])
 
 
 @kernel(**_OPTIONS)
