@@ -27,6 +27,8 @@ def _point(space: int, arguments: Sequence[Vector]) -> PlaceVector:
     length = common_length(*arguments)
     x, y = (spread(v, length) for v in arguments)
     a, b = as_floats(x), as_floats(y)
+    if space == geometry.EARTH:  # longitudes between -180 and 180, as of all events
+        a = np.where(np.abs(a) > 180, a - 360.0 * np.floor((a + 180) / 360), a)
     return _there(Corners(a, b), both(x.valid, y.valid), space)
 
 

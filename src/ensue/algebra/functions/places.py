@@ -19,7 +19,8 @@ from ensue.algebra.places import (
     hull_of,
     inside,
     overlaps,
-    short_way,
+    place_around,
+    somewhere,
     unwrapped,
 )
 from ensue.algebra.values import number
@@ -33,7 +34,6 @@ CIRCLE = "circle"
 LOCATION = ".location"  # a.location is a call of it, over the columns that say where a was
 EARTH_LOCATION = ".earth_location"  # likewise, where places are on the earth
 EARTH = "earth_"
-FARTHEST = 1e100  # the greatest coordinate: products of four still fit into a double
 SPACES = ("plane", "earth")  # compiled code knows them by their numbers
 
 _TWO = (Takes.PLACE, Takes.PLACE)
@@ -48,33 +48,21 @@ def on_earth(function: str) -> str:
     return _ON_EARTH.get(function, function)
 
 
-def fits(x: float, y: float, space: str) -> bool:
-    """Whether coordinates are those of a place: numbers, and on the earth degrees of it."""
-    if space == "earth":
-        return abs(x) <= 540 and abs(y) <= 90
-    return abs(x) <= FARTHEST and abs(y) <= FARTHEST
-
-
 def _placing(space: str) -> tuple[Function, ...]:
     """The functions that make places, in the plane or on the earth."""
 
     def point(x: object, y: object) -> Place | None:
         at = float(number(x)), float(number(y))
-        return Place((at,)) if fits(*at, space) else None
+        return place_around((at,), space)
 
     def located(written: object, y: object = None) -> Place | None:
         match written:
             case str():
-                return hulled(_points(lambda: read_wkt(written)))
+                return place_around(_points(lambda: read_wkt(written)), space)
             case bytes():
-                return hulled(_points(lambda: read_wkb(written)))
+                return place_around(_points(lambda: read_wkb(written)), space)
             case _:
                 return point(written, y)
-
-    def hulled(points: tuple[Point, ...]) -> Place | None:
-        if not points or not all(fits(*at, space) for at in points):
-            return None
-        return hull_of(short_way(points) if space == "earth" else points)
 
     return (
         Function(
@@ -137,7 +125,7 @@ def _measuring(space: str) -> tuple[Function, ...]:
     def there(p: Place | Shape | None) -> bool:
         """Whether it is a place here: what a plane's query measures may not be on the earth."""
         return p is not None and (
-            not isinstance(p, Place) or all(fits(*corner, space) for corner in p.corners)
+            not isinstance(p, Place) or all(somewhere(corner, space) for corner in p.corners)
         )
 
     def solid(p: Place | Shape) -> Place:
