@@ -136,6 +136,8 @@ def _as_place(expr: Expr, types: Mapping[str, EventType], schemas: Mapping[str, 
     match expr:
         case Field(variable=owner, name=str(name)) if name == schemas[owner].location:
             return _located(expr, types[owner], schemas[owner])
+        case Field(name=str(name)) if name.endswith(f".{NAME}"):  # of a member, a layer below
+            return _read(expr, schemas[expr.variable])
         case _:
             return expr
 
@@ -145,7 +147,8 @@ def _located(field: Field, event: EventType, schema: Schema) -> Expr:
     if schema.location is None:
         raise QueryError(
             f"{owner}.{NAME}: no column says where events happened",
-            hint="say which ones do: location=('x', 'y'), or location='place' for WKT or WKB",
+            hint="say which ones do: location=('x', 'y'), or location='place' for WKT or WKB; "
+            f"or make a place of two fields: point({owner}.x, {owner}.y)",
             span=field.span,
         )
     columns = (schema.location,) if isinstance(schema.location, str) else schema.location
@@ -154,7 +157,12 @@ def _located(field: Field, event: EventType, schema: Schema) -> Expr:
             raise QueryError(
                 f"{owner} ({event.name}) has no place: it has no field '{column}'", span=field.span
             )
-    parts = tuple(replace(field, name=column) for column in columns)
+    return _read(field, schema, *columns)
+
+
+def _read(field: Field, schema: Schema, *columns: str) -> Expr:
+    """A place from the columns that hold it; without any, from the field as it is."""
+    parts = tuple(replace(field, name=column) for column in columns) or (field,)
     return Call(on_earth(LOCATION) if schema.space == "earth" else LOCATION, parts, field.span)
 
 
