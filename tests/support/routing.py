@@ -14,6 +14,8 @@ from ensue.semantics.places import shape_of as region_of
 
 from ensue.algebra.evaluate import like
 from ensue.algebra.event_test import EventTest, RegionTest
+from ensue.algebra.places import hull_of, satisfies
+from ensue.algebra.places import shape_of as region_of
 from ensue.algebra.subscription import Predicate, PredicateType, Region, Where
 from ensue.algebra.values import compare
 from ensue.columns.regions import Regions
