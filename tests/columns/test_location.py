@@ -12,11 +12,11 @@ import shapely
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ensue.algebra.places import place_of
 from ensue.columns.location import hull_texts, hulls, places_of
 from ensue.columns.matches import Matches
 from ensue.columns.stream import located, shape_of
 from ensue.errors import EventError
-from ensue.semantics.places import place_of
 from ensue.workload.arguments import Arguments
 from ensue.workload.source import Source
 
