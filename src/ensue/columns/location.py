@@ -89,6 +89,11 @@ def places_of(events: pa.Table, schema: Schema) -> Places:
     return _places(events, schema, None)
 
 
+def written_places(column: pa.Array | pa.ChunkedArray, space: str) -> Places:
+    """The places that texts or bytes describe, likewise."""
+    return _convex(*_corners(column, None), space)
+
+
 def _places(events: pa.Table, schema: Schema, rows: Ints | None) -> Places:
     """Likewise; `rows` is what errors call the events, if not by their numbers."""
     match schema.location:
