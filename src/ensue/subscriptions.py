@@ -133,7 +133,8 @@ class Subscriptions:
             raise QueryError(f"a subscription has a name, and {name!r} is none")
         given = self._given(regions)
         subscription = self._read(name, text, given, language)
-        used = {n: given[n] for n in sorted(_regions_of(subscription)) if n in given}
+        named = {region.name for region in _regions_of(subscription) if region.name is not None}
+        used = {n: given[n] for n in sorted(named) if n in given}
         change: Change = make(name, text, language=language, regions=used)
         return change
 
@@ -152,6 +153,7 @@ class Subscriptions:
         try:
             found = opsl.parse(text, regions)
             ways = alternatives(found)
+            self._check_regions(found)
         except QueryError as error:
             error.problem = f"subscription '{name}': {error.problem}"
             raise
@@ -165,6 +167,15 @@ class Subscriptions:
                 )
                 break
         return found
+
+    def _check_regions(self, subscription: Subscription) -> None:
+        from ensue.columns.region_shapes import made
+
+        for region in _regions_of(subscription):
+            try:
+                made(region, self.space)
+            except QueryError as error:
+                raise error.at(region.span, subscription.text) from None
 
     # ---------------------------------------------------------------------------- what there is
 
@@ -220,12 +231,12 @@ def _texts(regions: Mapping[str, Any] | None) -> dict[str, str]:
     return {name: region_text(value) for name, value in regions.items()}
 
 
-def _regions_of(subscription: Subscription) -> set[str]:
-    found: set[str] = set()
+def _regions_of(subscription: Subscription) -> list[Region]:
+    found: list[Region] = []
     left = [subscription.root, *subscription.variables.values()]
     while left:
         part = left.pop()
         left += parts_of(part)
-        if isinstance(part, Placed) and isinstance(part.place, Region) and part.place.name:
-            found.add(part.place.name)
+        if isinstance(part, Placed) and isinstance(part.place, Region):
+            found.append(part.place)
     return found
