@@ -5,6 +5,7 @@ A trigger is an event that completes matches: their last event.
 
 from ensue.algebra.check.arrangement import open_ended
 from ensue.algebra.form import is_event, is_sequence, parts
+from ensue.algebra.lapses import lapses
 from ensue.algebra.pattern import Atom, Pattern
 from ensue.algebra.predicate import MATCHES, Aggregate, Expr
 from ensue.algebra.query import Query, Returned
@@ -92,6 +93,28 @@ def check_choice(query: Query) -> None:
             hint=hint,
             span=query.choose.span,
         )
+
+
+def check_lapses(query: Query) -> None:
+    """Raises a QueryError where an absence with its own interval does not go with the rest."""
+    negation = next((negation for negation, _ in lapses(query.pattern)), None)
+    if negation is None:
+        return
+    if summarised(query) or query.limit is not None:
+        other = "COUNT(*), EXISTS and LIMIT"
+    elif query.after is not None:
+        other = "AFTER MATCH"
+    elif any(results(query.pattern)):
+        other = "operators of your own"
+    elif isinstance(query.within, ByEvents):
+        other = "WITHIN a number of events"
+    else:
+        return
+    raise QueryError(
+        f"an absence with an interval of its own does not go with {other}",
+        hint="leave it out: such matches are decided when their intervals are over",
+        span=negation.span,
+    )
 
 
 def _beside_choose(query: Query) -> tuple[str, str]:

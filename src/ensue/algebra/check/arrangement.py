@@ -7,12 +7,14 @@ from ensue.algebra.form import (
     form,
     is_absence,
     is_event,
+    is_lapse,
     is_list,
     is_result,
     is_sequence,
     optional,
     parts,
     present,
+    stands,
 )
 from ensue.algebra.operator import Over
 from ensue.algebra.pattern import Apply, Kleene, Not, Pattern
@@ -50,7 +52,7 @@ def open_ended(pattern: Pattern) -> Iterator[Not]:
     inner = parts(pattern)
     if is_sequence(pattern):
         for place, part in enumerate(inner):
-            if is_absence(part) and all(map(optional, inner[place:])):
+            if stands(part) and all(map(optional, inner[place:])):
                 yield part
     for part in inner:
         yield from open_ended(part)
@@ -84,6 +86,12 @@ def _check_part(pattern: Pattern) -> None:
             _check_bounds(pattern)
         case Form.ABSENCE:
             _check_negated(*inner)
+            if is_lapse(pattern) and not is_event(inner[0]):
+                raise QueryError(
+                    "an absence with an interval of its own is of one event type",
+                    hint="as in !C c FROM a.end TO a.end + 5",
+                    span=pattern.span,
+                )
             return
         case Form.OPTION:
             if any(map(is_absence, inner)):
@@ -169,7 +177,7 @@ def _check_alternative(part: Pattern) -> None:
 
 def _check_together(pattern: Pattern) -> None:
     bound = len(present(pattern))
-    if bound < len(parts(pattern)) and bound < 2:
+    if any(map(stands, parts(pattern))) and bound < 2:
         raise QueryError(
             "a negation in AND stands between the first and the last of its events, "
             "and here are fewer than two",
