@@ -6,7 +6,7 @@ from itertools import groupby, islice, pairwise, product
 
 from ensue.algebra.form import is_absence, is_event, is_input, is_lapse, is_sequence
 from ensue.algebra.form import parts as parts_of
-from ensue.algebra.lapses import bound_lapses
+from ensue.algebra.lapses import bound_lapses, lapses
 from ensue.algebra.operator import Over
 from ensue.algebra.pattern import And, Apply, Atom, Interval, Kleene, Maybe, Not, Or, Pattern, Seq
 from ensue.algebra.policy import AfterMatch, SkipTo, Strategy
@@ -41,6 +41,8 @@ def matches(
     `fired` are the results of repeats, where events before these have a say in them. With `most`
     it gives up where there are more ways than that to arrange the events of one partition.
     """
+    if is_lapse(query.pattern):
+        return [] if spoilt(query, events) else [{}]
     found: list[Binding] = []
     for partition in partitions(query, events):
         partition.fired, partition.most = fired, most
@@ -53,6 +55,14 @@ def matches(
             kept = chosen_by(query, kept)
         found += kept if query.limit is None else _limited(query.limit, kept)
     return sorted(found, key=lambda binding: rank(query.pattern, binding))
+
+
+def spoilt(query: Query, events: Sequence[Event]) -> bool:
+    """Whether an event came that a pattern which is only an absence forbids."""
+    partition = Partition(query, events)
+    return any(
+        partition.within(negation, interval, {}) for negation, interval in lapses(query.pattern)
+    )
 
 
 def _limited(limit: Limit, found: Iterable[Binding]) -> Iterator[Binding]:

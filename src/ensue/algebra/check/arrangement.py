@@ -25,13 +25,16 @@ from ensue.errors import QueryError
 def check_arrangement(pattern: Pattern) -> None:
     """Raises a QueryError for a pattern that no stream could match, or that says nothing."""
     _check_variables(pattern)
-    if not any(positives(pattern)):
+    if not any(positives(pattern)) and not is_lapse(pattern):
         raise QueryError(
             "the pattern only says what must not happen",
-            hint="add an event that must occur: SEQ(A a, !B b)",
+            hint="add an event that must occur, as in SEQ(A a, !B b), or say when: "
+            "!B b FROM ... TO ...",
             span=pattern.span,
         )
     _check_part(pattern)
+    if is_lapse(pattern):
+        return
     if optional(pattern):
         raise QueryError(
             "the pattern can match nothing at all",

@@ -9,11 +9,11 @@ from ensue.algebra.check.arrangement import check_arrangement, open_ended
 from ensue.algebra.check.kinds import comparable, kind_of
 from ensue.algebra.check.usage import Roles, in_having, in_interval, in_return, in_where, roles_of
 from ensue.algebra.equivalence import equal_through_negation, partitioning, with_equivalence
-from ensue.algebra.form import is_event
+from ensue.algebra.form import is_event, is_lapse
 from ensue.algebra.lapses import interval_ends, lapses, with_interval_ends
 from ensue.algebra.lives import derived_window, looks_as_far
 from ensue.algebra.policy import Choice
-from ensue.algebra.predicate import Expr, Field
+from ensue.algebra.predicate import Expr, Field, Literal
 from ensue.algebra.query import Equivalence, Query, Returned
 from ensue.algebra.walk import atoms, conjuncts, rewrite_expr
 from ensue.algebra.window import ByEvents, ByTime, ByUnits, Window
@@ -78,7 +78,7 @@ def check(query: Query, schema: Schema, *, streaming: bool = False, derived: boo
 
         query = replace(query, pattern=with_interval_ends(query.pattern, in_time))
         for end in interval_ends(query.pattern):
-            _check_moment(end, kind, schema)
+            _check_moment(end, kind, schema, alone=is_lapse(query.pattern))
         where = tuple(in_time(expr) for expr in query.where)
         returns = tuple(replace(r, expr=in_time(r.expr)) for r in query.returns)
         having = None if query.having is None else in_time(query.having)
@@ -207,7 +207,7 @@ def _check_bounded(query: Query, schema: Schema, *, derived: bool) -> None:
                 hint="take the times of events and lengths, as in FROM a.end TO a.end + 5",
                 span=negation.span,
             )
-    if query.within is not None or is_event(query.pattern):
+    if query.within is not None or is_event(query.pattern) or is_lapse(query.pattern):
         return
     if derived and derived_window(query, schema) is not None:
         return
@@ -241,10 +241,20 @@ def _check_window(query: Query, schema: Schema) -> None:
             )
 
 
-def _check_moment(end: Expr, kind_of_field: Callable[[Field], Kind], schema: Schema) -> None:
+def _check_moment(
+    end: Expr, kind_of_field: Callable[[Field], Kind], schema: Schema, *, alone: bool
+) -> None:
     """Raises a QueryError unless an end of an interval is a point in the stream's time."""
     kind = kind_of(end, kind_of_field)
     if comparable(kind, schema.time_kind) and kind is not Kind.NULL:
+        whole = schema.time_kind is not Kind.INTEGER or kind is Kind.INTEGER
+        if alone and not (isinstance(end, Literal) and whole):
+            raise QueryError(
+                "the ends of a pattern that is only an absence are moments, as the time column "
+                "has them",
+                hint="as in FROM 10 TO 15, or FROM TIMESTAMP '...' TO TIMESTAMP '...'",
+                span=end.span,
+            )
         return
     numbers = schema.time_kind.numeric
     example = "a.end + 5" if numbers else "a.end + 5 minutes"
