@@ -7,10 +7,11 @@ what takes part in a match, so a picture shows what happens.
 from dataclasses import dataclass
 from pathlib import Path
 
+from ensue.semantics.places import hull_of
 from tests.docs.subscription_examples import Asked, asked_of
 
+from ensue.algebra.places import hull_of
 from ensue.plan.show.drawing.canvas import DIM, INK, Canvas
-from ensue.semantics.places import hull_of
 
 FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
 SCALE = 30  # of a unit of time or place, in pixels

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.support.fleets import meant, random_corners, random_events
+from tests.support.subscriptions import Bounds, random_subscription
 
 import ensue
 from ensue.languages.opsl_text import show
 from ensue.semantics.events import Event
-from tests.support.fleets import meant, random_corners, random_events
-from tests.support.subscriptions import Bounds, random_subscription
 
 POINTS = pa.schema(
     {"ts": pa.int64(), "n": pa.int64(), "id": pa.int64(), "kind": pa.string(), "v": pa.int64(),
@@ -123,7 +123,11 @@ def test_a_name_is_used_once() -> None:
 def test_what_is_wrong_is_said_with_its_place(text: str, says: str) -> None:
     fleet = ensue.Subscriptions(time="ts", location=("x", "y"), regions={"Depot": BOX})
     events = pa.Table.from_pylist([], POINTS)
-    with pytest.raises(ensue.QueryError, match=says) as error:
+
+    def asked() -> None:
         fleet.add("wrong", text)
         ensue.match(events, fleet)
+
+    with pytest.raises(ensue.QueryError, match=says) as error:
+        asked()
     assert "line 1, column" in str(error.value)

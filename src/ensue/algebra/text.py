@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from ensue.algebra.chains import chain, links
 from ensue.algebra.correlation import Range
 from ensue.algebra.durations import show_duration
-from ensue.algebra.functions.places import LOCATION, WKT
+from ensue.algebra.functions.places import EARTH_LOCATION, LOCATION, WKT
 from ensue.algebra.pattern import GROUPS, And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
 from ensue.algebra.policy import AfterMatch
 from ensue.algebra.predicate import (
@@ -32,6 +32,7 @@ from ensue.algebra.walk import rewrite_expr
 from ensue.algebra.window import ByEvents, ByTime, ByUnits, Window
 
 _NAME = re.compile(r"[^\W\d]\w*")
+LOCATIONS = (LOCATION, EARTH_LOCATION)
 _LONG_PLACE = re.compile(r"WKT '([^']{32})[^']{9,}'")
 _RESERVED = re.compile(
     rf"{'|'.join(GROUPS)}|pattern|event|as|and|or|not|where|within\d*|after|return|having|is|in"
@@ -240,7 +241,7 @@ def _shown(expr: Expr) -> tuple[str, int]:
             return f"{show_expr(operand, _SUM)} {text}", _COMPARISON
         case Call(function=function, arguments=(Literal(value=str(text)),)) if function == WKT:
             return f"WKT {_quoted(text)}", _VALUE
-        case Call(function=function, arguments=(Field() as field, *_)) if function == LOCATION:
+        case Call(function=function, arguments=(Field() as field, *_)) if function in LOCATIONS:
             return show_expr(replace(field, name="location")), _VALUE
         case Call(function=function, arguments=arguments):
             return f"{function}({', '.join(map(show_expr, arguments))})", _VALUE

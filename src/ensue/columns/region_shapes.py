@@ -14,7 +14,8 @@ from ensue.algebra.places import centre, unwrapped
 from ensue.algebra.subscription import Region
 from ensue.algebra.wkt import Circle, Geometry, Points, Polygons, read_wkt, written
 from ensue.errors import QueryError, RunnerError
-from ensue.kernels.geometry import EARTH, PLANE
+from ensue.kernels.geometry import EARTH, PLANE, turning
+from ensue.kernels.polygons import ABOVE, BELOW, KIND, LEFT, RIGHT, RINGS, X, Y
 from ensue.kernels.regions import CIRCLE, POLYGON, grown_box
 
 if TYPE_CHECKING:
@@ -97,15 +98,34 @@ def _polygons(polygons: Polygons, space: str) -> tuple[Floats, Floats]:
         polygons = unwrapped(polygons)
         for ring in polygons.rings:
             _check_turns(ring)
+    row = np.zeros(10)
+    row[KIND] = POLYGON
+    row[X : Y + 1] = centre(polygons, space)
+    convex = _convex_ring(polygons)
+    if convex is not None:
+        row[LEFT], row[BELOW] = convex[1:].min(axis=0)
+        row[RIGHT], row[ABOVE] = convex[1:].max(axis=0)
+        row[RINGS] = 1
+        if row[RIGHT] - row[LEFT] < 360 or space == "plane":
+            return row, convex
     shaped = _shaped(polygons)
-    x, y = centre(polygons, space)
-    left, below, right, above = shaped.bounds
-    if space == "earth" and right - left == 360:
+    row[LEFT : ABOVE + 1] = shaped.bounds
+    if space == "earth" and row[RIGHT] - row[LEFT] == 360:
         shaped = _all_round(shaped)
-        right = left + 720
-    corners, rings = _rings(shaped)
-    row = np.array([POLYGON, left, below, right, above, x, y, 0.0, 0.0, rings])
+        row[RIGHT] += 360
+    corners, row[RINGS] = _rings(shaped)
     return row, corners
+
+
+def _convex_ring(polygons: Polygons) -> Floats | None:
+    """The ring of one convex polygon with its header, for which Shapely need not be asked."""
+    if len(polygons.rings) > 1:
+        return None
+    ring = np.array([(len(polygons.rings[0]), 0), *polygons.rings[0]], np.float64)
+    side = turning(ring[1:, 0], ring[1:, 1], len(ring) - 2)
+    if side < 0:
+        ring[1:] = ring[:0:-1].copy()
+    return None if side == 0 else ring
 
 
 def _check_turns(ring: Sequence[tuple[float, float]]) -> None:

@@ -106,7 +106,7 @@ def _require_used(
     names: Names,
 ) -> None:
     """Nothing is defined in vain: it is a slip, and it would wait for events that nobody asks."""
-    used = used_variables(subscription)
+    used = used_variables(subscription) if variables else frozenset[str]()
     for name, node in variables.items():
         if name not in used:
             raise _unused(f"${name};", node)

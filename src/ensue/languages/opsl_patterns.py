@@ -51,6 +51,13 @@ def show(subscription: Subscription) -> str:
         and e2.end <= e1.end + 5
     CHOOSE LATEST
     """
+    try:
+        return _shown(subscription)
+    except QueryError as error:
+        raise error.at(None, subscription.text) from None
+
+
+def _shown(subscription: Subscription) -> str:
     ways = alternatives(subscription)
     writer = _Writer(typed=any(_fixed(test) for way in ways for test in _tests(way)))
     shown = [pattern for way in ways if (pattern := writer.pattern(way)) is not None]
@@ -58,7 +65,6 @@ def show(subscription: Subscription) -> str:
         raise QueryError(
             "this subscription asks for the place of what has none, so nothing satisfies it",
             hint="an absence from a moment on has no event, and so no place",
-            text=subscription.text,
         )
     (pattern,) = shown if len(shown) == 1 else (f"OR({', '.join(shown)})",)
     lines = [f"PATTERN {pattern}"]
