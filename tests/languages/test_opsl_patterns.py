@@ -44,6 +44,11 @@ TIMES = [
     ("!({A}; 5){B}", "AND(a e1, !b e2 FROM e1.end TO e1.end + 5)", []),
     ("!({A}; {B}){C}", "AND(a e1, b e2, !c e3 FROM e1.end TO e2.start)", ["e2.start > e1.end"]),
     ("!(10; 5){A}", "!a e1 FROM 10 TO 15", []),
+    ("!(10; 5){A} && =|(!(20; 5){A}; 2){B}",
+     "AND(b e1, !a e2 FROM 10 TO 15, !a e3 FROM 20 TO 25)", ["e1.start > 25", "e1.end <= 27"]),
+    ("=|(!(10; 5){A}; 20)(!(16; 5){B}) && {C}",
+     "AND(c e1, !a e2 FROM 10 TO 15, !b e3 FROM 16 TO 21)", []),
+    ("{C} || =|(!(10; 5){A}; 2)(!(16; 5){B}) && {C}", "c e1", []),
     ("!({A}; 5)({B} || {C})",
      "AND(a e1, !b e2 FROM e1.end TO e1.end + 5, !c e3 FROM e1.end TO e1.end + 5)", []),
     ("!({A}; 5){B} && {B}", "AND(a e1, b e2, !b e3 FROM e1.end TO e1.end + 5)",
@@ -94,6 +99,7 @@ def test_each_operator_is_conditions_on_groups(text, pattern, conditions):
 def test_what_is_selected_is_chosen_last():
     assert lines("{A}", "latest") == ("a e1", ["CHOOSE LATEST"])
     assert lines("=|(10; 5){A}", "once")[1][-1] == "CHOOSE ONCE"
+    assert lines("!(10; 5){A}", "once") == ("!a e1 FROM 10 TO 15", [])
 
 
 def test_within_is_a_condition_on_all_events():
@@ -113,7 +119,10 @@ def test_it_is_shown_by_ensue():
     [
         (f"{A} && (ARITH:id = 1)", "does not say of which type"),
         (f"!({A}; 5)({B} && {C})", "made of several events"),
-        (f"@(CIRCLE (1 2, 3))(!(10; 5){A})", "nothing satisfies it"),
+        (f"{A} || !(10; 5){A}", "no event that must occur"),
+        (f"!(10; 5){A} && !(10; 5){B}", "no event that must occur"),
+        (f"=|(!(10; 5){A}; 2)(!(16; 5){B})", "nothing satisfies this"),
+        (f"@(CIRCLE (1 2, 3))(!(10; 5){A})", "nothing satisfies this"),
         (f"=|({A}; 1 ns){B}", "whole microseconds"),
         (f"=|(10; 5 minutes){A}", "do not go together"),
     ],
