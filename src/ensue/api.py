@@ -21,6 +21,7 @@ from ensue.errors import (
     QueryError,
     RunnerError,
     StateError,
+    SubscriptionWarning,
 )
 from ensue.plan.estimates.statistics import Statistics
 from ensue.subscriptions import Subscriptions
@@ -67,6 +68,7 @@ __all__ = [
     "StateError",
     "Statistics",
     "Subscription",
+    "SubscriptionWarning",
     "Subscriptions",
     "Tower",
     "append_archive",
@@ -799,6 +801,8 @@ def statistics(
     time: str | tuple[str, str],
     type: str | None = None,
     order: Sequence[str] | str = (),
+    location: "str | tuple[str, str] | None" = None,
+    space: str | None = None,
     sample: int = 10_000,
     seed: int = 0,
 ) -> Statistics:
@@ -815,14 +819,14 @@ def statistics(
         from ensue.algebra.towers.layers import layers
 
         given: dict[str, Any] = {"time": time, "type": type, "order": order}
-        given |= {"sample": sample, "seed": seed}
+        given |= {"location": location, "space": space, "sample": sample, "seed": seed}
         lowest = [layer.meaning for layer in layers(checked) if not layer.uses]
         return Statistics.together([statistics(events, one, **given) for one in lowest])
     if sample < 1:
         raise EventError(f"sample={sample}: a sample has at least one event")
-    return _runner(events).measured(
-        events, checked, _columns(time, type, order), sample=sample, seed=seed
-    )
+    columns = _columns(time, type, order, location, space)
+    assert columns is not None
+    return _runner(events).measured(events, checked, columns, sample=sample, seed=seed)
 
 
 def explain(
@@ -832,6 +836,8 @@ def explain(
     time: str | tuple[str, str] | None = None,
     type: str | None = None,
     order: Sequence[str] | str = (),
+    location: "str | tuple[str, str] | None" = None,
+    space: str | None = None,
     statistics: Statistics | None = None,
     off: Sequence[str] | str = (),
     structure: str | None = None,
@@ -857,21 +863,21 @@ def explain(
     """
     from ensue.plan.limits import Limits
 
-    order = _names("order", order)
     limits = Limits.given(memory=memory, evict=evict)
     planning = _planning(statistics, off, structure, limits=limits)
     past = archives, archive, access, latency
-    asked = _explained(query, events, time, type, order, planning, past)
+    columns = _columns(time, type, order, location, space)
+    asked = _explained(query, events, columns, planning, past)
     if not analyze:
         told = asked.told()
-    elif events is None or time is None or _is_spark(events):
+    elif events is None or columns is None or _is_spark(events):
         raise EventError(
             "analyze=True runs the query in this process: pass a table of events and time="
         )
     else:
         from ensue.runners.local import ordered
 
-        told = asked.analysed(ordered(events, _columns(time, type, order), asked.types))
+        told = asked.analysed(ordered(events, columns, asked.types))
     return f"{told}\n\n{asked.kernels()}" if kernel else told
 
 
@@ -882,6 +888,8 @@ def picture(
     time: str | tuple[str, str] | None = None,
     type: str | None = None,
     order: Sequence[str] | str = (),
+    location: "str | tuple[str, str] | None" = None,
+    space: str | None = None,
     statistics: Statistics | None = None,
     off: Sequence[str] | str = (),
     structure: str | None = None,
@@ -894,7 +902,8 @@ def picture(
     each other."""
     planning = _planning(statistics, off, structure)
     past = archives, archive, access, None
-    return _explained(query, events, time, type, order, planning, past).picture()
+    columns = _columns(time, type, order, location, space)
+    return _explained(query, events, columns, planning, past).picture()
 
 
 def trace(
@@ -920,9 +929,7 @@ def trace(
 def _explained(
     query: OneQuery,
     events: Any,
-    time: str | tuple[str, str] | None,
-    type: str | None,
-    order: Sequence[str] | str,
+    columns: "Arguments | None",
     planning: "Planning",
     past: tuple[Any, Any, Any, Any],
 ) -> "Explained | ExplainedCorrelation":
@@ -930,9 +937,9 @@ def _explained(
 
     asked, source, frame = _read(query), None, None
     if events is not None:
-        if time is None:
+        if columns is None:
             raise EventError("the events' time column is needed: pass time=")
-        frame, source = _runner(events).read(events, _columns(time, type, order))
+        frame, source = _runner(events).read(events, columns)
     if isinstance(asked, Correlation):
         return _correlation(asked, events, frame, source, planning, *past)
     return Explained(asked, None if source is None else source.shape, planning)
@@ -994,11 +1001,21 @@ def _columns_of(
 
 
 def _columns(
-    time: str | tuple[str, str], type: str | None, order: Sequence[str] | str
-) -> "Arguments":
+    time: str | tuple[str, str] | None,
+    type: str | None,
+    order: Sequence[str] | str,
+    location: str | tuple[str, str] | None = None,
+    space: str | None = None,
+) -> "Arguments | None":
+    """What is said of the columns of events; None where nothing says when they happened."""
     from ensue.workload.arguments import Arguments
 
-    return Arguments(time=_time(time), type=type, order=_names("order", order))
+    order = _names("order", order)
+    if time is None:
+        return None
+    return Arguments(
+        time=_time(time), type=type, order=order, location=location, space=space or "plane"
+    )
 
 
 def _planning(

@@ -1,12 +1,14 @@
 """A set of subscriptions: where, when and what, very many of them over one stream."""
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ensue.algebra.alternatives import alternatives
+from ensue.algebra.event_test import EventTest, tells_events_apart
 from ensue.algebra.subscription import Placed, Region, Subscription, parts_of
-from ensue.errors import EventError, QueryError, did_you_mean
+from ensue.errors import EventError, QueryError, SubscriptionWarning, did_you_mean
 
 if TYPE_CHECKING:
     from ensue.workload.subscriptions.catalogue.change import Change
@@ -147,10 +149,19 @@ class Subscriptions:
             )
         try:
             found = opsl.parse(text, regions)
-            alternatives(found)
+            ways = alternatives(found)
         except QueryError as error:
             error.problem = f"subscription '{name}': {error.problem}"
             raise
+        for part in (part for way in ways for part in way.parts):
+            if isinstance(part, EventTest) and not tells_events_apart(part, self.type):
+                warnings.warn(
+                    f"subscription '{name}' has an atom that most events pass: every one of them "
+                    "is matched for it; hint: say more of the event, an id or a region",
+                    SubscriptionWarning,
+                    stacklevel=4,
+                )
+                break
         return found
 
     # ---------------------------------------------------------------------------- what there is

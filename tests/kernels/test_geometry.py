@@ -9,10 +9,10 @@ import shapely
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from ensue.algebra import places
 from ensue.algebra.subscription import Where
 from ensue.kernels import geometry, orientation
 from ensue.kernels.geometry import EARTH, PLANE
-from ensue.semantics import places
 
 pytestmark = [
     pytest.mark.kernels,

@@ -4,12 +4,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.support.paper_subscriptions import BORDERS, LOGISTICS, REGIONS, VARIABLES, Case
 
 import ensue
 from ensue.languages.opsl import parse
 from ensue.semantics.events import Event
 from ensue.semantics.subscriptions import Stream, matches
-from tests.support.paper_subscriptions import BORDERS, LOGISTICS, REGIONS, VARIABLES, Case
 
 CASES = [pytest.param(case, id=f"{case.text[:30]} {k}") for k, case in
          enumerate([*BORDERS, *VARIABLES])]  # fmt: skip

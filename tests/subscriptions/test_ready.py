@@ -32,6 +32,9 @@ class Named:
             if change.kind is not Kind.CANCEL:
                 ready["names"].add(change.name)
 
+    def settle(self, ready):
+        ready["settled"] = list(ready["taken"])
+
 
 @pytest.fixture
 def log(tmp_path):
@@ -62,6 +65,13 @@ def test_it_never_goes_back(log):
     assert (earlier["names"], earlier["taken"]) == (names(log, 2), [1, 2])
     assert later["names"] == names(log, 5)
     assert ready(log.folder, Named(), 5) is later  # two streams at different versions
+
+
+def test_a_later_one_may_do(log):
+    later = ready(log.folder, Named(), 5)
+    assert ready(log.folder, Named(), 2, later=True) is later
+    assert ready(log.folder, Named(), 7, later=True) is later
+    assert later["settled"] == [1, 2, 3, 4, 5, 6, 7]
 
 
 def test_it_begins_with_the_newest_snapshot(log):

@@ -51,7 +51,8 @@ def workload_of(
     type: str | None,
     order: tuple[str, ...] = (),
     *,
-    location: str | None = None,
+    location: str | tuple[str, str] | None = None,
+    space: str = "plane",
     by_type: Any = None,
     lanes: int = 1,
     emit_timeouts: bool = False,
@@ -77,7 +78,7 @@ def workload_of(
         emit_timeouts=emit_timeouts, levels=levels, trace=trace, streaming=streaming,
         planning=planning, access=access,
     )  # fmt: skip
-    source = Source(arrow, time, type, order, location, by_type)
+    source = Source(arrow, time, type, order, location, by_type, space)
     return Workload(asked, source, wishes, lanes, deliver_late, pasts)
 
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from ensue.algebra.places import centre, unwrapped
 from ensue.algebra.subscription import Region
 from ensue.algebra.wkt import Circle, Geometry, Points, Polygons, read_wkt, written
 from ensue.errors import QueryError, RunnerError
 from ensue.kernels.geometry import EARTH, PLANE
 from ensue.kernels.regions import CIRCLE, POLYGON, grown_box
-from ensue.semantics.places import centre, unwrapped
 
 if TYPE_CHECKING:
     from shapely import Geometry as Shaped

@@ -33,6 +33,9 @@ MOST_DEPTH = 256
 @kernel(**_OPTIONS)
 def slots_of(instances: Ints, instance: int, slots: Ints, count: int) -> int:
     """Writes the slots of a value behind those that are there, and gives how many there are."""
+    if instances[instance, LEFT] < 0 and instances[instance, RIGHT] < 0:
+        slots[count] = instance
+        return count + 1
     stack = np.empty(MOST_DEPTH, np.int64)
     stack[0] = instance
     top = 1

@@ -282,7 +282,7 @@ def _hashes(array: pa.Array, kind: Kind) -> Pair:
             return _of_texts(plain_text(array))
         case Kind.DECIMAL:
             return _of_texts(decimal_texts(array))
-        case Kind.OTHER:
+        case Kind.OTHER | Kind.PLACE:
             return _of_texts(nested_texts(array))
         case Kind.INTEGER:
             return _of_words(integers(array))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ensue.algebra import places
 from ensue.algebra.alternatives import alternatives
 from ensue.algebra.subscription import (
     Amid,
@@ -33,7 +34,6 @@ from ensue.algebra.subscription import (
 )
 from ensue.algebra.tied import tie
 from ensue.algebra.window import ByTime
-from ensue.semantics import places
 from ensue.semantics.events import Event
 
 Time = int | float

@@ -142,7 +142,8 @@ class Version:
     """What is asked of a stream where that changes while it runs: from a micro-batch on."""
 
     number: int
-    batch: int  # the events that came with it, or later, are the first that new ones see
+    batch: int  # the first that has it: new ones see the events that came with it, and later
+    stream: str = ""  # of which it is a part
 
 
 @dataclass(frozen=True, slots=True)

@@ -248,6 +248,8 @@ def _compared(job: Mapping[str, Any]) -> dict[str, Any]:
     below = {name: text for one in asked for name, text in one.get("definitions", {}).items()}
     emit = [name for one in asked for name in one.get("emit", ())]
     found = {"definitions": below, "emit": emit} if below else {}
+    if "subscriptions" in asked[0]:
+        return {"subscriptions": asked[0]["subscriptions"], **rest}
     if asked[0]["name"] is None:
         return {**found, "query": asked[0]["query"], **rest}
     return {
@@ -261,6 +263,8 @@ def _compared(job: Mapping[str, Any]) -> dict[str, Any]:
 
 def _kind(job: Mapping[str, Any]) -> str:
     """What a job is, in a word: each kind has parts of its own."""
+    if "subscriptions" in job:
+        return "a set of subscriptions"
     if "queries" in job:
         return "several queries"
     return "a query with definitions" if "definitions" in job else "one query"
@@ -268,6 +272,8 @@ def _kind(job: Mapping[str, Any]) -> str:
 
 def _queries(job: Mapping[str, Any]) -> str:
     """The queries of a job, whatever its kind."""
+    if "subscriptions" in job:
+        return str(job["subscriptions"])
     queries = [*job.get("definitions", {}).values(), *job.get("queries", ())]
     return "; ".join([*queries, *([job["query"]] if "query" in job else ())])
 
@@ -281,6 +287,7 @@ _WORDS = {
     "arrow": "set of columns: fields inside of them",
     "definitions": "set of definitions",
     "queries": "set of queries",
+    "subscriptions": "set of subscriptions",
     "names": "set of names for its queries",
     "numbers": "order of its queries",
     "emit": "EMIT",
@@ -301,6 +308,8 @@ _WORDS = {
 }
 _REMEDY = {
     "lanes": "pass lanes= as it was; the state of a stream stays in the lanes it began with",
+    "subscriptions": "ensue.Subscriptions(folder=...) is a set that may change; else go on with "
+    "the one that it was written with, or start with a new checkpoint",
     "planning": "pass statistics=, off= and structure= as they were; Statistics.text() keeps them",
     "archives": "ensue.start goes on with the versions it began with; else pass them: "
     "ensue.archive(..., version=)",

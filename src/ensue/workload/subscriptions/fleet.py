@@ -1,10 +1,13 @@
 """Subscriptions made ready for events of a shape: where events go, and the nodes that match."""
 
+import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from hashlib import blake2b
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
+from weakref import WeakSet
 
 import numpy as np
 
@@ -21,19 +24,20 @@ from ensue.kernels.geometry import EARTH, PLANE
 from ensue.languages.opsl import parse
 from ensue.plan.subscriptions.joins import Root, Units, roots_of, unbounded
 from ensue.schema import Kind
+from ensue.workload.source import Source
 from ensue.workload.subscriptions.catalogue.change import Change
 from ensue.workload.subscriptions.catalogue.change import Kind as Happens
+from ensue.workload.subscriptions.members import Member, Members, name_digest
 from ensue.workload.subscriptions.nodes.table import NodeTable
 from ensue.workload.subscriptions.routing.index import AtomIndex
+from ensue.workload.subscriptions.subscribed import Subscribed
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A subscription of a fleet."""
+class DropsGone(Protocol):
+    """Whoever holds something of subscriptions."""
 
-    name: str
-    number: int  # in the table of nodes
-    identity: bytes  # by which its matches are known
+    def drop_gone(self) -> None:
+        """Lets go of what belonged to those that were cancelled."""
 
 
 class Fleet:
@@ -51,8 +55,10 @@ class Fleet:
         self.index = AtomIndex(shape, self.regions, self.space)
         self.time: Any = np.float64 if shape.schema.time_kind is Kind.FLOAT else np.int64
         self.nodes = NodeTable(self.time, self.regions, self.index)
-        self.members: dict[str, Member] = {}
-        self.by_number: list[Member | None] = []
+        self.nodes.lanes = lanes
+        self.members = Members()
+        self.matchers: WeakSet[DropsGone] = WeakSet()  # that hold values of its nodes
+        self.refused: dict[str, str] = {}  # that do not fit the events, and why
         self.units = Units(self._length, self._moment, not shape.schema.intervals)
 
     def __len__(self) -> int:
@@ -88,21 +94,49 @@ class Fleet:
 
     def _add(self, name: str, version: int, subscription: Subscription, roots: list[Root]) -> None:
         identity = _identity(name, subscription)
-        lane = int.from_bytes(identity[16:24]) % self.lanes
-        number = self.nodes.subscribe(roots, subscription.select, version, lane)
-        member = Member(name, number, identity)
-        self.members[name] = member
-        while len(self.by_number) <= number:
-            self.by_number.append(None)
-        self.by_number[number] = member
+        number = self.nodes.subscribe(roots, subscription.select, version)
+        self.members.add(Member(name, number, identity))
 
     def cancel(self, name: str) -> None:
         """One less; it is silent from now on."""
-        member = self.members.pop(name, None)
-        if member is None:  # it could not be matched here in the first place
-            return
-        self.nodes.cancel(member.number)
-        self.by_number[member.number] = None
+        self.refused.pop(name, None)
+        member = self.members.pop(name)
+        if member is not None:  # else it could not be matched here in the first place
+            self.nodes.cancel(member.number)
+
+    def settle(self) -> None:
+        """All matchers let go of what was cancelled; its numbers may be used again."""
+        if self.nodes.gone or self.nodes.gone_subscriptions:
+            for matcher in self.matchers:
+                matcher.drop_gone()
+            self.nodes.reuse()
+
+    # ---------------------------------------------------------------------------- files
+
+    def save(self, folder: Path) -> None:
+        """Writes all of it into an empty folder."""
+        for name, part in (
+            ("regions", self.regions), ("index", self.index), ("nodes", self.nodes),
+            ("members", self.members),
+        ):  # fmt: skip
+            (folder / name).mkdir()
+            part.save(folder / name)
+        (folder / "refused").write_text(json.dumps(self.refused))
+
+    @classmethod
+    def open(
+        cls, folder: Path, shape: Shape, *, streaming: bool = False, lanes: int = 1
+    ) -> "Fleet":
+        """What was saved there for events of this shape. Files are mapped, and never changed."""
+        fleet = cls(shape, streaming=streaming, lanes=lanes)
+        fleet.regions = Regions.open(folder / "regions", shape.schema.space)
+        fleet.index = AtomIndex.open(folder / "index", shape, fleet.regions, fleet.space)
+        fleet.nodes = NodeTable.open(folder / "nodes", fleet.time, fleet.regions, fleet.index)
+        if fleet.nodes.lanes != lanes:
+            fleet.nodes.split(lanes)
+        fleet.members = Members.open(folder / "members")
+        fleet.refused = json.loads((folder / "refused").read_text())
+        return fleet
 
     # ---------------------------------------------------------------------------- units
 
@@ -191,7 +225,14 @@ def _watched(subscription: Subscription) -> Iterator[Moment]:
 def _identity(name: str, subscription: Subscription) -> bytes:
     """What its matches are known by: the name, then what it means."""
     meaning = canonical_text(replace(subscription, text=None))
-    return (
-        blake2b(name.encode(), digest_size=16).digest()
-        + blake2b(meaning.encode(), digest_size=16).digest()
-    )
+    return name_digest(name) + blake2b(meaning.encode(), digest_size=16).digest()
+
+
+def fleet_of(
+    subscribed: Subscribed, source: Source, *, streaming: bool = False, lanes: int = 1
+) -> Fleet:
+    """The subscriptions of a set made ready, as they are at its version."""
+    fleet = Fleet(source.shape, streaming=streaming, lanes=lanes)
+    for version, change in subscribed.log.alive(subscribed.version):
+        fleet.take(change, version)
+    return fleet

@@ -22,7 +22,8 @@ from ensue.results.notified import MEMBERS, notified, notified_schema
 from ensue.workload.held_events import EventStore
 from ensue.workload.stage import Fed
 from ensue.workload.subscriptions.compared_fields import compared_fields
-from ensue.workload.subscriptions.fleet import Fleet, Member
+from ensue.workload.subscriptions.fleet import Fleet
+from ensue.workload.subscriptions.members import Member
 from ensue.workload.subscriptions.nodes.held import Delivered, NodeState
 
 FORMAT = 1
@@ -63,10 +64,13 @@ class FleetMatcher:
         return pa.concat_tables(found) if found else no_rows(self.schema)
 
     def _fed(self, events: pa.Table) -> pa.Table:
+        return self._routed(events, np.full(events.num_rows, self.version))
+
+    def _routed(self, events: pa.Table, versions: Ints) -> pa.Table:
         places = self._places(events)
         rows, slots = self.fleet.index.route(events, places)
         leaves = self.fleet.nodes.leaf_of.array[slots]
-        return self._matched(events, rows, leaves, np.full(events.num_rows, self.version))
+        return self._matched(events, rows, leaves, versions)
 
     def _matched(
         self, events: pa.Table, rows: Any, leaves: npt.NDArray[np.int32], versions: Ints
@@ -124,7 +128,7 @@ class FleetMatcher:
             self._forget()
             return no_rows(self.schema)
         numbers, which = np.unique(found.subscription, return_inverse=True)
-        of: Sequence[Member | None] = [self.fleet.by_number[n] for n in numbers.tolist()]
+        of: Sequence[Member | None] = [self.fleet.members.at(n) for n in numbers.tolist()]
         names = [member.name for member in of if member is not None]
         identities = [member.identity for member in of if member is not None]
         matches = Matches({}, {MEMBERS: (found.offsets, found.members)}, len(found))
@@ -147,11 +151,15 @@ class FleetMatcher:
     def renewed(self, version: int) -> None:
         """The set has another version: new ones see events from now on, others may be gone."""
         self.version = version
+        if self.fleet.nodes.gone or self.fleet.nodes.gone_subscriptions:
+            self.drop_gone()
+
+    def drop_gone(self) -> None:
+        """Lets go of what belonged to subscriptions that were cancelled."""
         gone = self.fleet.nodes.gone_subscriptions
-        if gone:
-            self.state.compact()
-            used, tied = self.state.used_up()
-            self.state.use_up(used[~np.isin(used[:, 0], gone)], tied[~np.isin(tied[:, 0], gone)])
+        self.state.compact()
+        used, tied = self.state.used_up()
+        self.state.use_up(used[~np.isin(used[:, 0], gone)], tied[~np.isin(tied[:, 0], gone)])
 
     # ---------------------------------------------------------------------------- state
 
@@ -162,7 +170,7 @@ class FleetMatcher:
     @property
     def state_bytes(self) -> int:
         """About as many bytes as `save` gives."""
-        return self.state.nbytes + self.store.nbytes
+        return self.state.saved_bytes + self.store.nbytes
 
     def save(self) -> bytes:
         """Everything needed to go on elsewhere."""
@@ -170,12 +178,14 @@ class FleetMatcher:
         self.store.keep(self.state.events.position)
         events, more = self.store.save()
         used, tied = (u.tolist() for u in self.state.used_up())
-        names = {m.number: m.name for m in self.fleet.members.values()}
+        numbers = {n for n, *_ in (*used, *tied)}
+        names = {n: m.name for n in numbers if (m := self.fleet.members.at(n)) is not None}
         header = {
             "format": FORMAT,
             "rows": self.rows,
             "routed": self.routed,
             "version": self.version,
+            "fields": list(self.fleet.nodes.fields),
             "used": [(names[n], position) for n, position in used if n in names],
             "tied": [(names[n], *rest) for n, *rest in tied if n in names],
         }
@@ -191,12 +201,17 @@ class FleetMatcher:
                 f"release reads {FORMAT}\n  hint: go on with the release that wrote it"
             )
         nodes = {n.removeprefix("node "): a for n, a in arrays.items() if n.startswith("node ")}
+        for name in ("event numbers", "event codes", "event known"):
+            nodes[name] = self._as_here(nodes[name], header["fields"])
         self.state.restore(nodes)
         others = {n: a for n, a in arrays.items() if not n.startswith("node ")}
         self.store.restore(blobs["events"], others)
         self.rows, self.routed = int(header["rows"]), int(header["routed"])
         self.version = int(header["version"])
-        numbers = {name: member.number for name, member in self.fleet.members.items()}
+        numbers = {}
+        for name, *_ in (*header["used"], *header["tied"]):
+            if (member := self.fleet.members.get(name)) is not None:
+                numbers[name] = member.number
         used, tied = (
             [(numbers[name], *rest) for name, *rest in header[what] if name in numbers]
             for what in ("used", "tied")
@@ -204,3 +219,13 @@ class FleetMatcher:
         self.state.use_up(
             np.array(used, np.int64).reshape(-1, 2), np.array(tied, np.int64).reshape(-1, 3)
         )
+
+    def _as_here(self, columns: npt.NDArray[Any], names: Sequence[str]) -> npt.NDArray[Any]:
+        """Values by field, where fields are in another order, or more of them, than elsewhere."""
+        here = self.fleet.nodes.fields
+        found = np.zeros((len(columns), len(here)), columns.dtype)
+        # events that came before somebody compared a field do not have it
+        for name, column in zip(names, columns.T, strict=False):
+            if name in here:
+                found[:, here[name]] = column
+        return found

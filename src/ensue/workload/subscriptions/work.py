@@ -11,23 +11,14 @@ from ensue.plan.limits import Limits
 from ensue.workload.prepared import Prepared
 from ensue.workload.source import Source
 from ensue.workload.stage import ARRIVAL, Fed, Output, Reads, StageMatcher
-from ensue.workload.subscriptions.fleet import Fleet
+from ensue.workload.subscriptions.fleet import Fleet, fleet_of
 from ensue.workload.subscriptions.following import Following
+from ensue.workload.subscriptions.laned import LanedStage
 from ensue.workload.subscriptions.matcher import SLICE, FleetMatcher
 from ensue.workload.subscriptions.subscribed import Subscribed
 from ensue.workload.work import Progress, Whole
 
 EVERYTHING = Reads(None)  # which events matter is found out by routing
-
-
-def fleet_of(
-    subscribed: Subscribed, source: Source, *, streaming: bool = False, lanes: int = 1
-) -> Fleet:
-    """The subscriptions of a set made ready, as they are at its version."""
-    fleet = Fleet(source.shape, streaming=streaming, lanes=lanes)
-    for version, change in subscribed.log.alive(subscribed.version):
-        fleet.take(change, version)
-    return fleet
 
 
 @dataclass(frozen=True)
@@ -65,8 +56,12 @@ class SubscriptionWork:
                 progress(matcher.rows, events.num_rows)
         return Whole([pa.concat_tables([*found, *matcher.finish()])])
 
-    def chains(self) -> "tuple[tuple[SubscriptionStage, ...], ...]":
-        return ((self.whole(),),)
+    def chains(self) -> tuple[tuple[LanedStage, ...], ...]:
+        """One stage, whose lanes get the events that are routed to them."""
+        given = (self.subscribed, self.source, self.output, self.limits, self.streaming)
+        stage = LanedStage(*given)
+        stage.require_fit()
+        return ((stage,),)
 
     def whole(self) -> "SubscriptionStage":
         return SubscriptionStage(
@@ -76,7 +71,7 @@ class SubscriptionWork:
 
 @dataclass(frozen=True)
 class SubscriptionStage:
-    """All subscriptions of a set in one lane, or in lanes to which events are routed."""
+    """All subscriptions of a set in one lane."""
 
     subscribed: Subscribed
     source: Source

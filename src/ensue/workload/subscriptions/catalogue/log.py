@@ -46,7 +46,7 @@ class Log:
     """The changes of a set of subscriptions. A folder without changes is the empty set."""
 
     def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
+        self.folder = Path(folder).absolute()  # tasks have other working folders
         self._known = -1  # the newest version that was seen; -1: nobody has looked
         self._names: tuple[int, Names] | None = None
         self._writing = threading.Lock()
@@ -117,11 +117,11 @@ class Log:
         """Keeps the set up to a version as it is ready to be used."""
         self.snapshots.write(version, {"names": self.names(version), **parts})
 
-    def snapshot_due(self, *parts: str) -> bool:
-        """Whether there are so many changes behind the last one with these parts."""
-        last = self.snapshots.newest(self.latest(), *parts)
+    def snapshot_due(self, version: int, *parts: str) -> bool:
+        """Whether there are many changes between the last one with these parts and a version."""
+        last = self.snapshots.newest(version, *parts)
         before = 0 if last is None else self.total(last.version)
-        return self.snapshots.due(before, self.total(self.latest()))
+        return self.snapshots.due(before, self.total(version))
 
     def settle(self, settings: Mapping[str, Any]) -> None:
         """Writes down what all subscriptions have in common; it is the same for ever."""

@@ -36,11 +36,19 @@ class Opens(Protocol[Set]):
     def take(self, ready: Set, version: int, changes: ChangeFile, /) -> None:
         """Goes on to the next version."""
 
+    def settle(self, ready: Set, /) -> None:
+        """The set has come to the version that was asked for."""
 
-def ready(folder: str | Path, opens: Opens[Set], version: int) -> Set:
-    """The set at a version. Whoever asks for a later one changes it: use it before."""
+
+def ready(folder: str | Path, opens: Opens[Set], version: int, *, later: bool = False) -> Set:
+    """The set at a version. Whoever asks for a later one changes it: use it before.
+
+    `later`: if a later one is there already, that will do.
+    """
     with _opening:
         key = (str(folder), opens)
+        if later:
+            version = max([version, *(kept[2] for kept in _kept if kept[:2] == key)])
         earlier = [kept for kept in _kept if kept[:2] == key and kept[2] <= version]
         since = max((kept[2] for kept in earlier), default=-1)
         log = Log(folder)
@@ -60,8 +68,10 @@ def ready(folder: str | Path, opens: Opens[Set], version: int) -> Set:
             found = _kept.pop((*key, since))
         else:
             found, since = opens.empty(), 0
-        for changes in log.files(since, version):
-            opens.take(found, changes.head.version, changes)
+        if since < version:
+            for changes in log.files(since, version):
+                opens.take(found, changes.head.version, changes)
+            opens.settle(found)
         _kept[*key, version] = found
         while len(_kept) > MOST_KEPT:
             _kept.popitem(last=False)

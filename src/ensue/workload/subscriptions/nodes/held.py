@@ -57,6 +57,7 @@ class NodeState:
         self.events = no_events(time, 0)
         self._kept = 0
         self._seeded: set[int] = set()
+        self.version: int = int(layout.NEVER)  # of the set, up to which absences of no event begin
         self.held = Held(
             np.zeros((64, 8), np.int64),
             np.zeros((64, 2), time),
@@ -135,8 +136,8 @@ class NodeState:
     def _renew(self) -> None:
         """Room for what has come, and the absences of no event begin."""
         self._room()
-        for node in self.table.seeds:
-            if node not in self._seeded:
+        for node, since in self.table.seeds.items():
+            if node not in self._seeded and since <= self.version:
                 self._seed(node)
         self._seeded &= self.table.seeds.keys()
 
@@ -151,6 +152,14 @@ class NodeState:
             longer_used = np.full(max(self.table.subscriptions, 2 * len(used)), -1, np.int64)
             longer_used[: len(used)] = used
             self.held = self.held._replace(used=longer_used)
+
+    def skip_past(self, now: float) -> None:
+        """New absences between moments that begin before `now` are never known: part of their
+        interval was not watched."""
+        begins = self.table.arrays().absence_times
+        for node, since in self.table.seeds.items():
+            if since <= self.version and node not in self._seeded and begins[node, 1] < now:
+                self._seeded.add(node)
 
     def _seed(self, node: int) -> None:
         """The one value of an absence between moments begins to wait."""
@@ -223,6 +232,12 @@ class NodeState:
     def now(self) -> float | None:
         """The time that has come; None: none yet."""
         return self.held.clock[0].item() if self.held.counted[3] else None
+
+    @property
+    def saved_bytes(self) -> int:
+        """About as many bytes as `save` gives: what is held, not the room for it."""
+        made, linked, timers = (int(n) for n in self.held.counted[:3])
+        return 80 * made + 12 * linked + 16 * timers + sum(a.nbytes for a in self.events)
 
     def deadline(self) -> float | None:
         """The time behind which something happens by itself."""

@@ -1,7 +1,8 @@
 """The table of nodes: equal ones of different subscriptions are one row of it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, MutableMapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,6 +24,7 @@ from ensue.plan.subscriptions.nodes import (
     TimeTest,
 )
 from ensue.workload.subscriptions.nodes.growing import Growing
+from ensue.workload.subscriptions.nodes.saved import Numbers, load, save
 
 WHERE = {Where.INSIDE: 0, Where.OVERLAP: 1, Where.SAME: 2, Where.DISTANCE: 3}
 COMPARISON = {None: 0, "<": 0, "=": 1, ">": 2}
@@ -64,13 +66,15 @@ class NodeTable:
         self.regions = regions
         self.leaves = leaves
         self.fields: dict[str, int] = {}  # that are compared between events
-        self.rows: dict[bytes, Row] = {}
-        self.by_number: list[Row | None] = []
+        self.rows: MutableMapping[bytes, Row] = {}
+        self.by_number: list[Row | None] | Numbers = []
         self.leaf_of = Growing((), np.int32, -1)  # by slot: the node
-        self.seeds: dict[int, None] = {}  # absences of no event: they begin by themselves
+        # absences of no event, which begin by themselves, and the version that has them
+        self.seeds: dict[int, int] = {}
+        self._since_now = 0  # the version that subscriptions are added for
         self.changes = 0
         self.asked = 0  # how often a node was asked for: what is more than there are was saved
-        self._free_tests: dict[int, list[int]] = {}
+        self.free_tests: dict[int, list[int]] = {}
         self._kind = Growing((), np.int8)
         self._edges = Growing((), np.int32, -1)
         self._users = Growing((), np.int32, -1)
@@ -84,6 +88,7 @@ class NodeTable:
         self._not_latest = Growing((), np.int32)  # nodes above, and subscribers that want all
         self._edge = Growing((5,), np.int32, -1)
         self._edge_before = Growing((), np.int32, -1)
+        self._edge_child = Growing((), np.int32, -1)
         self._free_edges: list[int] = []
         self._user = Growing((4,), np.int32, -1)
         self._user_before = Growing((), np.int32, -1)
@@ -91,6 +96,8 @@ class NodeTable:
         self._select = Growing((), np.int8)
         self._since = Growing((), np.int64)
         self._lane = Growing((), np.int32)
+        self._hash = Growing((), np.uint64)  # of what a subscription asks for
+        self.lanes = 1  # that new subscriptions are dealt out to
         self._test = Growing((6,), np.int64)
         self._test_time = Growing((2,), time)
         self._test_number = Growing((2,), np.float64)
@@ -98,32 +105,40 @@ class NodeTable:
         self.gone_subscriptions: list[int] = []
         self._free: list[int] = []
         self._free_subscriptions: list[int] = []
-        self._user_node: list[int] = []  # of a place of a user
-        self._places: dict[int, tuple[int, ...]] = {}  # subscription -> places of users
+        self._user_node = Growing((), np.int32)  # of a place of a user
+        self.placed: MutableMapping[int, tuple[int, ...]] = {}  # subscription -> places of users
 
     # ---------------------------------------------------------------------------- subscriptions
 
-    def subscribe(self, roots: Iterable[Root], select: Select, since: int, lane: int = 0) -> int:
-        """A subscription to the values of some nodes; its number."""
+    def subscribe(
+        self, roots: Iterable[Root], select: Select, since: int, lane: int | None = None
+    ) -> int:
+        """A subscription to the values of some nodes; its number. Equal ones share a lane."""
+        roots = tuple(dict.fromkeys(roots))
+        hashed = int.from_bytes(min(root.node.key for root in roots)[:8], "big")
+        lane = hashed % self.lanes if lane is None else lane
+        self._since_now = since
         if self._free_subscriptions:
             number = self._free_subscriptions.pop()
         else:
             number = self._select.add()
             self._since.add()
             self._lane.add()
+            self._hash.add()
         self._select.array[number] = SELECT[select]
         self._since.array[number] = since
         self._lane.array[number] = lane
-        self._places[number] = tuple(
-            self._use(self.add(root.node, lane), number, root) for root in dict.fromkeys(roots)
+        self._hash.array[number] = hashed
+        self.placed[number] = tuple(
+            self._use(self.add(root.node, lane), number, root) for root in roots
         )
         self.changes += 1
         return number
 
     def cancel(self, number: int) -> None:
         """Takes a subscription away. Its number stays unused until its state is dropped."""
-        for place in self._places.pop(number):
-            node = self._user_node[place]
+        for place in self.placed.pop(number):
+            node = int(self._user_node.array[place])
             self._unlink(self._user, self._user_before, self._users, node, place)
             self._free_users.append(place)
             if self._wants_all(place):
@@ -137,8 +152,8 @@ class NodeTable:
         place = self._free_users.pop() if self._free_users else self._user.add()
         if place == self._user_before.count:
             self._user_before.add()
-            self._user_node.append(node)
-        self._user_node[place] = node
+            self._user_node.add()
+        self._user_node.array[place] = node
         field = -1 if root.field is None else self._field(root.field)
         self._user.array[place, 1:] = (subscription, root.slot, field)
         self._link(self._user, self._user_before, self._users, node, place)
@@ -194,7 +209,7 @@ class NodeTable:
                 )  # fmt: skip
                 self._absence_times.array[number] = (node.length, node.at)
                 if node.child is None:
-                    self.seeds[number] = None
+                    self.seeds[number] = self._since_now
         row.regions = tuple(regions)
         height = max((self._height.array[child] for child, _, _ in children), default=-1) + 1
         self._height.array[number] = height
@@ -204,6 +219,8 @@ class NodeTable:
             edge = self._free_edges.pop() if self._free_edges else self._edge.add()
             if edge == self._edge_before.count:
                 self._edge_before.add()
+                self._edge_child.add()
+            self._edge_child.array[edge] = child
             self._edge.array[edge, 1:] = (number, side, *self._written(tests, regions))
             self._link(self._edge, self._edge_before, self._edges, child, edge)
             edges.append((child, edge))
@@ -307,7 +324,7 @@ class NodeTable:
         several = tuple(tests)
         if not several:
             return 0, 0
-        free = self._free_tests.get(len(several))
+        free = self.free_tests.get(len(several))
         if free:
             first = free.pop()
         else:
@@ -343,7 +360,7 @@ class NodeTable:
 
     def _drop_tests(self, first: int, count: int) -> None:
         if count:
-            self._free_tests.setdefault(count, []).append(first)
+            self.free_tests.setdefault(count, []).append(first)
 
     def _field(self, name: str) -> int:
         return self.fields.setdefault(name, len(self.fields))
@@ -388,6 +405,41 @@ class NodeTable:
             self._user.array, self._select.array, self._since.array, self._lane.array,
             self._test.array, self._test_time.array, self._test_number.array,
         )  # fmt: skip
+
+    # ---------------------------------------------------------------------------- files
+
+    def save(self, folder: Path) -> None:
+        """Writes it into an empty folder."""
+        save(self, folder)
+
+    @classmethod
+    def open(cls, folder: Path, time: Any, regions: Places | None, leaves: Leaves) -> "NodeTable":
+        """The table that was saved there. Its files are mapped; changes stay in memory."""
+        table = cls(time, regions, leaves)
+        load(table, folder)
+        return table
+
+    def split(self, lanes: int) -> None:
+        """Deals the subscriptions out to so many lanes, equal ones to the same."""
+        self.lanes = lanes
+        count = self._hash.count
+        self._lane.array[:count] = self._hash.array[:count] % np.uint64(lanes)
+        bits = self._lanes.array
+        bits[:] = 0
+        used = np.ones(self._user.count, np.bool_)
+        used[self._free_users] = False
+        users = np.flatnonzero(used)
+        of = self._lane.array[self._user.array[users, 1]].astype(np.uint64) & np.uint64(63)
+        np.bitwise_or.at(bits, self._user_node.array[users], np.uint64(1) << of)
+        used = np.ones(self._edge.count, np.bool_)
+        used[self._free_edges] = False
+        edges = np.flatnonzero(used)
+        above, below = self._edge.array[edges, 1], self._edge_child.array[edges]
+        height = self._height.array[above]
+        for level in sorted(set(height.tolist()), reverse=True):  # from the roots down
+            here = height == level
+            np.bitwise_or.at(bits, below[here], bits[above[here]])
+        self.changes += 1
 
     def alive(self) -> Any:
         """Which nodes somebody asks for."""

@@ -13,9 +13,9 @@ from fractions import Fraction
 from itertools import pairwise
 from math import floor, pi, sqrt
 
+from ensue.algebra import earth
 from ensue.algebra.subscription import Where
 from ensue.algebra.wkt import Circle, Point, Points, Polygons, Ring, read_wkt
-from ensue.semantics import earth
 
 PLANE, EARTH = "plane", "earth"
 
