@@ -8,7 +8,7 @@ from ensue.errors import QueryError
 from ensue.languages.opsl import LONGEST
 from ensue.languages.table import PATTERNS
 
-MOST_ATOMS = 64
+MOST_ATOMS = 64  # of a subscription
 
 
 def subscribed_query(text: str) -> Query:

@@ -76,7 +76,7 @@ class PatternState:
         shape = member.shape
         key = None if shape.way.alone is None else member.key
         running = self.running.get((shape.id, key))
-        if running is None:
+        if running is None or running.shape is not shape:  # all of the old one are gone
             running = self.running[shape.id, key] = Running(shape, self.limits, key)
         return running
 

@@ -14,6 +14,7 @@ from ensue.algebra.query import Query
 from ensue.columns.stream import Shape
 from ensue.errors import QueryError
 from ensue.languages.subscribed_queries import subscribed_query
+from ensue.languages.table import PATTERNS, language_named, language_of
 from ensue.results.identity import fingerprint
 from ensue.workload.subscriptions.catalogue.change import Change
 from ensue.workload.subscriptions.nodes.growing import Growing
@@ -161,6 +162,11 @@ class Patterns:
         """The lane of each."""
         return (self._keys.array[numbers].view(np.uint64) % np.uint64(lanes)).astype(np.int64)
 
+    def lane_bits(self, numbers: Ints, lanes: int) -> npt.NDArray[np.uint64]:
+        """The lane of each, modulo 64, as a bit."""
+        lane = self.lanes(numbers, lanes).astype(np.uint64) & np.uint64(63)
+        return np.uint64(1) << lane
+
     # ---------------------------------------------------------------------------- files
 
     def save(self, folder: Path) -> None:
@@ -171,7 +177,14 @@ class Patterns:
     def open(self, folder: Path) -> None:
         """Goes on with those that were written down, whose atoms are in the index."""
         for name, text, since, slots in json.loads((folder / "patterns.json").read_text()):
-            self._put(name, since, self.ready(Change.add(name, text)), tuple(slots))
+            self._put(name, since, self.ready(Change.add(name, text, language=PATTERNS.name)), tuple(slots))
+
+
+def is_pattern(change: Change) -> bool:
+    """Whether a subscription is written in the pattern language."""
+    assert change.text is not None
+    read = language_of(change.text) if change.language is None else language_named(change.language)
+    return read is PATTERNS
 
 
 def pattern_rows(leaves: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
