@@ -511,6 +511,8 @@ def _asked(query: Any, known: dict[str, Any]) -> "tuple[Asked, ...]":
     from ensue.workload.asked import Asked
     from ensue.workload.query_names import named
 
+    if isinstance(query, Subscriptions):
+        return (Asked(query.subscribed()),)
     if isinstance(query, str | Path | Query | Tower | Correlation | Subscription):
         return (Asked(_read(query, **known)),)
     if not isinstance(query, Mapping | Sequence):

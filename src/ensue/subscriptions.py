@@ -54,7 +54,9 @@ class Subscriptions:
         self.time = time
         self.type = type
         self.order = (order,) if isinstance(order, str) else tuple(order)
-        self.location = tuple(location) if isinstance(location, list) else location
+        self.location = (
+            location if location is None or isinstance(location, str) else tuple(location)
+        )
         self.space = space
         self._regions = _texts(regions)
         self._log = _log(folder, self._settings())
@@ -128,7 +130,7 @@ class Subscriptions:
         regions: Mapping[str, Any] | None,
         language: str | None,
     ) -> "Change":
-        if not isinstance(name, str) or not name:
+        if not isinstance(name, str) or not name:  # type: ignore[redundant-expr]
             raise QueryError(f"a subscription has a name, and {name!r} is none")
         given = self._given(regions)
         if language != "opsl" and _is_pattern(text, language):

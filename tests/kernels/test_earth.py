@@ -1,4 +1,4 @@
-"""Distances on the earth: equal to minima over ever finer points, also at 180 degrees and poles."""
+"""Distances on the earth: the minima over ever finer points, also at 180 degrees and poles."""
 
 import math
 

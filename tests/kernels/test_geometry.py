@@ -27,6 +27,8 @@ halves = st.integers(-6, 6).map(lambda k: k / 2)
 tenths = st.integers(-30, 30).map(lambda k: k / 10)
 ordinary = st.floats(-1e6, 1e6).map(lambda x: 0.0 if abs(x) < 1e-50 else x)
 
+anywhere = st.tuples(ordinary, ordinary)
+
 
 def points_of(numbers, most=6):
     return st.lists(st.tuples(numbers, numbers), min_size=1, max_size=most)
@@ -47,8 +49,8 @@ def shaped(place):
 
 @settings(max_examples=300, deadline=None)
 @given(
-    st.tuples(ordinary, ordinary),
-    st.tuples(ordinary, ordinary),
+    anywhere,
+    anywhere,
     st.floats(-1, 2),
     st.sampled_from([0.0, 1e-17, -1e-16, 1e-9]),
 )

@@ -1,8 +1,10 @@
 """Atoms and events for tests of routing, and the plain way to try them all."""
 
 import random
-import re
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from math import isnan
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,67 +14,41 @@ from ensue.algebra.evaluate import like
 from ensue.algebra.event_test import EventTest, RegionTest
 from ensue.algebra.subscription import Predicate, PredicateType, Region, Where
 from ensue.algebra.values import compare
+from ensue.columns.regions import Regions
 from ensue.columns.stream import Shape, shape_of
-from ensue.kernels.regions import RegionTable, region_test
+from ensue.semantics.places import hull_of, satisfies
+from ensue.semantics.places import shape_of as region_of
+from ensue.workload.subscriptions.routing.index import AtomIndex
 
-WHERE = (Where.INSIDE, Where.OVERLAP, Where.SAME, Where.DISTANCE)
+Event = dict[str, Any]
+Place = list[tuple[float, float]]  # corners; none: no place
 
-
-class ConvexRegions:
-    """Convex polygons and circles, as a table of regions keeps them."""
-
-    def __init__(self) -> None:
-        self._rows: list[list[float]] = []
-        self._corners: list[tuple[float, float]] = []
-        self._known: dict[str, int] = {}
-        self.table = RegionTable(np.zeros((0, 10)), np.zeros((0, 2)))
-
-    def add(self, region: Region) -> int:
-        if region.text in self._known:
-            return self._known[region.text]
-        numbers = [float(n) for n in re.findall(r"-?[0-9][0-9.e+-]*", region.text)]
-        if region.text.startswith("CIRCLE"):
-            x, y, r = numbers
-            self._rows.append([1, x - r, y - r, x + r, y + r, x, y, r, 0, 0])
-        else:
-            xs, ys = numbers[::2], numbers[1::2]
-            box = [min(xs), min(ys), max(xs), max(ys)]
-            centre = [(box[0] + box[2]) / 2, (box[1] + box[3]) / 2]
-            self._rows.append([0, *box, *centre, 0, len(self._corners), 1])
-            self._corners += [(len(xs), 0), *zip(xs, ys, strict=True)]
-        self.table = RegionTable(np.array(self._rows), np.array(self._corners).reshape(-1, 2))
-        self._known[region.text] = len(self._rows) - 1
-        return len(self._rows) - 1
+WHERE = tuple(Where)
+SPACES = ("plane", "earth")
+TYPE_COLUMN = "kind"
 
 
 class Corners:
     """The places of events, as columns keep them: corners, and where each event's begin."""
 
-    def __init__(self, places: list[list[tuple[float, float]]]) -> None:
+    def __init__(self, places: Sequence[Place]) -> None:
         flat = [corner for place in places for corner in place]
         self.x = np.array([c[0] for c in flat], np.float64)
         self.y = np.array([c[1] for c in flat], np.float64)
         self.first = np.cumsum([0, *(len(place) for place in places)]).astype(np.int64)
 
 
-def satisfied(
-    atom: EventTest,
-    event: dict[str, Any],
-    place: list[tuple[float, float]],
-    regions: ConvexRegions,
-    space: int,
-    type_column: str = "kind",
-) -> bool:
+def satisfied(atom: EventTest, event: Event, place: Place, space: int) -> bool:
     """Whether an event satisfies an atom, said as plainly as can be."""
-    return all(_holds(p, event, type_column) for p in atom.predicates) and all(
-        _placed(test, place, regions, space) for test in atom.places
+    return all(_holds(p, event) for p in atom.predicates) and all(
+        _placed(test, place, space) for test in atom.places
     )
 
 
-def _holds(predicate: Predicate, event: dict[str, Any], type_column: str) -> bool:
+def _holds(predicate: Predicate, event: Event) -> bool:
     name = predicate.name
     if name == "type" and name not in event:
-        name = type_column
+        name = TYPE_COLUMN
     value = event[name]
     if value is None:
         return False
@@ -84,20 +60,19 @@ def _holds(predicate: Predicate, event: dict[str, Any], type_column: str) -> boo
     return bool(compare(predicate.operator, value, predicate.value))
 
 
-def _placed(
-    test: RegionTest, place: list[tuple[float, float]], regions: ConvexRegions, space: int
-) -> bool:
-    if not place or np.isnan(place).any():
+def _placed(test: RegionTest, place: Place, space: int) -> bool:
+    if any(isnan(x) or isnan(y) for x, y in place):
         return False
-    comparison = {None: 0, "<": 0, "=": 1, ">": 2}[test.comparison]
-    xs, ys = (np.array(part, np.float64) for part in zip(*place, strict=True))
-    row = regions.add(test.region)
-    return bool(
-        region_test(
-            regions.table, row, WHERE.index(test.where), comparison, test.number, test.tolerance,
-            xs, ys, len(xs), space,
-        )
-    )  # fmt: skip
+    name = SPACES[space]
+    return satisfies(
+        test.where,
+        region_of(test.region.text, name),
+        hull_of(place),
+        test.comparison,
+        test.number,
+        test.tolerance,
+        name,
+    )
 
 
 SCHEMA = pa.schema(
@@ -117,7 +92,7 @@ SCHEMA = pa.schema(
 )
 
 
-def shape(schema: pa.Schema = SCHEMA, type: str | None = "kind") -> Shape:
+def shape(schema: pa.Schema = SCHEMA, type: str | None = TYPE_COLUMN) -> Shape:
     return shape_of(schema, time="t", type=type, order=())
 
 
@@ -126,9 +101,9 @@ HUGE = (2**53 + 1, 2**53, -(2**63), 2**63 - 1, 2**62 + 1)
 FLOATS = (0.0, -0.0, 1.5, -2.25, float("inf"), float("-inf"), float("nan"), 1e300, 5e-324, 2.0**53)
 
 
-def event(rng: random.Random) -> dict[str, Any]:
+def event(rng: random.Random) -> Event:
     """An event with values that atoms ask for, at times none."""
-    found: dict[str, Any] = {
+    found: Event = {
         "t": 0,
         "kind": rng.choice(["truck", "van", "bus", "unseen", "ähm"]),
         "id": rng.choice([rng.randrange(8), rng.choice(HUGE)]),
@@ -147,7 +122,7 @@ def event(rng: random.Random) -> dict[str, Any]:
     return found
 
 
-def place(rng: random.Random, space: int) -> list[tuple[float, float]]:
+def place(rng: random.Random, space: int) -> Place:
     kind = rng.random()
     if kind < 0.08:
         return []
@@ -234,3 +209,75 @@ def atom(rng: random.Random, space: int) -> EventTest:
         tuple(predicate(rng) for _ in range(count)),
         tuple(region(rng, space) for _ in range(places)),
     )
+
+
+# ---- an index and what it must find
+
+
+def index_of(*atoms: EventTest, space: int = 0, of: Shape | None = None) -> AtomIndex:
+    """An index with atoms in the slots 0, 1, ..."""
+    index = AtomIndex(of or shape(), Regions(SPACES[space]), space)
+    for slot, one in enumerate(atoms):
+        assert index.add(one) == slot
+    return index
+
+
+def routed(
+    index: AtomIndex, events: Sequence[Event], places: Sequence[Place] | None = None
+) -> list[tuple[int, int]]:
+    """The pairs of row and slot."""
+    table = pa.Table.from_pylist(list(events), SCHEMA)
+    rows, slots = index.route(table, None if places is None else Corners(places))
+    return list(zip(rows.tolist(), slots.tolist(), strict=True))
+
+
+def check(
+    index: AtomIndex, living: Mapping[int, EventTest], space: int, rng: random.Random, count: int
+) -> int:
+    """Routes random events, compares with trying all atoms, and says how many pairs there are."""
+    events = [event(rng) for _ in range(count)]
+    places = [place(rng, space) for _ in range(count)]
+    expected = [
+        (row, slot)
+        for row, (e, p) in enumerate(zip(events, places, strict=True))
+        for slot, a in sorted(living.items())
+        if satisfied(a, e, p, space)
+    ]
+    assert routed(index, events, places) == expected
+    return len(expected)
+
+
+def change_at_random(seed: int, space: int, folder: Path, steps: int) -> int:
+    """Adds, cancels, saves and opens atoms in any order, and checks after each step."""
+    rng = random.Random(seed)
+    regions = Regions(SPACES[space])
+    index = AtomIndex(shape(), regions, space)
+    living: dict[int, EventTest] = {}
+    found = 0
+    for step in range(steps):
+        match rng.choice(["add", "add", "many", "cancel", "save"]):
+            case "add":
+                for _ in range(10):
+                    one = atom(rng, space)
+                    slot = index.add(one)
+                    assert slot not in living
+                    living[slot] = one
+            case "many":
+                several = [atom(rng, space) for _ in range(30)]
+                slots = index.add_many(several).tolist()
+                assert len(set(slots) - set(living)) == len(several)
+                living |= dict(zip(slots, several, strict=True))
+            case "cancel":
+                for slot in rng.sample(sorted(living), len(living) // 2):
+                    before = index.generation(slot)
+                    index.cancel(slot)
+                    assert index.generation(slot) != before
+                    del living[slot]
+            case "save":
+                index.save(folder / f"{step}")
+                regions.save(folder / f"{step}")
+                regions = Regions.open(folder / f"{step}", SPACES[space])
+                index = AtomIndex.open(folder / f"{step}", shape(), regions, space)
+        assert len(index) == len(living)
+        found += check(index, living, space, rng, 12)
+    return found

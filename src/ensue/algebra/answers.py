@@ -8,7 +8,8 @@ from ensue.algebra.form import is_event, is_sequence, parts
 from ensue.algebra.pattern import Atom, Pattern
 from ensue.algebra.predicate import MATCHES, Aggregate, Expr
 from ensue.algebra.query import Query, Returned
-from ensue.algebra.walk import variables
+from ensue.algebra.walk import results, variables
+from ensue.algebra.window import ByEvents
 from ensue.errors import QueryError
 
 
@@ -78,6 +79,42 @@ def check_answer(query: Query) -> None:
             span=query.having.span,
         )
     _check_columns(query, shown)
+
+
+def check_choice(query: Query) -> None:
+    """Raises a QueryError where CHOOSE does not go with the rest of a query."""
+    if query.choose is None:
+        return
+    other, hint = _beside_choose(query)
+    if other:
+        raise QueryError(
+            f"CHOOSE {query.choose.choice.value} does not go with {other}",
+            hint=hint,
+            span=query.choose.span,
+        )
+
+
+def _beside_choose(query: Query) -> tuple[str, str]:
+    """What is in the way of CHOOSE, and the way out."""
+    if summarised(query):
+        return (
+            "EXISTS" if query.exists else "COUNT(*)",
+            "leave out CHOOSE: it gives one row anyway",
+        )
+    if query.limit is not None:
+        return "LIMIT", "leave out LIMIT: at most one match of each last event is chosen"
+    if query.after is not None:
+        return "AFTER MATCH", "CHOOSE ONCE lets a match use up all events up to its last one"
+    if query.having is not None:
+        return "HAVING", "conditions on the events of a match belong into WHERE"
+    if any(results(query.pattern)):
+        return "operators of your own", "leave out CHOOSE"
+    if isinstance(query.within, ByEvents) and any(open_ended(query.pattern)):
+        return (
+            "a negation at the end WITHIN a number of events",
+            "give the window as a length of time",
+        )
+    return "", ""
 
 
 def _check_columns(query: Query, shown: str) -> None:

@@ -173,13 +173,10 @@ def _inlined(expression: Expression, once: Mapping[str, Expression]) -> Expressi
             return expression
         case Use(name):
             return _inlined(once[name], once) if name in once else expression
-        case Timed(_, Since(base, length), part):
-            since = base if isinstance(base, Moment) else _inlined(base, once)
-            inside = _inlined(part, once)
-            return replace(expression, interval=Since(since, length), part=inside)
-        case Timed(_, Amid(first, second), part):
-            amid = Amid(_inlined(first, once), _inlined(second, once))
-            return replace(expression, interval=amid, part=_inlined(part, once))
+        case Timed(_, interval, part):
+            return replace(
+                expression, interval=_interval_inlined(interval, once), part=_inlined(part, once)
+            )
         case Concurrent(first, second):
             first, second = _inlined(first, once), _inlined(second, once)
             return replace(expression, first=first, second=second)
@@ -187,11 +184,20 @@ def _inlined(expression: Expression, once: Mapping[str, Expression]) -> Expressi
             where = place if isinstance(place, Region) else _inlined(place, once)
             return replace(expression, place=where, part=_inlined(part, once))
         case Both(parts):
-            inside = [_inlined(part, once) for part in parts]
-            return Both(tuple(_spliced(inside, Both)))
+            return Both(tuple(_spliced((_inlined(part, once) for part in parts), Both)))
         case Either(parts):
-            inside = [_inlined(part, once) for part in parts]
-            return Either(tuple(_spliced(inside, Either)))
+            return Either(tuple(_spliced((_inlined(part, once) for part in parts), Either)))
+
+
+def _interval_inlined(interval: Interval, once: Mapping[str, Expression]) -> Interval:
+    match interval:
+        case Since(Moment(), _):
+            return interval
+        case Since(base, length):
+            assert not isinstance(base, Moment)
+            return Since(_inlined(base, once), length)
+        case Amid(first, second):
+            return Amid(_inlined(first, once), _inlined(second, once))
 
 
 def _spliced(parts: Iterable[Expression], kind: type[Both] | type[Either]) -> Iterator[Expression]:

@@ -16,7 +16,7 @@ from typing import TypeVar
 from ensue.algebra.correlation import Anchor, ArchiveJoin, Correlation, JoinKind, Range
 from ensue.algebra.operator import Operator
 from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Reading, Seq
-from ensue.algebra.policy import AfterMatch, SkipTo, Strategy
+from ensue.algebra.policy import AfterMatch, Choice, SkipTo, Strategy
 from ensue.algebra.predicate import (
     Aggregate,
     At,
@@ -59,6 +59,8 @@ def query_text(query: Query) -> str:
     )
     if query.exists or query.limit is not None:
         text += f" exists={query.exists} limit={optional(_limit, query.limit)}"
+    if query.choose is not None:
+        text += f" choose={_choice(query.choose.choice)}"
     return text
 
 
@@ -68,6 +70,14 @@ def _equivalence(equivalence: Equivalence) -> str:
 
 def _returned(returned: Returned) -> str:
     return node_text("Returned", expr=expr_text(returned.expr), name=plain(returned.name))
+
+
+def _choice(choice: Choice) -> str:
+    match choice:
+        case Choice.LATEST:
+            return "<Choice.LATEST: 'LATEST'>"
+        case Choice.ONCE:
+            return "<Choice.ONCE: 'ONCE'>"
 
 
 def _limit(limit: Limit) -> str:

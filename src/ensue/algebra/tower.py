@@ -102,6 +102,14 @@ def tower(definitions: Sequence[Definition], query: Query, emit: Sequence[str] =
     """Definitions in an order in which each uses earlier ones only, or an error that says why
     there is none. Where they are free to choose they stand as given. What the query does not need
     and nobody subscribes to is left out."""
+    for each in (*(definition.query for definition in definitions), query):
+        if each.choose is not None:
+            raise QueryError(
+                "CHOOSE together with definitions is not supported yet",
+                hint="leave it out, or match the events as they come in",
+                span=each.choose.span,
+                text=each.text,
+            )
     known: dict[str, Definition] = {}
     for definition in definitions:
         _check_once(known.get(definition.name), definition)

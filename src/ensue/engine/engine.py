@@ -12,6 +12,7 @@ import pyarrow as pa
 from ensue.columns.arrow_kinds import Unit
 from ensue.columns.matches import Matches
 from ensue.engine.allowance import Allowance
+from ensue.engine.choosing import skipping_of
 from ensue.engine.counters import counters_of
 from ensue.engine.forgetting import forget_keys, forget_strings
 from ensue.engine.interrupts import interruptible
@@ -21,7 +22,6 @@ from ensue.engine.program import Program
 from ensue.engine.room import Room
 from ensue.engine.saving import Saved, column_names, fitting, pushed_by, take_up
 from ensue.engine.scan import Scan, Scanned
-from ensue.engine.skipping import Skipping
 from ensue.plan.estimates.counters import Counters
 from ensue.plan.limits import UNLIMITED, Limits
 from ensue.plan.physical import Plan
@@ -60,7 +60,7 @@ class Engine:
         self.rows = 0  # events fed so far
         self.now: float | None = None  # no event that ends before can still come
         self.inner = self._inners()
-        self.skipping = None if plan.query.after is None else Skipping(plan.query)
+        self.skipping = skipping_of(plan.query)
         self.found = 0  # matches so far
         self._pieces: list[Matches] = []
         self._swept: tuple[float, int] | None = None  # now and rows at the last sweep

@@ -22,7 +22,7 @@ from ensue.engine.allowance import WAY_BYTES, Allowance, Holding
 from ensue.engine.meaning import require_same, stamp
 from ensue.engine.reference_events import computed_columns, events_of, nanoseconds
 from ensue.engine.repeats import Repeats
-from ensue.engine.retention import Key, key_of, matters, reach, waits
+from ensue.engine.retention import Key, key_of, matters, reach
 from ensue.engine.state import from_bytes, packed, to_bytes, unpacked
 from ensue.plan.limits import UNLIMITED, Limits
 from ensue.plan.physical import Plan
@@ -32,10 +32,12 @@ from ensue.semantics import (
     Event,
     Fired,
     TooManyWays,
+    chosen,
     derived,
     matches,
     members,
     value_of,
+    waits,
 )
 
 PIECE = 64  # events judged at a time, if not as many are held: the semantics is slow on more
@@ -78,7 +80,7 @@ class ReferenceEngine:
         self.rows = 0  # events fed so far
         self.now: float | None = None  # the time of the last one, or what was told since
         # what earlier matches use up is remembered here, beyond the events that are held
-        self._query = replace(plan.query, after=None, having=None, limit=None)
+        self._query = replace(plan.query, after=None, having=None, limit=None, choose=None)
         self._columns = columns_used(plan.query, schema)
         self._computed = computed_columns(plan.query)
         self._untyped = next(iter(atoms(plan.query.pattern))).type
@@ -169,6 +171,8 @@ class ReferenceEngine:
             (waiting if undecided and not over else found).append(binding)
         self._mark, self._waiting = mark, waiting
         kept = found if self.plan.query.after is None else list(self._not_used_up(found))
+        if self.plan.query.choose is not None:
+            kept = list(self._chosen(found))
         having = self.plan.query.having
         left = [b for b in kept if having is None or value_of(having, b) is True]
         self._kept += len(left)
@@ -220,6 +224,19 @@ class ReferenceEngine:
                 case _:
                     pass
             self._earliest[key] = begin
+
+    def _chosen(self, found: Iterable[Binding]) -> Iterator[Binding]:
+        """CHOOSE: what is known by now is known before all that comes later."""
+        by_key: dict[Key, list[Binding]] = {}
+        for binding in found:
+            key = key_of(self._query, members(binding)[0])
+            assert key is not None
+            by_key.setdefault(key, []).append(binding)
+        for key, inside in by_key.items():
+            kept = chosen(self.plan.query, inside, self._earliest.get(key, 0) - 1)
+            if kept:
+                self._earliest[key] = max(members(b)[-1].position for b in kept) + 1
+            yield from kept
 
     def _here(self) -> Mark:
         return Mark(self.rows, None if self.now is None else self.now * self._scale)

@@ -32,6 +32,7 @@ __all__ = [
     "convex_inside",
     "convex_overlap",
     "hull",
+    "hulls",
     "orientation",
     "places_test",
     "point_distance",
@@ -69,6 +70,20 @@ def hull(xs: Floats, ys: Floats, n: int, out_x: Floats, out_y: Floats) -> int:
     for k in range(m):
         out_x[k], out_y[k] = x[chain[k]], y[chain[k]]
     return m
+
+
+@kernel(**_OPTIONS)
+def hulls(xs: Floats, ys: Floats, first: Any, out_x: Floats, out_y: Floats, begin: Any) -> None:
+    """The hull of the points from `first[k]` to `first[k + 1]`, from `begin[k]` to `begin[k + 1]`.
+
+    `out_x` and `out_y` have room for all points.
+    """
+    at = 0
+    begin[0] = 0
+    for k in range(len(first) - 1):
+        low, high = first[k], first[k + 1]
+        at += hull(xs[low:high], ys[low:high], high - low, out_x[at:], out_y[at:])
+        begin[k + 1] = at
 
 
 @kernel(**_OPTIONS)

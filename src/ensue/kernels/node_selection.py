@@ -150,7 +150,7 @@ def chosen(
         if select[s] == ALL:
             n = _distinct(instances, times, some, first, k, rows, n, mine, other)
             continue
-        best = np.int64(-1)
+        best = -1
         for j in range(first, k):
             v = some[j, 1]
             if select[s] == ONCE and instances[v, FIRST] <= _used_up(used, tied, some[j]):

@@ -35,6 +35,7 @@ class Nodes(NamedTuple):
     tests: Ints  # of a node: (first, count)
     waits: Floats  # of a node: how long left, right, bars wait
     only_latest: Bytes  # nothing but the newest fit of a join matters
+    simple: Bytes  # a join of two events, by times of one or the other
     absence: Ints  # (node, [base, since, until, until_end])
     absence_times: Times  # (node, [length, at])
     height: Small  # of a node: above those that it is made of

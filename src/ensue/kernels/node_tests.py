@@ -166,8 +166,8 @@ def key_of(events: Events, e: int, field: int) -> int:
         return events.codes[e, field]
     value = events.numbers[e, field]
     if abs(value) < 9007199254740992.0 and value == np.floor(value):
-        return np.int64(value)
-    return np.int64(events.numbers[e : e + 1, field].copy().view(np.int64)[0])
+        return int(value)
+    return int(events.numbers[e : e + 1, field].copy().view(np.int64)[0])
 
 
 @kernel(**_OPTIONS)

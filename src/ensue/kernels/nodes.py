@@ -14,6 +14,9 @@ from ensue.kernels.node_selection import chosen
 from ensue.kernels.node_tables import (
     ABSENCE,
     BARRED,
+    CODE_A,
+    CODE_B,
+    CODE_C,
     EVENT,
     FIRST,
     LAST,
@@ -28,6 +31,8 @@ from ensue.kernels.node_tables import (
     RIGHT,
     SIEVE,
     SINCE,
+    SLOTS_A,
+    SLOTS_B,
     THERE,
     Events,
     Found,
@@ -128,35 +133,111 @@ def _all_take(nodes: Nodes, node: int, first: int, since: int, lane: int, used: 
 
 
 @kernel(**_OPTIONS)
-def _spread(
+def step(
     nodes: Nodes,
     events: Events,
-    instances: Ints,
-    times: Times,
-    cells: Small,
-    heads: Small,
-    heap: Ints,
-    heap_times: Times,
-    used: Ints,
-    stack: Ints,
-    top: int,
-    rows: Ints,
-    made: int,
-    linked: int,
-    timers: int,
-    n: int,
-    slots: Ints,
+    held: Held,
+    found: Found,
+    routed: Small,
+    leaves: Small,
     regions: RegionTable,
     space: int,
     lane: int,
-    bit: np.uint64,
-    now: Any,
-) -> Any:
-    """Hands values to the nodes above theirs, and to subscribers, until nothing new comes of it.
+    upto: Any,
+    flush: bool,
+    most_held: int,
+    most_found: int,
+) -> tuple[Held, Found]:
+    """Lets routed events in, one after the other, then time pass up to `upto` (not beyond it,
+    unless all of it is flushed).
 
-    Tables that became too small come back longer.
+    `routed` are places in `events`, ascending, `leaves` the nodes that each has reached.
     """
-    while top > 0:
+    instances, times, cells, heads = held.instances, held.times, held.cells, held.heads
+    heap, heap_times, used = held.heap, held.heap_times, held.used
+    counted, clock, tied = held.counted, held.clock, held.tied
+    rows, total = found.rows, found.counted
+    made, linked, timers, keys = counted[0], counted[1], counted[2], counted[4]
+    started = counted[3] == 1
+    n = begin = total[0]
+    status = DONE
+    slots = np.empty(MOST_SLOTS, np.int64)
+    stack = np.empty(256, np.int64)
+    top = 0
+    bit = np.uint64(1) << np.uint64(lane & 63)
+    now = clock[0]
+    due = now
+    firing = False  # timers of the time `due`
+    q = 0
+    while True:
+        if top == 0 and firing and timers > 0 and heap_times[0] == due:
+            # one after the other, those of lower nodes first: they may bar those above them
+            stack[0] = heap[0, 0]
+            timers -= 1
+            drop_first(heap, heap_times, timers)
+            if instances[stack[0], LIFE] == PENDING:
+                instances[stack[0], LIFE] = THERE
+                top = 1
+            continue
+        if top == 0:
+            # ------------------------------------------------------------ an instant is over
+            if n > begin:
+                n, tied, keys = chosen(
+                    nodes.select, used, tied, keys, instances, times, rows, begin, n
+                )
+                begin = n
+            if made > most_held:
+                status = TOO_MANY_HELD
+                break
+            if n > most_found:
+                status = TOO_MANY_FOUND
+                break
+            # ------------------------------------------------------------ the next one
+            firing = False
+            if q < routed.shape[0]:
+                until = events.end[routed[q]]
+                firing = timers > 0 and heap_times[0] < until
+            else:
+                firing = timers > 0 and (flush or heap_times[0] < upto)
+                if not firing:
+                    if not flush and started and upto > now:
+                        now = upto
+                    break
+            if firing:
+                due = heap_times[0]
+                if not started or due > now:
+                    now = due
+                    started = True
+                continue
+            e = np.int64(routed[q])
+            if not started or until > now:
+                now = until
+                started = True
+            while q < routed.shape[0] and routed[q] == e:
+                if made == instances.shape[0]:
+                    instances = longer(instances, 2 * made)
+                    times = longer(times, 2 * made)
+                if top == stack.shape[0]:
+                    stack = longer_row(stack, 2 * top)
+                instances[made, NODE] = leaves[q]
+                instances[made, LEFT] = -1
+                instances[made, RIGHT] = -1
+                instances[made, EVENT] = e
+                instances[made, FIRST] = events.position[e]
+                instances[made, LAST] = events.position[e]
+                instances[made, SINCE] = events.version[e]
+                instances[made, LIFE] = THERE
+                times[made, 0] = events.start[e]
+                times[made, 1] = events.end[e]
+                stack[top] = made
+                top += 1
+                made += 1
+                q += 1
+            continue
+        # ---------------------------------------------------------------- a value goes on
+        if n > most_found or made > most_held:
+            status = TOO_MANY_HELD if made > most_held else TOO_MANY_FOUND
+            break
         top -= 1
         a = stack[top]
         node = instances[a, NODE]
@@ -328,12 +409,33 @@ def _spread(
                             cells[before, 1] = -1
                         break
                     left, right = (a, b) if side == LEFT_SIDE else (b, a)
-                    middle = slots_of(instances, left, slots, 0)
-                    count = slots_of(instances, right, slots, middle)
-                    if not share_event(slots, middle, count, instances) and fits(
-                        nodes.tests[m, 0], nodes.tests[m, 1], nodes.test, nodes.test_time,
-                        nodes.test_number, slots, instances, times, events, regions, space,
-                    ):  # fmt: skip
+                    if nodes.simple[m] == 1:
+                        fit = instances[a, EVENT] != instances[b, EVENT]
+                        t = nodes.tests[m, 0]
+                        last = t + nodes.tests[m, 1]
+                        while fit and t < last:
+                            earlier = later = nodes.test_time[t, 1]
+                            mask = nodes.test[t, SLOTS_A]
+                            if mask != 0:
+                                earlier = times[
+                                    left if mask == 1 else right, nodes.test[t, CODE_A]
+                                ]
+                            mask = nodes.test[t, SLOTS_B]
+                            if mask != 0:
+                                later = times[left if mask == 1 else right, nodes.test[t, CODE_B]]
+                            if nodes.test[t, CODE_C] == 1:
+                                fit = later - earlier > nodes.test_time[t, 0]
+                            else:
+                                fit = later - earlier <= nodes.test_time[t, 0]
+                            t += 1
+                    else:
+                        middle = slots_of(instances, left, slots, 0)
+                        count = slots_of(instances, right, slots, middle)
+                        fit = not share_event(slots, middle, count, instances) and fits(
+                            nodes.tests[m, 0], nodes.tests[m, 1], nodes.test, nodes.test_time,
+                            nodes.test_number, slots, instances, times, events, regions, space,
+                        )  # fmt: skip
+                    if fit:
                         if made == instances.shape[0]:
                             instances = longer(instances, 2 * made)
                             times = longer(times, 2 * made)
@@ -366,123 +468,6 @@ def _spread(
                     cells[linked, 2] = this
                     heads[m, side] = linked
                     linked += 1
-    return instances, times, cells, heap, heap_times, stack, rows, made, linked, timers, n
-
-
-@kernel(**_OPTIONS)
-def step(
-    nodes: Nodes,
-    events: Events,
-    held: Held,
-    found: Found,
-    routed: Small,
-    leaves: Small,
-    regions: RegionTable,
-    space: int,
-    lane: int,
-    upto: Any,
-    flush: bool,
-    most_held: int,
-    most_found: int,
-) -> tuple[Held, Found]:
-    """Lets routed events in, one after the other, then time pass up to `upto` (not beyond it,
-    unless all of it is flushed).
-
-    `routed` are places in `events`, ascending, `leaves` the nodes that each has reached.
-    """
-    instances, times, cells, heads = held.instances, held.times, held.cells, held.heads
-    heap, heap_times, used = held.heap, held.heap_times, held.used
-    counted, clock, tied = held.counted, held.clock, held.tied
-    keys = counted[4]
-    rows, total = found.rows, found.counted
-    made, linked, timers = counted[0], counted[1], counted[2]
-    started = counted[3] == 1
-    n = total[0]
-    status = DONE
-    slots = np.empty(MOST_SLOTS, np.int64)
-    stack = np.empty(256, np.int64)
-    bit = np.uint64(1) << np.uint64(lane & 63)
-    now = clock[0]
-    q = 0
-    passing = 0  # 0: an event is next, 1: time only
-    while status == DONE:
-        begin = n
-        top = 0
-        # ---------------------------------------------------------------- the next instant
-        if q < routed.shape[0]:
-            until = events.end[routed[q]]
-            everything = False
-        else:
-            passing = 1
-            until = upto
-            everything = flush
-        if timers > 0 and (everything or heap_times[0] < until):
-            due = heap_times[0]
-            if not started or due > now:
-                now = due
-                started = True
-            while status == DONE and timers > 0 and heap_times[0] == due:
-                stack[0] = heap[0, 0]
-                timers -= 1
-                drop_first(heap, heap_times, timers)
-                if instances[stack[0], LIFE] != PENDING:
-                    continue
-                instances[stack[0], LIFE] = THERE
-                (
-                    instances, times, cells, heap, heap_times, stack, rows, made, linked, timers,
-                    n,
-                ) = _spread(
-                    nodes, events, instances, times, cells, heads, heap, heap_times, used, stack,
-                    1, rows, made, linked, timers, n, slots, regions, space, lane, bit, now,
-                )  # fmt: skip
-                if made > most_held:
-                    status = TOO_MANY_HELD
-                elif n > most_found:
-                    status = TOO_MANY_FOUND
-        elif passing == 1:
-            if not flush and started and upto > now:
-                now = upto
-            break
-        else:
-            e = np.int64(routed[q])
-            if not started or until > now:
-                now = until
-                started = True
-            while q < routed.shape[0] and routed[q] == e:
-                leaf = leaves[q]
-                q += 1
-                if made == instances.shape[0]:
-                    instances = longer(instances, 2 * made)
-                    times = longer(times, 2 * made)
-                instances[made, NODE] = leaf
-                instances[made, LEFT] = -1
-                instances[made, RIGHT] = -1
-                instances[made, EVENT] = e
-                instances[made, FIRST] = events.position[e]
-                instances[made, LAST] = events.position[e]
-                instances[made, SINCE] = events.version[e]
-                instances[made, LIFE] = THERE
-                times[made, 0] = events.start[e]
-                times[made, 1] = events.end[e]
-                if top == stack.shape[0]:
-                    stack = longer_row(stack, 2 * top)
-                stack[top] = made
-                top += 1
-                made += 1
-            (
-                instances, times, cells, heap, heap_times, stack, rows, made, linked, timers, n,
-            ) = _spread(
-                nodes, events, instances, times, cells, heads, heap, heap_times, used,
-                stack, top, rows, made, linked, timers, n, slots, regions, space, lane, bit, now,
-            )  # fmt: skip
-            if made > most_held:
-                status = TOO_MANY_HELD
-        if n > begin:
-            n, tied, keys = chosen(
-                nodes.select, used, tied, keys, instances, times, rows, begin, n
-            )
-            if n > most_found:
-                status = TOO_MANY_FOUND
     counted[0], counted[1], counted[2] = made, linked, timers
     counted[3] = 1 if started else 0
     counted[4] = keys

@@ -5,12 +5,12 @@ are looked up, then the entries are held against their boxes, and at last the te
 are made: in each step one event's accesses to memory do not wait for another's.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ensue.kernels.kept_code import kernel
-from ensue.kernels.regions import RegionTable, region_test
+from ensue.kernels.regions import RegionTable, point_test, region_test
 from ensue.kernels.routing_arrays import (
     AMONG_LAST,
     EQUAL,
@@ -82,7 +82,7 @@ def route(
     first = 0
     while first < rows:
         begin, last = n, min(first + BLOCK, rows)
-        live = 0
+        live: Any = 0
         for e in range(first, last):
             wide = False
             group = np.int64(groups[e])
@@ -182,7 +182,7 @@ def _look_up(
     mask = np.uint64(len(table_keys) - 1)
     counters[PASSED] += live
     chunks, owners = np.empty(live, np.int32), np.empty(live, np.int32)
-    active = 0
+    active: Any = 0
     for k in range(live):
         key = keys[k]
         at = (key >> _S32) & mask
@@ -204,10 +204,10 @@ def _look_up(
     words, reals = table.words, table.reals
     boxes, numbers = events.boxes, events.numbers
     rows, slots = np.empty(_ROOM, np.int32), np.empty(_ROOM, np.int32)
-    count = 0
+    count: Any = 0
     turn = 360.0 if space == 1 else np.inf
     while active > 0:
-        left = 0
+        left: Any = 0
         for k in range(active):
             e = owners[k]
             base = np.int64(chunks[k]) * UNIT
@@ -318,6 +318,11 @@ def _tested(
                 a, b = corners[e], corners[e + 1]
                 if b == a or np.isnan(boxes[e, 0]):
                     passed = False
+                elif b == a + 1:
+                    passed = point_test(
+                        regions, tests[at, 1], field & 3, field >> 2, links[at, 2], links[at, 3],
+                        xs[a], ys[a], space,
+                    )  # fmt: skip
                 else:
                     passed = region_test(
                         regions, tests[at, 1], field & 3, field >> 2, links[at, 2], links[at, 3],

@@ -84,7 +84,7 @@ def as_float(value: int, kind: int) -> float:
 
 
 @kernel(**OPTIONS)
-def find_path(atoms: Atoms, group: int, kind: int, field: int, level: int) -> int:
+def find_path(atoms: Atoms, group: int, kind: int, field: int, level: int) -> Any:
     """The path of a kind, field and level in a group, or -1."""
     wanted = kind + (field << 8) + ((level + 2048) << 32)
     path = np.int64(atoms.groups[group]) - 1

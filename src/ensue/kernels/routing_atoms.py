@@ -118,12 +118,13 @@ def _has_room(table: Table, atoms: Atoms, tests: int) -> bool:
     held = table.state[USED] + table.state[LEFT] + entries
     growing = table.state[CURSOR] < len(table.old_keys)
     state = atoms.state
+    slots = min(len(atoms.first), len(atoms.access), len(atoms.generation))
     return (
         held <= (MOST if growing else FULL) * len(table.keys)
         and (table.state[TOP] + LARGE * entries) * UNIT <= len(table.words)
         and state[TEST_TOP] + tests <= len(atoms.tests)
-        and (state[SLOT_FREE] > 0 or state[SLOT_TOP] < len(atoms.first))
-        and state[PATH_TOP] < len(atoms.paths)
+        and (state[SLOT_FREE] > 0 or state[SLOT_TOP] < slots)
+        and state[PATH_TOP] < min(len(atoms.paths), len(atoms.scales))
     )
 
 

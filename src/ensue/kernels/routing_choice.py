@@ -5,6 +5,7 @@ and a region's from how wide they are among all that were seen. The first ones a
 """
 
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -103,12 +104,15 @@ def choose(
     end: int,
     type_field: int,
     box: Floats,
-) -> tuple[int, int, int]:
+) -> tuple[Any, Any, Any]:
     """How an atom hangs (EQUAL, GRID, SPAN or ALL), under which test, and what `box` is of.
 
     `type_field` is the field that its group says all of, or -1.
     """
     numbers = tests.view(np.float64)
+    equal: Any
+    place: Any
+    span: Any
     equal, rare = np.int64(-1), _NONE
     place, area = np.int64(-1), _NONE
     span, narrow = np.int64(-1), _NONE
@@ -165,7 +169,7 @@ def _ranges(
     chosen: int,
     test: int,
     box: Floats,
-) -> int:
+) -> Any:
     """Puts one or two ranges that are not judged by the key into the box; says of which fields."""
     what, count = np.int64(NOTHING), 0
     for t in range(begin, end):

@@ -55,9 +55,9 @@ def _options(subscription: Subscription) -> Iterator[str]:
     if subscription.concurrent is not None:
         yield f"concurrent = {show_length(subscription.concurrent)}"
     if subscription.same_place != 1:
-        yield f"same_place = {_number(subscription.same_place)}"
+        yield f"same_place = {show_number(subscription.same_place)}"
     if subscription.equal != 0.5:
-        yield f"equal = {_number(subscription.equal)}"
+        yield f"equal = {show_number(subscription.equal)}"
     if subscription.within is not None:
         yield f"within = {show_length(subscription.within)}"
 
@@ -130,9 +130,9 @@ class _Writer:
         match placed.where:
             case Where.DISTANCE:
                 assert placed.number is not None
-                return f"DIST({where}; {placed.comparison}; {_number(placed.number)})"
+                return f"DIST({where}; {placed.comparison}; {show_number(placed.number)})"
             case Where.SAME if placed.number is not None:
-                return f"SPL({where}; {_number(placed.number)})"
+                return f"SPL({where}; {show_number(placed.number)})"
             case Where.INSIDE:
                 return f"@({where})"
             case kind:
@@ -192,13 +192,13 @@ def show_length(length: Length) -> str:
         case ByTime(nanoseconds):
             return show_duration(nanoseconds)
         case ByUnits(amount):
-            return _number(amount) if isinstance(amount, float) else str(amount)
+            return show_number(amount) if isinstance(amount, float) else str(amount)
 
 
-def _number(number: float) -> str:
+def show_number(number: float) -> str:
     """A number without needless digits.
 
-    >>> _number(3.0), _number(0.1), _number(1e30)
+    >>> show_number(3.0), show_number(0.1), show_number(1e30)
     ('3', '0.1', '1e+30')
     """
     return repr(number + 0.0).removesuffix(".0")

@@ -12,6 +12,7 @@ from ensue.algebra.subscription import Subscription
 from ensue.algebra.tower import Definition, Tower, tower, types_of
 from ensue.algebra.walk import atoms
 from ensue.errors import QueryError
+from ensue.languages import opsl_patterns
 from ensue.languages.language import NO_REGIONS, Language
 from ensue.languages.patterns import statement
 from ensue.languages.printing import show
@@ -259,7 +260,7 @@ def _emitted(text: str, place: Span) -> list[str]:
 def show_text(query: Query | Correlation | Subscription) -> str:
     """The one spelling of a query as a pattern."""
     if isinstance(query, Subscription):
-        raise QueryError("this subscription cannot be written as a pattern yet")
+        return opsl_patterns.show(query)
     return show(query)
 
 

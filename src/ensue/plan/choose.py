@@ -23,6 +23,7 @@ from ensue.plan.estimates.decisions import Decision
 from ensue.plan.estimates.estimates import estimate
 from ensue.plan.estimates.load import Load
 from ensue.plan.estimates.shapes import Joins, best_shape
+from ensue.plan.evictable import may_wait
 from ensue.plan.physical import (
     Absence,
     Automaton,
@@ -279,6 +280,8 @@ def _no_kernel(query: Query, schema: Schema, conditions: _Sorted, kinds: Kinds) 
     """Why compiled code cannot take this query, if it cannot."""
     if len(conditions.roles) > MOST_ROLES:
         return f"more than {MOST_ROLES} variables"
+    if query.choose is not None and may_wait(query.pattern):
+        return "CHOOSE among matches that wait for time to pass"
     negated = any(role.negative for role in conditions.roles)
     if schema.intervals and negated and _has_and(query.pattern):
         return "negation beside AND over events with a duration"
@@ -299,7 +302,7 @@ def _has_and(pattern: Pattern) -> bool:
 
 def _can_wait(condition: Expr, query: Query) -> bool:
     """Whether a condition may be tried on finished matches: it must choose no event on the way."""
-    if query.strategy is Strategy.NEXT or query.after is not None:
+    if query.strategy is Strategy.NEXT or query.weighs_matches:
         return False
     always = always_bound(query.pattern)
     return all(

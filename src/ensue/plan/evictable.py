@@ -7,6 +7,7 @@ is possible where the window says how far back matches reach, and where nothing 
 from ensue.algebra.form import is_absence, is_sequence, optional, parts
 from ensue.algebra.operator import Over
 from ensue.algebra.pattern import Pattern
+from ensue.algebra.policy import Choice
 from ensue.algebra.walk import negations, results
 from ensue.algebra.window import ByEvents
 from ensue.plan.physical import Plan
@@ -27,6 +28,8 @@ def why_not_evicted(plan: Plan) -> str | None:
         return "it has no [attr] that would split its events into keys"
     if query.after is not None:
         return "AFTER MATCH remembers more of a key than its events of the last window"
+    if query.choose is not None and query.choose.choice is Choice.ONCE:
+        return "CHOOSE ONCE remembers more of a key than its events of the last window"
     for applied in results(query.pattern):
         if applied.operator.over is Over.REPEAT:
             return f"the latest result of {applied.operator.name} may be older than the window"

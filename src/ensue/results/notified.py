@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ensue.columns.arrow_kinds import plain_type
-from ensue.columns.location import hulls
+from ensue.columns.location import hull_texts
 from ensue.columns.matches import Matches
 from ensue.columns.rows import rows_taken
 from ensue.columns.stream import Shape
@@ -66,7 +66,7 @@ def notified(
     lists = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)
     where: pa.Array = pa.nulls(len(which), pa.string())
     if shape.schema.location is not None and len(which):
-        where = hulls(matches, events, shape.schema).cast(pa.string())
+        where = hull_texts(matches, events, shape.schema)
     told = pa.array(list(names), pa.string()).take(pa.array(which))
     columns = [told, ids, times(start), times(end), where, lists]
     fitting = [c.cast(t) if c.type != t else c for c, t in zip(columns, schema.types, strict=True)]

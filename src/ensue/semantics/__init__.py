@@ -8,6 +8,7 @@ every layer of a tower, and `layer_timeouts` its timed-out partial matches;
 Kernels, plans and runners must give exactly these.
 """
 
+from ensue.semantics.choosing import chosen, waits
 from ensue.semantics.conditions import holds, value_of
 from ensue.semantics.correlation import Correlated, correlated, in_range
 from ensue.semantics.events import Binding, Event, before, members
@@ -31,6 +32,7 @@ __all__ = [
     "Summary",
     "TooManyWays",
     "before",
+    "chosen",
     "complex_events",
     "correlated",
     "derived",
@@ -45,4 +47,5 @@ __all__ = [
     "timeouts",
     "tower_matches",
     "value_of",
+    "waits",
 ]

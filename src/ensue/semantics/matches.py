@@ -14,6 +14,7 @@ from ensue.algebra.query import Limit, Query
 from ensue.algebra.residual import advance, uncounted
 from ensue.algebra.walk import atoms, bound_variables, kleenes, positives, references, variables
 from ensue.algebra.window import ByEvents, ByTime, ByUnits
+from ensue.semantics.choosing import chosen as chosen_by
 from ensue.semantics.conditions import MOVING, holds, is_true
 from ensue.semantics.events import Binding, Event, before, members, seen
 from ensue.semantics.results import Fired, made_of, repeats
@@ -46,6 +47,8 @@ def matches(
         if query.after is not None:
             here = list(_skipping(query.after, here))
         kept = [b for b in here if query.having is None or is_true(query.having, b)]
+        if query.choose is not None:
+            kept = chosen_by(query, kept)
         found += kept if query.limit is None else _limited(query.limit, kept)
     return sorted(found, key=lambda binding: rank(query.pattern, binding))
 

@@ -3,15 +3,16 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from ensue.algebra.answers import check_answer
+from ensue.algebra.answers import check_answer, check_choice
 from ensue.algebra.check.applied import check_operators, resolved, result_types
 from ensue.algebra.check.arrangement import check_arrangement, open_ended
 from ensue.algebra.check.kinds import comparable, kind_of
 from ensue.algebra.check.places import placed, refuse_list
 from ensue.algebra.check.usage import Roles, in_having, in_return, in_where, roles_of
-from ensue.algebra.equivalence import equal_through_negation
+from ensue.algebra.equivalence import equal_through_negation, partitioning, with_equivalence
 from ensue.algebra.form import is_event
 from ensue.algebra.lives import derived_window
+from ensue.algebra.policy import Choice
 from ensue.algebra.predicate import Expr, Field
 from ensue.algebra.query import Equivalence, Query, Returned
 from ensue.algebra.walk import atoms, conjuncts, rewrite_expr
@@ -37,6 +38,7 @@ def check_structure(query: Query) -> Query:
         _check_after(query, roles)
         check_columns(query.returns)
         check_answer(query)
+        check_choice(query)
         split = [part for expr in query.where for part in conjuncts(expr)]
         return replace(
             query,
@@ -88,6 +90,9 @@ def check(query: Query, schema: Schema, *, streaming: bool = False, derived: boo
         if having is not None:
             check_condition(having, kind, "HAVING")
         query = equal_through_negation(replace(query, where=where, returns=returns, having=having))
+        if query.choose is not None and query.choose.choice is Choice.ONCE:
+            for field in partitioning(query):  # what is tied together is used up together
+                query = with_equivalence(query, field)
         if streaming:
             _check_bounded(query, schema, derived=derived)
         return query

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from ensue.algebra.pattern import Atom
-from ensue.algebra.policy import Strategy
+from ensue.algebra.policy import Choice, Strategy
 from ensue.algebra.text import (
     shortened,
     show_after,
@@ -39,6 +39,11 @@ from ensue.plan.show.explain_decisions import decided
 from ensue.plan.show.explain_modules import boxes
 
 MOST_STATES = 64  # a longer list of states is cut
+
+CHOICES = {
+    Choice.LATEST: "LATEST: of the matches of one last event the one with the newest events",
+    Choice.ONCE: "ONCE: likewise, and what is up to it in its partition is not used again",
+}
 
 STRATEGIES = {
     Strategy.ANY: "any event may be passed over",
@@ -353,6 +358,8 @@ def _finished(plan: Plan) -> Iterator[str]:
         lines.append(f"  RETURN {', '.join(show_columns(query))}")
     if query.limit is not None:
         lines.append(f"  LIMIT {query.limit.count} a last event")
+    if query.choose is not None:
+        lines.append(f"  CHOOSE {CHOICES[query.choose.choice]}")
     if lines:
         yield "finished matches"
         yield from lines

@@ -296,6 +296,7 @@ _WORDS = {
     "stage": "division into stages",
     "order": "order= of events",
     "location": "location column",
+    "space": "space=",
     "tables": "set of tables by type",
     "emit_timeouts": "choice of emit_timeouts=",
     "operators": "set of operators",

@@ -81,6 +81,7 @@ class NodeTable:
         self._tests = Growing((2,), np.int64)
         self._waits = Growing((3,), np.float64, -np.inf)
         self._only_latest = Growing((), np.int8)
+        self._simple = Growing((), np.int8)
         self._absence = Growing((4,), np.int64)
         self._absence_times = Growing((2,), time)
         self._height = Growing((), np.int32)
@@ -202,6 +203,7 @@ class NodeTable:
                 self._kind.array[number] = layout.SIEVE if sieve else layout.JOIN
                 row.tests = self._written(tests, regions)
                 self._tests.array[number] = row.tests
+                self._simple.array[number] = isinstance(node, Join) and _simple(node)
             case Absence():
                 self._kind.array[number] = layout.ABSENCE
                 self._absence.array[number] = (
@@ -244,7 +246,8 @@ class NodeTable:
     def _columns(self) -> tuple[Growing, ...]:
         return (
             self._kind, self._edges, self._users, self._tests, self._waits, self._only_latest,
-            self._absence, self._absence_times, self._height, self._lanes, self._not_latest,
+            self._simple, self._absence, self._absence_times, self._height, self._lanes,
+            self._not_latest,
         )  # fmt: skip
 
     def _mark(self, number: int, lane: int) -> None:
@@ -400,7 +403,7 @@ class NodeTable:
         """What the kernel reads. It is up to date until a subscription is added."""
         return Nodes(
             self._kind.array, self._edges.array, self._users.array, self._tests.array,
-            self._waits.array, self._only_latest.array, self._absence.array,
+            self._waits.array, self._only_latest.array, self._simple.array, self._absence.array,
             self._absence_times.array, self._height.array, self._lanes.array, self._edge.array,
             self._user.array, self._select.array, self._since.array, self._lane.array,
             self._test.array, self._test_time.array, self._test_number.array,
@@ -462,6 +465,15 @@ def _sides(node: Node) -> list[tuple[Node, int, tuple[Test, ...]]]:
             if child is not None:
                 below.append((child, layout.LEFT_SIDE, ()))
             return below + [(bar.node, layout.BAR, bar.tests) for bar in node.bars]
+
+
+def _simple(join: Join) -> bool:
+    """Whether it is of two events, and each test about times of one or the other."""
+    return (
+        isinstance(join.left, Leaf)
+        and isinstance(join.right, Leaf)
+        and all(isinstance(t, TimeTest) and {t.earlier, t.later} <= {0, 1, 2} for t in join.tests)
+    )
 
 
 def _signed(slots: int) -> int:

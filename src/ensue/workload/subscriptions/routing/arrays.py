@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ensue.kernels import routing_arrays, routing_table
+from ensue.kernels import routing_arrays, routing_atoms, routing_table
 from ensue.kernels.routing_arrays import Atoms
 from ensue.kernels.routing_choice import SKETCH
 from ensue.kernels.routing_table import FILTER_BITS, LARGE, UNIT, Table
@@ -15,6 +15,7 @@ from ensue.kernels.routing_table import FILTER_BITS, LARGE, UNIT, Table
 Array = npt.NDArray[Any]
 
 _FIRST_KEYS = 1 << 10
+_FULL_AGAIN = 0.4  # how full a table is, at most, when it was made anew
 _STEP = 1 << 20  # bytes: so much more is cleared in well below a millisecond
 _HEADER = 128  # bytes of a file without numbers
 _ROWS: dict[str, tuple[int, Any]] = {  # words of a row (0: the row is one number), and their type
@@ -66,10 +67,15 @@ class Arrays:
     def _build(self) -> None:
         a = self._arrays
         self.table = Table(
-            *(a[n] for n in (*_TABLE, *_OLD)),
-            a["words"],
-            a["words"].view(np.float32),
-            a["table_state"],
+            keys=a["keys"],
+            heads=a["heads"],
+            bits=a["bits"],
+            old_keys=a["old_keys"],
+            old_heads=a["old_heads"],
+            old_bits=a["old_bits"],
+            words=a["words"],
+            reals=a["words"].view(np.float32),
+            state=a["table_state"],
         )
         self.atoms = Atoms(
             tests=a["tests"],
@@ -129,6 +135,46 @@ class Arrays:
         self._arrays["table_state"][routing_table.CURSOR] = 0
         self._build()
 
+    def make_room(self, tests: int) -> None:
+        """Room for one more atom of so many tests, at least."""
+        table, atoms = self._arrays["table_state"], self._arrays["atom_state"]
+        entries = max(routing_atoms.ENTRIES, 2 * tests)
+        units = int(table[routing_table.TOP]) + LARGE * entries
+        slots = int(atoms[routing_arrays.SLOT_TOP]) + 1
+        paths = int(atoms[routing_arrays.PATH_TOP]) + 1
+        self.reach(
+            {
+                "words": units * UNIT,
+                "tests": int(atoms[routing_arrays.TEST_TOP]) + tests,
+                **dict.fromkeys(("first", "access", "generation"), slots),
+                **dict.fromkeys(("paths", "scales"), paths),
+            }
+        )
+        self.tidy()
+        size = len(self._arrays["keys"])
+        held = int(table[routing_table.USED] + table[routing_table.LEFT]) + entries
+        if held <= (routing_table.MOST if self.growing else routing_atoms.FULL) * size:
+            return
+        if self.growing:  # one atom of very many values
+            routing_table.move_some(self.table, len(self._arrays["old_keys"]))
+            self.tidy()
+        while held > routing_atoms.FULL * size:
+            size *= 2
+        self.rebuild(size)
+
+    def tidy(self) -> None:
+        """Lets an old table go; begins a new one where most of the filter is stale."""
+        table = self._arrays["table_state"]
+        if self.growing:
+            return
+        if len(self._arrays["old_keys"]):
+            self.forget_old()
+        if table[routing_table.GONE] > len(self._arrays["keys"]) // 2:
+            size = _FIRST_KEYS
+            while table[routing_table.USED] > _FULL_AGAIN * size:
+                size *= 2
+            self.rebuild(size)
+
     # ---- files
 
     def save(self, folder: Path) -> None:
@@ -157,6 +203,3 @@ def _new_table(size: int) -> tuple[Array, Array, Array]:
         np.zeros(size, np.int32),
         np.zeros(size * FILTER_BITS // 64, np.uint64),
     )
-
-
-__all__ = ["LARGE", "UNIT", "Arrays"]

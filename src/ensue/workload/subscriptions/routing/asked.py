@@ -24,6 +24,7 @@ _KINDS = {
     PredicateType.BOOL: (Kind.BOOLEAN,),
     PredicateType.TIME: (*_TIMES, *_NUMBERS),
 }
+_LISTS = "IN takes a list of values, and nothing else does"
 _EPOCH = instant(datetime(1970, 1, 1))
 
 
@@ -40,8 +41,8 @@ class OfField:
 
     def allowed(self) -> set[Value] | None:
         """The values that are left of a set; None: there is no set."""
-        if self.among is None:
-            return None
+        if self.among is None or (len(self.among) == 1 and self.unlike is None):
+            return self.among
         left = {v for v in self.among if isinstance(v, str) or self.low <= v <= self.high}
         return left if self.unlike is None else left - self.unlike
 
@@ -97,7 +98,7 @@ class Reader:
             return self._other_than
         if self.field.kind is not Kind.STRING:
             return self._compared
-        return self._one_of if self._operator == "=" else self._late
+        return self._same_text if self._operator == "=" else self._late
 
     def _never(self, predicate: Predicate, _: OfField, __: Asked) -> bool:
         options = predicate.value if isinstance(predicate.value, tuple) else (predicate.value,)
@@ -118,9 +119,20 @@ class Reader:
             part.high = interval[1]
         return part.low <= part.high
 
+    def _same_text(self, predicate: Predicate, part: OfField, _: Asked) -> bool:
+        text = self._checked(predicate, predicate.value)
+        if not isinstance(text, str):
+            return False
+        if part.among is None:
+            part.among = {text}
+            return True
+        part.among &= {text}
+        return bool(part.among)
+
     def _one_of(self, predicate: Predicate, part: OfField, _: Asked) -> bool:
-        options = predicate.value if isinstance(predicate.value, tuple) else (predicate.value,)
-        values = {v for option in options for v in self._equal(predicate, option)}
+        if not isinstance(predicate.value, tuple):
+            raise self._misfit(predicate, _LISTS)
+        values = {v for option in predicate.value for v in self._equal(predicate, option)}
         part.among = values if part.among is None else part.among & values
         return bool(part.among)
 
@@ -159,10 +171,8 @@ class Reader:
         """A constant that fits the column."""
         if constant is None or type(constant) in self._accepted:
             return constant  # type: ignore[return-value]
-        if isinstance(constant, tuple) or (self._operator == "IN") != isinstance(
-            predicate.value, tuple
-        ):
-            raise self._misfit(predicate, "IN takes a list of values, and nothing else does")
+        if isinstance(constant, tuple):
+            raise self._misfit(predicate, _LISTS)
         if isinstance(constant, FieldOf):
             raise self._misfit(predicate, "a field of another event is no constant")
         if isinstance(constant, self._accepted) and not isinstance(constant, bool):
@@ -213,6 +223,7 @@ class Readers:
             if not reader.take(predicate, part, asked):
                 asked.never = True
         for part in parts.values():
-            if part.among is not None and not part.allowed():
+            bounded = part.low != LEAST or part.high != GREATEST or part.unlike is not None
+            if bounded and part.among is not None and not part.allowed():
                 asked.never = True
         return asked

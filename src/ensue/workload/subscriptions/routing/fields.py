@@ -40,6 +40,7 @@ class Fields:
         self._by_column: dict[str, Field] = {}
         self.all: list[Field] = []
         self.type_column = self._column_of_types()
+        self.type_number = -1  # of the field of that column, once it is one
 
     def _column_of_types(self) -> str | None:
         """The column of texts that groups atoms."""
@@ -61,6 +62,8 @@ class Fields:
             found = Field(len(self.all), column, self._kinds[column])
             self._by_column[column] = found
             self.all.append(found)
+            if column == self.type_column:
+                self.type_number = found.number
         return found
 
     def _column(self, predicate: Predicate) -> str:
@@ -120,10 +123,11 @@ def values_of(
 def _whole(vector: vectors.Vector, texts: Texts) -> npt.NDArray[Any]:
     if vector.kind is not Kind.STRING:
         return np.asarray(vector.values)
-    array = vector.values
+    array: Any = vector.values
     if not types.is_dictionary(array.type):
         array = array.dictionary_encode()
     known = texts.codes(array.dictionary.to_pylist())
     if not len(known):
         return np.full(len(array), UNKNOWN, np.int64)
-    return known[codes(array)]
+    found: npt.NDArray[np.int64] = known[codes(array)]
+    return found

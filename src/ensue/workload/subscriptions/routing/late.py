@@ -11,7 +11,6 @@ from ensue.columns import evaluate as vectors
 from ensue.columns import functions, operators
 from ensue.columns.rows import taken
 from ensue.columns.values import constant
-from ensue.workload.subscriptions.routing.fields import Field
 
 LateTest = tuple[str, str, str]  # column, operator, text
 
@@ -101,6 +100,3 @@ def _holds(test: LateTest, column: pa.Array) -> npt.NDArray[np.bool_]:
     if operator == "LIKE":
         return vectors.truth(functions.like(vector, text))
     return vectors.truth(operators.compare(operator, vector, constant(text, "us")))
-
-
-__all__ = ["Field", "LateTest", "LateTests"]

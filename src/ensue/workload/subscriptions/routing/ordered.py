@@ -26,9 +26,9 @@ def whole(operator: str, constant: float) -> Interval | None:
     >>> whole("<", 17.5), whole("=", 17.5), whole(">", 2**63)
     ((-9223372036854775808, 17), None, None)
     """
-    if math.isnan(constant):
+    if constant != constant:
         return None
-    if math.isinf(constant):
+    if constant in (math.inf, -math.inf):
         below = constant > 0
         holds = operator in (("<", "<=") if below else (">", ">="))
         return EVERYTHING if holds else None
@@ -71,7 +71,7 @@ def real(operator: str, constant: float) -> Interval | None:
     >>> real("=", 2**53 + 1) is None, real("<=", 2**53 + 1) == real("<=", 2**53)
     (True, True)
     """
-    if math.isnan(constant):
+    if constant != constant:
         return None
     try:
         nearest = float(constant)

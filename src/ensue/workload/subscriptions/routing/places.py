@@ -1,9 +1,22 @@
-"""The boxes of events' places."""
+"""The places of events, and their boxes."""
+
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
+
+
+class Corners(Protocol):
+    """The places of events: event k has the corners from `first[k]` up to `first[k + 1]`."""
+
+    @property
+    def x(self) -> Floats: ...
+    @property
+    def y(self) -> Floats: ...
+    @property
+    def first(self) -> npt.NDArray[np.int64]: ...
 
 
 def boxes_of(x: Floats, y: Floats, first: npt.NDArray[np.int64], space: int) -> Floats:

@@ -1,11 +1,15 @@
 """Codes of the texts that atoms ask for."""
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 _SHARDS = 256  # a dictionary that grows moves all it holds: these stay small
+
+_FILES = ("text_offsets.npy", "text_bytes.npy", "text_uses.npy")
 
 UNKNOWN = -1  # the code of a text that no atom asks for
 
@@ -72,6 +76,16 @@ class Texts:
         np.cumsum([len(e) for e in encoded], out=offsets[1:])
         uses = np.array(self._uses, np.int64)
         return offsets, np.frombuffer(b"".join(encoded), np.uint8), uses
+
+    def save(self, folder: Path) -> None:
+        parts: tuple[npt.NDArray[Any], ...] = self.items()
+        for name, part in zip(_FILES, parts, strict=True):
+            np.save(folder / name, part, allow_pickle=False)
+
+    @classmethod
+    def open(cls, folder: Path) -> "Texts":
+        offsets, data, uses = (np.load(folder / name, allow_pickle=False) for name in _FILES)
+        return cls.restore(offsets.tolist(), data.tobytes(), uses.tolist())
 
     @classmethod
     def restore(cls, offsets: Sequence[int], data: bytes, uses: Sequence[int]) -> "Texts":
