@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.support.fleets import meant, random_corners, random_events
+from tests.support.subscriptions import Bounds, random_subscription
 
 import ensue
 from ensue.languages.opsl_text import show
 from ensue.semantics.events import Event
-from tests.support.fleets import meant, random_corners, random_events
-from tests.support.subscriptions import Bounds, random_subscription
 
 POINTS = pa.schema(
     {"ts": pa.int64(), "n": pa.int64(), "id": pa.int64(), "kind": pa.string(), "v": pa.int64(),

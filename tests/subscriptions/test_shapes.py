@@ -6,8 +6,11 @@ from random import Random
 import pyarrow as pa
 import pytest
 
+import ensue
 from ensue.errors import QueryError
+from ensue.plan.physical import Reference
 from ensue.workload.subscriptions.catalogue.change import Change
+from ensue.workload.subscriptions.fleet import Fleet
 from support.queries import random_query, random_repeats
 from support.shapes import (
     alone,
@@ -96,7 +99,7 @@ def test_the_set_may_change_at_every_event(seed):
         assert max(own.values(), default=1) == 1
         if gone == 16:
             assert set(own) == most, texts[name]
-        elif seen and not query.plan.structure.__class__.__name__ == "Reference":
+        elif seen and not isinstance(query.plan.structure, Reference):
             # what waits for time to pass may have been told before it was cancelled, or not
             assert set(own) >= set(alone(query, seen, over=False)), texts[name]
 
@@ -138,9 +141,9 @@ def test_state_is_saved_and_restored(seed):
 
 def test_lanes_share_the_work():
     random = Random(7)
-    events = random_events(random, 30)
+    events = random_events(random, 60)
     shape = shape_of_stream(events, PLAIN)
-    texts = {f"s{k}": KLEENE.format(k % 3, k % 2, k % 5) for k in range(12)}
+    texts = {f"s{k}": KLEENE.format(k % 3 - 1, k % 2 - 2, k % 5) for k in range(12)}
     whole = told([matcher_of(shape, texts).feed_events(events)])
     parts = [
         told([matcher_of(shape, texts, lane=lane, lanes=3).feed_events(events)])
@@ -190,7 +193,9 @@ def test_what_looks_at_all_events_is_on_its_own(text, why):
 
 def test_only_what_is_routed_reaches_the_plan():
     events = random_events(Random(5), 200)
-    texts = {f"s{k}": f"SEQ(A a, B+ b[]) WHERE a.x = {k} and b[i].x > {k} WITHIN 3" for k in range(9)}
+    texts = {
+        f"s{k}": f"SEQ(A a, B+ b[]) WHERE a.x = {k} and b[i].x > {k} WITHIN 3" for k in range(9)
+    }
     matcher = matcher_of(shape_of_stream(events, PLAIN), texts)
     matcher.feed_events(events)
     (running,) = matcher.patterns.running.values()
@@ -204,9 +209,165 @@ def test_only_what_is_routed_reaches_the_plan():
 
 
 def test_the_same_events_in_other_roles_are_one_match():
-    events = pa.table(
-        {"b": [1, 2], "t": [1, 2], "row": [0, 1], "type": ["A", "A"], "x": [1, 1]}
-    )
+    events = pa.table({"b": [1, 2], "t": [1, 2], "row": [0, 1], "type": ["A", "A"], "x": [1, 1]})
     shape = shape_of_stream(events, PLAIN)
     matcher = matcher_of(shape, {"a": "AND(A a, A b) WITHIN 5"})
     assert told([matcher.feed_events(events)]) == {"a": Counter({(0, 1): 1})}
+
+
+# ---------------------------------------------------------------------------- public calls
+
+ROWS = pa.schema({"ts": pa.int64(), "kind": pa.string(), "k": pa.int64(), "x": pa.int64()})
+
+
+def rows(random: Random, count: int) -> pa.Table:
+    times = sorted(random.randint(0, 3 * count) for _ in range(count))
+    return pa.Table.from_pylist(
+        [
+            {"ts": t, "kind": random.choice("AB"), "k": random.randint(0, 2), "x": n}
+            for n, t in enumerate(times)
+        ],
+        ROWS,
+    )
+
+
+def members(table: pa.Table) -> Counter:
+    return Counter(
+        (row["subscription"], tuple(e["x"] for e in row["members"])) for row in table.to_pylist()
+    )
+
+
+WRITTEN = {
+    "having": "SEQ(A a, B+ b[]) WHERE [k] WITHIN 9 HAVING count(b) > 1",
+    "limit": "SEQ(A a, B b) WITHIN 20 LIMIT 2",
+    "latest": "SEQ(A a, A b, B c) WHERE a.k >= 1 WITHIN 20 CHOOSE LATEST",
+    "later": "SEQ(A a, A b, B c) WHERE a.k >= 0 WITHIN 20 CHOOSE LATEST",
+    "once": "SEQ(A a, B b) WHERE [k] WITHIN 20 CHOOSE ONCE",
+    "past": "SEQ(A a, B b) WHERE a.x > 3 WITHIN 20 AFTER MATCH SKIP PAST LAST EVENT",
+    "further": "SEQ(A a, B b) WHERE a.x > 8 WITHIN 20 AFTER MATCH SKIP PAST LAST EVENT",
+    "absent": "SEQ(A a, !B b) WHERE [k] WITHIN 6",
+    "no pair": "SEQ(A a, !SEQ(B b, B c), A d) WHERE [k] and b.x > 2 WITHIN 30",
+    "one": "A a WHERE a.x = 4",
+    "texts": "SEQ(A a, B b) WHERE a.kind || b.kind = 'AB' and a.k in (0, 2) WITHIN 4",
+}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_tables_and_live_find_what_queries_find(seed):
+    random = Random(f"calls {seed}")
+    events = rows(random, 30)
+    fleet = ensue.Subscriptions(time="ts", type="kind")
+    for name, text in WRITTEN.items():
+        fleet.add(name, text)
+    fleet.add("opsl", "=|(A; 9)(B), A = (ARITH:x = 4), B = (ARITH:x = 6)")
+    whole = ensue.match(events, fleet)
+    found = members(whole)
+    for name, text in WRITTEN.items():
+        expected = Counter()
+        for match in ensue.match(events, text, time="ts", type="kind").to_pylist():
+            parts = [v for v in match.values() if isinstance(v, dict | list)]
+            own = [e for v in parts for e in (v if isinstance(v, list) else [v])]
+            expected[name, tuple(sorted(e["x"] for e in own))] += 1
+        assert Counter({k: n for k, n in found.items() if k[0] == name}) == expected, text
+
+    live = ensue.live(fleet, schema=ROWS)
+    tables, at = [], 0
+    while at < events.num_rows:
+        size = random.randint(1, 7)
+        tables.append(live.feed(events.slice(at, size)))
+        at += size
+        if random.random() < 0.5:
+            live = ensue.live(fleet, schema=ROWS).restore(live.save())
+    tables.append(live.finish())
+    assert members(pa.concat_tables(tables)) == found
+    ids = pa.concat_tables(tables)["match_id"].to_pylist()
+    assert sorted(ids) == sorted(whole["match_id"].to_pylist())
+
+
+def test_one_may_be_replaced_by_one_in_the_other_language():
+    fleet = ensue.Subscriptions(time="ts", type="kind")
+    fleet.add("a", "SEQ(A a, B b) WITHIN 9")
+    live = ensue.live(fleet, schema=ROWS)
+    event = {"k": 0, "x": 1}
+    live.feed({"ts": 1, "kind": "A", **event})
+    fleet.replace("a", "(STRING:kind = 'B')")
+    assert len(live.feed({"ts": 2, "kind": "B", **event})["members"][0]) == 1
+    fleet.replace("a", "SEQ(A a, B b) WITHIN 9")
+    assert live.feed({"ts": 3, "kind": "B", **event}).num_rows == 0  # the A is forgotten
+    live.feed({"ts": 4, "kind": "A", **event})
+    assert live.feed({"ts": 5, "kind": "B", **event}).num_rows == 1
+
+
+def test_tables_of_one_type_each():
+    a = pa.table({"ts": [1, 5], "x": [1, 2], "own": ["p", "q"]})
+    b = pa.table({"ts": [2, 6], "x": [2.5, 3.5], "own": [1, 2]})
+    fleet = ensue.Subscriptions(time="ts")
+    fleet.add("both", "SEQ(A a, B b) WHERE a.own = 'p' and b.own > 1")
+    fleet.add("other", "SEQ(A a, B b) WHERE a.own = 'q' and b.own > 0")
+    found = ensue.match({"A": a, "B": b}, fleet)
+    assert Counter(found["subscription"].to_pylist()) == Counter(both=1, other=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("SEQ(A a, B b) RETURN COUNT(*)", r"COUNT\(\*\) and EXISTS"),
+        ("SEQ(A a, B b) RETURN EXISTS", r"COUNT\(\*\) and EXISTS"),
+        ("SEQ(A a, B b) RETURN a.x", "leave out RETURN"),
+        ("EVENT Z AS SEQ(A a, B b) WITHIN 3; SEQ(Z z, A a) WITHIN 5", "no towers"),
+        ("SEQ(A a, B a)", "'a'"),
+        ("SEQ(A a, B b) WHERE a.y > 3", "'y'"),
+        ("SEQ(A a, B b) WITHIN 3 minutes", "numbers"),
+    ],
+)
+def test_what_a_set_does_not_take_is_refused(text, says):
+    fleet = ensue.Subscriptions(time="ts", type="kind")
+
+    def asked():
+        fleet.add("wrong", text)
+        ensue.match(rows(Random(1), 3), fleet)
+
+    with pytest.raises(ensue.QueryError, match=says):
+        asked()
+
+
+def test_a_stream_needs_a_window():
+    events = random_events(Random(1), 1)
+    fleet = Fleet(shape_of_stream(events, PLAIN), streaming=True)
+    with pytest.raises(ensue.QueryError, match="window"):
+        fleet.take(Change.add("a", "SEQ(A a, B b)"), 1)
+    fleet.take(Change.add("a", "SEQ(A a, B b) WHERE b.t - a.t < 4"), 1)
+    fleet.take(Change.add("b", "SEQ(A a, B b) WITHIN 4"), 2)
+    assert len(fleet) == 2
+
+
+def test_explain_says_what_runs_how():
+    fleet = ensue.Subscriptions(time="ts", type="kind")
+    for number in range(3):
+        fleet.add(f"many {number}", f"SEQ(A a, B+ b[]) WHERE a.k > {number} WITHIN 9")
+    fleet.add("strict", "SEQ(A a, B b) WHERE strict_contiguity(a, b) { a.k > 1 }")
+    fleet.add("opsl", "=|(A; 9)(B), A = (ARITH:x = 4), B = (ARITH:x = 6)")
+    said = ensue.explain(fleet, rows(Random(1), 3))
+    for line in (
+        "subscriptions  5, at version 5 of a log in memory",
+        "  on nodes     1",
+        "  in shapes    3, as 1 plan",
+        "  on their own 1",
+        "'opsl' on nodes",
+        "    event x = 4",
+        "one plan for 3 subscriptions of a shape, over the events that are routed to them",
+        "  'many 0', 'many 1', 'many 2'",
+        "  partition  [__subscription]",
+        "  'strict': strict_contiguity looks at every event of the stream",
+    ):
+        assert line in said.splitlines()
+    assert "waits 9" in said
+    assert "1 in OPSL, 4 in the pattern language" in ensue.explain(fleet)
+
+
+def test_events_have_no_columns_of_ours():
+    fleet = ensue.Subscriptions(time="ts", type="kind")
+    fleet.add("a", "A a WHERE a.x > 1")
+    events = rows(Random(1), 3).append_column("__constant.0", pa.array([1, 2, 3]))
+    with pytest.raises(ensue.EventError, match=r"__constant\.0"):
+        ensue.match(events, fleet)

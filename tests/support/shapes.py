@@ -33,7 +33,9 @@ def other_constants(text: str, random: Random) -> str:
     def other(found: re.Match[str]) -> str:
         if found[0].startswith("'"):
             return f"'{random.choice('pqr')}'"
-        return random.choice(("0.5", "1.5", "2.0")) if "." in found[0] else str(random.randint(0, 3))
+        return (
+            random.choice(("0.5", "1.5", "2.0")) if "." in found[0] else str(random.randint(0, 3))
+        )
 
     return _CONSTANT.sub(other, text)
 

@@ -19,10 +19,9 @@ def subscribed_query(text: str) -> Query:
     ensue.errors.QueryError: rows of subscriptions have the events of a match, and no other columns
       hint: leave out RETURN
     """
-    if len(text.encode()) > LONGEST:
-        raise QueryError(
-            f"the text has {len(text.encode())} bytes, and a subscription has {LONGEST} at the most"
-        )
+    size = len(text.encode())
+    if size > LONGEST:
+        raise QueryError(f"the text has {size} bytes, and a subscription {LONGEST} at the most")
     found = PATTERNS.parse(text)
     if not isinstance(found, Query):
         raise QueryError(

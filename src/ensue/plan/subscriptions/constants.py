@@ -75,9 +75,7 @@ def shaped(query: Query, schema: Schema) -> Shaped:
     """
     found = _Taken(query, schema)
     where = tuple(found.condition(c) if not found.of_time(c) else c for c in query.where)
-    return Shaped(
-        replace(_nameless(query), where=where), tuple(found.kinds), tuple(found.values)
-    )
+    return Shaped(replace(_nameless(query), where=where), tuple(found.kinds), tuple(found.values))
 
 
 def keyed(query: Query) -> Query:
@@ -180,7 +178,7 @@ class _Taken:
         return replace(carrier, name=constant_name(len(self.values) - 1))
 
     def _carrier(self, expr: Expr) -> Field | None:
-        """An event that is known as soon as an expression is, and missing only where it is NULL."""
+        """An event that is known once an expression is, and missing only where it is NULL."""
         for leaf in _leaves(expr):
             match leaf:
                 case Field(at=at) if at in _OF_ONE:
@@ -238,5 +236,3 @@ def _always(pattern: Pattern) -> Iterator[str]:
     elif form(pattern) in (Form.SEQUENCE, Form.TOGETHER):
         for part in parts(pattern):
             yield from _always(part)
-
-

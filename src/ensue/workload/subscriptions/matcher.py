@@ -23,7 +23,6 @@ from ensue.workload.held_events import EventStore
 from ensue.workload.stage import Fed
 from ensue.workload.subscriptions.compared_fields import compared_fields
 from ensue.workload.subscriptions.fleet import Fleet
-from ensue.workload.subscriptions.members import Member
 from ensue.workload.subscriptions.nodes.held import Delivered, NodeState
 from ensue.workload.subscriptions.shapes.running import Found
 from ensue.workload.subscriptions.shapes.state import PatternState
@@ -91,7 +90,7 @@ class FleetMatcher:
         some = rows_taken(events, kept)
         new = self._events(some, first + kept, versions[kept])
         found = self.state.feed(new, places.astype(np.int32), leaves)
-        held = [self.state.events.position, self.patterns.held()]
+        held = [self.state.events.position, *self.patterns.held_since(first)]
         members = [found.members, *(f.rows for f in patterns)]
         self.store.add(events, first, [*members, *held])
         return self._told(found, patterns)

@@ -111,6 +111,10 @@ class PatternState:
         """The rows of the stream that it needs, ascending, and maybe others."""
         return np.unique(np.concatenate([NONE, *(r.rows for r in self.running.values())]))
 
+    def held_since(self, first: int) -> list[Ints]:
+        """Those of them from a row on, as each engine has them."""
+        return [r.rows[np.searchsorted(r.rows, first) :] for r in self.running.values()]
+
     def compact(self) -> None:
         """Lets go of the rows that are not needed any more."""
         for running in self.running.values():
@@ -122,11 +126,13 @@ class PatternState:
             return
         self._dropped = self.table.cancelled
         for name, running in list(self.running.items()):
-            shape, key = name
-            if shape not in self.table.shapes or (key is not None and key not in self.table.by_key):
+            if self._is_gone(*name):
                 del self.running[name]
             else:
                 running.drop(self.table, store)
+
+    def _is_gone(self, shape: ShapeId, key: int | None) -> bool:
+        return shape not in self.table.shapes or (key is not None and key not in self.table.by_key)
 
     @property
     def partial_matches(self) -> int:
@@ -157,8 +163,7 @@ class PatternState:
         header, arrays, blobs = unpacked(data)
         self.running = {}
         for number, (shape, key) in enumerate(header["running"]):
-            gone = shape not in self.table.shapes
-            if gone or (key is not None and key not in self.table.by_key):
+            if self._is_gone(shape, key):
                 continue
             running = Running(self.table.shapes[shape], self.limits, key)
             running.engine.restore(blobs[str(number)])

@@ -177,7 +177,8 @@ class Patterns:
     def open(self, folder: Path) -> None:
         """Goes on with those that were written down, whose atoms are in the index."""
         for name, text, since, slots in json.loads((folder / "patterns.json").read_text()):
-            self._put(name, since, self.ready(Change.add(name, text, language=PATTERNS.name)), tuple(slots))
+            change = Change.add(name, text, language=PATTERNS.name)
+            self._put(name, since, self.ready(change), tuple(slots))
 
 
 def is_pattern(change: Change) -> bool:
@@ -204,4 +205,3 @@ def numbers_of(leaves: npt.NDArray[np.int32]) -> Ints:
 
 def _digest(data: bytes) -> bytes:
     return blake2b(data, digest_size=16).digest()
-
