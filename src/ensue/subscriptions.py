@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ensue.workload.subscriptions.subscribed import Subscribed
 
 SPACES = ("plane", "earth")
+MOST_CHECKED = 10_000
 
 
 class Subscriptions:
@@ -59,6 +60,7 @@ class Subscriptions:
         )
         self.space = space
         self._regions = _texts(regions)
+        self._checked: set[str] = set()  # texts of regions that are some
         self._log = _log(folder, self._settings())
 
     def _settings(self) -> dict[str, Any]:
@@ -138,7 +140,8 @@ class Subscriptions:
             pattern: Change = make(name, text, language="patterns")
             return pattern
         subscription = self._read(name, text, given)
-        used = {n: given[n] for n in sorted(_regions_of(subscription)) if n in given}
+        names = sorted({region.name for region in _regions_of(subscription) if region.name})
+        used = {region: given[region] for region in names if region in given}
         change: Change = make(name, text, language=language, regions=used)
         return change
 
@@ -160,9 +163,11 @@ class Subscriptions:
         try:
             found = opsl.parse(text, regions)
             ways = alternatives(found)
+            for region in _regions_of(found):
+                self._check(region)
         except QueryError as error:
             error.problem = f"subscription '{name}': {error.problem}"
-            raise
+            raise error.at(None, text) from None
         for part in (part for way in ways for part in way.parts):
             if isinstance(part, EventTest) and not tells_events_apart(part, self.type):
                 warnings.warn(
@@ -173,6 +178,15 @@ class Subscriptions:
                 )
                 break
         return found
+
+    def _check(self, region: Region) -> None:
+        """QueryError if a text describes no region."""
+        from ensue.columns.region_shapes import made
+
+        if region.text not in self._checked:
+            made(region, self.space)
+            if len(self._checked) < MOST_CHECKED:
+                self._checked.add(region.text)
 
     # ---------------------------------------------------------------------------- what there is
 
@@ -235,12 +249,12 @@ def _texts(regions: Mapping[str, Any] | None) -> dict[str, str]:
     return {name: region_text(value) for name, value in regions.items()}
 
 
-def _regions_of(subscription: Subscription) -> set[str]:
-    found: set[str] = set()
+def _regions_of(subscription: Subscription) -> list[Region]:
+    found = []
     left = [subscription.root, *subscription.variables.values()]
     while left:
         part = left.pop()
         left += parts_of(part)
-        if isinstance(part, Placed) and isinstance(part.place, Region) and part.place.name:
-            found.add(part.place.name)
+        if isinstance(part, Placed) and isinstance(part.place, Region):
+            found.append(part.place)
     return found

@@ -250,6 +250,52 @@ def test_a_column_called_location_is_returned_as_it_is(runner):
     assert match["location"] == "POLYGON ((1 1, 2 1, 2 2, 1 1))"
 
 
+# ------------------------------------------------------------------ complex events, several tables
+
+
+@pytest.mark.parametrize("location", [("x", "y"), "place"])
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("distance(m.location, c.location) < 1", [3]),
+        ("inside(c.location, hull(m.a.location, m.b.location))", [3]),
+        ("not overlaps(m.location, c.location)", [4]),
+        (f"inside(m.location, {SQUARE})", [3, 4]),
+    ],
+)
+def test_complex_events_and_their_members_have_places(location, condition, expected):
+    table = events("ABCC", [(0, 0), (2, 0), (1, 0), (9, 9)])
+    places = [f"POINT ({x} {y})" for x, y in [(0, 0), (2, 0), (1, 0), (9, 9)]]
+    tower = (
+        "EVENT Meeting AS SEQ(A a, B b) WHERE distance(a.location, b.location) < 3 WITHIN 9;\n"
+        f"SEQ(Meeting m, C c) WHERE {condition} WITHIN 9 RETURN c.t AS t"
+    )
+    given = {"time": "t", "type": "type", "location": location}
+    found = ensue.match(table.append_column("place", pa.array(places)), tower, **given)
+    assert sorted(found.column("t").to_pylist()) == expected
+
+
+def test_events_of_several_tables_have_places(runner):
+    tables = {
+        "A": pa.table({"t": [1], "x": [0.0], "y": [0.0], "size": [1]}),
+        "B": pa.table({"t": [2, 3], "x": [1.0, 5.0], "y": [0, 0], "size": ["s", "m"]}),
+    }
+    query = "SEQ(A a, B b) WHERE distance(a.location, b.location) < 3"
+    assert times(runner, tables, query, type=None) == [(1, 2)]
+
+
+def test_live_and_archived_events_are_compared_by_place():
+    past = pa.table({"t": [-5, -3], "type": ["P", "P"], "x": [0.0, 5.0], "y": [0.0, 0.0]})
+    query = (
+        "A a JOIN ARCHIVE h P p RANGE 10 BEFORE START "
+        "ON distance(a.location, point(p.x, p.y)) < 3 RETURN p.t AS t"
+    )
+    archives = {"h": ensue.archive(past, time="t", type="type")}
+    given = {"time": "t", "type": "type", "location": ("x", "y"), "archives": archives}
+    found = ensue.match(events("A", [(1, 1)]), query, **given)
+    assert found.column("t").to_pylist() == [-5]
+
+
 # -------------------------------------------------------------------------------------- the earth
 
 ZURICH, BERN = (8.54, 47.38), (7.44, 46.95)
@@ -279,6 +325,17 @@ def test_places_meet_across_the_date_line(runner):
 
 
 # ------------------------------------------------------------------------------------- refusals
+
+
+def test_a_region_that_crosses_itself_is_refused_where_it_stands(runner):
+    bow = "WKT 'POLYGON ((0 0, 1 1, 1 0, 0 1, 0 0))'"
+    table, query = events("A", [(1, 2)]), f"A a WHERE inside(a.location, {bow})"
+    with pytest.raises(QueryError, match="its edges cross") as caught:
+        times(runner, table, query)
+    assert caught.value.span.over(query) == bow.removeprefix("WKT ")
+    far = "A a WHERE overlaps(a.location, CIRCLE(0, 91, 5))"
+    with pytest.raises(QueryError, match="not on the earth"):
+        times(runner, table, far, space="earth")
 
 
 def test_a_query_about_places_needs_them(runner):

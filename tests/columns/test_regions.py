@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import shapely
 
+import ensue
 from ensue.algebra.subscription import Region
 from ensue.columns.regions import Regions, region_text
 from ensue.errors import QueryError
@@ -108,9 +109,16 @@ def test_rings_run_around_their_inside():
         ("CIRCLE (0 0, -3)", "the radius -3 is not above 0"),
         ("CIRCLE (0 0, nan)", "the radius nan is not above 0"),
         ("POINT (1 2)", "it has no area"),
+        ("POLYGON ((0 0, 1, 2 2, 0 0))", "a number is missing in '0 0, 1, 2 2, 0 0'"),
+        ("POLYGON ((0 0, 1 1, 2 0, 0 0)) POINT (1 1)", "'POINT \\(1 1' stands behind its end"),
+        ("POLYGON 0 0, 1 1", "'\\(' is missing before '0'"),
+        ("17", "a geometry begins with a word"),
+        ("CIRCLE (1 2)", "',' is missing before '\\)'"),
+        ("CIRCLE (1 2, 3, 4)", "a circle is 'CIRCLE"),
+        ("POINT (1 2, 3 4)", "a point is one pair of numbers, not 2"),
         ("SQUARE (1 2)", "'SQUARE' is no geometry"),
         ("POLYGON ((0 0, 1 1, 2 2", "cannot be read: '\\)' is missing before 'its end'"),
-        ("POLYGON ((0 0, 1 1; 2 2))", "'; 2 2\\)\\)' has no place in it"),
+        ("POLYGON ((0 0, 1 1; 2 2))", "a number is missing before '1;'"),
         ("POLYGON ((0 0, 9 0, 9 9, 0 0), (20 20, 21 20, 21 21, 20 20))", "a hole lies outside"),
         (
             "MULTIPOLYGON (((0 0, 9 0, 9 9, 0 0)), ((2 1, 8 1, 8 7, 2 1)))",
@@ -167,3 +175,16 @@ def test_regions_of_calls_have_one_spelling():
     assert shapely.from_wkt(third).exterior.coords[0][0] == 1 / 3
     with pytest.raises(QueryError, match="is no region"):
         region_text(17)
+
+
+def test_a_set_of_subscriptions_refuses_them_when_they_are_given():
+    fleet = ensue.Subscriptions(time="t", location=("x", "y"))
+    text = "@(POLYGON ((0 0, 2 2, 2 0, 0 2, 0 0)))(ARITH:id = 7)"
+    with pytest.raises(
+        QueryError, match=r"'here': a region: its edges cross at \(1 1\)"
+    ) as caught:
+        fleet.add("here", text)
+    assert caught.value.span.over(text).startswith("POLYGON ((0 0, 2 2")
+    with pytest.raises(QueryError, match="region 'Depot': the radius -1 is not above 0"):
+        fleet.add("here", "@(Depot)(ARITH:id = 7)", regions={"Depot": "CIRCLE (0 0, -1)"})
+    assert list(fleet) == []

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tests.docs.subscription_examples import Asked, asked_of
 
+from ensue.algebra.places import hull_of
 from ensue.plan.show.drawing.canvas import DIM, INK, Canvas
-from ensue.semantics.places import hull_of
 
 FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
 SCALE = 30  # of a unit of time or place, in pixels

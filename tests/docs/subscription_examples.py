@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 import ensue
 from ensue.algebra.subscription import Subscription
 from ensue.semantics.events import Event
@@ -51,6 +53,25 @@ class Asked:
         """A match a line: the names of its events."""
         lines = [self.match(match) for match in self.found()]
         return "".join(f"{line}\n" for line in lines) or "no match\n"
+
+    def delivered(self) -> str:
+        """The same, from the matcher: what it gives by the time it gives it."""
+        rows = [
+            dict(event.values) | {"start": event.start, "end": event.end, "named": name}
+            | dict(zip("xy", self.corners.get(position, ((None, None),))[0], strict=True))
+            for position, (event, name) in enumerate(zip(self.events, self.names, strict=True))
+        ]  # fmt: skip
+        fleet = ensue.Subscriptions(time=("start", "end"), location=("x", "y"))
+        fleet.add("it", ensue.show(self.subscription, "opsl"))
+        columns = {name: pa.array([row[name] for row in rows]) for name in rows[0]}
+        columns |= {name: columns[name].cast(pa.float64()) for name in "xy"}
+        given = ensue.match(pa.table(columns), fleet).to_pylist()
+        named = [" ".join(member["named"] for member in row["members"]) for row in given]
+        return "".join(f"{line or self._nobody()}\n" for line in named) or "no match\n"
+
+    def _nobody(self) -> str:
+        (match,) = [match for match in self.found() if not match.members]
+        return self.match(match)
 
     def match(self, match: SubscriptionMatch) -> str:
         named = " ".join(self.names[position] for position in match.members)

@@ -3,7 +3,9 @@
 import pytest
 from tests.docs.opsl_pictures import FOLDER, PICTURES, drawn
 from tests.docs.pages import PAGES, Example, examples
-from tests.docs.subscription_examples import Row, notified, rows
+from tests.docs.subscription_examples import Row, asked, notified, rows
+
+from ensue.errors import QueryError
 
 ANSWERED = [e for page in PAGES for e in examples(page, "opsl")]
 ROWS = [row for page in PAGES if page.name == "opsl.md" for row in rows(page)]
@@ -12,6 +14,16 @@ ROWS = [row for page in PAGES if page.name == "opsl.md" for row in rows(page)]
 @pytest.mark.parametrize("example", ANSWERED, ids=lambda e: e.name)
 def test_a_subscription_gives_the_matches_shown(example: Example):
     assert notified(example.code) == example.expected
+
+
+@pytest.mark.filterwarnings("ignore")  # of atoms that most of these few events pass
+@pytest.mark.parametrize("example", ANSWERED, ids=lambda e: e.name)
+def test_the_matcher_finds_them_too(example: Example):
+    try:
+        subscribed = asked(example.code)
+    except QueryError:
+        return  # an example of an error
+    assert sorted(subscribed.delivered().splitlines()) == sorted(subscribed.shown().splitlines())
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.line}: {row.text}")

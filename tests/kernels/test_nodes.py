@@ -9,10 +9,10 @@ import pytest
 from tests.support.fleets import Nodes, meant, random_corners, random_events
 from tests.support.subscriptions import Bounds, random_subscription
 
+from ensue.algebra import places
 from ensue.algebra.subscription import Subscription
 from ensue.columns.regions import Regions
 from ensue.languages.opsl import parse
-from ensue.algebra import places
 from ensue.semantics.events import Event
 from ensue.workload.subscriptions.nodes.held import NodeState
 

@@ -3,6 +3,7 @@
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ensue.kernels import routing_table
@@ -45,7 +46,7 @@ def test_a_table_holds_what_a_dictionary_holds_however_it_grows(seed: int) -> No
     numbers = [rng.randrange(60) for _ in range(400)]
     for step, number in enumerate(numbers):
         room.reach({"words": (step + 2) * 8 * routing_table.LARGE})
-        key = key_of(routing_table._GOLDEN, routing_table.np.uint64(number), routing_table._ONE)
+        key = np.uint64(key_of(np.uint64(7), np.uint64(number), np.uint64(1)))
         slots = model.setdefault(int(key), [])
         if slots and rng.random() < 0.45:
             slot = slots.pop(rng.randrange(len(slots)))

@@ -123,7 +123,11 @@ def test_a_name_is_used_once() -> None:
 def test_what_is_wrong_is_said_with_its_place(text: str, says: str) -> None:
     fleet = ensue.Subscriptions(time="ts", location=("x", "y"), regions={"Depot": BOX})
     events = pa.Table.from_pylist([], POINTS)
-    with pytest.raises(ensue.QueryError, match=says) as error:
+
+    def asked() -> None:
         fleet.add("wrong", text)
         ensue.match(events, fleet)
+
+    with pytest.raises(ensue.QueryError, match=says) as error:
+        asked()
     assert "line 1, column" in str(error.value)

@@ -89,6 +89,11 @@ def places_of(events: pa.Table, schema: Schema) -> Places:
     return _places(events, schema, None)
 
 
+def written_places(column: pa.Array | pa.ChunkedArray, space: str) -> Places:
+    """The places that texts or bytes describe, likewise."""
+    return _convex(*_corners(column, None), space)
+
+
 def _places(events: pa.Table, schema: Schema, rows: Ints | None) -> Places:
     """Likewise; `rows` is what errors call the events, if not by their numbers."""
     match schema.location:
@@ -131,7 +136,7 @@ def _convex(x: Floats, y: Floats, first: Ints, space: str) -> Places:
         fine &= (np.abs(y) <= 90) & (np.abs(x) <= 540)
     if not fine.all():
         x, y, first = _without(x, y, first, fine)
-    single = len(x) == len(first) - 1 or int(np.diff(first).max(initial=0)) <= 1
+    single = int(np.diff(first).max(initial=0)) <= 1
     if space == "earth":
         x = _begun(x if single else _short_way(x, first), first)
     return Places(x, y, first) if single else _hulled(x, y, first)

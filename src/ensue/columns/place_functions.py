@@ -4,17 +4,16 @@ from collections.abc import Callable, Sequence
 from functools import partial, reduce
 
 import numpy as np
-import pyarrow as pa
 
-from ensue.algebra.functions import CIRCLE, EARTH, FUNCTIONS, LOCATION, WKT
+from ensue.algebra.functions import CIRCLE, EARTH, EARTH_LOCATION, FUNCTIONS, LOCATION, SPACES, WKT
 from ensue.algebra.places import Place
 from ensue.algebra.wkt import Points, read_wkt
 from ensue.columns.buffers import Bools, Floats, Ints, frozen
+from ensue.columns.location import written_places
 from ensue.columns.operators import as_floats, both, common_length
 from ensue.columns.place_vectors import Corners, PlaceValues, Region, circle_text, corners_of
-from ensue.columns.region_shapes import imported_shapely
+from ensue.columns.region_shapes import FARTHEST
 from ensue.columns.values import PlaceVector, Vector, nulls, spread
-from ensue.errors import EventError
 from ensue.kernels import geometry, place_columns
 from ensue.kernels.polygons import X, Y
 from ensue.schema import Kind
@@ -24,45 +23,43 @@ Routine = Callable[[Sequence[Vector]], Vector]
 # ---- places from numbers and texts
 
 
-def _point(x: Vector, y: Vector) -> PlaceVector:
-    length = common_length(x, y)
-    given = [spread(v, length) for v in (x, y)]
-    a, b = (as_floats(v) for v in given)
-    valid = reduce(both, (v.valid for v in given))
-    finite = np.isfinite(a) & np.isfinite(b)
-    if not finite.all():
-        valid = both(valid, finite)
-    if valid is not None:  # loops meet only numbers that they can compute with
-        a, b = np.where(valid, a, 0.0), np.where(valid, b, 0.0)
-    return PlaceVector(Corners(a, b), valid)
+def _point(space: int, arguments: Sequence[Vector]) -> PlaceVector:
+    length = common_length(*arguments)
+    x, y = (spread(v, length) for v in arguments)
+    a, b = as_floats(x), as_floats(y)
+    if space == geometry.EARTH:  # longitudes between -180 and 180, as of all events
+        a = np.where(np.abs(a) > 180, a - 360.0 * np.floor((a + 180) / 360), a)
+    return _there(Corners(a, b), both(x.valid, y.valid), space)
 
 
-def _located(written: Vector, y: Vector | None = None) -> PlaceVector:
-    if y is not None:
-        return _point(written, y)
-    return _hulls_of(written.values, texts=written.kind is Kind.STRING)
-
-
-def _hulls_of(written: pa.Array, *, texts: bool) -> PlaceVector:
-    """The hulls of places that are written as WKT or WKB; NULL where there is no point."""
-    shapely = imported_shapely()
-    read = shapely.from_wkt if texts else shapely.from_wkb
-    try:
-        shapes = read(np.array(written.to_pylist(), np.object_))
-    except (shapely.errors.ShapelyError, TypeError) as error:
-        raise EventError(
-            f"a location cannot be read: {error}\n"
-            "  hint: write locations as WKT texts, such as 'POINT (8.5 47.4)', or as WKB bytes"
-        ) from None
-    points, owners = shapely.get_coordinates(shapes, return_index=True)
-    finite = np.isfinite(points).all(axis=1)
-    count = np.bincount(owners, minlength=len(shapes))
-    there = (count > 0) & (np.bincount(owners[~finite], minlength=len(shapes)) == 0)
-    kept = there[owners]
-    first = np.concatenate([[0], np.cumsum(np.where(there, count, 0))])
-    x, y = (frozen(np.ascontiguousarray(points[kept, axis])) for axis in (0, 1))
-    corners = Corners(*place_columns.column_hulls(x, y, frozen(first), geometry.PLANE))
+def _located(space: int, arguments: Sequence[Vector]) -> PlaceVector:
+    if len(arguments) == 2:
+        return _point(space, arguments)
+    (written,) = arguments
+    places = written_places(written.values, SPACES[space])
+    there: Bools = np.diff(places.first) > 0
+    corners = Corners(places.x, places.y, None if places.points and there.all() else places.first)
     return PlaceVector(corners, None if there.all() else there)
+
+
+def _there(corners: Corners, valid: Bools | None, space: int) -> PlaceVector:
+    """Places that are there, and on the earth on it; of others loops see no odd numbers."""
+    fine = _fits(corners.x, corners.y, space)
+    if fine.all():
+        return PlaceVector(corners, valid)
+    if corners.first is None:
+        x, y = np.where(fine, corners.x, 0.0), np.where(fine, corners.y, 0.0)
+        return PlaceVector(Corners(x, y), both(valid, fine))
+    sizes = np.diff(corners.first)
+    bad = np.bincount(np.repeat(np.arange(len(sizes)), sizes)[~fine], minlength=len(sizes))
+    return PlaceVector(corners, both(valid, bad == 0))
+
+
+def _fits(x: Floats, y: Floats, space: int) -> Bools:
+    found: Bools = (np.abs(x) <= FARTHEST) & (np.abs(y) <= FARTHEST)
+    if space == geometry.EARTH:
+        found &= (np.abs(x) <= 540) & (np.abs(y) <= 90)
+    return found
 
 
 def _circle(*numbers: Vector) -> PlaceVector:
@@ -85,12 +82,19 @@ def _read(text: Vector) -> PlaceVector:
 def _measured(of: Callable[..., Vector], space: int, arguments: Sequence[Vector]) -> Vector:
     """A function of two places, NULL where an argument is."""
     length = common_length(*arguments)
-    p, q, *others = arguments
-    assert isinstance(p, PlaceVector)
-    assert isinstance(q, PlaceVector)
+    p, q = (_here(place, space) for place in arguments[:2])
+    others = arguments[2:]
     found = spread(of(p.places, q.places, space, *others), length)
-    valid = reduce(both, (spread(v, length).valid for v in arguments))
+    valid = reduce(both, (spread(v, length).valid for v in (p, q, *others)))
     return Vector(found.kind, found.values, valid)
+
+
+def _here(vector: Vector, space: int) -> PlaceVector:
+    """Places as this space has them: what a plane's query measures may not be on the earth."""
+    assert isinstance(vector, PlaceVector)
+    if space == geometry.EARTH and isinstance(vector.places, Corners):
+        return _there(vector.places, vector.valid, space)
+    return vector
 
 
 def _distance(a: PlaceValues, b: PlaceValues, space: int) -> Vector:
@@ -152,26 +156,35 @@ def _hull(space: int, arguments: Sequence[Vector]) -> Vector:
     """The hull of what is there; NULL where nothing is."""
     length = common_length(*arguments)
     parts = [spread(a, length) for a in arguments]
-    counts, sources = [], []
-    for part in parts:
-        if isinstance(part, PlaceVector):
-            x, y, starts = _arrays(part.places, space)
-            count = np.diff(starts)
-            counts.append(count if part.valid is None else np.where(part.valid, count, 0))
-            sources.append((x, y, starts[:-1]))
-    if not counts:
+    known = [_here(part, space) for part in parts if isinstance(part, PlaceVector)]
+    if not known:
         return nulls(length)
+    counts, sources = [], []
+    leader = np.full(length, np.nan)  # the longitude of the first place of each row
+    for part in known:
+        x, y, starts = _arrays(part.places, space)
+        count = np.diff(starts)
+        count = count if part.valid is None else np.where(part.valid, count, 0)
+        turn = np.zeros(length)
+        if space == geometry.EARTH and len(x):
+            own = np.where(count > 0, x[np.minimum(starts[:-1], len(x) - 1)], np.nan)
+            leader = np.where(np.isnan(leader), own, leader)
+            turn = np.where(count > 0, 360.0 * np.floor((leader - own) / 360.0 + 0.5), 0.0)
+        counts.append(count)
+        sources.append((x, y, starts[:-1], turn))
     first = np.concatenate([[0], np.cumsum(np.sum(counts, axis=0))])
     all_x, all_y = np.empty(first[-1]), np.empty(first[-1])
     place = first[:-1].copy()
-    for count, (x, y, start) in zip(counts, sources, strict=True):
+    for count, (x, y, start, turn) in zip(counts, sources, strict=True):
         within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
         to, of = np.repeat(place, count) + within, np.repeat(start, count) + within
-        all_x[to], all_y[to] = x[of], y[of]
+        all_x[to], all_y[to] = x[of] + np.repeat(turn, count), y[of]
         place += count
+    hull_x, hull_y, begin = np.empty(first[-1]), np.empty(first[-1]), np.empty_like(first)
+    geometry.hulls(frozen(all_x), frozen(all_y), frozen(first), hull_x, hull_y, begin)
     there: Bools = first[1:] > first[:-1]
-    found = place_columns.column_hulls(frozen(all_x), frozen(all_y), frozen(first), space)
-    return PlaceVector(Corners(*found), None if there.all() else there)
+    corners = Corners(hull_x[: begin[-1]], hull_y[: begin[-1]], begin)
+    return PlaceVector(corners, None if there.all() else there)
 
 
 def _in_space(space: int) -> dict[str, Routine]:
@@ -184,14 +197,14 @@ def _in_space(space: int) -> dict[str, Routine]:
         named + name: partial(_measured, form, space) for name, form in of.items()
     }
     found[f"{named}hull"] = partial(_hull, space)
+    found[f"{named}point"] = partial(_point, space)
+    found[EARTH_LOCATION if named else LOCATION] = partial(_located, space)
     return found
 
 
 PLACE_ROUTINES: dict[str, Routine] = {
-    "point": lambda arguments: _point(*arguments),
     CIRCLE: lambda arguments: _circle(*arguments),
     WKT: lambda arguments: _read(*arguments),
-    LOCATION: lambda arguments: _located(*arguments),
     **_in_space(geometry.PLANE),
     **_in_space(geometry.EARTH),
 }

@@ -10,12 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ensue.kernels.geometry import (
-    EARTH,
     INSIDE,
     centre,
     convex_distance,
-    first_turn,
-    hull,
     places_test,
 )
 from ensue.kernels.geometry import point_distance as between_points
@@ -132,21 +129,3 @@ def point_distances(ax: Floats, ay: Floats, bx: Floats, by: Floats, space: int) 
     for row in range(n):
         out[row] = between_points(ax[row], ay[row], bx[row], by[row], space)
     return out
-
-
-@kernel(**_OPTIONS)
-def column_hulls(x: Floats, y: Floats, first: Ints, space: int) -> tuple[Floats, Floats, Ints]:
-    """The hull of the corners of each row; on the earth around the first one's longitude."""
-    n = len(first) - 1
-    out_x, out_y = np.empty(len(x), np.float64), np.empty(len(x), np.float64)
-    out_first = np.zeros(n + 1, np.int64)
-    turned = np.empty(len(x), np.float64)
-    for row in range(n):
-        begin, end, at = first[row], first[row + 1], out_first[row]
-        for k in range(begin, end):
-            turned[k] = x[k] + first_turn(x[k], x[begin], space) if space == EARTH else x[k]
-        out_first[row + 1] = at
-        if end > begin:
-            size = hull(turned[begin:end], y[begin:end], end - begin, out_x[at:], out_y[at:])
-            out_first[row + 1] = at + size
-    return out_x[: out_first[n]], out_y[: out_first[n]], out_first

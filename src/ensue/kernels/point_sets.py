@@ -1,7 +1,7 @@
 """How the places of a few points lie, for generated kernels.
 
 A place is a tuple of coordinates (x, y, x, y, ...): the hull of those points that are there. A
-point with a coordinate that is not finite is none.
+point with a coordinate that is no number, or not on the earth, is none.
 """
 
 import math
@@ -12,6 +12,8 @@ import numpy.typing as npt
 
 from ensue.kernels.earth import haversine
 from ensue.kernels.geometry import (
+    EARTH,
+    PLANE,
     centre,
     convex_distance,
     convex_inside,
@@ -25,6 +27,8 @@ from ensue.kernels.kept_code import kernel
 Floats = npt.NDArray[np.float64]
 Points = tuple[float, ...]
 
+FARTHEST = 1e100  # the greatest coordinate: products of four still fit into a double
+
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
 
@@ -32,9 +36,23 @@ _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
 
 @kernel(**_OPTIONS)
-def are_places(ax: float, ay: float, bx: float, by: float) -> bool:
+def is_place(x: float, y: float, space: int) -> bool:
+    """Whether coordinates are those of a place: numbers, and on the earth degrees of it."""
+    if space == EARTH:
+        return abs(x) <= 540.0 and abs(y) <= 90.0
+    return abs(x) <= FARTHEST and abs(y) <= FARTHEST
+
+
+@kernel(**_OPTIONS)
+def plane_places(ax: float, ay: float, bx: float, by: float) -> bool:
     """Whether both points are there."""
-    return math.isfinite(ax) and math.isfinite(ay) and math.isfinite(bx) and math.isfinite(by)
+    return is_place(ax, ay, PLANE) and is_place(bx, by, PLANE)
+
+
+@kernel(**_OPTIONS)
+def earth_places(ax: float, ay: float, bx: float, by: float) -> bool:
+    """Likewise, on the earth."""
+    return is_place(ax, ay, EARTH) and is_place(bx, by, EARTH)
 
 
 @kernel(**_OPTIONS)
@@ -46,7 +64,7 @@ def plane_points_meet(ax: float, ay: float, bx: float, by: float) -> bool:
 @kernel(**_OPTIONS)
 def earth_points_meet(ax: float, ay: float, bx: float, by: float) -> bool:
     """Likewise, give or take full turns of b."""
-    x = float(bx) + first_turn(float(bx), float(ax), 1)
+    x = float(bx) + first_turn(float(bx), float(ax), EARTH)
     return float(ay) == float(by) and (x == ax or x - 360.0 == ax or x + 360.0 == ax)
 
 
@@ -69,10 +87,10 @@ def earth_point_distance(ax: float, ay: float, bx: float, by: float) -> float:
 
 
 @kernel(**_OPTIONS)
-def points_there(points: Points) -> bool:
+def points_there(points: Points, space: int) -> bool:
     """Whether there is at least one point."""
     for k in range(0, len(points), 2):
-        if math.isfinite(points[k]) and math.isfinite(points[k + 1]):
+        if is_place(points[k], points[k + 1], space):
             return True
     return False
 
@@ -85,7 +103,7 @@ def corners_of(points: Points, space: int) -> tuple[Floats, Floats, int]:
     n = 0
     for k in range(most):
         x, y = points[2 * k], points[2 * k + 1]
-        if math.isfinite(x) and math.isfinite(y):
+        if is_place(x, y, space):
             xs[n] = x if n == 0 else x + first_turn(x, xs[0], space)
             ys[n] = y
             n += 1

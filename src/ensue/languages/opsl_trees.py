@@ -1,7 +1,6 @@
 """Syntax trees of OPSL to algebra: names are written out where they are used."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
 from lark import Token
 
@@ -67,9 +66,8 @@ class Names:
                 hint = "; ".join(filter(None, (hint, define)))
         return QueryError(f"unknown name '{token}'", hint=hint, span=span_of(token))
 
-    @contextmanager
-    def within(self, token: Token) -> Iterator[Node]:
-        """Writes a name out; one that is made of itself has no end."""
+    def entered(self, token: Token) -> Node:
+        """What a name stands for, to be written out; one that is made of itself has no end."""
         name = str(token)
         if name in self._within:
             way = [*self._within[self._within.index(name) :], name]
@@ -80,11 +78,13 @@ class Names:
             )
         self.used.add(name)
         self._within.append(name)
-        yield self.defined[name]
+        return self.defined[name]
+
+    def left(self) -> None:
+        """The last name that was entered is written out."""
         self._within.pop()
 
-    @contextmanager
-    def deeper(self, node: Node) -> Iterator[None]:
+    def deeper(self, node: Node) -> None:
         """One level of operators more."""
         self._depth += 1
         if self._depth > DEEPEST:
@@ -93,7 +93,9 @@ class Names:
                 hint="take levels out, or split the subscription",
                 span=span_of(node),
             )
-        yield
+
+    def higher(self) -> None:
+        """One level less."""
         self._depth -= 1
 
     def leaf(self, span: Span, *, atom: bool) -> None:
@@ -123,40 +125,44 @@ class Names:
 
 def expression_of(node: Node, names: Names) -> Expression:
     """The expression that a syntax tree stands for."""
+    names.deeper(node)
+    found = _expression(node, names)
+    names.higher()
+    return found
+
+
+def _expression(node: Node, names: Names) -> Expression:
     span = span_of(node)
-    with names.deeper(node):
-        match node.data, pieces(node):
-            case "bracketed", [inside]:
-                return expression_of(inside, names)
-            case "either", parts:
-                found = [expression_of(part, names) for part in parts]
-                return Either(_flat(found, Either), span)
-            case "both", parts:
-                found = [expression_of(part, names) for part in parts]
-                return Both(_flat(found, Both), span)
-            case "timed", [when, interval, part]:
-                return Timed(
-                    When(when), _interval(interval, names), expression_of(part, names), span
-                )
-            case "concurrent", [first, length, second]:
-                return Concurrent(
-                    expression_of(first, names),
-                    expression_of(second, names),
-                    length_of(length) if length else None,
-                    span,
-                )
-            case "placed" | "distant", _:
-                return _placed(node, names)
-            case "use", [token]:
-                names.leaf(span, atom=False)
-                return Use(*variable_of(token))
-            case "named", [token]:
-                return _written_out(token, names)
-            case "region", _:
-                raise _no_event("this", span)
-            case _:
-                names.leaf(span, atom=True)
-                return atomic_of(node)
+    match node.data, pieces(node):
+        case "bracketed", [inside]:
+            return expression_of(inside, names)
+        case "either", parts:
+            found = [expression_of(part, names) for part in parts]
+            return Either(_flat(found, Either), span)
+        case "both", parts:
+            found = [expression_of(part, names) for part in parts]
+            return Both(_flat(found, Both), span)
+        case "timed", [when, interval, part]:
+            return Timed(When(when), _interval(interval, names), expression_of(part, names), span)
+        case "concurrent", [first, length, second]:
+            return Concurrent(
+                expression_of(first, names),
+                expression_of(second, names),
+                length_of(length) if length else None,
+                span,
+            )
+        case "placed" | "distant", _:
+            return _placed(node, names)
+        case "use", [token]:
+            names.leaf(span, atom=False)
+            return Use(*variable_of(token))
+        case "named", [token]:
+            return _written_out(token, names)
+        case "region", _:
+            raise _no_event("this", span)
+        case _:
+            names.leaf(span, atom=True)
+            return atomic_of(node)
 
 
 def _flat(parts: list[Expression], kind: type[Both] | type[Either]) -> tuple[Expression, ...]:
@@ -173,8 +179,9 @@ def _written_out(token: Token, names: Names) -> Expression:
     place = _region_of(token, names)
     if place is not None:
         raise _no_event(f"'{token}'", span_of(token))
-    with names.within(token) as definition:
-        return expression_of(definition, names)
+    found = expression_of(names.entered(token), names)
+    names.left()
+    return found
 
 
 def _no_event(what: str, span: Span) -> QueryError:

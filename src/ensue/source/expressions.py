@@ -232,11 +232,13 @@ class Writer:
         if all(len(coordinates) == 2 for coordinates in places):
             flat = [*places[0], *places[1]]
             numbers = [value for value, _ in flat]
-            known = (*(ok for _, ok in (*flat, *rest)), f"are_places({', '.join(numbers)})")
+            known = (*(ok for _, ok in (*flat, *rest)), f"{form.there}({', '.join(numbers)})")
             named = dict(zip(("ax", "ay", "bx", "by"), numbers, strict=True))
             return form.value.format(**named, **x), _both(*known)
         a, b = (_tuple(coordinates) for coordinates in places)
-        known = (f"points_there({a})", f"points_there({b})", *(ok for _, ok in rest))
+        space = int(form.there == "earth_places")
+        there = tuple(f"points_there({place}, {space})" for place in (a, b))
+        known = (*there, *(ok for _, ok in rest))
         return form.several.format(a=a, b=b, **x), _both(*known)
 
     def _constant(self, value: object) -> Text:

@@ -94,7 +94,8 @@ _DEFINED = re.compile(r"^def (\w+)", re.MULTILINE)
 # Kernels that are imported where a text calls them.
 _IMPORTED = {
     "ensue.kernels.point_sets": (
-        "are_places", "earth_point_distance", "earth_points_meet", "plane_point_distance",
+        "earth_places", "earth_point_distance", "earth_points_meet", "plane_places",
+        "plane_point_distance",
         "plane_points_meet", "points_apart", "points_distance", "points_inside",
         "points_overlap", "points_there",
     ),

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import isfinite
 
-from ensue.algebra.functions import CIRCLE, FUNCTIONS, LOCATION, WKT, on_earth
+from ensue.algebra.functions import CIRCLE, EARTH_LOCATION, FUNCTIONS, LOCATION, WKT, on_earth
 from ensue.algebra.functions.record import Takes
 from ensue.algebra.predicate import At, Call, Expr, Field, Literal
 from ensue.algebra.wkt import HINT, Circle, Points, Polygons, read_wkt
@@ -136,6 +136,8 @@ def _as_place(expr: Expr, types: Mapping[str, EventType], schemas: Mapping[str, 
     match expr:
         case Field(variable=owner, name=str(name)) if name == schemas[owner].location:
             return _located(expr, types[owner], schemas[owner])
+        case Field(name=str(name)) if name.endswith(f".{NAME}"):  # of a member, a layer below
+            return _read(expr, schemas[expr.variable])
         case _:
             return expr
 
@@ -145,7 +147,8 @@ def _located(field: Field, event: EventType, schema: Schema) -> Expr:
     if schema.location is None:
         raise QueryError(
             f"{owner}.{NAME}: no column says where events happened",
-            hint="say which ones do: location=('x', 'y'), or location='place' for WKT or WKB",
+            hint="say which ones do: location=('x', 'y'), or location='place' for WKT or WKB; "
+            f"or make a place of two fields: point({owner}.x, {owner}.y)",
             span=field.span,
         )
     columns = (schema.location,) if isinstance(schema.location, str) else schema.location
@@ -154,15 +157,20 @@ def _located(field: Field, event: EventType, schema: Schema) -> Expr:
             raise QueryError(
                 f"{owner} ({event.name}) has no place: it has no field '{column}'", span=field.span
             )
-    parts = tuple(replace(field, name=column) for column in columns)
-    return Call(LOCATION, parts, field.span)
+    return _read(field, schema, *columns)
+
+
+def _read(field: Field, schema: Schema, *columns: str) -> Expr:
+    """A place from the columns that hold it; without any, from the field as it is."""
+    parts = tuple(replace(field, name=column) for column in columns) or (field,)
+    return Call(on_earth(LOCATION) if schema.space == "earth" else LOCATION, parts, field.span)
 
 
 def refuse_list(expr: Expr) -> None:
     """Raises a QueryError for `RETURN a[].location`."""
     match expr:
         case Call(function=function, arguments=(Field(at=At.ALL) as field, *_)):
-            if function == LOCATION:
+            if function in (LOCATION, EARTH_LOCATION):
                 raise QueryError(
                     "a list of places cannot be returned",
                     hint=f"return the columns: {field.variable}[].{field.name}",

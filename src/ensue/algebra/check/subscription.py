@@ -29,11 +29,23 @@ Scope = tuple[int, ...]  # the negations that something is below, the outermost 
 
 def check_subscription(subscription: Subscription) -> Subscription:
     """The subscription as it is, or a QueryError that points at what is wrong with a variable."""
+    if not subscription.variables and not _speaks_of_variables(subscription.root):
+        return subscription
     _Depths(subscription.variables).descend(subscription.root, 1, ())
     scopes = _Scopes(subscription.variables)
     scopes.visit(subscription.root, ())
     _Readings(subscription.variables, scopes).visit(subscription.root)
     return subscription
+
+
+def _speaks_of_variables(root: Expression) -> bool:
+    left = [root]
+    while left:
+        part = left.pop()
+        if isinstance(part, Use) or (isinstance(part, Atomic) and any(_read(part))):
+            return True
+        left += parts_of(part)
+    return False
 
 
 def used_variables(subscription: Subscription) -> frozenset[str]:

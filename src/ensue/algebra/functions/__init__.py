@@ -8,7 +8,16 @@ from collections.abc import Sequence
 
 from ensue.algebra.functions.choices import CHOICES
 from ensue.algebra.functions.numbers import NUMBERS
-from ensue.algebra.functions.places import CIRCLE, EARTH, LOCATION, PLACES, SPACES, WKT, on_earth
+from ensue.algebra.functions.places import (
+    CIRCLE,
+    EARTH,
+    EARTH_LOCATION,
+    LOCATION,
+    PLACES,
+    SPACES,
+    WKT,
+    on_earth,
+)
 from ensue.algebra.functions.record import Function
 from ensue.algebra.functions.texts import TEXTS
 from ensue.algebra.functions.times import TIMES
@@ -16,6 +25,7 @@ from ensue.algebra.functions.times import TIMES
 __all__ = [
     "CIRCLE",
     "EARTH",
+    "EARTH_LOCATION",
     "FUNCTIONS",
     "LOCATION",
     "SPACES",

@@ -7,7 +7,7 @@ function that measures has a twin for it, which a query gets where events lie th
 
 from collections.abc import Callable
 from functools import lru_cache
-from math import floor, isfinite
+from math import floor
 
 from ensue.algebra.functions.record import Function, OverPoints, Routine, Takes
 from ensue.algebra.places import (
@@ -19,17 +19,20 @@ from ensue.algebra.places import (
     hull_of,
     inside,
     overlaps,
+    place_around,
+    somewhere,
     unwrapped,
 )
 from ensue.algebra.values import number
 from ensue.algebra.wkb import read_wkb
-from ensue.algebra.wkt import Circle, Geometry, Points, Polygons, read_wkt
+from ensue.algebra.wkt import Circle, Geometry, Point, Points, Polygons, read_wkt
 from ensue.errors import EventError, QueryError
 from ensue.schema import Kind
 
 WKT = "wkt"  # WKT 'POLYGON (...)' is a call of it
 CIRCLE = "circle"
 LOCATION = ".location"  # a.location is a call of it, over the columns that say where a was
+EARTH_LOCATION = ".earth_location"  # likewise, where places are on the earth
 EARTH = "earth_"
 SPACES = ("plane", "earth")  # compiled code knows them by their numbers
 
@@ -39,28 +42,49 @@ _TWO = (Takes.PLACE, Takes.PLACE)
 def on_earth(function: str) -> str:
     """The function that a query means where events lie on the earth.
 
-    >>> on_earth("distance"), on_earth("point"), on_earth("earth_distance")
-    ('earth_distance', 'point', 'earth_distance')
+    >>> on_earth("distance"), on_earth("circle"), on_earth("earth_distance")
+    ('earth_distance', 'circle', 'earth_distance')
     """
-    return EARTH + function if function in _MEASURING else function
+    return _ON_EARTH.get(function, function)
 
 
-def _point(x: object, y: object) -> Place | None:
-    at = float(number(x)), float(number(y))
-    return Place((at,)) if isfinite(at[0]) and isfinite(at[1]) else None
+def _placing(space: str) -> tuple[Function, ...]:
+    """The functions that make places, in the plane or on the earth."""
+
+    def point(x: object, y: object) -> Place | None:
+        at = float(number(x)), float(number(y))
+        return place_around((at,), space)
+
+    def located(written: object, y: object = None) -> Place | None:
+        match written:
+            case str():
+                return place_around(_points(lambda: read_wkt(written)), space)
+            case bytes():
+                return place_around(_points(lambda: read_wkb(written)), space)
+            case _:
+                return point(written, y)
+
+    return (
+        Function(
+            "point" if space == "plane" else f"{EARTH}point",
+            (Takes.NUMBER, Takes.NUMBER),
+            Kind.PLACE,
+            point,
+            vector=Routine("point" if space == "plane" else f"{EARTH}point"),
+        ),
+        Function(
+            LOCATION if space == "plane" else EARTH_LOCATION,
+            (Takes.WRITTEN,),
+            Kind.PLACE,
+            located,
+            optional=(Takes.NUMBER,),
+            vector=Routine(LOCATION if space == "plane" else EARTH_LOCATION),
+        ),
+    )
 
 
-def _located(written: object, y: object = None) -> Place | None:
-    match written:
-        case str():
-            return _event_place(lambda: read_wkt(written))
-        case bytes():
-            return _event_place(lambda: read_wkb(written))
-        case _:
-            return _point(written, y)
-
-
-def _event_place(read: Callable[[], Geometry]) -> Place | None:
+def _points(read: Callable[[], Geometry]) -> tuple[Point, ...]:
+    """The points of an event's place as it is written."""
     try:
         found = read()
         if isinstance(found, Circle):
@@ -70,8 +94,7 @@ def _event_place(read: Callable[[], Geometry]) -> Place | None:
             f"a location cannot be read: {error.problem}\n"
             "  hint: write locations as WKT texts, such as 'POINT (8.5 47.4)', or as WKB bytes"
         ) from None
-    points = found.points if isinstance(found, Points) else sum(found.rings, ())
-    return hull_of(points) if all(isfinite(x) and isfinite(y) for x, y in points) else None
+    return found.points if isinstance(found, Points) else sum(found.rings, ())
 
 
 def _circle(x: object, y: object, radius: object) -> Circle:
@@ -99,6 +122,12 @@ def _measuring(space: str) -> tuple[Function, ...]:
     def at(p: Place | Shape) -> Place | Shape:
         return _turned(p) if space == "earth" and isinstance(p, Polygons) else p
 
+    def there(p: Place | Shape | None) -> bool:
+        """Whether it is a place here: what a plane's query measures may not be on the earth."""
+        return p is not None and (
+            not isinstance(p, Place) or all(somewhere(corner, space) for corner in p.corners)
+        )
+
     def solid(p: Place | Shape) -> Place:
         assert not isinstance(p, Circle)  # refused by the check
         if isinstance(p, Place):
@@ -115,15 +144,24 @@ def _measuring(space: str) -> tuple[Function, ...]:
         return p, q
 
     def hull(*parts: Place | Shape | None) -> Place | None:
-        corners = [c for part in parts if part is not None for c in solid(at(part)).corners]
-        if space == "earth" and corners:
-            there = corners[0][0]
-            corners = [(x + 360.0 * floor((there - x) / 360.0 + 0.5), y) for x, y in corners]
-        return hull_of(corners)
+        known = [solid(at(p)).corners for p in parts if p is not None and there(p)]
+        if space == "earth" and known:  # beside the first
+            first = known[0][0][0]
+            turns = [360.0 * floor((first - own[0][0]) / 360.0 + 0.5) for own in known]
+            known = [
+                tuple((x + turn, y) for x, y in own)
+                for own, turn in zip(known, turns, strict=True)
+            ]
+        return hull_of(corner for own in known for corner in own)
+
+    def asked(of: Callable[..., object]) -> Callable[..., object]:
+        """NULL where a place is none here."""
+        return lambda p, q, *more: of(p, q, *more) if there(p) and there(q) else None
 
     def apart(p: Place | Shape, q: Place | Shape) -> float:
         return between(centre(at(p), space), centre(at(q), space), space)
 
+    there_are = f"{space}_places"
     met, within = (
         f"(1 if {space}_points_meet({points}) else 0)"
         for points in ("{ax}, {ay}, {bx}, {by}", "{bx}, {by}, {ax}, {ay}")
@@ -135,34 +173,36 @@ def _measuring(space: str) -> tuple[Function, ...]:
             named("inside"),
             _TWO,
             Kind.BOOLEAN,
-            lambda q, p: inside(solid(at(q)), at(p), space),
+            asked(lambda q, p: inside(solid(at(q)), at(p), space)),
             vector=Routine(named("inside")),
-            kernel=OverPoints(within, f"(1 if points_inside{of_hulls} else 0)"),
+            kernel=OverPoints(there_are, within, f"(1 if points_inside{of_hulls} else 0)"),
         ),
         Function(
             named("overlaps"),
             _TWO,
             Kind.BOOLEAN,
-            lambda p, q: overlaps(*in_order(p, q), space),
+            asked(lambda p, q: overlaps(*in_order(p, q), space)),
             vector=Routine(named("overlaps")),
-            kernel=OverPoints(met, f"(1 if points_overlap{of_hulls} else 0)"),
+            kernel=OverPoints(there_are, met, f"(1 if points_overlap{of_hulls} else 0)"),
         ),
         Function(
             named("distance"),
             _TWO,
             Kind.FLOAT,
-            lambda p, q: distance(*in_order(p, q), space),
+            asked(lambda p, q: distance(*in_order(p, q), space)),
             vector=Routine(named("distance")),
-            kernel=OverPoints(far, f"points_distance{of_hulls}"),
+            kernel=OverPoints(there_are, far, f"points_distance{of_hulls}"),
         ),
         Function(
             named("same_place"),
             (*_TWO, Takes.NUMBER),
             Kind.BOOLEAN,
-            lambda p, q, limit: apart(p, q) < number(limit),
+            asked(lambda p, q, limit: apart(p, q) < number(limit)),
             vector=Routine(named("same_place")),
             kernel=OverPoints(
-                f"(1 if {far} < {{x}} else 0)", f"(1 if points_apart{of_hulls} < {{x}} else 0)"
+                there_are,
+                f"(1 if {far} < {{x}} else 0)",
+                f"(1 if points_apart{of_hulls} < {{x}} else 0)",
             ),
         ),
         Function(
@@ -177,22 +217,15 @@ def _measuring(space: str) -> tuple[Function, ...]:
     )
 
 
-_ON_A_PLANE = _measuring("plane")
-_MEASURING = tuple(record.name for record in _ON_A_PLANE)
+_ON_A_PLANE = (*_placing("plane"), *_measuring("plane"))
+_THERE = (*_placing("earth"), *_measuring("earth"))
+_ON_EARTH = {here.name: there.name for here, there in zip(_ON_A_PLANE, _THERE, strict=True)}
 
 PLACES = (
-    Function("point", (Takes.NUMBER, Takes.NUMBER), Kind.PLACE, _point, vector=Routine("point")),
     Function(CIRCLE, (Takes.NUMBER,) * 3, Kind.PLACE, _circle, vector=Routine(CIRCLE)),
-    Function(WKT, (Takes.TEXT,), Kind.PLACE, lambda text: _written(str(text)),
-             vector=Routine(WKT)),
     Function(
-        LOCATION,
-        (Takes.WRITTEN,),
-        Kind.PLACE,
-        _located,
-        optional=(Takes.NUMBER,),
-        vector=Routine(LOCATION),
+        WKT, (Takes.TEXT,), Kind.PLACE, lambda text: _written(str(text)), vector=Routine(WKT)
     ),
     *_ON_A_PLANE,
-    *_measuring("earth"),
-)  # fmt: skip
+    *_THERE,
+)

@@ -133,9 +133,11 @@ class OverPoints:
 
     Of two single points `{ax}`, `{ay}` are the coordinates of the first, `{bx}`, `{by}` those of
     the second; of hulls of points `{a}` and `{b}` are tuples of coordinates, for `several`.
-    `{x}` is the argument behind the places, where there is one.
+    `{x}` is the argument behind the places, where there is one. `there` names the function of
+    four coordinates that says whether both points are places.
     """
 
+    there: str
     value: str
     several: str
 

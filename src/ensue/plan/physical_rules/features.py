@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ensue.algebra.check.applied import result_types
 from ensue.algebra.check.kinds import kind_of
-from ensue.algebra.functions import FUNCTIONS, LOCATION
+from ensue.algebra.functions import EARTH_LOCATION, FUNCTIONS, LOCATION
 from ensue.algebra.functions.record import OverPoints
 from ensue.algebra.pattern import Pattern
 from ensue.algebra.predicate import (
@@ -32,6 +32,7 @@ from ensue.schema import Kind, Schema
 
 Place = tuple[str, At, int]  # variable, which of its events, number
 
+_POINTS = ("point", "earth_point", LOCATION, EARTH_LOCATION)
 KERNEL_KINDS = (
     Kind.INTEGER, Kind.FLOAT, Kind.DECIMAL, Kind.BOOLEAN,
     Kind.TIMESTAMP, Kind.DATE, Kind.DURATION,
@@ -71,7 +72,7 @@ def points_of(place: Expr) -> tuple[Expr, ...] | None:
     None where it may be made of more than points: only columns know its corners.
     """
     match place:
-        case Call(function=function, arguments=(x, y)) if function in ("point", LOCATION):
+        case Call(function=function, arguments=(x, y)) if function in _POINTS:
             return (x, y)
         case Call(function="hull" | "earth_hull", arguments=parts):
             found: list[Expr] = []

@@ -82,28 +82,25 @@ class Fleet:
                 self.cancel(change.name)
             self.patterns.add(change.name, version, pattern)
             return
-        ready = self._ready(change, now)
+        try:
+            subscription, roots = self._ready(change, now)
+            number = self.nodes.subscribe(roots, subscription.select, version)
+        except QueryError as error:
+            raise error.at(None, change.text) from None
         if change.kind is Happens.REPLACE:
             self.cancel(change.name)
-        self._add(change.name, version, *ready)
+        identity = _identity(change.name, subscription)
+        self.members.add(Member(change.name, number, identity))
 
     def _ready(self, change: Change, now: float | None) -> tuple[Subscription, list[Root]]:
         assert change.text is not None
         subscription = parse(change.text, change.regions)
-        try:
-            check_fields(subscription, self.shape.schema)
-            roots = roots_of(subscription, self.units)
-            if self.streaming:
-                _require_bounds(roots)
-            self._require_future(subscription, now)
-        except QueryError as error:
-            raise error.at(None, change.text) from None
+        check_fields(subscription, self.shape.schema)
+        roots = roots_of(subscription, self.units)
+        if self.streaming:
+            _require_bounds(roots)
+        self._require_future(subscription, now)
         return subscription, roots
-
-    def _add(self, name: str, version: int, subscription: Subscription, roots: list[Root]) -> None:
-        identity = _identity(name, subscription)
-        number = self.nodes.subscribe(roots, subscription.select, version)
-        self.members.add(Member(name, number, identity))
 
     def cancel(self, name: str) -> None:
         """One less; it is silent from now on."""

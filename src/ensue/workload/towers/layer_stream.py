@@ -202,6 +202,8 @@ def layer_stream(
     for name in used:
         places = columns.of_complex(name, below[name])
         fields = {"start": START, "end": END}
+        if isinstance(raw.schema.location, str):
+            fields[raw.schema.location] = raw.schema.location
         fields |= {below_.removesuffix("@own"): here for below_, here in places.items()}
         by_type[name] = list(fields.items())
         visible = [
@@ -217,7 +219,8 @@ def layer_stream(
     arrow = columns.schema(raw)
     if any(RANK in below[name].names for name in used):
         arrow = arrow.append(pa.field(RANK, pa.binary()))
-    shape = Shape(_schema(arrow, by_type, raw), arrow, raw.unit, by_type, whole, named_by, HIDDEN)
+    hidden = (*HIDDEN, PLACE) if PLACE in arrow.names else HIDDEN
+    shape = Shape(_schema(arrow, by_type, raw), arrow, raw.unit, by_type, whole, named_by, hidden)
     every = bool(named) and (
         layer.query.strategy in (Strategy.STRICT, Strategy.PARTITION)
         or isinstance(layer.query.within, ByEvents)
@@ -263,6 +266,8 @@ class _Columns:
 def _schema(arrow: pa.Schema, by_type: Mapping[str, Columns], raw: Shape) -> Schema:
     kinds = fields_of(arrow)
     places = {AT: Kind.INTEGER, FROM: Kind.INTEGER}
+    if PLACE in arrow.names:
+        places[PLACE] = Kind.STRING
     types = {
         name: EventType(name, {f: kinds[c] for f, c in pairs} | places)
         for name, pairs in by_type.items()

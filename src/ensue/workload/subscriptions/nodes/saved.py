@@ -24,7 +24,8 @@ _ABOUT = "table.json"
 _SPARE = 8  # one row in so many is room for more
 # the columns of a table that grow, under their names in it
 COLUMNS = (
-    "_kind", "_edges", "_users", "_tests", "_waits", "_only_latest", "_absence", "_absence_times",
+    "_kind", "_edges", "_users", "_tests", "_waits", "_only_latest", "_simple", "_absence",
+    "_absence_times",
     "_height", "_lanes", "_not_latest", "_edge", "_edge_before", "_edge_child", "_user",
     "_user_before", "_user_node", "_select", "_since", "_lane", "_hash", "_test", "_test_time",
     "_test_number", "leaf_of",

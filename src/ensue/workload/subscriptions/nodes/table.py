@@ -1,6 +1,6 @@
 """The table of nodes: equal ones of different subscriptions are one row of it."""
 
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -9,6 +9,7 @@ import numpy as np
 
 from ensue.algebra.event_test import EventTest
 from ensue.algebra.subscription import Region, Select, Where
+from ensue.errors import QueryError
 from ensue.kernels import node_tables as layout
 from ensue.kernels.node_tables import Nodes
 from ensue.plan.subscriptions.joins import Root
@@ -130,9 +131,14 @@ class NodeTable:
         self._since.array[number] = since
         self._lane.array[number] = lane
         self._hash.array[number] = hashed
-        self.placed[number] = tuple(
-            self._use(self.add(root.node, lane), number, root) for root in roots
-        )
+        self.placed[number] = ()
+        try:
+            for root in roots:
+                place = self._use(self.add(root.node, lane), number, root)
+                self.placed[number] += (place,)
+        except QueryError:
+            self.cancel(number)
+            raise
         self.changes += 1
         return number
 
@@ -185,23 +191,41 @@ class NodeTable:
         return row.node
 
     def _made(self, node: Node, lane: int) -> Row:
-        children = [(self.add(child, lane), side, tests) for child, side, tests in _sides(node)]
+        children: list[tuple[int, int, tuple[Test, ...]]] = []
+        regions: list[int] = []
+        slot = -1
+        try:  # what does not fit the events is found out here, before anything is changed
+            for part, side, tests in _sides(node):
+                children.append((self.add(part, lane), side, tests))
+            if isinstance(node, Leaf):
+                slot = self.leaves.add(node.test)
+            elif not isinstance(node, Absence):
+                for test in node.tests:
+                    if isinstance(test, PlaceTest) and test.region is not None:
+                        assert self.regions is not None
+                        regions.append(self.regions.add(test.region))
+        except QueryError:
+            for region in regions:
+                assert self.regions is not None
+                self.regions.release(region)
+            for child, _, _ in children:
+                self._release(child)
+            raise
         number = self._new()
         row = Row(number, node.key, 0, (), (0, 0), ())
         self.rows[node.key] = row
         self.by_number[number] = row
-        regions: list[int] = []
         match node:
-            case Leaf(test):
+            case Leaf():
                 self._kind.array[number] = layout.LEAF
-                row.slot = self.leaves.add(test)
+                row.slot = slot
                 if row.slot >= self.leaf_of.count:
                     self.leaf_of.add(row.slot + 1 - self.leaf_of.count)
                 self.leaf_of.array[row.slot] = number
             case Sieve(_, tests) | Join(_, _, tests):
                 sieve = isinstance(node, Sieve)
                 self._kind.array[number] = layout.SIEVE if sieve else layout.JOIN
-                row.tests = self._written(tests, regions)
+                row.tests = self._written(tests, iter(regions))
                 self._tests.array[number] = row.tests
                 self._simple.array[number] = isinstance(node, Join) and _simple(node)
             case Absence():
@@ -223,7 +247,7 @@ class NodeTable:
                 self._edge_before.add()
                 self._edge_child.add()
             self._edge_child.array[edge] = child
-            self._edge.array[edge, 1:] = (number, side, *self._written(tests, regions))
+            self._edge.array[edge, 1:] = (number, side, *self._written(tests, iter(())))
             self._link(self._edge, self._edge_before, self._edges, child, edge)
             edges.append((child, edge))
             self._not_latest.array[child] += 1
@@ -322,7 +346,7 @@ class NodeTable:
 
     # ---------------------------------------------------------------------------- tests
 
-    def _written(self, tests: Iterable[Test], regions: list[int]) -> tuple[int, int]:
+    def _written(self, tests: Iterable[Test], regions: Iterator[int]) -> tuple[int, int]:
         """Tests one behind the other: the first, and how many."""
         several = tuple(tests)
         if not several:
@@ -338,7 +362,7 @@ class NodeTable:
             self._write(place, test, regions)
         return first, len(several)
 
-    def _write(self, place: int, test: Test, regions: list[int]) -> None:
+    def _write(self, place: int, test: Test, regions: Iterator[int]) -> None:
         row = self._test.array[place]
         match test:
             case TimeTest():
@@ -349,9 +373,7 @@ class NodeTable:
                 first = _signed(test.first)
                 kind = layout.PLACE
                 if test.region is not None:
-                    assert self.regions is not None
-                    first, kind = self.regions.add(test.region), layout.REGION
-                    regions.append(first)
+                    first, kind = next(regions), layout.REGION
                 codes = WHERE[test.where], COMPARISON[test.comparison]
                 row[:] = (kind, first, _signed(test.second), *codes, 0)
                 self._test_number.array[place] = (test.number, test.tolerance)

@@ -122,10 +122,7 @@ def _joined(running: Running, found: list[Found]) -> Found:
     rows = np.concatenate([NONE, *(f.rows for f in found)])
     keys = np.concatenate([NONE, *(f.keys for f in found)])
     shifts = np.cumsum([0, *(len(f.rows) for f in found)])
-    moved = [
-        f.matches.moved(lambda rows, by=by: np.where(rows < 0, np.int64(-1), rows + by))
-        for f, by in zip(found, shifts, strict=False)
-    ]
+    moved = [_shifted(f.matches, by) for f, by in zip(found, shifts.tolist(), strict=False)]
     variables = moved[0].rows
     singles = {v: np.concatenate([m.rows[v] for m in moved]) for v in variables}
     lists = {}
@@ -136,6 +133,10 @@ def _joined(running: Running, found: list[Found]) -> Found:
         lists[variable] = offsets, np.concatenate([m.lists[variable][1] for m in moved])
     count = sum(m.count for m in moved)
     return Found(running, Matches(singles, lists, count), rows, keys)
+
+
+def _shifted(matches: Matches, by: int) -> Matches:
+    return matches.moved(lambda rows: np.where(rows < 0, np.int64(-1), rows + by))
 
 
 # ----------------------------------------------------------------------------- who is told
