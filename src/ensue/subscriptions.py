@@ -143,15 +143,17 @@ class Subscriptions:
     def _read(
         self, name: str, text: str, regions: Mapping[str, str], language: str | None
     ) -> Subscription:
-        from ensue.languages import opsl
+        from ensue.languages.opsl import parse
+        from ensue.languages.opsl_shapes import alike
 
         if language not in (None, "opsl"):
             raise QueryError(
                 f"subscription '{name}': subscriptions are written in OPSL, not in {language}"
             )
+        known = alike(text, regions)
         try:
-            found = opsl.parse(text, regions)
-            ways = alternatives(found)
+            found = parse(text, regions) if known is None else known.subscription
+            ways = alternatives(found) if known is None else known.ways
         except QueryError as error:
             error.problem = f"subscription '{name}': {error.problem}"
             raise

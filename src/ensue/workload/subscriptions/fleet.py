@@ -22,6 +22,7 @@ from ensue.columns.values import constant
 from ensue.errors import QueryError
 from ensue.kernels.geometry import EARTH, PLANE
 from ensue.languages.opsl import parse
+from ensue.languages.opsl_shapes import alike
 from ensue.plan.subscriptions.joins import Root, Units, roots_of, unbounded
 from ensue.schema import Kind
 from ensue.workload.source import Source
@@ -86,7 +87,17 @@ class Fleet:
 
     def _ready(self, change: Change, now: float | None) -> tuple[Subscription, list[Root]]:
         assert change.text is not None
-        subscription = parse(change.text, change.regions)
+        known = alike(change.text, change.regions)
+        if known is not None:
+            try:
+                return self._planned(known.subscription, now)
+            except QueryError:
+                pass  # said again below, with its place in the text
+        return self._planned(parse(change.text, change.regions), now)
+
+    def _planned(
+        self, subscription: Subscription, now: float | None
+    ) -> tuple[Subscription, list[Root]]:
         check_fields(subscription, self.shape.schema)
         roots = roots_of(subscription, self.units)
         if self.streaming:
