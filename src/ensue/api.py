@@ -283,8 +283,9 @@ def match(
     `time` names the column of the event time, or a pair (start, end) for events that last.
     `type` names the column of the event type; without it all events are of one type.
     `order` names columns that order events of the same time; then the order of arrival decides.
-    `location` names a column of places (WKT texts or WKB bytes); a match then has a `location`
-    too, the convex hull of its members' places.
+    `location` names a column of places (WKT texts or WKB bytes), or two columns of numbers (x, y);
+    a match then has a `location` too, the convex hull of its members' places. With `space="earth"`
+    x and y are degrees of longitude and latitude, and lengths are metres.
     `bad_events="drop"` leaves out events without usable time instead of raising an EventError;
     those of a type that the query does not name are always left out, unless their places count.
     `emit_timeouts=True` also gives the partial matches whose window was over before they were

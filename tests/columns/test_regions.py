@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import shapely
 
+import ensue
 from ensue.algebra.subscription import Region
 from ensue.columns.regions import Regions, region_text
 from ensue.errors import QueryError
@@ -174,3 +175,16 @@ def test_regions_of_calls_have_one_spelling():
     assert shapely.from_wkt(third).exterior.coords[0][0] == 1 / 3
     with pytest.raises(QueryError, match="is no region"):
         region_text(17)
+
+
+def test_a_set_of_subscriptions_refuses_them_when_they_are_given():
+    fleet = ensue.Subscriptions(time="t", location=("x", "y"))
+    text = "@(POLYGON ((0 0, 2 2, 2 0, 0 2, 0 0)))(ARITH:id = 7)"
+    with pytest.raises(
+        QueryError, match=r"'here': a region: its edges cross at \(1 1\)"
+    ) as caught:
+        fleet.add("here", text)
+    assert caught.value.span.over(text).startswith("POLYGON ((0 0, 2 2")
+    with pytest.raises(QueryError, match="region 'Depot': the radius -1 is not above 0"):
+        fleet.add("here", "@(Depot)(ARITH:id = 7)", regions={"Depot": "CIRCLE (0 0, -1)"})
+    assert list(fleet) == []

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 import shapely
 
+from ensue.algebra.places import Place, distance, inside
 from ensue.algebra.wkt import read_wkt
 from ensue.samples.convoys import convoys
 from ensue.samples.fences import fences
 from ensue.samples.warehouses import warehouses
-from ensue.semantics.places import distance, inside
 
 SOON, LATE = timedelta(minutes=25), timedelta(seconds=90)
 
@@ -135,7 +135,7 @@ def _middle(area):
 
 
 def _away(reports, area):
-    seen = [row["ts"] for row in reports if inside(area, _place(row), "earth")]
+    seen = [row["ts"] for row in reports if inside(_place(row), area, "earth")]
     half = timedelta(minutes=30)
     for n, ts in enumerate(seen):
         if n + 1 == len(seen) or seen[n + 1] - ts > half:
@@ -147,7 +147,7 @@ def _entering(reports, area):
     for row in reports:
         if row["type"] != "truck":
             continue
-        if inside(area, _place(row), "earth"):
+        if inside(_place(row), area, "earth"):
             if near is not None and row["ts"] - near <= timedelta(minutes=10):
                 yield near, row["ts"]
             near = None
@@ -156,7 +156,7 @@ def _entering(reports, area):
 
 
 def _place(row):
-    return read_wkt(f"POINT ({row['lon']!r} {row['lat']!r})")
+    return Place(((row["lon"], row["lat"]),))
 
 
 def test_the_first_fences_lie_across_180_degrees_and_are_visited_from_both_sides():

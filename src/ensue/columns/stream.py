@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ensue.algebra.check.applied import read_from, result_columns, with_tick
+from ensue.algebra.lapses import with_interval_ends
 from ensue.algebra.predicate import Expr, Field
 from ensue.algebra.query import Query
 from ensue.algebra.walk import atoms, rewrite_expr
@@ -101,7 +102,9 @@ class Shape:
                 )
         renamed = replace(
             query,
-            pattern=read_from(query.pattern, places),
+            pattern=with_interval_ends(
+                read_from(query.pattern, places), lambda end: rewrite_expr(end, rename)
+            ),
             where=tuple(rewrite_expr(c, rename) for c in query.where),
             returns=tuple(replace(r, expr=rewrite_expr(r.expr, rename)) for r in query.returns),
             having=None if query.having is None else rewrite_expr(query.having, rename),

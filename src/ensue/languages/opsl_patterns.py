@@ -117,12 +117,16 @@ class _Writer:
                 hint="write STRING:type = '...' in each atom, or in none",
                 span=test.predicates[0].span if test.predicates else None,
             )
-        type = str(fixed[0].value) if fixed else ANY_TYPE
+        type = self.type_of(test)
         rest = [p for p in test.predicates if p not in fixed[:1]]
         conditions = [_predicate(p, variable) for p in rest]
         place = f"{variable}.location"
         conditions += [_lies(_as_near(one), _region(one.region), place) for one in test.places]
         return f"{show_name(type)} {variable}", conditions
+
+    def type_of(self, test: EventTest) -> str:
+        fixed = _fixed(test)
+        return str(fixed[0].value) if fixed else ANY_TYPE
 
 
 class _Way:
@@ -204,26 +208,48 @@ class _Way:
 
     def absences(self, gone: Gone) -> Iterator[str]:
         """One of several that is absent is each of them absent."""
-        interval = f"FROM {self.point(gone.since)} TO {self.behind(gone.until, gone.length)}"
+        since, until = self.point(gone.since), self.behind(gone.until, gone.length)
         for number, absent in enumerate(gone.absent):
             match absent.parts:
                 case (EventTest() as test,):
+                    asks = [compared for which, compared in gone.asks if which == number]
                     variable = self.writer.variable()
-                    shown, conditions = self.writer.atom(test, variable)
-                    conditions += [
-                        self._asked(compared, variable)
-                        for which, compared in gone.asks
-                        if which == number
-                    ]
-                    conditions += _own(absent, variable)
+                    shown, conditions = self._absent(test, variable, absent, asks)
                     self.conditions += conditions
-                    yield f"!{shown} {interval}"
+                    for other in sorted(self.names.keys() - gone.base):
+                        self.conditions += self._none(other, test, absent, asks, (since, until))
+                    yield f"!{shown} FROM {since} TO {until}"
                 case _:
                     raise QueryError(
                         "what is absent here is made of several events, so it is no pattern",
                         hint="a pattern with an interval of its own says of one event that it "
                         "is absent",
                     )
+
+    def _absent(
+        self, test: EventTest, variable: str, absent: Alternative, asks: Sequence[Compared]
+    ) -> tuple[str, list[str]]:
+        shown, conditions = self.writer.atom(test, variable)
+        conditions += [self._asked(compared, variable) for compared in asks]
+        return shown, conditions + _own(absent, variable)
+
+    def _none(
+        self,
+        other: int,
+        test: EventTest,
+        absent: Alternative,
+        asks: Sequence[Compared],
+        interval: tuple[str, str],
+    ) -> Iterator[str]:
+        """An event of the match counts as well, which a pattern's absence passes over."""
+        part = self.way.parts[other]
+        assert isinstance(part, EventTest)
+        if self.writer.type_of(part) != self.writer.type_of(test):
+            return
+        name = self.names[other]
+        _, conditions = self._absent(test, name, absent, asks)
+        conditions += [f"{name}.start > {interval[0]}", f"{name}.end <= {interval[1]}"]
+        yield f"NOT coalesce({' and '.join(conditions)}, FALSE)"
 
     def _asked(self, compared: Compared, variable: str) -> str:
         other = f"{self.names[compared.other]}.{show_name(compared.other_name)}"

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from ensue.algebra.form import Form, form, is_absence, is_event, is_sequence, parts, present
+from ensue.algebra.lapses import lapses
 from ensue.algebra.pattern import Pattern
 from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import At, Expr, Field
@@ -278,6 +279,8 @@ def _sort_conditions(query: Query, schema: Schema, planning: Planning, *, late: 
 
 def _no_kernel(query: Query, schema: Schema, conditions: _Sorted, kinds: Kinds) -> str | None:
     """Why compiled code cannot take this query, if it cannot."""
+    if any(lapses(query.pattern)):
+        return "an absence with an interval of its own"
     if len(conditions.roles) > MOST_ROLES:
         return f"more than {MOST_ROLES} variables"
     if query.choose is not None and may_wait(query.pattern):

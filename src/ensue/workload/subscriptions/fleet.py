@@ -22,7 +22,6 @@ from ensue.columns.values import constant
 from ensue.errors import QueryError
 from ensue.kernels.geometry import EARTH, PLANE
 from ensue.languages.opsl import parse
-from ensue.languages.opsl_shapes import alike
 from ensue.plan.subscriptions.joins import Root, Units, roots_of, unbounded
 from ensue.schema import Kind
 from ensue.workload.source import Source
@@ -31,6 +30,7 @@ from ensue.workload.subscriptions.catalogue.change import Kind as Happens
 from ensue.workload.subscriptions.members import Member, Members, name_digest
 from ensue.workload.subscriptions.nodes.table import NodeTable
 from ensue.workload.subscriptions.routing.index import AtomIndex
+from ensue.workload.subscriptions.shapes.table import Patterns, is_pattern
 from ensue.workload.subscriptions.subscribed import Subscribed
 
 
@@ -59,11 +59,12 @@ class Fleet:
         self.nodes.lanes = lanes
         self.members = Members()
         self.matchers: WeakSet[DropsGone] = WeakSet()  # that hold values of its nodes
+        self.patterns = Patterns(shape, self.index, self.nodes.leaf_of, streaming)
         self.refused: dict[str, str] = {}  # that do not fit the events, and why
         self.units = Units(self._length, self._moment, not shape.schema.intervals)
 
     def __len__(self) -> int:
-        return len(self.members)
+        return len(self.members) + len(self.patterns)
 
     # ---------------------------------------------------------------------------- changes
 
@@ -74,6 +75,12 @@ class Fleet:
         """
         if change.kind is Happens.CANCEL:
             self.cancel(change.name)
+            return
+        if is_pattern(change):
+            pattern = self.patterns.ready(change)
+            if change.kind is Happens.REPLACE:
+                self.cancel(change.name)
+            self.patterns.add(change.name, version, pattern)
             return
         try:
             subscription, roots = self._ready(change, now)
@@ -87,17 +94,7 @@ class Fleet:
 
     def _ready(self, change: Change, now: float | None) -> tuple[Subscription, list[Root]]:
         assert change.text is not None
-        known = alike(change.text, change.regions)
-        if known is not None:
-            try:
-                return self._planned(known.subscription, now)
-            except QueryError:
-                pass  # said again below, with its place in the text
-        return self._planned(parse(change.text, change.regions), now)
-
-    def _planned(
-        self, subscription: Subscription, now: float | None
-    ) -> tuple[Subscription, list[Root]]:
+        subscription = parse(change.text, change.regions)
         check_fields(subscription, self.shape.schema)
         roots = roots_of(subscription, self.units)
         if self.streaming:
@@ -108,6 +105,8 @@ class Fleet:
     def cancel(self, name: str) -> None:
         """One less; it is silent from now on."""
         self.refused.pop(name, None)
+        if self.patterns.cancel(name):
+            return
         member = self.members.pop(name)
         if member is not None:  # else it could not be matched here in the first place
             self.nodes.cancel(member.number)
@@ -125,7 +124,7 @@ class Fleet:
         """Writes all of it into an empty folder."""
         for name, part in (
             ("regions", self.regions), ("index", self.index), ("nodes", self.nodes),
-            ("members", self.members),
+            ("members", self.members), ("patterns", self.patterns),
         ):  # fmt: skip
             (folder / name).mkdir()
             part.save(folder / name)
@@ -143,6 +142,8 @@ class Fleet:
         if fleet.nodes.lanes != lanes:
             fleet.nodes.split(lanes)
         fleet.members = Members.open(folder / "members")
+        fleet.patterns = Patterns(shape, fleet.index, fleet.nodes.leaf_of, streaming)
+        fleet.patterns.open(folder / "patterns")
         fleet.refused = json.loads((folder / "refused").read_text())
         return fleet
 
@@ -201,7 +202,9 @@ class Fleet:
         """How much is shared."""
         nodes = len(self.nodes.rows)
         return {
-            "subscriptions": len(self.members),
+            "subscriptions": len(self),
+            "patterns": len(self.patterns),
+            "shapes": len(self.patterns.shapes),
             "nodes": nodes,
             "nodes_shared": sum(row.users - 1 for row in self.nodes.rows.values()),
             "leaves": sum(1 for row in self.nodes.rows.values() if row.slot >= 0),

@@ -264,4 +264,5 @@ class AtomIndex:
         writer.late = LateTests.restore(about["late"])
         writer.groups = Groups.restore(about["groups"])
         index._arrays = Arrays.open(folder)
+        index._arrays["counters"][:] = 0
         return index
