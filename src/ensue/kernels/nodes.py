@@ -320,7 +320,8 @@ def step(
                             nodes.absence[m, 0], slots, count, size, instances
                         ) and fits(
                             np.int64(nodes.edge[by, 3]), np.int64(nodes.edge[by, 4]), nodes.test,
-                            nodes.test_time, nodes.test_number, slots, instances, times, events, regions, space,
+                            nodes.test_time, nodes.test_number, slots, instances, times,
+                            events, regions, space,
                         ):  # fmt: skip
                             barred = True
                             break
@@ -379,8 +380,8 @@ def step(
                                 nodes.absence[m, 0], slots, count, size, instances
                             ) and fits(
                                 np.int64(nodes.edge[this, 3]), np.int64(nodes.edge[this, 4]),
-                                nodes.test, nodes.test_time, nodes.test_number, slots, instances, times,
-                                events, regions, space,
+                                nodes.test, nodes.test_time, nodes.test_number, slots,
+                                instances, times, events, regions, space,
                             ):  # fmt: skip
                                 instances[v, LIFE] = BARRED
                                 gone = True
