@@ -81,7 +81,8 @@ class Subscriptions:
     ) -> int:
         """Adds a subscription, and gives the version of the set that has it.
 
-        `text` is OPSL. `regions` are those that it names, beside those of the set: WKT,
+        `text` is OPSL or in the pattern language, by how it looks or by `language` ("opsl" or
+        "patterns"). `regions` are those that it names, beside those of the set: WKT,
         "CIRCLE (x y, r)", a list of corners, or a Shapely geometry.
         """
         from ensue.workload.subscriptions.catalogue.change import Change
@@ -134,7 +135,11 @@ class Subscriptions:
         if not isinstance(name, str) or not name:  # type: ignore[redundant-expr]
             raise QueryError(f"a subscription has a name, and {name!r} is none")
         given = self._given(regions)
-        subscription = self._read(name, text, given, language)
+        if language != "opsl" and _is_pattern(text, language):
+            self._read_pattern(name, text)
+            pattern: Change = make(name, text, language="patterns")
+            return pattern
+        subscription = self._read(name, text, given)
         names = sorted({region.name for region in _regions_of(subscription) if region.name})
         used = {region: given[region] for region in names if region in given}
         change: Change = make(name, text, language=language, regions=used)
@@ -143,15 +148,18 @@ class Subscriptions:
     def _given(self, regions: Mapping[str, Any] | None) -> dict[str, str]:
         return self._regions | _texts(regions)
 
-    def _read(
-        self, name: str, text: str, regions: Mapping[str, str], language: str | None
-    ) -> Subscription:
+    def _read_pattern(self, name: str, text: str) -> None:
+        from ensue.languages.subscribed_queries import subscribed_query
+
+        try:
+            subscribed_query(text)
+        except QueryError as error:
+            error.problem = f"subscription '{name}': {error.problem}"
+            raise
+
+    def _read(self, name: str, text: str, regions: Mapping[str, str]) -> Subscription:
         from ensue.languages import opsl
 
-        if language not in (None, "opsl"):
-            raise QueryError(
-                f"subscription '{name}': subscriptions are written in OPSL, not in {language}"
-            )
         try:
             found = opsl.parse(text, regions)
             ways = alternatives(found)
@@ -223,6 +231,13 @@ def _log(folder: str | Path | None, settings: Mapping[str, Any]) -> "Log | Memor
     log = Log(folder)
     log.settle(settings)
     return log
+
+
+def _is_pattern(text: str, language: str | None) -> bool:
+    from ensue.languages.table import PATTERNS, language_named, language_of
+
+    read = language_of(text) if language is None else language_named(language)
+    return read is PATTERNS
 
 
 def _texts(regions: Mapping[str, Any] | None) -> dict[str, str]:

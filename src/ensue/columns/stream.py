@@ -142,7 +142,7 @@ def shape_of(
 def refuse_own_names(names: Sequence[str]) -> None:
     """Raises an EventError if events come with a column that would be taken for one of ours."""
     for name in names:
-        if name in _OWN or name.startswith("__member."):
+        if name in _OWN or name.startswith(("__member.", "__constant.")):
             raise EventError(
                 f"the events have a column '{name}', a name that is used inside Ensue\n"
                 "  hint: rename the column, or leave it out"
