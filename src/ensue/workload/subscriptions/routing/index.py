@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ensue.algebra.event_test import EventTest
+from ensue.columns.buffers import frozen
 from ensue.columns.regions import Regions
 from ensue.columns.stream import Shape
 from ensue.errors import QueryError, StateError
@@ -198,7 +199,8 @@ class AtomIndex:
             x, y = np.asarray(places.x, np.float64), np.asarray(places.y, np.float64)
             first = np.asarray(places.first[begin : end + 1], np.int64)
         boxes = boxes_of(x, y, first, self._space)
-        return routing.Events(values, numbers, groups, boxes, x, y, first)
+        corners = frozen(x), frozen(y), frozen(first)
+        return routing.Events(values, numbers, groups, boxes, *corners)
 
     def _late_pass(self, events: pa.Table, rows: Rows, slots: Rows) -> npt.NDArray[np.bool_]:
         """Where the late tests of pairs hold."""
