@@ -15,6 +15,7 @@ import math
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count, pairwise
 from typing import Any, Protocol
@@ -138,11 +139,12 @@ class Semantics:
             return judged(events, query, **options)
         bad_events = options.pop("bad_events", "raise")
         location = options.pop("location", None)
+        space = options.pop("space", "plane")
         order = options.pop("order", ())
         order = (order,) if isinstance(order, str) else tuple(order)
         emit_timeouts = options.pop("emit_timeouts", False)
         table, shape = stream_of(events, **options, order=order)
-        shape = located(shape, location)
+        shape = located(shape, location, space)
         queries = bundle(ensue.parse(query), shape, emit_timeouts=emit_timeouts)
         checked = queries.main.query
         physical, _ = shape.physical(checked)
@@ -255,6 +257,7 @@ class Lanes:
 
         bad_events = options.pop("bad_events", "raise")
         location = options.pop("location", None)
+        space = options.pop("space", "plane")
         timeouts = options.pop("emit_timeouts", False)
         order = options.pop("order", ())
         order = (order,) if isinstance(order, str) else tuple(order)
@@ -262,7 +265,7 @@ class Lanes:
         table, shape = stream_of(events, **options, order=order)
         job = lanes.workload_of(
             windowed(query, shape), table.schema, options["time"], options.get("type"), order,
-            location=location, by_type=shape.by_type, lanes=2, emit_timeouts=timeouts,
+            location=location, space=space, by_type=shape.by_type, lanes=2, emit_timeouts=timeouts,
             pasts=pasts_of(*past[:2]), access=Wanted(*past[2:]),
         )  # fmt: skip
         _ = job.chains  # errors of the query come before those of events
@@ -339,10 +342,19 @@ class Stream(Spark):
 
 
 def windowed(query: Any, shape: Any) -> Any:
-    """The query with a window that holds everything, where it has none: streams need one."""
+    """The query with a window that holds everything, where it needs one: streams do.
+
+    What its own conditions bound needs none.
+    """
+    from ensue.algebra.check.query import check
+    from ensue.algebra.lives import derived_window
     from ensue.algebra.window import ByTime, ByUnits
 
     query = ensue.parse(query) if isinstance(query, str) else query
+    if isinstance(query, ensue.Query) and query.within is None:
+        with suppress(ensue.QueryError):  # said again where the query is run
+            if derived_window(check(query, shape.schema), shape.schema) is not None:
+                return query
     calendar = shape.schema.time_kind.value in ("timestamp", "date")
     everything = ByTime(10**18) if calendar else ByUnits(10**9)
     if isinstance(query, ensue.Correlation):

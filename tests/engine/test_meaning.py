@@ -146,19 +146,22 @@ NODES = {
     "Seq": "parts",
     "And": "parts",
     "Or": "parts",
-    "Not": "part",
+    "Interval": "after until",
+    "Not": "part interval",
     "Reading": "field column kind",
     "Apply": "operator inputs parameters variable reads time tick",
     "ByTime": "nanoseconds",
     "ByUnits": "amount",
     "ByEvents": "count",
     "AfterMatch": "to variable",
+    "Choose": "choice",
     "Equivalence": "field_name",
     "Returned": "expr name",
     "Limit": "count",
-    "Query": "pattern name strategy where equivalence within after returns having exists limit",
+    "Query": "pattern name strategy where equivalence within after returns having exists limit"
+    " choose",
 }
-LATER = ("exists", "limit")  # fields of Query that only queries with one of them show
+LATER = ("exists", "limit", "choose")  # fields of Query that only queries with one of them show
 WITHOUT_MEANING = ("span", "text")
 
 
@@ -178,12 +181,13 @@ def test_every_field_of_a_node_is_in_its_text():
 
 
 def by_repr(found: Query) -> str:
-    text = repr(found)
-    later = f", exists={found.exists}, limit={found.limit!r})"
+    text = repr(found).replace(", interval=None", "")  # written only where there is one
+    later = f", exists={found.exists}, limit={found.limit!r}, choose={found.choose!r})"
     assert text.endswith(later)
     text = text.removesuffix(later) + ")"
     if found.exists or found.limit is not None:
         text += f" exists={found.exists} limit={found.limit!r}"
+    assert found.choose is None  # no random text has it
     return text
 
 

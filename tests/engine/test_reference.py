@@ -15,10 +15,10 @@ from ensue.columns.matches import Matches
 from ensue.columns.stream import shape_of
 from ensue.engine.reference import ReferenceEngine
 from ensue.engine.reference_events import events_of
-from ensue.engine.retention import waits
 from ensue.errors import QueryError, StateError
 from ensue.languages.patterns import parse
 from ensue.plan.physical import Plan, Reference
+from ensue.semantics import waits
 from ensue.workload.prepared import Prepared, prepare
 from support import streams
 from support.queries import random_query

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+from ensue.algebra import earth as plain
+from ensue.algebra import places
 from ensue.kernels import earth, geometry
 from ensue.kernels.geometry import EARTH
-from ensue.semantics import earth as plain
-from ensue.semantics import places
 
 pytestmark = pytest.mark.kernels
 

@@ -9,10 +9,10 @@ import shapely
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from ensue.algebra import places
 from ensue.algebra.subscription import Where
 from ensue.kernels import geometry, orientation
 from ensue.kernels.geometry import EARTH, PLANE
-from ensue.semantics import places
 
 pytestmark = [
     pytest.mark.kernels,
@@ -91,6 +91,22 @@ def test_a_hull_is_that_of_plain_python(points):
     out_x, out_y = np.empty(len(xs)), np.empty(len(xs))
     m = geometry.hull(xs, ys, len(xs), out_x, out_y)
     assert tuple(zip(out_x[:m], out_y[:m], strict=True)) == places.hull_of(points).corners
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=3, max_size=6))
+@example([(0, 2), (3, 2), (1, 0), (2, 3), (3, 0)])
+@example([(0, 0), (2, 0), (2, 2), (0, 2)] * 2)  # twice round
+def test_a_ring_is_convex_if_it_is_its_own_hull(ring):
+    xs, ys = (np.array(column, np.float64) for column in zip(*ring, strict=True))
+    hull = list(places.hull_of(ring).corners)
+
+    def turned(corners):
+        k = corners.index(hull[0]) if hull[0] in corners else 0
+        return corners[k:] + corners[:k] == hull
+
+    wanted = 0 if len(hull) < 3 else 1 if turned(ring) else -1 if turned(ring[::-1]) else 0
+    assert geometry.turning(xs, ys, len(xs)) == wanted
 
 
 def test_a_hull_of_nothing_has_no_corner():

@@ -8,11 +8,11 @@ import shapely
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
+from ensue.algebra import places
 from ensue.algebra.subscription import Region, Where
 from ensue.columns.regions import Regions, region_text
 from ensue.kernels import regions
 from ensue.kernels.geometry import EARTH, PLANE
-from ensue.semantics import places
 
 pytestmark = [
     pytest.mark.kernels,

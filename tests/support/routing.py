@@ -12,12 +12,12 @@ import pyarrow as pa
 
 from ensue.algebra.evaluate import like
 from ensue.algebra.event_test import EventTest, RegionTest
+from ensue.algebra.places import hull_of, satisfies
+from ensue.algebra.places import shape_of as region_of
 from ensue.algebra.subscription import Predicate, PredicateType, Region, Where
 from ensue.algebra.values import compare
 from ensue.columns.regions import Regions
 from ensue.columns.stream import Shape, shape_of
-from ensue.semantics.places import hull_of, satisfies
-from ensue.semantics.places import shape_of as region_of
 from ensue.workload.subscriptions.routing.index import AtomIndex
 
 Event = dict[str, Any]

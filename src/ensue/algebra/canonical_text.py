@@ -15,8 +15,20 @@ from typing import TypeVar
 
 from ensue.algebra.correlation import Anchor, ArchiveJoin, Correlation, JoinKind, Range
 from ensue.algebra.operator import Operator
-from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Reading, Seq
-from ensue.algebra.policy import AfterMatch, SkipTo, Strategy
+from ensue.algebra.pattern import (
+    And,
+    Apply,
+    Atom,
+    Interval,
+    Kleene,
+    Maybe,
+    Not,
+    Or,
+    Pattern,
+    Reading,
+    Seq,
+)
+from ensue.algebra.policy import AfterMatch, Choice, SkipTo, Strategy
 from ensue.algebra.predicate import (
     Aggregate,
     At,
@@ -59,6 +71,8 @@ def query_text(query: Query) -> str:
     )
     if query.exists or query.limit is not None:
         text += f" exists={query.exists} limit={optional(_limit, query.limit)}"
+    if query.choose is not None:
+        text += f" choose={_choice(query.choose.choice)}"
     return text
 
 
@@ -68,6 +82,14 @@ def _equivalence(equivalence: Equivalence) -> str:
 
 def _returned(returned: Returned) -> str:
     return node_text("Returned", expr=expr_text(returned.expr), name=plain(returned.name))
+
+
+def _choice(choice: Choice) -> str:
+    match choice:
+        case Choice.LATEST:
+            return "<Choice.LATEST: 'LATEST'>"
+        case Choice.ONCE:
+            return "<Choice.ONCE: 'ONCE'>"
 
 
 def _limit(limit: Limit) -> str:
@@ -153,8 +175,9 @@ def pattern_text(pattern: Pattern) -> str:
             return node_text("And", parts=tuple_text(pattern_text, parts))
         case Or(parts=parts):
             return node_text("Or", parts=tuple_text(pattern_text, parts))
-        case Not(part=part):
-            return node_text("Not", part=pattern_text(part))
+        case Not(part=part, interval=interval):
+            ends = {} if interval is None else _ends(interval)
+            return node_text("Not", part=pattern_text(part), **ends)
         case Apply():
             return node_text(
                 "Apply",
@@ -166,6 +189,10 @@ def pattern_text(pattern: Pattern) -> str:
                 time=optional(kind_text, pattern.time),
                 tick=plain(pattern.tick),
             )
+
+
+def _ends(interval: Interval) -> dict[str, str]:
+    return {"after": expr_text(interval.after), "until": expr_text(interval.until)}
 
 
 def _operator(operator: Operator) -> str:
@@ -328,6 +355,8 @@ def kind_text(kind: Kind) -> str:
             return "<Kind.DATE: 'date'>"
         case Kind.DURATION:
             return "<Kind.DURATION: 'duration'>"
+        case Kind.PLACE:
+            return "<Kind.PLACE: 'place'>"
         case Kind.OTHER:
             return "<Kind.OTHER: 'other'>"
         case Kind.NULL:

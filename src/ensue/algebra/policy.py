@@ -24,6 +24,21 @@ class SkipTo(Enum):
     LAST = "TO LAST"  # at a variable's last event
 
 
+class Choice(Enum):
+    """Which matches with one last event are kept: CHOOSE. A query without it keeps them all."""
+
+    LATEST = "LATEST"  # the one with the newest members
+    ONCE = "ONCE"  # likewise, and nothing up to it is used again in the partition
+
+
+@dataclass(frozen=True, slots=True)
+class Choose:
+    """`CHOOSE LATEST`, `CHOOSE ONCE`."""
+
+    choice: Choice
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
 @dataclass(frozen=True, slots=True)
 class AfterMatch:
     """`AFTER MATCH SKIP ...`; a query without it keeps every match."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from ensue.algebra.pattern import Pattern
-from ensue.algebra.policy import AfterMatch, Strategy
+from ensue.algebra.policy import AfterMatch, Choose, Strategy
 from ensue.algebra.predicate import Expr
 from ensue.algebra.window import Window
 from ensue.span import Span
@@ -36,7 +36,10 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """`EVENT name AS pattern WHERE ... WITHIN ... AFTER MATCH ... RETURN ... HAVING ... LIMIT`."""
+    """`EVENT name AS pattern WHERE ... WITHIN ... AFTER MATCH ... RETURN ... HAVING ... LIMIT`.
+
+    `CHOOSE` comes last.
+    """
 
     pattern: Pattern
     name: str | None = None
@@ -49,4 +52,10 @@ class Query:
     having: Expr | None = None
     exists: bool = False  # RETURN EXISTS: one row a trigger
     limit: Limit | None = None
+    choose: Choose | None = None  # None: all
     text: str | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def weighs_matches(self) -> bool:
+        """Whether a match may give way to others, so that each is judged when it is found."""
+        return self.after is not None or self.choose is not None

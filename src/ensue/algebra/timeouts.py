@@ -120,6 +120,7 @@ def _query(query: Query, state: _State, time: str) -> Query:
         returns=_returned(query.returns, judge.bound),
         having=None,
         limit=None,
+        choose=None,
         text=None,
     )
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ensue.algebra.lapses import lapses
 from ensue.algebra.query import Query
 from ensue.algebra.walk import atoms
 from ensue.errors import QueryError, did_you_mean
@@ -102,6 +103,22 @@ def tower(definitions: Sequence[Definition], query: Query, emit: Sequence[str] =
     """Definitions in an order in which each uses earlier ones only, or an error that says why
     there is none. Where they are free to choose they stand as given. What the query does not need
     and nobody subscribes to is left out."""
+    for each in (*(definition.query for definition in definitions), query):
+        if each.choose is not None:
+            raise QueryError(
+                "CHOOSE together with definitions is not supported yet",
+                hint="leave it out, or match the events as they come in",
+                span=each.choose.span,
+                text=each.text,
+            )
+        for negation, _ in lapses(each.pattern):
+            raise QueryError(
+                "an absence with an interval of its own together with definitions is not "
+                "supported yet",
+                hint="match the events as they come in",
+                span=negation.span,
+                text=each.text,
+            )
     known: dict[str, Definition] = {}
     for definition in definitions:
         _check_once(known.get(definition.name), definition)

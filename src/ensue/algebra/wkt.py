@@ -9,13 +9,15 @@ Points(points=((1.0, 2.0),))
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from ensue.errors import QueryError, did_you_mean
 
 Point = tuple[float, float]
 Ring = tuple[Point, ...]  # closed: the last corner is the first
+Part = TypeVar("Part")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +53,19 @@ HINT = "write 'POLYGON ((0 0, 10 0, 10 10, 0 0))', 'POINT (8.5 47.4)' or 'CIRCLE
 KEYWORDS = (
     "POINT", "LINESTRING", "POLYGON", "MULTIPOINT", "MULTILINESTRING", "MULTIPOLYGON", "CIRCLE",
 )  # fmt: skip
-_TOKEN = re.compile(r"\s*(?:([(),])|([A-Za-z]+)|([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?))")
-_NOT_NUMBERS = {"nan": "nan", "inf": "inf", "infinity": "inf"}
+_WORD = re.compile(r"\s*([A-Za-z]*)\s*")
 
 
 def read_wkt(text: str) -> Geometry:
     """The geometry that a text describes; numbers beyond x and y of a point are left out."""
     reader = _Reader(text)
     keyword = reader.word()
-    if keyword in ("Z", "M", "ZM", ""):
-        raise reader.error("a geometry begins with a word")
-    if reader.next_is("Z", "M", "ZM"):
-        reader.word()
-    if reader.next_is("EMPTY"):
-        reader.word()
+    shape = reader.word()
+    if shape in ("Z", "M", "ZM"):
+        shape = reader.word()
+    if shape not in ("", "EMPTY"):
+        raise reader.error(f"'{shape}' has no place in it")
+    if shape == "EMPTY":
         found: Geometry = Polygons(()) if "POLYGON" in keyword else Points(())
     else:
         found = reader.geometry(keyword)
@@ -73,126 +74,121 @@ def read_wkt(text: str) -> Geometry:
 
 
 class _Reader:
-    """The tokens of a text, and what they are made into."""
+    """A text that is read from the left."""
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._tokens: Iterator[str] = self._split(text)
-        self._token = next(self._tokens)
-
-    def _split(self, text: str) -> Iterator[str]:
-        at = 0
-        while at < len(text.rstrip()):
-            found = _TOKEN.match(text, at)
-            if found is None:
-                raise self.error(f"'{text[at : at + 10].strip()}' has no place in it")
-            yield found.group().strip().upper()
-            at = found.end()
-        yield ""
+        self._at = 0
 
     def error(self, problem: str) -> QueryError:
         shown = self._text if len(self._text) <= 60 else self._text[:57] + "..."
         return QueryError(f"a geometry cannot be read: {problem}, in '{shown}'", hint=HINT)
 
-    def _take(self) -> str:
-        token, self._token = self._token, next(self._tokens, "")
-        return token
-
     def word(self) -> str:
-        return self._take() if self._token[:1].isalpha() else ""
-
-    def next_is(self, *tokens: str) -> bool:
-        return self._token in tokens
+        found = _WORD.match(self._text, self._at)
+        assert found is not None  # it may be empty
+        self._at = found.end()
+        return found[1].upper()
 
     def end(self) -> None:
-        if self._token:
-            raise self.error(f"'{self._token}' stands behind its end")
+        if self._next():
+            raise self.error(f"'{self._text[self._at :]:.10}' stands behind its end")
 
-    def _need(self, token: str) -> None:
-        if self._token != token:
-            raise self.error(f"'{token}' is missing before '{self._token or 'its end'}'")
-        self._take()
+    def _next(self) -> str:
+        """The next character that is no space, or nothing."""
+        while self._text[self._at : self._at + 1].isspace():
+            self._at += 1
+        return self._text[self._at : self._at + 1]
+
+    def _need(self, character: str) -> None:
+        found = self._next()
+        if found != character:
+            raise self.error(f"'{character}' is missing before '{found or 'its end'}'")
+        self._at += 1
 
     def geometry(self, keyword: str) -> Geometry:
-        if keyword == "POINT":
-            self._need("(")
-            found: Geometry = Points((self._point(),))
-            self._need(")")
-            return found
-        if keyword == "CIRCLE":
-            return self._circle()
-        if keyword == "LINESTRING":
-            return Points(self._points())
-        if keyword == "MULTIPOINT":
-            return Points(self._points(inner=True))
-        if keyword == "MULTILINESTRING":
-            return Points(tuple(point for line in self._lists() for point in line))
-        if keyword == "POLYGON":
-            return Polygons((self._rings(),))
-        if keyword == "MULTIPOLYGON":
-            self._need("(")
-            polygons = [self._rings()]
-            while self.next_is(","):
-                self._take()
-                polygons.append(self._rings())
-            self._need(")")
-            return Polygons(tuple(polygons))
-        raise QueryError(
-            f"'{keyword}' is no geometry that is known here",
-            hint=did_you_mean(keyword, KEYWORDS),
-        )
+        match keyword:
+            case "POINT":
+                points = self._points()
+                if len(points) != 1:
+                    raise self.error(f"a point is one pair of numbers, not {len(points)}")
+                return Points(points)
+            case "CIRCLE":
+                return self._circle()
+            case "LINESTRING":
+                return Points(self._points())
+            case "MULTIPOINT":
+                return Points(self._wrapped_points())
+            case "MULTILINESTRING":
+                return Points(tuple(point for line in self._lists() for point in line))
+            case "POLYGON":
+                return Polygons((self._rings(),))
+            case "MULTIPOLYGON":
+                return Polygons(tuple(self._each(self._rings)))
+            case "":
+                raise self.error("a geometry begins with a word")
+            case _:
+                raise QueryError(
+                    f"'{keyword}' is no geometry that is known here",
+                    hint=did_you_mean(keyword, KEYWORDS),
+                )
 
-    def _circle(self) -> Circle:
+    def _each(self, read: Callable[[], Part]) -> list[Part]:
         self._need("(")
-        x, y = self._point()
-        self._need(",")
-        radius = self._number()
+        found = [read()]
+        while self._next() == ",":
+            self._at += 1
+            found.append(read())
         self._need(")")
-        return Circle(x, y, radius)
+        return found
 
     def _rings(self) -> tuple[Ring, ...]:
         return tuple(r if r[0] == r[-1] else (*r, r[0]) for r in self._lists())
 
     def _lists(self) -> list[tuple[Point, ...]]:
+        return self._each(self._points)
+
+    def _wrapped_points(self) -> tuple[Point, ...]:
+        """Those of MULTIPOINT ((1 2), (3 4)), which is also written without inner parentheses."""
+        inner = self._text[self._at :].lstrip()[1:].lstrip()
+        return sum(self._lists(), ()) if inner.startswith("(") else self._points()
+
+    def _points(self) -> tuple[Point, ...]:
+        return tuple((point[0], point[1]) for point in self._numbers(2))
+
+    def _circle(self) -> Circle:
+        found = self._numbers(1)
+        if len(found) == 1:
+            raise self.error("',' is missing before ')'")
+        if len(found) != 2 or len(found[0]) != 2 or len(found[1]) != 1:
+            raise self.error("a circle is 'CIRCLE (x y, radius)'")
+        (x, y), (radius,) = found
+        return Circle(x, y, radius)
+
+    def _numbers(self, least: int) -> list[list[float]]:
+        """What stands between parentheses: lists of numbers, with commas between them."""
         self._need("(")
-        found = [self._points()]
-        while self.next_is(","):
-            self._take()
-            found.append(self._points())
-        self._need(")")
+        end = self._text.find(")", self._at)
+        if end < 0:
+            raise self.error("')' is missing before 'its end'")
+        inside = self._text[self._at : end]
+        self._at = end + 1
+        try:
+            found = [[float(word) for word in part.split()] for part in inside.split(",")]
+        except ValueError:
+            wrong = next(word for word in inside.replace(",", " ").split() if not _number(word))
+            raise self.error(f"a number is missing before '{wrong.upper()}'") from None
+        if "_" in inside or any(len(numbers) < least for numbers in found):
+            raise self.error(f"a number is missing in '{inside.strip():.40}'")
         return found
 
-    def _points(self, *, inner: bool = False) -> tuple[Point, ...]:
-        self._need("(")
-        found = [self._maybe_wrapped() if inner else self._point()]
-        while self.next_is(","):
-            self._take()
-            found.append(self._maybe_wrapped() if inner else self._point())
-        self._need(")")
-        return tuple(found)
 
-    def _maybe_wrapped(self) -> Point:
-        """A point of MULTIPOINT ((1 2), (3 4)), which is also written without parentheses."""
-        if not self.next_is("("):
-            return self._point()
-        self._take()
-        point = self._point()
-        self._need(")")
-        return point
-
-    def _point(self) -> Point:
-        x, y = self._number(), self._number()
-        while self._token not in ("(", ")", ",", ""):
-            self._number()
-        return x, y
-
-    def _number(self) -> float:
-        token = self._take()
-        if token and (token[-1].isdigit() or token[-1] == "."):
-            return float(token)
-        if token.lower() in _NOT_NUMBERS:
-            return float(_NOT_NUMBERS[token.lower()])
-        raise self.error(f"a number is missing before '{token or 'its end'}'")
+def _number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
 
 
 def written(geometry: Geometry) -> str:

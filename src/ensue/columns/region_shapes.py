@@ -5,17 +5,19 @@ Shapely is the judge of what is a polygon; edges over 180 degrees go the short w
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ensue.algebra.places import centre, unwrapped
 from ensue.algebra.subscription import Region
 from ensue.algebra.wkt import Circle, Geometry, Points, Polygons, read_wkt, written
 from ensue.errors import QueryError, RunnerError
-from ensue.kernels.geometry import EARTH, PLANE
+from ensue.kernels.geometry import EARTH, PLANE, turning
+from ensue.kernels.polygons import ABOVE, BELOW, KIND, LEFT, RIGHT, RINGS, X, Y
 from ensue.kernels.regions import CIRCLE, POLYGON, grown_box
-from ensue.semantics.places import centre, unwrapped
 
 if TYPE_CHECKING:
     from shapely import Geometry as Shaped
@@ -30,23 +32,27 @@ SPACES = {"plane": PLANE, "earth": EARTH}
 def made(region: Region, space: str) -> tuple[Floats, Floats]:
     """The row and the corners of a region. Raises a QueryError that says what is wrong with it."""
     try:
-        geometry = read_wkt(region.text)
-        _check(geometry, space)
-        match geometry:
-            case Circle():
-                return _circle(geometry, SPACES[space]), np.zeros((0, 2))
-            case Polygons():
-                return _polygons(geometry, space)
-            case Points():
-                raise QueryError(
-                    "it has no area",
-                    hint="write a polygon, or a circle: 'CIRCLE (8.5 47.4, 300)'",
-                )
+        return _made(region.text, space)
     except QueryError as error:
         name = "a region" if region.name is None else f"region '{region.name}'"
         raise QueryError(
             f"{name}: {error.problem}", hint=error.hint, span=region.span, text=error.text
         ) from None
+
+
+@lru_cache(maxsize=256)  # a region is checked when it is given, and made when it is used
+def _made(text: str, space: str) -> tuple[Floats, Floats]:
+    geometry = read_wkt(text)
+    _check(geometry, space)
+    match geometry:
+        case Circle():
+            return _circle(geometry, SPACES[space]), np.zeros((0, 2))
+        case Polygons():
+            return _polygons(geometry, space)
+        case Points():
+            raise QueryError(
+                "it has no area", hint="write a polygon, or a circle: 'CIRCLE (8.5 47.4, 300)'"
+            )
 
 
 def _check(geometry: Geometry, space: str) -> None:
@@ -97,15 +103,34 @@ def _polygons(polygons: Polygons, space: str) -> tuple[Floats, Floats]:
         polygons = unwrapped(polygons)
         for ring in polygons.rings:
             _check_turns(ring)
+    row = np.zeros(10)
+    row[KIND] = POLYGON
+    row[X : Y + 1] = centre(polygons, space)
+    convex = _convex_ring(polygons)
+    if convex is not None:
+        row[LEFT], row[BELOW] = convex[1:].min(axis=0)
+        row[RIGHT], row[ABOVE] = convex[1:].max(axis=0)
+        row[RINGS] = 1
+        if row[RIGHT] - row[LEFT] < 360 or space == "plane":
+            return row, convex
     shaped = _shaped(polygons)
-    x, y = centre(polygons, space)
-    left, below, right, above = shaped.bounds
-    if space == "earth" and right - left == 360:
+    row[LEFT : ABOVE + 1] = shaped.bounds
+    if space == "earth" and row[RIGHT] - row[LEFT] == 360:
         shaped = _all_round(shaped)
-        right = left + 720
-    corners, rings = _rings(shaped)
-    row = np.array([POLYGON, left, below, right, above, x, y, 0.0, 0.0, rings])
+        row[RIGHT] += 360
+    corners, row[RINGS] = _rings(shaped)
     return row, corners
+
+
+def _convex_ring(polygons: Polygons) -> Floats | None:
+    """The ring of one convex polygon with its header, for which Shapely need not be asked."""
+    if len(polygons.rings) > 1:
+        return None
+    ring = np.array([(len(polygons.rings[0]), 0), *polygons.rings[0]], np.float64)
+    side = turning(ring[1:, 0], ring[1:, 1], len(ring) - 2)
+    if side < 0:
+        ring[1:] = ring[:0:-1].copy()
+    return None if side == 0 else ring
 
 
 def _check_turns(ring: Sequence[tuple[float, float]]) -> None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ensue.algebra.check.applied import read_from, result_columns, with_tick
+from ensue.algebra.lapses import with_interval_ends
 from ensue.algebra.predicate import Expr, Field
 from ensue.algebra.query import Query
 from ensue.algebra.walk import atoms, rewrite_expr
@@ -29,8 +30,8 @@ ORDERED = (Kind.INTEGER, Kind.FLOAT, Kind.DECIMAL, Kind.TIMESTAMP, Kind.DATE)
 _OWN = frozenset(
     f"__{name}"
     for name in (
-        "arrival", "at", "batch", "end", "first", "from", "lane", "last", "ordinal", "rank", "row",
-        "start", "time", "type",
+        "arrival", "at", "batch", "end", "first", "from", "lane", "last", "location", "ordinal",
+        "rank", "row", "start", "time", "type",
     )
 )  # fmt: skip
 
@@ -101,7 +102,9 @@ class Shape:
                 )
         renamed = replace(
             query,
-            pattern=read_from(query.pattern, places),
+            pattern=with_interval_ends(
+                read_from(query.pattern, places), lambda end: rewrite_expr(end, rename)
+            ),
             where=tuple(rewrite_expr(c, rename) for c in query.where),
             returns=tuple(replace(r, expr=rewrite_expr(r.expr, rename)) for r in query.returns),
             having=None if query.having is None else rewrite_expr(query.having, rename),
@@ -139,7 +142,7 @@ def shape_of(
 def refuse_own_names(names: Sequence[str]) -> None:
     """Raises an EventError if events come with a column that would be taken for one of ours."""
     for name in names:
-        if name in _OWN or name.startswith("__member."):
+        if name in _OWN or name.startswith(("__member.", "__constant.")):
             raise EventError(
                 f"the events have a column '{name}', a name that is used inside Ensue\n"
                 "  hint: rename the column, or leave it out"
@@ -160,15 +163,12 @@ def shape_again(
     return shape_of_union(schema, by_type, time=time, order=order)
 
 
-def located(shape: Shape, location: str | None) -> Shape:
-    """The shape with the column that says where events happened."""
-    if location is None:
+def located(shape: Shape, location: str | tuple[str, str] | None, space: str = "plane") -> Shape:
+    """The shape with the columns that say where events happened."""
+    if location is None and space == "plane":
         return shape
-    if location not in shape.arrow.names:
-        hint = did_you_mean(location, shape.arrow.names)
-        raise EventError(f"no column '{location}' for location=\n  hint: {hint}")
-    check_location(shape.arrow, location)
-    return replace(shape, schema=replace(shape.schema, location=location))
+    location = check_location(shape.arrow, location, space)
+    return replace(shape, schema=replace(shape.schema, location=location, space=space))
 
 
 def _check_columns(

@@ -9,20 +9,22 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ensue.algebra.check.applied import read
+from ensue.algebra.lapses import interval_ends
 from ensue.algebra.policy import SkipTo
 from ensue.algebra.predicate import Field
 from ensue.algebra.query import Query
 from ensue.algebra.walk import atoms, kleenes, nodes, positives
-from ensue.algebra.window import ByTime, ByUnits
+from ensue.algebra.window import ByEvents
 from ensue.columns import evaluate as vectors
 from ensue.columns.arrow_kinds import Unit
 from ensue.columns.matches import Matches
 from ensue.columns.rows import taken
+from ensue.engine.absence_intervals import AbsenceIntervals
 from ensue.engine.allowance import WAY_BYTES, Allowance, Holding
 from ensue.engine.meaning import require_same, stamp
 from ensue.engine.reference_events import computed_columns, events_of, nanoseconds
 from ensue.engine.repeats import Repeats
-from ensue.engine.retention import Key, key_of, matters, reach, waits
+from ensue.engine.retention import Key, key_of, matters, reach
 from ensue.engine.state import from_bytes, packed, to_bytes, unpacked
 from ensue.plan.limits import UNLIMITED, Limits
 from ensue.plan.physical import Plan
@@ -32,10 +34,13 @@ from ensue.semantics import (
     Event,
     Fired,
     TooManyWays,
+    chosen,
     derived,
+    known,
     matches,
     members,
     value_of,
+    waits,
 )
 
 PIECE = 64  # events judged at a time, if not as many are held: the semantics is slow on more
@@ -78,7 +83,7 @@ class ReferenceEngine:
         self.rows = 0  # events fed so far
         self.now: float | None = None  # the time of the last one, or what was told since
         # what earlier matches use up is remembered here, beyond the events that are held
-        self._query = replace(plan.query, after=None, having=None, limit=None)
+        self._query = replace(plan.query, after=None, having=None, limit=None, choose=None)
         self._columns = columns_used(plan.query, schema)
         self._computed = computed_columns(plan.query)
         self._untyped = next(iter(atoms(plan.query.pattern))).type
@@ -88,6 +93,7 @@ class ReferenceEngine:
         self._mark = Mark()  # how far the stream is judged
         self._waiting: list[Binding] = []  # matches, unless an event still forbids them
         self._repeats = Repeats(self._query)
+        self._absences = AbsenceIntervals(self._query, schema)
         self._earliest: dict[Key, int] = {}  # by partition, where the next match may begin
 
     def why_not_streamed(self) -> str | None:
@@ -131,7 +137,7 @@ class ReferenceEngine:
 
     def _judged(self, *, over: bool) -> list[Binding]:
         """What is decided now, in the order of the semantics."""
-        known, rows = self._known(), self.held_rows()
+        told, rows = self._known(), self.held_rows()
         new = self._events(self._fresh, rows[len(self._held.rows) :])
         self._repeats.take(new)
         held = self._held.events
@@ -144,10 +150,11 @@ class ReferenceEngine:
             mark = self._here() if end == len(new) else Mark(new[end].position, new[end - 1].end)
             inside = (*held, *new[begin:end])
             found += self._decided(inside, mark, fresh=end > begin, over=over and end == len(new))
-            held = tuple(reach(self._query, inside, mark.time).needed())
+            needed = reach(self._query, inside, mark.time).needed()
+            held = self._absences.held(inside, needed, mark.time, self._waiting)
             begin = end
         self._fresh = []
-        self._hold(() if over else held, known, rows)
+        self._hold(() if over else held, told, rows)
         return sorted(found, key=self._rank)
 
     def _decided(
@@ -166,15 +173,23 @@ class ReferenceEngine:
             if past and _rows_bound(binding) not in waited:
                 continue
             undecided = waits(pattern, binding) and not window.is_over(binding)
+            undecided = undecided or self._lapsing(binding, mark)
             (waiting if undecided and not over else found).append(binding)
         self._mark, self._waiting = mark, waiting
         kept = found if self.plan.query.after is None else list(self._not_used_up(found))
+        if self.plan.query.choose is not None:
+            kept = list(self._chosen(found))
         having = self.plan.query.having
         left = [b for b in kept if having is None or value_of(having, b) is True]
         self._kept += len(left)
         size = self._kept * WAY_BYTES + self._elsewhere
         self.allowance.ask(Holding(len(events), self._kept, size, mark.rows - 1, self.now))
         return left
+
+    def _lapsing(self, binding: Binding, mark: Mark) -> bool:
+        """Whether an event may still come in an interval in which there must be none."""
+        until = self._absences.until(binding)
+        return until is not None and (mark.time is None or mark.time <= until)
 
     def _matches(self, events: Sequence[Event], fired: Fired) -> list[Binding]:
         """The matches in some events, if there are not too many ways to arrange them."""
@@ -220,6 +235,19 @@ class ReferenceEngine:
                 case _:
                     pass
             self._earliest[key] = begin
+
+    def _chosen(self, found: Iterable[Binding]) -> Iterator[Binding]:
+        """CHOOSE: what is known by now is known before all that comes later."""
+        by_key: dict[Key, list[Binding]] = {}
+        for binding in found:
+            key = key_of(self._query, members(binding)[0])
+            assert key is not None
+            by_key.setdefault(key, []).append(binding)
+        for key, inside in by_key.items():
+            kept = chosen(self.plan.query, inside, self._earliest.get(key, 0) - 1)
+            if kept:
+                self._earliest[key] = max(members(b)[-1].position for b in kept) + 1
+            yield from kept
 
     def _here(self) -> Mark:
         return Mark(self.rows, None if self.now is None else self.now * self._scale)
@@ -286,13 +314,11 @@ class ReferenceEngine:
 
     def deadline(self) -> float | None:
         """The time after which `advance` delivers something, if no more events come."""
-        window = self._query.within
         if self._fresh:
             return self.now  # nobody has looked at the last events yet
-        if not self._waiting or not isinstance(window, ByTime | ByUnits):
+        if not self._waiting or isinstance(self._query.within, ByEvents):
             return None
-        length = window.nanoseconds if isinstance(window, ByTime) else window.amount
-        over = min(e.start for binding in self._waiting for e in members(binding)) + length
+        over = min(known(self._query, binding)[0] for binding in self._waiting)
         return over if self._scale == 1 else over // self._scale
 
     # ---------------------------------------------------------------------------- saving
@@ -365,6 +391,7 @@ def _rows_bound(binding: Binding) -> frozenset[tuple[str, int]]:
 def columns_used(query: Query, schema: Schema) -> frozenset[str]:
     """The columns that decide what a match is."""
     conditions = [*query.where, *(() if query.having is None else (query.having,))]
+    conditions += interval_ends(query.pattern)
     fields = {n.name for c in conditions for n in nodes(c) if isinstance(n, Field)}
     keys = {equivalence.field_name for equivalence in query.equivalence}
     used = {schema.start, schema.end, schema.type_column, *keys, *fields, *read(query.pattern)}

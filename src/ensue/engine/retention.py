@@ -1,15 +1,13 @@
 """How long events matter: what a window lets one forget, and when it decides a match."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Protocol
 
-from ensue.algebra.form import is_absence, is_sequence, parts
-from ensue.algebra.pattern import Pattern
 from ensue.algebra.policy import Strategy
 from ensue.algebra.query import Query
-from ensue.algebra.walk import atoms, positives
+from ensue.algebra.walk import atoms
 from ensue.algebra.window import ByEvents, ByTime, ByUnits
 from ensue.semantics import Binding, Event, members
 
@@ -57,30 +55,6 @@ def matters(query: Query, event: Event) -> bool:
     if query.strategy is Strategy.PARTITION or isinstance(query.within, ByEvents):
         return True
     return event.type in {atom.type for atom in atoms(query.pattern)}
-
-
-def waits(pattern: Pattern, bound: Collection[str]) -> bool:
-    """Whether a match of these variables is only decided when its window is over.
-
-    >>> from ensue.algebra.pattern import Atom, Not, Or, Seq
-    >>> absence = Seq((Atom("A", "a"), Not(Atom("B", "b"))))
-    >>> pattern = Or((absence, Atom("C", "c")))
-    >>> waits(pattern, {"a"}), waits(pattern, {"c"})
-    (True, False)
-    """
-    if is_absence(pattern):
-        return False
-
-    def is_bound(part: Pattern) -> bool:
-        return any(atom.variable in bound for atom in positives(part))
-
-    if is_sequence(pattern) and is_bound(pattern):
-        for part in reversed(parts(pattern)):
-            if is_absence(part):
-                return True
-            if is_bound(part):
-                break
-    return any(waits(part, bound) for part in parts(pattern))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 The distance to an edge is the least haversine distance to its points. It is found where the
 derivative along the edge changes its sign: the edge is cut into pieces of at most `PIECE` degrees,
-and a bracketed false position (Illinois) finds the place within a piece. `semantics.places` takes
+and a bracketed false position (Illinois) finds the place within a piece. `algebra.places` takes
 the same steps. Against minima over densified edges the error is below a millimetre for edges up to
 a continent's width.
 """

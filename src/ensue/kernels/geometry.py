@@ -32,9 +32,11 @@ __all__ = [
     "convex_inside",
     "convex_overlap",
     "hull",
+    "hulls",
     "orientation",
     "places_test",
     "point_distance",
+    "turning",
 ]
 
 PLANE, EARTH = 0, 1
@@ -69,6 +71,20 @@ def hull(xs: Floats, ys: Floats, n: int, out_x: Floats, out_y: Floats) -> int:
     for k in range(m):
         out_x[k], out_y[k] = x[chain[k]], y[chain[k]]
     return m
+
+
+@kernel(**_OPTIONS)
+def hulls(xs: Floats, ys: Floats, first: Any, out_x: Floats, out_y: Floats, begin: Any) -> None:
+    """The hull of the points from `first[k]` to `first[k + 1]`, from `begin[k]` to `begin[k + 1]`.
+
+    `out_x` and `out_y` have room for all points.
+    """
+    at = 0
+    begin[0] = 0
+    for k in range(len(first) - 1):
+        low, high = first[k], first[k + 1]
+        at += hull(xs[low:high], ys[low:high], high - low, out_x[at:], out_y[at:])
+        begin[k + 1] = at
 
 
 @kernel(**_OPTIONS)
@@ -128,6 +144,27 @@ def centre(xs: Floats, ys: Floats, n: int) -> tuple[float, float]:
     if total == 0.0:  # too thin for double precision
         return x0 + 0.5 * (xs[n - 1] - x0), y0 + 0.5 * (ys[n - 1] - y0)
     return x0 + x / (3.0 * total), y0 + y / (3.0 * total)
+
+
+@kernel(**_OPTIONS)
+def turning(xs: Floats, ys: Floats, n: int) -> int:
+    """1 or -1: a ring's corners are those of a convex polygon, counter-clockwise or not; else 0.
+
+    It always turns to the same side, and goes down, then up, only once.
+    """
+    side, falls = 0, 0
+    for k in range(n):
+        m = k + 1 if k + 1 < n else 0
+        p = m + 1 if m + 1 < n else 0
+        turn = orientation(xs[k], ys[k], xs[m], ys[m], xs[p], ys[p])
+        if turn == 0 or turn == -side:
+            return 0
+        side = turn
+        down = ys[m] < ys[k] or (ys[m] == ys[k] and xs[m] < xs[k])
+        up = ys[p] > ys[m] or (ys[p] == ys[m] and xs[p] > xs[m])
+        if down and up:
+            falls += 1
+    return side if falls == 1 else 0
 
 
 @kernel(**_OPTIONS)

@@ -9,6 +9,7 @@ import pickle
 import sys
 from collections.abc import Callable
 from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,12 @@ def kept(
 def kernel(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """A fixed loop: compiled when it is first called with arguments of some types."""
     return lambda function: kept(function, _digest(function.__module__), **options)
+
+
+def digest_of(module: str) -> str:
+    """What tells one version of a module of kernels from another."""
+    import_module(module)
+    return _digest(module)
 
 
 @lru_cache(maxsize=64)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ensue.algebra.durations import nanoseconds
 from ensue.algebra.pattern import Pattern
-from ensue.algebra.policy import AfterMatch, SkipTo, Strategy
+from ensue.algebra.policy import AfterMatch, Choice, Choose, SkipTo, Strategy
 from ensue.algebra.query import Limit, Query, Returned
 from ensue.algebra.text import default_name
 from ensue.algebra.walk import atoms, positives
@@ -112,6 +112,12 @@ def returned_of(node: Node) -> Returned:
     expression, alias = pieces(node)
     expr = expr_of(expression)
     return Returned(expr, name_of(alias) if alias else default_name(expr), span_of(node))
+
+
+def choose_of(node: Node) -> Choose | None:
+    """CHOOSE LATEST or ONCE; ALL is what a query does anyway."""
+    word = str(pieces(node)[0]).upper()
+    return None if word == "ALL" else Choose(Choice(word), span_of(node))
 
 
 def limit_of(node: Node) -> Limit:

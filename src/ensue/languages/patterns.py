@@ -10,11 +10,12 @@ from lark import Lark, Tree, UnexpectedInput
 from ensue.algebra.check.correlation import check_correlation_structure, no_summary
 from ensue.algebra.check.query import check_structure
 from ensue.algebra.correlation import Correlation
+from ensue.algebra.lapses import lapses
 from ensue.algebra.operator import Operator
 from ensue.algebra.query import Query
 from ensue.errors import QueryError
 from ensue.languages.archive_joins import archive_join, joined_pattern
-from ensue.languages.clauses import limit_of, matched, returned_of
+from ensue.languages.clauses import choose_of, limit_of, matched, returned_of
 from ensue.languages.expressions import Node, expr_of, name_of, pieces, span_of
 from ensue.languages.pattern_trees import explicit_names, pattern_of, with_names
 from ensue.languages.syntax import explain
@@ -87,7 +88,7 @@ def _limit_depth(tree: Node) -> None:
 
 def _statement(tree: Node, text: str, operators: tuple[Operator, ...]) -> Query | Correlation:
     *name, body = pieces(tree)
-    pattern, where, within, after, *joins, returning, having, limit = pieces(body)
+    pattern, where, within, after, *joins, returning, having, limit, choose = pieces(body)
     shapes = [pattern_of(node, operators) for node in (pattern, *map(joined_pattern, joins))]
     taken = {named for shape in shapes for named in explicit_names(shape)}
     live, *past = [with_names(shape, taken) for shape in shapes]
@@ -101,7 +102,20 @@ def _statement(tree: Node, text: str, operators: tuple[Operator, ...]) -> Query 
     most = limit_of(limit) if limit else None
     if not joins:
         query = replace(query, returns=returns, having=condition, limit=most, exists=bool(exists))
+        query = replace(query, choose=choose_of(choose) if choose else None)
         return check_structure(query)
+    if choose and choose_of(choose):
+        raise QueryError(
+            "CHOOSE does not go with JOIN ARCHIVE",
+            hint="leave it out; LAST 1 keeps the latest archived match of each live one",
+            span=span_of(choose),
+        )
+    for negation, _ in (found for shape in (live, *past) for found in lapses(shape)):
+        raise QueryError(
+            "an absence with an interval of its own does not go with JOIN ARCHIVE",
+            hint="say between which events nothing happens: SEQ(A a, !C c, B b)",
+            span=negation.span,
+        )
     if exists:
         raise no_summary("EXISTS", span_of(exists[0]))
     found = tuple(archive_join(node, shape, text) for node, shape in zip(joins, past, strict=True))

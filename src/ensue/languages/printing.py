@@ -38,6 +38,8 @@ def show(query: Query | Correlation) -> str:
         lines.append(f"HAVING {show_expr(query.having)}")
     if query.limit is not None:
         lines.append(f"LIMIT {query.limit.count}")
+    if isinstance(query, Query) and query.choose is not None:
+        lines.append(f"CHOOSE {query.choose.choice.value}")
     return "\n".join(lines)
 
 

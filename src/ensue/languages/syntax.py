@@ -13,7 +13,7 @@ from ensue.errors import QueryError
 from ensue.languages.expressions import POSITIONS
 from ensue.span import Span
 
-_CLAUSES = ("WHERE", "WITHIN", "AFTER", "RETURN", "HAVING", "LIMIT")
+_CLAUSES = ("WHERE", "WITHIN", "AFTER", "RETURN", "HAVING", "LIMIT", "CHOOSE")
 _JOIN_CLAUSES = ("WHERE", "WITHIN", "AFTER MATCH", "RANGE", "LAST", "ON")
 _JOINS = ("JOIN", "LEFT", "ANTI", "INNER", "RIGHT", "FULL", "OUTER", "SEMI", "CROSS")
 _WORDS = {
@@ -23,7 +23,7 @@ _WORDS = {
     "STRING": "a string in single quotes", "NAME": "a name", "QUOTED": "a name",
     "UNIT": "a unit of time", "$END": "the end", "SEMICOLON": "the end",
     "_INTERVAL": "INTERVAL '...'", "EVENTS": "EVENTS", "ANCHOR": "START or END",
-    "JOIN_ARCHIVE": "JOIN ARCHIVE",
+    "JOIN_ARCHIVE": "JOIN ARCHIVE", "_UNTIL": "TO",
 }  # fmt: skip
 # Terminals that say one thing together; the first ones tell that all of them are meant.
 _GROUPS: tuple[tuple[str, set[str], set[str]], ...] = (
@@ -36,7 +36,7 @@ _GROUPS: tuple[tuple[str, set[str], set[str]], ...] = (
         "a value",
         {"NUMBER", "STRING", "NAME"},
         {"NUMBER", "STRING", "NAME", "QUOTED", "PERCENT", "LPAR", "MINUS", "_NOT", "_TRUE",
-         "_FALSE", "_NULL", "TIMESTAMP", "DATE", "_INTERVAL", "STRATEGY", "EXISTS"},
+         "_FALSE", "_NULL", "TIMESTAMP", "DATE", "WKT", "_INTERVAL", "STRATEGY", "EXISTS"},
     ),
     (
         "an operator",
@@ -49,7 +49,7 @@ _GROUPS: tuple[tuple[str, set[str], set[str]], ...] = (
         "the next clause",
         {"_HAVING", "_RETURN"},
         {"_WHERE", "_WITHIN", "_AFTER", "_RANGE", "JOIN_ARCHIVE", "_RETURN", "_HAVING", "_LIMIT",
-         "SEMICOLON", "$END"},
+         "_CHOOSE", "SEMICOLON", "$END"},
     ),
 )  # fmt: skip
 _SCAN = re.compile(
@@ -130,11 +130,13 @@ def _hints(text: str, start: int, found: str, expected: set[str]) -> Iterator[st
     before = text[:start].rstrip()
     previous = re.search(r"\w*$", before)
     word = previous[0].upper() if previous else ""
+    if found.upper() == "CHOOSE" and "_CHOOSE" in expected:
+        yield "say which: CHOOSE LATEST, CHOOSE ONCE or CHOOSE ALL"
     yield from _misspelt(found, expected)
     yield from _unbalanced(text, start, found, expected)
     yield from _archive_hints(before, found.upper(), expected)
     if found.upper() in _CLAUSES and re.search(
-        r"(?i)\b(within|after|return|having|limit)\b", before
+        r"(?i)\b(within|after|return|having|limit|choose)\b", before
     ):
         yield f"the clauses come in this order: {', '.join(_CLAUSES)}"
     if word == "WITHIN":

@@ -9,7 +9,7 @@ from ensue.errors import QueryError, did_you_mean
 from ensue.plan.estimates.statistics import ASSUMED, Statistics
 from ensue.plan.limits import Limits
 from ensue.plan.physical_rules.pushing import ON_THE_WAY, PUSH
-from ensue.plan.query_rules import RULES
+from ensue.plan.query_rules import BY_SCHEMA, RULES
 from ensue.plan.towers import modules
 from ensue.plan.towers.modules import PRECURSORS, Module
 
@@ -35,7 +35,7 @@ STRUCTURES = ("stacks", "runs", "tree", "compact", "reference")
 
 def switches() -> tuple[str, ...]:
     """All that `off` may name."""
-    return (*(rule.__name__ for rule in RULES), *CHOICES)
+    return (*(rule.__name__ for rule in (*RULES, *BY_SCHEMA)), *CHOICES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import date
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -9,13 +11,16 @@ from pyarrow import types
 
 from ensue.algebra.answers import is_tally, summarised
 from ensue.algebra.check.kinds import kind_of
-from ensue.algebra.predicate import Aggregate, At, Expr, Field
+from ensue.algebra.form import is_lapse
+from ensue.algebra.lapses import interval_ends
+from ensue.algebra.predicate import Aggregate, At, Expr, Field, Literal
 from ensue.algebra.query import Query, Returned
+from ensue.algebra.values import instant
 from ensue.algebra.walk import bound_variables, kleenes, nodes
 from ensue.columns.arrow_kinds import kind_of_arrow, plain_type, time_unit
 from ensue.columns.buffers import Bools, Ints, frozen, known_to_kernels
 from ensue.columns.evaluate import arrow_type, from_arrow, to_arrow, truth
-from ensue.columns.location import hulls
+from ensue.columns.location import hulls, location_type
 from ensue.columns.matches import FIRST, TRIGGER, Matches
 from ensue.columns.rows import taken
 from ensue.kernels import segments
@@ -55,7 +60,7 @@ def result_schema(
         "end": arrow_schema.field(schema.end).type,
     }
     if schema.location is not None:
-        standard["location"] = plain_type(arrow_schema.field(schema.location).type)
+        standard["location"] = location_type(arrow_schema, schema)
     names = {r.name for r in returned}
     fields = [pa.field(name, type) for name, type in standard.items() if name not in names]
     fields += [pa.field(r.name, shape.type_of(r.expr)) for r in returned]
@@ -183,14 +188,25 @@ def _assembled(
         ),
         "start": lambda: taken(gathered.whole(schema.start), _first_rows(gathered, schema)),
         "end": lambda: taken(gathered.whole(schema.end), last_rows(matches)),
-        "location": lambda: hulls(matches, events.column(schema.location or "")),
+        "location": lambda: hulls(matches, events, schema),
     }
+    if is_lapse(shape.query.pattern):
+        ends = interval_ends(shape.query.pattern)
+        for name, end in zip(("start", "end"), ends, strict=True):
+            standard[name] = partial(_moments, end, matches.count)
     returned = {r.name: r.expr for r in shape.returned()}
     arrays = []
     for name, type in zip(wanted.names, wanted.types, strict=True):
         array = shape.array_of(returned[name], gathered) if name in returned else standard[name]()
         arrays.append(array if array.type == type else array.cast(type))
     return pa.Table.from_arrays(arrays, schema=wanted)
+
+
+def _moments(end: Expr, count: int) -> pa.Array:
+    """A moment for each match without events."""
+    assert isinstance(end, Literal)
+    value = instant(end.value) if isinstance(end.value, date) else end.value
+    return pa.array([value] * count)
 
 
 def _filtered(gathered: Gathered, having: Expr | None, residual: tuple[Expr, ...]) -> Gathered:
@@ -223,7 +239,7 @@ def _summarised(
         "match_id": lambda: summaries.ids(identity, rows, events, schema.end, hashes),
         "start": lambda: taken(gathered.whole(schema.start), rows.rows[FIRST]),
         "end": lambda: taken(gathered.whole(schema.end), rows.rows[TRIGGER]),
-        "location": lambda: hulls(summaries.located(rows), events.column(schema.location or "")),
+        "location": lambda: hulls(summaries.located(rows), events, schema),
     }
     returned = {r.name: r.expr for r in query.returns}
     arrays = []

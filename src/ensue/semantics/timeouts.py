@@ -25,7 +25,7 @@ def timeouts(query: Query, events: Sequence[Event]) -> list[Binding]:
     AFTER MATCH and HAVING speak of matches only.
     """
     found: list[Binding] = []
-    for partition in partitions(replace(query, after=None, having=None), events):
+    for partition in partitions(replace(query, after=None, having=None, choose=None), events):
         found += [_bound(steps) for steps in _partial(partition, []) if _over(partition, steps)]
     return sorted(found, key=lambda binding: rank(query.pattern, binding))
 

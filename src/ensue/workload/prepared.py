@@ -6,8 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from ensue.algebra.check.query import check
+from ensue.algebra.form import is_lapse
 from ensue.algebra.query import Query
+from ensue.columns.checking import check_with_regions
 from ensue.columns.matches import Matches
 from ensue.columns.stream import Shape
 from ensue.computed import cached_property
@@ -15,6 +16,7 @@ from ensue.engine.adaptive import AdaptiveEngine, why_not_adaptive
 from ensue.engine.advice import Watchful
 from ensue.engine.allowance import Allowance, Holding
 from ensue.engine.engine import Engine
+from ensue.engine.moments import MomentEngine
 from ensue.engine.output import joined
 from ensue.engine.program import Program
 from ensue.engine.reference import ReferenceEngine
@@ -69,7 +71,8 @@ class Prepared:
         query, schema = self.physical
         limits = self.planning.limits
         if isinstance(self.plan.structure, Reference):
-            return ReferenceEngine(self.plan, schema, self.shape.unit, limits)
+            kind = MomentEngine if is_lapse(query.pattern) else ReferenceEngine
+            return kind(self.plan, schema, self.shape.unit, limits)
         if self.planning.adaptive and why_not_adaptive(self.plan) is None:
             adviser = Watchful(self, query, schema, self.planning)
             return AdaptiveEngine(
@@ -97,7 +100,7 @@ def prepare(
     off: Collection[str] = (),
 ) -> Prepared:
     """Checks a query against a stream's shape and plans it; the options are those of `choose`."""
-    checked = check(query, shape.schema, streaming=streaming)
+    checked = check_with_regions(query, shape.schema, streaming=streaming)
     physical, schema = shape.physical(checked)
     plan = choose(physical, schema, planning, off=off, python=run_as_python(physical))
     return Prepared(checked, plan, shape, planning=planning)

@@ -5,6 +5,7 @@ from datetime import timedelta
 from math import isfinite
 
 from ensue.algebra.answers import is_tally
+from ensue.algebra.check.places import check_asked, check_written
 from ensue.algebra.functions import FUNCTIONS
 from ensue.algebra.pattern import Pattern
 from ensue.algebra.predicate import (
@@ -92,6 +93,15 @@ def in_having(expr: Expr, roles: Roles) -> Expr:
     return expr
 
 
+def in_interval(expr: Expr, roles: Roles) -> Expr:
+    """An end of an absence's interval in its normal form."""
+    expr = _normal(expr, roles)
+    for reference in references(expr):
+        _check_settled(reference, roles, "FROM and TO")
+        _check_one_value(reference, roles)
+    return expr
+
+
 def in_on(expr: Expr, roles: Roles) -> Expr:
     """A condition of ON, between the matches of two sides, in its normal form."""
     expr = _normal(expr, roles)
@@ -151,7 +161,11 @@ def _normal(expr: Expr, roles: Roles) -> Expr:
             _check_call(expr, function)
         case Literal(value=float(value)) if not isfinite(value):
             raise QueryError("a constant must be a finite number", span=expr.span)
-    return _folded(with_operands(expr, tuple(_normal(e, roles) for e in operands(expr))))
+    folded = _folded(with_operands(expr, tuple(_normal(e, roles) for e in operands(expr))))
+    if isinstance(folded, Call):
+        check_written(folded)
+        check_asked(folded)
+    return folded
 
 
 def _folded(expr: Expr) -> Expr:

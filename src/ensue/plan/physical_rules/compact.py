@@ -49,6 +49,8 @@ def why_not_compact(query: Query, schema: Schema) -> str | None:
         return "events that last are in no single order"
     if query.after is not None:
         return "AFTER MATCH looks at each match"
+    if query.choose is not None:
+        return "CHOOSE looks at each match"
     if query.having is not None:
         return "HAVING looks at each match"
     if any(negations(query.pattern)) and not _plain_negations(query):

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable, Iterator
 
+from ensue.algebra.lapses import lapses
 from ensue.algebra.pattern import Atom
-from ensue.algebra.policy import Strategy
+from ensue.algebra.policy import Choice, Strategy
 from ensue.algebra.text import (
+    shortened,
     show_after,
     show_columns,
     show_condition,
@@ -33,10 +35,16 @@ from ensue.plan.physical import (
     Tree,
 )
 from ensue.plan.physical_rules.tree import tree_text
+from ensue.plan.query_rules.derive_window import derive_window
 from ensue.plan.show.explain_decisions import decided
 from ensue.plan.show.explain_modules import boxes
 
 MOST_STATES = 64  # a longer list of states is cut
+
+CHOICES = {
+    Choice.LATEST: "LATEST: of the matches of one last event the one with the newest events",
+    Choice.ONCE: "ONCE: likewise, and what is up to it in its partition is not used again",
+}
 
 STRATEGIES = {
     Strategy.ANY: "any event may be passed over",
@@ -63,7 +71,7 @@ def explain(plan: Plan) -> str:
     """
     sections = [list(_query(plan)), list(_scan(plan)), list(_structure(plan))]
     sections += [list(_finished(plan)), list(decided(plan)), list(_notes(plan))]
-    return "\n\n".join("\n".join(lines) for lines in sections if lines)
+    return shortened("\n\n".join("\n".join(lines) for lines in sections if lines))
 
 
 # --------------------------------------------------------------------------------------- query
@@ -86,6 +94,8 @@ def _window(plan: Plan) -> str:
     if plan.query.within is None:
         return "none"
     length = show_window(plan.query.within)
+    if f"{derive_window.__name__}: applied" in plan.notes:
+        length = f"derived from conditions: {length}"
     if isinstance(plan.structure, Reference):
         return length
     pushed = "pushed into the scan" if plan.prune else "tried on each event, not pushed"
@@ -341,6 +351,10 @@ def node_tests(plan: Plan, node: Join | Apply) -> list[str]:
 def _finished(plan: Plan) -> Iterator[str]:
     query = plan.query
     lines = [f"  {show_condition(c)}" for c in plan.residual]
+    lines += [
+        f"  {show_pattern(negation)}: decided when time has passed {show_expr(interval.until)}"
+        for negation, interval in lapses(query.pattern)
+    ]
     if query.after is not None:
         lines.append(f"  AFTER MATCH SKIP {show_after(query.after)}")
     if query.having is not None:
@@ -349,6 +363,8 @@ def _finished(plan: Plan) -> Iterator[str]:
         lines.append(f"  RETURN {', '.join(show_columns(query))}")
     if query.limit is not None:
         lines.append(f"  LIMIT {query.limit.count} a last event")
+    if query.choose is not None:
+        lines.append(f"  CHOOSE {CHOICES[query.choose.choice]}")
     if lines:
         yield "finished matches"
         yield from lines

@@ -81,6 +81,8 @@ def _on_finished_matches(plan: Plan) -> list[str]:
     lines = [f"on finished matches: {show_condition(c)}" for c in plan.residual]
     if plan.query.after is not None:
         lines.append(f"after a match skip {show_after(plan.query.after)}")
+    if plan.query.choose is not None:
+        lines.append(f"choose {plan.query.choose.choice.value.lower()}")
     if plan.query.having is not None:
         lines.append(f"having {show_expr(plan.query.having)}")
     return lines

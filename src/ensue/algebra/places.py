@@ -13,11 +13,12 @@ from fractions import Fraction
 from itertools import pairwise
 from math import floor, pi, sqrt
 
+from ensue.algebra import earth
 from ensue.algebra.subscription import Where
 from ensue.algebra.wkt import Circle, Point, Points, Polygons, Ring, read_wkt
-from ensue.semantics import earth
 
 PLANE, EARTH = "plane", "earth"
+FARTHEST = 1e100  # the greatest coordinate: products of four still fit into a double
 
 Exact = tuple[Fraction, Fraction]
 Edge = tuple[Point, Point]
@@ -64,13 +65,32 @@ def shape_of(text: str, space: str = PLANE) -> Shape:
     return unwrapped(found) if space == EARTH and isinstance(found, Polygons) else found
 
 
-def place_of(text: str) -> Place | None:
-    """The place that a WKT text describes: its convex hull."""
+def place_of(text: str, space: str = PLANE) -> Place | None:
+    """The place of an event that a WKT text describes: its convex hull. None: it is nowhere."""
     found = read_wkt(text)
     if isinstance(found, Circle):
         raise ValueError(f"an event's place is no circle: {text}")
-    points = found.points if isinstance(found, Points) else sum(found.rings, ())
-    return hull_of(points)
+    return place_around(found.points if isinstance(found, Points) else sum(found.rings, ()), space)
+
+
+def place_around(points: tuple[Point, ...], space: str = PLANE) -> Place | None:
+    """The place of an event that points describe, one after the other. None: it is nowhere."""
+    if not all(somewhere(point, space) for point in points):
+        return None
+    if space == PLANE or not points:
+        return hull_of(points)
+    points = short_way(points)
+    start = points[0][0]
+    turn = 360 * floor((start + 180) / 360) if abs(start) > 180 else 0
+    return hull_of((x - turn, y) for x, y in points)
+
+
+def somewhere(point: Point, space: str) -> bool:
+    """Whether coordinates are those of a place: numbers, and on the earth degrees of it."""
+    x, y = point
+    if space == EARTH:
+        return abs(x) <= 540 and abs(y) <= 90
+    return abs(x) <= FARTHEST and abs(y) <= FARTHEST
 
 
 # ------------------------------------------------------------------------------ decisions
@@ -324,7 +344,7 @@ def unwrapped(polygons: Polygons) -> Polygons:
 
 
 def _unwrapped(polygon: tuple[Ring, ...]) -> tuple[Ring, ...]:
-    outer, *holes = [_short_way(ring) for ring in polygon]
+    outer, *holes = [short_way(ring) for ring in polygon]
     outer = _begun_behind(outer, -180)
     west = min(x for x, _ in outer)
     return (outer, *(_begun_behind(hole, west) for hole in holes))
@@ -335,7 +355,8 @@ def _begun_behind(ring: Ring, west: float) -> Ring:
     return tuple((x - turn, y) for x, y in ring)
 
 
-def _short_way(ring: Ring) -> Ring:
+def short_way(ring: tuple[Point, ...]) -> tuple[Point, ...]:
+    """Points on the earth, each beside the one before: over 180 degrees if that is shorter."""
     found, turn = [ring[0]], 0.0
     for (before, _), (x, y) in pairwise(ring):
         jump = x - before

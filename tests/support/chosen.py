@@ -1,0 +1,51 @@
+"""Random queries that a stream is fed to in pieces, against the reference semantics."""
+
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+
+import ensue
+from ensue import semantics
+from ensue.columns.stream import shape_of
+from ensue.engine.reference_events import events_of
+from ensue.workload.prepared import prepare
+from support.live import fed
+from support.streams import Nature, random_slices
+
+Written = tuple[tuple[str, tuple[int, ...]], ...]
+
+
+def expected(text: str, events: pa.Table, nature: Nature) -> list[Written]:
+    """The matches by the reference semantics, as rows of the events."""
+    shape = shape_of(events.schema, time=nature.columns, type="type", order=())
+    checked = prepare(ensue.parse(text), shape).query
+    found = semantics.matches(checked, events_of(events, shape.schema, shape.unit))
+    return sorted(_written({v: [e.position for e in es] for v, es in b.items()}) for b in found)
+
+
+def in_one(text: str, events: pa.Table, nature: Nature, **options: Any) -> list[Written]:
+    """What `ensue.match` finds in the whole table."""
+    return _rows(ensue.match(events, text, time=nature.columns, type="type", **options))
+
+
+def in_pieces(text: str, events: pa.Table, nature: Nature, random: Random) -> list[Written]:
+    """What a live matcher finds, fed in pieces, now and then saved and built anew."""
+    cut = [piece for piece in random_slices(random, events) if piece.num_rows]
+    found = fed(cut, text, random=random, time=nature.columns, type="type")
+    return _rows(found[""])
+
+
+def _rows(found: pa.Table) -> list[Written]:
+    names = [n for n in found.column_names if n not in ("match_id", "start", "end")]
+    return sorted(_written({n: _places(match[n]) for n in names}) for match in found.to_pylist())
+
+
+def _places(bound: Any) -> list[int]:
+    if bound is None:
+        return []
+    return [event["row"] for event in (bound if isinstance(bound, list) else [bound])]
+
+
+def _written(binding: dict[str, list[int]]) -> Written:
+    return tuple(sorted((v, tuple(rows)) for v, rows in binding.items() if rows))
