@@ -51,7 +51,7 @@ test: lint  ## lint, types, import contracts, tests
 
 # Kernel tests have a target of their own, which compiles them with bounds checks. What needs no Spark
 # runs beside what does, on the second core.
-PLAIN := src $(addprefix tests/,algebra architecture correlations languages live plan samples tracing test_benchmarks.py)
+PLAIN := src $(addprefix tests/,algebra architecture correlations languages live plan routing samples tracing test_benchmarks.py)
 test-python: java $(DEV_STAMP)
 	$(BIN)/python -m pytest tests --ignore tests/kernels $(addprefix --ignore ,$(PLAIN))
 
@@ -108,7 +108,7 @@ bench-peers: java $(DEV_STAMP)  ## the same queries on Apache Flink, in an envir
 	$(BIN)/python -m benchmarks.peers.run
 
 PAPERS := negation operators user_operators dense several drift hierarchies towers tower_spark \
-	live_archive partial_matches archive_probe archive_stream history
+	live_archive partial_matches archive_probe archive_stream history routing
 bench-papers: java $(DEV_STAMP)  ## the papers' experiments: tables and plots in benchmarks/results
 	@for topic in $(PAPERS); do echo "== $$topic"; $(BIN)/python -m benchmarks.papers.$$topic || exit 1; done
 	$(BIN)/python -m benchmarks.papers.report

@@ -139,11 +139,12 @@ class Semantics:
             return judged(events, query, **options)
         bad_events = options.pop("bad_events", "raise")
         location = options.pop("location", None)
+        space = options.pop("space", "plane")
         order = options.pop("order", ())
         order = (order,) if isinstance(order, str) else tuple(order)
         emit_timeouts = options.pop("emit_timeouts", False)
         table, shape = stream_of(events, **options, order=order)
-        shape = located(shape, location)
+        shape = located(shape, location, space)
         queries = bundle(ensue.parse(query), shape, emit_timeouts=emit_timeouts)
         checked = queries.main.query
         physical, _ = shape.physical(checked)
@@ -256,6 +257,7 @@ class Lanes:
 
         bad_events = options.pop("bad_events", "raise")
         location = options.pop("location", None)
+        space = options.pop("space", "plane")
         timeouts = options.pop("emit_timeouts", False)
         order = options.pop("order", ())
         order = (order,) if isinstance(order, str) else tuple(order)
@@ -263,7 +265,7 @@ class Lanes:
         table, shape = stream_of(events, **options, order=order)
         job = lanes.workload_of(
             windowed(query, shape), table.schema, options["time"], options.get("type"), order,
-            location=location, by_type=shape.by_type, lanes=2, emit_timeouts=timeouts,
+            location=location, space=space, by_type=shape.by_type, lanes=2, emit_timeouts=timeouts,
             pasts=pasts_of(*past[:2]), access=Wanted(*past[2:]),
         )  # fmt: skip
         _ = job.chains  # errors of the query come before those of events

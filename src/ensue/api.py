@@ -9,6 +9,7 @@ from ensue.algebra.correlation import Correlation
 from ensue.algebra.operator import Operator, register
 from ensue.algebra.operator import operator as _operator
 from ensue.algebra.query import Query
+from ensue.algebra.subscription import Subscription
 from ensue.algebra.tower import Definition, Tower
 from ensue.errors import (
     ArchiveWarning,
@@ -20,8 +21,10 @@ from ensue.errors import (
     QueryError,
     RunnerError,
     StateError,
+    SubscriptionWarning,
 )
 from ensue.plan.estimates.statistics import Statistics
+from ensue.subscriptions import Subscriptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
     from ensue.workload.work import Progress
 
 OneQuery = str | Path | Query | Tower | Correlation
+ManyQueries = Sequence[OneQuery] | Mapping[str, OneQuery]
 
 __all__ = [
     "ArchiveWarning",
@@ -63,6 +67,9 @@ __all__ = [
     "RunnerError",
     "StateError",
     "Statistics",
+    "Subscription",
+    "SubscriptionWarning",
+    "Subscriptions",
     "Tower",
     "append_archive",
     "archive",
@@ -159,7 +166,8 @@ def parse(
     definitions: Iterable[Definition] = (),
     operators: Iterable[Operator] = (),
     language: str | None = None,
-) -> Query | Tower | Correlation:
+    regions: Mapping[str, str] | None = None,
+) -> Query | Tower | Correlation | Subscription:
     """The query a text stands for, or a QueryError that points at what is wrong.
 
     A text with definitions, or that uses some that are known or given, stands for a `Tower`, one
@@ -167,6 +175,7 @@ def parse(
     `operators` are known in it beside those that `operator` has made known. Files to IMPORT are
     looked for in `folder`. A `Path` is that of a file with the text; what it imports is looked for
     beside it. `language` is the name of the language that the text is in; without it, that shows.
+    A text in OPSL stands for a `Subscription`; `regions` are the texts of regions that it names.
 
     >>> parse("SEQ(Shelf x, !Counter y, Exit z) WHERE [tag] WITHIN 12 hours").strategy.value
     'skip_till_any_match'
@@ -183,7 +192,12 @@ def parse(
         raise _file_as_text(text)
     where = None if folder is None else Path(folder)
     return table.parse(
-        text, where, definitions=definitions, operators=operators, language=language
+        text,
+        where,
+        definitions=definitions,
+        operators=operators,
+        language=language,
+        regions=regions or {},
     )
 
 
@@ -213,7 +227,7 @@ def _file_as_text(text: str) -> QueryError:
     )
 
 
-def show(query: Query | Correlation, language: str = "patterns") -> str:
+def show(query: Query | Correlation | Subscription, language: str = "patterns") -> str:
     """The text of a query, in one spelling; parsing it gives the same query.
 
     >>> print(show(parse("pattern A a -> B b within 5 min")))
@@ -227,12 +241,13 @@ def show(query: Query | Correlation, language: str = "patterns") -> str:
 
 def match(
     events: Any,
-    query: "OneQuery | Sequence[OneQuery] | Mapping[str, OneQuery]",
+    query: "OneQuery | ManyQueries | Subscriptions",
     *,
-    time: str | tuple[str, str],
+    time: str | tuple[str, str] | None = None,
     type: str | None = None,
     order: Sequence[str] | str = (),
-    location: str | None = None,
+    location: "str | tuple[str, str] | None" = None,
+    space: str | None = None,
     levels: Sequence[str] | str | None = None,
     trace: bool = False,
     bad_events: str = "raise",
@@ -268,8 +283,9 @@ def match(
     `time` names the column of the event time, or a pair (start, end) for events that last.
     `type` names the column of the event type; without it all events are of one type.
     `order` names columns that order events of the same time; then the order of arrival decides.
-    `location` names a column of places (WKT texts or WKB bytes); a match then has a `location`
-    too, the convex hull of its members' places.
+    `location` names a column of places (WKT texts or WKB bytes), or two columns of numbers (x, y);
+    a match then has a `location` too, the convex hull of its members' places. With `space="earth"`
+    x and y are degrees of longitude and latitude, and lengths are metres.
     `bad_events="drop"` leaves out events without usable time instead of raising an EventError;
     those of a type that the query does not name are always left out, unless their places count.
     `emit_timeouts=True` also gives the partial matches whose window was over before they were
@@ -357,10 +373,7 @@ def match(
         "folder": folder,
     }
     given = Arguments(
-        time=_time(time),
-        type=type,
-        order=_names("order", order),
-        location=location,
+        **_columns_of(query, time=time, type=type, order=order, location=location, space=space),
         bad_events=bad_events,
         progress=progress,
         watermark=watermark,
@@ -388,13 +401,14 @@ def match(
 
 
 def live(
-    query: "OneQuery | Sequence[OneQuery] | Mapping[str, OneQuery]",
+    query: "OneQuery | ManyQueries | Subscriptions",
     *,
     schema: Any,
-    time: str | tuple[str, str],
+    time: str | tuple[str, str] | None = None,
     type: str | None = None,
     order: Sequence[str] | str = (),
-    location: str | None = None,
+    location: "str | tuple[str, str] | None" = None,
+    space: str | None = None,
     watermark: "Watermark | None" = None,
     late_events: str = "count",
     bad_events: str = "raise",
@@ -452,10 +466,7 @@ def live(
         "folder": folder,
     }
     given = Arguments(
-        time=_time(time),
-        type=type,
-        order=_names("order", order),
-        location=location,
+        **_columns_of(query, time=time, type=type, order=order, location=location, space=space),
         bad_events=bad_events,
         watermark=watermark,
         late_events=late_events,
@@ -470,7 +481,7 @@ def live(
     )
     asked = _asked(query, known)
     _refuse_levels(asked, levels, trace=trace)
-    reader = Reader(schema, given.time, type, given.order)
+    reader = Reader(schema, given.time, given.type, given.order)
     workload = Workload(
         asked, made(reader, given), wishes,
         deliver_late=given.deliver_late, pasts=pasts_of(archives, archive),
@@ -501,7 +512,9 @@ def _asked(query: Any, known: dict[str, Any]) -> "tuple[Asked, ...]":
     from ensue.workload.asked import Asked
     from ensue.workload.query_names import named
 
-    if isinstance(query, str | Path | Query | Tower | Correlation):
+    if isinstance(query, Subscriptions):
+        return (Asked(query.subscribed()),)
+    if isinstance(query, str | Path | Query | Tower | Correlation | Subscription):
         return (Asked(_read(query, **known)),)
     if not isinstance(query, Mapping | Sequence):
         raise QueryError(f"a query is a text, not {_a_type(query)}")
@@ -510,7 +523,7 @@ def _asked(query: Any, known: dict[str, Any]) -> "tuple[Asked, ...]":
 
 
 def _read(
-    query: OneQuery,
+    query: OneQuery | Subscription,
     definitions: Iterable[Definition] = (),
     operators: Iterable[Operator] = (),
     folder: "str | Path | None" = None,
@@ -522,8 +535,23 @@ def _read(
             return query
         case Query():
             return built_on(query, definitions)
+        case Subscription():
+            return _no_subscription(query)
         case _:
-            return parse(query, folder=folder, definitions=definitions, operators=operators)
+            read = parse(query, folder=folder, definitions=definitions, operators=operators)
+            return _no_subscription(read)
+
+
+def _no_subscription(
+    query: Query | Tower | Correlation | Subscription,
+) -> Query | Tower | Correlation:
+    if isinstance(query, Subscription):
+        raise QueryError(
+            "this is a subscription, and a query is meant here",
+            hint="put it into ensue.Subscriptions, and match or watch that",
+            text=query.text,
+        )
+    return query
 
 
 def _query_or_tower(query: OneQuery) -> Query | Tower:
@@ -776,6 +804,8 @@ def statistics(
     time: str | tuple[str, str],
     type: str | None = None,
     order: Sequence[str] | str = (),
+    location: "str | tuple[str, str] | None" = None,
+    space: str | None = None,
     sample: int = 10_000,
     seed: int = 0,
 ) -> Statistics:
@@ -792,23 +822,25 @@ def statistics(
         from ensue.algebra.towers.layers import layers
 
         given: dict[str, Any] = {"time": time, "type": type, "order": order}
-        given |= {"sample": sample, "seed": seed}
+        given |= {"location": location, "space": space, "sample": sample, "seed": seed}
         lowest = [layer.meaning for layer in layers(checked) if not layer.uses]
         return Statistics.together([statistics(events, one, **given) for one in lowest])
     if sample < 1:
         raise EventError(f"sample={sample}: a sample has at least one event")
-    return _runner(events).measured(
-        events, checked, _columns(time, type, order), sample=sample, seed=seed
-    )
+    columns = _columns(time, type, order, location, space)
+    assert columns is not None
+    return _runner(events).measured(events, checked, columns, sample=sample, seed=seed)
 
 
 def explain(
-    query: OneQuery,
+    query: OneQuery | Subscriptions,
     events: Any = None,
     *,
     time: str | tuple[str, str] | None = None,
     type: str | None = None,
     order: Sequence[str] | str = (),
+    location: "str | tuple[str, str] | None" = None,
+    space: str | None = None,
     statistics: Statistics | None = None,
     off: Sequence[str] | str = (),
     structure: str | None = None,
@@ -828,27 +860,32 @@ def explain(
     the Python source of the compiled kernel follows, with comments. With `memory` or `evict` the
     plan says what a stream does with keys that are too much for it.
 
+    Of a set of subscriptions it says which run on nodes, which as one plan for all of a shape,
+    which on engines of their own and why, and how much they share.
+
     A query with JOIN ARCHIVE is explained with `events` and `archives`, and `archive`, `access`
     and `latency` as `match` takes them: what all four accesses are expected to cost, and why one
     is impossible; with `analyze=True` what was read of the archives.
     """
     from ensue.plan.limits import Limits
 
-    order = _names("order", order)
     limits = Limits.given(memory=memory, evict=evict)
+    if isinstance(query, Subscriptions):
+        return _explained_set(query, events, limits)
     planning = _planning(statistics, off, structure, limits=limits)
     past = archives, archive, access, latency
-    asked = _explained(query, events, time, type, order, planning, past)
+    columns = _columns(time, type, order, location, space)
+    asked = _explained(query, events, columns, planning, past)
     if not analyze:
         told = asked.told()
-    elif events is None or time is None or _is_spark(events):
+    elif events is None or columns is None or _is_spark(events):
         raise EventError(
             "analyze=True runs the query in this process: pass a table of events and time="
         )
     else:
         from ensue.runners.local import ordered
 
-        told = asked.analysed(ordered(events, _columns(time, type, order), asked.types))
+        told = asked.analysed(ordered(events, columns, asked.types))
     return f"{told}\n\n{asked.kernels()}" if kernel else told
 
 
@@ -859,6 +896,8 @@ def picture(
     time: str | tuple[str, str] | None = None,
     type: str | None = None,
     order: Sequence[str] | str = (),
+    location: "str | tuple[str, str] | None" = None,
+    space: str | None = None,
     statistics: Statistics | None = None,
     off: Sequence[str] | str = (),
     structure: str | None = None,
@@ -871,7 +910,8 @@ def picture(
     each other."""
     planning = _planning(statistics, off, structure)
     past = archives, archive, access, None
-    return _explained(query, events, time, type, order, planning, past).picture()
+    columns = _columns(time, type, order, location, space)
+    return _explained(query, events, columns, planning, past).picture()
 
 
 def trace(
@@ -890,16 +930,26 @@ def trace(
     """
     from ensue.tracing.trace import trace_of
 
-    asked = _without_archives(parse(query)) if isinstance(query, str | Path) else query
+    asked = _without_archives(_read(query)) if isinstance(query, str | Path) else query
     return trace_of(match, asked, level, None if time is None else _time(time))
+
+
+def _explained_set(fleet: Subscriptions, events: Any, limits: "Limits") -> str:
+    from ensue.workload.arguments import Arguments
+    from ensue.workload.subscriptions.explained import ExplainedSubscriptions
+
+    source = None
+    if events is not None:
+        nothing: dict[str, Any] = dict.fromkeys(("time", "type", "location", "space"))
+        columns = Arguments(**_columns_of(fleet, order=(), **nothing))
+        _, source = _runner(events).read(events, columns)
+    return ExplainedSubscriptions(fleet.subscribed(), source, limits).told()
 
 
 def _explained(
     query: OneQuery,
     events: Any,
-    time: str | tuple[str, str] | None,
-    type: str | None,
-    order: Sequence[str] | str,
+    columns: "Arguments | None",
     planning: "Planning",
     past: tuple[Any, Any, Any, Any],
 ) -> "Explained | ExplainedCorrelation":
@@ -907,9 +957,9 @@ def _explained(
 
     asked, source, frame = _read(query), None, None
     if events is not None:
-        if time is None:
+        if columns is None:
             raise EventError("the events' time column is needed: pass time=")
-        frame, source = _runner(events).read(events, _columns(time, type, order))
+        frame, source = _runner(events).read(events, columns)
     if isinstance(asked, Correlation):
         return _correlation(asked, events, frame, source, planning, *past)
     return Explained(asked, None if source is None else source.shape, planning)
@@ -946,12 +996,46 @@ def _correlation(
     )  # fmt: skip
 
 
+def _columns_of(
+    query: object,
+    *,
+    time: str | tuple[str, str] | None,
+    order: Sequence[str] | str,
+    **others: Any,
+) -> dict[str, Any]:
+    """Where time, type, order and place of events are: a set of subscriptions knows it itself."""
+    if isinstance(query, Subscriptions):
+        for name, value in {"time": time, "order": order or None, **others}.items():
+            if value is not None:
+                raise EventError(
+                    f"{name}={value!r}: a set of subscriptions says itself where {name} is\n"
+                    f"  hint: ensue.Subscriptions({name}={value!r}, ...)"
+                )
+        columns = {name: getattr(query, name) for name in ("type", "location", "space")}
+        return {"time": _time(query.time), "order": query.order, **columns}
+    if time is None:
+        raise EventError("the events' time column is needed: pass time=")
+    if others["space"] is None:
+        others["space"] = "plane"
+    return {"time": _time(time), "order": _names("order", order), **others}
+
+
 def _columns(
-    time: str | tuple[str, str], type: str | None, order: Sequence[str] | str
-) -> "Arguments":
+    time: str | tuple[str, str] | None,
+    type: str | None,
+    order: Sequence[str] | str,
+    location: str | tuple[str, str] | None = None,
+    space: str | None = None,
+) -> "Arguments | None":
+    """What is said of the columns of events; None where nothing says when they happened."""
     from ensue.workload.arguments import Arguments
 
-    return Arguments(time=_time(time), type=type, order=_names("order", order))
+    order = _names("order", order)
+    if time is None:
+        return None
+    return Arguments(
+        time=_time(time), type=type, order=order, location=location, space=space or "plane"
+    )
 
 
 def _planning(

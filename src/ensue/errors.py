@@ -100,6 +100,10 @@ class ArchiveWarning(UserWarning):
     """An archive is dear to read as it is stored."""
 
 
+class SubscriptionWarning(UserWarning):
+    """A subscription looks at most events of the stream, which costs as much as many others."""
+
+
 class RunnerError(EnsueError):
     """The place a query should run is not there: no Spark, no Java."""
 

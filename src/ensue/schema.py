@@ -29,6 +29,7 @@ class Kind(Enum):
     TIMESTAMP = "timestamp"
     DATE = "date"
     DURATION = "duration"
+    PLACE = "place"  # a point, a segment, a region: computed, never a column as it stands
     OTHER = "other"  # binary and nested values: carried through, tested only for NULL
     NULL = "null"
 
@@ -71,7 +72,8 @@ class Schema:
     typed: bool = True  # False: no type column, all events are of one type
     order: tuple[str, ...] = ()  # tie-breaker columns, after time
     type_column: str | None = None
-    location: str | None = None  # the column of where it happened
+    location: str | tuple[str, str] | None = None  # the column of where it happened, or x and y
+    space: str = "plane"  # or "earth": x and y are degrees, lengths metres
 
     def event_type(self, name: str, span: Span | None) -> EventType:
         if name in self.types:

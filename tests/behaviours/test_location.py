@@ -4,6 +4,7 @@ import pyarrow as pa
 import pytest
 import shapely
 
+import ensue
 from ensue.errors import EventError
 
 EVENTS = pa.table(
@@ -51,3 +52,34 @@ def test_the_column_must_be_there_and_hold_places(runner):
         runner.match(EVENTS, QUERY, time="t", type="type", location="plac")
     with pytest.raises(EventError, match="WKT"):
         runner.match(EVENTS, QUERY, time="t", type="type", location="t")
+
+
+@pytest.mark.everywhere
+def test_two_columns_of_numbers_are_a_place(runner):
+    events = EVENTS.append_column("x", pa.array([0.0, 4.0, 4.0, None]))
+    events = events.append_column("y", pa.array([0, 0, 4, 7]))
+    (match,) = runner.match(events, QUERY, time="t", type="type", location=("x", "y")).to_pylist()
+    assert match["location"] == "POLYGON ((0 0, 4 0, 4 4, 0 0))"
+    (match,) = runner.match(
+        events, "SEQ(A a)", time="t", type="type", location=("x", "y")
+    ).to_pylist()
+    assert match["location"] == "POINT (0 0)"
+
+
+def test_on_the_earth_a_match_may_lie_over_180_degrees(runner):
+    events = pa.table({"t": [1, 2], "type": ["A", "B"], "lon": [179.0, -179.0], "lat": [1, 2]})
+    (match,) = runner.match(
+        events, "SEQ(A a, B b)", time="t", type="type", location=("lon", "lat"), space="earth"
+    ).to_pylist()
+    assert match["location"] == "LINESTRING (179 1, 181 2)"
+
+
+def test_complex_events_are_where_their_members_are():
+    events = pa.table(
+        {"t": [1, 2, 3], "type": list("ABC"), "x": [0.0, 4.0, 4.0], "y": [0.0, 0.0, 4.0]}
+    )
+    query = """EVENT Pair AS SEQ(A a, B b) WITHIN 5 RETURN a.t AS t0;
+        SEQ(Pair p, C c) WITHIN 5"""
+    found = ensue.match(events, query, time="t", type="type", location=("x", "y"), levels="all")
+    assert [m["location"] for m in found["Pair"].to_pylist()] == ["LINESTRING (0 0, 4 0)"]
+    assert [m["location"] for m in found[""].to_pylist()] == ["POLYGON ((0 0, 4 0, 4 4, 0 0))"]

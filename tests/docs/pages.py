@@ -7,6 +7,8 @@ events it is asked of, which are written as comments:
     -- A B C              letters: types of events, at the times 1, 2, 3, ...
     -- t type price       a table: the first line names the columns
 
+Where the query speaks of places, they are the columns x and y.
+
 `python tests/docs/pages.py PAGE...` writes what the examples give into the pages; with `--judge`
 it prints as JSON what the `ensue` blocks give. Read what it wrote before you keep it.
 """
@@ -76,9 +78,10 @@ def matched(code: str) -> str:
         table = events_of(code)
         time = ("start", "end") if "start" in table.column_names else "t"
         type_column = "type" if "type" in table.column_names else None
+        location = ("x", "y") if ".location" in code else None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = ensue.match(table, code, time=time, type=type_column)
+            found = ensue.match(table, code, time=time, type=type_column, location=location)
     except ensue.EnsueError as error:
         return f"{error}\n"
     if isinstance(found, dict):
@@ -87,7 +90,7 @@ def matched(code: str) -> str:
 
 
 def _lines(matches: pa.Table, level: str = "") -> str:
-    standard = {"match_id", "start", "end"}
+    standard = {"match_id", "start", "end", "location"}
     lines = sorted(
         (match.get("end", 0), [f"{k}={shown(v)}" for k, v in match.items() if k not in standard])
         for match in matches.to_pylist()

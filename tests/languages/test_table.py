@@ -19,7 +19,7 @@ from ensue.span import Span
 _CHAIN = re.compile(r"(?P<types>\w+(?: then \w+)*) in (?P<length>\d+)")
 
 
-def _parse(text, folder=None, *, definitions=(), operators=()):
+def _parse(text, folder=None, *, definitions=(), operators=(), regions=()):
     written = _CHAIN.fullmatch(text.removeprefix("chain:").strip())
     if written is None:
         raise QueryError("a chain is 'A then B in 5'", span=Span(0, len(text)), text=text)
@@ -73,7 +73,7 @@ def test_errors_are_those_of_the_language():
 
 @pytest.mark.parametrize(
     ("name", "hint"),
-    [("pattern", "did you mean 'patterns'"), ("prolog", "known here: patterns")],
+    [("pattern", "did you mean 'patterns'"), ("prolog", "known here: patterns, opsl")],
 )
 def test_an_unknown_language_is_an_error_that_names_the_known_ones(name, hint):
     for use in (
@@ -85,8 +85,15 @@ def test_an_unknown_language_is_an_error_that_names_the_known_ones(name, hint):
         assert hint in str(error.value)
 
 
+SHOWN = {
+    "patterns": "SEQ(A a, B b) WITHIN 5",
+    "opsl": "=|(ARITH:id = 1; 5)(ARITH:id = 2)",
+}
+
+
 def test_every_language_reads_what_it_shows():
-    query = ensue.parse("SEQ(A a, B b) WITHIN 5")
     for language in LANGUAGES.values():
+        query = ensue.parse(SHOWN[language.name])
+        assert language_of(SHOWN[language.name]) is language
         assert language.parse(language.show(query)) == query
         assert language.name == language.name.lower()

@@ -39,12 +39,16 @@ ARCHIVED = f"""
     LEFT JOIN ARCHIVE {PAST} SEQ(B b, C c) WHERE [k] and c.x > b.x WITHIN 6 seconds
         RANGE 20 seconds BEFORE START LAST 2 ON [k]
     RETURN a.row AS at, b.row AS first, c.row AS last"""
+SET = "set"  # the folder of subscriptions that change while the stream runs
+RISES = """=|(A; 4 seconds)(B), A = (STRING:type = 'A', ARITH:k = {k}),
+    B = (STRING:type = 'B', ARITH:k = {k}, ARITH:x > {x})"""
 KINDS: dict[str, tuple[Any, dict[str, Any]]] = {  # what is asked, and how
     "flat": (QUERY, {}),
     "tower": (TOWER, {"levels": "all"}),
     "several": (SEVERAL, {}),
     "archive": (ARCHIVED, {}),
     "spilling": (QUERY, {}),
+    "subscriptions": (None, {}),
 }
 LIMITS = {"spilling": {"memory": "60 KB"}}  # some of its keys are always on disk
 EVENTS = {"time": "ts", "type": "type", "order": "row"}
@@ -75,13 +79,17 @@ def run(folder: Path, master: str, sink: str, kind: str) -> None:
         schema = session.read.parquet(source).schema
         stream = session.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(source)
         query, options = KINDS[kind]
+        columns: dict[str, Any] = EVENTS
+        if kind == "subscriptions":
+            query, columns = subscriptions(folder), {}
+            Thread(target=changing, args=(folder,), daemon=True).start()
         archiving = {}
         if kind == "archive":
             options = options | {"archives": {PAST: ensue.archive(folder / PAST)}}
             archiving = {"archive": PAST, "archive_rows": 1}
             Thread(target=compacting, args=(folder / PAST,), daemon=True).start()
         options = options | LIMITS.get(kind, {})
-        matches = ensue.match(stream, query, **EVENTS, **options, watermark=WATERMARK)
+        matches = ensue.match(stream, query, **columns, **options, watermark=WATERMARK)
         table = folder / "table"
         output = ensue.delta_table(table) if sink == "delta" else table
         past = folder / "past"
@@ -93,6 +101,25 @@ def run(folder: Path, master: str, sink: str, kind: str) -> None:
         print("keys missed:", sum(done.misses for done in ensue.progress_of(query)), flush=True)
     finally:
         session.stop()
+
+
+def subscriptions(folder: Path) -> ensue.Subscriptions:
+    """The set of a stream; whoever opens it first puts some into it."""
+    found = ensue.Subscriptions(**EVENTS, folder=folder / SET)
+    if not len(found):
+        found.add_all({f"first {k}": RISES.format(k=k, x=0) for k in range(4)})
+    return found
+
+
+def changing(folder: Path) -> None:
+    """One comes and one goes, again and again, while the stream runs."""
+    mine = ensue.Subscriptions(**EVENTS, folder=folder / SET)
+    while True:
+        number = mine.version
+        mine.add(f"later {number}", RISES.format(k=number % 8, x=number % 3))
+        if number % 2:
+            mine.cancel(next(name for name in mine if name.startswith("later")))
+        time.sleep(0.3)
 
 
 def compacting(place: Path) -> None:

@@ -16,6 +16,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from typing import Any
+from urllib.parse import urlparse
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +28,9 @@ from tests.streaming import driver
 
 import ensue
 from ensue.archives.writing import create
+from ensue.workload.subscriptions.catalogue.change import Kind
+from ensue.workload.subscriptions.catalogue.log import Log
+from ensue.workload.subscriptions.catalogue.pins import moment_of, queries
 from support.past import whole
 
 pytestmark = [
@@ -211,6 +216,8 @@ class Crashing:
     def check(self) -> int:
         """Compares each table with the batch run. The number of matches, the least of them."""
         query, options = driver.KINDS[self.kind]
+        if self.kind == "subscriptions":
+            return self._each_alone()
         if self.kind == "archive":
             named = driver.EVENTS | {"key": "k"}
             empty = ensue.archive(self.table.slice(0, 0), **named)
@@ -221,6 +228,62 @@ class Crashing:
             places = {name: self.folder / "table" / (name or "matches") for name in wanted}
             return min(self._equal(table, places[name]) for name, table in wanted.items())
         return self._equal(wanted, self.folder / "table")
+
+    def _each_alone(self) -> int:
+        """Each subscription has found what it finds alone in the events from its moment on."""
+        log = Log(self.folder / driver.SET)
+        (stream,) = queries(log)
+        lives: dict[str, list[Any]] = {}  # text, the first micro-batch, the first without it
+        last = max(self.numbers("offsets")) + 1
+        for version, change in log.changes():
+            moment = moment_of(log, stream, version)
+            batch = last if moment is None else moment.batch
+            if change.kind is Kind.ADD:
+                lives[change.name] = [change.text, batch, last]
+            else:
+                lives[change.name][2] = batch
+        found = pq.read_table(self.folder / "table")
+        ids = Counter(zip(*(found[c].to_pylist() for c in ("subscription", "match_id")),
+                          strict=True))  # fmt: skip
+        assert set(ids.values()) == {1}, "a match was delivered twice"
+        files = self._files()
+        count = 0
+        for name, (text, first, end) in lives.items():
+            seen = [pq.read_table(path) for path, batch in files.items() if batch >= first]
+            fleet = ensue.Subscriptions(**driver.EVENTS)
+            fleet.add(name, text)
+            mine = {id for who, id in ids if who == name}
+            if not seen:
+                assert not mine
+                continue
+            wanted = ensue.match(pa.concat_tables(seen), fleet)
+            known = set(wanted["match_id"].to_pylist())
+            if end == last:
+                assert mine == known, name
+            else:  # what was known when it was cancelled, and nothing that came later
+                gone = {path for path, batch in files.items() if batch >= end}
+                later = {row for path in gone for row in pq.read_table(path)["row"].to_pylist()}
+                assert mine <= known
+                members = dict(zip(wanted["match_id"].to_pylist(), wanted["members"].to_pylist(),
+                                   strict=True))  # fmt: skip
+                assert not any(e["row"] in later for id in mine for e in members[id])
+            count += len(mine)
+        return count
+
+    def _files(self) -> dict[Path, int]:
+        """The micro-batch of each file of events, as the checkpoint has it."""
+        checkpoint = self.folder / "checkpoint"
+        upto = {}
+        for number in sorted(self.numbers("offsets")):
+            line = (checkpoint / "offsets" / str(number)).read_text().splitlines()[-1]
+            upto[number] = json.loads(line)["logOffset"]
+        found = {}
+        for log in (checkpoint / "sources" / "0").iterdir():
+            for line in log.read_text().splitlines()[1:] if log.name[0].isdigit() else ():
+                entry = json.loads(line)
+                batch = min(n for n, offset in upto.items() if offset >= entry["batchId"])
+                found[Path(urlparse(entry["path"]).path)] = batch
+        return found
 
     def _require_archive(self) -> None:
         """All events before the last watermark are in the archive, once."""
@@ -503,3 +566,19 @@ def report(stream: Crashing, matches: int) -> None:
     print(f"  where: {dict(where)}")
     print(f"  committed at the kills: {[kill.batch for kill in stream.kills]}")
     print(f"  failed tasks: {stream.failed_tasks()}")
+
+
+@pytest.mark.slow
+def test_subscriptions_change_while_driver_and_workers_are_killed(crashing):
+    random = Random(14)
+    stream = crashing(files=16, kind="subscriptions")
+    for _ in range(3):
+        stream.kill_driver(random)
+    running = stream.start()
+    before = stream.failed_tasks()
+    while stream.failed_tasks() < before + 3 and running.process.poll() is None:
+        stream.kill_worker(running, random)
+    running.finish()
+    assert len(stream.kills) >= 4
+    assert Log(stream.folder / driver.SET).latest() > 10  # it changed all the time
+    report(stream, stream.check())

@@ -28,6 +28,7 @@ from ensue.workload.lanes.packing import (
     Packed,
     packed_events,
     packed_outputs,
+    packed_spread,
     table_of,
 )
 from ensue.workload.lanes.past import Cut, PastLane, Sliced, packed_past
@@ -36,7 +37,7 @@ from ensue.workload.lanes.state import Head, begin, rebuilt
 from ensue.workload.planned import Wishes
 from ensue.workload.query_names import Name
 from ensue.workload.source import Source
-from ensue.workload.stage import BATCH, ROW
+from ensue.workload.stage import BATCH, ROW, MicroBatch, Version
 from ensue.workload.workload import Workload
 
 Texts = str | Query | Tower | Correlation | Mapping[Name, Any] | Sequence[Any]
@@ -50,7 +51,8 @@ def workload_of(
     type: str | None,
     order: tuple[str, ...] = (),
     *,
-    location: str | None = None,
+    location: str | tuple[str, str] | None = None,
+    space: str = "plane",
     by_type: Any = None,
     lanes: int = 1,
     emit_timeouts: bool = False,
@@ -76,7 +78,7 @@ def workload_of(
         emit_timeouts=emit_timeouts, levels=levels, trace=trace, streaming=streaming,
         planning=planning, access=access,
     )  # fmt: skip
-    source = Source(arrow, time, type, order, location, by_type)
+    source = Source(arrow, time, type, order, location, by_type, space)
     return Workload(asked, source, wishes, lanes, deliver_late, pasts)
 
 
@@ -197,6 +199,7 @@ class Stream:
         self.checks_gap = False
         self.oldest: float | None = None  # event of the last micro-batch
         self.newest_ms: int | None = None
+        self.version: Version | None = None  # of what is asked, where that changes
         self.wall_ms = 0
         self.shed: list[Counters] = []  # of lanes that have given up something
 
@@ -243,7 +246,7 @@ class Stream:
         self.wall_ms = (newest_ms or 0) + self.lag_ms()
         next_ms = None if newest_ms is None else newest_ms - self.delay_ms
         for number, chain in enumerate(self.workload.chains):
-            sent = list(packed_events(chain, self._arriving(chain, events)))
+            sent = self._sent(chain, events)
             for place in self._places(number):
                 sent += self._run(place, sent, next_ms if self.early else None)
             self._deliver(chain, sent)
@@ -253,7 +256,7 @@ class Stream:
     def pause(self) -> None:
         """A micro-batch without events: lanes are called whose timers have expired, and those
         that get something of these."""
-        self.newest_ms = None
+        self.newest_ms = self.version = None
         for number, chain in enumerate(self.workload.chains):
             sent: list[Packed] = []
             for place in self._places(number):
@@ -270,7 +273,8 @@ class Stream:
             for place in self._places(number):
                 store = self.stores[place]
                 head, stage = store.head(), place[1]
-                lane = Lane(chain, stage) if head is None else rebuilt(store, head, chain, stage)
+                given = (chain, *place[1:])
+                lane = Lane(*given) if head is None else rebuilt(store, head, *given)
                 lane.accept(_for(place, sent))
                 sent += packed_outputs(chain, stage, lane.finish())
             self._deliver(chain, sent)
@@ -296,6 +300,15 @@ class Stream:
     def _places(self, number: int) -> list[Place]:
         return [place for place in self.stores if place[0] == number]
 
+    def _sent(self, chain: Chain, events: pa.Table) -> list[Packed]:
+        arriving = self._arriving(chain, events)
+        if chain.spreads is None:
+            return list(packed_events(chain, arriving))
+        batch = MicroBatch("stream", self.batches)
+        spread = chain.spreads.spread(events, chain.lanes_of(0), batch)
+        self.version = spread.version
+        return list(packed_spread(chain, arriving, spread))
+
     def _arriving(self, chain: Chain, events: pa.Table) -> pa.Table:
         if chain.split_by_spark:
             return events
@@ -312,7 +325,7 @@ class Stream:
         outcome = run_lane(
             *given, _for(place, sent), next_ms, self.shelf,
             self.oldest if checked else None, self.newest_ms,
-            require_no_gap=checked, wall_ms=self.wall_ms,
+            require_no_gap=checked, wall_ms=self.wall_ms, place=place[2], version=self.version,
         )  # fmt: skip
         self.timers[place] = outcome.timer
         self.late += outcome.counters.late

@@ -355,6 +355,8 @@ def kind_text(kind: Kind) -> str:
             return "<Kind.DATE: 'date'>"
         case Kind.DURATION:
             return "<Kind.DURATION: 'duration'>"
+        case Kind.PLACE:
+            return "<Kind.PLACE: 'place'>"
         case Kind.OTHER:
             return "<Kind.OTHER: 'other'>"
         case Kind.NULL:

@@ -26,3 +26,20 @@ class EventTest:
 
     predicates: tuple[Predicate, ...]
     places: tuple[RegionTest, ...] = ()
+
+
+def tells_events_apart(test: EventTest, type_field: str | None) -> bool:
+    """Whether it says more of an event than its type, or what it is not.
+
+    >>> from ensue.algebra.subscription import PredicateType
+    >>> tells_events_apart(EventTest((Predicate(PredicateType.ARITH, "id", "=", 7),)), None)
+    True
+    >>> tells_events_apart(EventTest((Predicate(PredicateType.ARITH, "id", "!=", 7),)), None)
+    False
+    """
+    types = {"type", type_field}
+    named = any(p.operator != "!=" and p.name not in types for p in test.predicates)
+    near = any(
+        place.where is not Where.DISTANCE or place.comparison != ">" for place in test.places
+    )
+    return named or near

@@ -226,3 +226,8 @@ def known_operator(name: str, others: Iterable[Operator], span: Span | None) -> 
         near = f"{', '.join(most)} and {last} are known" + "".join(f", {n}" for n in found)
         near += "; ensue.operator(...) adds others"
     raise QueryError(f"unknown operator '{name}'", hint=near, span=span)
+
+
+def is_registered(name: str) -> bool:
+    """Whether an operator of this name is known to every query of this process."""
+    return name in _KNOWN

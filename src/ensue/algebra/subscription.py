@@ -136,7 +136,8 @@ class Region:
     """A region of its own: WKT, or `CIRCLE (x y, r)`, in one spelling."""
 
     text: str
-    name: str | None = field(default=None, compare=False)  # how the subscription calls it
+    # how the subscription calls it
+    name: str | None = field(default=None, compare=False, repr=False)
     span: Span | None = field(default=None, compare=False, repr=False)
 
 

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from ensue.algebra.chains import chain, links
 from ensue.algebra.correlation import Range
 from ensue.algebra.durations import show_duration
+from ensue.algebra.functions.places import EARTH_LOCATION, LOCATION, WKT
 from ensue.algebra.pattern import (
     GROUPS,
     And,
@@ -43,6 +44,8 @@ from ensue.algebra.walk import rewrite_expr
 from ensue.algebra.window import ByEvents, ByTime, ByUnits, Window
 
 _NAME = re.compile(r"[^\W\d]\w*")
+LOCATIONS = (LOCATION, EARTH_LOCATION)
+_LONG_PLACE = re.compile(r"WKT '([^']{32})[^']{9,}'")
 _RESERVED = re.compile(
     rf"{'|'.join(GROUPS)}|pattern|event|as|and|or|not|where|within\d*|after|return|having|is|in"
     r"|between|like|true|false|null|exists",
@@ -215,6 +218,15 @@ def show_condition(condition: Expr) -> str:
     return show_expr(condition, _NOT)
 
 
+def shortened(text: str) -> str:
+    """A text for people to read: of a long WKT no more than its beginning.
+
+    >>> shortened("inside(a.location, WKT 'POLYGON ((0 0, 10 0, 10 10, 0 10, 0 0))')")
+    "inside(a.location, WKT 'POLYGON ((0 0, 10 0, 10 10, 0 10...')"
+    """
+    return _LONG_PLACE.sub(r"WKT '\1...'", text)
+
+
 def _shown(expr: Expr) -> tuple[str, int]:
     match expr:
         case Literal(value=value):
@@ -245,6 +257,10 @@ def _shown(expr: Expr) -> tuple[str, int]:
         case Like(operand=operand, pattern=pattern, negated=negated):
             text = f"{_not(negated)}like {_quoted(pattern)}"
             return f"{show_expr(operand, _SUM)} {text}", _COMPARISON
+        case Call(function=function, arguments=(Literal(value=str(text)),)) if function == WKT:
+            return f"WKT {_quoted(text)}", _VALUE
+        case Call(function=function, arguments=(Field() as field, *_)) if function in LOCATIONS:
+            return show_expr(replace(field, name="location")), _VALUE
         case Call(function=function, arguments=arguments):
             return f"{function}({', '.join(map(show_expr, arguments))})", _VALUE
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from ensue.algebra.correlation import Correlation
 from ensue.algebra.query import Query
+from ensue.algebra.subscription import Subscription
 from ensue.algebra.tower import Tower
 from ensue.cli.terminal import UsageError
 from ensue.languages.query_files import SUFFIXES, is_file, meant, names_a_file
@@ -16,7 +17,13 @@ def read_query(argument: str) -> Query | Tower | Correlation:
     from ensue.languages import table
 
     text = query_text(argument)
-    return table.parse(text, Path(argument).parent if is_file(argument) else None)
+    read = table.parse(text, Path(argument).parent if is_file(argument) else None)
+    if isinstance(read, Subscription):
+        raise UsageError(
+            "this is a subscription, and a query is meant here\n"
+            "  hint: put it into ensue.Subscriptions, in Python"
+        )
+    return read
 
 
 def query_text(argument: str) -> str:

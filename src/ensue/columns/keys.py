@@ -87,7 +87,7 @@ class ColumnCodes:
                 return self._encode_times("duration", array, valid)
             case Kind.NULL:
                 return np.full(len(array), -1, np.int32)
-            case Kind.OTHER:
+            case Kind.OTHER | Kind.PLACE:
                 return self._encode_texts("other", nested_texts(array), valid)
 
     def _encode_dictionary(self, array: pa.DictionaryArray) -> Codes:

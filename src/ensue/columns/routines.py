@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from ensue.algebra.functions.numbers import POWERS_OF_TEN
 from ensue.columns.buffers import Bools, Floats, plain_text
 from ensue.columns.operators import as_floats, both, common_length, compare, join
+from ensue.columns.place_functions import PLACE_ROUTINES
 from ensue.columns.values import Vector, spread
 from ensue.schema import Kind
 
@@ -151,4 +152,5 @@ ROUTINES: dict[str, Callable[[Sequence[Vector]], Vector]] = {
     "greatest": lambda arguments: _folded("greatest", arguments),
     "nullif": lambda arguments: _nullif(*arguments),
     "concat": join,
+    **PLACE_ROUTINES,
 }

@@ -30,8 +30,8 @@ ORDERED = (Kind.INTEGER, Kind.FLOAT, Kind.DECIMAL, Kind.TIMESTAMP, Kind.DATE)
 _OWN = frozenset(
     f"__{name}"
     for name in (
-        "arrival", "at", "batch", "end", "first", "from", "lane", "last", "ordinal", "rank", "row",
-        "start", "time", "type",
+        "arrival", "at", "batch", "end", "first", "from", "lane", "last", "location", "ordinal",
+        "rank", "row", "start", "time", "type",
     )
 )  # fmt: skip
 
@@ -142,7 +142,7 @@ def shape_of(
 def refuse_own_names(names: Sequence[str]) -> None:
     """Raises an EventError if events come with a column that would be taken for one of ours."""
     for name in names:
-        if name in _OWN or name.startswith("__member."):
+        if name in _OWN or name.startswith(("__member.", "__constant.")):
             raise EventError(
                 f"the events have a column '{name}', a name that is used inside Ensue\n"
                 "  hint: rename the column, or leave it out"
@@ -163,15 +163,12 @@ def shape_again(
     return shape_of_union(schema, by_type, time=time, order=order)
 
 
-def located(shape: Shape, location: str | None) -> Shape:
-    """The shape with the column that says where events happened."""
-    if location is None:
+def located(shape: Shape, location: str | tuple[str, str] | None, space: str = "plane") -> Shape:
+    """The shape with the columns that say where events happened."""
+    if location is None and space == "plane":
         return shape
-    if location not in shape.arrow.names:
-        hint = did_you_mean(location, shape.arrow.names)
-        raise EventError(f"no column '{location}' for location=\n  hint: {hint}")
-    check_location(shape.arrow, location)
-    return replace(shape, schema=replace(shape.schema, location=location))
+    location = check_location(shape.arrow, location, space)
+    return replace(shape, schema=replace(shape.schema, location=location, space=space))
 
 
 def _check_columns(

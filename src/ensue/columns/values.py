@@ -26,6 +26,7 @@ from ensue.columns.buffers import (
     validity,
 )
 from ensue.columns.exactness import not_computed
+from ensue.columns.place_vectors import PlaceValues, written
 from ensue.errors import EventError
 from ensue.schema import Kind
 
@@ -35,7 +36,8 @@ class Vector:
     """The values of an expression, one a row; a vector of length 1 is a constant.
 
     INTEGER is int64, FLOAT and DECIMAL are float64, BOOLEAN is bool; TIMESTAMP, DATE and DURATION
-    are int64 counts of the computation's time unit; STRING and OTHER stay Arrow arrays.
+    are int64 counts of the computation's time unit; STRING and OTHER stay Arrow arrays; PLACE has
+    a class of its own.
     `valid` is None where nothing is NULL; what `values` holds at a NULL is undefined.
     """
 
@@ -75,6 +77,31 @@ class Refused(Vector):
         return Refused(self.kind, len(rows), valid, self.problem)
 
 
+class PlaceVector(Vector):
+    """Places, one a row; they are no numbers, and only functions of places look at them."""
+
+    __slots__ = ("places",)
+    places: PlaceValues
+
+    def __init__(self, places: PlaceValues, valid: Bools | None = None) -> None:
+        for name, value in (("kind", Kind.PLACE), ("valid", valid), ("places", places)):
+            object.__setattr__(self, name, value)
+
+    @property
+    def values(self) -> npt.NDArray[Any]:
+        raise TypeError("places are not computed with as numbers")
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def spread(self, length: int) -> "PlaceVector":
+        """A constant repeated for every row."""
+        if len(self) == length:
+            return self
+        valid = None if self.valid is None else np.full(length, bool(self.valid[0]))
+        return PlaceVector(self.places.repeated(length), valid)
+
+
 def from_arrow(array: pa.Array | pa.ChunkedArray, unit: Unit, name: str | None = None) -> Vector:
     """A column as a vector, without a copy where the layouts agree; errors call it by its name.
 
@@ -102,7 +129,7 @@ def from_arrow(array: pa.Array | pa.ChunkedArray, unit: Unit, name: str | None =
             if not types.is_dictionary(array.type):
                 array = plain_text(array)
             return Vector(kind, array, valid)
-        case Kind.OTHER:
+        case Kind.OTHER | Kind.PLACE:
             return Vector(kind, array, valid)
         case Kind.NULL:
             return nulls(len(array))
@@ -166,6 +193,8 @@ def spread(vector: Vector, length: int) -> Vector:
     """A constant repeated for every row; other vectors as they are."""
     if isinstance(vector, Refused):
         return vector
+    if isinstance(vector, PlaceVector):
+        return vector.spread(length)
     valid = vector.valid
     if valid is not None and len(valid) != length:
         valid = np.full(length, bool(valid[0]))
@@ -188,6 +217,8 @@ def to_arrow(vector: Vector, unit: Unit, zone: str | None = None) -> pa.Array:
       null
     ]
     """
+    if isinstance(vector, PlaceVector):
+        return written(vector.places, vector.valid)
     values, valid = vector.values, vector.valid
     if not isinstance(values, np.ndarray):
         return values
@@ -214,7 +245,7 @@ def arrow_type(kind: Kind, unit: Unit, zone: str | None = None) -> pa.DataType:
             return pa.float64()
         case Kind.BOOLEAN:
             return pa.bool_()
-        case Kind.STRING:
+        case Kind.STRING | Kind.PLACE:  # as WKT
             return pa.string()
         case Kind.TIMESTAMP:
             return pa.timestamp(unit, zone)

@@ -9,6 +9,7 @@ import pickle
 import sys
 from collections.abc import Callable
 from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -101,13 +102,32 @@ def kernel(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     return lambda function: kept(function, _digest(function.__module__), **options)
 
 
+def digest_of(module: str) -> str:
+    """What tells one version of a module of kernels from another."""
+    import_module(module)
+    return _digest(module)
+
+
 @lru_cache(maxsize=64)
 def _digest(module: str) -> str:
-    """Of a module's file, wherever it was loaded from: a zip of Spark's, or compiled only."""
+    """Of a module's file, wherever it was loaded from: a zip of Spark's, or compiled only.
+
+    Kernels of other modules that it has imported become part of its code, so they are part of it.
+    """
     spec = sys.modules[module].__spec__
     assert spec is not None
     data: bytes = spec.loader.get_data(spec.origin)  # type: ignore[union-attr]
-    return hashlib.sha256(data).hexdigest()
+    digest = hashlib.sha256(data)
+    for other in sorted(_imported(module)):
+        digest.update(_digest(other).encode())
+    return digest.hexdigest()
+
+
+def _imported(module: str) -> set[str]:
+    """The modules of kernels that one takes names from."""
+    values = list(vars(sys.modules[module]).values())
+    homes = {str(getattr(value, "__module__", "")) for value in values}
+    return {home for home in homes if home.startswith("ensue.kernels.")} - {module, __name__}
 
 
 def _versions() -> tuple[object, ...]:

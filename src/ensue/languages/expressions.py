@@ -117,6 +117,8 @@ def expr_of(node: Node) -> Expr:
             return _called(name_of(function).lower(), inside, span)
         case "tally", [function, _]:
             return _tally(name_of(function).lower(), span)
+        case "wkt", [_, text]:
+            return Call(functions.WKT, (Literal(_unquoted(text), span_of(text)),), span)
         case _:
             return Literal(_constant(node, span), span)
 

@@ -1,21 +1,26 @@
 """What a query language is: a name, its texts, and the way from text to algebra and back."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 from ensue.algebra.correlation import Correlation
 from ensue.algebra.operator import Operator
 from ensue.algebra.query import Query
+from ensue.algebra.subscription import Subscription
 from ensue.algebra.tower import Definition, Tower
+
+NO_REGIONS: Mapping[str, str] = MappingProxyType({})
 
 
 class Parse(Protocol):
     """Text to algebra, or a QueryError that points into the text.
 
     Files that the text names are looked for in `folder`, by default the current one;
-    `definitions` and `operators` may be used in it beside those that are known.
+    `definitions` and `operators` may be used in it beside those that are known, and `regions` by
+    their names, in languages that have such.
     """
 
     def __call__(
@@ -25,7 +30,8 @@ class Parse(Protocol):
         *,
         definitions: Iterable[Definition] = (),
         operators: Iterable[Operator] = (),
-    ) -> Query | Tower | Correlation: ...
+        regions: Mapping[str, str] = NO_REGIONS,
+    ) -> Query | Tower | Correlation | Subscription: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,4 +46,4 @@ class Language:
     name: str
     claims: Callable[[str], bool]
     parse: Parse
-    show: Callable[[Query | Correlation], str]
+    show: Callable[[Query | Correlation | Subscription], str]

@@ -36,7 +36,7 @@ _GROUPS: tuple[tuple[str, set[str], set[str]], ...] = (
         "a value",
         {"NUMBER", "STRING", "NAME"},
         {"NUMBER", "STRING", "NAME", "QUOTED", "PERCENT", "LPAR", "MINUS", "_NOT", "_TRUE",
-         "_FALSE", "_NULL", "TIMESTAMP", "DATE", "_INTERVAL", "STRATEGY", "EXISTS"},
+         "_FALSE", "_NULL", "TIMESTAMP", "DATE", "WKT", "_INTERVAL", "STRATEGY", "EXISTS"},
     ),
     (
         "an operator",

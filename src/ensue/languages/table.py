@@ -1,18 +1,20 @@
 """The table of query languages. A new one is a file beside this one, and its name here."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ensue.algebra.correlation import Correlation
 from ensue.algebra.operator import Operator
 from ensue.algebra.query import Query
+from ensue.algebra.subscription import Subscription
 from ensue.algebra.tower import Definition, Tower
 from ensue.errors import QueryError, did_you_mean
-from ensue.languages import towers
-from ensue.languages.language import Language
+from ensue.languages import opsl_language, towers
+from ensue.languages.language import NO_REGIONS, Language
 
 PATTERNS = towers.LANGUAGE  # it takes every text that no other language claims
-LANGUAGES: dict[str, Language] = {language.name: language for language in (PATTERNS,)}
+OPSL = opsl_language.LANGUAGE
+LANGUAGES: dict[str, Language] = {language.name: language for language in (PATTERNS, OPSL)}
 
 
 def language_of(text: str) -> Language:
@@ -20,6 +22,8 @@ def language_of(text: str) -> Language:
 
     >>> language_of("SEQ(A a, B b) WITHIN 5 minutes").name
     'patterns'
+    >>> language_of("=|(A; 5 minutes)(B), A = (ARITH:id = 1), B = (ARITH:id = 2)").name
+    'opsl'
     """
     others = (known for known in LANGUAGES.values() if known is not PATTERNS)
     return next((known for known in others if known.claims(text)), PATTERNS)
@@ -47,12 +51,13 @@ def parse(
     definitions: Iterable[Definition] = (),
     operators: Iterable[Operator] = (),
     language: str | None = None,
-) -> Query | Tower | Correlation:
+    regions: Mapping[str, str] = NO_REGIONS,
+) -> Query | Tower | Correlation | Subscription:
     """A text in the language of this name, or else in the one that it looks like."""
     read = language_of(text) if language is None else language_named(language)
-    return read.parse(text, folder, definitions=definitions, operators=operators)
+    return read.parse(text, folder, definitions=definitions, operators=operators, regions=regions)
 
 
-def show(query: Query | Correlation, language: str = PATTERNS.name) -> str:
+def show(query: Query | Correlation | Subscription, language: str = PATTERNS.name) -> str:
     """The one spelling of a query in a language."""
     return language_named(language).show(query)

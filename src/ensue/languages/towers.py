@@ -8,10 +8,12 @@ from pathlib import Path
 from ensue.algebra.correlation import Correlation
 from ensue.algebra.operator import Operator
 from ensue.algebra.query import Query
+from ensue.algebra.subscription import Subscription
 from ensue.algebra.tower import Definition, Tower, tower, types_of
 from ensue.algebra.walk import atoms
 from ensue.errors import QueryError
-from ensue.languages.language import Language
+from ensue.languages import opsl_patterns
+from ensue.languages.language import NO_REGIONS, Language
 from ensue.languages.patterns import statement
 from ensue.languages.printing import show
 from ensue.languages.query_files import nearest
@@ -65,6 +67,7 @@ def parse_text(
     *,
     definitions: Iterable[Definition] = (),
     operators: Iterable[Operator] = (),
+    regions: Mapping[str, str] = NO_REGIONS,
 ) -> Query | Tower | Correlation:
     """A query, also one with JOIN ARCHIVE, or a tower of definitions with a query on top.
 
@@ -75,6 +78,11 @@ def parse_text(
     >>> [definition.name for definition in found.definitions]
     ['Hot']
     """
+    if regions:
+        raise QueryError(
+            "regions= are for OPSL, and this text is a pattern",
+            hint='leave them out, or say language="opsl"',
+        )
     outside = {**_known, **{d.name: d for d in definitions}}
     places = list(_statements(text))
     if len(places) < 2 and not any(_BEGINS.match(text, p.start) for p in places):
@@ -249,4 +257,11 @@ def _emitted(text: str, place: Span) -> list[str]:
     return [name.strip() for name in stated["names"].split(",")]
 
 
-LANGUAGE = Language("patterns", lambda _: True, parse_text, show)
+def show_text(query: Query | Correlation | Subscription) -> str:
+    """The one spelling of a query as a pattern."""
+    if isinstance(query, Subscription):
+        return opsl_patterns.show(query)
+    return show(query)
+
+
+LANGUAGE = Language("patterns", lambda _: True, parse_text, show_text)

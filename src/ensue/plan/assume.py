@@ -37,6 +37,7 @@ from ensue.schema import EventType, Kind, Schema
 NOTE = "the kinds of fields are assumed from how the query uses them"
 TIME, TYPE = "time", "type"
 INSTANTS = (Kind.TIMESTAMP, Kind.DATE)
+COORDINATES = ("x", "y")
 TIMES = (TIME, "start", "end")  # fields that mean the time of an event unless used otherwise
 
 _ASSUMED = {
@@ -44,6 +45,8 @@ _ASSUMED = {
     Takes.WHOLE: Kind.INTEGER,
     Takes.TEXT: Kind.STRING,
     Takes.TIME: Kind.TIMESTAMP,
+    Takes.PLACE: Kind.PLACE,
+    Takes.WRITTEN: Kind.FLOAT,
 }
 
 Slot = tuple[str, str]  # event type, field
@@ -83,12 +86,21 @@ def assumed_schema(query: Query) -> Schema:
             use.agree(left, right)
         use.compared |= set(slots)
     time_kind = _time_kind(query, use)
+    location: str | tuple[str, str] | None = None
     fields: dict[str, dict[str, Kind]] = {a.type: {} for a in atoms(query.pattern)}
     for type_, name in use.slots:
         kind = use.kind((type_, name), time_kind)
         if name in ("start", "end") and kind is time_kind:
             continue  # they are the time of the event
+        if kind is Kind.PLACE and name == "location":
+            location = COORDINATES  # a likely way to say where an event was
+            continue
+        if kind is Kind.PLACE:
+            location, kind = name, Kind.STRING
         fields[type_][name] = kind
+    if location is COORDINATES:
+        for names in fields.values():
+            names |= dict.fromkeys(COORDINATES, Kind.FLOAT)
     time = TIME
     while any(names.get(time, time_kind) is not time_kind for names in fields.values()):
         time = f"event_{time}"
@@ -96,7 +108,14 @@ def assumed_schema(query: Query) -> Schema:
     types = {
         name: EventType(name, MappingProxyType(columns | found)) for name, found in fields.items()
     }
-    return Schema(MappingProxyType(types), time, time, time_kind, type_column=TYPE)
+    return Schema(
+        MappingProxyType(types),
+        time,
+        time,
+        time_kind,
+        type_column=TYPE,
+        location=location,
+    )
 
 
 def _time_kind(query: Query, use: "_Use") -> Kind:

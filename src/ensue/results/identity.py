@@ -96,6 +96,36 @@ def match_ids(
     return pa.Array.from_buffers(pa.string(), matches.count, buffers)
 
 
+def subscription_ids(
+    identities: Sequence[bytes],
+    which: Ints,
+    times: Sequence[Ints],
+    matches: Matches,
+    events: pa.Table,
+    columns: Sequence[tuple[str, str]],
+    end: str,
+) -> pa.Array:
+    """The same for matches of subscriptions: `identities[which]` says what each is of.
+
+    `times` are its start and its end, as words that do not depend on how Arrow encodes them.
+    """
+    pairs = [salts(identity) for identity in identities]
+    high = np.array([first for first, _ in pairs], np.uint64)[which]
+    low = np.array([second for _, second in pairs], np.uint64)[which]
+    for word in times:
+        time_high, time_low = _of_words(word)
+        every = np.arange(len(which))
+        hashing.fold_rows(every, time_high, time_low, np.uint64(1), high, low)
+    (variable,) = matches.variables
+    offsets, members = matches.lists[variable]
+    hashed = _event_hashes(events, columns, [members], end)
+    hashing.fold_lists(frozen(offsets), frozen(members), *hashed, np.uint64(2), high, low)
+    data = hashing.hexadecimal(high, low, DIGITS)
+    places = np.arange(0, 32 * matches.count + 1, 32, dtype=np.int32)
+    buffers = [None, pa.py_buffer(places), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.string(), matches.count, buffers)
+
+
 class RowHashes:
     """The hashes of all rows of a table that knows its ordinals, for several results from it."""
 
@@ -252,7 +282,7 @@ def _hashes(array: pa.Array, kind: Kind) -> Pair:
             return _of_texts(plain_text(array))
         case Kind.DECIMAL:
             return _of_texts(decimal_texts(array))
-        case Kind.OTHER:
+        case Kind.OTHER | Kind.PLACE:
             return _of_texts(nested_texts(array))
         case Kind.INTEGER:
             return _of_words(integers(array))

@@ -20,7 +20,7 @@ from ensue.algebra.walk import bound_variables, kleenes, nodes
 from ensue.columns.arrow_kinds import kind_of_arrow, plain_type, time_unit
 from ensue.columns.buffers import Bools, Ints, frozen, known_to_kernels
 from ensue.columns.evaluate import arrow_type, from_arrow, to_arrow, truth
-from ensue.columns.location import hulls
+from ensue.columns.location import hulls, location_type
 from ensue.columns.matches import FIRST, TRIGGER, Matches
 from ensue.columns.rows import taken
 from ensue.kernels import segments
@@ -60,7 +60,7 @@ def result_schema(
         "end": arrow_schema.field(schema.end).type,
     }
     if schema.location is not None:
-        standard["location"] = plain_type(arrow_schema.field(schema.location).type)
+        standard["location"] = location_type(arrow_schema, schema)
     names = {r.name for r in returned}
     fields = [pa.field(name, type) for name, type in standard.items() if name not in names]
     fields += [pa.field(r.name, shape.type_of(r.expr)) for r in returned]
@@ -188,7 +188,7 @@ def _assembled(
         ),
         "start": lambda: taken(gathered.whole(schema.start), _first_rows(gathered, schema)),
         "end": lambda: taken(gathered.whole(schema.end), last_rows(matches)),
-        "location": lambda: hulls(matches, events.column(schema.location or "")),
+        "location": lambda: hulls(matches, events, schema),
     }
     if is_lapse(shape.query.pattern):
         ends = interval_ends(shape.query.pattern)
@@ -239,7 +239,7 @@ def _summarised(
         "match_id": lambda: summaries.ids(identity, rows, events, schema.end, hashes),
         "start": lambda: taken(gathered.whole(schema.start), rows.rows[FIRST]),
         "end": lambda: taken(gathered.whole(schema.end), rows.rows[TRIGGER]),
-        "location": lambda: hulls(summaries.located(rows), events.column(schema.location or "")),
+        "location": lambda: hulls(summaries.located(rows), events, schema),
     }
     returned = {r.name: r.expr for r in query.returns}
     arrays = []

@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Protocol
 
 from ensue.algebra.functions import FUNCTIONS
-from ensue.algebra.functions.record import Fold, Inline
+from ensue.algebra.functions.record import Fold, Inline, OverPoints
 from ensue.algebra.predicate import (
     COMPARISONS,
     Aggregate,
@@ -25,7 +25,13 @@ from ensue.algebra.predicate import (
     Unary,
 )
 from ensue.algebra.text import show_expr
-from ensue.plan.physical_rules.features import Kinds, Place, feature_of, place_of
+from ensue.plan.physical_rules.features import (
+    Kinds,
+    Place,
+    feature_of,
+    place_of,
+    points_of,
+)
 from ensue.schema import Kind
 from ensue.source.constants import Constants
 
@@ -173,6 +179,8 @@ class Writer:
                 )
                 divided = operator == "/" or not (self._whole(left) and self._whole(right))
                 return rounded(found) if divided and self._lasts(expr) else found
+            case Call(function=function) if isinstance(FUNCTIONS[function].kernel, OverPoints):
+                return self._of_points(expr, access)
             case Call(function=function, arguments=arguments):
                 whole = all(self._whole(a) for a in arguments)
                 return self._call(function, [self.value(a, access) for a in arguments], whole)
@@ -207,8 +215,31 @@ class Writer:
                 return form.format(**named), _both(*oks)
             case Fold(value=form):
                 return _fold(values, form)
-            case None:
+            case OverPoints() | None:
                 raise AssertionError(f"no compiled form of {function}")
+
+    def _of_points(self, call: Call, access: Access) -> Text:
+        """A function of two places; a point whose coordinates are not finite is none."""
+        form = FUNCTIONS[call.function].kernel
+        assert isinstance(form, OverPoints)
+        places: list[list[Text]] = []
+        for place in call.arguments[:2]:
+            coordinates = points_of(place)
+            assert coordinates is not None
+            places.append([self.value(c, access) for c in coordinates])
+        rest = [self.value(argument, access) for argument in call.arguments[2:]]
+        x = dict.fromkeys(("x",), rest[0][0] if rest else "")
+        if all(len(coordinates) == 2 for coordinates in places):
+            flat = [*places[0], *places[1]]
+            numbers = [value for value, _ in flat]
+            known = (*(ok for _, ok in (*flat, *rest)), f"{form.there}({', '.join(numbers)})")
+            named = dict(zip(("ax", "ay", "bx", "by"), numbers, strict=True))
+            return form.value.format(**named, **x), _both(*known)
+        a, b = (_tuple(coordinates) for coordinates in places)
+        space = int(form.there == "earth_places")
+        there = tuple(f"points_there({place}, {space})" for place in (a, b))
+        known = (*there, *(ok for _, ok in rest))
+        return form.several.format(a=a, b=b, **x), _both(*known)
 
     def _constant(self, value: object) -> Text:
         match value:
@@ -291,6 +322,13 @@ def all_of(tests: Sequence[str]) -> str:
 def _both(*conditions: str | None) -> str | None:
     known = [ok for ok in conditions if ok is not None]
     return bracketed(all_of(known)) if known else None
+
+
+def _tuple(coordinates: list[Text]) -> str:
+    """Coordinates as one value of a kernel: NaN for one that is not there."""
+    numbers = (f"float({v})" if ok is None else f"(float({v}) if {ok} else np.nan)"
+               for v, ok in coordinates)  # fmt: skip
+    return f"({', '.join(numbers)})"
 
 
 def _fold(values: list[Text], form: str) -> Text:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ensue.source.constants import ARRAYS
 from ensue.source.kernel_inputs import Frame
 from ensue.source.names import words
-from ensue.source.prelude import called
+from ensue.source.prelude import called, imported
 from ensue.source.table_columns import Source
 
 # What the parameters of kernels are, for a reader.
@@ -60,7 +60,7 @@ def kernel_text(
         used |= words(text)
     if "math" in used:
         out("import math", "")
-    out("import numpy as np", "from numba import njit", "")
+    out("import numpy as np", "from numba import njit", *imported(used), "")
     out(*frame.names.defined(used), "")
     for text in (*texts, *given):
         out("", *text.splitlines(), "")

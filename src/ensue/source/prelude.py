@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 
+from ensue.kernels.kept_code import digest_of
 from ensue.source.names import words
 
 # The bounds of 64 bits, and how many numbers they have.
@@ -89,6 +90,24 @@ def more_exactly(i, x):
     return f > x or (f == x and gap_of(i, x) > 0)
 """
 _DEFINED = re.compile(r"^def (\w+)", re.MULTILINE)
+
+# Kernels that are imported where a text calls them.
+_IMPORTED = {
+    "ensue.kernels.point_sets": (
+        "earth_places", "earth_point_distance", "earth_points_meet", "plane_places",
+        "plane_point_distance",
+        "plane_points_meet", "points_apart", "points_distance", "points_inside",
+        "points_overlap", "points_there",
+    ),
+}  # fmt: skip
+
+
+def imported(used: set[str]) -> Iterator[str]:
+    """The lines that import fixed kernels, with what tells one version of them from another."""
+    for module, names in _IMPORTED.items():
+        called = sorted(used.intersection(names))
+        if called:
+            yield f"from {module} import {', '.join(called)}  # {digest_of(module)[:16]}"
 
 
 def by_name(texts: str) -> dict[str, str]:

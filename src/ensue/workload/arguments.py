@@ -16,7 +16,8 @@ class Arguments:
     time: str | tuple[str, str]
     type: str | None = None
     order: tuple[str, ...] = ()
-    location: str | None = None
+    location: str | tuple[str, str] | None = None
+    space: str = "plane"
     bad_events: str = "raise"
     progress: Callable[[int, int], None] | None = None
     # of streams

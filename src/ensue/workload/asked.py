@@ -11,13 +11,14 @@ from ensue.algebra.query import Query
 from ensue.algebra.tower import Tower
 from ensue.algebra.walk import results
 from ensue.workload.query_names import Name
+from ensue.workload.subscriptions.subscribed import Subscribed
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
     """One query of a call, with the definitions that it is made of."""
 
-    query: Query | Tower | Correlation
+    query: Query | Tower | Correlation | Subscribed
     name: Name | None = None  # None: it is the only one
     number: int = 0  # its place in the call
 
@@ -31,6 +32,8 @@ class Asked:
                 return (live, *(join.query for join in joins))
             case Query():
                 return (self.query,)
+            case Subscribed():
+                return ()
 
     @property
     def operators(self) -> Iterator[Operator]:

@@ -12,7 +12,16 @@ from ensue.computed import cached_property
 from ensue.workload.asked import Asked, by_value
 from ensue.workload.lanes.clock import Clock
 from ensue.workload.source import Source
-from ensue.workload.stage import ARRIVAL, LooksBack, Output, Reads, Stage, types_of
+from ensue.workload.stage import (
+    ARRIVAL,
+    LooksBack,
+    Output,
+    Reads,
+    Spreads,
+    Stage,
+    split,
+    types_of,
+)
 from ensue.workload.text import stage_text
 
 _MOST_KEPT = 8
@@ -58,9 +67,15 @@ class Chain:
         """The column by which Spark groups what goes to lanes. Checkpoints know it."""
         return "lane" if self.split_by_spark else "through"
 
+    @property
+    def spreads(self) -> Spreads | None:
+        """Its first stage, if that says itself where events go: then it is the only one."""
+        first = self.stages[0]
+        return first if isinstance(first, Spreads) else None
+
     def lanes_of(self, number: int) -> int:
         """How many lanes a stage has."""
-        return self.lanes if self.stages[number].reads.key else 1
+        return self.lanes if split(self.stages[number]) else 1
 
     def with_archives(self, number: int, archives: Mapping[str, Archive]) -> "Chain":
         """The same, where a stage looks things up in other archives of these names."""

@@ -10,6 +10,7 @@ from ensue.algebra.tower import Tower
 from ensue.errors import QueryError, did_you_mean
 from ensue.plan.evictable import OF_TOWERS
 from ensue.plan.planning import DEFAULT, Planning
+from ensue.results.notified import notified_schema
 from ensue.workload.asked import Asked
 from ensue.workload.correlations.expected import STREAM, Coming
 from ensue.workload.correlations.keeping import KeepingStage
@@ -30,6 +31,8 @@ from ensue.workload.spill.evictable import (
     why_not_evictable,
 )
 from ensue.workload.stage import ARRIVAL, Archives, Output, Stage
+from ensue.workload.subscriptions.subscribed import Subscribed
+from ensue.workload.subscriptions.work import SubscriptionWork
 from ensue.workload.timed_out import Bundle, bundle
 from ensue.workload.towers.joined import joined_towers
 from ensue.workload.towers.prepare import prepare_layers, prepare_tower
@@ -60,8 +63,10 @@ class _Tower:
 
 def works_of(
     asked: Sequence[Asked], source: Source, wishes: Wishes, pasts: Pasts = NO_PAST
-) -> tuple[QueryWork | TowerWork | CorrelationWork, ...]:
+) -> tuple[QueryWork | TowerWork | CorrelationWork | SubscriptionWork, ...]:
     """The works of some queries. Their outputs are numbered in the order of the call."""
+    if len(asked) == 1 and isinstance(asked[0].query, Subscribed):
+        return (_subscriptions(asked[0], asked[0].query, source, wishes),)
     require_columns(pasts, source.shape)
     bundles = dict(_bundles(asked, source, wishes))
     correlated = dict(_correlated(asked, source, wishes, pasts))
@@ -108,6 +113,16 @@ def works_of(
         ]
         found.append(TowerWork(tower_of.prepared, tuple(levels)))
     return tuple(found)
+
+
+def _subscriptions(
+    asked: Asked, subscribed: Subscribed, source: Source, wishes: Wishes
+) -> SubscriptionWork:
+    """A set of subscriptions is all that a call asks for."""
+    name = "" if asked.name is None else asked.name
+    output = Output(0, name, notified_schema(source.shape), asked.number, None)
+    limits = wishes.planning.limits
+    return SubscriptionWork(subscribed, source, output, limits, wishes.streaming)
 
 
 def stages_with_archive(

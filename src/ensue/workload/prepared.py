@@ -6,9 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from ensue.algebra.check.query import check
 from ensue.algebra.form import is_lapse
 from ensue.algebra.query import Query
+from ensue.columns.checking import check_with_regions
 from ensue.columns.matches import Matches
 from ensue.columns.stream import Shape
 from ensue.computed import cached_property
@@ -100,7 +100,7 @@ def prepare(
     off: Collection[str] = (),
 ) -> Prepared:
     """Checks a query against a stream's shape and plans it; the options are those of `choose`."""
-    checked = check(query, shape.schema, streaming=streaming)
+    checked = check_with_regions(query, shape.schema, streaming=streaming)
     physical, schema = shape.physical(checked)
     plan = choose(physical, schema, planning, off=off, python=run_as_python(physical))
     return Prepared(checked, plan, shape, planning=planning)

@@ -21,20 +21,24 @@ class Source:
     time: str | tuple[str, str]
     type: str | None = None
     order: tuple[str, ...] = ()
-    location: str | None = None
+    location: str | tuple[str, str] | None = None
     by_type: Mapping[str, Columns] | None = None
+    space: str = "plane"
 
     @classmethod
     def of(cls, shape: Shape, given: Arguments) -> "Source":
         """The source of events of a shape, as a call describes them."""
-        return cls(shape.arrow, given.time, given.type, given.order, given.location, shape.by_type)
+        return cls(
+            shape.arrow, given.time, given.type, given.order, given.location, shape.by_type,
+            given.space,
+        )  # fmt: skip
 
     @cached_property
     def shape(self) -> Shape:
         shape = shape_again(
             self.arrow, self.by_type, time=self.time, type=self.type, order=self.order
         )
-        return located(shape, self.location)
+        return located(shape, self.location, self.space)
 
     @cached_property
     def clock(self) -> Clock:
@@ -59,6 +63,7 @@ class Source:
             "type": self.type,
             "order": self.order,
             "location": self.location,
+            **({} if self.space == "plane" else {"space": self.space}),
             "columns": [f"{f.name} {f.type}" for f in self.arrow],
             "tables": None if self.by_type is None else dict(self.by_type),
             "arrow": base64.b64encode(self.arrow.serialize().to_pybytes()).decode(),
@@ -68,12 +73,14 @@ class Source:
     def again(cls, described: Mapping[str, Any]) -> "Source":
         """The source that was described so."""
         time, tables = described["time"], described["tables"]
+        location = described["location"]
         return cls(
             arrow=pa.ipc.read_schema(pa.py_buffer(base64.b64decode(described["arrow"]))),
             time=time if isinstance(time, str) else (time[0], time[1]),
             type=described["type"],
             order=tuple(described["order"]),
-            location=described["location"],
+            location=tuple(location) if isinstance(location, list) else location,
+            space=described.get("space", "plane"),  # what was written before knew no other
             by_type=None
             if tables is None
             else {n: [(f, c) for f, c in t] for n, t in tables.items()},

@@ -21,6 +21,7 @@ from ensue.workload.source import Source
 
 ARRIVAL = "__arrival"  # when an event came, as its lane counts
 BATCH, ROW = "__batch", "__row"  # in which micro-batch it came, and where in that
+COPY = "__copy"  # of the rows of an event that goes to several lanes, which one: from 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class Output:
     name: Name
     schema: pa.Schema
     asked: int  # the number of the query that it is of
-    meaning: Query  # whose matches these are
+    meaning: Query | None  # whose matches these are; None: those of subscriptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +129,64 @@ class Stage(Protocol):
         """The complex events among what was found that later stages take, by name."""
 
 
+@dataclass(frozen=True, slots=True)
+class MicroBatch:
+    """The part of a stream that a task is of."""
+
+    stream: str  # an id that the stream keeps, also when it is started again
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """What is asked of a stream where that changes while it runs: from a micro-batch on."""
+
+    number: int
+    batch: int  # the first that has it: new ones see the events that came with it, and later
+    stream: str = ""  # of which it is a part
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Events on their way to lanes: to none, to one, or to several."""
+
+    rows: npt.NDArray[np.int64]  # which event it is, ascending
+    lanes: npt.NDArray[np.int64]  # where it goes
+    added: pa.Table  # what the stage wants to know of it there
+    version: Version | None = None  # None: what is asked does not change
+
+
+@runtime_checkable
+class Spreads(Protocol):
+    """A stage that says itself to which lanes an event goes, not by a key of the event."""
+
+    @property
+    def added(self) -> pa.Schema:
+        """The columns that events get on their way."""
+
+    def spread(self, events: pa.Table, lanes: int, batch: MicroBatch | None) -> Spread:
+        """Where events go. `batch` is None where all events are there."""
+
+    def lane_matcher(self, lane: int, lanes: int) -> StageMatcher:
+        """A matcher for one of so many lanes, with no events yet."""
+
+    def lane_matched(self, given: Fed, lane: int, lanes: int) -> list[pa.Table]:
+        """What one of so many lanes finds where all events are there."""
+
+
+@runtime_checkable
+class Renews(Protocol):
+    """A matcher of which something else is asked from time to time."""
+
+    def renew(self, version: Version) -> None:
+        """What is asked now. Matchers are told once of each version, in ascending order."""
+
+
+def lane_matcher(stage: Stage, lane: int, lanes: int) -> StageMatcher:
+    """A matcher for a lane of a stage of any kind."""
+    return stage.lane_matcher(lane, lanes) if isinstance(stage, Spreads) else stage.matcher()
+
+
 @runtime_checkable
 class LooksBack(Protocol):
     """What a stage can do that looks things up in archives."""
@@ -199,6 +258,11 @@ class Remembers(Protocol):
 
     def hand_over(self, now: float, rows: int, age: float | None) -> Handover | None:
         """The events before `now`, to be archived; None: they are too few, and too young."""
+
+
+def split(stage: Stage) -> bool:
+    """Whether a stage has several lanes."""
+    return bool(stage.reads.key) or isinstance(stage, Spreads)
 
 
 def types_of(several: Iterable[Reads]) -> frozenset[str] | None:

@@ -24,9 +24,12 @@ from ensue.workload.correlations.prepare import Wanted
 from ensue.workload.correlations.prepared import NO_PAST, Pasts
 from ensue.workload.planned import Wishes
 from ensue.workload.source import Source
+from ensue.workload.subscriptions.catalogue.log import Log
+from ensue.workload.subscriptions.subscribed import Subscribed
 
 FORMAT = 2
 _BEGUN: dict[tuple[str, str], Operator] = {}  # of streams that this process has begun
+_SETS: dict[str, Subscribed] = {}  # of subscriptions in memory that these ask for
 _TABLES: dict[str, Archive] = {}  # tables in memory that these look things up in, by digest
 
 
@@ -80,6 +83,8 @@ def _described(one: Asked) -> dict[str, Any]:
         case Tower(definitions=definitions, query=top, emit=emit):
             below = {d.name: show(d.query) for d in definitions}
             return found | {"query": show(top), "definitions": below, "emit": list(emit)}
+        case Subscribed(log=log):
+            return found | {"subscriptions": log.identity}
 
 
 def upgraded(text: str) -> dict[str, Any]:
@@ -154,14 +159,31 @@ def _pasts(stages: Sequence[Mapping[str, Any]]) -> Pasts:
 
 def _again(
     one: Mapping[str, Any], used: Mapping[str, str], operators: Sequence[Operator]
-) -> Query | Tower | Correlation:
+) -> Query | Tower | Correlation | Subscribed:
     def query(text: str) -> Query:
         return parse(text, operators_again(used, operators))
 
+    if "subscriptions" in one:
+        return _subscribed(one["subscriptions"])
     if "definitions" not in one:
         return statement(one["query"], operators_again(used, operators))
     definitions = tuple(Definition(n, query(d)) for n, d in one["definitions"].items())
     return Tower(definitions, query(one["query"]), tuple(one["emit"]))
+
+
+def _subscribed(identity: str) -> Subscribed:
+    """The set that a checkpoint knows so."""
+    kind, _, rest = identity.partition(" ")
+    if kind == "folder":
+        log = Log(rest)
+        return Subscribed(log, log.latest())
+    if identity not in _SETS:
+        raise StateError(
+            "the stream's subscriptions were in the memory of the process that began it\n"
+            "  hint: run this in that process; ensue.Subscriptions(folder=...) keeps a set for "
+            "others, too"
+        )
+    return _SETS[identity]
 
 
 def remember(asked: Iterable[Asked], pasts: Pasts = NO_PAST) -> None:
@@ -171,6 +193,8 @@ def remember(asked: Iterable[Asked], pasts: Pasts = NO_PAST) -> None:
         if described["kind"] == "table":
             _TABLES[str(described["version"])] = archive
     for one in asked:
+        if isinstance(one.query, Subscribed):
+            _SETS[one.query.log.identity] = one.query
         for operator in one.operators:
             _BEGUN[operator.name, operator.fingerprint] = operator
 

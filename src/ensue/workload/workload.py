@@ -17,7 +17,7 @@ from ensue.workload.chain import Chain
 from ensue.workload.correlations.prepared import NO_PAST, Pasts
 from ensue.workload.planned import Wishes, stages_with_archive, works_of
 from ensue.workload.source import Source
-from ensue.workload.stage import Output, Reads, types_of
+from ensue.workload.stage import Output, Reads, split, types_of
 from ensue.workload.text import read, text_of
 from ensue.workload.work import Work
 
@@ -69,7 +69,7 @@ class Workload:
         for stages in several:
             numbers = {output.asked for stage in stages for output in stage.outputs}
             asked = tuple(one for one in self.asked if one.number in numbers)
-            lanes = self.lanes if any(stage.reads.key for stage in stages) else 1
+            lanes = self.lanes if any(map(split, stages)) else 1
             found.append(
                 Chain(
                     asked,

@@ -6,6 +6,7 @@ from dataclasses import replace
 from ensue.algebra.answers import is_tally
 from ensue.algebra.check.applied import result_types
 from ensue.algebra.check.kinds import comparable, kind_of
+from ensue.algebra.check.places import placed, refuse_list
 from ensue.algebra.check.query import (
     check,
     check_alike,
@@ -86,7 +87,7 @@ def check_correlation(
             replace(
                 join,
                 query=check(join.query, archive_schemas[join.archive]),
-                on=tuple(types.timed(expr) for expr in join.on),
+                on=tuple(types.bound(expr) for expr in join.on),
             )
             for join in correlation.joins
         )
@@ -95,9 +96,10 @@ def check_correlation(
                 _check_equivalence(equivalence, live, join, types)
             for expr in join.on:
                 check_condition(expr, types.kind, "ON")
-        returns = tuple(replace(r, expr=types.timed(r.expr)) for r in correlation.returns)
-        having = None if correlation.having is None else types.timed(correlation.having)
+        returns = tuple(replace(r, expr=types.bound(r.expr)) for r in correlation.returns)
+        having = None if correlation.having is None else types.bound(correlation.having)
         for column in returns:
+            refuse_list(column.expr)
             kind_of(column.expr, types.kind)
         if having is not None:
             check_condition(having, types.kind, "HAVING")
@@ -112,23 +114,26 @@ class _Types:
     def __init__(self, sides: Iterable[tuple[Query, Schema]]) -> None:
         self.of: dict[str, EventType] = {}
         self.schemas: dict[str, Schema] = {}
+        self.space = "plane"
         for query, schema in sides:
             found = event_types(query, schema)
             found |= result_types(query.pattern, found, schema)
             self.of |= found
             self.schemas |= dict.fromkeys(found, schema)
+            if schema.location is not None and schema.space == "earth":
+                self.space = schema.space
 
     def kind(self, field: Field) -> Kind:
         assert field.name is not None
         return self.of[field.variable].kind_of(field.name, field.span, field.variable)
 
-    def timed(self, expr: Expr) -> Expr:
-        """`a.start` and `a.end` as the time columns of the side that `a` is of."""
+    def bound(self, expr: Expr) -> Expr:
+        """`a.start`, `a.end` and `a.location` as the columns of the side that `a` is of."""
 
         def change(node: Expr) -> Expr:
-            if not isinstance(node, Field):
-                return node
-            return timed(node, self.of, self.schemas[node.variable])
+            if isinstance(node, Field):
+                node = timed(node, self.of, self.schemas[node.variable])
+            return placed(node, self.of, self.schemas, self.space)
 
         return rewrite_expr(expr, change)
 

@@ -28,6 +28,7 @@ from ensue.span import Span
 KindOfField = Callable[[Field], Kind]
 
 _INSTANTS = (Kind.TIMESTAMP, Kind.DATE)
+_WITHOUT_ORDER = (Kind.OTHER, Kind.PLACE)
 
 
 def kind_of(expr: Expr, kind_of_field: KindOfField) -> Kind:
@@ -130,7 +131,7 @@ def comparable(left: Kind, right: Kind) -> bool:
     >>> comparable(Kind.DATE, Kind.TIMESTAMP), comparable(Kind.STRING, Kind.INTEGER)
     (True, False)
     """
-    if Kind.OTHER in (left, right):
+    if not {left, right}.isdisjoint(_WITHOUT_ORDER):
         return False
     if Kind.NULL in (left, right) or left is right:
         return True
@@ -184,6 +185,8 @@ def _way_to_compare(left: Expr, right: Expr, kinds: tuple[Kind, Kind]) -> str | 
             return f"write the string in quotes: '{literal.value}'"
         if kind is Kind.DURATION:
             return "write the unit: 5 minutes"
+    if Kind.PLACE in kinds:
+        return "ask how places lie: distance(a.location, b.location) < 50, overlaps(p, q)"
     if Kind.OTHER in kinds:
         return "nested values are carried through: test them with IS NULL only"
     if Kind.DURATION in kinds and kinds != (Kind.DURATION, Kind.DURATION):
@@ -215,7 +218,7 @@ def _negative(kind: Kind, operand: Expr) -> Kind:
 def _computed(operator: str, kinds: tuple[Kind, Kind], expr: Binary) -> Kind:
     left, right = kinds
     _as_written(expr.left, expr.right)
-    if Kind.NULL in kinds and Kind.OTHER not in kinds:
+    if Kind.NULL in kinds and set(kinds).isdisjoint(_WITHOUT_ORDER):
         return Kind.NULL
     if left.numeric and right.numeric:
         whole = left is right is Kind.INTEGER and operator != "/"
@@ -267,9 +270,9 @@ def _aggregated(function: str, kind: Kind, expr: Aggregate) -> Kind:
     match function:
         case "count":
             return Kind.INTEGER
-        case "first" | "last":
+        case "first" | "last" if kind is not Kind.PLACE:
             return kind
-        case "min" | "max" if kind is not Kind.OTHER:
+        case "min" | "max" if kind not in _WITHOUT_ORDER:
             return kind
         case "sum" if kind.numeric or kind in (Kind.DURATION, Kind.NULL):
             return _number(kind)
@@ -279,9 +282,19 @@ def _aggregated(function: str, kind: Kind, expr: Aggregate) -> Kind:
             return Kind.FLOAT
     raise QueryError(
         f"{function} does not work on {_a(kind)}",
-        hint="count, first, last, min and max do" if kind is not Kind.OTHER else "count does",
+        hint=_way_to_aggregate(kind),
         span=expr.span,
     )
+
+
+def _way_to_aggregate(kind: Kind) -> str:
+    match kind:
+        case Kind.PLACE:
+            return "aggregate a number, as in max(distance(a.location, POINT(0, 0)))"
+        case Kind.OTHER:
+            return "count does"
+        case _:
+            return "count, first, last, min and max do"
 
 
 def _called(
@@ -307,8 +320,16 @@ def _called(
 def _expect(what: str, wanted: Takes, argument: Expr, kind: Kind) -> None:
     if kind is not Kind.NULL and kind not in wanted.kinds:
         raise QueryError(
-            f"{what} takes {wanted.value}, and this is {_a(kind)}", span=argument.span
+            f"{what} takes {wanted.value}, and this is {_a(kind)}",
+            hint=_way_to_a_place(argument) if wanted is Takes.PLACE else None,
+            span=argument.span,
         )
+
+
+def _way_to_a_place(argument: Expr) -> str:
+    if isinstance(argument, Field) and argument.name == "location":
+        return "events have a field 'location' that holds no places: give it another name"
+    return "a place is a.location, point(x, y), CIRCLE(x, y, r) or WKT 'POLYGON (...)'"
 
 
 def _unified(
@@ -320,7 +341,7 @@ def _unified(
         if not comparable(found, kind):
             raise QueryError(
                 f"{function} picks among values of one kind, not {_a(found)} and {_a(kind)}"
-                if kind is not Kind.OTHER
+                if kind not in _WITHOUT_ORDER
                 else f"{function} does not work on {_a(kind)}",
                 span=argument.span or span,
             )

@@ -7,6 +7,7 @@ from ensue.algebra.answers import check_answer, check_choice, check_lapses
 from ensue.algebra.check.applied import check_operators, resolved, result_types
 from ensue.algebra.check.arrangement import check_arrangement, open_ended
 from ensue.algebra.check.kinds import comparable, kind_of
+from ensue.algebra.check.places import placed, refuse_list
 from ensue.algebra.check.usage import Roles, in_having, in_interval, in_return, in_where, roles_of
 from ensue.algebra.equivalence import equal_through_negation, partitioning, with_equivalence
 from ensue.algebra.form import is_event, is_lapse
@@ -57,8 +58,8 @@ def check(query: Query, schema: Schema, *, streaming: bool = False, derived: boo
     """The query against the events it is for.
 
     Every type and field is there and every expression has a kind; `a.start` and `a.end` are the
-    time columns, unless the event has such a field. A streaming query needs a window, or, where
-    one may be `derived`, conditions that bound its events in time.
+    time columns and `a.location` the place, unless the event has such a field. A streaming query
+    needs a window, or, where one may be `derived`, conditions that bound its events in time.
     """
     query = check_structure(query)
     try:
@@ -69,22 +70,28 @@ def check(query: Query, schema: Schema, *, streaming: bool = False, derived: boo
         types |= result_types(query.pattern, types, schema)
         query = replace(query, pattern=resolved(query.pattern, types, schema))
 
-        def in_time(expr: Expr) -> Expr:
-            return rewrite_expr(expr, lambda node: timed(node, types, schema))
+        schemas = dict.fromkeys(types, schema)
+
+        def bound(expr: Expr) -> Expr:
+            return rewrite_expr(
+                expr,
+                lambda node: placed(timed(node, types, schema), types, schemas, schema.space),
+            )
 
         def kind(field: Field) -> Kind:
             assert field.name is not None
             return types[field.variable].kind_of(field.name, field.span, field.variable)
 
-        query = replace(query, pattern=with_interval_ends(query.pattern, in_time))
+        query = replace(query, pattern=with_interval_ends(query.pattern, bound))
         for end in interval_ends(query.pattern):
             _check_moment(end, kind, schema, alone=is_lapse(query.pattern))
-        where = tuple(in_time(expr) for expr in query.where)
-        returns = tuple(replace(r, expr=in_time(r.expr)) for r in query.returns)
-        having = None if query.having is None else in_time(query.having)
+        where = tuple(bound(expr) for expr in query.where)
+        returns = tuple(replace(r, expr=bound(r.expr)) for r in query.returns)
+        having = None if query.having is None else bound(query.having)
         for expr in where:
             check_condition(expr, kind, "WHERE")
         for column in returns:
+            refuse_list(column.expr)
             kind_of(column.expr, kind)
         if having is not None:
             check_condition(having, kind, "HAVING")

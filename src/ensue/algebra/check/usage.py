@@ -5,6 +5,7 @@ from datetime import timedelta
 from math import isfinite
 
 from ensue.algebra.answers import is_tally
+from ensue.algebra.check.places import check_asked, check_written
 from ensue.algebra.functions import FUNCTIONS
 from ensue.algebra.pattern import Pattern
 from ensue.algebra.predicate import (
@@ -160,7 +161,11 @@ def _normal(expr: Expr, roles: Roles) -> Expr:
             _check_call(expr, function)
         case Literal(value=float(value)) if not isfinite(value):
             raise QueryError("a constant must be a finite number", span=expr.span)
-    return _folded(with_operands(expr, tuple(_normal(e, roles) for e in operands(expr))))
+    folded = _folded(with_operands(expr, tuple(_normal(e, roles) for e in operands(expr))))
+    if isinstance(folded, Call):
+        check_written(folded)
+        check_asked(folded)
+    return folded
 
 
 def _folded(expr: Expr) -> Expr:

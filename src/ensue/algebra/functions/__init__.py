@@ -8,11 +8,34 @@ from collections.abc import Sequence
 
 from ensue.algebra.functions.choices import CHOICES
 from ensue.algebra.functions.numbers import NUMBERS
+from ensue.algebra.functions.places import (
+    CIRCLE,
+    EARTH,
+    EARTH_LOCATION,
+    LOCATION,
+    PLACES,
+    SPACES,
+    WKT,
+    on_earth,
+)
 from ensue.algebra.functions.record import Function
 from ensue.algebra.functions.texts import TEXTS
 from ensue.algebra.functions.times import TIMES
 
-FUNCTIONS: dict[str, Function] = {f.name: f for f in (*NUMBERS, *CHOICES, *TEXTS, *TIMES)}
+__all__ = [
+    "CIRCLE",
+    "EARTH",
+    "EARTH_LOCATION",
+    "FUNCTIONS",
+    "LOCATION",
+    "SPACES",
+    "WKT",
+    "call",
+    "name_of",
+    "on_earth",
+]
+
+FUNCTIONS: dict[str, Function] = {f.name: f for f in (*NUMBERS, *CHOICES, *TEXTS, *TIMES, *PLACES)}
 
 
 def call(function: str, arguments: Sequence[object]) -> object:

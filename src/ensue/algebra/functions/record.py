@@ -18,6 +18,8 @@ class Takes(Enum):
     WHOLE = "a whole number"
     TEXT = "a string"
     TIME = "a time"
+    PLACE = "a place"
+    WRITTEN = "a coordinate, or a place as WKT or WKB"
     ANY = "a value that compares with the others"
 
     @property
@@ -31,8 +33,12 @@ class Takes(Enum):
                 return (Kind.STRING,)
             case Takes.TIME:
                 return (Kind.TIMESTAMP, Kind.DATE)
+            case Takes.PLACE:
+                return (Kind.PLACE,)
+            case Takes.WRITTEN:
+                return (Kind.STRING, Kind.OTHER, *Takes.NUMBER.kinds)
             case Takes.ANY:
-                return tuple(kind for kind in Kind if kind is not Kind.OTHER)
+                return tuple(kind for kind in Kind if kind not in (Kind.OTHER, Kind.PLACE))
 
 
 class Gives(Enum):
@@ -121,7 +127,22 @@ class Fold:
     value: str
 
 
-KernelForm = Inline | Fold
+@dataclass(frozen=True, slots=True)
+class OverPoints:
+    """An expression of a kernel over two places that are made of points.
+
+    Of two single points `{ax}`, `{ay}` are the coordinates of the first, `{bx}`, `{by}` those of
+    the second; of hulls of points `{a}` and `{b}` are tuples of coordinates, for `several`.
+    `{x}` is the argument behind the places, where there is one. `there` names the function of
+    four coordinates that says whether both points are places.
+    """
+
+    there: str
+    value: str
+    several: str
+
+
+KernelForm = Inline | Fold | OverPoints
 
 
 # ---- the record
@@ -162,6 +183,10 @@ class Function:
             raise ValueError(f"{self.name}: a fold is the kernel form of what sees NULLs")
         if isinstance(self.kernel, Inline) and (self.optional or self.repeats):
             raise ValueError(f"{self.name}: an inlined form has all of its arguments")
+        if isinstance(self.kernel, OverPoints) != (
+            self.kernel is not None and self.takes[:2] == (Takes.PLACE, Takes.PLACE)
+        ):
+            raise ValueError(f"{self.name}: a form over points is that of two places")
         if isinstance(self.vector, OverTexts) and not (text and isinstance(self.gives, Kind)):
             raise ValueError(f"{self.name}: a form over strings takes one and gives one kind")
 

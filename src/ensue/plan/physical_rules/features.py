@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from ensue.algebra.check.applied import result_types
 from ensue.algebra.check.kinds import kind_of
-from ensue.algebra.functions import FUNCTIONS
+from ensue.algebra.functions import EARTH_LOCATION, FUNCTIONS, LOCATION
+from ensue.algebra.functions.record import OverPoints
 from ensue.algebra.pattern import Pattern
 from ensue.algebra.predicate import (
     ARITHMETIC,
@@ -31,6 +32,7 @@ from ensue.schema import Kind, Schema
 
 Place = tuple[str, At, int]  # variable, which of its events, number
 
+_POINTS = ("point", "earth_point", LOCATION, EARTH_LOCATION)
 KERNEL_KINDS = (
     Kind.INTEGER, Kind.FLOAT, Kind.DECIMAL, Kind.BOOLEAN,
     Kind.TIMESTAMP, Kind.DATE, Kind.DURATION,
@@ -62,6 +64,26 @@ def feature_of(expr: Expr) -> Expr:
         return node
 
     return rewrite_expr(expr, plain)
+
+
+def points_of(place: Expr) -> tuple[Expr, ...] | None:
+    """The coordinates of the points that a place is the hull of: x, y, x, y.
+
+    None where it may be made of more than points: only columns know its corners.
+    """
+    match place:
+        case Call(function=function, arguments=(x, y)) if function in _POINTS:
+            return (x, y)
+        case Call(function="hull" | "earth_hull", arguments=parts):
+            found: list[Expr] = []
+            for part in parts:
+                points = points_of(part)
+                if points is None:
+                    return None
+                found += points
+            return tuple(found)
+        case _:
+            return None
 
 
 class Kinds:
@@ -118,7 +140,14 @@ def fits_a_kernel(expr: Expr, kinds: Kinds) -> bool:
         case In(operand=operand, options=options):
             return all(fits_a_kernel(e, kinds) for e in (operand, *options))
         case Call(function=function, arguments=arguments):
-            inlined = FUNCTIONS[function].kernel is not None
-            return inlined and all(fits_a_kernel(e, kinds) for e in arguments)
+            form = FUNCTIONS[function].kernel
+            if isinstance(form, OverPoints):
+                places = [points_of(place) for place in arguments[:2]]
+                arguments = arguments[2:]
+                for coordinates in places:
+                    if coordinates is None:
+                        return False
+                    arguments += coordinates
+            return form is not None and all(fits_a_kernel(e, kinds) for e in arguments)
         case Like():
             return False

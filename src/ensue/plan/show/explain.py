@@ -6,6 +6,7 @@ from ensue.algebra.lapses import lapses
 from ensue.algebra.pattern import Atom
 from ensue.algebra.policy import Choice, Strategy
 from ensue.algebra.text import (
+    shortened,
     show_after,
     show_columns,
     show_condition,
@@ -70,7 +71,7 @@ def explain(plan: Plan) -> str:
     """
     sections = [list(_query(plan)), list(_scan(plan)), list(_structure(plan))]
     sections += [list(_finished(plan)), list(decided(plan)), list(_notes(plan))]
-    return "\n\n".join("\n".join(lines) for lines in sections if lines)
+    return shortened("\n\n".join("\n".join(lines) for lines in sections if lines))
 
 
 # --------------------------------------------------------------------------------------- query

@@ -7,6 +7,7 @@ from ensue.algebra.correlation import ArchiveJoin, Correlation, JoinKind
 from ensue.algebra.query import Equivalence, Query
 from ensue.algebra.reach import Reach
 from ensue.algebra.text import (
+    shortened,
     show_condition,
     show_expr,
     show_name,
@@ -62,7 +63,7 @@ def explain_archive(
         if (warning := unclustered(past, decision)) is not None:
             lines.append(f"  warning  {_indented(warning)}")
     names = ["live", *(f"archive {show_name(join.archive)}" for join in correlation.joins)]
-    sections = ["\n".join(lines), *more]
+    sections = [shortened("\n".join(lines)), *more]
     for name, plan in zip(names, plans, strict=True):
         sections.append(f"--- {name} ---\n{explain(plan)}")
     return "\n\n".join(sections)

@@ -24,13 +24,20 @@ from ensue.runners.spark.frames import (
     warn_of_whole_streams,
     without_time,
 )
-from ensue.runners.spark.lanes import lane_count, lane_keys
+from ensue.runners.spark.lanes import lane_count, lane_keys, spark_hash
 from ensue.runners.spark.matches import OUTPUT_ROWS, Frames, SeveralMatches
 from ensue.runners.spark.types import spark_schema
 from ensue.workload.arguments import USUAL, Arguments
 from ensue.workload.chain import Chain
 from ensue.workload.foresight import warn_of_explosion
-from ensue.workload.lanes.packing import Packed, packed_events, packed_outputs, table_of
+from ensue.workload.lanes.lane import arriving
+from ensue.workload.lanes.packing import (
+    Packed,
+    packed_events,
+    packed_outputs,
+    packed_spread,
+    table_of,
+)
 from ensue.workload.source import Source
 from ensue.workload.stage import ARRIVAL, Fed
 from ensue.workload.workload import Workload
@@ -46,6 +53,7 @@ STAGED = pa.schema(
         "blob": pa.binary(),
     }
 )
+CHUNK = 200_000  # events that a task sends to lanes at a time
 _COLUMNS = spark_schema(STAGED)
 
 
@@ -74,7 +82,7 @@ def run(workload: Workload, frame: DataFrame, given: Arguments) -> Frames:
         for prepared in work.expected:
             warn_of_explosion(prepared)
     (chain, *others), (output, *further) = workload.chains, workload.outputs
-    if not others and not further and len(chain.stages) == 1:
+    if not others and not further and len(chain.stages) == 1 and chain.spreads is None:
         schema = spark_schema(output.schema)
         return {output.name: _in_tasks(frame, chain, given, Only, schema)}
     packed = reduce(DataFrame.union, (_staged(frame, one, given) for one in workload.chains))
@@ -83,8 +91,12 @@ def run(workload: Workload, frame: DataFrame, given: Arguments) -> Frames:
 
 def _staged(frame: DataFrame, chain: Chain, given: Arguments) -> DataFrame:
     """What the stages of a chain deliver, packed."""
-    staged = _in_tasks(frame, chain, given, First, _COLUMNS)
-    for number in range(1, len(chain.stages)):
+    if chain.spreads is not None:
+        events = _relevant(frame, chain, given)
+        staged = events.mapInArrow(SpreadOut(chain, given.bad_events), _COLUMNS)
+    else:
+        staged = _in_tasks(frame, chain, given, First, _COLUMNS)
+    for number in range(0 if chain.spreads is not None else 1, len(chain.stages)):
         by_lane = staged.repartition(chain.lanes_of(number), "through")
         staged = by_lane.mapInArrow(Next(chain, number), _COLUMNS)
     return staged.select(sql.col("number").alias("query"), sql.col("blob").alias("matches"))
@@ -174,6 +186,29 @@ class First:
 
 
 @dataclass(frozen=True)
+class SpreadOut:
+    """Before a first stage that says itself where events go: they are sent to its lanes."""
+
+    chain: Chain
+    bad_events: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        chain, stage, dropped = self.chain, self.chain.spreads, 0
+        assert stage is not None
+        for several in _chunks(batches):
+            events, shape = _arrived(several, chain), chain.source.shape
+            if events is None:
+                continue
+            events, bad = with_time(events, shape, self.bad_events, chain.types)
+            dropped += bad
+            wanted = events.filter(pa.array(chain.stages[0].reads.of(events, shape)))
+            spread = stage.spread(wanted.drop_columns([ARRIVAL]), chain.lanes_of(0), None)
+            yield from staged_rows(chain, -1, packed_spread(chain, wanted, spread))
+        if dropped:
+            warnings.warn(f"{dropped} events without usable time are left out", stacklevel=2)
+
+
+@dataclass(frozen=True)
 class Next:
     """A later stage: what earlier ones packed comes in, for it or for those behind it."""
 
@@ -191,11 +226,23 @@ class Next:
                     row.pop("through")
                     passing.append(Packed(**row))
             yield from staged_rows(self.chain, self.number, passing)
-        if blobs:
+        # what no event has to do with may be found as well, where a lane has work of its own
+        if blobs or (self.number == 0 and self.chain.spreads is not None):
             yield from staged_rows(self.chain, self.number, taken(self.chain, self.number, blobs))
 
 
-def _arrived(batches: Iterator[pa.RecordBatch], chain: Chain) -> pa.Table | None:
+def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """Batches, so many together that it is worth to send something to every lane."""
+    kept: list[pa.RecordBatch] = []
+    for batch in batches:
+        kept.append(batch)
+        if sum(one.num_rows for one in kept) >= CHUNK:
+            yield kept
+            kept = []
+    yield kept
+
+
+def _arrived(batches: Iterable[pa.RecordBatch], chain: Chain) -> pa.Table | None:
     kept = [batch for batch in batches if batch.num_rows]
     schema = chain.source.arriving([ARRIVAL])
     return pa.Table.from_batches(kept).cast(schema) if kept else None
@@ -205,14 +252,26 @@ def _matched(
     chain: Chain, number: int, events: pa.Table, made: dict[str, pa.Table]
 ) -> Iterator[Packed]:
     """What a stage gives for the events of some lanes."""
-    ordered = in_order(events, chain.source.sortable([ARRIVAL]))
-    found = chain.stages[number].matched(Fed(ordered, made, (ARRIVAL,)))
+    given = Fed(in_order(events, chain.source.sortable([ARRIVAL])), made, (ARRIVAL,))
+    if chain.spreads is not None:
+        lanes = chain.lanes_of(number)
+        found = chain.spreads.lane_matched(given, _lane_here(lanes), lanes)
+    else:
+        found = chain.stages[number].matched(given)
     return packed_outputs(chain, number, found)
+
+
+def _lane_here(lanes: int) -> int:
+    """The lane that this task is: Spark puts each into a partition of its own."""
+    context = TaskContext.get()
+    partition = 0 if context is None else context.partitionId()
+    hashes = [spark_hash(key) % lanes for key in lane_keys(lanes)]
+    return hashes.index(partition)
 
 
 def taken(chain: Chain, number: int, blobs: Iterable[bytes]) -> Iterator[Packed]:
     """The same for events that were packed for the stage."""
-    schema = chain.source.arriving([ARRIVAL])
+    schema = arriving(chain, number, (ARRIVAL,))
     raw: list[pa.Table] = [no_rows(schema)]
     made: dict[str, list[pa.Table]] = {}
     for blob in blobs:

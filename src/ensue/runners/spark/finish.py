@@ -223,7 +223,7 @@ class Finish:
             store = stores.get(key)
             if store is None and not blobs:
                 continue
-            given = (self.chain, self.number)
+            given = (self.chain, self.number, lane)
             live = Lane(*given) if store is None else rebuilt(store, store.count_head(), *given)
             live.accept(blobs)
             found = packed_outputs(self.chain, self.number, live.finish())

@@ -36,6 +36,11 @@ class History:
 
     def matched(self, recipe: Recipe, checkpoint: str, here: Path | None) -> Past:
         """The history up to its cut; it is read once, whatever happens later."""
+        if any(chain.spreads is not None for chain in recipe.workload.chains):
+            raise EventError(
+                "history= goes with queries: a subscription sees events from the moment on at "
+                "which it is accepted\n  hint: leave out history="
+            )
         session = recipe.frame.sparkSession
         begun = has_state(session, checkpoint) if here is None else has_begun(here)
         past = found_past(session, checkpoint, recipe.workload, begun=begun)

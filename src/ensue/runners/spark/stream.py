@@ -35,6 +35,7 @@ from ensue.runners.spark.frames import (
 )
 from ensue.runners.spark.lanes import lane_count, lane_keys
 from ensue.runners.spark.matches import LATE, Frames, SeveralMatches, frames_of
+from ensue.runners.spark.micro_batches import micro_batch, no_micro_batch
 from ensue.runners.spark.recipes import Recipe, note
 from ensue.runners.spark.state import LaneStore
 from ensue.runners.spark.time import Watched, before, with_watermark
@@ -45,12 +46,19 @@ from ensue.workload.foresight import warn_of_explosion
 from ensue.workload.lanes.arrivals import AHEAD, LANE, PASSING, arrived, next_watermark
 from ensue.workload.lanes.clock import calendar
 from ensue.workload.lanes.micro_batch import Counters, run_lane
-from ensue.workload.lanes.packing import ARCHIVED, LATE_EVENTS, SHED, Packed, packed_events
+from ensue.workload.lanes.packing import (
+    ARCHIVED,
+    LATE_EVENTS,
+    SHED,
+    Packed,
+    packed_events,
+    packed_spread,
+)
 from ensue.workload.lanes.shelf import Shelf
 from ensue.workload.lanes.state import begin
 from ensue.workload.query_names import speaking_of
 from ensue.workload.source import Source
-from ensue.workload.stage import BATCH, ROW
+from ensue.workload.stage import BATCH, ROW, Version
 from ensue.workload.text import remember
 from ensue.workload.workload import Workload
 
@@ -70,12 +78,12 @@ _FLOW = pa.schema(
         "sender": pa.int32(),
         "place": pa.int32(),  # among what the sender sent
         "newest_ms": pa.int64(),
+        "version": pa.string(),  # of what is asked, where that changes
         "blob": pa.binary(),
         **dict.fromkeys(COUNTERS, pa.int64()),
     }
 )
 FLOW = spark_schema(_FLOW)
-_BATCH_ID = "streaming.sql.batchId"  # where Spark tells its tasks the number of the micro-batch
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
@@ -98,7 +106,8 @@ def run(workload: Workload, frame: DataFrame, given: Arguments) -> Frames:
     """The matches of a stream, as streaming DataFrames by output."""
     for output in workload.outputs:
         with speaking_of(None if workload.alone else output.name):
-            _refuse_names(output.meaning, frame)
+            if output.meaning is not None:
+                _refuse_names(output.meaning, frame)
     for chain in workload.chains:
         refuse_frames(chain)
         refuse_large(chain)
@@ -229,29 +238,38 @@ class Pack:
         chain, context = self.chain, TaskContext.get()
         task = 0 if context is None else context.partitionId()
         came = arrived(batches, chain, self.bad_events)
+        packed, version = self._packed(came.events, task)
+        newest_ms = came.newest_ms
         rows = [
-            _row(key, Packed(0, lane, CLOCK, b""), task, newest_ms=came.newest_ms)
+            _row(key, Packed(0, lane, CLOCK, b""), task, newest_ms=newest_ms, version=version)
             for lane, key in enumerate(lane_keys(chain.lanes_of(0)))
         ]
         if self.cut is not None and came.oldest is not None:
             rows[0]["blob"] = json.dumps(came.oldest).encode()
         rows[0] |= {"dropped": came.dropped, "ahead": came.ahead}
-        rows += _through(chain, -1, self._packed(came.events, task), task)
+        rows += _through(chain, -1, packed, task)
         if chain.grouped_by == "lane":
             rows = [row | {"lane": row["through"]} for row in rows]
         yield pa.RecordBatch.from_pylist(rows, schema=_FLOW)
 
-    def _packed(self, events: pa.Table, task: int) -> Iterator[Packed]:
+    def _packed(self, events: pa.Table, task: int) -> tuple[Iterator[Packed], str | None]:
+        """The events for their lanes, and the version of what is asked."""
         lanes = events.column(LANE).to_numpy()
         events = events.drop_columns([LANE])
         if self.chain.split_by_spark:
-            return packed_events(self.chain, events, lanes=lanes)
-        context = TaskContext.get()
-        number = None if context is None else context.getLocalProperty(_BATCH_ID)
-        micro_batch = np.full(events.num_rows, int(number or 0))
+            return packed_events(self.chain, events, lanes=lanes), None
+        batch = micro_batch()
+        numbers = np.full(events.num_rows, 0 if batch is None else batch.number)
         rows = np.arange(events.num_rows) + (task << _TASK_BITS)
-        events = events.append_column(BATCH, pa.array(micro_batch))
-        return packed_events(self.chain, events.append_column(ROW, pa.array(rows)))
+        arriving = events.append_column(BATCH, pa.array(numbers))
+        arriving = arriving.append_column(ROW, pa.array(rows))
+        if (stage := self.chain.spreads) is None:
+            return packed_events(self.chain, arriving), None
+        if batch is None:
+            raise no_micro_batch()
+        spread = stage.spread(events, self.chain.lanes_of(0), batch)
+        version = None if spread.version is None else json.dumps(asdict(spread.version))
+        return packed_spread(self.chain, arriving, spread), version
 
 
 class StageProcessor(StatefulProcessor):
@@ -297,7 +315,11 @@ class StageProcessor(StatefulProcessor):
         blobs = [bytes(row.blob) for row in mine if row.number != CLOCK]
         counts = {name: sum(row[name] for row in mine) for name in ("dropped", "ahead")}
         newest_ms = max(newest, default=None)
-        yield from self._run(key[0], timerValues, blobs, next_ms, oldest, newest_ms, **counts)
+        versions = {row.version for row in clocks if row.version is not None}
+        version = Version(**json.loads(versions.pop())) if versions else None
+        yield from self._run(
+            key[0], timerValues, blobs, next_ms, oldest, newest_ms, version, **counts
+        )
 
     def handleInitialState(  # noqa: N802
         self,
@@ -331,15 +353,19 @@ class StageProcessor(StatefulProcessor):
         next_ms: int | None = None,
         oldest: float | None = None,
         newest_ms: int | None = None,
+        version: Version | None = None,
         *,
         dropped: int = 0,
         ahead: int = 0,
     ) -> Iterator[Row]:
         watermark_ms = times.getCurrentWatermarkInMs()
         checks = self.cut is not None and self.number == 0 and lane == 0
+        place = 0
+        if self.chain.spreads is not None and lane:
+            place = lane_keys(self.chain.lanes_of(self.number)).index(lane)
         outcome = run_lane(
             self.store, self.chain, self.number, watermark_ms, blobs, next_ms, shelf(), oldest,
-            newest_ms, require_no_gap=checks,
+            newest_ms, require_no_gap=checks, place=place, version=version,
         )  # fmt: skip
         if outcome.timer != outcome.timer_before:
             if outcome.timer_before is not None:
@@ -380,10 +406,12 @@ def _row(
     *,
     place: int = 0,
     newest_ms: int | None = None,
+    version: str | None = None,
     counters: Counters | None = None,
 ) -> dict[str, Any]:
     counted = dict.fromkeys(COUNTERS, 0) if counters is None else asdict(counters)
     return {
         "through": through, "sender": sender, "place": place, "newest_ms": newest_ms,
+        "version": version,
         **asdict(packed), "dropped": 0, "ahead": 0, **counted,
     }  # fmt: skip

@@ -18,6 +18,7 @@ from ensue.algebra.reach import Edge, Far, Reach, reach
 from ensue.algebra.walk import atoms, bound_variables
 from ensue.archives.contract import Archive
 from ensue.columns.arrow_kinds import Unit, kind_of_arrow, length_of
+from ensue.columns.checking import check_regions
 from ensue.columns.stream import Shape
 from ensue.engine.allowance import machine_memory
 from ensue.errors import ArchiveWarning, EventError, QueryError
@@ -67,6 +68,8 @@ def prepare_correlation(
     """
     schemas = {name: archive.shape.schema for name, archive in pasts.archives.items()}
     checked = check_correlation(correlation, shape.schema, schemas, streaming=streaming)
+    between = [*(r.expr for r in checked.returns), *(e for join in checked.joins for e in join.on)]
+    check_regions([*between, checked.having], shape.schema.space, checked.text)
     _refuse_names(checked)
     archives = [pasts.archives[join.archive] for join in checked.joins]
     unit: Unit = "ns" if any(s.unit == "ns" for s in (shape, *_shapes(archives))) else "us"

@@ -7,7 +7,7 @@ as these layers may take.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,18 @@ from ensue.workload.lanes.packing import table_of
 from ensue.workload.lanes.shedding import GivenUp, Shed, Sheds, listed, newest, places
 from ensue.workload.spill.bound import Spilled, Spilling, spilled_by
 from ensue.workload.spill.saved import in_one
-from ensue.workload.stage import ARRIVAL, Fed, Stage, ends_of, unseen
+from ensue.workload.stage import (
+    ARRIVAL,
+    COPY,
+    Fed,
+    Renews,
+    Spreads,
+    Stage,
+    Version,
+    ends_of,
+    lane_matcher,
+    unseen,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +57,19 @@ class Lane:
     into batches.
     """
 
-    def __init__(self, chain: Chain, number: int = 0) -> None:
+    def __init__(self, chain: Chain, number: int = 0, place: int = 0) -> None:
         self.chain = chain
         self.number = number  # of the stage
-        self.matcher = self.stage.matcher()
+        self.place = place  # among the lanes of the stage
+        self.matcher = lane_matcher(self.stage, place, chain.lanes_of(number))
         self._sortable = chain.source.sortable(self.stage.arrival)
-        self.waiting = no_rows(self._sortable.arrow)
+        self.waiting = no_rows(arriving(chain, number, self.stage.arrival))
         self.made: dict[str, pa.Table] = {}  # complex events that wait
         self.arrived = 0  # events so far, where the lane itself counts them
         self.watermark: float | None = None  # of the stream, up to which it has matched
         self.cut: float | None = None  # up to where it was matched by a history, not by the stream
         self.oldest: float | None = None  # of all events of the stream, as far as it is told
+        self.version: Version | None = None  # of what is asked, where that changes
         self.given_up = GivenUp(chain.source.shape)
         self.kept: dict[str, list[int]] = {}  # segments that a store has, by the parts they are in
 
@@ -103,6 +116,8 @@ class Lane:
             self.waiting = pa.concat_tables([self.waiting, self._numbered(events)])
         if others and late.num_rows:
             late = late.filter(pa.array(unseen(late, self.chain.source, others)))
+        if COPY in late.column_names:  # of several lanes one gives it back
+            late = late.filter(pa.array(late.column(COPY).to_numpy() == 0))
         return Accepted(counted, late.select(self.chain.source.arrow.names), before_cut, lost)
 
     def _shed(self, events: pa.Table, shed: float | pa.Table) -> tuple[pa.Table, Shed]:
@@ -131,6 +146,8 @@ class Lane:
     def _unseen(self, events: pa.Table) -> int:
         """How many events no stage before has."""
         others = self.chain.read_before(self.number)
+        if COPY in events.column_names:
+            return int((events.column(COPY).to_numpy() == 0).sum())
         return int(unseen(events, self.chain.source, others).sum()) if others else len(events)
 
     def _taken(self, blobs: Iterable[bytes]) -> pa.Table:
@@ -147,6 +164,13 @@ class Lane:
                 made.setdefault(name, []).append(table.cast(self.stage.takes[name]))
         self.made = {name: pa.concat_tables(tables) for name, tables in made.items()}
         return pa.concat_tables(raw)
+
+    def renew(self, version: Version) -> None:
+        """What is asked of it from now on."""
+        if self.version is None or version.number > self.version.number:
+            assert isinstance(self.matcher, Renews)
+            self.matcher.renew(version)
+            self.version = version
 
     @property
     def _counts(self) -> bool:
@@ -271,6 +295,8 @@ class Lane:
         header = {"arrived": self.arrived, "watermark": self.watermark} | more
         if self.cut is not None:
             header |= {"cut": self.cut, "oldest": self.oldest}
+        if self.version is not None:
+            header |= {"version": asdict(self.version)}
         blobs = {"waiting": to_bytes(self.waiting), "matcher": matcher}
         blobs |= {f"made {name}": to_bytes(table) for name, table in self.made.items()}
         if len(self.given_up):
@@ -279,11 +305,16 @@ class Lane:
 
     @classmethod
     def restore(
-        cls, chain: Chain, number: int, data: bytes, part: Callable[[int], bytes] | None = None
+        cls,
+        chain: Chain,
+        number: int,
+        data: bytes,
+        part: Callable[[int], bytes] | None = None,
+        place: int = 0,
     ) -> "Lane":
         """A lane that goes on where the saved one stopped; `part` reads parts of its store."""
         header, _, blobs = unpacked(data)
-        lane = cls(chain, number)
+        lane = cls(chain, number, place)
         lane.arrived = int(header.get("arrived", 0))
         lane.watermark = header["watermark"]
         lane.cut, lane.oldest = header.get("cut"), header.get("oldest")
@@ -293,6 +324,8 @@ class Lane:
                 lane.made[name] = from_bytes(blobs.pop(f"made {name}")).cast(schema)
         if "given up" in blobs:
             lane.given_up.restore(blobs.pop("given up"))
+        if "version" in header:
+            lane.version = Version(**header["version"])
         lane.kept = header.get("kept", {})
         saved = blobs["matcher"] if "matcher" in blobs else _as_before(blobs)
         if "paths" not in header:
@@ -304,6 +337,15 @@ class Lane:
         else:  # it has no limit any more
             lane.matcher.restore(in_one(saved, chain.source.arrow, find))
         return lane
+
+
+def arriving(chain: Chain, number: int, arrival: Sequence[str]) -> pa.Schema:
+    """The columns of events that come to a lane of a stage; `arrival`: which say when."""
+    stage = chain.stages[number]
+    schema = chain.source.arriving(arrival)
+    if isinstance(stage, Spreads):
+        schema = pa.schema([*schema, *stage.added, pa.field(COPY, pa.int64())])
+    return schema
 
 
 def _found(

@@ -17,6 +17,7 @@ from ensue.workload.lanes.packing import (
 from ensue.workload.lanes.shedding import DROPPED, FROM, TO, share_of
 from ensue.workload.lanes.shelf import Shelf
 from ensue.workload.lanes.state import KeptLane, Store
+from ensue.workload.stage import Version
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,8 @@ def run_lane(
     *,
     require_no_gap: bool = False,
     wall_ms: int | None = None,
+    place: int = 0,
+    version: Version | None = None,
 ) -> Outcome:
     """Gives a lane of a stage its events, lets its time pass, and keeps it in its store.
 
@@ -82,15 +85,21 @@ def run_lane(
 
     `newest_ms` is that of the newest one. How far it is behind the clock, `wall_ms`, says whether
     keys are given up; once it is decided which, that is kept with the lane.
+
+    `place` is that of the lane among those of its stage, `version` what is asked of it in this
+    micro-batch, where that changes.
     """
     begun = perf_counter_ns()
     clock = chain.clock
     late_before = clock.watermark(watermark_ms)
     now = late_before if next_ms is None or next_ms <= watermark_ms > 0 else clock.time(next_ms)
-    kept = KeptLane(store, chain, number, shelf)
+    kept = KeptLane(store, chain, number, shelf, place)
     lane, timer_before = kept.lane, kept.head.timer
     opened = perf_counter_ns()
     waited, told, known = lane.waiting_events, lane.oldest, looked_up(lane)
+    asked = lane.version
+    if version is not None:
+        lane.renew(version)
     missed = lane.spilled.misses
     if oldest is not None:
         lane.tell_oldest(oldest)
@@ -106,7 +115,7 @@ def run_lane(
     due = lane.due()
     timer = None if due is None else clock.timer(due)
     changed = blobs or any(t.num_rows for t in found) or lane.waiting_events != waited
-    changed = changed or lane.oldest != told
+    changed = changed or lane.oldest != told or lane.version != asked
     # what only tasks and lanes know of the time is not in Spark's checkpoint
     changed = changed or (next_ms is not None and not known_to_spark(next_ms))
     keys = None if shed.listed is None else shed.listed.drop_columns([FROM, TO, DROPPED])

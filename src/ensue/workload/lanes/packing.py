@@ -12,6 +12,7 @@ from ensue.archives.written_files import Added
 from ensue.columns.lane_hash import lanes_of
 from ensue.engine.state import from_bytes, to_bytes
 from ensue.workload.chain import Chain
+from ensue.workload.stage import COPY, Spread
 
 LATE_EVENTS = -1  # in the place of an output's number
 EVENTS = -2  # events that came in
@@ -52,6 +53,17 @@ def packed_events(
             yield from _by_lane(
                 chain, number, wanted, _hashed(chain, number, wanted, reads.key), EVENTS
             )
+
+
+def packed_spread(chain: Chain, events: pa.Table, spread: Spread) -> Iterator[Packed]:
+    """Events for the lanes of a stage that says itself where they go."""
+    rows, before = spread.rows, np.arange(len(spread.rows))
+    copies = before - np.searchsorted(rows, rows)  # the rows of an event follow each other
+    going = events.take(pa.array(rows))
+    for field in spread.added.schema:
+        going = going.append_column(field, spread.added.column(field.name))
+    going = going.append_column(COPY, pa.array(copies, pa.int64()))
+    yield from _by_lane(chain, 0, going, spread.lanes, EVENTS)
 
 
 def packed_outputs(chain: Chain, number: int, found: Sequence[pa.Table]) -> Iterator[Packed]:

@@ -14,7 +14,7 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -24,6 +24,7 @@ from ensue.errors import StateError
 from ensue.workload.chain import Chain
 from ensue.workload.lanes.lane import Lane
 from ensue.workload.lanes.shelf import Shelf, next_stamp
+from ensue.workload.stage import Version
 from ensue.workload.text import upgraded
 
 FORMAT = 1
@@ -72,7 +73,9 @@ class Store(Parts, Protocol):
 class KeptLane:
     """A lane as it stands in the store, ready to go on."""
 
-    def __init__(self, store: Store, chain: Chain, number: int, shelf: Shelf) -> None:
+    def __init__(
+        self, store: Store, chain: Chain, number: int, shelf: Shelf, place: int = 0
+    ) -> None:
         job = chain.stage_text(number)
         self.store = store
         self.shelf = shelf
@@ -81,7 +84,7 @@ class KeptLane:
         if found is None:
             store.put_job(job)
             self.head = Head(FORMAT, digest(job), b"", 0, 0, 0, None)
-            self.lane = Lane(chain, number)
+            self.lane = Lane(chain, number, place)
             self.fresh = True
             return
         _check_format(found)
@@ -93,13 +96,14 @@ class KeptLane:
         live = shelf.take(found.stamp)
         if live is None and (copy := shelf.copy(found.stamp)) is not None:
             with contextlib.suppress(FileNotFoundError):  # a file of its is gone with its owner
-                live = Lane.restore(chain, number, copy, store.part)
+                live = Lane.restore(chain, number, copy, store.part, place)
         elif live is not None and live.limits != chain.stages[number].limits:
-            live = Lane.restore(chain, number, live.save_apart())  # the stream was started anew
+            # the stream was started anew
+            live = Lane.restore(chain, number, live.save_apart(), place=place)
         self.rebuilt = live is None
         if live is None:
             shelf.drop_others(found.stamp)
-        self.lane = rebuilt(store, found, chain, number) if live is None else live
+        self.lane = rebuilt(store, found, chain, number, place) if live is None else live
 
     def keep(
         self,
@@ -117,9 +121,11 @@ class KeptLane:
         is. `shed` are the keys that it has given up: a clock said so, which cannot be asked again.
         Gives the number of bytes written.
         """
-        header = {"late_before": watermark, "watermark": self.lane.watermark}
+        header: dict[str, Any] = {"late_before": watermark, "watermark": self.lane.watermark}
         if self.lane.oldest is not None:
             header["oldest"] = self.lane.oldest
+        if self.lane.version is not None:
+            header["version"] = asdict(self.lane.version)
         logged_blobs = {str(k): b for k, b in enumerate(blobs)}
         if shed is not None:
             logged_blobs[_SHED] = to_bytes(shed)
@@ -173,15 +179,20 @@ class KeptLane:
         self.shelf.put(self.head.stamp, self.lane)
 
 
-def rebuilt(store: Parts, head: Head, chain: Chain, number: int = 0) -> Lane:
+def rebuilt(store: Parts, head: Head, chain: Chain, number: int = 0, place: int = 0) -> Lane:
     """The lane of a stage that the store describes."""
     parts = b"".join(store.parts(head.parts))
-    lane = Lane.restore(chain, number, parts, store.part) if head.parts else Lane(chain, number)
+    if head.parts:
+        lane = Lane.restore(chain, number, parts, store.part, place)
+    else:
+        lane = Lane(chain, number, place)
     for entry in store.entries(head.entries):
         header, _, blobs = unpacked(entry)
         shed = from_bytes(blobs.pop(_SHED)) if _SHED in blobs else 0.0
         given = [blobs[str(k)] for k in range(len(blobs))]
         lane.oldest = header.get("oldest")
+        if "version" in header:
+            lane.renew(Version(**header["version"]))
         lane.accept(given, header["late_before"], shed)
         if header["watermark"] is not None:
             lane.release(header["watermark"])  # what it finds was delivered before
@@ -237,6 +248,8 @@ def _compared(job: Mapping[str, Any]) -> dict[str, Any]:
     below = {name: text for one in asked for name, text in one.get("definitions", {}).items()}
     emit = [name for one in asked for name in one.get("emit", ())]
     found = {"definitions": below, "emit": emit} if below else {}
+    if "subscriptions" in asked[0]:
+        return {"subscriptions": asked[0]["subscriptions"], **rest}
     if asked[0]["name"] is None:
         return {**found, "query": asked[0]["query"], **rest}
     return {
@@ -250,6 +263,8 @@ def _compared(job: Mapping[str, Any]) -> dict[str, Any]:
 
 def _kind(job: Mapping[str, Any]) -> str:
     """What a job is, in a word: each kind has parts of its own."""
+    if "subscriptions" in job:
+        return "a set of subscriptions"
     if "queries" in job:
         return "several queries"
     return "a query with definitions" if "definitions" in job else "one query"
@@ -257,6 +272,8 @@ def _kind(job: Mapping[str, Any]) -> str:
 
 def _queries(job: Mapping[str, Any]) -> str:
     """The queries of a job, whatever its kind."""
+    if "subscriptions" in job:
+        return str(job["subscriptions"])
     queries = [*job.get("definitions", {}).values(), *job.get("queries", ())]
     return "; ".join([*queries, *([job["query"]] if "query" in job else ())])
 
@@ -270,6 +287,7 @@ _WORDS = {
     "arrow": "set of columns: fields inside of them",
     "definitions": "set of definitions",
     "queries": "set of queries",
+    "subscriptions": "set of subscriptions",
     "names": "set of names for its queries",
     "numbers": "order of its queries",
     "emit": "EMIT",
@@ -278,6 +296,7 @@ _WORDS = {
     "stage": "division into stages",
     "order": "order= of events",
     "location": "location column",
+    "space": "space=",
     "tables": "set of tables by type",
     "emit_timeouts": "choice of emit_timeouts=",
     "operators": "set of operators",
@@ -290,6 +309,8 @@ _WORDS = {
 }
 _REMEDY = {
     "lanes": "pass lanes= as it was; the state of a stream stays in the lanes it began with",
+    "subscriptions": "ensue.Subscriptions(folder=...) is a set that may change; else go on with "
+    "the one that it was written with, or start with a new checkpoint",
     "planning": "pass statistics=, off= and structure= as they were; Statistics.text() keeps them",
     "archives": "ensue.start goes on with the versions it began with; else pass them: "
     "ensue.archive(..., version=)",

@@ -19,10 +19,12 @@ from ensue.algebra.window import ByEvents
 from ensue.columns import evaluate as vectors
 from ensue.columns.arrow_kinds import fields_of
 from ensue.columns.buffers import single
+from ensue.columns.location import location_texts, location_type
 from ensue.columns.stream import TYPE, Columns, Shape, type_clashes
 from ensue.schema import EventType, Kind, Schema
 
 START, END = "__start", "__end"
+PLACE = "__location"  # as texts, where events that come in have two numbers
 HIDDEN = (AT, FROM)
 RANK = "__rank"  # the order of complex events behind one event, if they are known in another
 MEMBER = "__member."  # the columns of a result that become the struct of members
@@ -61,14 +63,17 @@ class LayerStream:
                 at, begun, codes = at[kept], begun[kept], codes[kept]
         given = {name: events.column(name) for name in events.column_names}
         given |= {START: events.column(schema.start), END: events.column(schema.end)}
+        if isinstance(schema.location, tuple):
+            given[PLACE] = location_texts(events, schema)
         return self._table(given, codes, at, begun)
 
     def of_complex(self, name: str, found: pa.Table) -> pa.Table:
         """The events of a layer below."""
         given = {here: found.column(below) for below, here in self.complex_[name].items()}
         given |= {START: found.column("start"), END: found.column("end")}
-        if self.shape.schema.location is not None:
-            given[self.shape.schema.location] = found.column("location")
+        location = _place_column(self.shape.schema)
+        if location is not None:
+            given[location] = found.column("location")
         if RANK in found.column_names:
             given[RANK] = found.column(RANK)
         codes = np.full(found.num_rows, self.types.index(name), np.int32)
@@ -117,8 +122,9 @@ class LayerStream:
         """The other way round: complex events of this stream as their layer gave them."""
         columns = {below: events.column(here) for below, here in self.complex_[name].items()}
         columns |= {"start": events.column(START), "end": events.column(END)}
-        if self.shape.schema.location is not None:
-            columns["location"] = events.column(self.shape.schema.location)
+        location = _place_column(self.shape.schema)
+        if location is not None:
+            columns["location"] = events.column(location)
         if RANK in events.column_names:
             columns[RANK] = events.column(RANK)
         return pa.table(columns | {c: events.column(c) for c in HIDDEN})
@@ -196,6 +202,8 @@ def layer_stream(
     for name in used:
         places = columns.of_complex(name, below[name])
         fields = {"start": START, "end": END}
+        if isinstance(raw.schema.location, str):
+            fields[raw.schema.location] = raw.schema.location
         fields |= {below_.removesuffix("@own"): here for below_, here in places.items()}
         by_type[name] = list(fields.items())
         visible = [
@@ -211,7 +219,8 @@ def layer_stream(
     arrow = columns.schema(raw)
     if any(RANK in below[name].names for name in used):
         arrow = arrow.append(pa.field(RANK, pa.binary()))
-    shape = Shape(_schema(arrow, by_type, raw), arrow, raw.unit, by_type, whole, named_by, HIDDEN)
+    hidden = (*HIDDEN, PLACE) if PLACE in arrow.names else HIDDEN
+    shape = Shape(_schema(arrow, by_type, raw), arrow, raw.unit, by_type, whole, named_by, hidden)
     every = bool(named) and (
         layer.query.strategy in (Strategy.STRICT, Strategy.PARTITION)
         or isinstance(layer.query.within, ByEvents)
@@ -244,9 +253,9 @@ class _Columns:
 
     def schema(self, raw: Shape) -> pa.Schema:
         types = dict(self.types)
-        location = raw.schema.location
+        location = _place_column(raw.schema)
         if location is not None:
-            types.setdefault(location, raw.arrow.field(location).type)
+            types.setdefault(location, location_type(raw.arrow, raw.schema))
         types[START] = raw.arrow.field(raw.schema.start).type
         types[END] = raw.arrow.field(raw.schema.end).type
         types[TYPE] = pa.dictionary(pa.int32(), pa.string())
@@ -257,6 +266,8 @@ class _Columns:
 def _schema(arrow: pa.Schema, by_type: Mapping[str, Columns], raw: Shape) -> Schema:
     kinds = fields_of(arrow)
     places = {AT: Kind.INTEGER, FROM: Kind.INTEGER}
+    if PLACE in arrow.names:
+        places[PLACE] = Kind.STRING
     types = {
         name: EventType(name, {f: kinds[c] for f, c in pairs} | places)
         for name, pairs in by_type.items()
@@ -267,8 +278,14 @@ def _schema(arrow: pa.Schema, by_type: Mapping[str, Columns], raw: Shape) -> Sch
         end=END,
         time_kind=kinds[END],
         type_column=TYPE,
-        location=raw.schema.location,
+        location=_place_column(raw.schema),
+        space=raw.schema.space,
     )
+
+
+def _place_column(schema: Schema) -> str | None:
+    """Where a layer keeps places: complex events have hulls, for which two numbers do not do."""
+    return PLACE if isinstance(schema.location, tuple) else schema.location
 
 
 def _alone(raw: Shape) -> Shape:

@@ -20,6 +20,7 @@ from ensue.algebra.towers.layers import Layer, layers
 from ensue.algebra.walk import atoms, bound_variables, kleenes, results
 from ensue.algebra.window import ByEvents
 from ensue.columns.arrow_kinds import length_of
+from ensue.columns.checking import check_with_regions
 from ensue.columns.stream import Shape
 from ensue.errors import QueryError, did_you_mean
 from ensue.plan.choose import choose
@@ -166,7 +167,9 @@ def _prepared(
     streaming: bool,
 ) -> PreparedLayer:
     try:
-        checked = check(layer.query, stream.shape.schema, streaming=streaming, derived=False)
+        checked = check_with_regions(
+            layer.query, stream.shape.schema, streaming=streaming, derived=False
+        )
         if layer.called and any(results(checked.pattern)) and not stream.alone:
             raise QueryError("operators of your own take events that come in, not complex ones")
     except QueryError as error:

@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from math import hypot
 from xml.sax.saxutils import escape
 
+from ensue.algebra.text import shortened
+
 SIZE = 13  # of text, in pixels
 LINE = 18  # from one line of text to the next
 MARGIN = 24
@@ -85,6 +87,7 @@ class Canvas:
     ) -> None:
         """A line of text whose baseline is at a point; a halo hides the lines behind it."""
         x, y = at
+        text = shortened(text)
         width = width_of(text, size=size, mono=mono)
         begin = x - {"start": 0, "middle": width / 2, "end": width}[anchor]
         self.covers(begin, y - size, begin + width, y + size * 0.3)

@@ -1,0 +1,380 @@
+"""Convex places: points, segments and convex polygons, in the plane or on the earth.
+
+A place is its corners, counter-clockwise and without collinear ones: one for a point, two for a
+segment. Whether places touch, overlap or lie inside each other is decided exactly (`orientation`);
+distances are in double precision. On the earth edges are straight in degrees, so the same
+decisions hold there for places shifted by full turns; distances are metres.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ensue.kernels.earth import box_distance, edge_distance, edge_extreme, haversine
+from ensue.kernels.kept_code import kernel
+from ensue.kernels.orientation import orientation
+
+__all__ = [
+    "DISTANCE",
+    "EARTH",
+    "EQUAL",
+    "GREATER",
+    "INSIDE",
+    "LESS",
+    "OVERLAP",
+    "PLANE",
+    "SAME",
+    "centre",
+    "compared",
+    "convex_distance",
+    "convex_inside",
+    "convex_overlap",
+    "hull",
+    "hulls",
+    "orientation",
+    "places_test",
+    "point_distance",
+    "turning",
+]
+
+PLANE, EARTH = 0, 1
+INSIDE, OVERLAP, SAME, DISTANCE = 0, 1, 2, 3
+LESS, EQUAL, GREATER = 0, 1, 2
+
+Floats = npt.NDArray[np.float64]
+
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+
+
+@kernel(**_OPTIONS)
+def hull(xs: Floats, ys: Floats, n: int, out_x: Floats, out_y: Floats) -> int:
+    """The convex hull of n points: its corners go to `out_x` and `out_y`; returns how many.
+
+    The corners begin with the least one by x, then y. `out_x` and `out_y` have room for n, and are
+    not `xs` and `ys`.
+    """
+    if n <= 2:
+        swap = n == 2 and (xs[1] < xs[0] or (xs[1] == xs[0] and ys[1] < ys[0]))
+        for k in range(n):
+            out_x[n - 1 - k if swap else k] = xs[k]
+            out_y[n - 1 - k if swap else k] = ys[k]
+        return 1 if n == 2 and xs[0] == xs[1] and ys[0] == ys[1] else n
+    x, y = xs[:n].copy(), ys[:n].copy()
+    _sort_points(x, y, n)
+    chain = np.empty(2 * n, np.int64)
+    m = _extend_chain(x, y, chain, 0, 0, n, 1)  # the lower border, then the upper one
+    m = _extend_chain(x, y, chain, m - 1, n - 1, -1, -1)
+    if m > 1:
+        m -= 1  # back at the first corner
+    for k in range(m):
+        out_x[k], out_y[k] = x[chain[k]], y[chain[k]]
+    return m
+
+
+@kernel(**_OPTIONS)
+def hulls(xs: Floats, ys: Floats, first: Any, out_x: Floats, out_y: Floats, begin: Any) -> None:
+    """The hull of the points from `first[k]` to `first[k + 1]`, from `begin[k]` to `begin[k + 1]`.
+
+    `out_x` and `out_y` have room for all points.
+    """
+    at = 0
+    begin[0] = 0
+    for k in range(len(first) - 1):
+        low, high = first[k], first[k + 1]
+        at += hull(xs[low:high], ys[low:high], high - low, out_x[at:], out_y[at:])
+        begin[k + 1] = at
+
+
+@kernel(**_OPTIONS)
+def _sort_points(x: Floats, y: Floats, n: int) -> None:
+    """By x, then y (Shell)."""
+    gap = 1
+    while gap < n // 3:
+        gap = 3 * gap + 1
+    while gap > 0:
+        for k in range(gap, n):
+            px, py = x[k], y[k]
+            at = k
+            while at >= gap and (x[at - gap] > px or (x[at - gap] == px and y[at - gap] > py)):
+                x[at], y[at] = x[at - gap], y[at - gap]
+                at -= gap
+            x[at], y[at] = px, py
+        gap //= 3
+
+
+@kernel(**_OPTIONS)
+def _extend_chain(
+    x: Floats, y: Floats, chain: Any, base: int, start: int, stop: int, step: int
+) -> int:
+    """Andrew's scan over sorted points: only left turns stay behind `base`; returns the length."""
+    m = base
+    for k in range(start, stop, step):
+        if m > base and x[chain[m - 1]] == x[k] and y[chain[m - 1]] == y[k]:
+            continue
+        while m - base >= 2 and (
+            orientation(
+                x[chain[m - 2]], y[chain[m - 2]], x[chain[m - 1]], y[chain[m - 1]], x[k], y[k]
+            )
+            <= 0
+        ):
+            m -= 1
+        chain[m] = k
+        m += 1
+    return m
+
+
+@kernel(**_OPTIONS)
+def centre(xs: Floats, ys: Floats, n: int) -> tuple[float, float]:
+    """The point itself, the middle of a segment, the centroid of a polygon's area (by a fan)."""
+    if n == 1:
+        return xs[0], ys[0]
+    if n == 2:
+        return xs[0] + 0.5 * (xs[1] - xs[0]), ys[0] + 0.5 * (ys[1] - ys[0])
+    x0, y0 = xs[0], ys[0]
+    total, x, y = 0.0, 0.0, 0.0
+    for k in range(1, n - 1):
+        ax, ay = xs[k] - x0, ys[k] - y0
+        bx, by = xs[k + 1] - x0, ys[k + 1] - y0
+        area = ax * by - ay * bx
+        total += area
+        x += area * (ax + bx)
+        y += area * (ay + by)
+    if total == 0.0:  # too thin for double precision
+        return x0 + 0.5 * (xs[n - 1] - x0), y0 + 0.5 * (ys[n - 1] - y0)
+    return x0 + x / (3.0 * total), y0 + y / (3.0 * total)
+
+
+@kernel(**_OPTIONS)
+def turning(xs: Floats, ys: Floats, n: int) -> int:
+    """1 or -1: a ring's corners are those of a convex polygon, counter-clockwise or not; else 0.
+
+    It always turns to the same side, and goes down, then up, only once.
+    """
+    side, falls = 0, 0
+    for k in range(n):
+        m = k + 1 if k + 1 < n else 0
+        p = m + 1 if m + 1 < n else 0
+        turn = orientation(xs[k], ys[k], xs[m], ys[m], xs[p], ys[p])
+        if turn == 0 or turn == -side:
+            return 0
+        side = turn
+        down = ys[m] < ys[k] or (ys[m] == ys[k] and xs[m] < xs[k])
+        up = ys[p] > ys[m] or (ys[p] == ys[m] and xs[p] > xs[m])
+        if down and up:
+            falls += 1
+    return side if falls == 1 else 0
+
+
+@kernel(**_OPTIONS)
+def point_distance(x0: float, y0: float, x1: float, y1: float, space: int) -> float:
+    """Between two points."""
+    if space == EARTH:
+        return haversine(x0, y0, x1, y1)
+    return math.sqrt((x1 - x0) * (x1 - x0) + (y1 - y0) * (y1 - y0))
+
+
+@kernel(**_OPTIONS)
+def segment_distance(
+    px: float, py: float, ax: float, ay: float, bx: float, by: float, space: int
+) -> float:
+    """From a point to a segment."""
+    if space == EARTH:
+        return edge_extreme(px, py, ax, ay, bx, by, 1.0)
+    ex, ey = bx - ax, by - ay
+    along = (px - ax) * ex + (py - ay) * ey
+    square = ex * ex + ey * ey
+    if along <= 0.0:
+        return point_distance(px, py, ax, ay, PLANE)
+    if along >= square:
+        return point_distance(px, py, bx, by, PLANE)
+    return abs(ex * (py - ay) - ey * (px - ax)) / math.sqrt(square)
+
+
+@kernel(**_OPTIONS)
+def first_turn(here: float, there: float, space: int) -> float:
+    """The shift by full turns that brings `here` nearest to `there`; 0 in the plane."""
+    if space == PLANE:
+        return 0.0
+    return 360.0 * math.floor((there - here) / 360.0 + 0.5)
+
+
+@kernel(**_OPTIONS)
+def _separated(
+    ax: Floats, ay: Floats, an: int, bx: Floats, by: Floats, bn: int, turn: float, swap: bool
+) -> bool:
+    """Whether the line of an edge of a leaves all of b on its outer side, off the line.
+
+    `turn` shifts b, or, with `swap`, a.
+    """
+    a_turn, b_turn = (turn, 0.0) if swap else (0.0, turn)
+    if an == 1:
+        return False
+    for i in range(an if an > 2 else 1):
+        j = i + 1 if i + 1 < an else 0
+        first = orientation(ax[i] + a_turn, ay[i], ax[j] + a_turn, ay[j], bx[0] + b_turn, by[0])
+        if first == 0 or (an > 2 and first > 0):
+            continue
+        apart = True
+        for k in range(1, bn):
+            if first != orientation(
+                ax[i] + a_turn, ay[i], ax[j] + a_turn, ay[j], bx[k] + b_turn, by[k]
+            ):
+                apart = False
+                break
+        if apart:
+            return True
+    return False
+
+
+@kernel(**_OPTIONS)
+def _boxes_meet(
+    ax: Floats, ay: Floats, an: int, bx: Floats, by: Floats, bn: int, turn: float
+) -> bool:
+    left, below, right, above = math.inf, math.inf, -math.inf, -math.inf
+    for k in range(an):
+        left, right = min(left, ax[k]), max(right, ax[k])
+        below, above = min(below, ay[k]), max(above, ay[k])
+    west, south, east, north = math.inf, math.inf, -math.inf, -math.inf
+    for k in range(bn):
+        west, east = min(west, bx[k] + turn), max(east, bx[k] + turn)
+        south, north = min(south, by[k]), max(north, by[k])
+    return left <= east and west <= right and below <= north and south <= above
+
+
+@kernel(**_OPTIONS)
+def convex_overlap(
+    ax: Floats, ay: Floats, an: int, bx: Floats, by: Floats, bn: int, space: int
+) -> bool:
+    """Whether two places share a point."""
+    if an == 0 or bn == 0:
+        return False
+    turn = first_turn(bx[0], ax[0], space) - 360.0
+    for _ in range(3):
+        at = turn if space == EARTH else 0.0
+        if (
+            _boxes_meet(ax, ay, an, bx, by, bn, at)
+            and not _separated(ax, ay, an, bx, by, bn, at, False)
+            and not _separated(bx, by, bn, ax, ay, an, at, True)
+        ):
+            return True
+        if space == PLANE:
+            return False
+        turn += 360.0
+    return False
+
+
+@kernel(**_OPTIONS)
+def convex_inside(
+    qx: Floats, qy: Floats, qn: int, px: Floats, py: Floats, pn: int, space: int
+) -> bool:
+    """Whether every point of q is in p or on its border."""
+    if qn == 0 or pn == 0:
+        return False
+    turn = first_turn(qx[0], px[0], space) - 360.0
+    for _ in range(3):
+        at = turn if space == EARTH else 0.0
+        within = True
+        for k in range(qn):
+            x, y = qx[k : k + 1], qy[k : k + 1]
+            if not _boxes_meet(px, py, pn, x, y, 1, at) or _separated(
+                px, py, pn, x, y, 1, at, False
+            ):
+                within = False
+                break
+        if within:
+            return True
+        if space == PLANE:
+            return False
+        turn += 360.0
+    return False
+
+
+@kernel(**_OPTIONS)
+def convex_distance(
+    ax: Floats, ay: Floats, an: int, bx: Floats, by: Floats, bn: int, space: int
+) -> float:
+    """The least distance of two places; 0.0 if they share a point, inf if one is none."""
+    if an == 0 or bn == 0:
+        return math.inf
+    if convex_overlap(ax, ay, an, bx, by, bn, space):
+        return 0.0
+    if an == 1 and bn == 1:
+        return point_distance(ax[0], ay[0], bx[0], by[0], space)
+    best = math.inf
+    for i in range(an if an != 2 else 1):
+        j = i + 1 if i + 1 < an else 0
+        for k in range(bn if bn != 2 else 1):
+            m = k + 1 if k + 1 < bn else 0
+            best = nearer_edge(best, ax[i], ay[i], ax[j], ay[j], bx[k], by[k], bx[m], by[m], space)
+    return best
+
+
+@kernel(**_OPTIONS)
+def nearer_edge(
+    best: float,
+    ax: float,
+    ay: float,
+    bx: float,
+    by: float,
+    cx: float,
+    cy: float,
+    dx: float,
+    dy: float,
+    space: int,
+) -> float:
+    """The less of `best` and the distance of two edges, or points, that share no point."""
+    if space == EARTH:
+        if box_distance(ax, ay, bx, by, cx, cy, dx, dy) >= best:
+            return best
+        if ax == bx and ay == by:
+            return min(best, edge_extreme(ax, ay, cx, cy, dx, dy, 1.0))
+        if cx == dx and cy == dy:
+            return min(best, edge_extreme(cx, cy, ax, ay, bx, by, 1.0))
+        return min(best, edge_distance(ax, ay, bx, by, cx, cy, dx, dy))
+    best = min(best, segment_distance(ax, ay, cx, cy, dx, dy, PLANE))
+    if ax == bx and ay == by:
+        return best
+    best = min(best, segment_distance(bx, by, cx, cy, dx, dy, PLANE))
+    best = min(best, segment_distance(cx, cy, ax, ay, bx, by, PLANE))
+    return min(best, segment_distance(dx, dy, ax, ay, bx, by, PLANE))
+
+
+@kernel(**_OPTIONS)
+def compared(distance: float, comparison: int, number: float, tolerance: float) -> bool:
+    """Whether a distance is less than, equal to (give or take the tolerance) or over a number."""
+    if comparison == LESS:
+        return distance < number
+    if comparison == GREATER:
+        return distance > number
+    return abs(distance - number) <= tolerance
+
+
+@kernel(**_OPTIONS)
+def places_test(
+    where: int,
+    comparison: int,
+    number: float,
+    tolerance: float,
+    ax: Floats,
+    ay: Floats,
+    an: int,
+    bx: Floats,
+    by: Floats,
+    bn: int,
+    space: int,
+) -> bool:
+    """One test of a place b against a place a; False if there is none of them."""
+    if an == 0 or bn == 0:
+        return False
+    if where == INSIDE:
+        return convex_inside(bx, by, bn, ax, ay, an, space)
+    if where == OVERLAP:
+        return convex_overlap(ax, ay, an, bx, by, bn, space)
+    if where == SAME:
+        x0, y0 = centre(ax, ay, an)
+        x1, y1 = centre(bx, by, bn)
+        return point_distance(x0, y0, x1, y1, space) < number
+    distance = convex_distance(ax, ay, an, bx, by, bn, space)
+    return compared(distance, comparison, number, tolerance)

@@ -1,0 +1,163 @@
+"""On which side of a line a point lies: exactly, for all coordinates that are numbers.
+
+A quick result in double precision stands where it is far enough from zero. Else the determinant
+is written out as a sum of doubles without any rounding (two-sum and two-product), and the sign of
+that sum is found exactly. Exact as long as no product overflows or underflows: coordinates that
+are 0 or between 1e-140 and 1e140 in magnitude.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ensue.kernels.kept_code import kernel
+
+Floats = npt.NDArray[np.float64]
+
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+
+_SPLITTER = 134217729.0  # 2 ** 27 + 1
+_BOUND = 3.3306690738754716e-16  # of the determinant's relative error (Shewchuk's ccwerrboundA)
+
+
+@kernel(**_OPTIONS)
+def product_rest(a: float, b: float, product: float) -> float:
+    """What is missing from `product = a * b` to the true product (Veltkamp and Dekker)."""
+    c = _SPLITTER * a
+    a_high = c - (c - a)
+    a_low = a - a_high
+    c = _SPLITTER * b
+    b_high = c - (c - b)
+    b_low = b - b_high
+    rest = product - a_high * b_high
+    rest = rest - a_low * b_high
+    rest = rest - a_high * b_low
+    return a_low * b_low - rest
+
+
+@kernel(**_OPTIONS)
+def difference_rest(a: float, b: float, difference: float) -> float:
+    """What is missing from `difference = a - b` to the true difference (Knuth)."""
+    virtual = a - difference
+    return (a - (difference + virtual)) + (virtual - b)
+
+
+@kernel(**_OPTIONS)
+def exact_sign(terms: Floats, n: int) -> int:
+    """The sign of the sum of the first n terms; `terms` is used up."""
+    used = 0  # so many parts of the sum so far, which do not overlap, the largest last
+    for k in range(n):
+        x = terms[k]
+        kept = 0
+        for p in range(used):
+            y = terms[p]
+            if abs(x) < abs(y):
+                x, y = y, x
+            high = x + y
+            low = y - (high - x)
+            if low != 0.0:
+                terms[kept] = low
+                kept += 1
+            x = high
+        if x != 0.0:
+            terms[kept] = x
+            kept += 1
+        used = kept
+    last = terms[used - 1] if used > 0 else 0.0
+    return 1 if last > 0.0 else (-1 if last < 0.0 else 0)
+
+
+@kernel(**_OPTIONS)
+def add_product(terms: Floats, at: int, a: float, b: float) -> int:
+    """Writes a * b as two terms; returns where the next ones go."""
+    product = a * b
+    terms[at] = product
+    terms[at + 1] = product_rest(a, b, product)
+    return at + 2
+
+
+@kernel(**_OPTIONS)
+def add_determinant(
+    terms: Floats, at: int, ax: float, ay: float, bx: float, by: float, cx: float, cy: float
+) -> int:
+    """Writes the determinant of (a, b, c) as twelve terms."""
+    at = add_product(terms, at, ax, by)
+    at = add_product(terms, at, -ax, cy)
+    at = add_product(terms, at, -cx, by)
+    at = add_product(terms, at, -ay, bx)
+    at = add_product(terms, at, ay, cx)
+    return add_product(terms, at, cy, bx)
+
+
+@kernel(**_OPTIONS)
+def orientation(ax: float, ay: float, bx: float, by: float, cx: float, cy: float) -> int:
+    """1: c lies to the left of the line from a to b, -1: to the right, 0: on it."""
+    dax, day, dbx, dby = ax - cx, ay - cy, bx - cx, by - cy
+    left = dax * dby
+    right = day * dbx
+    determinant = left - right
+    bound = _BOUND * (abs(left) + abs(right))
+    if determinant > bound:
+        return 1
+    if -determinant > bound:
+        return -1
+    return _exact_orientation(ax, ay, bx, by, cx, cy)
+
+
+@kernel(**_OPTIONS)
+def _exact_orientation(ax: float, ay: float, bx: float, by: float, cx: float, cy: float) -> int:
+    dax, day, dbx, dby = ax - cx, ay - cy, bx - cx, by - cy
+    if (
+        difference_rest(ax, cx, dax) == 0.0
+        and difference_rest(ay, cy, day) == 0.0
+        and difference_rest(bx, cx, dbx) == 0.0
+        and difference_rest(by, cy, dby) == 0.0
+    ):
+        # two products remain to compare; rounding keeps their order, so what it cut off decides
+        left, right = dax * dby, day * dbx
+        if left == right:
+            left, right = product_rest(dax, dby, left), product_rest(day, dbx, right)
+        return 1 if left > right else (-1 if left < right else 0)
+    terms = np.empty(12, np.float64)
+    return exact_sign(terms, add_determinant(terms, 0, ax, ay, bx, by, cx, cy))
+
+
+@kernel(**_OPTIONS)
+def side_of_mean(
+    ax: float,
+    ay: float,
+    bx: float,
+    by: float,
+    px: float,
+    py: float,
+    qx: float,
+    qy: float,
+    rx: float,
+    ry: float,
+) -> int:
+    """The orientation of (a, b, the mean of p, q and r), though the mean is no pair of doubles."""
+    p = orientation(ax, ay, bx, by, px, py)
+    q = orientation(ax, ay, bx, by, qx, qy)
+    r = orientation(ax, ay, bx, by, rx, ry)
+    if p >= 0 and q >= 0 and r >= 0:
+        return 1 if p + q + r > 0 else 0
+    if p <= 0 and q <= 0 and r <= 0:
+        return -1
+    terms = np.empty(36, np.float64)  # the determinant is linear in its last point
+    at = add_determinant(terms, 0, ax, ay, bx, by, px, py)
+    at = add_determinant(terms, at, ax, ay, bx, by, qx, qy)
+    return exact_sign(terms, add_determinant(terms, at, ax, ay, bx, by, rx, ry))
+
+
+@kernel(**_OPTIONS)
+def mean_against(p: float, q: float, r: float, value: float) -> int:
+    """The sign of the mean of three numbers less `value`."""
+    if p >= value and q >= value and r >= value:
+        return 1 if p > value or q > value or r > value else 0
+    if p <= value and q <= value and r <= value:
+        return -1
+    terms = np.empty(6, np.float64)
+    terms[0], terms[1], terms[2] = p, q, r
+    terms[3] = terms[4] = terms[5] = -value
+    return exact_sign(terms, 6)

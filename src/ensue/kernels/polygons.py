@@ -1,0 +1,273 @@
+"""Polygons with holes, as rows of a table, against convex places: exactly.
+
+A polygon's rings are closed (the first corner stands again at their end), outer ones
+counter-clockwise, holes clockwise, and its interior is what an odd number of rings surround.
+Border points belong to it.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ensue.kernels.kept_code import kernel
+from ensue.kernels.orientation import mean_against, orientation, side_of_mean
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+
+
+# the columns of a row
+KIND, LEFT, BELOW, RIGHT, ABOVE, X, Y, CIRCLE_RADIUS, FIRST, RINGS = range(10)
+
+
+class RegionTable(NamedTuple):
+    """Regions, polygons and circles, as one argument of kernels.
+
+    Two arrays, because each array of an argument is counted up and down at every call.
+    """
+
+    rows: Floats  # (n, 10): kind, box, centre, radius of a circle, first ring, number of rings
+    corners: Floats  # (m, 2): for each ring (number of corners, whether a hole), then its corners
+
+
+@kernel(**_OPTIONS)
+def locate(corners: Floats, at: int, rings: int, x: float, y: float) -> int:
+    """Whether a point is inside a polygon (1), on its border (0) or outside (-1)."""
+    inside = False
+    for _ in range(rings):
+        end = at + int(corners[at, 0])
+        for k in range(at + 1, end):
+            ax, ay = corners[k, 0], corners[k, 1]
+            bx, by = corners[k + 1, 0], corners[k + 1, 1]
+            if (ay > y) != (by > y):
+                if x < ax and x < bx:
+                    inside = not inside
+                elif x <= ax or x <= bx:
+                    side = orientation(ax, ay, bx, by, x, y)
+                    if side == 0:
+                        return 0
+                    if (side > 0) == (by > ay):
+                        inside = not inside
+            elif ay == y and (ax == x or (by == y and (ax < x) != (bx < x))):
+                return 0
+        at = end + 1
+    return 1 if inside else -1
+
+
+@kernel(**_OPTIONS)
+def locate_mean(
+    corners: Floats,
+    at: int,
+    rings: int,
+    px: float,
+    py: float,
+    qx: float,
+    qy: float,
+    sx: float,
+    sy: float,
+) -> int:
+    """Likewise for the mean of three points, without rounding."""
+    inside = False
+    for _ in range(rings):
+        end = at + int(corners[at, 0])
+        above = mean_against(py, qy, sy, corners[at + 1, 1])
+        for k in range(at + 1, end):
+            ax, ay = corners[k, 0], corners[k, 1]
+            bx, by = corners[k + 1, 0], corners[k + 1, 1]
+            before, above = above, mean_against(py, qy, sy, by)
+            if (before < 0) != (above < 0):
+                side = side_of_mean(ax, ay, bx, by, px, py, qx, qy, sx, sy)
+                if side == 0:
+                    return 0
+                if (side > 0) == (by > ay):
+                    inside = not inside
+            elif before == 0:
+                left = mean_against(px, qx, sx, ax)
+                if left == 0 or (above == 0 and left * mean_against(px, qx, sx, bx) <= 0):
+                    return 0
+        at = end + 1
+    return 1 if inside else -1
+
+
+@kernel(**_OPTIONS)
+def _edge_meets(
+    ax: float,
+    ay: float,
+    bx: float,
+    by: float,
+    xs: Floats,
+    ys: Floats,
+    n: int,
+    turn: float,
+    interior: bool,
+) -> bool:
+    """Whether an edge shares a point with a place; with `interior`, with the inside of a polygon.
+
+    They do not if one of their edges has everything of the other one on its far side.
+    """
+    reach = 1 if interior else 0  # touching the line is far enough from an interior
+    if n > 1:
+        for i in range(n if n > 2 else 1):
+            j = i + 1 if i + 1 < n else 0
+            x0, y0, x1, y1 = xs[i] + turn, ys[i], xs[j] + turn, ys[j]
+            a = orientation(x0, y0, x1, y1, ax, ay)
+            if a >= reach and n > 2:
+                continue
+            b = orientation(x0, y0, x1, y1, bx, by)
+            if (a < reach and b < reach) or (n == 2 and a > 0 and b > 0):
+                return False
+    left, right = True, True
+    for i in range(n):
+        side = orientation(ax, ay, bx, by, xs[i] + turn, ys[i])
+        left = left and side > -reach
+        right = right and side < reach
+        if not left and not right:
+            return True
+    return False
+
+
+@kernel(**_OPTIONS)
+def polygon_holds(rows: Floats, corners: Floats, r: int, x: float, y: float) -> bool:
+    """Whether a point is in a polygon or on its border."""
+    if x < rows[r, LEFT] or x > rows[r, RIGHT] or y < rows[r, BELOW] or y > rows[r, ABOVE]:
+        return False
+    return locate(corners, int(rows[r, FIRST]), int(rows[r, RINGS]), x, y) >= 0
+
+
+@kernel(**_OPTIONS)
+def _far_edge(
+    ax: float,
+    ay: float,
+    bx: float,
+    by: float,
+    left: float,
+    below: float,
+    right: float,
+    above: float,
+) -> bool:
+    """Whether an edge's box is off another box."""
+    return (
+        (ax < left and bx < left)
+        or (ax > right and bx > right)
+        or (ay < below and by < below)
+        or (ay > above and by > above)
+    )
+
+
+@kernel(**_OPTIONS)
+def box_of(xs: Floats, ys: Floats, n: int, turn: float) -> tuple[float, float, float, float]:
+    left, below, right, above = math.inf, math.inf, -math.inf, -math.inf
+    for k in range(n):
+        x, y = xs[k] + turn, ys[k]
+        left, right = min(left, x), max(right, x)
+        below, above = min(below, y), max(above, y)
+    return left, below, right, above
+
+
+@kernel(**_OPTIONS)
+def polygon_inside(
+    rows: Floats, corners: Floats, r: int, xs: Floats, ys: Floats, n: int, turn: float
+) -> bool:
+    """Whether a segment or convex polygon lies in a polygon, holes left out."""
+    left, below, right, above = box_of(xs, ys, n, turn)
+    if left < rows[r, LEFT] or below < rows[r, BELOW]:
+        return False
+    if right > rows[r, RIGHT] or above > rows[r, ABOVE]:
+        return False
+    first, rings = int(rows[r, FIRST]), int(rows[r, RINGS])
+    if locate(corners, first, rings, xs[0] + turn, ys[0]) < 0:
+        return False
+    if n == 2:
+        return _segment_inside(corners, first, rings, xs[0] + turn, ys[0], xs[1] + turn, ys[1])
+    at = first
+    for _ in range(rings):
+        end = at + int(corners[at, 0])
+        for k in range(at + 1, end):
+            ax, ay = corners[k, 0], corners[k, 1]
+            bx, by = corners[k + 1, 0], corners[k + 1, 1]
+            if not _far_edge(ax, ay, bx, by, left, below, right, above) and _edge_meets(
+                ax, ay, bx, by, xs, ys, n, turn, True
+            ):
+                return False
+        at = end + 1
+    # no border passes through it, so it is all in or all out
+    return (
+        locate_mean(
+            corners, first, rings, xs[0] + turn, ys[0], xs[1] + turn, ys[1], xs[2] + turn, ys[2]
+        )
+        > 0
+    )
+
+
+@kernel(**_OPTIONS)
+def _segment_inside(
+    corners: Floats, first: int, rings: int, px: float, py: float, qx: float, qy: float
+) -> bool:
+    """Whether a segment lies in a polygon: all of it between the corners that it touches."""
+    if locate(corners, first, rings, qx, qy) < 0:
+        return False
+    x, y = px, py
+    while x != qx or y != qy:
+        next_x, next_y = qx, qy  # the first corner on the segment behind (x, y)
+        at = first
+        for _ in range(rings):
+            end = at + int(corners[at, 0])
+            for k in range(at + 1, end):
+                ax, ay = corners[k, 0], corners[k, 1]
+                bx, by = corners[k + 1, 0], corners[k + 1, 1]
+                if _far_edge(ax, ay, bx, by, min(x, qx), min(y, qy), max(x, qx), max(y, qy)):
+                    continue
+                a = orientation(px, py, qx, qy, ax, ay)
+                if a == 0:
+                    if _between(x, y, ax, ay, next_x, next_y):
+                        next_x, next_y = ax, ay
+                elif (
+                    a * orientation(px, py, qx, qy, bx, by) < 0
+                    and orientation(ax, ay, bx, by, px, py) * orientation(ax, ay, bx, by, qx, qy)
+                    < 0
+                ):
+                    return False
+            at = end + 1
+        if locate_mean(corners, first, rings, x, y, x, y, next_x, next_y) < 0:
+            return False
+        x, y = next_x, next_y
+    return True
+
+
+@kernel(**_OPTIONS)
+def _between(x: float, y: float, ax: float, ay: float, bx: float, by: float) -> bool:
+    """Whether a, on the line of (x, y) and b, lies strictly between them."""
+    if x != bx:
+        return x < ax < bx or bx < ax < x
+    return y < ay < by or by < ay < y
+
+
+@kernel(**_OPTIONS)
+def polygon_overlap(
+    rows: Floats, corners: Floats, r: int, xs: Floats, ys: Floats, n: int, turn: float
+) -> bool:
+    """Whether a segment or convex polygon and a polygon share a point."""
+    left, below, right, above = box_of(xs, ys, n, turn)
+    if right < rows[r, LEFT] or above < rows[r, BELOW]:
+        return False
+    if left > rows[r, RIGHT] or below > rows[r, ABOVE]:
+        return False
+    first, rings = int(rows[r, FIRST]), int(rows[r, RINGS])
+    if locate(corners, first, rings, xs[0] + turn, ys[0]) >= 0:
+        return True
+    at = first
+    for _ in range(rings):
+        end = at + int(corners[at, 0])
+        for k in range(at + 1, end):
+            ax, ay = corners[k, 0], corners[k, 1]
+            bx, by = corners[k + 1, 0], corners[k + 1, 1]
+            if not _far_edge(ax, ay, bx, by, left, below, right, above) and _edge_meets(
+                ax, ay, bx, by, xs, ys, n, turn, False
+            ):
+                return True
+        at = end + 1
+    return False

@@ -1,0 +1,348 @@
+"""Regions: polygons with holes, several of them, and circles, as rows of one table.
+
+A place is tested against a polygon exactly; against a circle by its distance from the centre, in
+double precision. On the earth a region may reach beyond 180 degrees; a place is tried at its own
+longitudes and a turn to both sides.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ensue.kernels.earth import RADIAN, RADIUS, edge_extreme
+from ensue.kernels.geometry import (
+    DISTANCE,
+    EARTH,
+    GREATER,
+    INSIDE,
+    LESS,
+    OVERLAP,
+    PLANE,
+    SAME,
+    centre,
+    compared,
+    convex_distance,
+    convex_overlap,
+    first_turn,
+    nearer_edge,
+    point_distance,
+)
+from ensue.kernels.kept_code import kernel
+from ensue.kernels.polygons import (
+    ABOVE,
+    BELOW,
+    CIRCLE_RADIUS,
+    FIRST,
+    KIND,
+    LEFT,
+    RIGHT,
+    RINGS,
+    RegionTable,
+    X,
+    Y,
+    box_of,
+    polygon_holds,
+    polygon_inside,
+    polygon_overlap,
+)
+
+__all__ = [
+    "CIRCLE",
+    "POLYGON",
+    "RegionTable",
+    "point_test",
+    "region_box",
+    "region_centre_distance",
+    "region_distance",
+    "region_inside",
+    "region_overlap",
+    "region_test",
+]
+
+POLYGON, CIRCLE = 0, 1
+
+Floats = npt.NDArray[np.float64]
+Box = tuple[float, float, float, float]
+
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+
+
+@kernel(**_OPTIONS)
+def _holds(rows: Floats, corners: Floats, r: int, x: float, y: float, space: int) -> bool:
+    """Whether a point is in a region or on its border."""
+    if rows[r, KIND] == CIRCLE:
+        return point_distance(rows[r, X], rows[r, Y], x, y, space) <= rows[r, CIRCLE_RADIUS]
+    if space == PLANE:
+        return polygon_holds(rows, corners, r, x, y)
+    if y < rows[r, BELOW] or y > rows[r, ABOVE]:
+        return False
+    turn = _turn(rows, r, x)
+    return (
+        polygon_holds(rows, corners, r, x + turn, y)
+        or polygon_holds(rows, corners, r, x + turn - 360.0, y)
+        or polygon_holds(rows, corners, r, x + turn + 360.0, y)
+    )
+
+
+@kernel(**_OPTIONS)
+def _turn(rows: Floats, r: int, x: float) -> float:
+    return first_turn(x, 0.5 * (rows[r, LEFT] + rows[r, RIGHT]), EARTH)
+
+
+@kernel(**_OPTIONS)
+def _circle_inside(rows: Floats, r: int, xs: Floats, ys: Floats, n: int, space: int) -> bool:
+    """Whether a place's farthest point is no farther from the centre than the radius."""
+    x, y, radius = rows[r, X], rows[r, Y], rows[r, CIRCLE_RADIUS]
+    for k in range(n):
+        if point_distance(x, y, xs[k], ys[k], space) > radius:
+            return False
+    if space == PLANE:
+        return True
+    for k in range(n if n > 2 else 1):  # straight in degrees, an edge may lead outside
+        m = k + 1 if k + 1 < n else 0
+        if edge_extreme(x, y, xs[k], ys[k], xs[m], ys[m], -1.0) > radius:
+            return False
+    if radius >= math.pi * RADIUS:
+        return True
+    opposite_x = np.array([x + 180.0])
+    opposite_y = np.array([-y])
+    return not convex_overlap(xs, ys, n, opposite_x, opposite_y, 1, space)
+
+
+@kernel(**_OPTIONS)
+def _from_centre(rows: Floats, r: int, xs: Floats, ys: Floats, n: int, space: int) -> float:
+    """The least distance of a place from the centre of a region."""
+    return convex_distance(rows[r, X : X + 1], rows[r, Y : Y + 1], 1, xs, ys, n, space)
+
+
+@kernel(**_OPTIONS)
+def region_inside(table: RegionTable, r: int, xs: Floats, ys: Floats, n: int, space: int) -> bool:
+    """Whether every point of a place is in a region or on its border."""
+    rows, corners = table.rows, table.corners
+    if n == 0:
+        return False
+    if n == 1:
+        return _holds(rows, corners, r, xs[0], ys[0], space)
+    if rows[r, KIND] == CIRCLE:
+        return _circle_inside(rows, r, xs, ys, n, space)
+    if space == PLANE:
+        return polygon_inside(rows, corners, r, xs, ys, n, 0.0)
+    turn = _turn(rows, r, xs[0])
+    return (
+        polygon_inside(rows, corners, r, xs, ys, n, turn)
+        or polygon_inside(rows, corners, r, xs, ys, n, turn - 360.0)
+        or polygon_inside(rows, corners, r, xs, ys, n, turn + 360.0)
+    )
+
+
+@kernel(**_OPTIONS)
+def region_overlap(table: RegionTable, r: int, xs: Floats, ys: Floats, n: int, space: int) -> bool:
+    """Whether a place and a region share a point."""
+    rows, corners = table.rows, table.corners
+    if n == 0:
+        return False
+    if n == 1:
+        return _holds(rows, corners, r, xs[0], ys[0], space)
+    if rows[r, KIND] == CIRCLE:
+        return _from_centre(rows, r, xs, ys, n, space) <= rows[r, CIRCLE_RADIUS]
+    if space == PLANE:
+        return polygon_overlap(rows, corners, r, xs, ys, n, 0.0)
+    turn = _turn(rows, r, xs[0])
+    return (
+        polygon_overlap(rows, corners, r, xs, ys, n, turn)
+        or polygon_overlap(rows, corners, r, xs, ys, n, turn - 360.0)
+        or polygon_overlap(rows, corners, r, xs, ys, n, turn + 360.0)
+    )
+
+
+@kernel(**_OPTIONS)
+def region_distance(
+    table: RegionTable, r: int, xs: Floats, ys: Floats, n: int, space: int
+) -> float:
+    """The least distance of a place and a region; 0.0 if they share a point, inf without place."""
+    if n == 0:
+        return math.inf
+    if n == 1:
+        return _point_to_region(table.rows, table.corners, r, xs[0], ys[0], math.inf, space)
+    return _place_to_region(table, r, xs, ys, n, math.inf, space)
+
+
+@kernel(**_OPTIONS)
+def _place_to_region(
+    table: RegionTable, r: int, xs: Floats, ys: Floats, n: int, limit: float, space: int
+) -> float:
+    """Likewise, but no more than the limit."""
+    rows, corners = table.rows, table.corners
+    if rows[r, KIND] == CIRCLE:
+        return max(0.0, _from_centre(rows, r, xs, ys, n, space) - rows[r, CIRCLE_RADIUS])
+    if region_overlap(table, r, xs, ys, n, space):
+        return 0.0
+    best = limit
+    at = int(rows[r, FIRST])
+    for _ in range(int(rows[r, RINGS])):
+        end = at + int(corners[at, 0])
+        for k in range(at + 1, end):
+            ax, ay = corners[k, 0], corners[k, 1]
+            bx, by = corners[k + 1, 0], corners[k + 1, 1]
+            for i in range(n if n != 2 else 1):
+                j = i + 1 if i + 1 < n else 0
+                best = nearer_edge(best, xs[i], ys[i], xs[j], ys[j], ax, ay, bx, by, space)
+        at = end + 1
+    return best
+
+
+@kernel(**_OPTIONS)
+def _point_to_region(
+    rows: Floats, corners: Floats, r: int, x: float, y: float, limit: float, space: int
+) -> float:
+    if rows[r, KIND] == CIRCLE:
+        distance = point_distance(rows[r, X], rows[r, Y], x, y, space)
+        return max(0.0, distance - rows[r, CIRCLE_RADIUS])
+    if _holds(rows, corners, r, x, y, space):
+        return 0.0
+    best = limit
+    at = int(rows[r, FIRST])
+    for _ in range(int(rows[r, RINGS])):
+        end = at + int(corners[at, 0])
+        for k in range(at + 1, end):
+            ax, ay = corners[k, 0], corners[k, 1]
+            best = nearer_edge(
+                best, x, y, x, y, ax, ay, corners[k + 1, 0], corners[k + 1, 1], space
+            )
+        at = end + 1
+    return best
+
+
+@kernel(**_OPTIONS)
+def region_centre_distance(
+    table: RegionTable, r: int, xs: Floats, ys: Floats, n: int, space: int
+) -> float:
+    """The distance of the centres of a place and a region; inf without place."""
+    if n == 0:
+        return math.inf
+    x, y = centre(xs, ys, n)
+    return point_distance(table.rows[r, X], table.rows[r, Y], x, y, space)
+
+
+@kernel(**_OPTIONS)
+def region_test(
+    table: RegionTable,
+    r: int,
+    where: int,
+    comparison: int,
+    number: float,
+    tolerance: float,
+    xs: Floats,
+    ys: Floats,
+    n: int,
+    space: int,
+) -> bool:
+    """One test of a place against a region; False without place."""
+    if n == 0:
+        return False
+    if n == 1:
+        return point_test(table, r, where, comparison, number, tolerance, xs[0], ys[0], space)
+    if where == INSIDE:
+        return region_inside(table, r, xs, ys, n, space)
+    if where == OVERLAP:
+        return region_overlap(table, r, xs, ys, n, space)
+    if where == SAME:
+        return region_centre_distance(table, r, xs, ys, n, space) < number
+    if comparison == LESS and space == PLANE:
+        left, below, right, above = box_of(xs, ys, n, 0.0)
+        if _box_gap(table.rows, r, left, below, right, above) > number:
+            return False
+    limit = _beyond(number, tolerance)
+    distance = _place_to_region(table, r, xs, ys, n, limit, space)
+    return compared(distance, comparison, number, tolerance)
+
+
+@kernel(**_OPTIONS)
+def point_test(
+    table: RegionTable,
+    r: int,
+    where: int,
+    comparison: int,
+    number: float,
+    tolerance: float,
+    x: float,
+    y: float,
+    space: int,
+) -> bool:
+    """`region_test` of a point."""
+    rows, corners = table.rows, table.corners
+    if where in (INSIDE, OVERLAP):
+        return _holds(rows, corners, r, x, y, space)
+    if where == SAME:
+        return point_distance(rows[r, X], rows[r, Y], x, y, space) < number
+    if comparison == LESS and space == PLANE and _box_gap(rows, r, x, y, x, y) > number:
+        return False
+    limit = _beyond(number, tolerance)
+    distance = _point_to_region(rows, corners, r, x, y, limit, space)
+    return compared(distance, comparison, number, tolerance)
+
+
+@kernel(**_OPTIONS)
+def _beyond(number: float, tolerance: float) -> float:
+    """A distance that a test need not tell from any greater one."""
+    return (abs(number) + abs(tolerance)) * (1.0 + 1e-9) + 1e-3
+
+
+@kernel(**_OPTIONS)
+def _box_gap(rows: Floats, r: int, left: float, below: float, right: float, above: float) -> float:
+    """In the plane: no more than the distance of a box from a region."""
+    across = max(rows[r, LEFT] - right, left - rows[r, RIGHT])
+    along = max(rows[r, BELOW] - above, below - rows[r, ABOVE])
+    return max(across, along) * (1.0 - 1e-9)
+
+
+@kernel(**_OPTIONS)
+def region_box(
+    table: RegionTable,
+    r: int,
+    where: int,
+    comparison: int,
+    number: float,
+    tolerance: float,
+    space: int,
+) -> Box:
+    """A box (least x and y, greatest x and y) that the box of every place that passes meets.
+
+    It is rounded outwards. On the earth it holds longitudes from -180 to 180, all of them where it
+    would touch 180 degrees: a place that reaches beyond them must be tried at all longitudes.
+    """
+    rows = table.rows
+    if where == DISTANCE and comparison == GREATER:
+        return -math.inf, -math.inf, math.inf, math.inf
+    if where == SAME:
+        x, y = rows[r, X], rows[r, Y]
+        return grown_box(x, y, x, y, number, space)
+    more = 0.0
+    if where == DISTANCE:
+        more = number if comparison == LESS else number + tolerance
+    return grown_box(rows[r, LEFT], rows[r, BELOW], rows[r, RIGHT], rows[r, ABOVE], more, space)
+
+
+@kernel(**_OPTIONS)
+def grown_box(
+    left: float, below: float, right: float, above: float, length: float, space: int
+) -> Box:
+    """A box that holds all that is no farther than `length` from another one."""
+    length = max(length, 0.0)
+    if space == PLANE:
+        most = max(abs(left), abs(below), abs(right), abs(above))
+        more = length + 1e-12 * (length + most)
+        return left - more, below - more, right + more, above + more
+    angle = length / RADIUS
+    up = angle / RADIAN + 1e-6  # degrees: wider than haversine can be off
+    below, above = below - up, above + up
+    if below <= -90.0 or above >= 90.0:
+        return -180.0, max(below, -90.0), 180.0, min(above, 90.0)
+    far = max(abs(below), abs(above)) - up
+    across = math.asin(min(1.0, math.sin(angle) / math.cos(far * RADIAN))) / RADIAN + 1e-6
+    left, right = left - across, right + across
+    if left <= -180.0 or right >= 180.0:
+        left, right = -180.0, 180.0
+    return left, below, right, above

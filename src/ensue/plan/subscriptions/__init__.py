@@ -1,0 +1,1 @@
+"""How subscriptions are run: joins of events, and how long each has to wait for the other."""

@@ -1,0 +1,1 @@
+"""Subscriptions: very many small questions about one stream, matched together."""

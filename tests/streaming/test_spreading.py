@@ -1,0 +1,57 @@
+"""Stages that say themselves where events go, and of which something else is asked meanwhile."""
+
+import pyarrow as pa
+import pytest
+
+from ensue.workload.subscriptions.catalogue.change import Change
+from ensue.workload.subscriptions.catalogue.log import Log
+from support.lanes import Stream
+from support.spreading import EVENTS, counting
+
+
+def events(*rows):
+    return pa.table([list(column) for column in zip(*rows, strict=True)], schema=EVENTS)
+
+
+def counted(table):
+    return sorted(
+        (row["subscription"], row["at"], row["n"]) for row in table.to_pylist() if row["n"]
+    )
+
+
+@pytest.mark.parametrize("forget", [False, True])
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_what_is_asked_changes_between_micro_batches(tmp_path, forget, lanes):
+    log = Log(tmp_path)
+    stream = Stream(counting(tmp_path, lanes=lanes), delay_ms=0, forget=lambda: forget)
+    log.append([Change.add("one", "a"), Change.add("two", "a"), Change.add("none", "z")])
+    stream.feed(events((1, "a"), (2, "b"), (3, "a")))
+    log.append([Change.add("three", "a"), Change.cancel("two")])
+    stream.feed(events((5, "a"), (4, "a"), (6, "b")))
+    log.append([Change.replace("one", "b")])
+    stream.feed(events((7, "a"), (8, "b")))
+    stream.pause()
+    found = stream.finish()
+    assert counted(found) == [
+        ("one", 1, 1),
+        ("one", 3, 2),  # it came with 1
+        ("one", 4, 3),
+        ("one", 5, 4),
+        ("one", 8, 1),
+        ("three", 4, 1),
+        ("three", 5, 2),
+        ("three", 7, 3),
+        ("two", 1, 1),  # the one of 3 waited until it was cancelled
+    ]
+    silent = [row["subscription"] for row in found.to_pylist() if not row["n"]]
+    assert silent == ["none"]
+
+
+def test_an_event_for_several_lanes_counts_once_and_is_late_once(tmp_path):
+    Log(tmp_path).append([Change.add(f"s{k}", "a") for k in range(20)])
+    stream = Stream(counting(tmp_path, lanes=4, deliver_late=True), delay_ms=0)
+    stream.feed(events((1, "a"), (9, "a"), (9, "x")))
+    stream.feed(events((10, "a"), (3, "a"), (4, "x")))
+    stream.finish()
+    assert (stream.events, stream.late) == (4, 1)
+    assert stream.late_events().to_pylist() == [{"at": 3, "k": "a"}]

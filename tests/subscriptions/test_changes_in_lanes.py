@@ -1,0 +1,170 @@
+"""The set changes while a stream runs in lanes: each subscription finds what it finds alone in the
+micro-batches from its recorded moment on, and one that is cancelled is silent."""
+
+from random import Random
+
+import pyarrow as pa
+import pytest
+
+from ensue.errors import QueryError
+from ensue.languages.opsl_text import show
+from ensue.workload.asked import Asked
+from ensue.workload.planned import Wishes
+from ensue.workload.source import Source
+from ensue.workload.subscriptions.catalogue.change import Change
+from ensue.workload.subscriptions.catalogue.log import Log
+from ensue.workload.subscriptions.catalogue.pins import moment_of
+from ensue.workload.subscriptions.catalogue.ready import forget
+from ensue.workload.subscriptions.subscribed import Subscribed
+from ensue.workload.workload import Workload
+from support.lanes import Stream
+from support.subscriptions import Bounds, random_subscription
+
+EVENTS = pa.schema({"t": pa.int64(), "id": pa.int64(), "kind": pa.string(), "v": pa.int64()})
+IN_ORDER = Bounds(places=False, moments=False)
+IN_ANY_ORDER = Bounds(places=False, moments=False, absences=False)
+
+
+def stream_of(log, lanes, forget=lambda: False, delay_ms=0):
+    source = Source(EVENTS, "t")
+    asked = (Asked(Subscribed(log, log.latest())),)
+    workload = Workload(asked, source, Wishes(streaming=True), lanes)
+    return Stream(workload, delay_ms, forget=forget)
+
+
+def random_rows(random, count, *, disorder):
+    times = sorted(random.randint(0, 30) for _ in range(count))
+    if disorder:
+        times = [t for _, t in sorted((t + random.uniform(0, disorder), t) for t in times)]
+    return [
+        {
+            "t": t, "id": random.randint(1, 3), "kind": random.choice("abc"),
+            "v": random.randint(0, 9),
+        }
+        for t in times
+    ]  # fmt: skip
+
+
+def delivered(stream):
+    """What has come out so far."""
+    from support.lanes import tables_of
+
+    (output,) = stream.workload.outputs
+    return sorted(
+        (r["subscription"], r["match_id"], r["start"], r["end"])
+        for r in tables_of(stream.delivered, 0, output.schema).to_pylist()
+    )
+
+
+def bounded(random, bounds):
+    """A text that a stream takes."""
+    from dataclasses import replace
+
+    from ensue.algebra.window import ByUnits
+
+    made = random_subscription(random, bounds)
+    return show(replace(made, within=made.within or ByUnits(6)))
+
+
+@pytest.mark.parametrize("disorder", [0, 4])
+@pytest.mark.parametrize("seed", range(12))
+def test_each_finds_what_it_finds_alone(tmp_path, seed, disorder):
+    random = Random(seed)
+    lanes = random.choice((1, 2, 3))
+    forgetful = random.random() < 0.5
+    bounds = IN_ANY_ORDER if disorder else IN_ORDER
+    log = Log(tmp_path / "set")
+    batches = []
+    rows = random_rows(random, 30, disorder=disorder)
+    while rows:
+        size = random.randint(1, 4)
+        batches.append(pa.Table.from_pylist(rows[:size], schema=EVENTS))
+        rows = rows[size:]
+    stream = stream_of(log, lanes, lambda: forgetful and random.random() < 0.4, disorder)
+    lives = {}  # name -> (text, version, version that cancels it)
+    names = iter(range(1_000))
+    for batch in batches:
+        changes, version = [], log.latest() + 1
+        for _ in range(random.choice((0, 1, 1, 2))):
+            alive = [n for n, life in lives.items() if life[2] is None and life[1] < version]
+            kind = random.choice(("add", "add", "cancel", "replace")) if alive else "add"
+            if kind != "add":
+                name = random.choice(alive)
+                lives[name] = (*lives[name][:2], version)
+                changes.append(Change.cancel(name))
+            if kind != "cancel":
+                name = f"s{next(names)}"
+                known = [life[0] for life in lives.values()]
+                text = random.choice(known) if known and random.random() < 0.3 else None
+                lives[name] = (text or bounded(random, bounds), version, None)
+                changes.append(Change.add(name, lives[name][0]))
+        log.append(changes)
+        if changes and random.random() < 0.2:
+            forget()  # as if the process had ended
+        stream.feed(batch)
+    before_end = delivered(stream)
+    stream.end()
+    found = delivered(stream)
+    for name, (text, since, until) in lives.items():
+        first = moment_of(log, "stream", since).batch
+        last = len(batches) if until is None else moment_of(log, "stream", until).batch
+        alone = Log(tmp_path / name)
+        alone.append([Change.add(name, text)])
+        separate = stream_of(alone, 1, delay_ms=disorder)
+        for number, batch in enumerate(batches[:last]):
+            # time passes for it as it does for all
+            separate.feed(batch if number >= first else batch.slice(0, 0))
+            if number < first:
+                separate.batches = number + 1
+        if until is None:
+            separate.end()
+        mine = [row for row in found if row[0] == name]
+        assert mine == delivered(separate), (name, text, since, until)
+    assert len(before_end) <= len(found)
+
+
+def test_an_absence_of_no_event_fires_in_one_lane_and_without_events(tmp_path):
+    log = Log(tmp_path)
+    log.append([Change.add(f"quiet {k}", f"!(5;{k})A, A = (ARITH:id = {k})") for k in (1, 2, 3)])
+    stream = stream_of(log, 4)
+    stream.feed(pa.Table.from_pylist([{"t": 1, "id": 9}], schema=EVENTS))
+    stream.feed(pa.Table.from_pylist([{"t": 7, "id": 2}], schema=EVENTS))
+    stream.feed(pa.Table.from_pylist([{"t": 20, "id": 9}], schema=EVENTS))
+    assert [row[0] for row in delivered(stream)] == ["quiet 1", "quiet 3"]
+
+
+def test_a_cancelled_absence_is_silent_though_no_event_comes(tmp_path):
+    log = Log(tmp_path)
+    text = "!(A;5)B, A = (ARITH:id = 1), B = (ARITH:id = 2)"
+    log.append([Change.add("kept", text), Change.add("gone", text)])
+    stream = stream_of(log, 2)
+    stream.feed(pa.Table.from_pylist([{"t": 1, "id": 1}], schema=EVENTS))
+    log.append([Change.cancel("gone")])
+    stream.feed(pa.Table.from_pylist([{"t": 20, "id": 9}], schema=EVENTS))
+    assert [row[0] for row in delivered(stream)] == ["kept"]
+
+
+def test_an_interval_that_has_begun_is_not_watched_by_one_that_comes_later(tmp_path):
+    log = Log(tmp_path)
+    log.append([Change.add("first", "!(5;3)A, A = (ARITH:id = 1)")])
+    stream = stream_of(log, 1)
+    stream.feed(pa.Table.from_pylist([{"t": 7, "id": 9}], schema=EVENTS))
+    log.append([Change.add("late", "!(6;3)A, A = (ARITH:id = 1)")])
+    log.append([Change.add("in time", "!(7;3)A, A = (ARITH:id = 1)")])
+    stream.feed(pa.Table.from_pylist([{"t": 30, "id": 9}], schema=EVENTS))
+    assert [row[0] for row in delivered(stream)] == ["first", "in time"]
+
+
+def test_one_that_does_not_fit_the_events_is_left_out(tmp_path):
+    log = Log(tmp_path)
+    log.append([Change.add("good", "(ARITH:id = 1)")])
+    stream = stream_of(log, 2)
+    stream.feed(pa.Table.from_pylist([{"t": 1, "id": 1}], schema=EVENTS))
+    log.append([Change.add("bad", "(ARITH:nosuch = 1)"), Change.add("new", "(ARITH:id = 1)")])
+    with pytest.warns(UserWarning, match="'bad' cannot be matched here"):
+        stream.feed(pa.Table.from_pylist([{"t": 2, "id": 1}], schema=EVENTS))
+    stream.end()
+    assert [row[0] for row in delivered(stream)] == ["good", "good", "new"]
+    forget()
+    with pytest.raises(QueryError, match="nosuch"):  # who starts anew is told
+        stream_of(log, 2)

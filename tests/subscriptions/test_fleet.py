@@ -1,0 +1,133 @@
+"""Sets of subscriptions through the public calls: tables and live, against the oracle."""
+
+from collections import Counter
+from random import Random
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tests.support.fleets import meant, random_corners, random_events
+from tests.support.subscriptions import Bounds, random_subscription
+
+import ensue
+from ensue.languages.opsl_text import show
+from ensue.semantics.events import Event
+
+POINTS = pa.schema(
+    {"ts": pa.int64(), "n": pa.int64(), "id": pa.int64(), "kind": pa.string(), "v": pa.int64(),
+     "x": pa.float64(), "y": pa.float64()}
+)  # fmt: skip
+BOX = "POLYGON ((0 0, 10 0, 10 10, 0 10, 0 0))"
+
+
+def table_of(events: list[Event], corners: dict[int, Any]) -> pa.Table:
+    rows = []
+    for event in events:
+        ((x, y),) = corners.get(event.position, ((None, None),))
+        rows.append({"ts": event.end, "n": event.position, **event.values, "x": x, "y": y})
+    return pa.Table.from_pylist(rows, POINTS)
+
+
+def found_in(table: pa.Table) -> Counter[Any]:
+    return Counter(
+        (row["subscription"], tuple(m["n"] for m in row["members"]), row["start"], row["end"])
+        for row in table.to_pylist()
+    )
+
+
+def case_of(seed: int, size: int = 3) -> tuple[Any, list[Event], dict[int, Any], Counter[Any]]:
+    """A set, a stream, and what the oracle says."""
+    random = Random(seed)
+    space = random.choice(("plane", "plane", "earth"))
+    events = random_events(random, random.choice((6, 9, 12)))
+    corners = random_corners(random, events)
+    corners = {p: c for p, c in corners.items() if len(c) == 1}
+    fleet = ensue.Subscriptions(time="ts", location=("x", "y"), space=space, order="n")
+    wanted: Counter[Any] = Counter()
+    for number in range(size):
+        bounds = Bounds(atoms=3, depth=random.choice((1, 2)))
+        subscription = random_subscription(random, bounds)
+        fleet.add(str(number), show(subscription))
+        for match in meant(subscription, events, corners, space):
+            wanted[str(number), *match] += 1
+    return fleet, events, corners, wanted
+
+
+@pytest.mark.filterwarnings("ignore::ensue.SubscriptionWarning")
+@pytest.mark.parametrize("seed", range(40))
+def test_tables_and_live_find_what_is_meant(seed: int) -> None:
+    fleet, events, corners, wanted = case_of(seed)
+    table = table_of(events, corners)
+    shuffled = table.take(pa.array(np.random.default_rng(seed).permutation(len(table))))
+    whole = ensue.match(shuffled, fleet)
+    assert found_in(whole) == wanted
+    ids = whole.column("match_id").to_pylist()
+    assert len(set(ids)) == len(ids)
+
+    random = Random(seed)
+    live = ensue.live(fleet, schema=POINTS, watermark=3)
+    found, at = [], 0
+    order = sorted(range(len(events)), key=lambda n: events[n].end + random.randint(0, 3))
+    while at < len(order):
+        size = random.randint(1, 4)
+        found.append(live.feed(table.take(pa.array(order[at : at + size]))))
+        at += size
+        if random.random() < 0.4:
+            live = ensue.live(fleet, schema=POINTS, watermark=3).restore(live.save())
+    found.append(live.finish())
+    assert found_in(pa.concat_tables(found)) == wanted
+    assert sorted(pa.concat_tables(found).column("match_id").to_pylist()) == sorted(ids)
+
+
+def test_a_set_changes_while_it_is_live() -> None:
+    fleet = ensue.Subscriptions(time="ts", location=("x", "y"))
+    fleet.add("box", f"@({BOX})(ARITH:id = 1)")
+    live = ensue.live(fleet, schema=POINTS)
+    event = {"n": 0, "id": 1, "x": 5.0, "y": 5.0}
+    assert live.feed({"ts": 1, **event})["subscription"].to_pylist() == ["box"]
+    fleet.add("pair", "=|(A; 10)(A), A = (ARITH:id = 1)")
+    assert live.feed({"ts": 2, **event})["subscription"].to_pylist() == ["box"]
+    assert sorted(live.feed({"ts": 3, **event})["subscription"].to_pylist()) == ["box", "pair"]
+    fleet.replace("pair", "!(A; 1)(B), A = (ARITH:id = 1), B = (ARITH:id = 2)")
+    fleet.cancel("box")
+    assert live.feed({"ts": 4, **event}).num_rows == 0
+    (row,) = live.feed({"ts": 9, **event}).to_pylist()
+    assert (row["subscription"], row["start"], row["end"]) == ("pair", 4, 5)
+
+
+def test_a_name_is_used_once() -> None:
+    fleet = ensue.Subscriptions(time="ts")
+    fleet.add("a", "(ARITH:id = 1)")
+    with pytest.raises(ensue.QueryError, match="'a'"):
+        fleet.add("a", "(ARITH:id = 2)")
+    with pytest.raises(ensue.QueryError, match="'b'"):
+        fleet.cancel("b")
+    assert fleet.version == 1
+    assert fleet["a"] == "(ARITH:id = 1)"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("@(POLYGON ((0 0, 1 1)))(ARITH:id = 1)", "corners"),
+        ("@(POLYGON ((0 0, 2 2, 2 0, 0 2, 0 0)))(ARITH:id = 1)", "cross"),
+        ("@(CIRCLE(0 0, -1))(ARITH:id = 1)", "radius"),
+        ("@(Depto)(ARITH:id = 1)", "Depot"),
+        ("=|(A; -5)(B), A = (ARITH:id = 1), B = (ARITH:id = 2)", "negative|length|minus"),
+        ("(ARITH:idd = 1)", "idd"),
+        ("(STRING:id = 'x')", "STRING"),
+        ("=|(A; 5 minutes)(B), A = (ARITH:id = 1), B = (ARITH:id = 2)", "numbers"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(text: str, says: str) -> None:
+    fleet = ensue.Subscriptions(time="ts", location=("x", "y"), regions={"Depot": BOX})
+    events = pa.Table.from_pylist([], POINTS)
+
+    def asked() -> None:
+        fleet.add("wrong", text)
+        ensue.match(events, fleet)
+
+    with pytest.raises(ensue.QueryError, match=says) as error:
+        asked()
+    assert "line 1, column" in str(error.value)

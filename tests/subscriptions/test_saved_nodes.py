@@ -1,0 +1,116 @@
+"""A table of nodes that was saved and opened goes on like the one that was not."""
+
+from random import Random
+
+import numpy as np
+import pytest
+
+from ensue.errors import StateError
+from ensue.workload.subscriptions.nodes.table import NodeTable
+from support.fleets import Nodes, random_events
+from support.subscriptions import Bounds, random_subscription
+
+NO_PLACES = Bounds(places=False)
+
+
+def changed(random, tables, alive, count):
+    """Adds and cancels the same in several tables."""
+    for _ in range(count):
+        if alive and random.random() < 0.4:
+            name = random.choice(sorted(alive))
+            numbers = alive.pop(name)
+            for table, number in zip(tables, numbers, strict=True):
+                table.table.cancel(number)
+        else:
+            name = f"s{random.random()}"
+            subscription = random_subscription(random, NO_PLACES)
+            alive[name] = [table.add(name, subscription, since=0, lane=0) for table in tables]
+
+
+def same(a, b):
+    for name, x, y in zip(a.arrays()._fields, a.arrays(), b.arrays(), strict=True):
+        size = {"edge": a._edge.count, "user": a._user.count, "test": a._test.count,
+                "test_time": a._test.count, "test_number": a._test.count,
+                "select": a.subscriptions, "since": a.subscriptions,
+                "lane": a.subscriptions}.get(name, a.size)  # fmt: skip
+        assert (x[:size] == y[:size]).all(), name
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("seed", range(12))
+def test_an_opened_table_goes_on_like_the_saved_one(tmp_path, seed):
+    random = Random(seed)
+    kept, opened = Nodes(), Nodes()
+    alive = {}
+    changed(random, [kept], alive, random.randint(0, 20))
+    if random.random() < 0.5:
+        kept.table.reuse()
+    kept.table.save(tmp_path)
+    opened.table = NodeTable.open(tmp_path, np.int64, None, opened.tried)
+    opened.tried.atoms = dict(kept.tried.atoms)
+    opened.names = dict(kept.names)
+    opened.state.table = opened.table
+    alive = {name: [*numbers, *numbers] for name, numbers in alive.items()}
+    same(kept.table, opened.table)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    found = []
+    for part in (random_events(random, 10), []):
+        changed(random, [kept, opened], alive, random.randint(1, 8))
+        same(kept.table, opened.table)
+        assert kept.table.rows.keys() == opened.table.rows.keys()
+        assert len(kept.table.rows) == len(opened.table.rows)
+        assert dict(kept.table.placed) == dict(opened.table.placed)
+        found.append([table.feed(part, {}) for table in (kept, opened)])
+    found.append([table.finish() for table in (kept, opened)])
+    for mine, theirs in found:
+        assert mine == theirs
+    assert before == {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 5, 200])
+def test_subscriptions_are_dealt_out_to_lanes(lanes):
+    random = Random(lanes)
+    dealt, split = Nodes(), Nodes()
+    dealt.table.split(lanes)
+    subscriptions = [random_subscription(random, NO_PLACES) for _ in range(15)]
+    for number, subscription in enumerate([*subscriptions, *subscriptions]):
+        for nodes in (dealt, split):
+            nodes.add(number, subscription, lane=None)
+    split.table.split(lanes)
+    same(dealt.table, split.table)
+    of = dealt.table.arrays().lane[:30]
+    assert (of[:15] == of[15:]).all()  # equal ones are together
+    assert of.max() < lanes
+    assert lanes == 1 or len(set(of.tolist())) > 1
+
+
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_all_lanes_together_find_what_one_finds(lanes):
+    random = Random(3)
+    whole = Nodes()
+    parts = [Nodes(lane=lane) for lane in range(lanes)]
+    for nodes in parts:
+        nodes.table.split(lanes)
+    for number in range(20):
+        subscription = random_subscription(random, NO_PLACES)
+        for nodes in (whole, *parts):
+            nodes.add(number, subscription, lane=None)
+    events = random_events(random, 14)
+    found = sorted([*whole.feed(events, {}), *whole.finish()])
+    apart = [match for nodes in parts for match in (*nodes.feed(events, {}), *nodes.finish())]
+    assert sorted(apart) == found
+    assert found
+
+
+def test_a_table_of_another_format_or_time_is_refused(tmp_path):
+    nodes = Nodes()
+    nodes.table.save(tmp_path)
+    with pytest.raises(StateError, match="another time column"):
+        NodeTable.open(tmp_path, np.float64, None, nodes.tried)
+    about = tmp_path / "table.json"
+    about.write_text(about.read_text().replace('"format": 1', '"format": 9'))
+    with pytest.raises(StateError, match="format 9"):
+        NodeTable.open(tmp_path, np.int64, None, nodes.tried)
+    about.unlink()
+    with pytest.raises(StateError, match="no table of nodes"):
+        NodeTable.open(tmp_path, np.int64, None, nodes.tried)

@@ -1,0 +1,167 @@
+"""A stage that says itself where events go: whoever has subscribed to a value counts its events.
+
+The smallest work of this kind: a subscription is the value of a column `k`, and a match is an
+event with its number among those that it has seen. One that saw none by the end says so, too.
+"""
+
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+
+from ensue.plan.limits import Limits
+from ensue.workload.chain import Chain
+from ensue.workload.source import Source
+from ensue.workload.stage import BATCH, ROW, Output, Reads, Spread, Version
+from ensue.workload.subscriptions.catalogue.change import Kind
+from ensue.workload.subscriptions.catalogue.log import Log
+from ensue.workload.subscriptions.catalogue.pins import moment_of, pin
+
+RESULT = pa.schema(
+    {"match_id": pa.string(), "subscription": pa.string(), "at": pa.int64(), "n": pa.int64()}
+)
+EVENTS = pa.schema({"at": pa.int64(), "k": pa.string()})
+READS, LIMITS = Reads(None), Limits()
+ADDED = pa.schema({"__who": pa.list_(pa.string())})
+
+
+def lane_of(name, lanes):
+    return zlib.crc32(name.encode()) % lanes
+
+
+def asked_at(log, version):
+    return {change.name: (came, change.text) for came, change in log.alive(version)}
+
+
+@dataclass(frozen=True)
+class CountingStage:
+    """What is asked is in a log of changes: the text of a subscription is the value it counts."""
+
+    folder: str
+    version: int | None = None  # None: it changes
+    reads: Reads = READS
+    outputs: tuple = (Output(0, "", RESULT, 0, None),)
+    whole_stream: str | None = None
+    takes: Mapping = field(default_factory=dict)
+    hold: int = 0
+    arrival: tuple = (BATCH, ROW)
+    limits: Limits = LIMITS
+    added: pa.Schema = ADDED
+
+    def spread(self, events, lanes, batch):
+        log = Log(self.folder)
+        number = pin(log, batch.stream, batch.number) if batch is not None else self.version
+        wanted = {}
+        for name, (came, value) in asked_at(log, number).items():
+            names = wanted.setdefault(value, {}).setdefault(lane_of(name, lanes), [])
+            names.append(f"{name}@{came}")
+        rows, places, who = [], [], []
+        for row, value in enumerate(events.column("k").to_pylist()):
+            for lane, names in wanted.get(value, {}).items():
+                rows.append(row)
+                places.append(lane)
+                who.append(names)
+        version = None
+        if batch is not None:
+            version = Version(number, moment_of(log, batch.stream, number).batch)
+        added = pa.table({"__who": pa.array(who, ADDED.types[0])}, schema=ADDED)
+        return Spread(np.array(rows, np.int64), np.array(places, np.int64), added, version)
+
+    def lane_matcher(self, lane, lanes):
+        return Counting(self, lane, lanes)
+
+    def lane_matched(self, given, lane, lanes):
+        matcher = Counting(self, lane, lanes)
+        matcher.renew(Version(self.version, 0))
+        found = [*matcher.feed(given), *matcher.finish()]
+        return [pa.concat_tables(found)]
+
+    def matches(self, found):
+        return found[0].num_rows
+
+    def delivered(self, found):
+        yield 0, found[0]
+
+    def sent(self, found):  # noqa: ARG002
+        return iter(())
+
+
+class Counting:
+    def __init__(self, stage, lane, lanes):
+        self.stage, self.lane, self.lanes = stage, lane, lanes
+        self.counts, self.version = {}, 0
+
+    def renew(self, version):
+        log = Log(self.stage.folder)
+        for came, change in log.changes(self.version, version.number):
+            if change.kind is not Kind.ADD:
+                gone = [name for name in self.counts if name.startswith(f"{change.name}@")]
+                self.counts = {k: n for k, n in self.counts.items() if k not in gone}
+            if change.kind is not Kind.CANCEL and lane_of(change.name, self.lanes) == self.lane:
+                self.counts[f"{change.name}@{came}"] = 0
+        self.version = version.number
+
+    def feed(self, given):
+        found = []
+        events = given.events
+        for at, who in zip(
+            events.column("at").to_pylist(), events.column("__who").to_pylist(), strict=True
+        ):
+            for name in who:
+                if name in self.counts:  # else it was cancelled while the event waited
+                    self.counts[name] += 1
+                    asked = name.partition("@")[0]
+                    found.append((f"{name}-{at}", asked, at, self.counts[name]))
+        return [_table(found)]
+
+    def advance(self, now):  # noqa: ARG002
+        return [_table([])]
+
+    def finish(self):
+        return [
+            _table(
+                [
+                    (name, name.partition("@")[0], None, 0)
+                    for name, n in self.counts.items()
+                    if not n
+                ]
+            )
+        ]
+
+    def deadline(self):
+        return None
+
+    @property
+    def partial_matches(self):
+        return len(self.counts)
+
+    @property
+    def state_bytes(self):
+        return len(self.save())
+
+    def save(self):
+        return json.dumps([self.counts, self.version]).encode()
+
+    def restore(self, data):
+        self.counts, self.version = json.loads(data)
+
+
+def _table(rows):
+    columns = list(zip(*rows, strict=True)) if rows else [[] for _ in RESULT]
+    return pa.table([pa.array(c, f.type) for c, f in zip(columns, RESULT, strict=True)], RESULT)
+
+
+def counting(folder, *, lanes=2, version=None, deliver_late=False):
+    """The workload of one such stage, as far as runners ask for it."""
+    source = Source(EVENTS, "at")
+    stage = CountingStage(str(folder), version)
+    text = json.dumps({"format": 2, "asked": [{"name": None, "number": 0, "query": "counting"}]})
+    chain = Chain((), source, (stage,), lanes, text, deliver_late)
+    return SimpleNamespace(
+        chains=(chain,), source=source, outputs=stage.outputs, types=None, alone=True,
+        works=(), asked=(), deliver_late=deliver_late,
+    )  # fmt: skip
