@@ -75,3 +75,11 @@ def test_probes_of_an_archive_find_the_same_events(tmp_path: Path) -> None:
             for layout in ("clustered", "arrival")
         ]
         assert found[0] == found[1]
+
+
+def test_routing_finds_what_trying_all_atoms_finds() -> None:
+    from benchmarks.papers import routing
+
+    for name in ("even", "cities"):
+        found = routing.spread(name, atoms=2_000, events=1_000, tried=1_000, times=1)
+        assert found["matches"] == found["tried"]["as added"]["matches"] > 0

@@ -283,8 +283,9 @@ def match(
     `time` names the column of the event time, or a pair (start, end) for events that last.
     `type` names the column of the event type; without it all events are of one type.
     `order` names columns that order events of the same time; then the order of arrival decides.
-    `location` names a column of places (WKT texts or WKB bytes); a match then has a `location`
-    too, the convex hull of its members' places.
+    `location` names a column of places (WKT texts or WKB bytes), or two columns of numbers (x, y);
+    a match then has a `location` too, the convex hull of its members' places. With `space="earth"`
+    x and y are degrees of longitude and latitude, and lengths are metres.
     `bad_events="drop"` leaves out events without usable time instead of raising an EventError;
     those of a type that the query does not name are always left out, unless their places count.
     `emit_timeouts=True` also gives the partial matches whose window was over before they were
@@ -832,7 +833,7 @@ def statistics(
 
 
 def explain(
-    query: OneQuery,
+    query: OneQuery | Subscriptions,
     events: Any = None,
     *,
     time: str | tuple[str, str] | None = None,
@@ -859,6 +860,9 @@ def explain(
     the Python source of the compiled kernel follows, with comments. With `memory` or `evict` the
     plan says what a stream does with keys that are too much for it.
 
+    Of a set of subscriptions it says which run on nodes, which as one plan for all of a shape,
+    which on engines of their own and why, and how much they share.
+
     A query with JOIN ARCHIVE is explained with `events` and `archives`, and `archive`, `access`
     and `latency` as `match` takes them: what all four accesses are expected to cost, and why one
     is impossible; with `analyze=True` what was read of the archives.
@@ -866,6 +870,8 @@ def explain(
     from ensue.plan.limits import Limits
 
     limits = Limits.given(memory=memory, evict=evict)
+    if isinstance(query, Subscriptions):
+        return _explained_set(query, events, limits)
     planning = _planning(statistics, off, structure, limits=limits)
     past = archives, archive, access, latency
     columns = _columns(time, type, order, location, space)
@@ -926,6 +932,18 @@ def trace(
 
     asked = _without_archives(_read(query)) if isinstance(query, str | Path) else query
     return trace_of(match, asked, level, None if time is None else _time(time))
+
+
+def _explained_set(fleet: Subscriptions, events: Any, limits: "Limits") -> str:
+    from ensue.workload.arguments import Arguments
+    from ensue.workload.subscriptions.explained import ExplainedSubscriptions
+
+    source = None
+    if events is not None:
+        nothing: dict[str, Any] = dict.fromkeys(("time", "type", "location", "space"))
+        columns = Arguments(**_columns_of(fleet, order=(), **nothing))
+        _, source = _runner(events).read(events, columns)
+    return ExplainedSubscriptions(fleet.subscribed(), source, limits).told()
 
 
 def _explained(

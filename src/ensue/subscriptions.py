@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ensue.workload.subscriptions.subscribed import Subscribed
 
 SPACES = ("plane", "earth")
+MOST_CHECKED = 10_000
 
 
 class Subscriptions:
@@ -59,6 +60,7 @@ class Subscriptions:
         )
         self.space = space
         self._regions = _texts(regions)
+        self._checked: set[str] = set()  # texts of regions that are some
         self._log = _log(folder, self._settings())
 
     def _settings(self) -> dict[str, Any]:
@@ -79,7 +81,8 @@ class Subscriptions:
     ) -> int:
         """Adds a subscription, and gives the version of the set that has it.
 
-        `text` is OPSL. `regions` are those that it names, beside those of the set: WKT,
+        `text` is OPSL or in the pattern language, by how it looks or by `language` ("opsl" or
+        "patterns"). `regions` are those that it names, beside those of the set: WKT,
         "CIRCLE (x y, r)", a list of corners, or a Shapely geometry.
         """
         from ensue.workload.subscriptions.catalogue.change import Change
@@ -132,29 +135,39 @@ class Subscriptions:
         if not isinstance(name, str) or not name:  # type: ignore[redundant-expr]
             raise QueryError(f"a subscription has a name, and {name!r} is none")
         given = self._given(regions)
-        subscription = self._read(name, text, given, language)
-        used = {n: given[n] for n in sorted(_regions_of(subscription)) if n in given}
+        if language != "opsl" and _is_pattern(text, language):
+            self._read_pattern(name, text)
+            pattern: Change = make(name, text, language="patterns")
+            return pattern
+        subscription = self._read(name, text, given)
+        names = sorted({region.name for region in _regions_of(subscription) if region.name})
+        used = {region: given[region] for region in names if region in given}
         change: Change = make(name, text, language=language, regions=used)
         return change
 
     def _given(self, regions: Mapping[str, Any] | None) -> dict[str, str]:
         return self._regions | _texts(regions)
 
-    def _read(
-        self, name: str, text: str, regions: Mapping[str, str], language: str | None
-    ) -> Subscription:
-        from ensue.languages import opsl
+    def _read_pattern(self, name: str, text: str) -> None:
+        from ensue.languages.subscribed_queries import subscribed_query
 
-        if language not in (None, "opsl"):
-            raise QueryError(
-                f"subscription '{name}': subscriptions are written in OPSL, not in {language}"
-            )
         try:
-            found = opsl.parse(text, regions)
-            ways = alternatives(found)
+            subscribed_query(text)
         except QueryError as error:
             error.problem = f"subscription '{name}': {error.problem}"
             raise
+
+    def _read(self, name: str, text: str, regions: Mapping[str, str]) -> Subscription:
+        from ensue.languages import opsl
+
+        try:
+            found = opsl.parse(text, regions)
+            ways = alternatives(found)
+            for region in _regions_of(found):
+                self._check(region)
+        except QueryError as error:
+            error.problem = f"subscription '{name}': {error.problem}"
+            raise error.at(None, text) from None
         for part in (part for way in ways for part in way.parts):
             if isinstance(part, EventTest) and not tells_events_apart(part, self.type):
                 warnings.warn(
@@ -165,6 +178,15 @@ class Subscriptions:
                 )
                 break
         return found
+
+    def _check(self, region: Region) -> None:
+        """QueryError if a text describes no region."""
+        from ensue.columns.region_shapes import made
+
+        if region.text not in self._checked:
+            made(region, self.space)
+            if len(self._checked) < MOST_CHECKED:
+                self._checked.add(region.text)
 
     # ---------------------------------------------------------------------------- what there is
 
@@ -211,6 +233,13 @@ def _log(folder: str | Path | None, settings: Mapping[str, Any]) -> "Log | Memor
     return log
 
 
+def _is_pattern(text: str, language: str | None) -> bool:
+    from ensue.languages.table import PATTERNS, language_named, language_of
+
+    read = language_of(text) if language is None else language_named(language)
+    return read is PATTERNS
+
+
 def _texts(regions: Mapping[str, Any] | None) -> dict[str, str]:
     """Regions in one spelling each."""
     if not regions:
@@ -220,12 +249,12 @@ def _texts(regions: Mapping[str, Any] | None) -> dict[str, str]:
     return {name: region_text(value) for name, value in regions.items()}
 
 
-def _regions_of(subscription: Subscription) -> set[str]:
-    found: set[str] = set()
+def _regions_of(subscription: Subscription) -> list[Region]:
+    found = []
     left = [subscription.root, *subscription.variables.values()]
     while left:
         part = left.pop()
         left += parts_of(part)
-        if isinstance(part, Placed) and isinstance(part.place, Region) and part.place.name:
-            found.add(part.place.name)
+        if isinstance(part, Placed) and isinstance(part.place, Region):
+            found.append(part.place)
     return found

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import shapely
 
+import ensue
 from ensue.algebra.subscription import Region
 from ensue.columns.regions import Regions, region_text
 from ensue.errors import QueryError
@@ -58,6 +59,24 @@ def test_regions_come_and_go_in_any_order(tmp_path):
         assert not holds(regions, row, x + 2.5, 1)
         assert regions.text(row) == box(x, 0, 2)
     assert len(regions.arrays()["corners"]) < 4 * 6 * len(there) + 1024
+
+
+def test_regions_of_any_size_come_and_go():
+    chance = random.Random(4)
+    regions, there = Regions(), {}
+    for step in range(600):
+        if there and chance.random() < 0.55:
+            row = chance.choice(sorted(there))
+            regions.release(row)
+            del there[row]
+        else:
+            size = chance.randint(3, 40)
+            turns = [2 * math.pi * k / size for k in range(size)]
+            ring = [(step * 3 + math.cos(turn), math.sin(turn)) for turn in turns]
+            there[regions.add(Region(region_text(ring)))] = step * 3
+    for row, x in there.items():
+        assert holds(regions, row, x, 0)
+        assert not holds(regions, row, x + 2, 0)
 
 
 def test_what_was_opened_is_mapped_and_changes_stay_here(tmp_path):
@@ -174,3 +193,16 @@ def test_regions_of_calls_have_one_spelling():
     assert shapely.from_wkt(third).exterior.coords[0][0] == 1 / 3
     with pytest.raises(QueryError, match="is no region"):
         region_text(17)
+
+
+def test_a_set_of_subscriptions_refuses_them_when_they_are_given():
+    fleet = ensue.Subscriptions(time="t", location=("x", "y"))
+    text = "@(POLYGON ((0 0, 2 2, 2 0, 0 2, 0 0)))(ARITH:id = 7)"
+    with pytest.raises(
+        QueryError, match=r"'here': a region: its edges cross at \(1 1\)"
+    ) as caught:
+        fleet.add("here", text)
+    assert caught.value.span.over(text).startswith("POLYGON ((0 0, 2 2")
+    with pytest.raises(QueryError, match="region 'Depot': the radius -1 is not above 0"):
+        fleet.add("here", "@(Depot)(ARITH:id = 7)", regions={"Depot": "CIRCLE (0 0, -1)"})
+    assert list(fleet) == []

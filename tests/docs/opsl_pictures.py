@@ -7,7 +7,6 @@ what takes part in a match, so a picture shows what happens.
 from dataclasses import dataclass
 from pathlib import Path
 
-from ensue.semantics.places import hull_of
 from tests.docs.subscription_examples import Asked, asked_of
 
 from ensue.algebra.places import hull_of

@@ -333,3 +333,25 @@ def test_one_text_serves_times_of_two_types():
     for times in ([1, 2, 3], [1.0, 2.0, 3.0]):
         found = ensue.match(pa.table({"t": times, "x": [1, 2, 3]}), "A a WHERE a.x > 1", time="t")
         assert found.num_rows == 2
+
+
+def test_code_is_that_of_the_kernels_it_calls_too():
+    from ensue.kernels import geometry, hashing, kept_code, polygons, regions
+
+    called = kept_code._imported(regions.__name__)
+    assert {geometry.__name__, polygons.__name__} <= called
+    assert "ensue.kernels.orientation" in kept_code._imported(polygons.__name__)
+    assert kept_code._imported(hashing.__name__) == set()
+
+
+def test_another_kernel_that_is_called_makes_another_digest(monkeypatch):
+    from ensue.kernels import kept_code, regions
+
+    before = kept_code._digest(regions.__name__)
+    known = kept_code._digest.__wrapped__
+
+    def changed(module):
+        return "changed" if module == "ensue.kernels.orientation" else known(module)
+
+    monkeypatch.setattr(kept_code, "_digest", changed)
+    assert changed(regions.__name__) != before

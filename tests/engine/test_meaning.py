@@ -146,7 +146,8 @@ NODES = {
     "Seq": "parts",
     "And": "parts",
     "Or": "parts",
-    "Not": "part",
+    "Interval": "after until",
+    "Not": "part interval",
     "Reading": "field column kind",
     "Apply": "operator inputs parameters variable reads time tick",
     "ByTime": "nanoseconds",
@@ -180,7 +181,7 @@ def test_every_field_of_a_node_is_in_its_text():
 
 
 def by_repr(found: Query) -> str:
-    text = repr(found)
+    text = repr(found).replace(", interval=None", "")  # written only where there is one
     later = f", exists={found.exists}, limit={found.limit!r}, choose={found.choose!r})"
     assert text.endswith(later)
     text = text.removesuffix(later) + ")"

@@ -11,6 +11,7 @@ import pytest
 from ensue.algebra.event_test import EventTest, RegionTest
 from ensue.algebra.subscription import FieldOf, Predicate, PredicateType, Region, Where
 from ensue.columns.regions import Regions
+from ensue.columns.stream import together
 from ensue.errors import EventError, QueryError, StateError
 from ensue.workload.subscriptions.routing import arrays
 from ensue.workload.subscriptions.routing.index import AtomIndex
@@ -140,6 +141,42 @@ def test_type_means_the_type_column_where_no_column_is_called_so() -> None:
         [given(kind="x") | {"type": "y"}, given(kind="y") | {"type": "x"}], schema
     )
     assert index.route(events, None)[0].tolist() == [1]
+
+
+def test_fields_of_several_tables_are_found_in_their_columns() -> None:
+    tables = {
+        "van": pa.table({"t": [1, 2], "id": [5, 6], "mark": ["a", "b"]}),
+        "bus": pa.table({"t": [3], "id": [5], "mark": [7]}),
+    }
+    events, of = together(tables, time="t", order=())
+    index = index_of(
+        asks((ARITH, "id", "=", 5)),
+        asks((ARITH, "id", "=", 5), (STRING, "type", "=", "bus")),
+        of=of,
+    )
+    assert [part.tolist() for part in index.route(events, None)] == [[0, 2, 2], [0, 0, 1]]
+    with pytest.raises(QueryError, match="different kinds"):
+        index.add(asks((ARITH, "mark", "=", 7)))
+
+
+@pytest.mark.parametrize("power", [-1074, -1022, -60, 0, 52, 53, 62, 63, 500, 1000, 1023])
+def test_ranges_of_any_size_and_place(power: int) -> None:
+    unit = 2.0**power
+    bounds = [(-unit, unit), (unit, math.nextafter(unit, math.inf)), (-1.7e308, 1.7e308)]
+    index = index_of(
+        *(asks((ARITH, "speed", ">=", low), (ARITH, "speed", "<=", high)) for low, high in bounds)
+    )
+    values = [v for pair in bounds for v in pair] + [0.0, unit / 2, -unit / 2, 1e-310, 3e307]
+    expected = [
+        (row, slot)
+        for row, value in enumerate(values)
+        for slot, (low, high) in enumerate(bounds)
+        if low <= value <= high
+    ]
+    assert routed(index, [given(speed=value) for value in values]) == expected
+    for slot in range(3):
+        index.cancel(slot)
+    assert index._arrays["table_state"][arrays.routing_table.ENTRIES] == 0
 
 
 def test_no_events_and_no_atoms() -> None:

@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from ensue.semantics.places import hull_of, satisfies
-from ensue.semantics.places import shape_of as region_of
 
 from ensue.algebra.evaluate import like
 from ensue.algebra.event_test import EventTest, RegionTest

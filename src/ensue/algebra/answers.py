@@ -4,8 +4,10 @@ A trigger is an event that completes matches: their last event.
 """
 
 from ensue.algebra.check.arrangement import open_ended
-from ensue.algebra.form import is_event, is_sequence, parts
+from ensue.algebra.form import is_event, is_lapse, is_sequence, parts
+from ensue.algebra.lapses import lapses
 from ensue.algebra.pattern import Atom, Pattern
+from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import MATCHES, Aggregate, Expr
 from ensue.algebra.query import Query, Returned
 from ensue.algebra.walk import results, variables
@@ -92,6 +94,49 @@ def check_choice(query: Query) -> None:
             hint=hint,
             span=query.choose.span,
         )
+
+
+def check_lapses(query: Query) -> None:
+    """Raises a QueryError where an absence with its own interval does not go with the rest."""
+    negation = next((negation for negation, _ in lapses(query.pattern)), None)
+    if negation is None:
+        return
+    if summarised(query) or query.limit is not None:
+        other = "COUNT(*), EXISTS and LIMIT"
+    elif query.after is not None:
+        other = "AFTER MATCH"
+    elif any(results(query.pattern)):
+        other = "operators of your own"
+    elif isinstance(query.within, ByEvents):
+        other = "WITHIN a number of events"
+    elif is_lapse(query.pattern):
+        _check_moments(query)
+        return
+    else:
+        return
+    raise QueryError(
+        f"an absence with an interval of its own does not go with {other}",
+        hint="leave it out: such matches are decided when their intervals are over",
+        span=negation.span,
+    )
+
+
+def _check_moments(query: Query) -> None:
+    """A pattern that is only an absence has one match without events, or none."""
+    given = {
+        "[attr]": query.equivalence,
+        "WITHIN": query.within,
+        "CHOOSE": query.choose,
+        "HAVING": query.having,
+        "a selection strategy": query.strategy is not Strategy.ANY,
+    }
+    for other, there in given.items():
+        if there:
+            raise QueryError(
+                f"{other} does not go with a pattern that is only an absence",
+                hint="leave it out, or add an event that must occur, beside the absence",
+                span=query.pattern.span,
+            )
 
 
 def _beside_choose(query: Query) -> tuple[str, str]:

@@ -15,7 +15,19 @@ from typing import TypeVar
 
 from ensue.algebra.correlation import Anchor, ArchiveJoin, Correlation, JoinKind, Range
 from ensue.algebra.operator import Operator
-from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Reading, Seq
+from ensue.algebra.pattern import (
+    And,
+    Apply,
+    Atom,
+    Interval,
+    Kleene,
+    Maybe,
+    Not,
+    Or,
+    Pattern,
+    Reading,
+    Seq,
+)
 from ensue.algebra.policy import AfterMatch, Choice, SkipTo, Strategy
 from ensue.algebra.predicate import (
     Aggregate,
@@ -163,8 +175,9 @@ def pattern_text(pattern: Pattern) -> str:
             return node_text("And", parts=tuple_text(pattern_text, parts))
         case Or(parts=parts):
             return node_text("Or", parts=tuple_text(pattern_text, parts))
-        case Not(part=part):
-            return node_text("Not", part=pattern_text(part))
+        case Not(part=part, interval=interval):
+            ends = {} if interval is None else _ends(interval)
+            return node_text("Not", part=pattern_text(part), **ends)
         case Apply():
             return node_text(
                 "Apply",
@@ -176,6 +189,10 @@ def pattern_text(pattern: Pattern) -> str:
                 time=optional(kind_text, pattern.time),
                 tick=plain(pattern.tick),
             )
+
+
+def _ends(interval: Interval) -> dict[str, str]:
+    return {"after": expr_text(interval.after), "until": expr_text(interval.until)}
 
 
 def _operator(operator: Operator) -> str:

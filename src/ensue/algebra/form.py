@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
 
 if TYPE_CHECKING:
+    from typing import TypeGuard
+
     from typing_extensions import TypeIs
 
 
@@ -122,6 +124,16 @@ def is_input(pattern: Pattern) -> "TypeIs[Atom | Apply]":
 def is_absence(pattern: Pattern) -> "TypeIs[Not]":
     """Whether it says what must not occur."""
     return isinstance(pattern, Not)
+
+
+def is_lapse(pattern: Pattern) -> "TypeGuard[Not]":
+    """Whether it says what must not occur in an interval of its own, wherever it stands."""
+    return isinstance(pattern, Not) and pattern.interval is not None
+
+
+def stands(pattern: Pattern) -> "TypeGuard[Not]":
+    """Whether it says what must not occur between the parts around it."""
+    return isinstance(pattern, Not) and pattern.interval is None
 
 
 def is_sequence(pattern: Pattern) -> bool:

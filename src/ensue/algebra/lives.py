@@ -13,10 +13,29 @@ from fractions import Fraction
 from itertools import islice, pairwise, product
 from math import inf, nextafter
 
-from ensue.algebra.form import Form, form, is_absence, is_list, is_sequence, optional, parts
-from ensue.algebra.pattern import Pattern
+from ensue.algebra.form import (
+    Form,
+    form,
+    is_absence,
+    is_list,
+    is_sequence,
+    optional,
+    parts,
+    stands,
+)
+from ensue.algebra.pattern import Interval, Pattern
 from ensue.algebra.policy import Strategy
-from ensue.algebra.predicate import At, Between, Binary, Call, Expr, Field, Literal, Unary
+from ensue.algebra.predicate import (
+    Aggregate,
+    At,
+    Between,
+    Binary,
+    Call,
+    Expr,
+    Field,
+    Literal,
+    Unary,
+)
 from ensue.algebra.query import Query
 from ensue.algebra.values import instant
 from ensue.algebra.walk import kleenes, positives, references, results, variables
@@ -73,7 +92,7 @@ def _looks_back(pattern: Pattern) -> bool:
         return False
     inner = parts(pattern)
     if is_sequence(pattern) and any(
-        is_absence(part) and all(map(optional, inner[:k])) for k, part in enumerate(inner)
+        stands(part) and all(map(optional, inner[:k])) for k, part in enumerate(inner)
     ):
         return True
     return any(map(_looks_back, inner))
@@ -286,6 +305,54 @@ def _left(plus: list[Node], minus: list[Node]) -> tuple[list[Node], list[Node]]:
             plus.remove(node)
             minus.remove(node)
     return plus, minus
+
+
+# ---------------------------------------------------------------------------------- intervals
+
+Offsets = tuple[Fraction, Fraction]
+
+
+@dataclass(frozen=True, slots=True)
+class Looks:
+    """How long before a match an absence looks; None: not before a moment, wherever it is."""
+
+    back: Fraction | None
+
+
+def looks_as_far(interval: Interval, query: Query, schema: Schema) -> Looks | None:
+    """How far an interval is from the events of a match; None: as far as other fields say."""
+    times = Times(schema, frozenset(kleenes(query.pattern)))
+    after, until = (_offsets(end, times) for end in (interval.after, interval.until))
+    moments = [isinstance(end, Literal) for end in (interval.after, interval.until)]
+    if all(moments):
+        return Looks(None)
+    if after is None or (until is None and not moments[1]):
+        return None
+    return Looks(max(Fraction(0), -after[0]))
+
+
+def _offsets(end: Expr, times: Times) -> Offsets | None:
+    """From the first start of a match to the least, from its last end to the greatest."""
+    match end:
+        case Field(name=name) if name in (times.schema.start, times.schema.end):
+            return Fraction(0), Fraction(0)
+        case Aggregate(function="min" | "max" | "first" | "last", argument=Field() as field):
+            return _offsets(field, times)
+        case Call(function="greatest" | "least", arguments=arguments):
+            each = [_offsets(one, times) for one in arguments]
+            known = [one for one in each if one is not None]
+            if len(known) < len(each):
+                return None
+            return min(low for low, _ in known), max(high for _, high in known)
+        case Binary(operator="+" | "-" as sign, left=left, right=Literal() as right):
+            inside, length = _offsets(left, times), times.constant(right)
+            if inside is None or length is None or length.moment:
+                return None
+            by = length.constant if sign == "+" else -length.constant
+            slack = abs(by) if times.real or length.float else 0
+            return inside[0] + by - slack, inside[1] + by + slack
+        case _:
+            return None
 
 
 # -------------------------------------------------------------------------------------- paths

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ensue.algebra.predicate import Literal
+from ensue.algebra.predicate import Expr, Literal
 from ensue.schema import Kind
 from ensue.span import Span
 
@@ -63,11 +63,24 @@ class Or:
 
 
 @dataclass(frozen=True, slots=True)
+class Interval:
+    """The time of an absence: behind `after`, up to and with `until`; both are points in time."""
+
+    after: Expr
+    until: Expr
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Not:
-    """No such event where it stands: `!Counter y`, `!SEQ(B b, C c)`."""
+    """No such event where it stands: `!Counter y`, `!SEQ(B b, C c)`.
+
+    With an interval it does not matter where it stands: `!Counter y FROM x.end TO x.end + 5`.
+    """
 
     part: "Pattern"
     span: Span | None = field(default=None, compare=False, repr=False)
+    interval: Interval | None = None
 
 
 @dataclass(frozen=True, slots=True)

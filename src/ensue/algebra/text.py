@@ -8,7 +8,19 @@ from ensue.algebra.chains import chain, links
 from ensue.algebra.correlation import Range
 from ensue.algebra.durations import show_duration
 from ensue.algebra.functions.places import EARTH_LOCATION, LOCATION, WKT
-from ensue.algebra.pattern import GROUPS, And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
+from ensue.algebra.pattern import (
+    GROUPS,
+    And,
+    Apply,
+    Atom,
+    Interval,
+    Kleene,
+    Maybe,
+    Not,
+    Or,
+    Pattern,
+    Seq,
+)
 from ensue.algebra.policy import AfterMatch
 from ensue.algebra.predicate import (
     COMPARISONS,
@@ -73,8 +85,9 @@ def show_pattern(pattern: Pattern) -> str:
             return f"{show_name(type_)}? {show_name(variable)}"
         case Maybe(part=part):
             return f"({show_pattern(part)})?"
-        case Not(part=part):
-            return f"!{show_pattern(part)}"
+        case Not(part=part, interval=interval):
+            shown = f"!{show_pattern(part)}"
+            return shown if interval is None else f"{shown} {show_interval(interval)}"
         case Seq(parts=parts):
             return f"SEQ({', '.join(map(show_pattern, parts))})"
         case And(parts=parts):
@@ -84,6 +97,11 @@ def show_pattern(pattern: Pattern) -> str:
         case Apply(operator=operator, inputs=inputs, parameters=parameters, variable=variable):
             inside = [*map(show_pattern, inputs), *(show_expr(p) for p in parameters)]
             return f"{show_name(operator.name)}({', '.join(inside)}) {show_name(variable)}"
+
+
+def show_interval(interval: Interval) -> str:
+    """When an absence is: `FROM a.end TO a.end + 5`."""
+    return f"FROM {show_expr(interval.after, _SUM)} TO {show_expr(interval.until, _SUM)}"
 
 
 def show_head(pattern: Pattern) -> str:

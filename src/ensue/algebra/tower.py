@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ensue.algebra.lapses import lapses
 from ensue.algebra.query import Query
 from ensue.algebra.walk import atoms
 from ensue.errors import QueryError, did_you_mean
@@ -108,6 +109,14 @@ def tower(definitions: Sequence[Definition], query: Query, emit: Sequence[str] =
                 "CHOOSE together with definitions is not supported yet",
                 hint="leave it out, or match the events as they come in",
                 span=each.choose.span,
+                text=each.text,
+            )
+        for negation, _ in lapses(each.pattern):
+            raise QueryError(
+                "an absence with an interval of its own together with definitions is not "
+                "supported yet",
+                hint="match the events as they come in",
+                span=negation.span,
                 text=each.text,
             )
     known: dict[str, Definition] = {}

@@ -5,6 +5,7 @@ Shapely is the judge of what is a polygon; edges over 180 degrees go the short w
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,23 +32,27 @@ SPACES = {"plane": PLANE, "earth": EARTH}
 def made(region: Region, space: str) -> tuple[Floats, Floats]:
     """The row and the corners of a region. Raises a QueryError that says what is wrong with it."""
     try:
-        geometry = read_wkt(region.text)
-        _check(geometry, space)
-        match geometry:
-            case Circle():
-                return _circle(geometry, SPACES[space]), np.zeros((0, 2))
-            case Polygons():
-                return _polygons(geometry, space)
-            case Points():
-                raise QueryError(
-                    "it has no area",
-                    hint="write a polygon, or a circle: 'CIRCLE (8.5 47.4, 300)'",
-                )
+        return _made(region.text, space)
     except QueryError as error:
         name = "a region" if region.name is None else f"region '{region.name}'"
         raise QueryError(
             f"{name}: {error.problem}", hint=error.hint, span=region.span, text=error.text
         ) from None
+
+
+@lru_cache(maxsize=256)  # a region is checked when it is given, and made when it is used
+def _made(text: str, space: str) -> tuple[Floats, Floats]:
+    geometry = read_wkt(text)
+    _check(geometry, space)
+    match geometry:
+        case Circle():
+            return _circle(geometry, SPACES[space]), np.zeros((0, 2))
+        case Polygons():
+            return _polygons(geometry, space)
+        case Points():
+            raise QueryError(
+                "it has no area", hint="write a polygon, or a circle: 'CIRCLE (8.5 47.4, 300)'"
+            )
 
 
 def _check(geometry: Geometry, space: str) -> None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ensue.algebra.check.applied import read_from, result_columns, with_tick
+from ensue.algebra.lapses import with_interval_ends
 from ensue.algebra.predicate import Expr, Field
 from ensue.algebra.query import Query
 from ensue.algebra.walk import atoms, rewrite_expr
@@ -101,7 +102,9 @@ class Shape:
                 )
         renamed = replace(
             query,
-            pattern=read_from(query.pattern, places),
+            pattern=with_interval_ends(
+                read_from(query.pattern, places), lambda end: rewrite_expr(end, rename)
+            ),
             where=tuple(rewrite_expr(c, rename) for c in query.where),
             returns=tuple(replace(r, expr=rewrite_expr(r.expr, rename)) for r in query.returns),
             having=None if query.having is None else rewrite_expr(query.having, rename),
@@ -139,7 +142,7 @@ def shape_of(
 def refuse_own_names(names: Sequence[str]) -> None:
     """Raises an EventError if events come with a column that would be taken for one of ours."""
     for name in names:
-        if name in _OWN or name.startswith("__member."):
+        if name in _OWN or name.startswith(("__member.", "__constant.")):
             raise EventError(
                 f"the events have a column '{name}', a name that is used inside Ensue\n"
                 "  hint: rename the column, or leave it out"

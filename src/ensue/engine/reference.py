@@ -9,15 +9,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ensue.algebra.check.applied import read
+from ensue.algebra.lapses import interval_ends
 from ensue.algebra.policy import SkipTo
 from ensue.algebra.predicate import Field
 from ensue.algebra.query import Query
 from ensue.algebra.walk import atoms, kleenes, nodes, positives
-from ensue.algebra.window import ByTime, ByUnits
+from ensue.algebra.window import ByEvents
 from ensue.columns import evaluate as vectors
 from ensue.columns.arrow_kinds import Unit
 from ensue.columns.matches import Matches
 from ensue.columns.rows import taken
+from ensue.engine.absence_intervals import AbsenceIntervals
 from ensue.engine.allowance import WAY_BYTES, Allowance, Holding
 from ensue.engine.meaning import require_same, stamp
 from ensue.engine.reference_events import computed_columns, events_of, nanoseconds
@@ -34,6 +36,7 @@ from ensue.semantics import (
     TooManyWays,
     chosen,
     derived,
+    known,
     matches,
     members,
     value_of,
@@ -90,6 +93,7 @@ class ReferenceEngine:
         self._mark = Mark()  # how far the stream is judged
         self._waiting: list[Binding] = []  # matches, unless an event still forbids them
         self._repeats = Repeats(self._query)
+        self._absences = AbsenceIntervals(self._query, schema)
         self._earliest: dict[Key, int] = {}  # by partition, where the next match may begin
 
     def why_not_streamed(self) -> str | None:
@@ -133,7 +137,7 @@ class ReferenceEngine:
 
     def _judged(self, *, over: bool) -> list[Binding]:
         """What is decided now, in the order of the semantics."""
-        known, rows = self._known(), self.held_rows()
+        told, rows = self._known(), self.held_rows()
         new = self._events(self._fresh, rows[len(self._held.rows) :])
         self._repeats.take(new)
         held = self._held.events
@@ -146,10 +150,11 @@ class ReferenceEngine:
             mark = self._here() if end == len(new) else Mark(new[end].position, new[end - 1].end)
             inside = (*held, *new[begin:end])
             found += self._decided(inside, mark, fresh=end > begin, over=over and end == len(new))
-            held = tuple(reach(self._query, inside, mark.time).needed())
+            needed = reach(self._query, inside, mark.time).needed()
+            held = self._absences.held(inside, needed, mark.time, self._waiting)
             begin = end
         self._fresh = []
-        self._hold(() if over else held, known, rows)
+        self._hold(() if over else held, told, rows)
         return sorted(found, key=self._rank)
 
     def _decided(
@@ -168,6 +173,7 @@ class ReferenceEngine:
             if past and _rows_bound(binding) not in waited:
                 continue
             undecided = waits(pattern, binding) and not window.is_over(binding)
+            undecided = undecided or self._lapsing(binding, mark)
             (waiting if undecided and not over else found).append(binding)
         self._mark, self._waiting = mark, waiting
         kept = found if self.plan.query.after is None else list(self._not_used_up(found))
@@ -179,6 +185,11 @@ class ReferenceEngine:
         size = self._kept * WAY_BYTES + self._elsewhere
         self.allowance.ask(Holding(len(events), self._kept, size, mark.rows - 1, self.now))
         return left
+
+    def _lapsing(self, binding: Binding, mark: Mark) -> bool:
+        """Whether an event may still come in an interval in which there must be none."""
+        until = self._absences.until(binding)
+        return until is not None and (mark.time is None or mark.time <= until)
 
     def _matches(self, events: Sequence[Event], fired: Fired) -> list[Binding]:
         """The matches in some events, if there are not too many ways to arrange them."""
@@ -303,13 +314,11 @@ class ReferenceEngine:
 
     def deadline(self) -> float | None:
         """The time after which `advance` delivers something, if no more events come."""
-        window = self._query.within
         if self._fresh:
             return self.now  # nobody has looked at the last events yet
-        if not self._waiting or not isinstance(window, ByTime | ByUnits):
+        if not self._waiting or isinstance(self._query.within, ByEvents):
             return None
-        length = window.nanoseconds if isinstance(window, ByTime) else window.amount
-        over = min(e.start for binding in self._waiting for e in members(binding)) + length
+        over = min(known(self._query, binding)[0] for binding in self._waiting)
         return over if self._scale == 1 else over // self._scale
 
     # ---------------------------------------------------------------------------- saving
@@ -382,6 +391,7 @@ def _rows_bound(binding: Binding) -> frozenset[tuple[str, int]]:
 def columns_used(query: Query, schema: Schema) -> frozenset[str]:
     """The columns that decide what a match is."""
     conditions = [*query.where, *(() if query.having is None else (query.having,))]
+    conditions += interval_ends(query.pattern)
     fields = {n.name for c in conditions for n in nodes(c) if isinstance(n, Field)}
     keys = {equivalence.field_name for equivalence in query.equivalence}
     used = {schema.start, schema.end, schema.type_column, *keys, *fields, *read(query.pattern)}

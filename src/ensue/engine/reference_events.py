@@ -8,6 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ensue.algebra.check.applied import read
+from ensue.algebra.lapses import interval_ends
 from ensue.algebra.predicate import Aggregate, Expr, Field, IsNull
 from ensue.algebra.query import Query
 from ensue.algebra.walk import operands
@@ -27,6 +28,7 @@ _TEMPORAL = (Kind.TIMESTAMP, Kind.DATE, Kind.DURATION)
 def computed_columns(query: Query) -> frozenset[str]:
     """The columns whose values conditions compute with: not those they count or test for NULL."""
     conditions = [*query.where, *(() if query.having is None else (query.having,))]
+    conditions += interval_ends(query.pattern)
     return frozenset(n for c in conditions for n in _computed(c)) | frozenset(read(query.pattern))
 
 

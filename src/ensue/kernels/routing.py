@@ -232,7 +232,7 @@ def _look_up(
                 slots[count] = words[place]
                 count += np.int64(inside)
                 if count == _ROOM:
-                    found, n = tested(
+                    found, n = _tested(
                         atoms, regions, space, events, rows, slots, count, found, n, counters
                     )
                     count = 0
@@ -240,7 +240,7 @@ def _look_up(
             owners[left] = e
             left += np.int64(words[base] >= 0)
         active = left
-    return tested(atoms, regions, space, events, rows, slots, count, found, n, counters)
+    return _tested(atoms, regions, space, events, rows, slots, count, found, n, counters)
 
 
 @kernel(**OPTIONS)
@@ -263,15 +263,15 @@ def _try_all(
             slots[count] = slot
             count += 1
             if count == _ROOM:
-                found, n = tested(
+                found, n = _tested(
                     atoms, regions, space, events, rows, slots, count, found, n, counters
                 )
                 count = 0
-    return tested(atoms, regions, space, events, rows, slots, count, found, n, counters)
+    return _tested(atoms, regions, space, events, rows, slots, count, found, n, counters)
 
 
 @kernel(**OPTIONS)
-def tested(
+def _tested(
     atoms: Atoms,
     regions: RegionTable,
     space: int,

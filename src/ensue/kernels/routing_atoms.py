@@ -145,7 +145,7 @@ def _level_of(width: float, far: float) -> int:
     if width <= 2.0**-59:
         return -60
     level = math.ceil(math.log2(width / 2))
-    return min(level + (level & 1), 1020)
+    return min(level + (level & 1), 1022)
 
 
 @kernel(**OPTIONS)

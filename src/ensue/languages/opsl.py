@@ -12,6 +12,7 @@ from ensue.algebra.subscription import Select, Subscription
 from ensue.errors import QueryError, did_you_mean
 from ensue.languages.expressions import Node, pieces, span_of
 from ensue.languages.language import NO_REGIONS
+from ensue.languages.opsl_shapes import Shapes
 from ensue.languages.opsl_syntax import explain
 from ensue.languages.opsl_trees import Names, expression_of
 from ensue.languages.opsl_values import distance_of, length_of, variable_of
@@ -35,11 +36,14 @@ def parse(text: str, regions: Mapping[str, str] = NO_REGIONS) -> Subscription:
             hint='give large regions by the call: regions={"Depot": ...}',
         )
     try:
-        return _subscription(_grammar().parse(text), text, regions)
+        return _subscription(_shapes.tree(text, _grammar().parse), text, regions)
     except UnexpectedInput as error:
         raise explain(error, text) from None
     except QueryError as error:
         raise error.at(None, text) from None
+
+
+_shapes = Shapes()
 
 
 @cache

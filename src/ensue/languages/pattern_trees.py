@@ -9,7 +9,7 @@ from lark import Token
 
 from ensue.algebra.form import Form, form, is_event, is_input
 from ensue.algebra.operator import Operator, known_operator
-from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
+from ensue.algebra.pattern import And, Apply, Atom, Interval, Kleene, Maybe, Not, Or, Pattern, Seq
 from ensue.algebra.predicate import Literal, Unary
 from ensue.algebra.walk import atoms, results, rewrite
 from ensue.errors import QueryError
@@ -37,6 +37,10 @@ def pattern_of(node: Node, operators: tuple[Operator, ...]) -> Pattern:
             return inner(inside)
         case "negated", [part]:
             return Not(inner(part), span)
+        case "absent", [part, after, until]:
+            ends = expr_of(after), expr_of(until)
+            within = Interval(*ends, span_of(after).to(span_of(until)))
+            return Not(inner(part), span, within)
         case "repeated", [part, quantifier]:
             return _repeated(inner(part), quantifier, span)
         case "applied", [name, *given, variable]:

@@ -10,6 +10,7 @@ from lark import Lark, Tree, UnexpectedInput
 from ensue.algebra.check.correlation import check_correlation_structure, no_summary
 from ensue.algebra.check.query import check_structure
 from ensue.algebra.correlation import Correlation
+from ensue.algebra.lapses import lapses
 from ensue.algebra.operator import Operator
 from ensue.algebra.query import Query
 from ensue.errors import QueryError
@@ -108,6 +109,12 @@ def _statement(tree: Node, text: str, operators: tuple[Operator, ...]) -> Query 
             "CHOOSE does not go with JOIN ARCHIVE",
             hint="leave it out; LAST 1 keeps the latest archived match of each live one",
             span=span_of(choose),
+        )
+    for negation, _ in (found for shape in (live, *past) for found in lapses(shape)):
+        raise QueryError(
+            "an absence with an interval of its own does not go with JOIN ARCHIVE",
+            hint="say between which events nothing happens: SEQ(A a, !C c, B b)",
+            span=negation.span,
         )
     if exists:
         raise no_summary("EXISTS", span_of(exists[0]))

@@ -23,7 +23,7 @@ _WORDS = {
     "STRING": "a string in single quotes", "NAME": "a name", "QUOTED": "a name",
     "UNIT": "a unit of time", "$END": "the end", "SEMICOLON": "the end",
     "_INTERVAL": "INTERVAL '...'", "EVENTS": "EVENTS", "ANCHOR": "START or END",
-    "JOIN_ARCHIVE": "JOIN ARCHIVE",
+    "JOIN_ARCHIVE": "JOIN ARCHIVE", "_UNTIL": "TO",
 }  # fmt: skip
 # Terminals that say one thing together; the first ones tell that all of them are meant.
 _GROUPS: tuple[tuple[str, set[str], set[str]], ...] = (

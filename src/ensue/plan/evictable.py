@@ -4,7 +4,8 @@ A key is stored as its events of the last window, and brought back by matching t
 is possible where the window says how far back matches reach, and where nothing else is remembered.
 """
 
-from ensue.algebra.form import is_absence, is_sequence, optional, parts
+from ensue.algebra.form import is_absence, is_sequence, optional, parts, stands
+from ensue.algebra.lapses import lapses
 from ensue.algebra.operator import Over
 from ensue.algebra.pattern import Pattern
 from ensue.algebra.policy import Choice
@@ -28,6 +29,8 @@ def why_not_evicted(plan: Plan) -> str | None:
         return "it has no [attr] that would split its events into keys"
     if query.after is not None:
         return "AFTER MATCH remembers more of a key than its events of the last window"
+    if any(lapses(query.pattern)):
+        return "an absence with an interval of its own may wait longer than the window"
     if query.choose is not None and query.choose.choice is Choice.ONCE:
         return "CHOOSE ONCE remembers more of a key than its events of the last window"
     for applied in results(query.pattern):
@@ -48,7 +51,7 @@ def may_wait(pattern: Pattern) -> bool:
         return False
     if is_sequence(pattern):
         for part in reversed(parts(pattern)):
-            if is_absence(part):
+            if stands(part):
                 return True
             if not optional(part):
                 break

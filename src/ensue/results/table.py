@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import date
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -9,8 +11,11 @@ from pyarrow import types
 
 from ensue.algebra.answers import is_tally, summarised
 from ensue.algebra.check.kinds import kind_of
-from ensue.algebra.predicate import Aggregate, At, Expr, Field
+from ensue.algebra.form import is_lapse
+from ensue.algebra.lapses import interval_ends
+from ensue.algebra.predicate import Aggregate, At, Expr, Field, Literal
 from ensue.algebra.query import Query, Returned
+from ensue.algebra.values import instant
 from ensue.algebra.walk import bound_variables, kleenes, nodes
 from ensue.columns.arrow_kinds import kind_of_arrow, plain_type, time_unit
 from ensue.columns.buffers import Bools, Ints, frozen, known_to_kernels
@@ -185,12 +190,23 @@ def _assembled(
         "end": lambda: taken(gathered.whole(schema.end), last_rows(matches)),
         "location": lambda: hulls(matches, events, schema),
     }
+    if is_lapse(shape.query.pattern):
+        ends = interval_ends(shape.query.pattern)
+        for name, end in zip(("start", "end"), ends, strict=True):
+            standard[name] = partial(_moments, end, matches.count)
     returned = {r.name: r.expr for r in shape.returned()}
     arrays = []
     for name, type in zip(wanted.names, wanted.types, strict=True):
         array = shape.array_of(returned[name], gathered) if name in returned else standard[name]()
         arrays.append(array if array.type == type else array.cast(type))
     return pa.Table.from_arrays(arrays, schema=wanted)
+
+
+def _moments(end: Expr, count: int) -> pa.Array:
+    """A moment for each match without events."""
+    assert isinstance(end, Literal)
+    value = instant(end.value) if isinstance(end.value, date) else end.value
+    return pa.array([value] * count)
 
 
 def _filtered(gathered: Gathered, having: Expr | None, residual: tuple[Expr, ...]) -> Gathered:

@@ -8,11 +8,12 @@ every layer of a tower, and `layer_timeouts` its timed-out partial matches;
 Kernels, plans and runners must give exactly these.
 """
 
-from ensue.semantics.choosing import chosen, waits
+from ensue.semantics.choosing import chosen, known, waits
 from ensue.semantics.conditions import holds, value_of
 from ensue.semantics.correlation import Correlated, correlated, in_range
 from ensue.semantics.events import Binding, Event, before, members
-from ensue.semantics.matches import TooManyWays, matches
+from ensue.semantics.lapses import over_after
+from ensue.semantics.matches import TooManyWays, matches, spoilt
 from ensue.semantics.results import Fired, derived
 from ensue.semantics.summaries import Summary, summaries
 from ensue.semantics.timeouts import timeouts
@@ -38,11 +39,14 @@ __all__ = [
     "derived",
     "holds",
     "in_range",
+    "known",
     "layer_stream",
     "layer_timeouts",
     "matches",
     "members",
     "nested",
+    "over_after",
+    "spoilt",
     "summaries",
     "timeouts",
     "tower_matches",

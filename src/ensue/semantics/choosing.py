@@ -3,13 +3,14 @@
 from collections.abc import Collection, Iterable
 from itertools import groupby
 
-from ensue.algebra.form import is_absence, is_sequence, parts
+from ensue.algebra.form import is_absence, is_sequence, parts, stands
 from ensue.algebra.pattern import Pattern
 from ensue.algebra.policy import Choice
 from ensue.algebra.query import Query
 from ensue.algebra.walk import positives
 from ensue.algebra.window import ByTime, ByUnits
 from ensue.semantics.events import Binding, members
+from ensue.semantics.lapses import over_after
 
 # A moment, whether it has to be over, and the position of the last event.
 Known = tuple[int | float, bool, int]
@@ -41,16 +42,20 @@ def newest(binding: Binding) -> list[int]:
 
 
 def known(query: Query, binding: Binding) -> Known:
-    """When a match is certain: with its last event, or when its window is over."""
+    """When a match is certain: with its last event, or when a window or an interval is over."""
     inside = members(binding)
     last = inside[-1]
-    if not waits(query.pattern, binding):
-        return last.end, False, last.position
-    match query.within:
-        case ByTime(nanoseconds=length) | ByUnits(amount=length):
-            return min(e.start for e in inside) + length, True, last.position
-        case _:
-            raise ValueError("a negation at the end is chosen from by time only")
+    moments = [(last.end, False)]
+    until = over_after(query.pattern, binding)
+    if until is not None and until >= last.end:  # an event of that time may still come
+        moments.append((until, True))
+    if waits(query.pattern, binding):
+        match query.within:
+            case ByTime(nanoseconds=length) | ByUnits(amount=length):
+                moments.append((min(e.start for e in inside) + length, True))
+            case _:
+                raise ValueError("the end of a window of events is no moment")
+    return *max(moments), last.position
 
 
 def waits(pattern: Pattern, bound: Collection[str]) -> bool:
@@ -70,7 +75,7 @@ def waits(pattern: Pattern, bound: Collection[str]) -> bool:
 
     if is_sequence(pattern) and is_bound(pattern):
         for part in reversed(parts(pattern)):
-            if is_absence(part):
+            if stands(part):
                 return True
             if is_bound(part):
                 break

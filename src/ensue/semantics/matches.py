@@ -4,10 +4,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice, pairwise, product
 
-from ensue.algebra.form import is_absence, is_event, is_input, is_sequence
+from ensue.algebra.form import is_absence, is_event, is_input, is_lapse, is_sequence
 from ensue.algebra.form import parts as parts_of
+from ensue.algebra.lapses import bound_lapses, lapses
 from ensue.algebra.operator import Over
-from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
+from ensue.algebra.pattern import And, Apply, Atom, Interval, Kleene, Maybe, Not, Or, Pattern, Seq
 from ensue.algebra.policy import AfterMatch, SkipTo, Strategy
 from ensue.algebra.predicate import At, Expr, Field
 from ensue.algebra.query import Limit, Query
@@ -17,6 +18,7 @@ from ensue.algebra.window import ByEvents, ByTime, ByUnits
 from ensue.semantics.choosing import chosen as chosen_by
 from ensue.semantics.conditions import MOVING, holds, is_true
 from ensue.semantics.events import Binding, Event, before, members, seen
+from ensue.semantics.lapses import ends_of
 from ensue.semantics.results import Fired, made_of, repeats
 
 
@@ -39,6 +41,8 @@ def matches(
     `fired` are the results of repeats, where events before these have a say in them. With `most`
     it gives up where there are more ways than that to arrange the events of one partition.
     """
+    if is_lapse(query.pattern):
+        return [] if spoilt(query, events) else [{}]
     found: list[Binding] = []
     for partition in partitions(query, events):
         partition.fired, partition.most = fired, most
@@ -51,6 +55,14 @@ def matches(
             kept = chosen_by(query, kept)
         found += kept if query.limit is None else _limited(query.limit, kept)
     return sorted(found, key=lambda binding: rank(query.pattern, binding))
+
+
+def spoilt(query: Query, events: Sequence[Event]) -> bool:
+    """Whether an event came that a pattern which is only an absence forbids."""
+    partition = Partition(query, events)
+    return any(
+        partition.within(negation, interval, {}) for negation, interval in lapses(query.pattern)
+    )
 
 
 def _limited(limit: Limit, found: Iterable[Binding]) -> Iterator[Binding]:
@@ -224,6 +236,10 @@ class Partition:
             and all(
                 not self.occurs(scope, binding) for scope in scopes(self.query.pattern, binding)
             )
+            and not any(
+                self.within(negation, interval, binding)
+                for negation, interval in bound_lapses(self.query.pattern, binding)
+            )
             and self.chosen(binding)
         )
 
@@ -266,6 +282,25 @@ class Partition:
             ):
                 return True
         return False
+
+    def within(self, negation: Not, interval: Interval, binding: Binding) -> bool:
+        """Whether an event that an absence forbids lies in its interval, as a whole.
+
+        Events of the match itself do not count.
+        """
+        ends = ends_of(interval, binding)
+        if ends is None:
+            return False
+        after, until = ends
+        own = {e.position for e in members(binding)}
+        named = {a.variable for a in atoms(negation.part)}
+        conditions = [c for c in self.negative if variables(c) & named]
+        return any(
+            after < n.start and n.end <= until and n.position not in own
+            for negative in _ways(negation.part, self)
+            for n in members(negative)
+            if all(holds(c, binding | negative) for c in conditions)
+        )
 
     def near_end(self, events: list[Event], match: list[Event]) -> bool:
         """Inside the window that ends at the match's last event."""
@@ -403,6 +438,8 @@ def scopes(pattern: Pattern, binding: Binding) -> Iterator[Scope]:
             continue
         if not is_absence(part):
             yield from scopes(part, binding)
+        elif is_lapse(part):
+            continue  # it is judged by its interval
         elif inside and is_sequence(pattern):
             yield Scope(part, bound(inner[:k]), bound(inner[k + 1 :]))
         elif inside:  # it stands in AND: elsewhere it is refused

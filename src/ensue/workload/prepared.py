@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ensue.algebra.form import is_lapse
 from ensue.algebra.query import Query
 from ensue.columns.checking import check_with_regions
 from ensue.columns.matches import Matches
@@ -15,6 +16,7 @@ from ensue.engine.adaptive import AdaptiveEngine, why_not_adaptive
 from ensue.engine.advice import Watchful
 from ensue.engine.allowance import Allowance, Holding
 from ensue.engine.engine import Engine
+from ensue.engine.moments import MomentEngine
 from ensue.engine.output import joined
 from ensue.engine.program import Program
 from ensue.engine.reference import ReferenceEngine
@@ -69,7 +71,8 @@ class Prepared:
         query, schema = self.physical
         limits = self.planning.limits
         if isinstance(self.plan.structure, Reference):
-            return ReferenceEngine(self.plan, schema, self.shape.unit, limits)
+            kind = MomentEngine if is_lapse(query.pattern) else ReferenceEngine
+            return kind(self.plan, schema, self.shape.unit, limits)
         if self.planning.adaptive and why_not_adaptive(self.plan) is None:
             adviser = Watchful(self, query, schema, self.planning)
             return AdaptiveEngine(

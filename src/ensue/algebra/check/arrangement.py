@@ -7,12 +7,14 @@ from ensue.algebra.form import (
     form,
     is_absence,
     is_event,
+    is_lapse,
     is_list,
     is_result,
     is_sequence,
     optional,
     parts,
     present,
+    stands,
 )
 from ensue.algebra.operator import Over
 from ensue.algebra.pattern import Apply, Kleene, Not, Pattern
@@ -23,13 +25,16 @@ from ensue.errors import QueryError
 def check_arrangement(pattern: Pattern) -> None:
     """Raises a QueryError for a pattern that no stream could match, or that says nothing."""
     _check_variables(pattern)
-    if not any(positives(pattern)):
+    if not any(positives(pattern)) and not is_lapse(pattern):
         raise QueryError(
             "the pattern only says what must not happen",
-            hint="add an event that must occur: SEQ(A a, !B b)",
+            hint="add an event that must occur, as in SEQ(A a, !B b), or say when: "
+            "!B b FROM ... TO ...",
             span=pattern.span,
         )
     _check_part(pattern)
+    if is_lapse(pattern):
+        return
     if optional(pattern):
         raise QueryError(
             "the pattern can match nothing at all",
@@ -50,7 +55,7 @@ def open_ended(pattern: Pattern) -> Iterator[Not]:
     inner = parts(pattern)
     if is_sequence(pattern):
         for place, part in enumerate(inner):
-            if is_absence(part) and all(map(optional, inner[place:])):
+            if stands(part) and all(map(optional, inner[place:])):
                 yield part
     for part in inner:
         yield from open_ended(part)
@@ -84,6 +89,12 @@ def _check_part(pattern: Pattern) -> None:
             _check_bounds(pattern)
         case Form.ABSENCE:
             _check_negated(*inner)
+            if is_lapse(pattern) and not is_event(inner[0]):
+                raise QueryError(
+                    "an absence with an interval of its own is of one event type",
+                    hint="as in !C c FROM a.end TO a.end + 5",
+                    span=pattern.span,
+                )
             return
         case Form.OPTION:
             if any(map(is_absence, inner)):
@@ -169,7 +180,7 @@ def _check_alternative(part: Pattern) -> None:
 
 def _check_together(pattern: Pattern) -> None:
     bound = len(present(pattern))
-    if bound < len(parts(pattern)) and bound < 2:
+    if any(map(stands, parts(pattern))) and bound < 2:
         raise QueryError(
             "a negation in AND stands between the first and the last of its events, "
             "and here are fewer than two",

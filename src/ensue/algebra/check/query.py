@@ -3,17 +3,18 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from ensue.algebra.answers import check_answer, check_choice
+from ensue.algebra.answers import check_answer, check_choice, check_lapses
 from ensue.algebra.check.applied import check_operators, resolved, result_types
 from ensue.algebra.check.arrangement import check_arrangement, open_ended
 from ensue.algebra.check.kinds import comparable, kind_of
 from ensue.algebra.check.places import placed, refuse_list
-from ensue.algebra.check.usage import Roles, in_having, in_return, in_where, roles_of
+from ensue.algebra.check.usage import Roles, in_having, in_interval, in_return, in_where, roles_of
 from ensue.algebra.equivalence import equal_through_negation, partitioning, with_equivalence
-from ensue.algebra.form import is_event
-from ensue.algebra.lives import derived_window
+from ensue.algebra.form import is_event, is_lapse
+from ensue.algebra.lapses import interval_ends, lapses, with_interval_ends
+from ensue.algebra.lives import derived_window, looks_as_far
 from ensue.algebra.policy import Choice
-from ensue.algebra.predicate import Expr, Field
+from ensue.algebra.predicate import Expr, Field, Literal
 from ensue.algebra.query import Equivalence, Query, Returned
 from ensue.algebra.walk import atoms, conjuncts, rewrite_expr
 from ensue.algebra.window import ByEvents, ByTime, ByUnits, Window
@@ -39,9 +40,11 @@ def check_structure(query: Query) -> Query:
         check_columns(query.returns)
         check_answer(query)
         check_choice(query)
+        check_lapses(query)
         split = [part for expr in query.where for part in conjuncts(expr)]
         return replace(
             query,
+            pattern=with_interval_ends(query.pattern, lambda end: in_interval(end, roles)),
             where=tuple(in_where(expr, roles) for expr in split),
             equivalence=once(query.equivalence),
             returns=tuple(replace(r, expr=in_return(r.expr, roles)) for r in query.returns),
@@ -79,6 +82,9 @@ def check(query: Query, schema: Schema, *, streaming: bool = False, derived: boo
             assert field.name is not None
             return types[field.variable].kind_of(field.name, field.span, field.variable)
 
+        query = replace(query, pattern=with_interval_ends(query.pattern, bound))
+        for end in interval_ends(query.pattern):
+            _check_moment(end, kind, schema, alone=is_lapse(query.pattern))
         where = tuple(bound(expr) for expr in query.where)
         returns = tuple(replace(r, expr=bound(r.expr)) for r in query.returns)
         having = None if query.having is None else bound(query.having)
@@ -201,7 +207,14 @@ def event_types(query: Query, schema: Schema) -> dict[str, EventType]:
 
 def _check_bounded(query: Query, schema: Schema, *, derived: bool) -> None:
     """What waits on a stream has an end: by WITHIN, or by what conditions say of times."""
-    if query.within is not None or is_event(query.pattern):
+    for negation, interval in lapses(query.pattern):
+        if looks_as_far(interval, query, schema) is None:
+            raise QueryError(
+                "a stream cannot tell how far this interval is from the events of a match",
+                hint="take the times of events and lengths, as in FROM a.end TO a.end + 5",
+                span=negation.span,
+            )
+    if query.within is not None or is_event(query.pattern) or is_lapse(query.pattern):
         return
     if derived and derived_window(query, schema) is not None:
         return
@@ -233,6 +246,30 @@ def _check_window(query: Query, schema: Schema) -> None:
                 hint="give the window in the same numbers, as in WITHIN 300",
                 span=window.span,
             )
+
+
+def _check_moment(
+    end: Expr, kind_of_field: Callable[[Field], Kind], schema: Schema, *, alone: bool
+) -> None:
+    """Raises a QueryError unless an end of an interval is a point in the stream's time."""
+    kind = kind_of(end, kind_of_field)
+    if comparable(kind, schema.time_kind) and kind is not Kind.NULL:
+        whole = schema.time_kind is not Kind.INTEGER or kind is Kind.INTEGER
+        if alone and not (isinstance(end, Literal) and whole):
+            raise QueryError(
+                "the ends of a pattern that is only an absence are moments, as the time column "
+                "has them",
+                hint="as in FROM 10 TO 15, or FROM TIMESTAMP '...' TO TIMESTAMP '...'",
+                span=end.span,
+            )
+        return
+    numbers = schema.time_kind.numeric
+    example = "a.end + 5" if numbers else "a.end + 5 minutes"
+    raise QueryError(
+        f"this is {kind.value}, and an interval has a point in time at its ends",
+        hint=f"as in FROM a.end TO {example}",
+        span=end.span,
+    )
 
 
 def _check_equivalence(equivalence: Equivalence, types: dict[str, EventType]) -> None:

@@ -14,6 +14,7 @@ from ensue.algebra.form import (
     parts,
     plain,
 )
+from ensue.algebra.lapses import lapses
 from ensue.algebra.pattern import Pattern
 from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import At, Field
@@ -74,6 +75,12 @@ def check_timeouts(query: Query, column: str) -> None:
 
 
 def _check_window(query: Query) -> None:
+    for negation, _ in lapses(query.pattern):
+        raise QueryError(
+            "emit_timeouts does not go with an absence that has an interval of its own",
+            hint="leave out emit_timeouts",
+            span=negation.span,
+        )
     if query.within is None:
         raise QueryError(
             "emit_timeouts needs a window: until when does a partial match wait?",

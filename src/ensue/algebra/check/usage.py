@@ -93,6 +93,15 @@ def in_having(expr: Expr, roles: Roles) -> Expr:
     return expr
 
 
+def in_interval(expr: Expr, roles: Roles) -> Expr:
+    """An end of an absence's interval in its normal form."""
+    expr = _normal(expr, roles)
+    for reference in references(expr):
+        _check_settled(reference, roles, "FROM and TO")
+        _check_one_value(reference, roles)
+    return expr
+
+
 def in_on(expr: Expr, roles: Roles) -> Expr:
     """A condition of ON, between the matches of two sides, in its normal form."""
     expr = _normal(expr, roles)

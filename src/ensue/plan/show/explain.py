@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
+from ensue.algebra.lapses import lapses
 from ensue.algebra.pattern import Atom
 from ensue.algebra.policy import Choice, Strategy
 from ensue.algebra.text import (
@@ -350,6 +351,10 @@ def node_tests(plan: Plan, node: Join | Apply) -> list[str]:
 def _finished(plan: Plan) -> Iterator[str]:
     query = plan.query
     lines = [f"  {show_condition(c)}" for c in plan.residual]
+    lines += [
+        f"  {show_pattern(negation)}: decided when time has passed {show_expr(interval.until)}"
+        for negation, interval in lapses(query.pattern)
+    ]
     if query.after is not None:
         lines.append(f"  AFTER MATCH SKIP {show_after(query.after)}")
     if query.having is not None:

@@ -5,9 +5,11 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from ensue.algebra.form import is_lapse
 from ensue.columns.matches import Matches
 from ensue.columns.stream import slices
 from ensue.computed import cached_property
+from ensue.errors import QueryError
 from ensue.plan.limits import Limits
 from ensue.workload.live_matcher import LiveMatchers
 from ensue.workload.prepared import Prepared, build_result, joined_of, unseen_types
@@ -53,6 +55,16 @@ class QueryWork:
 
     def chains(self) -> "tuple[tuple[QueryStage, ...], ...]":
         """The queries by the key they are split by: each is a chain of one stage."""
+        for bundle in self.bundles:
+            query = bundle.main.query
+            if is_lapse(query.pattern):
+                raise QueryError(
+                    "a pattern that is only an absence does not run on Spark yet: a task begins "
+                    "with an event",
+                    hint="add an event that must occur: AND(A a, !B b FROM ... TO ...)",
+                    span=query.pattern.span,
+                    text=query.text,
+                )
         keys = self._keys()
         found = []
         for key in dict.fromkeys(keys):

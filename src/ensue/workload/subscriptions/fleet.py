@@ -30,6 +30,7 @@ from ensue.workload.subscriptions.catalogue.change import Kind as Happens
 from ensue.workload.subscriptions.members import Member, Members, name_digest
 from ensue.workload.subscriptions.nodes.table import NodeTable
 from ensue.workload.subscriptions.routing.index import AtomIndex
+from ensue.workload.subscriptions.shapes.table import Patterns, is_pattern
 from ensue.workload.subscriptions.subscribed import Subscribed
 
 
@@ -58,11 +59,12 @@ class Fleet:
         self.nodes.lanes = lanes
         self.members = Members()
         self.matchers: WeakSet[DropsGone] = WeakSet()  # that hold values of its nodes
+        self.patterns = Patterns(shape, self.index, self.nodes.leaf_of, streaming)
         self.refused: dict[str, str] = {}  # that do not fit the events, and why
         self.units = Units(self._length, self._moment, not shape.schema.intervals)
 
     def __len__(self) -> int:
-        return len(self.members)
+        return len(self.members) + len(self.patterns)
 
     # ---------------------------------------------------------------------------- changes
 
@@ -73,6 +75,12 @@ class Fleet:
         """
         if change.kind is Happens.CANCEL:
             self.cancel(change.name)
+            return
+        if is_pattern(change):
+            pattern = self.patterns.ready(change)
+            if change.kind is Happens.REPLACE:
+                self.cancel(change.name)
+            self.patterns.add(change.name, version, pattern)
             return
         try:
             subscription, roots = self._ready(change, now)
@@ -97,6 +105,8 @@ class Fleet:
     def cancel(self, name: str) -> None:
         """One less; it is silent from now on."""
         self.refused.pop(name, None)
+        if self.patterns.cancel(name):
+            return
         member = self.members.pop(name)
         if member is not None:  # else it could not be matched here in the first place
             self.nodes.cancel(member.number)
@@ -114,7 +124,7 @@ class Fleet:
         """Writes all of it into an empty folder."""
         for name, part in (
             ("regions", self.regions), ("index", self.index), ("nodes", self.nodes),
-            ("members", self.members),
+            ("members", self.members), ("patterns", self.patterns),
         ):  # fmt: skip
             (folder / name).mkdir()
             part.save(folder / name)
@@ -132,6 +142,8 @@ class Fleet:
         if fleet.nodes.lanes != lanes:
             fleet.nodes.split(lanes)
         fleet.members = Members.open(folder / "members")
+        fleet.patterns = Patterns(shape, fleet.index, fleet.nodes.leaf_of, streaming)
+        fleet.patterns.open(folder / "patterns")
         fleet.refused = json.loads((folder / "refused").read_text())
         return fleet
 
@@ -190,7 +202,9 @@ class Fleet:
         """How much is shared."""
         nodes = len(self.nodes.rows)
         return {
-            "subscriptions": len(self.members),
+            "subscriptions": len(self),
+            "patterns": len(self.patterns),
+            "shapes": len(self.patterns.shapes),
             "nodes": nodes,
             "nodes_shared": sum(row.users - 1 for row in self.nodes.rows.values()),
             "leaves": sum(1 for row in self.nodes.rows.values() if row.slot >= 0),

@@ -25,6 +25,7 @@ from ensue.workload.subscriptions.catalogue.pins import moment_of, pin
 from ensue.workload.subscriptions.fleet import Fleet, fleet_of
 from ensue.workload.subscriptions.matcher import SLICE, FleetMatcher
 from ensue.workload.subscriptions.opened import FleetsOf, prepared, snapshot
+from ensue.workload.subscriptions.shapes.table import numbers_of, pattern_rows
 from ensue.workload.subscriptions.subscribed import Subscribed
 
 VERSION = "__version"  # of the set, by which an event was routed
@@ -247,7 +248,11 @@ def _lanes_of(fleet: Fleet, events: pa.Table) -> tuple[Any, Any]:
     rows, slots = fleet.index.route(events, places)
     if not len(rows):
         return np.zeros(0, np.int64), np.zeros(0, np.uint64)
-    bits = fleet.nodes.arrays().lanes[fleet.nodes.leaf_of.array[slots]]
+    leaves = fleet.nodes.leaf_of.array[slots]
+    own = pattern_rows(leaves)
+    bits = np.zeros(len(leaves), np.uint64)
+    bits[~own] = fleet.nodes.arrays().lanes[leaves[~own]]
+    bits[own] = fleet.patterns.lane_bits(numbers_of(leaves[own]), fleet.lanes)
     order = np.argsort(rows, kind="stable")
     rows, bits = rows[order].astype(np.int64), bits[order]
     begins = np.flatnonzero(np.concatenate([[True], rows[1:] != rows[:-1]]))

@@ -23,8 +23,10 @@ from ensue.workload.held_events import EventStore
 from ensue.workload.stage import Fed
 from ensue.workload.subscriptions.compared_fields import compared_fields
 from ensue.workload.subscriptions.fleet import Fleet
-from ensue.workload.subscriptions.members import Member
 from ensue.workload.subscriptions.nodes.held import Delivered, NodeState
+from ensue.workload.subscriptions.shapes.running import Found
+from ensue.workload.subscriptions.shapes.state import PatternState
+from ensue.workload.subscriptions.shapes.table import numbers_of, pattern_rows
 
 FORMAT = 1
 VALUE_BYTES = 256  # about what a value takes, with its share of lists and events
@@ -46,6 +48,7 @@ class FleetMatcher:
             fleet.nodes, fleet.time, fleet.space, lambda: fleet.regions.table, lane,
             most_held, limits.max_matches or int(min(2**40, bound // VALUE_BYTES)),
         )  # fmt: skip
+        self.patterns = PatternState(fleet.patterns, limits, lane, fleet.lanes)
         self.store = EventStore(fleet.shape)
         self.schema = notified_schema(fleet.shape)
         self.rows = 0  # events so far
@@ -75,29 +78,37 @@ class FleetMatcher:
     def _matched(
         self, events: pa.Table, rows: Any, leaves: npt.NDArray[np.int32], versions: Ints
     ) -> pa.Table:
+        self.patterns.drop_gone(self.store)
         first = self.rows
         self.rows += events.num_rows
+        self.routed += len(np.unique(rows))
+        own = pattern_rows(leaves)
+        numbers = numbers_of(leaves[own])
+        patterns = self.patterns.feed(events, first, rows[own], numbers, versions)
+        rows, leaves = rows[~own], leaves[~own]
         kept, places = np.unique(rows, return_inverse=True)
-        self.routed += len(kept)
         some = rows_taken(events, kept)
         new = self._events(some, first + kept, versions[kept])
         found = self.state.feed(new, places.astype(np.int32), leaves)
-        held = self.state.events.position
-        self.store.add(events, first, [found.members, held[held >= first]])
-        return self._told(found)
+        held = [self.state.events.position, *self.patterns.held_since(first)]
+        members = [found.members, *(f.rows for f in patterns)]
+        self.store.add(events, first, [*members, *held])
+        return self._told(found, patterns)
 
     def advance(self, now: float) -> list[pa.Table]:
         """What only waited for time to pass."""
-        found = self._told(self.state.advance(now))
+        self.patterns.drop_gone(self.store)
+        found = self._told(self.state.advance(now), self.patterns.advance(now))
         self.store.forget_before(now)
         return [found]
 
     def finish(self) -> list[pa.Table]:
         """What only waited for the stream to end."""
-        return [self._told(self.state.finish())]
+        return [self._told(self.state.finish(), self.patterns.finish())]
 
     def deadline(self) -> float | None:
-        return self.state.deadline()
+        times = [self.state.deadline(), self.patterns.deadline()]
+        return min((t for t in times if t is not None), default=None)
 
     @property
     def now(self) -> float | None:
@@ -110,12 +121,18 @@ class FleetMatcher:
         schema = self.fleet.shape.schema
         return None if schema.location is None else places_of(events, schema)
 
-    def _events(self, events: pa.Table, positions: Ints, versions: Ints) -> Events:
+    def _times(self, events: pa.Table) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """When events start and end."""
         shape = self.fleet.shape
         start, end = (
             np.asarray(from_arrow(events.column(name), shape.unit).values).astype(self.fleet.time)
             for name in (shape.schema.start, shape.schema.end)
         )
+        return start, end
+
+    def _events(self, events: pa.Table, positions: Ints, versions: Ints) -> Events:
+        shape = self.fleet.shape
+        start, end = self._times(events)
         places = self._places(events)
         corner = np.zeros(len(positions) + 1, np.int64) if places is None else places.first
         nothing = np.zeros(0)
@@ -123,28 +140,46 @@ class FleetMatcher:
         numbers, codes, known = compared_fields(events, shape, list(self.fleet.nodes.fields))
         return Events(positions, versions, start, end, corner, x, y, numbers, codes, known)
 
-    def _told(self, found: Delivered) -> pa.Table:
-        if not len(found):
-            self._forget()
+    def _told(self, found: Delivered, patterns: Sequence[Found] = ()) -> pa.Table:
+        tables = [self._told_of_patterns(part) for part in patterns]
+        if len(found):
+            numbers, which = np.unique(found.subscription, return_inverse=True)
+            of = [member for n in numbers.tolist() if (member := self.fleet.members.at(n))]
+            matches = Matches({}, {MEMBERS: (found.offsets, found.members)}, len(found))
+            held = self.store.of([matches])
+            placed = held.placed(matches).lists[MEMBERS][1]
+            told = notified(
+                [member.name for member in of], [member.identity for member in of], which,
+                found.start, found.end, found.offsets, placed, held.events, self.fleet.shape,
+            )  # fmt: skip
+            tables.append(told)
+        self._forget()
+        return pa.concat_tables(tables) if tables else no_rows(self.schema)
+
+    def _told_of_patterns(self, found: Found) -> pa.Table:
+        told = self.patterns.told(found, self.store)
+        if not len(told.which):
             return no_rows(self.schema)
-        numbers, which = np.unique(found.subscription, return_inverse=True)
-        of: Sequence[Member | None] = [self.fleet.members.at(n) for n in numbers.tolist()]
-        names = [member.name for member in of if member is not None]
-        identities = [member.identity for member in of if member is not None]
-        matches = Matches({}, {MEMBERS: (found.offsets, found.members)}, len(found))
+        matches = Matches({}, {MEMBERS: (told.offsets, told.rows)}, len(told.which))
         held = self.store.of([matches])
         placed = held.placed(matches).lists[MEMBERS][1]
-        told = notified(
-            names, identities, which, found.start, found.end, found.offsets, placed, held.events,
+        start, end = self._times(held.events)
+        return notified(
+            [member.name for member in told.of], [member.identity for member in told.of],
+            told.which, np.minimum.reduceat(start[placed], told.offsets[:-1]),
+            end[placed[told.offsets[1:] - 1]], told.offsets, placed, held.events,
             self.fleet.shape,
         )  # fmt: skip
-        self._forget()
-        return told
 
     def _forget(self) -> None:
         if self.store.is_full:
             self.state.compact()
-            self.store.keep(self.state.events.position)
+            self.patterns.compact()
+            self.store.keep(self._held())
+
+    def _held(self) -> Ints:
+        """The rows of the stream that matches to come may have."""
+        return np.union1d(self.state.events.position, self.patterns.held())
 
     # ---------------------------------------------------------------------------- the set changes
 
@@ -165,17 +200,18 @@ class FleetMatcher:
 
     @property
     def partial_matches(self) -> int:
-        return self.state.partial_matches
+        return self.state.partial_matches + self.patterns.partial_matches
 
     @property
     def state_bytes(self) -> int:
         """About as many bytes as `save` gives."""
-        return self.state.saved_bytes + self.store.nbytes
+        return self.state.saved_bytes + self.patterns.state_bytes + self.store.nbytes
 
     def save(self) -> bytes:
         """Everything needed to go on elsewhere."""
         arrays = self.state.save()
-        self.store.keep(self.state.events.position)
+        patterns = self.patterns.save()
+        self.store.keep(self._held())
         events, more = self.store.save()
         used, tied = (u.tolist() for u in self.state.used_up())
         numbers = {n for n, *_ in (*used, *tied)}
@@ -190,7 +226,7 @@ class FleetMatcher:
             "tied": [(names[n], *rest) for n, *rest in tied if n in names],
         }
         saved = {f"node {name}": array for name, array in arrays.items()}
-        return packed(header, {**saved, **more}, {"events": events})
+        return packed(header, {**saved, **more}, {"events": events, "patterns": patterns})
 
     def restore(self, data: bytes) -> None:
         """Goes on where the saved one stopped."""
@@ -206,6 +242,8 @@ class FleetMatcher:
         self.state.restore(nodes)
         others = {n: a for n, a in arrays.items() if not n.startswith("node ")}
         self.store.restore(blobs["events"], others)
+        if "patterns" in blobs:
+            self.patterns.restore(blobs["patterns"])
         self.rows, self.routed = int(header["rows"]), int(header["routed"])
         self.version = int(header["version"])
         numbers = {}

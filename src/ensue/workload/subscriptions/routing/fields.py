@@ -75,6 +75,8 @@ class Fields:
             found |= {name} & set(shape.hidden)
         if not found and name == TYPE_FIELD and shape.schema.type_column is not None:
             found = {shape.schema.type_column}
+        if not found and name in self._kinds:
+            found = {name}  # one of several columns of a field, told apart by its own name
         if len(found) == 1:
             return found.pop()
         if found:

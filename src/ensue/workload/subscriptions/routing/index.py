@@ -151,6 +151,26 @@ class AtomIndex:
             return (what >> 8) & 0xFFFFFF == self._writer.fields.type_number
         return kind == routing_arrays.ALL
 
+    def paths(self) -> list[str]:
+        """By what each atom is found."""
+        top = int(self._arrays["atom_state"][routing_arrays.SLOT_TOP])
+        alive = [slot for slot in range(top) if self._arrays["access"][slot, 0] >= 0]
+        return [self._path(slot) for slot in alive]
+
+    def _path(self, slot: int) -> str:
+        access = int(self._arrays["access"][slot, 0])
+        match access & 255:
+            case routing_arrays.EQUAL:
+                return "type" if self.broad(slot) else "equality"
+            case routing_arrays.GRID:
+                return "region"
+            case routing_arrays.SPAN:
+                return "range"
+            case routing_arrays.ALL:
+                return "type" if (access >> 8) & ((1 << 28) - 1) else "no field: all events fit"
+            case _:
+                return "no field: no event fits"
+
     # ---- routing
 
     def route(self, events: pa.Table, places: Corners | None) -> tuple[Rows, Rows]:
@@ -264,4 +284,5 @@ class AtomIndex:
         writer.late = LateTests.restore(about["late"])
         writer.groups = Groups.restore(about["groups"])
         index._arrays = Arrays.open(folder)
+        index._arrays["counters"][:] = 0
         return index

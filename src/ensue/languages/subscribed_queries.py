@@ -1,0 +1,57 @@
+"""Texts of the pattern language as members of a set of subscriptions."""
+
+from ensue.algebra.answers import summarised
+from ensue.algebra.check.query import check_structure
+from ensue.algebra.query import Query
+from ensue.algebra.walk import atoms, results
+from ensue.errors import QueryError
+from ensue.languages.opsl import LONGEST
+from ensue.languages.table import PATTERNS
+
+MOST_ATOMS = 64  # of a subscription
+
+
+def subscribed_query(text: str) -> Query:
+    """The query of a text, as far as a set of subscriptions can have it.
+
+    >>> subscribed_query("SEQ(A a, B b) WITHIN 5 RETURN a.x")
+    Traceback (most recent call last):
+    ensue.errors.QueryError: rows of subscriptions have the events of a match, and no other columns
+      hint: leave out RETURN
+    """
+    size = len(text.encode())
+    if size > LONGEST:
+        raise QueryError(f"the text has {size} bytes, and a subscription {LONGEST} at the most")
+    found = PATTERNS.parse(text)
+    if not isinstance(found, Query):
+        raise QueryError(
+            "a set of subscriptions takes no towers of definitions and no JOIN ARCHIVE",
+            hint="match such a query by itself: ensue.match(events, query)",
+        )
+    if summarised(found):
+        raise QueryError(
+            "COUNT(*) and EXISTS give no matches that a subscriber could be told of",
+            hint="match such a query by itself: ensue.match(events, query)",
+            text=text,
+        )
+    if found.returns:
+        raise QueryError(
+            "rows of subscriptions have the events of a match, and no other columns",
+            hint="leave out RETURN",
+            span=found.returns[0].span,
+            text=text,
+        )
+    for applied in results(found.pattern):
+        raise QueryError(
+            f"a set of subscriptions knows no operators of users, so not {applied.operator.name}",
+            hint="match such a query by itself: ensue.match(events, query)",
+            span=applied.span,
+            text=text,
+        )
+    count = sum(1 for _ in atoms(found.pattern))
+    if count > MOST_ATOMS:
+        raise QueryError(
+            f"the pattern has {count} events, and that of a subscription {MOST_ATOMS} at the most"
+        )
+    check_structure(found)
+    return found

@@ -1,0 +1,1 @@
+"""Subscriptions in the pattern language: one plan for all of one shape, the rest on their own."""

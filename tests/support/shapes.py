@@ -1,0 +1,90 @@
+"""Subscriptions in the pattern language over random streams, and what each finds alone."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+
+from ensue.algebra.query import Query
+from ensue.columns.stream import Shape, shape_of
+from ensue.languages.patterns import parse
+from ensue.plan.limits import Limits
+from ensue.workload.live_matcher import LiveMatcher
+from ensue.workload.prepared import Prepared, prepare
+from ensue.workload.subscriptions.catalogue.change import Change
+from ensue.workload.subscriptions.fleet import Fleet
+from ensue.workload.subscriptions.matcher import FleetMatcher
+from support.streams import Nature
+
+Members = tuple[int, ...]
+_CONSTANT = re.compile(r"(?<=[<>=] )(-?\d+(?:\.\d+)?|'\w+')(?![\w.\]])")
+
+
+def other_constants(text: str, random: Random) -> str:
+    """The same query with other numbers and texts in its conditions.
+
+    >>> other_constants("SEQ(A a, B b) WHERE a.x > 1 and b.s = 'p' WITHIN 3", Random(1))
+    "SEQ(A a, B b) WHERE a.x > 1 and b.s = 'r' WITHIN 3"
+    """
+
+    def other(found: re.Match[str]) -> str:
+        if found[0].startswith("'"):
+            return f"'{random.choice('pqr')}'"
+        return (
+            random.choice(("0.5", "1.5", "2.0")) if "." in found[0] else str(random.randint(0, 3))
+        )
+
+    return _CONSTANT.sub(other, text)
+
+
+def shape_of_stream(events: pa.Table, nature: Nature, *, typed: bool = True) -> Shape:
+    kind = "type" if typed else None
+    return shape_of(events.schema, time=nature.columns, type=kind, order=())
+
+
+def prepared(text: str, shape: Shape) -> Prepared:
+    query = parse(text)
+    assert isinstance(query, Query)
+    return prepare(query, shape)
+
+
+def matcher_of(
+    shape: Shape, texts: dict[str, str], *, lane: int = -1, lanes: int = 1
+) -> FleetMatcher:
+    """A matcher for subscriptions that were all there from the beginning."""
+    fleet = Fleet(shape, lanes=lanes)
+    for name, text in texts.items():
+        fleet.take(Change.add(name, text, language="patterns"), 1)
+    matcher = FleetMatcher(fleet, Limits(), lane)
+    matcher.version = 1
+    return matcher
+
+
+def told(tables: Iterable[pa.Table]) -> dict[str, Counter[Members]]:
+    """By subscription the rows of the events that it was told of."""
+    found: dict[str, Counter[Members]] = {}
+    for table in tables:
+        for match in table.to_pylist():
+            rows = tuple(event["row"] for event in match["members"])
+            found.setdefault(match["subscription"], Counter())[rows] += 1
+    return found
+
+
+def alone(
+    query: Prepared, pieces: Iterable[pa.Table], *, over: bool = True
+) -> dict[Members, dict[str, Any]]:
+    """What a query finds by itself: rows of events in their order, with the match."""
+    matcher = LiveMatcher(query)
+    tables = [matcher.feed(piece) for piece in pieces]
+    if over:
+        tables.append(matcher.finish())
+    found = {}
+    for table in tables:
+        for match in table.to_pylist():
+            members = [v for k, v in match.items() if k not in ("match_id", "start", "end")]
+            events = [e for v in members if v for e in (v if isinstance(v, list) else [v])]
+            found[tuple(sorted(event["row"] for event in events))] = match
+    return found
