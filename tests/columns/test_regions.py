@@ -61,6 +61,24 @@ def test_regions_come_and_go_in_any_order(tmp_path):
     assert len(regions.arrays()["corners"]) < 4 * 6 * len(there) + 1024
 
 
+def test_regions_of_any_size_come_and_go():
+    chance = random.Random(4)
+    regions, there = Regions(), {}
+    for step in range(600):
+        if there and chance.random() < 0.55:
+            row = chance.choice(sorted(there))
+            regions.release(row)
+            del there[row]
+        else:
+            size = chance.randint(3, 40)
+            turns = [2 * math.pi * k / size for k in range(size)]
+            ring = [(step * 3 + math.cos(turn), math.sin(turn)) for turn in turns]
+            there[regions.add(Region(region_text(ring)))] = step * 3
+    for row, x in there.items():
+        assert holds(regions, row, x, 0)
+        assert not holds(regions, row, x + 2, 0)
+
+
 def test_what_was_opened_is_mapped_and_changes_stay_here(tmp_path):
     regions = Regions("earth")
     circle = regions.add(Region("CIRCLE (8.5 47.4, 300)"))

@@ -79,11 +79,14 @@ class Regions:
         del known.rows[known.texts[row]]
         known.texts[row] = ""
         known.free.append(row)
-        known.lost += self._size(row)
+        size = self._size(row)
+        known.lost += size
+        known.blocks.setdefault(size, []).append(int(self._rows[row, FIRST]))
         self._rows[row] = _NOWHERE
         if known.lost > 1024 and 2 * known.lost > self._filled:
             self._close_up()
             known.lost = 0
+            known.blocks.clear()
 
     def _texts(self) -> "_Known":
         if self._closed is not None:
@@ -102,11 +105,17 @@ class Regions:
             known.texts.append("")
             known.uses.append(0)
             self._count += 1
-        self._corners = _room(self._corners, self._filled + len(corners))
-        self._corners[self._filled : self._filled + len(corners)] = corners
+        size = len(corners)
+        if known.blocks.get(size):
+            first = known.blocks[size].pop()
+            known.lost -= size
+        else:
+            first = self._filled
+            self._filled += size
+            self._corners = _room(self._corners, self._filled)
+        self._corners[first : first + size] = corners
         self._rows[row] = values
-        self._rows[row, FIRST] = self._filled
-        self._filled += len(corners)
+        self._rows[row, FIRST] = first
         return row
 
     def _size(self, row: int) -> int:
@@ -175,6 +184,7 @@ class _Known:
         self.rows: dict[str, int] = {}
         self.free: list[int] = []
         self.lost = 0  # rows of corners that belong to no region any more
+        self.blocks: dict[int, list[int]] = {}  # where they are, by how many they are
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         encoded = [text.encode() for text in self.texts]

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ensue.algebra.lapses import lapses
 from ensue.algebra.operator import Over
 from ensue.algebra.walk import results
 from ensue.columns.arrow_kinds import Unit
@@ -78,6 +79,8 @@ def why_not_adaptive(plan: Plan) -> str | None:
         return "without WITHIN every event would have to be kept for the next plan"
     if plan.tallies:
         return "there is one way to count matches that are not listed"
+    if any(lapses(plan.query.pattern)):
+        return "an absence with an interval of its own may wait longer than the window"
     for applied in results(plan.query.pattern):
         if applied.operator.over is Over.REPEAT:
             return f"the latest result of {applied.operator.name} may be older than the window"

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from ensue.algebra.policy import AfterMatch, Choice, SkipTo
 from ensue.algebra.query import Query
 from ensue.columns.matches import Matches
+from ensue.engine.member_rows import newest_first
 from ensue.engine.skipping import Rows, Skipping
 
 
@@ -35,7 +36,7 @@ class Once(Skipping):
     def _sorted(self, found: Matches, last: Rows) -> Rows:
         """By last event, then from the newest to the oldest; the same events as the text goes."""
         oldest_first = super()._sorted(found, last)
-        members = _newest_first(found)[oldest_first]
+        members = newest_first(found)[oldest_first]
         keys = [-members[:, k] for k in range(members.shape[1])]
         return np.asarray(oldest_first[np.lexsort([*reversed(keys), last[oldest_first]])])
 
@@ -49,22 +50,3 @@ class Latest(Once):
         kept = np.zeros(found.count, np.bool_)
         kept[order[np.diff(last[order], prepend=-1) != 0]] = True
         return found.where(kept)
-
-
-def _newest_first(found: Matches) -> Rows:
-    """The events of each match in a line, the newest first; -1 behind the last one."""
-    number = [np.arange(found.count) for _ in found.rows]
-    rows = list(found.rows.values())
-    for offsets, values in found.lists.values():
-        counts = np.diff(offsets)
-        number.append(np.repeat(np.arange(found.count), counts))
-        rows.append(values[offsets[0] : offsets[-1]])
-    of, row = np.concatenate(number), np.concatenate(rows)
-    of, row = of[row >= 0], row[row >= 0]
-    order = np.lexsort([-row, of])
-    of, row = of[order], row[order]
-    counts = np.bincount(of, minlength=found.count)
-    place = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
-    lines = np.full((found.count, int(counts.max(initial=1))), -1, np.int64)
-    lines[of, place] = row
-    return lines

@@ -16,6 +16,7 @@ from ensue.engine.choosing import skipping_of
 from ensue.engine.counters import counters_of
 from ensue.engine.forgetting import forget_keys, forget_strings
 from ensue.engine.interrupts import interruptible
+from ensue.engine.lapsing import lapsing_of
 from ensue.engine.negated_matches import Inner
 from ensue.engine.output import joined, listed_bytes, taken
 from ensue.engine.program import Program
@@ -61,6 +62,7 @@ class Engine:
         self.now: float | None = None  # no event that ends before can still come
         self.inner = self._inners()
         self.skipping = skipping_of(plan.query)
+        self.lapsing = lapsing_of(self.program)
         self.found = 0  # matches so far
         self._pieces: list[Matches] = []
         self._swept: tuple[float, int] | None = None  # now and rows at the last sweep
@@ -122,6 +124,8 @@ class Engine:
             self.room.make(code, now, again=asked == (code, position))
             asked = (code, position)
         self.drain()
+        if self.lapsing is not None:
+            self.lapsing.see(scanned, self.rows)
         self.rows += count
         self.now = scanned.ends[-1].item()
         self.room.ask()
@@ -138,11 +142,17 @@ class Engine:
             inner.engine.rows = self.rows
         for piece in pieces:
             self._take(self.scan(piece), len(self.scan.keys), piece)
-            self._pieces.clear()
+            self._let_wait()
         if now is not None:
             self._pass_time(now)
-            self._pieces.clear()
+            self._let_wait()
         self.room.counts = True
+
+    def _let_wait(self) -> None:
+        """Throws away what has been found, but for matches whose intervals are not over."""
+        pieces, self._pieces = self._pieces, []
+        if self.lapsing is not None:
+            self.lapsing(joined(pieces, self.program.source.output), self.now, over=False)
 
     def advance(self, now: float) -> Matches:
         """Lets time pass until `now`: what only waited for it is delivered.
@@ -171,7 +181,7 @@ class Engine:
         if self.state.waits:
             self.state.sweep(self.now or 0, self.room, flush=True)
             self.drain()
-        return self._delivered(np.zeros(0, np.int32), self.rows)
+        return self._delivered(np.zeros(0, np.int32), self.rows, over=True)
 
     def _step(self, position: int, count: int, arrays: list[Table]) -> int:
         tables, meta = self.state.tables, self.state.meta
@@ -204,14 +214,14 @@ class Engine:
             inner.engine.compact()
         self.state.expire(self.now, self.rows)
         self.state.pack()
-        forget_keys(self.state, self.scan.keys, self.skipping)
+        forget_keys(self.state, self.scan.keys, self.skipping, self.lapsing)
         forget_strings(self.state, self.scan.strings)
         self._compacted = (self.rows, self.state.population)
 
     @property
     def can_drop_keys(self) -> bool:
         """Whether `drop_keys` leaves nothing of them: negated complex events have their own."""
-        return not self.inner and self.skipping is None
+        return not self.inner and self.skipping is None and self.lapsing is None
 
     def drop_keys(self, columns: Sequence[pa.ChunkedArray]) -> None:
         """Drops all that is known of the partitions that these values of the key name."""
@@ -260,9 +270,11 @@ class Engine:
         """What was found so far is with others now, and no longer held."""
         self.room.hand_over()
 
-    def _delivered(self, keys: Table, base: int) -> Matches:
+    def _delivered(self, keys: Table, base: int, *, over: bool = False) -> Matches:
         pieces, self._pieces = self._pieces, []
         found = joined(pieces, self.program.source.output)
+        if self.lapsing is not None:
+            found = self.lapsing(found, self.now, over=over)
         if self.skipping is not None and found.count:
             found = self.skipping(found, keys, base)
         self.found += found.number
@@ -280,6 +292,8 @@ class Engine:
         arrays = self.state.used_parts(len(self.scan.keys))
         if self.skipping is not None:
             arrays["earliest"] = self.skipping.earliest
+        if self.lapsing is not None:
+            arrays |= self.lapsing.save()
         saved = Saved(
             self.program.nullable,
             self.rows,
@@ -310,6 +324,10 @@ class Engine:
             inner.restore(data)
         if self.skipping is not None:
             self.skipping.earliest = saved.arrays["earliest"]
+        if self.lapsing is not None:
+            self.lapsing = lapsing_of(self.program)
+            assert self.lapsing is not None
+            self.lapsing.restore(saved.arrays)
         if self.program.counted and saved.counted is not None:
             self.scan.counts = ScanCounts.of(saved.counted["scan"])
             self.found = int(saved.counted["found"])
@@ -325,6 +343,7 @@ class Engine:
         scan = self.scan
         size = self.state.saved_size(len(scan.keys)) + scan.keys.nbytes + scan.strings.nbytes
         size += sum(inner.state_bytes for inner in self.inner)
+        size += 0 if self.lapsing is None else self.lapsing.nbytes
         return size + (0 if self.skipping is None else self.skipping.earliest.nbytes)
 
     @property
@@ -333,23 +352,26 @@ class Engine:
         scan = self.scan
         size = sum(table.nbytes for table in self.state.tables.values())
         size += scan.keys.nbytes + scan.strings.nbytes
+        size += 0 if self.lapsing is None else self.lapsing.nbytes
         return size + sum(inner.engine.held_bytes for inner in self.inner)
 
     # ---------------------------------------------------------------------------- what is alive
 
     def held_rows(self) -> npt.NDArray[np.int64]:
         """The rows of the stream that a later match may still contain, ascending."""
-        return self.state.held_rows(self.now)
+        held = self.state.held_rows(self.now)
+        return held if self.lapsing is None else np.union1d(held, self.lapsing.rows())
 
     @property
     def partial_matches(self) -> int:
         """Runs that are alive, or instances in stacks."""
-        return self.state.partial_matches
+        waiting = 0 if self.lapsing is None else self.lapsing.waiting
+        return self.state.partial_matches + waiting
 
     @property
     def is_blank(self) -> bool:
         """Whether it is known to be as good as a new one: nothing bears on what comes."""
-        return self.state.is_blank
+        return self.state.is_blank and (self.lapsing is None or self.lapsing.is_blank)
 
     def count_anew(self) -> None:
         """Forgets what was counted so far."""
@@ -371,4 +393,5 @@ class Engine:
 
         `advance` delivers once it is told a later time. None: nothing waits for time to pass.
         """
-        return self.state.deadline()
+        times = [self.state.deadline(), None if self.lapsing is None else self.lapsing.deadline()]
+        return min((time for time in times if time is not None), default=None)

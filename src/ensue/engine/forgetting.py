@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 
 from ensue.columns.keys import KeyCodes
+from ensue.engine.lapsing import Lapsing
 from ensue.engine.skipping import Skipping
 from ensue.structures.contract import State
 
 
-def forget_keys(state: State[Any], keys: KeyCodes, skipping: Skipping | None) -> None:
+def forget_keys(
+    state: State[Any], keys: KeyCodes, skipping: Skipping | None, lapsing: Lapsing | None = None
+) -> None:
     """Forgets the partitions that have no runs and no instances.
 
     One that comes back starts anew, which changes nothing: the count of its events only places
@@ -23,12 +26,16 @@ def forget_keys(state: State[Any], keys: KeyCodes, skipping: Skipping | None) ->
     if keys.known == 0:
         return
     alive = state.live_keys()[:count]
+    if lapsing is not None:
+        alive = alive | lapsing.live_keys(count)
     kept = np.flatnonzero(alive)
     if len(kept) == count == keys.known:
         return
     state.keep_keys(kept, keys.keep(alive))
     if skipping is not None:
         skipping.keep(kept)
+    if lapsing is not None:
+        lapsing.keep_keys(kept)
 
 
 def forget_strings(state: State[Any], strings: KeyCodes) -> None:

@@ -5,8 +5,7 @@ What the pattern language finds more than once, in different roles, is one match
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from dataclasses import dataclass
 
 from ensue.algebra.alternatives import (
     Alternative,
@@ -19,23 +18,22 @@ from ensue.algebra.alternatives import (
     Point,
     alternatives,
 )
-from ensue.algebra.event_test import EventTest, RegionTest
-from ensue.algebra.predicate import Constant
-from ensue.algebra.subscription import (
-    FieldOf,
-    Length,
-    Moment,
-    Predicate,
-    Region,
-    Select,
-    Subscription,
-    Where,
-)
+from ensue.algebra.event_test import EventTest
+from ensue.algebra.subscription import Length, Moment, Predicate, Region, Select, Subscription
 from ensue.algebra.text import show_name
-from ensue.algebra.window import ByTime, ByUnits
-from ensue.algebra.wkt import Circle, read_wkt
 from ensue.errors import QueryError
-from ensue.languages.opsl_text import show_length, show_number, show_value
+from ensue.languages.opsl_pattern_terms import (
+    Time,
+    as_near,
+    is_zero,
+    later,
+    show_length_of_time,
+    show_near,
+    show_predicate,
+    show_region,
+    time_of,
+)
+from ensue.languages.opsl_text import show_value
 
 TYPE = "type"  # the field whose value is the type of an atom
 ANY_TYPE = "Any"  # where no atom asks for one, all events are of one type
@@ -60,19 +58,32 @@ def show(subscription: Subscription) -> str:
 def _shown(subscription: Subscription) -> str:
     ways = alternatives(subscription)
     writer = _Writer(typed=any(_fixed(test) for way in ways for test in _tests(way)))
-    shown = [pattern for way in ways if (pattern := writer.pattern(way)) is not None]
-    if not shown:
+    found = [written for way in ways if (written := writer.way(way)) is not None]
+    if not found:
         raise QueryError(
-            "this subscription asks for the place of what has none, so nothing satisfies it",
+            "nothing satisfies this subscription: it asks for the place of what has none, "
+            "or for a moment before itself",
             hint="an absence from a moment on has no event, and so no place",
         )
-    (pattern,) = shown if len(shown) == 1 else (f"OR({', '.join(shown)})",)
+    patterns = [_pattern(written, alone=len(found) == 1) for written in found]
+    (pattern,) = patterns if len(patterns) == 1 else (f"OR({', '.join(patterns)})",)
+    conditions = [c for written in found for c in dict.fromkeys(written.conditions)]
     lines = [f"PATTERN {pattern}"]
-    lines += [f"WHERE {condition}" for condition in writer.conditions[:1]]
-    lines += [f"    and {condition}" for condition in writer.conditions[1:]]
-    if subscription.select is not Select.ALL:
+    lines += [f"WHERE {condition}" for condition in conditions[:1]]
+    lines += [f"    and {condition}" for condition in conditions[1:]]
+    if subscription.select is not Select.ALL and any(written.names for written in found):
         lines.append(f"CHOOSE {subscription.select.name}")
     return "\n".join(lines)
+
+
+def _pattern(written: "_Way", *, alone: bool) -> str:
+    parts = written.parts
+    if not written.names and (not alone or len(parts) != 1):
+        raise QueryError(
+            "an alternative has no event that must occur, so it is no pattern",
+            hint="one absence between moments is a pattern by itself, and not beside others",
+        )
+    return parts[0] if len(parts) == 1 else f"AND({', '.join(parts)})"
 
 
 def _tests(way: Alternative) -> Iterator[EventTest]:
@@ -92,17 +103,15 @@ def _fixed(test: EventTest) -> list[Predicate]:
 @dataclass
 class _Writer:
     typed: bool  # whether atoms ask for types
-    conditions: list[str] = field(default_factory=list)
     events: int = 0  # variables so far
 
-    def pattern(self, way: Alternative) -> str | None:
-        """The events of an alternative; its conditions are added. None: it never holds."""
+    def way(self, way: Alternative) -> "_Way | None":
+        """An alternative as parts of a pattern and conditions; None: it never holds."""
         written = _Way(self, way)
-        if not written.located():
+        if not written.possible():
             return None
-        parts = list(written.parts())
-        self.conditions += dict.fromkeys(written.conditions)
-        return parts[0] if len(parts) == 1 else f"AND({', '.join(parts)})"
+        written.parts += written.written()
+        return written
 
     def variable(self) -> str:
         self.events += 1
@@ -119,9 +128,11 @@ class _Writer:
             )
         type = self.type_of(test)
         rest = [p for p in test.predicates if p not in fixed[:1]]
-        conditions = [_predicate(p, variable) for p in rest]
+        conditions = [show_predicate(p, variable) for p in rest]
         place = f"{variable}.location"
-        conditions += [_lies(_as_near(one), _region(one.region), place) for one in test.places]
+        conditions += [
+            show_near(as_near(one), show_region(one.region), place) for one in test.places
+        ]
         return f"{show_name(type)} {variable}", conditions
 
     def type_of(self, test: EventTest) -> str:
@@ -135,6 +146,7 @@ class _Way:
     def __init__(self, writer: _Writer, way: Alternative) -> None:
         self.writer = writer
         self.way = way
+        self.parts: list[str] = []
         self.conditions: list[str] = []
         self.names = {
             number: writer.variable()
@@ -142,20 +154,39 @@ class _Way:
             if isinstance(part, EventTest)
         }
 
-    def located(self) -> bool:
-        """Whether everything that is asked for its place has events."""
-        nears = [c for c in self.way.conditions if isinstance(c, Near)]
-        groups = [g for n in nears for g in (n.first, n.second) if not isinstance(g, Region)]
-        return all(self.names.keys() & group for group in groups)
+    def possible(self) -> bool:
+        """Whether what is asked for its place has events, and moments are in order."""
+        return not any(self._never(condition) for condition in self.way.conditions)
 
-    def parts(self) -> Iterator[str]:
+    def _never(self, condition: Condition) -> bool:
+        match condition:
+            case Near(first=first, second=second):
+                groups = [g for g in (first, second) if not isinstance(g, Region)]
+                return not all(self.names.keys() & group for group in groups)
+            case Later():
+                return self._known(condition) is False
+            case Compared():
+                return False
+
+    def _known(self, condition: Later) -> bool | None:
+        """Whether two moments lie as asked for; None if events decide it."""
+        earlier, behind = self._moment(condition.earlier), self._moment(condition.later)
+        if earlier is None or behind is None:
+            return None
+        limit = later(earlier, condition.by)
+        if condition.most:
+            return bool(behind <= limit)
+        return bool(behind > limit if condition.strict else behind >= limit)
+
+    def written(self) -> Iterator[str]:
         for number, part in enumerate(self.way.parts):
             if isinstance(part, EventTest):
                 shown, conditions = self.writer.atom(part, self.names[number])
                 self.conditions += conditions
                 yield shown
         for condition in self.way.conditions:
-            self.conditions.append(self.condition(condition))
+            if not isinstance(condition, Later) or self._known(condition) is None:
+                self.conditions.append(self.condition(condition))
         for part in self.way.parts:
             if isinstance(part, Gone):
                 yield from self.absences(part)
@@ -164,28 +195,46 @@ class _Way:
 
     def condition(self, condition: Condition) -> str:
         match condition:
-            case Later(earlier, later, by, strict, most):
+            case Later(strict=strict, most=most):
                 operator = "<=" if most else ">" if strict else ">="
-                return f"{self.point(later)} {operator} {self.behind(earlier, by)}"
+                limit = self.behind(condition.earlier, condition.by)
+                return f"{self.point(condition.later)} {operator} {limit}"
             case Near(first=first, second=second):
-                place = _region(first) if isinstance(first, Region) else self.place(first)
-                return _lies(condition, place, self.place(second))
+                place = show_region(first) if isinstance(first, Region) else self.place(first)
+                return show_near(condition, place, self.place(second))
             case Compared(part, name, operator, other, other_name):
                 mine = f"{self.names[part]}.{show_name(name)}"
                 return f"{mine} {operator} {self.names[other]}.{show_name(other_name)}"
 
     def behind(self, point: Point, by: Length | None) -> str:
-        if isinstance(point.of, Moment):
-            return show_value(_later(point.of.at, by))
+        moment = self._moment(point)
+        if moment is not None:
+            return show_value(later(moment, by))
         shown = self.point(point)
-        return shown if by is None or _zero(by) else f"{shown} + {_length(by)}"
+        return shown if by is None or is_zero(by) else f"{shown} + {show_length_of_time(by)}"
 
     def point(self, point: Point) -> str:
         """A point in time. What is absent in a length of time lasts until that is over."""
-        if isinstance(point.of, Moment):
-            return show_value(point.of.at)
+        moment = self._moment(point)
+        if moment is not None:
+            return show_value(moment)
         function = "greatest" if point.end else "least"
-        return _one_of(function, list(self._times(point.of, end=point.end)))
+        return _one_of(function, list(self._times(point.group, end=point.end)))
+
+    def _moment(self, point: Point) -> Time | None:
+        """A point in time that no event decides."""
+        if isinstance(point.of, Moment):
+            return time_of(point.of.at)
+        times = []
+        for number in point.of:
+            part = self.way.parts[number]
+            if isinstance(part, EventTest) or not part.lasts:
+                return None
+            moment = self._moment(part.until if point.end else part.since)
+            if moment is None:
+                return None
+            times.append(later(moment, part.length if point.end else None))
+        return max(times) if point.end else min(times)
 
     def _times(self, group: Group, *, end: bool) -> Iterator[str]:
         """The times of which one is the start or the end of a group."""
@@ -266,82 +315,3 @@ def _own(absent: Alternative, variable: str) -> list[str]:
 def _one_of(function: str, values: Sequence[str]) -> str:
     distinct = list(dict.fromkeys(values))
     return distinct[0] if len(distinct) == 1 else f"{function}({', '.join(distinct)})"
-
-
-# -------------------------------------------------------------------------------------- times
-
-
-def _zero(length: Length) -> bool:
-    return length in (ByTime(0), ByUnits(0))
-
-
-def _length(length: Length) -> str:
-    if isinstance(length, ByTime) and length.nanoseconds % 1000:
-        raise QueryError(
-            "lengths of patterns are whole microseconds", hint="round it: 1 us", span=length.span
-        )
-    return show_length(length)
-
-
-def _later(at: Constant, by: Length | None) -> Constant:
-    """A moment, so much later."""
-    match at, by:
-        case (_, None):
-            return at
-        case (int() | float(), ByUnits(amount)):
-            return at + amount
-        case (datetime(), ByTime(nanoseconds)) if nanoseconds % 1000 == 0:
-            return at + timedelta(microseconds=nanoseconds // 1000)
-        case _:
-            raise QueryError(
-                "this moment and this length do not go together",
-                hint="numbers go with numbers, timestamps with whole microseconds",
-                span=by.span,
-            )
-
-
-# ------------------------------------------------------------------------------------- places
-
-
-def _as_near(test: RegionTest) -> Near:
-    return Near(test.where, test.region, frozenset(), test.comparison, test.number, test.tolerance)
-
-
-def _region(region: Region) -> str:
-    match read_wkt(region.text):
-        case Circle(x, y, radius):
-            return f"CIRCLE({', '.join(map(show_number, (x, y, radius)))})"
-        case _:
-            return f"WKT '{region.text}'"
-
-
-def _lies(near: Near, p: str, q: str) -> str:
-    number = show_number(near.number)
-    match near.where:
-        case Where.INSIDE:
-            return f"inside({q}, {p})"
-        case Where.OVERLAP:
-            return f"overlaps({p}, {q})"
-        case Where.SAME:
-            return f"same_place({p}, {q}, {number})"
-        case Where.DISTANCE if near.comparison == "=":
-            return f"abs(distance({p}, {q}) - {number}) <= {show_number(near.tolerance)}"
-        case Where.DISTANCE:
-            return f"distance({p}, {q}) {near.comparison} {number}"
-
-
-# --------------------------------------------------------------------------------- predicates
-
-
-def _predicate(predicate: Predicate, variable: str) -> str:
-    head = f"{variable}.{show_name(predicate.name)} {predicate.operator}"
-    match predicate.value:
-        case tuple() as values:
-            return f"{head} ({', '.join(show_value(value) for value in values)})"
-        case str() as text if predicate.operator == "LIKE":
-            escaped = text.replace("\\", "\\\\")  # a sign like any other in OPSL
-            return f"{head} {show_value(escaped)}"
-        case FieldOf():
-            raise AssertionError(predicate)  # alternatives have made conditions of them
-        case value:
-            return f"{head} {show_value(value)}"

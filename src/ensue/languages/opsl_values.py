@@ -144,7 +144,7 @@ def number_of(token: Token) -> int | float:
         value = float(digits)
         if math.isfinite(value) and not whole:
             return value
-    elif abs(exact := int(digits)) < _LARGEST:
+    elif -_LARGEST <= (exact := int(digits)) < _LARGEST:
         return exact
     raise QueryError(
         "this number is too large",

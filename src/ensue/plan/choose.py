@@ -42,6 +42,7 @@ from ensue.plan.physical_rules.bound import always_bound
 from ensue.plan.physical_rules.compact import asks_for_less, compact
 from ensue.plan.physical_rules.features import Kinds, fits_a_kernel
 from ensue.plan.physical_rules.fitting import RUNS, STACKS, unknown, why_unknown
+from ensue.plan.physical_rules.lapse_rules import why_not_on_matches, without_lapses
 from ensue.plan.physical_rules.negations import inner_query, name_of, negations_of, why_not_inner
 from ensue.plan.physical_rules.ordering import order_decisions, predicate_order
 from ensue.plan.physical_rules.placement import MOVING, can_be_late, moving_variable, unary
@@ -88,7 +89,8 @@ def choose(
             notes,
             Asked(planning, python or {}),
         )
-    reason = _no_kernel(query, schema, sorted_out, kinds)
+    core, reason = _without_intervals(query, schema, sorted_out)
+    reason = reason or _no_kernel(core, schema, sorted_out, kinds)
     if planning.structure == "reference":
         reason = reason or "structure='reference'"
     tied: list[Expr] = []
@@ -104,8 +106,8 @@ def choose(
     if reason is None:
         between = _Between(tuple(tied), sorted_out.absent, late=late, intervals=schema.intervals)
         alone = not sorted_out.between and not sorted_out.absent
-        together = compact(query, schema, off) if alone else "conditions compare events"
-        structure, decisions = _structure(query, between, sorted_out.roles, planning, together)
+        together = compact(core, schema, off) if alone else "conditions compare events"
+        structure, decisions = _structure(core, between, sorted_out.roles, planning, together)
     else:
         require_possible(planning, {}, reason)
         structure, decisions = Reference(reason), ()
@@ -256,6 +258,7 @@ def _sort_conditions(query: Query, schema: Schema, planning: Planning, *, late: 
             between.append(condition)
         else:
             absent.append(condition)
+    lapsing = {a.variable for negation, _ in lapses(query.pattern) for a in atoms(negation)}
     complex_ = [n.part for n in negations(query.pattern) if not is_event(n.part)]
     inside = {a.variable for part in complex_ for a in atoms(part)}
     roles = [
@@ -266,6 +269,7 @@ def _sort_conditions(query: Query, schema: Schema, planning: Planning, *, late: 
             tuple(first[atom.variable]),
             kleene.get(atom.variable),
             negative=atom.variable not in bound,
+            lapse=atom.variable in lapsing,
         )
         for atom in atoms(query.pattern)
         if atom.variable not in inside
@@ -277,15 +281,23 @@ def _sort_conditions(query: Query, schema: Schema, planning: Planning, *, late: 
     return _Sorted(tuple(roles), tuple(between), tuple(absent))
 
 
+def _without_intervals(
+    query: Query, schema: Schema, conditions: _Sorted
+) -> tuple[Query, str | None]:
+    """The query that a kernel takes, or why it cannot: intervals are tried on its matches."""
+    if not any(lapses(query.pattern)):
+        return query, None
+    why = why_not_on_matches(query, schema, conditions.absent)
+    return (without_lapses(query), None) if why is None else (query, why)
+
+
 def _no_kernel(query: Query, schema: Schema, conditions: _Sorted, kinds: Kinds) -> str | None:
     """Why compiled code cannot take this query, if it cannot."""
-    if any(lapses(query.pattern)):
-        return "an absence with an interval of its own"
     if len(conditions.roles) > MOST_ROLES:
         return f"more than {MOST_ROLES} variables"
     if query.choose is not None and may_wait(query.pattern):
         return "CHOOSE among matches that wait for time to pass"
-    negated = any(role.negative for role in conditions.roles)
+    negated = any(role.negative and not role.lapse for role in conditions.roles)
     if schema.intervals and negated and _has_and(query.pattern):
         return "negation beside AND over events with a duration"
     for negation in negations_of(query.pattern, conditions.absent):

@@ -26,6 +26,7 @@ class Role:
     kleene: Kleene | None = None
     negative: bool = False
     inner: "Plan | None" = None  # of a complex event: its matches play the role
+    lapse: bool = False  # negated in an interval: judged on finished matches
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,7 +194,7 @@ class Frame:
         return tuple(
             r
             for r in self.plan.roles
-            if r.negative and r.inner is None and r.variable not in self.dropped
+            if r.negative and r.inner is None and r.variable not in self.dropped and not r.lapse
         )
 
     @property
