@@ -1,7 +1,6 @@
 """Texts of the pattern language as members of a set of subscriptions."""
 
 from ensue.algebra.answers import summarised
-from ensue.algebra.check.query import check_structure
 from ensue.algebra.query import Query
 from ensue.algebra.walk import atoms, results
 from ensue.errors import QueryError
@@ -53,5 +52,4 @@ def subscribed_query(text: str) -> Query:
         raise QueryError(
             f"the pattern has {count} events, and that of a subscription {MOST_ATOMS} at the most"
         )
-    check_structure(found)
     return found
