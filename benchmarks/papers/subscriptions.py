@@ -34,6 +34,7 @@ from rich.console import Console
 import ensue
 from benchmarks.machine import machine
 from benchmarks.papers.fat_client import CLIENTS, Client, Report, held_bytes
+from benchmarks.papers.subscription_sheets import matching_seconds, sheets
 from benchmarks.papers.subscription_streams import (
     APART,
     IN_TIME,
@@ -44,7 +45,6 @@ from benchmarks.papers.subscription_streams import (
     planted,
     stream,
 )
-from benchmarks.tables import Sheet
 from benchmarks.timing import Clock
 from ensue.algebra.alternatives import alternatives
 from ensue.algebra.event_test import EventTest
@@ -256,86 +256,12 @@ def _reports(events: pa.Table, first: int) -> list[Report]:
 # --------------------------------------------------------------------------- report
 
 
-def sheets(report: dict[str, Any]) -> list[Sheet]:
-    return [_times(report), _messages(report), _memory(report)]
-
-
-def _times(report: dict[str, Any]) -> Sheet:
-    return Sheet(
-        "Processor seconds on the paper's stream",
-        ("run", "planted", "found", "add", "make ready", "match", "list: plan", "list: match",
-         "match, times faster", "all, times faster", "fat clients"),
-        tuple(
-            (
-                run["kind"],
-                f"{run['ours']['planted']:,}",
-                f"{run['ours']['matches']:,}",
-                *(f"{run['ours'][f'{part}_seconds']:.2f}" for part in ("add", "ready", "match")),
-                f"{run['queries']['scaled_planning_seconds']:,.1f}",
-                f"{_matching(run):,.1f}",
-                f"{run['times_faster']:,.0f}",
-                f"{run['times_faster_with_adding']:,.0f}",
-                f"{run['fat_client']['client_seconds']:.2f}",
-            )
-            for run in report["runs"]
-            if "queries" in run
-        ),
-    )  # fmt: skip
-
-
-def _matching(run: dict[str, Any]) -> float:
-    queries = run["queries"]
-    return float(queries["scaled_seconds"] - queries["scaled_planning_seconds"])
-
-
-def _messages(report: dict[str, Any]) -> Sheet:
-    return Sheet(
-        "Messages, subscriptions / fat client",
-        ("run", "stream", "matches", "between parts", "to clients", "to clients a match"),
-        tuple(
-            (
-                run["kind"],
-                run["stream"],
-                f"{run['ours']['matches']:,}",
-                *(
-                    " / ".join(f"{run[way][name]:,}" for way in ("ours", "fat_client"))
-                    for name in ("messages_between_parts", "messages_to_clients")
-                ),
-                " / ".join(
-                    f"{run[way]['messages_to_clients'] / run['ours']['matches']:.1f}"
-                    for way in ("ours", "fat_client")
-                ),
-            )
-            for run in report["runs"]
-        ),
-    )
-
-
-def _memory(report: dict[str, Any]) -> Sheet:
-    return Sheet(
-        "Bytes a subscription, subscriptions / fat client",
-        ("run", "stream", "server", "server, waiting events", "all clients, waiting events"),
-        tuple(
-            (
-                run["kind"],
-                run["stream"],
-                " / ".join(
-                    f"{run[way]['server_bytes_each']:,.0f}" for way in ("ours", "fat_client")
-                ),
-                f"{run['ours']['state_bytes'] / report['subscriptions']:,.0f} / 0",
-                f"0 / {run['fat_client']['client_bytes'] / report['subscriptions']:,.0f}",
-            )
-            for run in report["runs"]
-        ),
-    )
-
-
 def compared(run: dict[str, Any]) -> dict[str, float]:
     """How many times faster one set is than a list of queries: matching alone, and all of it."""
     mine, whole = run["ours"], run["queries"]["scaled_seconds"]
     everything = sum(mine[f"{part}_seconds"] for part in ("add", "ready", "match"))
     return {
-        "times_faster": _matching(run) / mine["match_seconds"],
+        "times_faster": matching_seconds(run) / mine["match_seconds"],
         "times_faster_with_adding": whole / everything,
     }
 
@@ -397,6 +323,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _queries_again(report: dict[str, Any], queries: int) -> None:
     """Measures the lists of queries once more, and keeps the rest."""
+    report["queries_again"] = True
     count, total = report["subscriptions"], report["events"]
     kinds = {kind.name: kind for kind in KINDS}
     for run in (run for run in report["runs"] if "queries" in run):
