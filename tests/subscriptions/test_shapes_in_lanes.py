@@ -29,7 +29,7 @@ def test_each_finds_what_it_finds_alone(tmp_path, seed, disorder, monkeypatch):
     monkeypatch.setattr(others, "bounded", bounded)
     if disorder:  # which events are adjacent depends on where a set's events began to be in order
         monkeypatch.setattr(f"{__name__}.FORMS", (FORMS[0], FORMS[1], FORMS[3]))
-    others.test_each_finds_what_it_finds_alone(tmp_path, seed, disorder)
+    others.test_each_finds_what_it_finds_alone(tmp_path, seed, disorder, monkeypatch)
 
 
 def test_a_set_is_opened_as_it_was_saved(tmp_path):

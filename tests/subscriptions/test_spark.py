@@ -14,7 +14,7 @@ pytestmark = pytest.mark.spark
 
 DEPOT = "POLYGON ((0 0, 10 0, 10 10, 0 10, 0 0))"
 LEFT = "=|(@(Depot)(A); 25)(DIST(Depot; >; 20)(A)), A = (ARITH:id = {id})"
-QUIET = "!(A; 15)B, A = (ARITH:id = {id}, STRING:kind = 'stop'), B = (ARITH:id = {id})"
+QUIET = "!(A; 5)B, A = (ARITH:id = {id}, STRING:kind = 'stop'), B = (ARITH:id = {id})"
 NOBODY = "!(12; 10)A, A = (ARITH:id = 99)"
 SCHEMA = pa.schema(
     {"t": pa.int64(), "id": pa.int64(), "kind": pa.string(), "x": pa.float64(), "y": pa.float64()}
@@ -78,8 +78,7 @@ def test_a_batch_gives_what_is_found_here(spark, tmp_path, kept):
 
 
 def test_no_events_at_all(spark):
-    frame = spark.createDataFrame(trucks(0).to_pandas(), "t long, id long, kind string, "
-                                  "x double, y double")  # fmt: skip
+    frame = spark.createDataFrame([], "t long, id long, kind string, x double, y double")
     found = ensue.match(frame, fleet_of({"nobody": NOBODY})).toArrow()
     assert [row[0] for row in rows(found)] == ["nobody"]
 
