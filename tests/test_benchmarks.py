@@ -83,3 +83,12 @@ def test_routing_finds_what_trying_all_atoms_finds() -> None:
     for name in ("even", "cities"):
         found = routing.spread(name, atoms=2_000, events=1_000, tried=1_000, times=1)
         assert found["matches"] == found["tried"]["as added"]["matches"] > 0
+
+
+def test_shapes_of_subscriptions_find_what_their_queries_find() -> None:
+    from benchmarks.papers import shapes
+
+    assert shapes.as_one_plan(20, 2_000)["matches"] > 0  # it compares them itself
+    several = shapes.on_nodes(10, 20, 1_000)
+    assert several["matches"] > 0
+    assert len(set(shapes.several_structures(1_000))) == 1_000

@@ -45,7 +45,7 @@ WORLD = 1_000_000.0  # metres
 TYPES = [f"kind {k}" for k in range(20)]
 IDS = 200_000
 NUMBERS = [f"number{k}" for k in range(4)]
-CITIES, SPREAD = 50, 3_500.0
+CITIES, SPREAD = 50, 3_300.0
 SHARES = (0.4, 0.3, 0.2, 0.1)
 ARITH, STRING = PredicateType.ARITH, PredicateType.STRING
 

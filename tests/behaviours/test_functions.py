@@ -9,7 +9,7 @@ import pytest
 from tests.docs.pages import ROOT
 
 import ensue
-from ensue.algebra.functions import FUNCTIONS, LOCATION, name_of
+from ensue.algebra.functions import EARTH_LOCATION, FUNCTIONS, LOCATION, name_of
 from ensue.algebra.functions.record import (
     Fold,
     Function,
@@ -234,7 +234,7 @@ def test_all_functions_of_a_release_have_a_vector_form():
     assert [f.name for f in FUNCTIONS.values() if f.vector is None] == []
 
 
-@pytest.mark.parametrize("name", [n for n in FUNCTIONS if n != LOCATION])
+@pytest.mark.parametrize("name", [n for n in FUNCTIONS if n not in (LOCATION, EARTH_LOCATION)])
 def test_the_page_of_the_language_names_every_function(name):
     page = (ROOT / "docs" / "language.md").read_text(encoding="utf-8")
     section = page.split("- **Functions** of numbers:")[1].split("\n- **")[0]

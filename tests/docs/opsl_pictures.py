@@ -159,7 +159,8 @@ def _time_line(canvas: Canvas, line: Line) -> None:
             canvas.box((event.start * SCALE + width / 2, y), width, 12, fill=fill)
         else:
             canvas.circle((event.start * SCALE, y), 6, fill=fill)
-        canvas.text((event.start * SCALE + 9, y - 7), name, size=11)
+        above = 10 if event.end > event.start else 7
+        canvas.text((event.start * SCALE + 9, y - above), name, size=11)
     canvas.text((last * SCALE + 24, height / 2), _told(asked), size=12)
 
 

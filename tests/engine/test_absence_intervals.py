@@ -10,7 +10,7 @@ import ensue
 from ensue.engine import lapsing
 from ensue.errors import QueryError
 from ensue.source import cache
-from support.chosen import expected, in_one, in_pieces
+from support.chosen import expected, in_one, in_pieces, written
 from support.streams import Nature, random_events, random_nature
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -124,3 +124,22 @@ def test_what_is_out_of_reach_is_forgotten(monkeypatch):
         sizes.append(len(live.save()))
     assert matches > 100
     assert max(sizes[300:]) <= 1.2 * max(sizes[100:300])
+
+
+def test_beside_other_queries():
+    random = Random(3)
+    texts = [
+        "AND(A a, !C c FROM a.end TO a.end + 2) WITHIN 5",
+        "SEQ(A a, B b, !A c FROM a.end TO b.end + 2) WHERE [k] WITHIN 5",
+        "SEQ(A a, B b) WITHIN 5",
+    ]
+    for _ in range(5):
+        events = random_events(random, 14)
+        found = ensue.match(events, texts, time="t", type="type")
+        live = ensue.live(texts, schema=events.schema, time="t", type="type")
+        given = [live.feed(events.slice(k, 1)) for k in range(events.num_rows)]
+        given.append(live.finish())
+        for number, text in enumerate(texts):
+            wanted = expected(text, events, Nature())
+            assert written(found[number]) == wanted
+            assert written(pa.concat_tables(g[number] for g in given)) == wanted

@@ -41,7 +41,8 @@ QUERIES = {
     "next": "SEQ(A a, B b) WHERE skip_till_next_match(a, b) "
     "{ distance(a.location, b.location) < 2 }",
     "mixed": "SEQ(A a, B b) WHERE distance(a.location, point(1, b.y)) < 2 or b.location is null",
-    "aggregate": "SEQ(A+ a[], B b) WHERE max(distance(a.location, point(180, 1))) < 180 + 150000 * b.y",
+    "aggregate": "SEQ(A+ a[], B b) "
+    "WHERE max(distance(a.location, point(180, 1))) < 180 + 150000 * b.y",
 }
 EVERY_DAY = ("distance", "inside", "steps")  # the others take a second or two to compile
 GRID = (0.0, 1.0, 2.0, 3.0, None, math.nan)

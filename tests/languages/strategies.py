@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from ensue.algebra.chains import chain
 from ensue.algebra.check.arrangement import open_ended
 from ensue.algebra.correlation import Anchor, ArchiveJoin, Correlation, JoinKind, Range
-from ensue.algebra.functions import CIRCLE, FUNCTIONS, LOCATION, WKT
+from ensue.algebra.functions import CIRCLE, EARTH_LOCATION, FUNCTIONS, LOCATION, WKT
 from ensue.algebra.pattern import And, Atom, Kleene, Maybe, Not, Or, Seq
 from ensue.algebra.policy import AfterMatch, SkipTo, Strategy
 from ensue.algebra.predicate import (
@@ -110,7 +110,7 @@ def expressions(leaves):
         calls = [
             st.builds(Call, st.just(f.name), st.tuples(*[inner] * f.least))
             for f in FUNCTIONS.values()
-            if f.name not in (CIRCLE, LOCATION, WKT)  # not of any expression
+            if f.name not in (CIRCLE, LOCATION, EARTH_LOCATION, WKT)  # not of any expression
         ]
         return st.one_of(
             # Two of them, because what binds tighter than what is the hard part of printing.

@@ -142,7 +142,8 @@ def test_on_the_earth_functions_measure_on_it():
 @pytest.mark.parametrize(
     ("text", "underlined", "problem", "hint"),
     [
-        ("inside(a.location, WKT 'PONT (0 0)')", "'PONT (0 0)'", "no geometry", "did you mean 'POINT'?"),
+        ("inside(a.location, WKT 'PONT (0 0)')", "'PONT (0 0)'", "no geometry",
+         "did you mean 'POINT'?"),
         ("inside(a.location, WKT 'POINT (0 x)')", "'POINT (0 x)'", "cannot be read", "POLYGON"),
         ("inside(a.location, WKT 'POLYGON ((0 0, 1 1))')", "'POLYGON ((0 0, 1 1))'",
          "a ring has 2 corners", "at least three"),

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 import ensue
+from engine.test_absence_intervals import random_text
 from ensue.errors import QueryError
 from ensue.plan.physical import Reference
 from ensue.workload.subscriptions.catalogue.change import Change
@@ -43,8 +44,13 @@ def several(random: Random, nature, write=random_query) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("write", [random_query, random_repeats])
-@pytest.mark.parametrize("seed", range(15))
+def random_lapses(random: Random, nature) -> str:
+    unit = " seconds" if nature.time.startswith("timestamp") else ""
+    return random_text(random, unit)
+
+
+@pytest.mark.parametrize("write", [random_query, random_repeats, random_lapses])
+@pytest.mark.parametrize("seed", range(12))
 def test_random_queries_find_together_what_they_find_alone(seed, write):
     random = Random(f"shapes {seed}")
     nature = random_nature(random)
@@ -247,6 +253,8 @@ WRITTEN = {
     "further": "SEQ(A a, B b) WHERE a.x > 8 WITHIN 20 AFTER MATCH SKIP PAST LAST EVENT",
     "absent": "SEQ(A a, !B b) WHERE [k] WITHIN 6",
     "no pair": "SEQ(A a, !SEQ(B b, B c), A d) WHERE [k] and b.x > 2 WITHIN 30",
+    "quiet": "SEQ(A a, !B n FROM a.end TO a.end + 4) WHERE [k] and n.x > 5",
+    "quieter": "SEQ(A a, !B n FROM a.end TO a.end + 4) WHERE [k] and n.x > 9",
     "one": "A a WHERE a.x = 4",
     "texts": "SEQ(A a, B b) WHERE a.kind || b.kind = 'AB' and a.k in (0, 2) WITHIN 4",
 }

@@ -26,17 +26,18 @@ def expected(text: str, events: pa.Table, nature: Nature) -> list[Written]:
 
 def in_one(text: str, events: pa.Table, nature: Nature, **options: Any) -> list[Written]:
     """What `ensue.match` finds in the whole table."""
-    return _rows(ensue.match(events, text, time=nature.columns, type="type", **options))
+    return written(ensue.match(events, text, time=nature.columns, type="type", **options))
 
 
 def in_pieces(text: str, events: pa.Table, nature: Nature, random: Random) -> list[Written]:
     """What a live matcher finds, fed in pieces, now and then saved and built anew."""
     cut = [piece for piece in random_slices(random, events) if piece.num_rows]
     found = fed(cut, text, random=random, time=nature.columns, type="type")
-    return _rows(found[""])
+    return written(found[""])
 
 
-def _rows(found: pa.Table) -> list[Written]:
+def written(found: pa.Table) -> list[Written]:
+    """The matches of a result, as rows of the events."""
     names = [n for n in found.column_names if n not in ("match_id", "start", "end")]
     return sorted(_written({n: _places(match[n]) for n in names}) for match in found.to_pylist())
 

@@ -24,6 +24,7 @@ from ensue.engine.member_rows import newest_first
 from ensue.engine.output import joined
 from ensue.engine.program import Program
 from ensue.engine.scan import Scanned
+from ensue.engine.seen_events import NAMES, SeenEvents
 from ensue.engine.state import Arrays
 from ensue.kernels.lapses import spoil
 
@@ -68,10 +69,11 @@ class Lapsing:
             back = None if back is None else float(back) / self._scale
             bit = 1 << frame.bit(variable)
             self._lapses.append(Lapse(bit, interval, group, back))
-        self._rows, self._key, self._mask = (np.zeros(0, np.int64) for _ in range(3))
-        self._starts, self._ends = (np.zeros(0, self._dtype) for _ in range(2))
+        self._seen = SeenEvents(self._dtype)
+        self._kept = 0  # events, when they were last looked through
         self._new = 0  # events from here on have come since matches were judged
         self._pending = joined([], self._output)
+        self._lines = newest_first(self._pending)  # the events of each match that waits
         self._key_of = np.zeros(0, np.int64)  # of each match that waits
         self._after, self._until = (np.zeros((len(self._lapses), 0), self._dtype) for _ in "ab")
         self._applies = np.zeros((len(self._lapses), 0), np.bool_)
@@ -84,15 +86,14 @@ class Lapsing:
         here = np.flatnonzero((scanned.mask != 0) & (scanned.key >= 0))
         if not len(here):
             return
-        self._rows = np.concatenate([self._rows, here + first])
-        self._key = np.concatenate([self._key, scanned.key[here].astype(np.int64)])
-        self._mask = np.concatenate([self._mask, scanned.mask[here]])
-        self._starts = np.concatenate([self._starts, scanned.starts[here]])
-        self._ends = np.concatenate([self._ends, scanned.ends[here]])
+        self._seen.add(
+            rows=here + first, key=scanned.key[here], mask=scanned.mask[here],
+            starts=scanned.starts[here], ends=scanned.ends[here],
+        )  # fmt: skip
 
     def __call__(self, found: Matches, now: float | None, *, over: bool) -> Matches:
         """The matches that are certain; `found` are further ones that a kernel has found."""
-        if self._pending.count and self._new < len(self._rows):
+        if self._pending.count and self._new < self._seen.count:
             spoilt = self._spoilt(self._new)
             if spoilt.any():
                 self._keep(np.flatnonzero(~spoilt))
@@ -103,7 +104,7 @@ class Lapsing:
             spoilt[waiting:] = self._spoilt(0, waiting)
             if spoilt.any():
                 self._keep(np.flatnonzero(~spoilt))
-        self._new = len(self._rows)
+        self._new = self._seen.count
         certain = np.full(self._pending.count, True) if over else self._due < self._time(now)
         given = self._pending.where(certain)
         if given.count:
@@ -130,18 +131,20 @@ class Lapsing:
             until.append(high)
             applies.append(there & low_known & high_known)
         self._pending = joined([p for p in (self._pending, found) if p.count], self._output)
-        self._key_of = np.concatenate([self._key_of, self._key[last]])
+        self._lines = newest_first(self._pending)
+        self._key_of = np.concatenate([self._key_of, self._seen.key[last]])
         self._after = np.concatenate([self._after, np.stack(after)], axis=1)
         self._until = np.concatenate([self._until, np.stack(until)], axis=1)
         self._applies = np.concatenate([self._applies, np.stack(applies)], axis=1)
         least = self._time(None)
         due = np.where(np.stack(applies), np.stack(until), least).max(axis=0)
         # what is over before the last event is known with it
-        due = np.where(due < self._ends[last], least, due)
+        due = np.where(due < self._seen.ends[last], least, due)
         self._due = np.concatenate([self._due, due.astype(self._dtype)])
 
     def _keep(self, kept: npt.NDArray[np.intp]) -> None:
         self._pending, self._key_of = self._pending.pick(kept), self._key_of[kept]
+        self._lines = self._lines[kept]
         self._after, self._until = self._after[:, kept], self._until[:, kept]
         self._applies, self._due = self._applies[:, kept], self._due[kept]
 
@@ -149,19 +152,19 @@ class Lapsing:
         """Which of the matches from `first` on an event spoils, of those from `begin` on."""
         spoilt = np.zeros(self._pending.count - first, np.bool_)
         keys = self._key_of[first:]
-        own = newest_first(self._pending)[first:]
+        own = self._lines[first:]
         for number, lapse in enumerate(self._lapses):
-            events = begin + np.flatnonzero(self._mask[begin:] & lapse.bit)
+            events = begin + np.flatnonzero(self._seen.mask[begin:] & lapse.bit)
             judged = np.flatnonzero(self._applies[number, first:] & ~spoilt)
             if not len(events) or not len(judged):
                 continue
-            events = events[np.argsort(self._key[events], kind="stable")]
-            of_key = self._key[events]
+            events = events[np.argsort(self._seen.key[events], kind="stable")]
+            of_key = self._seen.key[events]
             wrong = np.zeros(len(judged), np.bool_)
             spoil(
                 np.searchsorted(of_key, keys[judged]),
                 np.searchsorted(of_key, keys[judged], side="right"),
-                self._starts[events], self._ends[events], self._rows[events],
+                self._seen.starts[events], self._seen.ends[events], self._seen.rows[events],
                 self._after[number, first:][judged], self._until[number, first:][judged],
                 own[judged], wrong,
             )  # fmt: skip
@@ -171,7 +174,7 @@ class Lapsing:
     # ---------------------------------------------------------------------------- moments
 
     def _place(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.intp]:
-        return np.minimum(np.searchsorted(self._rows, rows), max(len(self._rows) - 1, 0))
+        return np.minimum(np.searchsorted(self._seen.rows, rows), max(self._seen.count - 1, 0))
 
     def _moment(self, end: Expr, found: Matches) -> Known:
         """An end of an interval in each match."""
@@ -179,16 +182,16 @@ class Lapsing:
         match end:
             case Field(variable=variable, name=name, at=at, nth=nth):
                 rows = found.nth(variable, -1 if at is At.LAST else nth)
-                times = self._starts if name == self._start else self._ends
+                times = self._seen.starts if name == self._start else self._seen.ends
                 return times[self._place(rows)], rows >= 0
             case Literal(value=value):
                 return np.full(count, self._constant(value), self._dtype), np.ones(count, np.bool_)
             case Binary(operator=sign, left=left, right=right):
                 (a, a_known), (b, b_known) = (self._moment(e, found) for e in (left, right))
-                value = a + b if sign == "+" else a - b
+                total = a + b if sign == "+" else a - b
                 rough = a.astype(np.float64) + (1 if sign == "+" else -1) * b.astype(np.float64)
                 fits = np.abs(rough) < 2.0**63 if self._dtype is np.int64 else rough == rough
-                return value, a_known & b_known & fits
+                return total, a_known & b_known & fits
             case Call(function=name, arguments=arguments):
                 best, known = self._moment(arguments[0], found)
                 for one in arguments[1:]:
@@ -217,37 +220,35 @@ class Lapsing:
 
     def _forget(self, now: float | None) -> None:
         """Drops the events that no match to come can name, and no interval of one can hold."""
-        if self._length is None or now is None or len(self._rows) < FEW:
+        if self._length is None or now is None or self._seen.count < 2 * self._kept + FEW:
             return
         backs = [lapse.back for lapse in self._lapses if lapse.back is not None]
         longest = self._length + max(backs, default=0.0)
-        alive = now - self._ends <= longest
+        alive = now - self._seen.ends <= longest
         for lapse in self._lapses:
             if lapse.back is None:
                 low, high = (
                     self._constant(end.value) if isinstance(end, Literal) else math.nan
                     for end in (lapse.interval.after, lapse.interval.until)
                 )
-                inside = (self._starts > low) & (self._ends <= high)
-                alive |= ((self._mask & lapse.bit) != 0) & inside
+                inside = (self._seen.starts > low) & (self._seen.ends <= high)
+                alive |= ((self._seen.mask & lapse.bit) != 0) & inside
         if 2 * int(alive.sum()) <= len(alive):
-            self._rows, self._key, self._mask = (
-                a[alive] for a in (self._rows, self._key, self._mask)
-            )
-            self._starts, self._ends = self._starts[alive], self._ends[alive]
-            self._new = len(self._rows)
+            self._seen.keep(alive)
+            self._new = self._seen.count
+        self._kept = self._seen.count
 
     def live_keys(self, count: int) -> Bools:
         """The keys of events and matches that are held, of so many."""
         alive = np.zeros(count, np.bool_)
-        alive[self._key] = True
+        alive[self._seen.key] = True
         alive[self._key_of] = True
         return alive
 
     def keep_keys(self, kept: npt.NDArray[np.intp]) -> None:
         """Goes on with these keys, numbered from 0."""
         if len(kept):
-            self._key = np.searchsorted(kept, self._key)
+            self._seen.set("key", np.searchsorted(kept, self._seen.key))
             self._key_of = np.searchsorted(kept, self._key_of)
 
     # ---------------------------------------------------------------------------- what is alive
@@ -259,17 +260,15 @@ class Lapsing:
 
     @property
     def is_blank(self) -> bool:
-        return not self._pending.count and not len(self._rows)
+        return not self._pending.count and not self._seen.count
 
     @property
     def nbytes(self) -> int:
-        held = (self._rows, self._key, self._mask, self._starts, self._ends)
-        return sum(a.nbytes for a in held) + self._pending.nbytes + self._until.nbytes * 3
+        return self._seen.nbytes + self._pending.nbytes + 3 * self._until.nbytes
 
     def rows(self) -> npt.NDArray[np.int64]:
         """The rows of the matches that wait."""
-        lines = newest_first(self._pending)
-        return np.unique(lines[lines >= 0])
+        return np.unique(self._lines[self._lines >= 0])
 
     def deadline(self) -> float | None:
         """The time after which one of them is certain."""
@@ -279,6 +278,7 @@ class Lapsing:
 
     def save(self) -> Arrays:
         arrays = {name: getattr(self, f"_{name}") for name in _SAVED}
+        arrays |= {name: getattr(self._seen, name) for name in NAMES}
         for variable in self._pending.variables:
             at, rows = self._pending.segments(variable)
             arrays |= {f"at {variable}": at, f"of {variable}": rows}
@@ -288,7 +288,8 @@ class Lapsing:
         arrays = {n.removeprefix("lapse "): a for n, a in saved.items() if n.startswith("lapse ")}
         for name in _SAVED:
             setattr(self, f"_{name}", arrays[name])
-        self._new = len(self._rows)
+        self._seen.add(**{name: arrays[name] for name in NAMES})
+        self._new = self._seen.count
         rows, lists = {}, {}
         for variable in self._pending.variables:
             at, of = arrays[f"at {variable}"], arrays[f"of {variable}"]
@@ -298,11 +299,10 @@ class Lapsing:
             rows[variable] = np.full(len(at) - 1, -1, np.int64)
             rows[variable][np.diff(at) > 0] = of
         self._pending = Matches(rows, lists, len(self._due))
+        self._lines = newest_first(self._pending)
 
 
-_SAVED = (
-    "rows", "key", "mask", "starts", "ends", "key_of", "after", "until", "applies", "due",
-)  # fmt: skip
+_SAVED = ("key_of", "after", "until", "applies", "due")
 
 
 def _groups(pattern: Pattern) -> list[tuple[Interval, str, tuple[str, ...]]]:

@@ -171,6 +171,37 @@ def key_of(events: Events, e: int, field: int) -> int:
 
 
 @kernel(**_OPTIONS)
+def _lies(
+    test: Ints,
+    number: float,
+    tolerance: float,
+    slots: Ints,
+    instances: Ints,
+    events: Events,
+    regions: RegionTable,
+    space: int,
+) -> bool:
+    """Whether groups of slots lie as a test says, to each other or to a region."""
+    a, b = test[SLOTS_A], test[SLOTS_B]
+    size = max(1, corner_count(b, slots, instances, events))
+    qx, qy = np.empty(size), np.empty(size)
+    q = place_of(b, slots, instances, events, space, qx, qy)
+    if q == 0:
+        return False
+    where, comparison = test[CODE_A], test[CODE_B]
+    if test[KIND] == REGION:
+        return bool(
+            region_test(regions, a, where, comparison, number, tolerance, qx, qy, q, space)
+        )
+    size = max(1, corner_count(a, slots, instances, events))
+    px, py = np.empty(size), np.empty(size)
+    p = place_of(a, slots, instances, events, space, px, py)
+    if p == 0:
+        return False
+    return bool(places_test(where, comparison, number, tolerance, px, py, p, qx, qy, q, space))
+
+
+@kernel(**_OPTIONS)
 def fits(
     first: int,
     count: int,
@@ -181,10 +212,11 @@ def fits(
     instances: Ints,
     times: Times,
     events: Events,
-    regions: RegionTable,
+    regions: RegionTable | None,
     space: int,
 ) -> bool:
-    """Whether values with these slots pass some tests."""
+    """Whether values with these slots pass some tests; `regions` is None where nothing has a
+    place."""
     for t in range(first, first + count):
         kind = test[t, KIND]
         a, b = test[t, SLOTS_A], test[t, SLOTS_B]
@@ -199,26 +231,14 @@ def fits(
             elif not apart <= test_time[t, 0]:
                 return False
         elif kind == PLACE or kind == REGION:
-            size = max(1, corner_count(b, slots, instances, events))
-            qx, qy = np.empty(size), np.empty(size)
-            q = place_of(b, slots, instances, events, space, qx, qy)
-            if q == 0:
+            if regions is None:  # then nothing of geometry is compiled
                 return False
-            number, tolerance = test_number[t, 0], test_number[t, 1]
-            if kind == REGION:
-                if not region_test(
-                    regions, a, test[t, CODE_A], test[t, CODE_B], number, tolerance, qx, qy, q,
-                    space,
+            else:
+                if not _lies(
+                    test[t], test_number[t, 0], test_number[t, 1], slots, instances, events,
+                    regions, space,
                 ):  # fmt: skip
                     return False
-                continue
-            size = max(1, corner_count(a, slots, instances, events))
-            px, py = np.empty(size), np.empty(size)
-            p = place_of(a, slots, instances, events, space, px, py)
-            if p == 0 or not places_test(
-                test[t, CODE_A], test[t, CODE_B], number, tolerance, px, py, p, qx, qy, q, space
-            ):
-                return False
         else:
             e, other = instances[slots[a], EVENT], instances[slots[b], EVENT]
             codes = test[t, CODE_A], test[t, CODE_B], test[t, CODE_C]

@@ -140,7 +140,7 @@ def step(
     found: Found,
     routed: Small,
     leaves: Small,
-    regions: RegionTable,
+    regions: RegionTable | None,
     space: int,
     lane: int,
     upto: Any,
@@ -162,6 +162,7 @@ def step(
     n = begin = total[0]
     status = DONE
     slots = np.empty(MOST_SLOTS, np.int64)
+    zero = np.int64(0)  # a plain 0 is a type of its own, for which functions are compiled again
     stack = np.empty(256, np.int64)
     top = 0
     bit = np.uint64(1) << np.uint64(lane & 63)
@@ -256,7 +257,7 @@ def step(
                 rows[n, 2] = 0
                 rows[n, 3] = 0
                 if nodes.user[u, 2] >= 0:
-                    slots_of(instances, a, slots, 0)
+                    slots_of(instances, a, slots, zero)
                     e = instances[slots[nodes.user[u, 2]], EVENT]
                     rows[n, 2] = 1
                     rows[n, 3] = key_of(events, e, nodes.user[u, 3])
@@ -278,7 +279,7 @@ def step(
             if linked == cells.shape[0]:
                 cells = longer(cells, 2 * linked)
             if nodes.kind[m] == SIEVE:
-                slots_of(instances, a, slots, 0)
+                slots_of(instances, a, slots, zero)
                 if fits(
                     nodes.tests[m, 0], nodes.tests[m, 1], nodes.test, nodes.test_time,
                     nodes.test_number, slots, instances, times, events, regions, space,
@@ -294,11 +295,11 @@ def step(
                     top += 1
                     made += 1
             elif nodes.kind[m] == ABSENCE and side == LEFT_SIDE:
-                count = slots_of(instances, a, slots, 0)
+                count = slots_of(instances, a, slots, zero)
                 since = nodes.absence_times[m, 1]
                 until = nodes.absence_times[m, 1]
                 if nodes.absence[m, 1] != 0:
-                    since = time_of(nodes.absence[m, 1], True, slots, times)
+                    since = time_of(nodes.absence[m, 1], zero == 0, slots, times)
                 if nodes.absence[m, 2] != 0:
                     until = time_of(nodes.absence[m, 2], nodes.absence[m, 3] == 1, slots, times)
                 until = until + nodes.absence_times[m, 0]
@@ -318,8 +319,9 @@ def step(
                         if not base_shares_event(
                             nodes.absence[m, 0], slots, count, size, instances
                         ) and fits(
-                            nodes.edge[by, 3], nodes.edge[by, 4], nodes.test, nodes.test_time,
-                            nodes.test_number, slots, instances, times, events, regions, space,
+                            np.int64(nodes.edge[by, 3]), np.int64(nodes.edge[by, 4]), nodes.test,
+                            nodes.test_time, nodes.test_number, slots, instances, times,
+                            events, regions, space,
                         ):  # fmt: skip
                             barred = True
                             break
@@ -372,14 +374,14 @@ def step(
                         if times[p, 0] < times[a, 0] and times[a, 1] <= times[p, 1]:
                             count = 0
                             if instances[v, LEFT] >= 0:
-                                count = slots_of(instances, instances[v, LEFT], slots, 0)
+                                count = slots_of(instances, instances[v, LEFT], slots, zero)
                             size = slots_of(instances, a, slots, count)
                             if not base_shares_event(
                                 nodes.absence[m, 0], slots, count, size, instances
                             ) and fits(
-                                nodes.edge[this, 3], nodes.edge[this, 4], nodes.test,
-                                nodes.test_time, nodes.test_number, slots, instances, times,
-                                events, regions, space,
+                                np.int64(nodes.edge[this, 3]), np.int64(nodes.edge[this, 4]),
+                                nodes.test, nodes.test_time, nodes.test_number, slots,
+                                instances, times, events, regions, space,
                             ):  # fmt: skip
                                 instances[v, LIFE] = BARRED
                                 gone = True
@@ -429,7 +431,7 @@ def step(
                                 fit = later - earlier <= nodes.test_time[t, 0]
                             t += 1
                     else:
-                        middle = slots_of(instances, left, slots, 0)
+                        middle = slots_of(instances, left, slots, zero)
                         count = slots_of(instances, right, slots, middle)
                         fit = not share_event(slots, middle, count, instances) and fits(
                             nodes.tests[m, 0], nodes.tests[m, 1], nodes.test, nodes.test_time,

@@ -1,8 +1,8 @@
 """From events to the atoms that each satisfies.
 
 Events go in blocks. First all their keys are made and asked of the filter, then all that pass it
-are looked up, then the entries are held against their boxes, and at last the tests of what is left
-are made: in each step one event's accesses to memory do not wait for another's.
+are looked up, then the entries are held against their boxes: in each step one event's accesses to
+memory do not wait for another's. At last the tests of what is left are made.
 """
 
 from typing import Any, NamedTuple
@@ -38,9 +38,9 @@ from ensue.kernels.routing_arrays import (
 )
 from ensue.kernels.routing_table import CURSOR, ENTRY, HEAD, OPTIONS, UNIT, Table, key_of
 
-PROBES, PASSED, ENTRIES, TESTED, FOUND = range(5)  # counters
-BLOCK = 64  # events
-_ROOM = 4096  # probes, and candidates, that are looked at together
+PROBES, PASSED, ENTRIES, TESTED, FOUND = range(5)  # counters; the last two are the caller's
+_BLOCK, _FIRST_BLOCK = 64, 8  # events that are looked up together
+_ROOM = 4096  # keys that are looked up together
 _MOST_CELLS = 1024  # of a place on one level; wider ones are held against every atom there
 _ONE, _EMPTY = np.uint64(1), np.uint64(0)
 _S2, _S6, _S32, _LOW6 = np.uint64(2), np.uint64(6), np.uint64(32), np.uint64(63)
@@ -60,15 +60,13 @@ class Events(NamedTuple):
 
 
 @kernel(**OPTIONS)
-def route(
-    table: Table,
-    atoms: Atoms,
-    regions: RegionTable,
-    space: int,
-    events: Events,
-    counters: Ints,
-) -> Ints:
-    """Pairs of row and slot, ascending: row << 32 | slot << 1 | whether late tests are left."""
+def candidates(
+    table: Table, atoms: Atoms, space: int, events: Events, start: int, most: int, counters: Ints
+) -> tuple[Ints, int]:
+    """Pairs of row and slot (row << 32 | slot) among which all that match are, and the next row.
+
+    It begins with row `start`, and ends when there are `most` pairs.
+    """
     values, numbers, boxes, groups = events.values, events.numbers, events.boxes, events.groups
     heads, paths, scales = atoms.groups, atoms.paths, atoms.scales
     bits, old_bits = table.bits, table.old_bits
@@ -76,12 +74,12 @@ def route(
     growing = table.state[CURSOR] < len(table.old_keys)
     old_low = np.uint64(len(old_bits) * 64 - 1) if growing else _EMPTY
     keys, who = np.empty(_ROOM, np.uint64), np.empty(_ROOM, np.int32)
-    found = np.empty(1024, np.int64)
+    pairs = np.empty(1024, np.int64)
     n = 0
     rows = len(groups)
-    first = 0
-    while first < rows:
-        begin, last = n, min(first + BLOCK, rows)
+    first, block = start, _FIRST_BLOCK
+    while first < rows and n < most:
+        begin, last = n, min(first + block, rows)
         live: Any = 0
         for e in range(first, last):
             wide = False
@@ -128,54 +126,43 @@ def route(
                             live += np.int64(there)
                             counters[PROBES] += 1
                             if live == _ROOM:
-                                found, n = _look_up(
-                                    table, atoms, regions, space, events, keys, who, live,
-                                    found, n, counters,
-                                )  # fmt: skip
+                                pairs, n = _look_up(
+                                    table, space, events, keys, who, live, pairs, n, counters
+                                )
                                 live = 0
                 if group == 0:
                     break
                 group = np.int64(0)
             if wide:
-                found, n = _try_all(atoms, regions, space, events, e, found, n, counters)
-        found, n = _look_up(
-            table, atoms, regions, space, events, keys, who, live, found, n, counters
-        )
-        n = _in_order(found, begin, n)
+                pairs, n = _all_under_cells(atoms, e, pairs, n)
+        pairs, n = _look_up(table, space, events, keys, who, live, pairs, n, counters)
+        # many at once, unless each has very many
+        block = min(2 * block, _BLOCK) if n - begin < most >> 3 else max(block >> 1, 1)
         first = last
-    counters[FOUND] += n
-    return found[:n]
+    return pairs[:n], first
 
 
 @kernel(**OPTIONS)
-def _in_order(found: Ints, begin: int, end: int) -> int:
-    """Sorts the pairs of a block; what was found in two cells counts once."""
-    if end - begin < 2:
-        return end
-    found[begin:end] = np.sort(found[begin:end])
-    n = begin + 1
-    for k in range(begin + 1, end):
-        if found[k] != found[n - 1]:
-            found[n] = found[k]
-            n += 1
-    return n
+def _more(pairs: Ints, n: int) -> Ints:
+    """Twice the room."""
+    larger = np.empty(2 * len(pairs), np.int64)
+    larger[:n] = pairs[:n]
+    return larger
 
 
 @kernel(**OPTIONS)
 def _look_up(
     table: Table,
-    atoms: Atoms,
-    regions: RegionTable,
     space: int,
     events: Events,
     keys: Words,
     who: Cells,
     live: int,
-    found: Ints,
-    n: int,
+    pairs: Ints,
+    n: Any,
     counters: Ints,
 ) -> tuple[Ints, int]:
-    """Looks keys up, and tries the atoms in whose boxes their events are."""
+    """Looks keys up, and appends the atoms in whose boxes their events are."""
     table_keys, heads = table.keys, table.heads
     old_keys, old_heads = table.old_keys, table.old_heads
     growing = table.state[CURSOR] < len(old_keys)
@@ -203,17 +190,17 @@ def _look_up(
         active += np.int64(chunk >= 0)
     words, reals = table.words, table.reals
     boxes, numbers = events.boxes, events.numbers
-    rows, slots = np.empty(_ROOM, np.int32), np.empty(_ROOM, np.int32)
-    count: Any = 0
     turn = 360.0 if space == 1 else np.inf
     while active > 0:
         left: Any = 0
         for k in range(active):
-            e = owners[k]
+            e = np.int64(owners[k])
             base = np.int64(chunks[k]) * UNIT
-            for place in range(
-                base + HEAD, base + HEAD + ENTRY * np.int64(words[base + 1] & 15), ENTRY
-            ):
+            count = np.int64(words[base + 1] & 15)
+            counters[ENTRIES] += count
+            if n + count > len(pairs):
+                pairs = _more(pairs, n)
+            for place in range(base + HEAD, base + HEAD + ENTRY * count, ENTRY):
                 what = np.int64(words[place + 1])
                 inside = True
                 if what == PLACE:
@@ -227,77 +214,42 @@ def _look_up(
                     a, b = numbers[e, what & 0xFFFF], numbers[e, what >> 16]
                     inside = reals[place + 2] <= a and a <= reals[place + 4]
                     inside = inside and reals[place + 3] <= b and b <= reals[place + 5]
-                counters[ENTRIES] += 1
-                rows[count] = e
-                slots[count] = words[place]
-                count += np.int64(inside)
-                if count == _ROOM:
-                    found, n = _tested(
-                        atoms, regions, space, events, rows, slots, count, found, n, counters
-                    )
-                    count = 0
+                pairs[n] = (e << WORD) | np.int64(words[place])
+                n += np.int64(inside)
             chunks[left] = words[base]
             owners[left] = e
             left += np.int64(words[base] >= 0)
         active = left
-    return _tested(atoms, regions, space, events, rows, slots, count, found, n, counters)
+    return pairs, n
 
 
 @kernel(**OPTIONS)
-def _try_all(
-    atoms: Atoms,
-    regions: RegionTable,
-    space: int,
-    events: Events,
-    e: int,
-    found: Ints,
-    n: int,
-    counters: Ints,
-) -> tuple[Ints, int]:
-    """Tries every atom that hangs under cells: an event's place is too wide for them."""
-    rows, slots = np.full(_ROOM, e, np.int32), np.empty(_ROOM, np.int32)
-    count = 0
+def _all_under_cells(atoms: Atoms, e: int, pairs: Ints, n: int) -> tuple[Ints, int]:
+    """Appends every atom that hangs under cells: an event's place is too wide for them."""
     for slot in range(atoms.state[SLOT_TOP]):
         access = atoms.access[slot, 0]
-        if access & 255 == GRID and access >= 0:
-            slots[count] = slot
-            count += 1
-            if count == _ROOM:
-                found, n = _tested(
-                    atoms, regions, space, events, rows, slots, count, found, n, counters
-                )
-                count = 0
-    return _tested(atoms, regions, space, events, rows, slots, count, found, n, counters)
+        if access >= 0 and access & 255 == GRID:
+            if n == len(pairs):
+                pairs = _more(pairs, n)
+            pairs[n] = (np.int64(e) << WORD) | slot
+            n += 1
+    return pairs, n
 
 
 @kernel(**OPTIONS)
-def _tested(
-    atoms: Atoms,
-    regions: RegionTable,
-    space: int,
-    events: Events,
-    rows: Cells,
-    slots: Cells,
-    count: int,
-    found: Ints,
-    n: int,
-    counters: Ints,
-) -> tuple[Ints, int]:
-    """Makes the tests of atoms on events, and appends the pairs that pass them."""
-    tests, links = atoms.tests, atoms.numbers
+def matching(atoms: Atoms, regions: RegionTable, space: int, events: Events, pairs: Ints) -> Ints:
+    """The pairs whose event passes all tests of the atom: row << 32 | slot << 1 | late tests left.
+
+    It stands alone, not inside `candidates`: what compares places is long to compile.
+    """
+    tests, links, firsts = atoms.tests, atoms.numbers, atoms.first
     values, numbers = events.values, events.numbers
     xs, ys, corners, boxes = events.xs, events.ys, events.corners, events.boxes
-    if n + count > len(found):
-        more = np.empty(max(2 * len(found), n + count), np.int64)
-        more[:n] = found[:n]
-        found = more
-    firsts = np.empty(count, np.int32)
-    for k in range(count):
-        firsts[k] = atoms.first[slots[k]]
-    counters[TESTED] += count
-    for k in range(count):
-        e = np.int64(rows[k])
-        at = np.int64(firsts[k]) - 1
+    found = np.empty(len(pairs), np.int64)
+    n = 0
+    for k in range(len(pairs)):
+        e, slot = pairs[k] >> WORD, pairs[k] & _LOWER
+        at = np.int64(firsts[slot]) - 1
         passed, among, late = True, False, np.int64(0)
         while at >= 0:
             word = tests[at, 0]
@@ -334,6 +286,6 @@ def _tested(
                 break
             at = (word & _LOWER) - 1
         if passed:
-            found[n] = (e << 32) | (np.int64(slots[k]) << 1) | late
+            found[n] = (e << WORD) | (slot << 1) | late
             n += 1
-    return found, n
+    return found[:n]

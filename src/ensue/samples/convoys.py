@@ -96,12 +96,12 @@ class _Drive:
                     if far is not None:
                         self.report(at + late, convoy, first + 1 + k, "follower", x - far, y)
                 x, y = np.array([x, y]) + step
-            for k in np.flatnonzero((stories == "strays") & ~away):
+            for k in np.flatnonzero((stories == "strays") & ~away).tolist():
                 began, ended = (start + (leg * _LEG + minute) * 60 for minute in _STRAYS)
                 answered = _STORIES["strays"][_STRAYS[1]][1]
                 self.strayed.append(
                     {
-                        "subscription": f"convoy-{convoy}", "id": first + 1 + int(k),
+                        "subscription": f"convoy-{convoy}", "id": first + 1 + k,
                         "start": _time(began), "end": _time(ended + answered),
                     }
                 )  # fmt: skip

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from ensue.algebra.check.kinds import kind_of
 from ensue.algebra.form import Form, form, is_event, is_list, parts
+from ensue.algebra.functions import FUNCTIONS
 from ensue.algebra.pattern import Pattern
 from ensue.algebra.predicate import (
     ARITHMETIC,
@@ -18,6 +19,7 @@ from ensue.algebra.predicate import (
     At,
     Between,
     Binary,
+    Call,
     Expr,
     Field,
     In,
@@ -181,6 +183,10 @@ class _Taken:
         """An event that is known once an expression is, and missing only where it is NULL."""
         for leaf in _leaves(expr):
             match leaf:
+                case Call(arguments=arguments):
+                    found = (c for a in arguments if (c := self._carrier(a)) is not None)
+                    if (carrier := next(found, None)) is not None:
+                        return carrier
                 case Field(at=at) if at in _OF_ONE:
                     return replace(leaf, span=None)
                 case Aggregate(variable=variable, at=At.ALL) if variable in self._lists:
@@ -193,7 +199,7 @@ class _Taken:
 
 
 def _strict(expr: Expr) -> bool:
-    """Whether an expression is made of numbers, fields and arithmetic: NULL if one of them is."""
+    """Whether an expression is NULL wherever one of its fields is."""
     match expr:
         case Field(name=str()) | Aggregate() | Literal():
             return True
@@ -201,12 +207,14 @@ def _strict(expr: Expr) -> bool:
             return _strict(left) and _strict(right)
         case Unary(operator="-", operand=operand):
             return _strict(operand)
+        case Call(function=function, arguments=arguments):
+            return not FUNCTIONS[function].sees_null and all(map(_strict, arguments))
         case _:
             return False
 
 
 def _leaves(expr: Expr) -> Iterator[Expr]:
-    """The fields, aggregates and constants of a strict expression."""
+    """What a strict expression computes with, down to fields, constants and functions."""
     match expr:
         case Binary(left=left, right=right):
             yield from _leaves(left)

@@ -21,6 +21,7 @@ from ensue.columns.stream import Shape
 from ensue.columns.values import constant
 from ensue.errors import QueryError
 from ensue.kernels.geometry import EARTH, PLANE
+from ensue.kernels.regions import RegionTable
 from ensue.languages.opsl import parse
 from ensue.plan.subscriptions.joins import Root, Units, roots_of, unbounded
 from ensue.schema import Kind
@@ -65,6 +66,10 @@ class Fleet:
 
     def __len__(self) -> int:
         return len(self.members) + len(self.patterns)
+
+    def region_table(self) -> RegionTable | None:
+        """The regions for kernels; None: events have no place, and nothing of it is compiled."""
+        return None if self.shape.schema.location is None else self.regions.table
 
     # ---------------------------------------------------------------------------- changes
 

@@ -45,7 +45,7 @@ class FleetMatcher:
         bound = limits.bytes_of(machine_memory(), os.cpu_count() or 1)
         most_held = limits.max_partial_matches or int(min(2**40, bound // VALUE_BYTES))
         self.state = NodeState(
-            fleet.nodes, fleet.time, fleet.space, lambda: fleet.regions.table, lane,
+            fleet.nodes, fleet.time, fleet.space, fleet.region_table, lane,
             most_held, limits.max_matches or int(min(2**40, bound // VALUE_BYTES)),
         )  # fmt: skip
         self.patterns = PatternState(fleet.patterns, limits, lane, fleet.lanes)

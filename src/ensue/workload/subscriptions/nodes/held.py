@@ -42,7 +42,7 @@ class NodeState:
         table: NodeTable,
         time: Any,
         space: int,
-        regions: Callable[[], RegionTable],
+        regions: Callable[[], RegionTable | None],
         lane: int = -1,
         most_held: int = 2**40,
         most_found: int = 2**40,

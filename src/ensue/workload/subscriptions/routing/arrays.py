@@ -16,7 +16,7 @@ Array = npt.NDArray[Any]
 
 _FIRST_KEYS = 1 << 10
 _FULL_AGAIN = 0.4  # how full a table is, at most, when it was made anew
-_STEP = 1 << 20  # bytes: so much more is cleared in well below a millisecond
+_STEP = 1 << 19  # bytes: so much is cleared, or given back, in well below a millisecond
 _HEADER = 128  # bytes of a file without numbers
 _ROWS: dict[str, tuple[int, Any]] = {  # words of a row (0: the row is one number), and their type
     "words": (0, np.int32),
@@ -44,6 +44,7 @@ class Arrays:
 
     def __init__(self, arrays: dict[str, Array]) -> None:
         self._arrays = arrays
+        self._retired: list[Array] = []  # old tables that shrink step by step
         self._build()
 
     @classmethod
@@ -131,9 +132,19 @@ class Arrays:
 
     def forget_old(self) -> None:
         """Lets the old table go, which is empty."""
+        self._retired += [a for a in (self._arrays[n] for n in _OLD) if a.flags.owndata]
         self._arrays |= dict(zip(_OLD, _new_table(0), strict=True))
         self._arrays["table_state"][routing_table.CURSOR] = 0
         self._build()
+
+    def _give_some_back(self) -> None:
+        """Gives a piece of a table that is no longer used to the system."""
+        array = self._retired[-1]
+        left = len(array) - _STEP // array.itemsize
+        if left > 0:
+            array.resize(left, refcheck=False)
+        else:
+            self._retired.pop()
 
     def make_room(self, tests: int) -> None:
         """Room for one more atom of so many tests, at least."""
@@ -165,6 +176,8 @@ class Arrays:
     def tidy(self) -> None:
         """Lets an old table go; begins a new one where most of the filter is stale."""
         table = self._arrays["table_state"]
+        if self._retired:
+            self._give_some_back()
         if self.growing:
             return
         if len(self._arrays["old_keys"]):

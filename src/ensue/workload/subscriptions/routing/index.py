@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ensue.algebra.event_test import EventTest
+from ensue.columns.buffers import frozen
 from ensue.columns.regions import Regions
 from ensue.columns.stream import Shape
 from ensue.errors import QueryError, StateError
@@ -30,6 +31,7 @@ Rows = npt.NDArray[np.int32]
 VERSION = 1  # of the files
 _BULK = 1 << 13  # atoms that are added together
 _SLICE = 1 << 16  # events whose values are laid out together
+_MOST_PAIRS = 1 << 20  # that are held before they are tested
 _NO_REGIONS = RegionTable(np.zeros((0, RINGS + 1)), np.zeros((0, 2)))
 
 
@@ -184,25 +186,36 @@ class AtomIndex:
     def _route(
         self, events: pa.Table, places: Corners | None, begin: int, end: int
     ) -> tuple[Rows, Rows]:
-        arrays = self._arrays
         part = events.slice(begin, end - begin)
-        pairs = routing.route(
-            arrays.table,
-            arrays.atoms,
-            self._region_table,
-            self._space,
-            self._batch(part, places, begin, end),
-            arrays["counters"],
-        )
+        pairs = self._pairs(self._batch(part, places, begin, end))
         rows = (pairs >> 32).astype(np.int32)
         slots = ((pairs & 0xFFFFFFFF) >> 1).astype(np.int32)
         late = np.flatnonzero(pairs & 1)
         if len(late):
             keep = np.ones(len(pairs), np.bool_)
             keep[late] = self._late_pass(part, rows[late], slots[late])
-            arrays["counters"][routing.FOUND] -= int((~keep).sum())
             rows, slots = rows[keep], slots[keep]
+        self._arrays["counters"][routing.FOUND] += len(rows)
         return rows + np.int32(begin), slots
+
+    def _pairs(self, batch: routing.Events) -> npt.NDArray[np.int64]:
+        """Rows and slots of what passes all tests but late ones, as one number, in order."""
+        arrays = self._arrays
+        counters = arrays["counters"]
+        found, done = [np.zeros(0, np.int64)], 0
+        while done < len(batch.groups):
+            pairs, done = routing.candidates(
+                arrays.table, arrays.atoms, self._space, batch, done, _MOST_PAIRS, counters
+            )
+            counters[routing.TESTED] += len(pairs)
+            found.append(
+                routing.matching(arrays.atoms, self._region_table, self._space, batch, pairs)
+            )
+        whole = np.concatenate(found)
+        whole.sort()
+        first = np.ones(len(whole), np.bool_)
+        np.not_equal(whole[1:], whole[:-1], out=first[1:])  # what was found in two cells
+        return whole[first]
 
     def _batch(
         self, events: pa.Table, places: Corners | None, begin: int, end: int
@@ -215,10 +228,11 @@ class AtomIndex:
         x = y = np.zeros(0, np.float64)
         first = np.zeros(end - begin + 1, np.int64)
         if places is not None:
-            x, y = np.asarray(places.x, np.float64), np.asarray(places.y, np.float64)
+            # arrays that may be written to, as elsewhere: else geometry is compiled twice
+            x, y = (np.require(a, np.float64, ["C", "W"]) for a in (places.x, places.y))
             first = np.asarray(places.first[begin : end + 1], np.int64)
         boxes = boxes_of(x, y, first, self._space)
-        return routing.Events(values, numbers, groups, boxes, x, y, first)
+        return routing.Events(values, numbers, groups, boxes, x, y, frozen(first))
 
     def _late_pass(self, events: pa.Table, rows: Rows, slots: Rows) -> npt.NDArray[np.bool_]:
         """Where the late tests of pairs hold."""

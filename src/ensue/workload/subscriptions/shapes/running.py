@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from ensue.columns.matches import Matches
 from ensue.columns.rows import rows_taken
-from ensue.engine.engine import Engine
+from ensue.engine.engine import FEW_CODES, Engine
 from ensue.plan.limits import Limits
 from ensue.results.table import accepted
 from ensue.results.triggers import last_rows, limited
@@ -62,6 +62,12 @@ class Running:
             if given.num_rows > _FEW or len(self.own) > max(WORTH, 2 * self._needed):
                 self.keep()
         return _joined(self, found)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether time can pass without its having to know."""
+        engine = self.engine
+        return isinstance(engine, Engine) and engine.is_blank and engine.scan.known <= FEW_CODES
 
     def advance(self, now: float) -> Found:
         """What only waited for time to pass."""

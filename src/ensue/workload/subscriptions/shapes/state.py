@@ -89,7 +89,8 @@ class PatternState:
 
     def advance(self, now: float) -> list[Found]:
         """What only waited for time to pass."""
-        found = [running.advance(now) for running in self.running.values()]
+        awake = [running for running in self.running.values() if not running.is_idle]
+        found = [running.advance(now) for running in awake]
         return [f for f in found if f.matches.count]
 
     def finish(self) -> list[Found]:
