@@ -108,7 +108,8 @@ bench-peers: java $(DEV_STAMP)  ## the same queries on Apache Flink, in an envir
 	$(BIN)/python -m benchmarks.peers.run
 
 PAPERS := negation operators user_operators dense several drift hierarchies towers tower_spark \
-	live_archive partial_matches archive_probe archive_stream history routing shapes
+	live_archive partial_matches archive_probe archive_stream history routing shapes \
+	subscriptions subscriptions_spark
 bench-papers: java $(DEV_STAMP)  ## the papers' experiments: tables and plots in benchmarks/results
 	@for topic in $(PAPERS); do echo "== $$topic"; $(BIN)/python -m benchmarks.papers.$$topic || exit 1; done
 	$(BIN)/python -m benchmarks.papers.report

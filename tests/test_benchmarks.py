@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks import arrow, kernel, readme, spark
+from benchmarks.papers import subscriptions
 from benchmarks.tables import local_sheet
 from benchmarks.workloads import WORKLOADS, Workload, events
 
@@ -92,3 +93,24 @@ def test_shapes_of_subscriptions_find_what_their_queries_find() -> None:
     several = shapes.on_nodes(10, 20, 1_000)
     assert several["matches"] > 0
     assert len(set(shapes.several_structures(1_000))) == 1_000
+
+
+@pytest.mark.parametrize("name", subscriptions.STREAMS)
+@pytest.mark.parametrize("kind", subscriptions.KINDS, ids=lambda kind: kind.name)
+def test_subscriptions_and_fat_clients_find_what_is_planted(
+    kind: subscriptions.Kind, name: str
+) -> None:
+    prepared = subscriptions.Prepared(kind, 100)
+    events = subscriptions.stream(kind, name, 100, 800)
+    expected = subscriptions.planted(kind, name, 800)
+    mine = subscriptions.ours(prepared, events, expected)  # both raise if one is missing
+    theirs = subscriptions.fat_clients(prepared, events, expected)
+    assert mine["matches"] == theirs["matches"] > 0
+    assert mine["messages_between_parts"] == theirs["messages_between_parts"]
+    assert mine["messages_to_clients"] < theirs["messages_to_clients"]
+
+
+def test_queries_find_what_is_planted_for_the_subscriptions_they_stand_for() -> None:
+    kind = subscriptions.KINDS[0]
+    events = subscriptions.stream(kind, "paper", 100, 400)
+    assert subscriptions.as_queries(kind, 100, 4, events)["matches"] == 8

@@ -1,5 +1,6 @@
 """Clients that get every event of their atoms and match by themselves, as one would write them."""
 
+import sys
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
@@ -95,6 +96,14 @@ class Strayed:
                 found = found or int(any(end < other.ts for _, end in self.near))
         self.reports.append(report)
         return found
+
+
+def held_bytes(client: Client) -> int:
+    """What a client holds of events: its lists, and what is in them."""
+    lists = [value for value in vars(client).values() if isinstance(value, deque)]
+    entries = [entry for waiting in lists for entry in waiting]
+    values = [value for entry in entries for value in entry]
+    return sum(map(sys.getsizeof, [*lists, *entries, *values]))
 
 
 CLIENTS: dict[str, Callable[[float, int, int], Client]] = {

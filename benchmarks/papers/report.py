@@ -13,6 +13,7 @@ from typing import Any
 from benchmarks.machine import sentence
 from benchmarks.papers.live_archive import sheets as live_archive_sheets
 from benchmarks.papers.partial_matches import sheets as partial_sheets
+from benchmarks.papers.subscriptions import sheets as subscription_sheets
 from benchmarks.papers.tower_spark import sheets as spark_sheets
 from benchmarks.papers.towers import sheets as tower_sheets
 
@@ -341,6 +342,34 @@ def live_archive(result: dict[str, Any]) -> Iterator[str]:
         yield ""
 
 
+def subscriptions(result: dict[str, Any]) -> Iterator[str]:
+    yield "## Subscriptions: left, arrived, strayed"
+    yield f"{result['subscriptions']:,} subscriptions of a kind, then {result['events']:,} events"
+    yield "at 2,000 a second, of which every two, for a convoy every four, are a match. On the"
+    yield "streams *parked* and *elsewhere* one event in a hundred is part of a match; the others"
+    yield "satisfy an atom of somebody, or nobody's. Every match that was planted is found"
+    yield "(`select = latest`), by all who are compared; the paper found 71 % of them."
+    runs = [run["queries"]["queries"] for run in result["runs"] if "queries" in run]
+    yield f"*List of queries*: the same in the pattern language, {max(runs)} of them run in one"
+    yield "call of `ensue.match`; the time of all is scaled up by what a further one costs."
+    yield "*Fat client*: events go to everybody who has an atom that they satisfy; the clients"
+    yield "match, in plain Python."
+    yield ""
+    for sheet in subscription_sheets(result):
+        yield sheet.markdown()
+        yield ""
+    yield "Matches at the end of each second:"
+    seconds = range(1, 1 + max(len(run["ours"]["matches_by_second"]) for run in result["runs"]))
+    yield from _table(
+        ("run", *map(str, seconds)),
+        (
+            (run["kind"], *(f"{n:,}" for n in run["ours"]["matches_by_second"]))
+            for run in result["runs"]
+            if run["stream"] == "paper"
+        ),
+    )
+
+
 SECTIONS = {
     "live_archive": live_archive,
     "negation": negation,
@@ -354,6 +383,7 @@ SECTIONS = {
     "tower_spark": tower_spark,
     "partial_matches": partial_matches,
     "archive_probe": archive_probe,
+    "subscriptions": subscriptions,
 }
 
 
