@@ -35,6 +35,8 @@ from ensue.runners.spark import stream as runner
 from ensue.workload.arguments import Arguments
 from ensue.workload.subscriptions.catalogue.change import Change
 from ensue.workload.subscriptions.catalogue.log import Log
+from ensue.workload.subscriptions.fleet import _identity
+from ensue.workload.subscriptions.members import Member
 from ensue.workload.subscriptions.opened import FleetsOf
 
 if TYPE_CHECKING:
@@ -119,7 +121,9 @@ def kept(folder: Path, count: int, source: Any) -> None:
     trees: list[Subscription] = [parse(text, {"R": PLACE}) for text in texts]
     for number, kind, place in asked(count):
         tree = filled(trees[kind], number, place)
-        fleet._add(f"s{number}", 1, tree, roots_of(tree, fleet.units))
+        place_in_table = fleet.nodes.subscribe(roots_of(tree, fleet.units), tree.select, 1)
+        name = f"s{number}"
+        fleet.members.add(Member(name, place_in_table, _identity(name, tree)))
     log.snapshot(1, {fleets.part: fleet})
 
 

@@ -71,7 +71,8 @@ def run(folder: Path, master: str, sink: str, kind: str) -> None:
             "spark.eventLog.rolling.enabled": "false",
             "spark.eventLog.compress": "false",
             "spark.sql.shuffle.partitions": "2",
-            "spark.sql.streaming.minBatchesToRetain": "5",
+            # of subscriptions it is asked later which events each micro-batch had
+            "spark.sql.streaming.minBatchesToRetain": "5" if kind != "subscriptions" else "1000",
         }
     )
     try:

@@ -89,12 +89,27 @@ def kept(
     if dispatcher is function:  # NUMBA_DISABLE_JIT
         return function
     dispatcher._cache = KeptCode(function, source, place)
+    _take_values(dispatcher)
     if signature is not None:
         with typeinfer.register_dispatcher(dispatcher):  # as numba.njit does: it may call itself
             dispatcher.compile(signature)
         dispatcher.disable_compile()
     compiled: Callable[..., Any] = dispatcher
     return compiled
+
+
+def _take_values(dispatcher: Any) -> None:
+    """Has a function compiled for an integer, not again for each constant that it is called with.
+
+    Numba gives constants types of their own: the kernels of geometry were compiled ten times.
+    """
+    found = dispatcher.get_call_template
+
+    def get_call_template(args: Any, kws: Any) -> Any:
+        plain = {name: numba.types.unliteral(kind) for name, kind in kws.items()}
+        return found(tuple(map(numba.types.unliteral, args)), plain)
+
+    dispatcher.get_call_template = get_call_template
 
 
 def kernel(**options: Any) -> Callable[[Callable[..., Any]], Any]:

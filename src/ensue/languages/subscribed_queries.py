@@ -16,6 +16,8 @@ def subscribed_query(text: str) -> Query:
     >>> subscribed_query("SEQ(A a, B b) WITHIN 5 RETURN a.x")
     Traceback (most recent call last):
     ensue.errors.QueryError: rows of subscriptions have the events of a match, and no other columns
+      line 1, column 31
+    ...
       hint: leave out RETURN
     """
     size = len(text.encode())

@@ -228,11 +228,11 @@ class AtomIndex:
         x = y = np.zeros(0, np.float64)
         first = np.zeros(end - begin + 1, np.int64)
         if places is not None:
-            x, y = np.asarray(places.x, np.float64), np.asarray(places.y, np.float64)
+            # arrays that may be written to, as elsewhere: else geometry is compiled twice
+            x, y = (np.require(a, np.float64, ["C", "W"]) for a in (places.x, places.y))
             first = np.asarray(places.first[begin : end + 1], np.int64)
         boxes = boxes_of(x, y, first, self._space)
-        corners = frozen(x), frozen(y), frozen(first)
-        return routing.Events(values, numbers, groups, boxes, *corners)
+        return routing.Events(values, numbers, groups, boxes, x, y, frozen(first))
 
     def _late_pass(self, events: pa.Table, rows: Rows, slots: Rows) -> npt.NDArray[np.bool_]:
         """Where the late tests of pairs hold."""
