@@ -352,7 +352,7 @@ def subscriptions(result: dict[str, Any]) -> Iterator[str]:
     runs = [run["queries"]["queries"] for run in result["runs"] if "queries" in run]
     yield f"*List of queries*: the same in the pattern language, {max(runs)} of them run in one"
     apart = ", taken after the other times" if result.get("queries_again") else ""
-    yield f"call of `ensue.match`; the time of all is scaled up by what a further one costs{apart}."
+    yield f"call of `ensue.match`; the time of all is scaled up by the cost of one more{apart}."
     yield "*Match, times faster* is without planning on both sides, *all, times faster* with"
     yield "adding, planning and matching, but without reading the queries."
     yield "*Fat client*: events go to everybody who has an atom that they satisfy; the clients"
