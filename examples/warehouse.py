@@ -34,7 +34,7 @@ ARRIVED = """
 
 
 def main() -> None:
-    day = warehouses(trucks=1_000)
+    day = warehouses(trucks=300)
     print(f"{day.reports.num_rows:,} reports of {len(day.trips):,} trucks")
     spark = session()
     with tempfile.TemporaryDirectory() as folder:

@@ -24,7 +24,7 @@ SAYS = {
     "toll_travel": "on a stream  65 found, 65 planted: 0 missed, 0 false",
     "stock_comeback": "on a stream  11 found, 11 planted: 0 missed, 0 false",
     "new_device": "on a stream  112 found, 112 planted: 0 missed, 0 false",
-    "warehouse": "on a stream  812 found, 812 planted: 0 missed, 0 false",
+    "warehouse": "on a stream  264 found, 264 planted: 0 missed, 0 false",
     "convoy": "one by one   16 found, 16 planted: 0 missed, 0 false",
     "geofences": "on a table   6845 found, 6845 planted: 0 missed, 0 false",
 }
