@@ -51,7 +51,7 @@ test: lint  ## lint, types, import contracts, tests
 
 # Kernel tests have a target of their own, which compiles them with bounds checks. What needs no Spark
 # runs beside what does, on the second core.
-PLAIN := src $(addprefix tests/,algebra architecture correlations languages live plan routing samples tracing test_benchmarks.py)
+PLAIN := src $(addprefix tests/,algebra architecture correlations languages live plan routing samples subscriptions tracing test_benchmarks.py)
 test-python: java $(DEV_STAMP)
 	$(BIN)/python -m pytest tests --ignore tests/kernels $(addprefix --ignore ,$(PLAIN))
 

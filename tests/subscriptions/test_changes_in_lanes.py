@@ -21,7 +21,11 @@ from ensue.workload.workload import Workload
 from support.lanes import Stream
 from support.subscriptions import Bounds, random_subscription
 
-EVENTS = pa.schema({"t": pa.int64(), "id": pa.int64(), "kind": pa.string(), "v": pa.int64()})
+# Events of the same content are told apart by their number among those that came: with one of their
+# own (`n`) a subscription that came between two of them finds matches of the same ids.
+EVENTS = pa.schema(
+    {"t": pa.int64(), "id": pa.int64(), "kind": pa.string(), "v": pa.int64(), "n": pa.int64()}
+)
 IN_ORDER = Bounds(places=False, moments=False)
 IN_ANY_ORDER = Bounds(places=False, moments=False, absences=False)
 
@@ -40,9 +44,9 @@ def random_rows(random, count, *, disorder):
     return [
         {
             "t": t, "id": random.randint(1, 3), "kind": random.choice("abc"),
-            "v": random.randint(0, 9),
+            "v": random.randint(0, 9), "n": number,
         }
-        for t in times
+        for number, t in enumerate(times)
     ]  # fmt: skip
 
 
