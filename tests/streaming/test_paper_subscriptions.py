@@ -5,9 +5,9 @@ import os
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.support.paper_subscriptions import BORDERS, VARIABLES
 
 import ensue
-from tests.support.paper_subscriptions import BORDERS, VARIABLES
 
 pytestmark = pytest.mark.spark
 

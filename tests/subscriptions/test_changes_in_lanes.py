@@ -21,8 +21,8 @@ from ensue.workload.workload import Workload
 from support.lanes import Stream
 from support.subscriptions import Bounds, random_subscription
 
-# Events of the same content are told apart by their number among those that came: with one of their
-# own (`n`) a subscription that came between two of them finds matches of the same ids.
+# Events of the same content are told apart by their number among those that came. With a number of
+# their own (`n`) a subscription that came between two of them finds matches of the same ids.
 EVENTS = pa.schema(
     {"t": pa.int64(), "id": pa.int64(), "kind": pa.string(), "v": pa.int64(), "n": pa.int64()}
 )
