@@ -26,8 +26,7 @@ from support.subscriptions import Bounds, random_subscription
 EVENTS = pa.schema(
     {"t": pa.int64(), "id": pa.int64(), "kind": pa.string(), "v": pa.int64(), "n": pa.int64()}
 )
-IN_ORDER = Bounds(places=False, moments=False)
-IN_ANY_ORDER = Bounds(places=False, moments=False, absences=False)
+BOUNDS = Bounds(places=False, moments=False)
 
 
 def stream_of(log, lanes, forget=lambda: False, delay_ms=0):
@@ -78,7 +77,6 @@ def test_each_finds_what_it_finds_alone(tmp_path, seed, disorder, monkeypatch):
     monkeypatch.setattr(snapshots, "FIRST", Random(seed + 99).choice((2, 5, 10_000)))
     lanes = random.choice((1, 2, 3))
     forgetful = random.random() < 0.5
-    bounds = IN_ANY_ORDER if disorder else IN_ORDER
     log = Log(tmp_path / "set")
     batches = []
     rows = random_rows(random, 30, disorder=disorder)
@@ -102,7 +100,7 @@ def test_each_finds_what_it_finds_alone(tmp_path, seed, disorder, monkeypatch):
                 name = f"s{next(names)}"
                 known = [life[0] for life in lives.values()]
                 text = random.choice(known) if known and random.random() < 0.3 else None
-                lives[name] = (text or bounded(random, bounds), version, None)
+                lives[name] = (text or bounded(random, BOUNDS), version, None)
                 changes.append(Change.add(name, lives[name][0]))
         log.append(changes)
         if changes and random.random() < 0.2:

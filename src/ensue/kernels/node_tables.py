@@ -17,9 +17,13 @@ TIME, PLACE, REGION, FIELD = 0, 1, 2, 3  # kinds of tests
 LATEST, ONCE, ALL = 0, 1, 2
 
 # columns of `instances`
-NODE, LEFT, RIGHT, EVENT, FIRST, LAST, SINCE, LIFE = range(8)
+NODE, LEFT, RIGHT, EVENT, FIRST, LAST, SINCE, LIFE, BARRED_BY = range(9)
+WIDTH = 9
 PENDING, BARRED, THERE = 0, 1, 2  # in LIFE
 NEVER = np.int64(2**62)  # the version of what is made of no event
+
+# A value counts for subscriptions that came no later than its oldest event (SINCE), and later than
+# the newest event that bars it (BARRED_BY): to those that event has never come.
 
 # columns of `tests`
 KIND, SLOTS_A, SLOTS_B, CODE_A, CODE_B, CODE_C = range(6)

@@ -14,6 +14,7 @@ from ensue.kernels.node_selection import chosen
 from ensue.kernels.node_tables import (
     ABSENCE,
     BARRED,
+    BARRED_BY,
     CODE_A,
     CODE_B,
     CODE_C,
@@ -118,13 +119,15 @@ def drop_first(heap: Ints, heap_times: Times, count: int) -> None:
 
 
 @kernel(**_OPTIONS)
-def _all_take(nodes: Nodes, node: int, first: int, since: int, lane: int, used: Ints) -> bool:
+def _all_take(
+    nodes: Nodes, node: int, first: int, since: int, barred: int, lane: int, used: Ints
+) -> bool:
     """Whether every subscriber of a node takes a value."""
     u = nodes.users[node]
     while u >= 0:
         s = nodes.user[u, 1]
         if lane < 0 or nodes.lane[s] == lane:
-            if since < nodes.since[s]:
+            if since < nodes.since[s] or nodes.since[s] <= barred:
                 return False
             if nodes.select[s] == ONCE and first <= used[s]:
                 return False
@@ -228,6 +231,7 @@ def step(
                 instances[made, LAST] = events.position[e]
                 instances[made, SINCE] = events.version[e]
                 instances[made, LIFE] = THERE
+                instances[made, BARRED_BY] = -1
                 times[made, 0] = events.start[e]
                 times[made, 1] = events.end[e]
                 stack[top] = made
@@ -247,7 +251,7 @@ def step(
             s = nodes.user[u, 1]
             if (
                 (lane < 0 or nodes.lane[s] == lane)
-                and instances[a, SINCE] >= nodes.since[s]
+                and instances[a, SINCE] >= nodes.since[s] > instances[a, BARRED_BY]
                 and (nodes.select[s] != ONCE or instances[a, FIRST] > used[s])
             ):
                 if n == rows.shape[0]:
@@ -304,6 +308,7 @@ def step(
                     until = time_of(nodes.absence[m, 2], nodes.absence[m, 3] == 1, slots, times)
                 until = until + nodes.absence_times[m, 0]
                 barred = False
+                barred_by = instances[a, BARRED_BY]
                 cell, before = heads[m, 1], np.int32(-1)
                 while cell >= 0:
                     c = np.int64(cells[cell, 0])
@@ -323,8 +328,10 @@ def step(
                             nodes.test_time, nodes.test_number, slots, instances, times,
                             events, regions, space,
                         ):  # fmt: skip
-                            barred = True
-                            break
+                            barred_by = max(barred_by, instances[c, SINCE])
+                            if barred_by >= instances[a, SINCE]:
+                                barred = True
+                                break
                     before = cell
                     cell = cells[cell, 1]
                 if barred:
@@ -337,6 +344,7 @@ def step(
                 instances[made, LAST] = -1
                 instances[made, SINCE] = NEVER
                 instances[made, LIFE] = THERE
+                instances[made, BARRED_BY] = -1
                 times[made, 0] = since
                 times[made, 1] = until
                 v = np.int64(made + 1)
@@ -345,6 +353,7 @@ def step(
                 instances[v, LEFT] = a
                 instances[v, RIGHT] = made
                 instances[v, EVENT] = -1
+                instances[v, BARRED_BY] = barred_by
                 times[v, 0] = min(times[a, 0], since)
                 times[v, 1] = max(times[a, 1], until)
                 made += 2
@@ -383,8 +392,11 @@ def step(
                                 nodes.test, nodes.test_time, nodes.test_number, slots,
                                 instances, times, events, regions, space,
                             ):  # fmt: skip
-                                instances[v, LIFE] = BARRED
-                                gone = True
+                                barred_by = max(instances[v, BARRED_BY], instances[a, SINCE])
+                                instances[v, BARRED_BY] = barred_by
+                                if barred_by >= instances[v, SINCE]:
+                                    instances[v, LIFE] = BARRED
+                                    gone = True
                     if gone:
                         if before < 0:
                             heads[m, 0] = cells[cell, 1]
@@ -453,13 +465,15 @@ def step(
                         instances[made, LAST] = max(instances[a, LAST], instances[b, LAST])
                         instances[made, SINCE] = version
                         instances[made, LIFE] = THERE
+                        barred_by = max(instances[a, BARRED_BY], instances[b, BARRED_BY])
+                        instances[made, BARRED_BY] = barred_by
                         times[made, 0] = min(times[a, 0], times[b, 0])
                         times[made, 1] = max(times[a, 1], times[b, 1])
                         stack[top] = made
                         top += 1
                         made += 1
                         if nodes.only_latest[m] == 1 and _all_take(
-                            nodes, m, first, version, lane, used
+                            nodes, m, first, version, barred_by, lane, used
                         ):
                             break
                     before = cell

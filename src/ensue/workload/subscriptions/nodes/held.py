@@ -59,7 +59,7 @@ class NodeState:
         self._seeded: set[int] = set()
         self.version: int = int(layout.NEVER)  # of the set, up to which absences of no event begin
         self.held = Held(
-            np.zeros((64, 8), np.int64),
+            np.zeros((64, layout.WIDTH), np.int64),
             np.zeros((64, 2), time),
             np.zeros((64, 3), np.int32),
             np.full((0, 2), -1, np.int32),
@@ -184,7 +184,7 @@ class NodeState:
         length, at = nodes.absence_times[node]
         for place, (of, right) in enumerate(((-1, -1), (node, made)), made):
             state = layout.THERE if of < 0 else layout.PENDING
-            held.instances[place] = (of, -1, right, -1, layout.NEVER, -1, layout.NEVER, state)
+            held.instances[place] = (of, -1, right, -1, layout.NEVER, -1, layout.NEVER, state, -1)
             held.times[place] = (at, at + length)
         held.cells[linked] = (made + 1, held.heads[node, 0], -1)
         held.heads[node, 0] = linked
@@ -209,7 +209,7 @@ class NodeState:
         kept = np.flatnonzero(wanted)
         places = np.full(len(wanted), -1, np.int64)
         places[kept] = np.arange(len(kept))
-        instances = np.zeros((max(64, 2 * made), 8), np.int64)
+        instances = np.zeros((max(64, 2 * made), layout.WIDTH), np.int64)
         times = np.zeros((len(instances), 2), self.time)
         cells = np.zeros((max(64, 2 * linked), 3), np.int32)
         timers = moved(held, marks, places, instances, times, cells)
@@ -301,7 +301,7 @@ class NodeState:
         numbers = np.array([-1 if row is None else row.node for row in rows], np.int64)
         if saved["times"].dtype != self.time:
             raise StateError("the state of subscriptions was saved for another time column")
-        instances = np.array(saved["instances"], np.int64).reshape(-1, 8)
+        instances = _instances(saved)
         known = instances[:, 0] >= 0
         instances[known, 0] = numbers[instances[known, 0]] if len(numbers) else -1
         cells = np.array(saved["cells"], np.int32).reshape(-1, 3)
@@ -328,7 +328,7 @@ class NodeState:
             node = instances[instance, 0]
             add_timer(heap, heap_times, k, instance, int(height[node]) if node >= 0 else 0, due)
         gone = instances[:, 0] < 0
-        gone &= np.array(saved["instances"]).reshape(-1, 8)[:, 0] >= 0
+        gone &= _instances(saved)[:, 0] >= 0
         instances[gone, 7] = layout.BARRED  # nobody asks for it
         self.held = self.held._replace(
             instances=_with_room(instances),
@@ -342,6 +342,16 @@ class NodeState:
         known_seeds = (self.table.rows.get(seeds[k : k + 16]) for k in range(0, len(seeds), 16))
         self._seeded = {row.node for row in known_seeds if row is not None}
         self._kept = made
+
+
+def _instances(saved: dict[str, npt.NDArray[Any]]) -> Ints:
+    """The saved instances; those of earlier states were barred by nothing."""
+    count = len(saved["times"].reshape(-1, 2))
+    rows = np.array(saved["instances"], np.int64)
+    rows = rows.reshape(count, rows.size // max(1, count))
+    found = np.full((count, layout.WIDTH), -1, np.int64)
+    found[:, : rows.shape[1]] = rows
+    return found
 
 
 def _with_room(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
