@@ -373,6 +373,42 @@ def subscriptions(result: dict[str, Any]) -> Iterator[str]:
     )
 
 
+def routing(result: dict[str, Any]) -> Iterator[str]:
+    atoms = result["spreads"][0]["atoms"]
+    yield f"## Routing to {atoms:,} atoms"
+    yield "40 % of the atoms are a type and an id, 30 % a region, 20 % a region and a range, 10 %"
+    yield "ranges. *Even*: events are spread evenly; *cities*: they crowd in fifty. Processor time,"
+    yield "from Arrow tables to pairs of event and atom, one core. *Loop*: a compiled loop over the"
+    yield "atoms of an event's type, as they were added; its pairs are the same."
+    yield ""
+    yield from _table(
+        ("events", "events/s", "pairs an event", "times the loop", "bytes an atom"),
+        (
+            (
+                spread["name"],
+                f"{spread['events_per_second']:,.0f}",
+                f"{spread['matches_per_event']:.1f}",
+                f"{spread['tried']['as added']['ratio']:,.0f}",
+                f"{spread['bytes_per_atom']:.0f}",
+            )
+            for spread in result["spreads"]
+        ),
+    )
+    changes = result["spreads"][0]["changes"]
+    yield ""
+    yield from _table(
+        ("change", "p50, µs", "p99, µs", "max, ms"),
+        (
+            (name, f"{us['p50']:.0f}", f"{us['p99']:,.0f}", f"{us['max'] / 1_000:.0f}")
+            for name, us in (
+                ("add, with reading its region", changes["add_us"]),
+                ("add", changes["add_without_reading_regions_us"]),
+                ("cancel", changes["cancel_us"]),
+            )
+        ),
+    )
+
+
 SECTIONS = {
     "live_archive": live_archive,
     "negation": negation,
@@ -387,6 +423,7 @@ SECTIONS = {
     "partial_matches": partial_matches,
     "archive_probe": archive_probe,
     "subscriptions": subscriptions,
+    "routing": routing,
 }
 
 
