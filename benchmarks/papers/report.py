@@ -377,9 +377,9 @@ def routing(result: dict[str, Any]) -> Iterator[str]:
     atoms = result["spreads"][0]["atoms"]
     yield f"## Routing to {atoms:,} atoms"
     yield "40 % of the atoms are a type and an id, 30 % a region, 20 % a region and a range, 10 %"
-    yield "ranges. *Even*: events are spread evenly; *cities*: they crowd in fifty. Processor time,"
-    yield "from Arrow tables to pairs of event and atom, one core. *Loop*: a compiled loop over the"
-    yield "atoms of an event's type, as they were added; its pairs are the same."
+    yield "ranges. *Even*: events are spread evenly; *cities*: they crowd in fifty. Processor"
+    yield "time, from Arrow tables to pairs of event and atom, one core. *Loop*: a compiled loop"
+    yield "over the atoms of an event's type, as they were added; its pairs are the same."
     yield ""
     yield from _table(
         ("events", "events/s", "pairs an event", "times the loop", "bytes an atom"),
