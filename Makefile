@@ -51,9 +51,12 @@ test: lint  ## lint, types, import contracts, tests
 
 # Kernel tests have a target of their own, which compiles them with bounds checks. What needs no Spark
 # runs beside what does, on the second core.
-PLAIN := src $(addprefix tests/,algebra architecture correlations languages live plan routing samples subscriptions tracing test_benchmarks.py)
+PLAIN := src $(addprefix tests/,algebra architecture correlations languages live plan samples tracing test_benchmarks.py)
+# Kernels of subscriptions take a minute to compile: what is tested of them here runs uncompiled. The
+# examples, the docs and Spark run them compiled, make test-slow with bounds checks.
+UNCOMPILED := $(addprefix tests/,routing subscriptions)
 test-python: java $(DEV_STAMP)
-	$(BIN)/python -m pytest tests --ignore tests/kernels $(addprefix --ignore ,$(PLAIN))
+	$(BIN)/python -m pytest tests --ignore tests/kernels $(addprefix --ignore ,$(PLAIN) $(UNCOMPILED))
 
 test-rest: test-kernels
 	$(BIN)/python -m pytest -q -p no:cacheprovider $(PLAIN)
@@ -61,9 +64,10 @@ test-rest: test-kernels
 # The same tests on uncompiled loops, then on compiled ones that check every index. Tests that
 # compare plans of one query compile each of them: make test-slow does that.
 CHECKED := NUMBA_BOUNDSCHECK=1
-PLANS := $(addprefix tests/kernels/test_,planning.py counters.py adaptive.py operator_engine.py)
+PLANS := $(addprefix tests/kernels/test_,planning.py counters.py adaptive.py operator_engine.py \
+	nodes.py routing.py regions.py geometry.py earth.py)
 test-kernels: $(DEV_STAMP)  ## kernel tests with JIT off, and with bounds checks
-	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -p no:cacheprovider tests/kernels
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -p no:cacheprovider tests/kernels $(UNCOMPILED)
 	$(CHECKED) $(BIN)/python -m pytest -q -p no:cacheprovider tests/kernels $(addprefix --ignore ,$(PLANS))
 
 test-slow: java $(DEV_STAMP)  ## what `make test` leaves out: more random rounds and streams, crashes, Spark Connect
