@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.support.fleets import meant, random_corners, random_events
+from tests.support.seeds import some
 from tests.support.subscriptions import Bounds, random_subscription
 
 import ensue
@@ -55,7 +56,7 @@ def case_of(seed: int, size: int = 3) -> tuple[Any, list[Event], dict[int, Any],
 
 
 @pytest.mark.filterwarnings("ignore::ensue.SubscriptionWarning")
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", some(16, 40))
 def test_tables_and_live_find_what_is_meant(seed: int) -> None:
     fleet, events, corners, wanted = case_of(seed)
     table = table_of(events, corners)
