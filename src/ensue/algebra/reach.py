@@ -106,7 +106,7 @@ def open_started(pattern: Pattern) -> Iterator[Not]:
 
     >>> from ensue.algebra.pattern import Atom, Seq
     >>> list(open_started(Seq((Not(Atom("B", "b")), Atom("A", "a")))))
-    [Not(part=Atom(type='B', variable='b'))]
+    [Not(part=Atom(type='B', variable='b'), interval=None)]
     """
     if is_absence(pattern):
         return

@@ -48,7 +48,7 @@ def open_ended(pattern: Pattern) -> Iterator[Not]:
 
     >>> from ensue.algebra.pattern import Atom, Seq
     >>> list(open_ended(Seq((Atom("A", "a"), Not(Atom("B", "b"))))))
-    [Not(part=Atom(type='B', variable='b'))]
+    [Not(part=Atom(type='B', variable='b'), interval=None)]
     """
     if is_absence(pattern):
         return
