@@ -28,7 +28,8 @@ SAYS = {
     "convoy": "one by one   16 found, 16 planted: 0 missed, 0 false",
     "geofences": "on a table   6845 found, 6845 planted: 0 missed, 0 false",
 }
-SLOW = ("stock_comeback", "new_device", "geofences")  # toll_travel goes the same ways
+# toll_travel goes the same ways as the first two, convoy as the others
+SLOW = ("stock_comeback", "new_device", "geofences", "warehouse")
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
