@@ -15,7 +15,8 @@ import ensue
 QUERIES = [e for page in PAGES for e in examples(page, "ensue")]
 ANSWERED = [e for e in QUERIES if e.expected is not None]
 UNANSWERED = [e for e in QUERIES if e.expected is None]
-SLOW = ("past.md", "history.md", "subscriptions_streams.md")  # streams, which other tests start every day
+# streams, which other tests start every day
+SLOW = ("past.md", "history.md", "subscriptions_streams.md")
 _LINK = re.compile(r"\]\(([^)#\s]+)?(?:#([\w-]+))?\)")
 
 
