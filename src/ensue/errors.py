@@ -101,7 +101,12 @@ class ArchiveWarning(UserWarning):
 
 
 class SubscriptionWarning(UserWarning):
-    """A subscription looks at most events of the stream, which costs as much as many others."""
+    """A subscription that looks at most events of the stream, or that is left out of a set that
+    runs, because it does not fit the events."""
+
+
+class ServiceError(EnsueError):
+    """A service that does not do what it was asked for, and why: unknown, not allowed, too much."""
 
 
 class RunnerError(EnsueError):

@@ -97,6 +97,21 @@ def test_a_set_changes_while_it_is_live() -> None:
     assert (row["subscription"], row["start"], row["end"]) == ("pair", 4, 5)
 
 
+def test_one_that_does_not_fit_is_left_out_of_a_set_that_runs_and_so_is_what_it_replaces() -> None:
+    fleet = ensue.Subscriptions(time="ts")
+    fleet.add("one", "(ARITH:id = 1)")
+    fleet.add("two", "(ARITH:id = 1)")
+    live = ensue.live(fleet, schema=POINTS)
+    event = {"n": 0, "id": 1}
+    assert live.feed({"ts": 1, **event}).num_rows == 2
+    fleet.replace("one", "(ARITH:nosuch = 1)")
+    with pytest.warns(ensue.SubscriptionWarning, match=r"'one' cannot be matched(.|\n)*nosuch"):
+        found = live.feed({"ts": 2, **event})
+    assert found["subscription"].to_pylist() == ["two"]
+    fleet.replace("one", "(ARITH:id = 1)")
+    assert live.feed({"ts": 3, **event}).num_rows == 2
+
+
 def test_a_name_is_used_once() -> None:
     fleet = ensue.Subscriptions(time="ts")
     fleet.add("a", "(ARITH:id = 1)")

@@ -93,7 +93,8 @@ def test_the_set_may_change_at_every_event(seed):
                 matcher.fleet.take(change, version)
             elif gone == row > come:
                 matcher.fleet.take(Change.cancel(name), version)
-        matcher.renewed(version)
+        matcher.version = version
+        matcher.drop_gone()
         tables.append(matcher.feed_events(events.slice(row, 1)))
     found = told([*tables, *matcher.finish()])
     for name, (come, gone) in spans.items():
@@ -117,7 +118,8 @@ def test_one_that_is_cancelled_loses_its_state():
     assert matcher.partial_matches > 0
     matcher.fleet.take(Change.add("b", KLEENE.format(0, 0, 0)), 2)
     matcher.fleet.take(Change.cancel("a"), 3)
-    matcher.renewed(3)
+    matcher.version = 3
+    matcher.drop_gone()
     matcher.advance(0)
     assert matcher.partial_matches == 0
     assert not len(matcher.patterns.held())

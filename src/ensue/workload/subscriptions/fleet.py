@@ -1,6 +1,7 @@
 """Subscriptions made ready for events of a shape: where events go, and the nodes that match."""
 
 import json
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
@@ -19,7 +20,7 @@ from ensue.algebra.window import ByTime
 from ensue.columns.regions import Regions
 from ensue.columns.stream import Shape
 from ensue.columns.values import constant
-from ensue.errors import QueryError
+from ensue.errors import QueryError, SubscriptionWarning
 from ensue.kernels.geometry import EARTH, PLANE
 from ensue.kernels.regions import RegionTable
 from ensue.languages.opsl import parse
@@ -96,6 +97,29 @@ class Fleet:
             self.cancel(change.name)
         identity = _identity(change.name, subscription)
         self.members.add(Member(change.name, number, identity))
+
+    def check(self, change: Change, now: float | None = None) -> None:
+        """QueryError if a subscription cannot be matched here."""
+        if is_pattern(change):
+            self.patterns.ready(change)
+            return
+        try:
+            self._ready(change, now)
+        except QueryError as error:
+            raise error.at(None, change.text) from None
+
+    def follow(self, change: Change, version: int, now: float | None = None) -> None:
+        """Goes on with a change of a set that runs: what does not fit the events is left out.
+
+        So is what it was to replace: whoever changed the set does not want that any more.
+        """
+        try:
+            self.take(change, version, now)
+        except QueryError as error:
+            self.cancel(change.name)
+            self.refused[change.name] = str(error)
+            said = f"subscription '{change.name}' cannot be matched here: {error}"
+            warnings.warn(said, SubscriptionWarning, stacklevel=3)
 
     def _ready(self, change: Change, now: float | None) -> tuple[Subscription, list[Root]]:
         assert change.text is not None

@@ -1,10 +1,7 @@
 """A matcher that follows its set of subscriptions: changes count from the next events on."""
 
-import warnings
-
 import pyarrow as pa
 
-from ensue.errors import QueryError
 from ensue.plan.limits import Limits
 from ensue.workload.source import Source
 from ensue.workload.stage import Fed
@@ -20,8 +17,8 @@ class Following(FleetMatcher):
         self, subscribed: Subscribed, source: Source, limits: Limits, *, streaming: bool
     ) -> None:
         super().__init__(Fleet(source.shape, streaming=streaming), limits)
+        self.fleet.matchers.add(self)
         self.log = subscribed.log
-        self.refused: dict[str, str] = {}  # that came later and do not fit the events, and why
         self._follow(subscribed.version)
 
     def feed(self, given: Fed) -> list[pa.Table]:
@@ -37,20 +34,14 @@ class Following(FleetMatcher):
     def _follow(self, version: int) -> None:
         if version <= self.version:
             return
-        now = self.now
-        first = not self.version and not self.rows
-        changes = self.log.alive(version) if first else self.log.changes(self.version, version)
-        for number, change in changes:
-            try:
-                self.fleet.take(change, number, None if first else now)
-            except QueryError as error:
-                if first:
-                    raise
-                self.refused[change.name] = str(error)
-                said = f"subscription '{change.name}' cannot be matched here: {error}"
-                warnings.warn(said, stacklevel=4)
-        self.renewed(version)
-        self.fleet.nodes.reuse()
+        if not self.version and not self.rows:
+            for number, change in self.log.alive(version):
+                self.fleet.take(change, number)
+        else:
+            for number, change in self.log.changes(self.version, version):
+                self.fleet.follow(change, number, self.now)
+        self.version = version
+        self.fleet.settle()
 
     def restore(self, data: bytes) -> None:
         """Goes on where the saved one stopped, with the set as it is now."""

@@ -4,8 +4,7 @@ An event goes to the lanes that have a subscription for it, and to no other. Lan
 in each process; equal subscriptions are in the same lane, so they share their nodes.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -17,16 +16,14 @@ from ensue.columns.stream import slices
 from ensue.computed import cached_property
 from ensue.engine.state import packed, unpacked
 from ensue.errors import StateError
-from ensue.plan.limits import Limits
-from ensue.workload.source import Source
-from ensue.workload.stage import BATCH, ROW, Fed, MicroBatch, Output, Reads, Spread, Version
+from ensue.workload.stage import BATCH, ROW, Fed, MicroBatch, Spread, Version
 from ensue.workload.subscriptions.catalogue.log import Log
 from ensue.workload.subscriptions.catalogue.pins import moment_of, pin
 from ensue.workload.subscriptions.fleet import Fleet, fleet_of
-from ensue.workload.subscriptions.matcher import SLICE, FleetMatcher
+from ensue.workload.subscriptions.matcher import SLICE, FleetMatcher, matched_in
 from ensue.workload.subscriptions.opened import FleetsOf, prepared, snapshot
 from ensue.workload.subscriptions.shapes.table import numbers_of, pattern_rows
-from ensue.workload.subscriptions.subscribed import Subscribed
+from ensue.workload.subscriptions.stage import SubscriptionStage
 
 VERSION = "__version"  # of the set, by which an event was routed
 ADDED = pa.schema({VERSION: pa.int64()})
@@ -35,24 +32,11 @@ _TABLE = "table"  # in the place of a stream's id: all events are there
 
 
 @dataclass(frozen=True)
-class LanedStage:
+class LanedStage(SubscriptionStage):
     """All subscriptions of a set, dealt out to lanes."""
 
-    subscribed: Subscribed
-    source: Source
-    output: Output
-    limits: Limits
-    streaming: bool = False
-    whole_stream: str | None = None
-    takes: Mapping[str, pa.Schema] = field(default_factory=dict)
-    hold: int = 0
     arrival: tuple[str, ...] = (BATCH, ROW)
-    reads: Reads = field(default_factory=lambda: Reads(None))
     added: pa.Schema = ADDED
-
-    @property
-    def outputs(self) -> tuple[Output, ...]:
-        return (self.output,)
 
     # ---------------------------------------------------------------------------- where events go
 
@@ -140,26 +124,9 @@ class LanedStage:
 
     def lane_matched(self, given: Fed, lane: int, lanes: int) -> list[pa.Table]:
         """What one of so many lanes finds where all events are there."""
-        matcher = FleetMatcher(self._fleet(None, lanes), self.limits, lane)
-        matcher.version = self.subscribed.version
+        fleet, version = self._fleet(None, lanes), self.subscribed.version
         events = given.events.select(self.source.arrow.names)
-        return [pa.concat_tables([matcher.feed_events(events), *matcher.finish()])]
-
-    # ---------------------------------------------------------------------------- what they find
-
-    def matches(self, found: Sequence[pa.Table]) -> int:
-        """How many matches were found."""
-        return sum(table.num_rows for table in found)
-
-    def delivered(self, found: Sequence[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
-        """The matches, with the number of their output."""
-        for table in found:
-            if table.num_rows:
-                yield self.output.number, table
-
-    def sent(self, found: Sequence[pa.Table]) -> Iterator[tuple[str, pa.Table]]:  # noqa: ARG002
-        """No other stage is made of what subscriptions find."""
-        return iter(())
+        return [matched_in(events, fleet, version, self.limits, lane)]
 
 
 class LaneMatcher(FleetMatcher):

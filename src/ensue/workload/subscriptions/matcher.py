@@ -27,6 +27,7 @@ from ensue.workload.subscriptions.nodes.held import Delivered, NodeState
 from ensue.workload.subscriptions.shapes.running import Found
 from ensue.workload.subscriptions.shapes.state import PatternState
 from ensue.workload.subscriptions.shapes.table import numbers_of, pattern_rows
+from ensue.workload.work import Progress
 
 FORMAT = 1
 VALUE_BYTES = 256  # about what a value takes, with its share of lists and events
@@ -183,12 +184,6 @@ class FleetMatcher:
 
     # ---------------------------------------------------------------------------- the set changes
 
-    def renewed(self, version: int) -> None:
-        """The set has another version: new ones see events from now on, others may be gone."""
-        self.version = version
-        if self.fleet.nodes.gone or self.fleet.nodes.gone_subscriptions:
-            self.drop_gone()
-
     def drop_gone(self) -> None:
         """Lets go of what belonged to subscriptions that were cancelled."""
         gone = self.fleet.nodes.gone_subscriptions
@@ -267,3 +262,22 @@ class FleetMatcher:
             if name in here:
                 found[:, here[name]] = column
         return found
+
+
+def matched_in(
+    events: pa.Table,
+    fleet: Fleet,
+    version: int,
+    limits: Limits,
+    lane: int = -1,
+    progress: Progress | None = None,
+) -> pa.Table:
+    """What a fleet, or one of its lanes, finds in events that are all there."""
+    matcher = FleetMatcher(fleet, limits, lane)
+    matcher.version = version
+    found = []
+    for piece in slices(events, SLICE):
+        found.append(matcher.feed_events(piece))
+        if progress is not None:
+            progress(matcher.rows, events.num_rows)
+    return pa.concat_tables([*found, *matcher.finish()])

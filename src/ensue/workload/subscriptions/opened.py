@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,13 +57,7 @@ class FleetsOf:
     def take(self, ready: Fleet, version: int, changes: ChangeFile) -> None:
         """Goes on to the next version; one that does not fit the events is left out."""
         for change in changes:
-            try:
-                ready.take(change, version)
-            except QueryError as error:
-                ready.cancel(change.name)
-                ready.refused[change.name] = str(error)
-                said = f"subscription '{change.name}' cannot be matched here: {error}"
-                warnings.warn(said, stacklevel=2)
+            ready.follow(change, version)
 
     def settle(self, ready: Fleet) -> None:
         """Matchers let go of what was cancelled, so that its numbers can be used again."""

@@ -14,10 +14,17 @@ _numbers = count()
 class MemoryLog:
     """The changes of a set. Elsewhere it arrives as it was when it was sent."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, version: int = 0, alive: Iterable[tuple[int, Change]] = ()
+    ) -> None:
+        """Empty, or as a set was at a version: what came before that is not known here."""
         self.number = next(_numbers)  # which set of this process it is
+        self._first = version
+        self._base = list(alive)
         self._files: list[list[Change]] = []
         self._names = Names()
+        for came, change in self._base:
+            self._names.take(came, [(Kind.ADD, change.name)])
 
     def append(self, changes: Iterable[Change]) -> int:
         """Makes changes, all of them or none, and gives the version that has them."""
@@ -27,23 +34,23 @@ class MemoryLog:
         kinds = [(change.kind, change.name) for change in new]
         self._names.checked(kinds)
         self._files.append(new)
-        self._names.take(len(self._files), kinds)
-        return len(self._files)
+        self._names.take(self.latest(), kinds)
+        return self.latest()
 
     def latest(self) -> int:
         """The newest version; 0 if there is none."""
-        return len(self._files)
+        return self._first + len(self._files)
 
     def changes(self, since: int = 0, until: int | None = None) -> Iterator[tuple[int, Change]]:
         """The changes behind version `since`, up to and with `until`, each with its version."""
         last = self.latest() if until is None else until
-        for version in range(since + 1, last + 1):
-            for change in self._files[version - 1]:
+        for version in range(max(since, self._first) + 1, last + 1):
+            for change in self._files[version - 1 - self._first]:
                 yield version, change
 
     def alive(self, version: int | None = None) -> Iterator[tuple[int, Change]]:
         """The subscriptions at a version, each with the version it came with, in that order."""
-        found: dict[str, tuple[int, Change]] = {}
+        found = {change.name: (number, change) for number, change in self._base}
         for number, change in self.changes(until=version):
             found.pop(change.name, None)
             if change.kind is not Kind.CANCEL:
@@ -61,8 +68,8 @@ class MemoryLog:
     def __len__(self) -> int:
         return len(self._names)
 
-    def __reduce__(self) -> tuple[Any, tuple[list[list[Change]]]]:
-        return _again, (self._files,)
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        return _again, (self._files, self._first, self._base)
 
 
 def digest(alive: Iterable[tuple[int, Change]]) -> str:
@@ -71,8 +78,10 @@ def digest(alive: Iterable[tuple[int, Change]]) -> str:
     return blake2b("\0".join(texts).encode(), digest_size=16).hexdigest()
 
 
-def _again(files: list[list[Change]]) -> MemoryLog:
-    log = MemoryLog()
+def _again(
+    files: list[list[Change]], version: int = 0, alive: Iterable[tuple[int, Change]] = ()
+) -> MemoryLog:
+    log = MemoryLog(version, alive)
     for changes in files:
         log.append(changes)
     return log

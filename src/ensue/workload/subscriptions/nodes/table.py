@@ -155,6 +155,25 @@ class NodeTable:
         self.gone_subscriptions.append(number)
         self.changes += 1
 
+    def looking_at(self, leaves: Iterable[int]) -> set[int]:
+        """The numbers of the subscriptions that events at these leaves may matter to."""
+        found: set[int] = set()
+        seen = set(leaves)
+        left = list(seen)
+        while left:
+            node = left.pop()
+            user, edge = self._users.array[node], self._edges.array[node]
+            while user >= 0:
+                found.add(int(self._user.array[user, 1]))
+                user = self._user.array[user, 0]
+            while edge >= 0:
+                above = int(self._edge.array[edge, 1])
+                if above not in seen:
+                    seen.add(above)
+                    left.append(above)
+                edge = self._edge.array[edge, 0]
+        return found
+
     def _use(self, node: int, subscription: int, root: Root) -> int:
         place = self._free_users.pop() if self._free_users else self._user.add()
         if place == self._user_before.count:
