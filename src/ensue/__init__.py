@@ -1,5 +1,7 @@
 """Ensue: complex event processing on tables, Spark DataFrames and streams."""
 
+from typing import TYPE_CHECKING, Any
+
 from ensue.api import (
     ArchiveWarning,
     Correlation,
@@ -13,6 +15,7 @@ from ensue.api import (
     Query,
     QueryError,
     RunnerError,
+    ServiceError,
     StateError,
     Statistics,
     Subscription,
@@ -42,6 +45,9 @@ from ensue.api import (
     wait,
 )
 
+if TYPE_CHECKING:
+    from ensue.service.service import Service
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -57,6 +63,8 @@ __all__ = [
     "Query",
     "QueryError",
     "RunnerError",
+    "Service",
+    "ServiceError",
     "StateError",
     "Statistics",
     "Subscription",
@@ -86,3 +94,16 @@ __all__ = [
     "trace",
     "wait",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The service is loaded when it is asked for: it needs `ensue[service]`."""
+    if name != "Service":
+        raise AttributeError(f"module 'ensue' has no attribute {name!r}")
+    try:
+        from ensue.service.service import Service
+    except ModuleNotFoundError as error:
+        raise RunnerError(
+            f"the service needs {error.name}\n  hint: pip install 'ensue[service]'"
+        ) from None
+    return Service

@@ -20,6 +20,7 @@ from ensue.errors import (
     OperatorError,
     QueryError,
     RunnerError,
+    ServiceError,
     StateError,
     SubscriptionWarning,
 )
@@ -65,6 +66,7 @@ __all__ = [
     "Query",
     "QueryError",
     "RunnerError",
+    "ServiceError",
     "StateError",
     "Statistics",
     "Subscription",

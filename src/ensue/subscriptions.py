@@ -63,6 +63,13 @@ class Subscriptions:
         self._checked: set[str] = set()  # texts of regions that are some
         self._log = _log(folder, self._settings())
 
+    @classmethod
+    def over(cls, log: "MemoryLog", **columns: Any) -> "Subscriptions":
+        """A set whose changes somebody else keeps."""
+        found = cls(**columns)
+        found._log = log
+        return found
+
     def _settings(self) -> dict[str, Any]:
         return {
             "time": self.time, "type": self.type, "order": list(self.order),
@@ -87,7 +94,7 @@ class Subscriptions:
         """
         from ensue.workload.subscriptions.catalogue.change import Change
 
-        return self._log.append([self._change(Change.add, name, text, regions, language)])
+        return self._log.append([self.change_of(Change.add, name, text, regions, language)])
 
     def add_all(
         self,
@@ -102,7 +109,7 @@ class Subscriptions:
         pairs = texts.items() if isinstance(texts, Mapping) else texts
         given = self._given(regions)
         return self._log.append(
-            self._change(Change.add, name, text, given, language) for name, text in pairs
+            self.change_of(Change.add, name, text, given, language) for name, text in pairs
         )
 
     def replace(
@@ -116,7 +123,7 @@ class Subscriptions:
         """Another text for a subscription. What it has seen so far is forgotten."""
         from ensue.workload.subscriptions.catalogue.change import Change
 
-        return self._log.append([self._change(Change.replace, name, text, regions, language)])
+        return self._log.append([self.change_of(Change.replace, name, text, regions, language)])
 
     def cancel(self, *names: str) -> int:
         """Takes subscriptions away. They are silent from the next events on."""
@@ -124,14 +131,19 @@ class Subscriptions:
 
         return self._log.append([Change.cancel(name) for name in names])
 
-    def _change(
+    def change_of(
         self,
         make: Any,
         name: str,
         text: str,
-        regions: Mapping[str, Any] | None,
-        language: str | None,
+        regions: Mapping[str, Any] | None = None,
+        language: str | None = None,
+        said: list[str] | None = None,
     ) -> "Change":
+        """What adding (`Change.add`) or replacing a subscription would change; nothing is yet.
+
+        What would be a warning goes to `said`, if that is given.
+        """
         if not isinstance(name, str) or not name:  # type: ignore[redundant-expr]
             raise QueryError(f"a subscription has a name, and {name!r} is none")
         given = self._given(regions)
@@ -139,7 +151,7 @@ class Subscriptions:
             self._read_pattern(name, text)
             pattern: Change = make(name, text, language="patterns")
             return pattern
-        subscription = self._read(name, text, given)
+        subscription = self._read(name, text, given, said)
         names = sorted({region.name for region in _regions_of(subscription) if region.name})
         used = {region: given[region] for region in names if region in given}
         change: Change = make(name, text, language=language, regions=used)
@@ -157,7 +169,9 @@ class Subscriptions:
             error.problem = f"subscription '{name}': {error.problem}"
             raise
 
-    def _read(self, name: str, text: str, regions: Mapping[str, str]) -> Subscription:
+    def _read(
+        self, name: str, text: str, regions: Mapping[str, str], said: list[str] | None
+    ) -> Subscription:
         from ensue.languages import opsl
 
         try:
@@ -170,12 +184,14 @@ class Subscriptions:
             raise error.at(None, text) from None
         for part in (part for way in ways for part in way.parts):
             if isinstance(part, EventTest) and not tells_events_apart(part, self.type):
-                warnings.warn(
+                warning = (
                     f"subscription '{name}' has an atom that most events pass: every one of them "
-                    "is matched for it; hint: say more of the event, an id or a region",
-                    SubscriptionWarning,
-                    stacklevel=4,
+                    "is matched for it; hint: say more of the event, an id or a region"
                 )
+                if said is None:
+                    warnings.warn(warning, SubscriptionWarning, stacklevel=4)
+                else:
+                    said.append(warning)
                 break
         return found
 

@@ -37,7 +37,7 @@ class Live:
         delay = delay_of(given.watermark, workload.source.shape)
         self._reader = reader
         self._drops = given.bad_events == "drop"
-        self._work = LiveWorkload(workload, delay, given.bad_events)
+        self.work = LiveWorkload(workload, delay, given.bad_events)
         self._one = workload.alone and len(workload.outputs) == 1
 
     def feed(self, events: Any) -> Found:
@@ -48,8 +48,8 @@ class Live:
         by type. A row that leaves a column out has NULL there.
         """
         read = self._reader.read(events, drop=self._drops)
-        found = self._work.feed(read.events, ordered=read.ordered)
-        self._work.dropped += read.dropped
+        found = self.work.feed(read.events, ordered=read.ordered)
+        self.work.dropped += read.dropped
         return self._given(found)
 
     def advance(self, time: Moment) -> Found:
@@ -57,11 +57,11 @@ class Live:
 
         Time has come to `time`, as if an event of that time had come that matters to no query.
         """
-        return self._given(self._work.advance(moment(time, self._work.workload.source.shape)))
+        return self._given(self.work.advance(moment(time, self.work.workload.source.shape)))
 
     def finish(self) -> Found:
         """The stream is over: the matches that only waited for that."""
-        return self._given(self._work.finish())
+        return self._given(self.work.finish())
 
     def _given(self, found: Mapping[Name, pa.Table]) -> Found:
         return next(iter(found.values())) if self._one else found
@@ -88,35 +88,35 @@ class Live:
     @property
     def progress(self) -> Counts:
         """How many events came, what became of them, and what is held."""
-        return self._work.counts
+        return self.work.counts
 
     @property
     def late(self) -> int:
         """How many events came too late to be matched."""
-        return self._work.late
+        return self.work.late
 
     @property
     def dropped(self) -> int:
         """How many events were left out: without usable time, or not of the schema."""
-        return self._work.dropped
+        return self.work.dropped
 
     def late_events(self) -> pa.Table:
         """The late events since it was asked last, of `live(..., late_events="deliver")`."""
-        if not self._work.workload.deliver_late:
+        if not self.work.workload.deliver_late:
             raise EventError(
                 'late events are only counted\n  hint: ensue.live(..., late_events="deliver")'
             )
-        return self._work.take_late_events()
+        return self.work.take_late_events()
 
     # ---------------------------------------------------------------------------- state
 
     def save(self) -> bytes:
         """All that is needed to go on in another process."""
-        return self._work.save()
+        return self.work.save()
 
     def restore(self, state: bytes) -> "Live":
         """Goes on where a saved one stopped; it must have been made by the same call."""
-        self._work.restore(state)
+        self.work.restore(state)
         return self
 
     def __repr__(self) -> str:

@@ -51,11 +51,20 @@ class LiveWorkload:
         self.events = self.late = self.dropped = self.matches = 0
         self.late_events: list[pa.Table] = []  # not given back yet
         self._types = workload.types
-        stages: list[Stage] = [work.whole() for work in workload.works]
-        self._parts: list[tuple[Stage, StageMatcher]] = [(s, s.matcher()) for s in stages]
+        self._stages: list[Stage] = [work.whole() for work in workload.works]
+        self._parts = self._made()
+        self._fresh = True  # nothing was given to them
         self._names = {output.number: output.name for output in workload.outputs}
         self._nothing = {o.name: no_rows(o.schema) for o in workload.outputs}
         self._over: str | None = None  # why no more events can be given
+
+    def _made(self) -> list[tuple[Stage, StageMatcher]]:
+        return [(stage, stage.matcher()) for stage in self._stages]
+
+    @property
+    def matchers(self) -> list[StageMatcher]:
+        """What finds the matches, one for each kind of work."""
+        return [matcher for _, matcher in self._parts]
 
     # ---------------------------------------------------------------------------- feeding
 
@@ -82,6 +91,7 @@ class LiveWorkload:
         """What only waited for more events, or for time."""
         self._require_open()
         with self._all_or_nothing(LONG):
+            self._fresh = False
             left = self.order.finish()
             rounds = [(stage, self._fed(matcher, left)) for stage, matcher in self._parts]
             rounds += [(stage, matcher.finish()) for stage, matcher in self._parts]
@@ -90,6 +100,7 @@ class LiveWorkload:
         return found
 
     def _matched(self, events: pa.Table, *, alone: bool = False) -> Mapping[Name, pa.Table]:
+        self._fresh = False
         now = self.order.now
         rounds = []
         for stage, matcher in self._parts:
@@ -149,7 +160,7 @@ class LiveWorkload:
 
     @property
     def counts(self) -> Counts:
-        matchers = [matcher for _, matcher in self._parts]
+        matchers = self.matchers
         size = self.order.nbytes + sum(m.state_bytes for m in matchers)
         spilled = [spilled_by(matcher) for matcher in matchers]
         return Counts(
@@ -200,9 +211,17 @@ class LiveWorkload:
                 "the saved state was written with another watermark=\n"
                 "  hint: pass the one that it was written with"
             )
-        parts = [(stage, stage.matcher()) for stage, _ in self._parts]
-        for k, (_, matcher) in enumerate(parts):
-            matcher.restore(blobs[f"part {k}"])
+        if self._fresh:  # its matchers are made and empty: large sets take a while to make ready
+            parts, self._fresh = self._parts, False
+        else:
+            parts = self._made()
+        try:
+            for k, (_, matcher) in enumerate(parts):
+                matcher.restore(blobs[f"part {k}"])
+        except BaseException:
+            if parts is self._parts:
+                self._parts = self._made()
+            raise
         order = StreamOrder(self.order.shape, self.order.delay)
         order.restore(blobs["order"])
         late = from_bytes(blobs["late"])

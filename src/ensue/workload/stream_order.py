@@ -67,6 +67,10 @@ class StreamOrder:
         self.waiting = pa.concat_tables([self.waiting, events])
         return Passed(self._released(), late)
 
+    def late(self, events: pa.Table) -> Bools:
+        """Which of the next events would come too late. All of them have a time."""
+        return self._behind(events, ends(events, self.shape))
+
     def advance(self, time: float) -> pa.Table:
         """Time has come so far: what passes."""
         self.newest = time if self.newest is None else max(self.newest, time)

@@ -30,7 +30,7 @@ from ensue.workload.source import Source
 from ensue.workload.subscriptions.catalogue.change import Change
 from ensue.workload.subscriptions.catalogue.change import Kind as Happens
 from ensue.workload.subscriptions.members import Member, Members, name_digest
-from ensue.workload.subscriptions.nodes.table import NodeTable
+from ensue.workload.subscriptions.nodes.table import NodeTable, leaves_of
 from ensue.workload.subscriptions.routing.index import AtomIndex
 from ensue.workload.subscriptions.shapes.table import Patterns, is_pattern
 from ensue.workload.subscriptions.subscribed import Subscribed
@@ -104,7 +104,10 @@ class Fleet:
             self.patterns.ready(change)
             return
         try:
-            self._ready(change, now)
+            _, roots = self._ready(change, now)
+            for root in roots:
+                for leaf in leaves_of(root.node):
+                    self.index.check(leaf.test)
         except QueryError as error:
             raise error.at(None, change.text) from None
 

@@ -7,6 +7,7 @@ from ensue.workload.source import Source
 from ensue.workload.stage import Fed
 from ensue.workload.subscriptions.fleet import Fleet
 from ensue.workload.subscriptions.matcher import FleetMatcher
+from ensue.workload.subscriptions.shapes.table import numbers_of, pattern_rows
 from ensue.workload.subscriptions.subscribed import Subscribed
 
 
@@ -30,6 +31,18 @@ class Following(FleetMatcher):
         """What only waited for time to pass."""
         self._follow(self.log.latest())
         return super().advance(now)
+
+    def names_looking_at(self, events: pa.Table) -> set[str]:
+        """The subscriptions that these events may matter to."""
+        self._follow(self.log.latest())
+        _, slots = self.fleet.index.route(events, self._places(events))
+        leaves = self.fleet.nodes.leaf_of.array[slots]
+        own = pattern_rows(leaves)
+        numbers = self.fleet.nodes.looking_at(set(leaves[~own].tolist()))
+        names = {m.name for n in numbers if (m := self.fleet.members.at(n)) is not None}
+        patterns = set(numbers_of(leaves[own]).tolist())
+        every = self.fleet.patterns.members.values()
+        return names | {m.name for m in every if m.number in patterns}
 
     def _follow(self, version: int) -> None:
         if version <= self.version:

@@ -492,6 +492,14 @@ class NodeTable:
         return found
 
 
+def leaves_of(node: Node) -> Iterator[Leaf]:
+    """The single events that a node is made of, or barred by."""
+    if isinstance(node, Leaf):
+        yield node
+    for part, _, _ in _sides(node):
+        yield from leaves_of(part)
+
+
 def _sides(node: Node) -> list[tuple[Node, int, tuple[Test, ...]]]:
     """What a node is made of, on which side, and the tests of a side."""
     match node:

@@ -69,6 +69,10 @@ class AtomIndex:
         """Adds an atom; returns its slot, which no other living atom has."""
         return int(self._add([atom])[0])
 
+    def check(self, atom: EventTest) -> None:
+        """QueryError if an atom could not be added."""
+        self._writer.check(atom)
+
     def add_many(self, atoms: Iterable[EventTest]) -> Rows:
         """Adds atoms together, in less time for each; returns their slots.
 

@@ -71,6 +71,10 @@ class Writer:
         tests = np.array(rows, np.int64).reshape(-1, WORDS)
         return Written(np.array(begins, np.int64), tests, np.array(groups, np.int32))
 
+    def check(self, atom: EventTest) -> None:
+        """QueryError if an atom does not fit the events. It uses nothing."""
+        self._readers.read(atom)
+
     def give_back(self, tests: Iterable[Sequence[int]], group: int) -> None:
         """What the tests of an atom use is used once less."""
         for what, low, high, _ in tests:

@@ -1,0 +1,1 @@
+"""The subscription service: events in, notifications out, nothing lost between."""

@@ -1,0 +1,180 @@
+"""Matches found in the service's own process, by a live matcher."""
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from itertools import groupby
+from sqlite3 import Connection
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ensue.api import Subscriptions, explain, live
+from ensue.errors import StateError
+from ensue.runners.live import Live
+from ensue.service.columns import Columns
+from ensue.service.matching.contract import Found
+from ensue.service.settings import Limits
+from ensue.service.store import batches, subscriptions
+from ensue.workload.subscriptions.catalogue.change import Change
+from ensue.workload.subscriptions.catalogue.memory import MemoryLog
+from ensue.workload.subscriptions.fleet import Fleet
+from ensue.workload.subscriptions.following import Following
+
+
+class InProcess:
+    """A live matcher that is built again from the file whenever it differs from it."""
+
+    at_once = True
+
+    def __init__(self, columns: Columns, limits: Limits) -> None:
+        self.columns = columns
+        self.limits = limits
+        self._live: Live | None = None
+        self._log = MemoryLog()
+        self._checking = Fleet(columns.shape, streaming=True)
+        self._since_snapshot = 0
+        self._snapshot_at = time.monotonic()
+        self.replayed = 0  # events that were matched again at the start
+
+    # ---------------------------------------------------------------------------- going on
+
+    def load(self, db: Connection) -> None:
+        """Restores the newest snapshot, and matches again what came behind it."""
+        position, version, saved = batches.snapshot(db)
+        self._log = MemoryLog(version, subscriptions.alive(db, version))
+        fleet = Subscriptions.over(self._log, **self.columns.subscriptions())
+        self._live = live(
+            fleet,
+            schema=self.columns.arrow,
+            watermark=self.columns.stream.watermark,
+            bad_events="drop",
+            max_matches=self.limits.matches_per_publish,
+        )
+        if saved is not None:
+            self._live.restore(saved)
+        self.replayed = 0
+        for batch in batches.batches_behind(db, position):
+            self._follow(db, batch.version)
+            if batch.advance is not None:
+                self._live.advance(self.columns.moment(batch.advance))
+            else:
+                events = batch.events(self.columns.arrow)
+                self._live.feed(events)
+                self.replayed += events.num_rows
+        self._follow(db, subscriptions.version_of(db))
+        self._since_snapshot = self.replayed
+
+    def _follow(self, db: Connection, version: int) -> None:
+        """Brings the set to a version, as the file has it."""
+        changes = subscriptions.changes_behind(db, self._log.latest(), version)
+        for number, some in groupby(changes, lambda pair: pair[0]):
+            if self._log.append(change for _, change in some) != number:
+                raise StateError(f"version {number} of the set of subscriptions has no changes")
+
+    def _ready(self, db: Connection) -> Live:
+        if self._live is None:
+            self.load(db)
+        assert self._live is not None
+        return self._live
+
+    def failed(self) -> None:
+        """The matcher is ahead of the file: it is built again before it goes on."""
+        self._live = None
+
+    @property
+    def _work(self) -> Any:
+        return None if self._live is None else self._live.work
+
+    @property
+    def now(self) -> float | None:
+        return None if self._live is None else self.columns.as_seconds(self._work.order.now)
+
+    @property
+    def newest(self) -> float | None:
+        """The time of the newest event, or what the clock has made of it."""
+        return None if self._live is None else self.columns.as_seconds(self._work.order.newest)
+
+    # ---------------------------------------------------------------------------- the set
+
+    def check(self, change: Change) -> None:
+        now = None if self._live is None else self._work.order.now
+        self._checking.check(change, now)
+
+    def change(self, version: int, changes: Sequence[Change]) -> None:
+        if self._live is not None and self._log.append(changes) != version:
+            self.failed()
+
+    # ---------------------------------------------------------------------------- events
+
+    def feed(self, db: Connection, events: pa.Table) -> Found:
+        matcher = self._ready(db)
+        late = np.asarray(self._work.order.late(events), np.bool_)
+        by_subscription: dict[int, int] = {}
+        if late.any():
+            by_subscription = self._looking_at(events.filter(pa.array(late)))
+            events = events.filter(pa.array(~late))
+        try:
+            found = matcher.feed(events)
+        except BaseException:
+            self.failed()
+            raise
+        self._since_snapshot += events.num_rows
+        return Found(found, late.tolist(), by_subscription)
+
+    def advance(self, db: Connection, to: float) -> Found:
+        matcher = self._ready(db)
+        try:
+            return Found(matcher.advance(self.columns.moment(to)))
+        except BaseException:
+            self.failed()
+            raise
+
+    def _looking_at(self, events: pa.Table) -> dict[int, int]:
+        """How many of some events each subscription would have looked at."""
+        found: Counter[int] = Counter()
+        for matcher in self._work.matchers:
+            assert isinstance(matcher, Following)
+            for row in range(events.num_rows):
+                found.update(map(int, matcher.names_looking_at(events.slice(row, 1))))
+        return dict(found)
+
+    # ---------------------------------------------------------------------------- state
+
+    @property
+    def save_due(self) -> bool:
+        """Whether a crash now would cost long."""
+        if self._live is None or not self._since_snapshot:
+            return False
+        waited = time.monotonic() - self._snapshot_at
+        many = self._since_snapshot >= self.limits.snapshot_events
+        return many or waited >= self.limits.snapshot_seconds
+
+    @property
+    def save_due_at_end(self) -> bool:
+        return self._live is not None and self._since_snapshot > 0
+
+    def save(self, db: Connection) -> None:
+        matcher = self._ready(db)
+        version = self._log.latest()
+        batches.keep_snapshot(db, version, time.time(), matcher.save())
+        subscriptions.forget_changes(db, version)
+        self._since_snapshot, self._snapshot_at = 0, time.monotonic()
+
+    def explain(self) -> str:
+        fleet = Subscriptions.over(self._log, **self.columns.subscriptions())
+        return explain(fleet, self.columns.arrow.empty_table())
+
+    def counters(self) -> dict[str, int]:
+        if self._live is None:
+            return {}
+        counts = self._live.progress
+        return {
+            "partial_matches": counts.partial_matches,
+            "events_waiting": counts.waiting,
+            "state_bytes": counts.state_bytes,
+        }
+
+    def close(self) -> None:
+        self._live = None

@@ -1,0 +1,12 @@
+"""What a target signs with."""
+
+from typing import Any
+
+from ensue.service.delivery.signing import Secret, new_secret, stored
+
+SIGNED = ("webhook",)  # kinds of targets whose notes are signed
+
+
+def new_secrets(kind: str) -> list[dict[str, Any]]:
+    """The secrets of a new target; none where nothing is signed."""
+    return stored([Secret(new_secret())]) if kind in SIGNED else []

@@ -1,0 +1,1 @@
+"""What is in the file of a service, by subject: functions over a connection."""

@@ -1,0 +1,143 @@
+"""Users, their tokens, and the sessions of those who signed in with one."""
+
+from collections.abc import Iterable
+from sqlite3 import Connection, IntegrityError, Row
+
+from ensue.service.refusals import ConflictError
+
+_TOKEN = """
+    SELECT tokens.id AS token, tokens.hash, tokens.scopes, tokens.expires, tokens.revoked,
+        users.id AS user, users.name, users.quotas, users.off
+    FROM tokens JOIN users ON users.id = tokens.user"""
+
+
+# -------------------------------------------------------------------------------- users
+
+
+def add_user(db: Connection, name: str, quotas: str, at: float) -> int:
+    """Adds a user, and gives the id."""
+    try:
+        added = db.execute(
+            "INSERT INTO users (name, created, quotas) VALUES (?, ?, ?)", (name, at, quotas)
+        )
+    except IntegrityError:
+        raise ConflictError(
+            f"there is a user '{name}' already\n  hint: choose another name"
+        ) from None
+    return int(added.lastrowid or 0)
+
+
+def user_of(db: Connection, id: int) -> Row | None:
+    """A user by id."""
+    return _one(db, "SELECT * FROM users WHERE id = ?", id)
+
+
+def user_named(db: Connection, name: str) -> Row | None:
+    """A user by name."""
+    return _one(db, "SELECT * FROM users WHERE name = ?", name)
+
+
+def users_of(db: Connection) -> list[Row]:
+    """All users, in the order in which they were added."""
+    return db.execute("SELECT * FROM users ORDER BY id").fetchall()
+
+
+def change_user(db: Connection, id: int, quotas: str, off: bool) -> None:
+    """Other quotas; a user who is off cannot use any token."""
+    db.execute("UPDATE users SET quotas = ?, off = ? WHERE id = ?", (quotas, off, id))
+
+
+# -------------------------------------------------------------------------------- tokens
+
+
+def add_token(
+    db: Connection,
+    user: int,
+    *,
+    label: str,
+    hash: bytes,
+    scopes: Iterable[str],
+    at: float,
+    expires: float | None,
+) -> int:
+    """Adds a token by its hash, and gives the id."""
+    added = db.execute(
+        "INSERT INTO tokens (user, label, hash, scopes, created, expires) "
+        "VALUES (?, ?, ?, ?, ?, ?)",
+        (user, label, hash, " ".join(scopes), at, expires),
+    )
+    return int(added.lastrowid or 0)
+
+
+def any_token(db: Connection) -> bool:
+    """Whether a token was ever made; those that are over count too."""
+    return _one(db, "SELECT 1 FROM tokens LIMIT 1") is not None
+
+
+def token_hashed(db: Connection, hash: bytes) -> Row | None:
+    """A token with its user, by its hash."""
+    return _one(db, f"{_TOKEN} WHERE tokens.hash = ?", hash)
+
+
+def token_of(db: Connection, id: int) -> Row | None:
+    """A token by id."""
+    return _one(db, "SELECT * FROM tokens WHERE id = ?", id)
+
+
+def tokens_of(db: Connection, user: int) -> list[Row]:
+    """The tokens of a user, the newest first."""
+    rows = db.execute("SELECT * FROM tokens WHERE user = ? ORDER BY id DESC", (user,))
+    return rows.fetchall()
+
+
+def standing_tokens(db: Connection, at: float) -> frozenset[int]:
+    """The tokens that can be used."""
+    rows = db.execute(
+        "SELECT tokens.id FROM tokens JOIN users ON users.id = tokens.user WHERE NOT users.off "
+        "AND tokens.revoked IS NULL AND (tokens.expires IS NULL OR tokens.expires > ?)",
+        (at,),
+    )
+    return frozenset(row[0] for row in rows)
+
+
+def revoke_token(db: Connection, id: int, at: float) -> None:
+    """Takes a token back, and ends the sessions that it began."""
+    db.execute("UPDATE tokens SET revoked = ? WHERE id = ? AND revoked IS NULL", (at, id))
+    db.execute("DELETE FROM sessions WHERE token = ?", (id,))
+
+
+def note_use(db: Connection, id: int, at: float) -> None:
+    """Remembers when a token was used last."""
+    db.execute("UPDATE tokens SET used = ? WHERE id = ?", (at, id))
+
+
+# -------------------------------------------------------------------------------- sessions
+
+
+def add_session(
+    db: Connection, hash: bytes, token: int, csrf: str, at: float, expires: float
+) -> None:
+    """Begins a session, by the hash of its cookie. Sessions that are over go."""
+    db.execute("DELETE FROM sessions WHERE expires <= ?", (at,))
+    db.execute("INSERT INTO sessions VALUES (?, ?, ?, ?, ?)", (hash, token, csrf, at, expires))
+
+
+def session_hashed(db: Connection, hash: bytes) -> Row | None:
+    """A session with its token and user, by the hash of its cookie."""
+    return _one(
+        db,
+        "SELECT found.*, sessions.csrf, sessions.expires AS session_expires, "
+        "sessions.hash AS session_hash "
+        f"FROM sessions JOIN ({_TOKEN}) AS found USING (token) WHERE sessions.hash = ?",
+        hash,
+    )
+
+
+def end_session(db: Connection, hash: bytes) -> None:
+    """Ends a session."""
+    db.execute("DELETE FROM sessions WHERE hash = ?", (hash,))
+
+
+def _one(db: Connection, text: str, *values: object) -> Row | None:
+    found: Row | None = db.execute(text, values).fetchone()
+    return found
