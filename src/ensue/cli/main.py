@@ -10,6 +10,7 @@ from ensue.cli.archive_options import archive_options
 from ensue.cli.limits import limits_options
 from ensue.cli.past_options import past_options
 from ensue.cli.planning import planning_options
+from ensue.cli.serve_options import serve_options, token_options
 from ensue.cli.terminal import Exit, UsageError, complain, plain_warnings
 from ensue.errors import EnsueError, EventError, RunnerError
 
@@ -118,6 +119,10 @@ def _parser() -> ArgumentParser:
         )
     )
     _bench_options(command("bench", "measure a few queries on this machine", _bench))
+    serve_options(
+        command("serve", "take events and subscriptions over HTTP, and notify subscribers", _serve)
+    )
+    token_options(command("token", "make a token for a user of a service", _token))
     archive_options(command("archive", "make, fill, compact and show tables of past events"))
     return parser
 
@@ -361,6 +366,18 @@ def _demo_archive(options: Namespace) -> Exit:
     from ensue.cli.demo_archive import demo_archive
 
     return demo_archive(options)
+
+
+def _serve(options: Namespace) -> Exit:
+    from ensue.cli.serve import serve
+
+    return serve(options)
+
+
+def _token(options: Namespace) -> Exit:
+    from ensue.cli.serve import token
+
+    return token(options)
 
 
 def _bench(options: Namespace) -> Exit:
