@@ -10,7 +10,7 @@ USER_STAMP := $(VENV)/.installed-user
 DEV_STAMP  := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-archive test test-python test-kernels test-rest test-slow test-slow-python test-slow-kernels lint format bench bench-streaming bench-live bench-peers bench-papers soak kafka crashes clean java
+.PHONY: help install demo demo-archive test test-python test-kernels test-rest test-slow test-slow-python test-slow-kernels lint format bench bench-streaming bench-live bench-service bench-peers bench-papers soak kafka brokers demo-service crashes clean java
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,9 @@ demo: java $(USER_STAMP)  ## find the thefts in a shop's day on embedded Spark, 
 demo-archive: java $(USER_STAMP)  ## a stream from Kafka that looks back into the Delta table it writes: found, stopped, gone on, checked
 	@$(BIN)/ensue demo-archive
 
+demo-service: $(DEV_STAMP)  ## the subscription service with its console, and a day of 200 trucks
+	@$(BIN)/ensue serve --demo
+
 test: lint  ## lint, types, import contracts, tests
 	@$(MAKE) --no-print-directory -j2 test-python test-rest
 
@@ -54,7 +57,7 @@ test: lint  ## lint, types, import contracts, tests
 PLAIN := src $(addprefix tests/,algebra architecture correlations languages live plan samples tracing test_benchmarks.py)
 # Kernels of subscriptions take a minute to compile: what is tested of them here runs uncompiled. The
 # examples, the docs and Spark run them compiled, make test-slow with bounds checks.
-UNCOMPILED := $(addprefix tests/,routing subscriptions)
+UNCOMPILED := $(addprefix tests/,routing subscriptions service console)
 test-python: java $(DEV_STAMP)
 	$(BIN)/python -m pytest tests --ignore tests/kernels $(addprefix --ignore ,$(PLAIN) $(UNCOMPILED))
 
@@ -101,6 +104,10 @@ bench-live: $(DEV_STAMP)  ## measure ensue.live: from one event in to its match 
 	$(BIN)/python -m benchmarks.live
 	$(BIN)/python -m benchmarks.readme
 
+SERVICE := outbox sse messages latency
+bench-service: $(DEV_STAMP)  ## measure the service: outbox, listeners, messages, from an event to its notification
+	@for topic in $(SERVICE); do echo "== $$topic"; $(BIN)/python -m benchmarks.service.$$topic || exit 1; done
+
 bench-streaming: java $(DEV_STAMP)  ## measure Structured Streaming: throughput, latency, ways to keep state
 	$(BIN)/python -m benchmarks.state_forms
 	$(BIN)/python -m benchmarks.streaming
@@ -121,6 +128,9 @@ bench-papers: java $(DEV_STAMP)  ## the papers' experiments: tables and plots in
 PORT ?= 9092
 kafka: java $(USER_STAMP)  ## run a Kafka broker on this machine until Ctrl-C
 	@$(BIN)/python -m ensue.testing.kafka $(PORT)
+
+brokers: java $(DEV_STAMP)  ## run mosquitto, a NATS server with JetStream and Kafka on this machine until Ctrl-C
+	@$(BIN)/python -m ensue.testing.brokers
 
 clean:  ## remove .venv, caches and what the demo wrote
 	rm -rf $(VENV) demo build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

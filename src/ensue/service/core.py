@@ -29,6 +29,7 @@ from ensue.service.matching.contract import Matching
 from ensue.service.notes import Note
 from ensue.service.noting import Noting
 from ensue.service.objects import Objects
+from ensue.service.pace import Pace
 from ensue.service.refusals import (
     ConflictError,
     IntakeStoppedError,
@@ -85,6 +86,7 @@ class Core:
         self.clock = clock
         self.noting = Noting(columns, limits, clock)
         self.objects = Objects(columns)
+        self.pace = Pace()
         self.stopped: str | None = None  # why no events are taken
         self.offered: deque[Offered] = deque()
         self.in_hand: list[Offered] = []  # taken from there, not yet answered
@@ -211,6 +213,7 @@ class Core:
                 self._new += new
                 notes = len(new)
             self.last_event_at = now
+            self.pace.count(events.num_rows)
         totals = {
             "events": events.num_rows,
             "events_late": sum(late),

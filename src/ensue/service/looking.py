@@ -19,7 +19,7 @@ from ensue.service.columns import Columns
 from ensue.service.refusals import NotFoundError
 from ensue.service.settings import Limits
 from ensue.service.store import outbox
-from ensue.service.store.batches import last_position, recent_events
+from ensue.service.store.batches import kept_bytes, last_position, recent_events
 from ensue.service.store.counters import WHOLE, counted
 from ensue.service.store.subscriptions import ACTIVE, PAUSED
 from ensue.service.subscribed import Subscribed
@@ -230,14 +230,11 @@ def health(db: Connection, service: "Service") -> dict[str, Any]:
     states = dict(
         map(tuple, db.execute("SELECT state, count(*) FROM subscriptions GROUP BY state"))
     )
-    recent = db.execute(
-        "SELECT coalesce(sum(rows), 0) FROM batches WHERE at > ?", (now - 10,)
-    ).fetchone()[0]
     failing = db.execute("SELECT count(*) FROM targets WHERE state = 'failing'").fetchone()[0]
     off = db.execute("SELECT count(*) FROM targets WHERE state = 'off'").fetchone()[0]
     waiting = db.execute("SELECT count(*) FROM deliveries WHERE state = 'waiting'").fetchone()[0]
     dead = db.execute("SELECT count(*) FROM deliveries WHERE state = 'dead'").fetchone()[0]
-    kept, oldest = db.execute("SELECT count(*), min(at) FROM outbox").fetchone()
+    kept, oldest = outbox.kept(db)
     lag = None
     if columns_have_clock(service.columns) and core.newest_event is not None:
         lag = now - core.newest_event
@@ -246,7 +243,7 @@ def health(db: Connection, service: "Service") -> dict[str, Any]:
         "reason": core.stopped,
         "began": service.began,
         "events": totals.get("events", 0),
-        "events_per_second": recent / 10,
+        "events_per_second": core.pace.a_second(),
         "lag_seconds": lag,
         "watermark": service.columns.shown(core.matching.now),
         "newest": service.columns.shown(core.newest_event),
@@ -255,6 +252,7 @@ def health(db: Connection, service: "Service") -> dict[str, Any]:
         "repeated": totals.get("events_repeated", 0),
         "waiting": service.database.waiting,
         "position": last_position(db),
+        "kept_bytes": kept_bytes(db),
         "outbox": kept,
         "outbox_oldest": oldest,
         "newest_note": outbox.newest(db),
@@ -266,6 +264,14 @@ def health(db: Connection, service: "Service") -> dict[str, Any]:
         "paused": states.get(PAUSED, 0),
         "objects": len(core.objects),
         "listeners": service.listeners.count,
+        "sources": [
+            {
+                "name": source.name,
+                "trouble": service.stopped_sources.get(source.name, source.progress.trouble),
+                **source.progress.counts,
+            }
+            for source in service.sources
+        ],
         **core.matching.counters(),
     }
 

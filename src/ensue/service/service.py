@@ -92,6 +92,8 @@ class Service:
         self._synchronous = synchronous
         self._matching = matching
         self._sources = list(sources)
+        self.sources: list[Source] = []  # that are being read
+        self.stopped_sources: dict[str, str] = {}  # that broke, and why
         self._tasks: list[asyncio.Task[None]] = []
         self._core: Core | None = None
         self._database: Database | None = None
@@ -162,8 +164,13 @@ class Service:
         """Reads events from somewhere, too, until the service is closed."""
 
         async def read() -> None:
-            await source.run(self)
+            try:
+                await source.run(self)
+            except Exception as error:  # noqa: BLE001 - it must not take the service with it
+                _LOG.exception("source %s has stopped", source.name)
+                self.stopped_sources[source.name] = f"it has stopped: {error}"
 
+        self.sources.append(source)
         self._tasks.append(self._loop.create_task(read(), name=f"ensue source {source.name}"))
 
     @property
@@ -311,6 +318,15 @@ class Service:
                     one.answer.set_result(came)
         if core is not None and database is not None and core.offered:
             database.submit(core.take_offered).add_done_callback(self._answer)
+
+    async def advance(self, time: Any) -> int:
+        """Time has come so far, though no event came; how many notes that made."""
+        to = self.columns.read_moment(time, "time")
+        if to is None:
+            raise EventError("time=None is no moment")
+        if self.core.matching.newest is not None and to <= self.core.matching.newest:
+            return 0
+        return await self.do(lambda db: self.core.advance(db, to))
 
     async def position(self, producer: str, *, user: int | None = None) -> int | None:
         """The number of the event that is expected next from a producer; None: it is new."""

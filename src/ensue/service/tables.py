@@ -33,6 +33,7 @@ CREATE TABLE subscriptions (
     state TEXT NOT NULL DEFAULT 'active', reason TEXT, created REAL NOT NULL,
     changed REAL NOT NULL, started TEXT, expires REAL);
 CREATE UNIQUE INDEX subscription_names ON subscriptions (user, name) WHERE state <> 'ended';
+CREATE INDEX subscriptions_by_state ON subscriptions (state);
 CREATE INDEX subscriptions_expire ON subscriptions (expires)
     WHERE expires IS NOT NULL AND state <> 'ended';
 
@@ -48,6 +49,7 @@ CREATE TABLE batches (
     position INTEGER PRIMARY KEY AUTOINCREMENT, version INTEGER NOT NULL, at REAL NOT NULL,
     rows INTEGER NOT NULL, bytes INTEGER NOT NULL, least REAL, greatest REAL, advance TEXT,
     data BLOB);
+CREATE INDEX batches_by_time ON batches (greatest, least) WHERE rows > 0;
 CREATE TABLE snapshots (
     position INTEGER PRIMARY KEY, version INTEGER NOT NULL, at REAL NOT NULL, data BLOB NOT NULL);
 -- The number of the event that is expected next from each producer.

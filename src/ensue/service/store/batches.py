@@ -11,6 +11,7 @@ from ensue.service.store.counters import WHOLE, count
 
 _WRITING = pa.ipc.IpcWriteOptions(compression="lz4")
 LARGE = 16  # rows from which on compressing pays
+MOST_FORGOTTEN = 10_000  # batches that go at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ def keep_batch(
         "VALUES (?, ?, ?, ?, ?, ?, ?)",
         (version, at, events.num_rows, len(data), *span, data),
     )
+    _count_bytes(db, len(data))
     return int(made.lastrowid or 0)
 
 
@@ -100,32 +102,37 @@ def last_position(db: Connection) -> int:
 
 
 def forget_batches(db: Connection, before: float, most_bytes: int) -> int:
-    """Lets go of old events that no recovery needs; gives how many."""
+    """Lets go of some old events that no recovery needs; gives how many."""
     snapshot = db.execute("SELECT max(position) FROM snapshots").fetchone()[0] or 0
-    total = db.execute("SELECT coalesce(sum(bytes), 0) FROM batches").fetchone()[0]
-    last = (
-        db.execute(
-            "SELECT max(position) FROM batches WHERE at < ? AND position <= ?", (before, snapshot)
-        ).fetchone()[0]
-        or 0
-    )
-    if total > most_bytes:
-        over = total - most_bytes
-        for row in db.execute(
-            "SELECT position, bytes FROM batches WHERE position <= ? ORDER BY position",
-            (snapshot,),
-        ):
-            last = max(last, row["position"])
-            over -= row["bytes"]
-            if over <= 0:
-                break
-    rows = db.execute(
-        "SELECT coalesce(sum(rows), 0) FROM batches WHERE position <= ?", (last,)
-    ).fetchone()[0]
-    db.execute("DELETE FROM batches WHERE position <= ?", (last,))
-    if rows:
+    kept = kept_bytes(db)
+    last = rows = bytes = 0
+    for row in db.execute(
+        "SELECT position, at, rows, bytes FROM batches WHERE position <= ? "
+        "ORDER BY position LIMIT ?",
+        (snapshot, MOST_FORGOTTEN),
+    ):
+        if row["at"] >= before and kept - bytes <= most_bytes:
+            break
+        last, rows, bytes = row["position"], rows + row["rows"], bytes + row["bytes"]
+    if last:
+        db.execute("DELETE FROM batches WHERE position <= ?", (last,))
+        _count_bytes(db, -bytes)
         count(db, WHOLE, "events_forgotten", rows)
-    return int(rows)
+    return rows
+
+
+def kept_bytes(db: Connection) -> int:
+    """How many bytes of events are kept."""
+    row = db.execute("SELECT value FROM settings WHERE name = 'batch_bytes'").fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def _count_bytes(db: Connection, by: int) -> None:
+    db.execute(
+        "INSERT INTO settings VALUES ('batch_bytes', ?1) ON CONFLICT (name) "
+        "DO UPDATE SET value = CAST(value AS INTEGER) + ?1",
+        (by,),
+    )
 
 
 # -------------------------------------------------------------------------------- snapshots

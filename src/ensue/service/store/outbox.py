@@ -1,11 +1,12 @@
 """Notes that were committed, by number, until retention lets them go."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from sqlite3 import Connection
 from typing import Any
 
 from ensue.service.notes import MATCH, Note
 
+MOST_FORGOTTEN = 50_000  # notes that go at a time
 # subscription, user, kind, match_id, at, body
 Row = tuple[int, int, str, str | None, float, bytes]
 
@@ -90,10 +91,15 @@ def forgotten_up_to(db: Connection, user: int | None) -> int:
 
 
 def forget_notes(db: Connection, before: float) -> int:
-    """Lets go of notes that were committed before a moment."""
-    row = db.execute("SELECT max(number) FROM outbox WHERE at < ?", (before,)).fetchone()
-    last = row[0]
-    if last is None:
+    """Lets go of some notes that were committed before a moment; gives how many."""
+    last = 0
+    for row in db.execute(
+        "SELECT number, at FROM outbox ORDER BY number LIMIT ?", (MOST_FORGOTTEN,)
+    ):
+        if row["at"] >= before:
+            break
+        last = row["number"]
+    if not last:
         return 0
     db.execute(
         "INSERT INTO forgotten SELECT user, max(number) FROM outbox WHERE number <= ? "
@@ -103,11 +109,7 @@ def forget_notes(db: Connection, before: float) -> int:
     return db.execute("DELETE FROM outbox WHERE number <= ?", (last,)).rowcount
 
 
-def waiting_for(db: Connection, targets: Iterable[tuple[int, int]]) -> int:
-    """How many notes lie behind the cursors of targets: (subscription, cursor)."""
-    return sum(
-        db.execute(
-            "SELECT count(*) FROM outbox WHERE subscription = ? AND number > ?", target
-        ).fetchone()[0]
-        for target in targets
-    )
+def kept(db: Connection) -> tuple[int, float | None]:
+    """How many notes are kept, and since when the oldest is."""
+    row = db.execute("SELECT number, at FROM outbox ORDER BY number LIMIT 1").fetchone()
+    return (0, None) if row is None else (newest(db) - row["number"] + 1, row["at"])

@@ -420,23 +420,19 @@ def expire(db: Connection, upto: int) -> dict[int, int]:
     delivered are counted as expired; the answer has them by subscription.
     """
     behind = db.execute(
-        "SELECT t.id, t.subscription, count(*) FROM outbox o "
+        "SELECT t.subscription, count(*) FROM outbox o "
         "CROSS JOIN targets t ON t.subscription = o.subscription AND t.cursor < o.number "
-        "WHERE o.number <= ? GROUP BY t.id",
+        "WHERE o.number <= ? GROUP BY t.subscription",
         (upto,),
     ).fetchall()
     waiting = db.execute(
-        "SELECT t.id, t.subscription, count(*) FROM deliveries d "
-        "JOIN targets t ON t.id = d.target WHERE d.number <= ? AND d.state = ? GROUP BY t.id",
+        "SELECT t.subscription, count(*) FROM deliveries d JOIN targets t ON t.id = d.target "
+        "WHERE d.number <= ? AND d.state = ? GROUP BY t.subscription",
         (upto, WAITING),
     ).fetchall()
     db.execute("DELETE FROM deliveries WHERE number <= ?", (upto,))
-    db.executemany(
-        "UPDATE targets SET cursor = max(cursor, ?) WHERE id = ?",
-        [(upto, row[0]) for row in behind],
-    )
     expired: dict[int, int] = {}
-    for _, subscription, number in [*behind, *waiting]:
+    for subscription, number in [*behind, *waiting]:
         expired[subscription] = expired.get(subscription, 0) + number
     count_all(db, [(subscription, "expired", by) for subscription, by in expired.items()])
     return expired
