@@ -9,6 +9,7 @@ from support.services import HERE, LEFT, POINTS, all_notes, crashed, matches, po
 
 import ensue
 from ensue.service.store import batches
+from ensue.service.store.counters import counted
 from ensue.service.store.outbox import forget_notes
 
 TEXTS = (
@@ -216,5 +217,22 @@ def test_changes_that_others_have_undone_are_forgotten(tmp_path):
         async with service(copied) as s:
             await s.publish([point(2, 9, 0.0), point(3, 1, 0.0)])
             assert [m["end"] for m in await matches(s)] == [1, 2]
+
+    run(story)
+
+
+def test_notes_that_go_before_they_were_delivered_are_counted(tmp_path):
+    async def story():
+        limits = {"allow": ("127.0.0.0/8",)}
+        async with service(tmp_path / "a.db", limits=limits) as s:
+            url = {"url": "http://127.0.0.1:9/nobody-listens"}
+            made = await s.subscribe(
+                HERE.format(id=1), targets=[{"kind": "webhook", "config": url}]
+            )
+            await s.publish([point(t, 1, 0.0) for t in range(50)])
+            await s.do(lambda db: forget_notes(db, s.core.clock() + 1))
+            counts = await s.look(lambda db: counted(db, made.id))
+            assert counts["expired"] == 51  # with the one that says that it started
+            assert await all_notes(s) == []
 
     run(story)

@@ -1,4 +1,7 @@
-"""Idempotency keys: what a request was answered, in case that it comes once more."""
+"""Idempotency keys: what a request was answered, in case that it comes once more.
+
+An answer is the id of what was made, and below it the body that the client got, once it is known.
+"""
 
 import hashlib
 import time
@@ -25,7 +28,7 @@ def digest_of(*parts: bytes) -> bytes:
 def answered(
     db: Connection, user: int, key: str, digest: bytes, *, at: float | None = None
 ) -> str | None:
-    """The answer that the same request got, or None. Another request is refused."""
+    """The id of what the same request made, or None. Another request is refused."""
     if len(key) > LONGEST:
         raise OverLimitError("key", f"an idempotency key has at most {LONGEST} characters")
     now = time.time() if at is None else at
@@ -40,17 +43,29 @@ def answered(
             f"the idempotency key '{key}' came with another request already\n"
             "  hint: a key is for one request and its repetitions; make a new one"
         )
-    return str(found["answer"])
+    return str(found["answer"]).partition("\n")[0]
 
 
 def remember(
-    db: Connection, user: int, key: str, digest: bytes, answer: str, *, at: float | None = None
+    db: Connection, user: int, key: str, digest: bytes, made: str, *, at: float | None = None
 ) -> None:
-    """Keeps the answer, in the transaction that does what was asked for."""
+    """Keeps the id of what was made, in the transaction that makes it."""
     now = time.time() if at is None else at
     db.execute(
-        "INSERT OR REPLACE INTO keys VALUES (?, ?, ?, ?, ?)", (user, key, digest, answer, now)
+        "INSERT OR REPLACE INTO keys VALUES (?, ?, ?, ?, ?)", (user, key, digest, made, now)
     )
+
+
+def complete(db: Connection, user: int, key: str, body: str) -> str:
+    """Keeps the body that the client gets, unless there is one; gives the one that is kept."""
+    row = db.execute("SELECT answer FROM keys WHERE user = ? AND key = ?", (user, key)).fetchone()
+    made, _, known = row["answer"].partition("\n") if row is not None else ("", "", body)
+    if not known:
+        db.execute(
+            "UPDATE keys SET answer = ? WHERE user = ? AND key = ?",
+            (f"{made}\n{body}", user, key),
+        )
+    return known or body
 
 
 def forget(db: Connection, *, at: float | None = None) -> int:

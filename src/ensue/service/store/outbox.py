@@ -5,6 +5,7 @@ from sqlite3 import Connection
 from typing import Any
 
 from ensue.service.notes import MATCH, Note
+from ensue.service.store import targets
 
 MOST_FORGOTTEN = 50_000  # notes that go at a time
 # subscription, user, kind, match_id, at, body
@@ -106,6 +107,7 @@ def forget_notes(db: Connection, before: float) -> int:
         "GROUP BY user ON CONFLICT (user) DO UPDATE SET number = excluded.number",
         (last,),
     )
+    targets.expire(db, last)
     return db.execute("DELETE FROM outbox WHERE number <= ?", (last,)).rowcount
 
 

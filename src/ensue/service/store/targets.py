@@ -90,7 +90,7 @@ class Outcome:
             later,
             target=self.target,
             cursor=max(self.cursor, later.cursor),
-            settled=self.settled - later.failed.keys() | later.settled,
+            settled=self.settled | later.settled,
             failed={**kept, **later.failed},
             counted={n: self.counted.get(n, 0) + later.counted.get(n, 0) for n in names},
         )
