@@ -5,8 +5,10 @@ to fill the same roles with the same events are one match.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
 from ensue.algebra import places
@@ -33,6 +35,8 @@ from ensue.algebra.subscription import (
     Where,
 )
 from ensue.algebra.tied import tie
+from ensue.algebra.values import instant
+from ensue.algebra.values import number as number_of
 from ensue.algebra.window import ByTime
 from ensue.semantics.events import Event
 
@@ -104,27 +108,71 @@ class Stream:
     space: str = "plane"
     moment: Callable[[Any], Time] = float
     type_column: str | None = None  # where `type` is, if no column is called so
+    timestamps: bool = False  # times are nanoseconds since 1970; else numbers of any unit
+
+    def value(self, event: Event, name: str) -> object:
+        """What predicates compare."""
+        if name == "type" and name not in event.values and self.type_column is not None:
+            return event.type
+        return event.values[name]
+
+    def holds(self, event: Event, name: str, operator: str, wanted: object) -> bool:
+        """Whether a predicate holds; NULL satisfies none."""
+        value = self.value(event, name)
+        if value is None or wanted is None:
+            return False
+        return compared(operator, value, wanted)
+
+    def place(self, positions: Iterable[int]) -> places.Place | None:
+        """The hull of all members' places; one that has none is passed over."""
+        found = [self.corners.get(p, ()) for p in sorted(positions)]
+        corners = [corner for one in found for corner in one]
+        if corners and self.space == places.EARTH:
+            corners = [(_beside(x, corners[0][0]), y) for x, y in corners]
+        return places.hull_of(corners)
 
 
 def matches(subscription: Subscription, stream: Stream) -> list[SubscriptionMatch]:
     """All matches in the order in which they become known."""
     meaning = _Meaning(subscription, stream)
     found = {meaning.match(value): meaning.key(value) for value in meaning.whole()}
+    return choice(found, subscription.select).delivered
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which matches are delivered, and what each other one gave way to."""
+
+    delivered: list[SubscriptionMatch] = field(default_factory=list)
+    used: dict[SubscriptionMatch, SubscriptionMatch] = field(default_factory=dict)  # events of it
+    outdone: dict[SubscriptionMatch, SubscriptionMatch] = field(default_factory=dict)
+
+
+def choice(found: Mapping[SubscriptionMatch, object], select: Select) -> Choice:
+    """Chooses among all matches, given with their keys."""
     ordered = sorted(found, key=lambda m: (m.known, m.last, m.newness))
-    if subscription.select is Select.ALL:
-        return ordered
+    if select is Select.ALL:
+        return Choice(ordered)
     groups: dict[object, list[SubscriptionMatch]] = {}
     for match in ordered:
         groups.setdefault((match.known, match.last), []).append(match)
-    chosen: list[SubscriptionMatch] = []
-    used: dict[object, int] = {}  # by key: up to where events are used up
+    chosen = Choice()
+    using: dict[object, SubscriptionMatch] = {}  # by key: up to its last event all are used up
     for group in groups.values():
-        if subscription.select is Select.ONCE:
-            group = [m for m in group if not m.members or m.members[0] > used.get(found[m], -1)]
-        if group:
-            latest = max(group, key=lambda m: m.newness)
-            chosen.append(latest)
-            used[found[latest]] = max(used.get(found[latest], -1), latest.last)
+        free = []
+        for match in group:
+            by = using.get(found[match]) if select is Select.ONCE and match.members else None
+            if by is not None and match.members[0] <= by.last:
+                chosen.used[match] = by
+            else:
+                free.append(match)
+        if free:
+            latest = max(free, key=lambda m: m.newness)
+            chosen.delivered.append(latest)
+            chosen.outdone.update((m, latest) for m in free if m is not latest)
+            before = using.get(found[latest])
+            if before is None or latest.last > before.last:
+                using[found[latest]] = latest
     return chosen
 
 
@@ -142,7 +190,7 @@ class _Meaning:
             if within is not None and value.members:
                 ends = [event.end for event in value.members.values()]
                 starts = [event.start for event in value.members.values()]
-                if max(ends) - min(starts) > _length(within):
+                if max(ends) - min(starts) > length_of(within):
                     continue
             if self._asked(value, value.bound) and not any(
                 self._happened(absence, value.bound) for absence in value.absences
@@ -174,7 +222,7 @@ class _Meaning:
         for together in tied.values():
             if {position for position, _ in together} == set(value.members):
                 position, name = min(together)
-                return self._field(value.members[position], name)
+                return self.stream.value(value.members[position], name)
         return None
 
     # ---------------------------------------------------------------------------- values
@@ -197,7 +245,7 @@ class _Meaning:
                 for part in parts:
                     yield from self.values(part)
             case Concurrent(first, second, tolerance):
-                allowed = _length(tolerance or self.subscription.concurrent)
+                allowed = length_of(tolerance or self.subscription.concurrent)
                 for a, b, both in self._pairs(first, second):
                     if max(a.start, b.start) - min(a.end, b.end) <= allowed:
                         yield both
@@ -209,7 +257,7 @@ class _Meaning:
             case Placed(place=place, part=part):
                 assert not isinstance(place, Region)
                 for a, b, both in self._pairs(place, part):
-                    if self._fits(expression, self._place(a), b):
+                    if self._fits(expression, self.stream.place(a.members), b):
                         yield both
             case Timed(When.ABSENT, interval, part):
                 yield from self._absent(interval, part)
@@ -226,7 +274,7 @@ class _Meaning:
         for event in self.stream.events:
             open_ = [p for p in predicates if isinstance(p.value, FieldOf)]
             rest = [p for p in predicates if not isinstance(p.value, FieldOf)]
-            if all(self._holds(p, event, p.value) for p in rest):
+            if all(self.stream.holds(event, p.name, p.operator, p.value) for p in rest):
                 asked = tuple(Asked(event, p) for p in open_)
                 yield Value({event.position: event}, event.start, event.end, asked=asked)
 
@@ -250,11 +298,11 @@ class _Meaning:
         match interval:
             case Since(Moment(at), length):
                 since = self.stream.moment(at)
-                yield None, since, since + _length(length), since + _length(length)
+                yield None, since, since + length_of(length), since + length_of(length)
             case Since(base, length):
                 assert not isinstance(base, Moment)
                 for a in self.values(base):
-                    yield a, a.end, a.end + _length(length), a.end + _length(length)
+                    yield a, a.end, a.end + length_of(length), a.end + length_of(length)
             case Amid(first, second):
                 for a, b, both in self._pairs(first, second):
                     if a.end < b.start:
@@ -288,20 +336,11 @@ class _Meaning:
             if wanted.variable not in bound:
                 return False
             (other,) = bound[wanted.variable].members.values()
-            if not self._holds(asked.predicate, asked.event, self._field(other, wanted.name)):
+            theirs = self.stream.value(other, wanted.name)
+            name, operator = asked.predicate.name, asked.predicate.operator
+            if not self.stream.holds(asked.event, name, operator, theirs):
                 return False
         return True
-
-    def _holds(self, predicate: Predicate, event: Event, wanted: object) -> bool:
-        value = self._field(event, predicate.name)
-        if value is None or wanted is None:
-            return False
-        return compared(predicate.operator, value, wanted)
-
-    def _field(self, event: Event, name: str) -> object:
-        if name == "type" and name not in event.values and self.stream.type_column is not None:
-            return event.type
-        return event.values[name]
 
     # ---------------------------------------------------------------------------- places
 
@@ -310,18 +349,10 @@ class _Meaning:
         number = test.number
         if number is None:
             number = asked.same_place if test.where is Where.SAME else 0.0
-        found = self._place(q)
+        found = self.stream.place(q.members)
         return places.satisfies(
             test.where, place, found, test.comparison, number, asked.equal, self.stream.space
         )
-
-    def _place(self, value: Value) -> places.Place | None:
-        """The hull of all members' places; one that has none is passed over."""
-        found = [self.stream.corners.get(p, ()) for p in sorted(value.members)]
-        corners = [corner for one in found for corner in one]
-        if corners and self.stream.space == places.EARTH:
-            corners = [(_beside(x, corners[0][0]), y) for x, y in corners]
-        return places.hull_of(corners)
 
 
 def _beside(x: float, origin: float) -> float:
@@ -363,7 +394,8 @@ def _same(a: Value, b: Value) -> bool:
     )
 
 
-def _length(length: Length | None) -> Time:
+def length_of(length: Length | None) -> Time:
+    """How long that is in the units of a stream's times."""
     if length is None:
         return 0
     return length.nanoseconds if isinstance(length, ByTime) else length.amount
@@ -375,6 +407,8 @@ def compared(operator: str, value: Any, wanted: Any) -> bool:
     >>> compared("IN", 3, (1, 3)), compared("LIKE", "truck", "tr_ck%"), compared("<", 2, 2)
     (True, True, False)
     """
+    value = comparable(value)
+    wanted = tuple(map(comparable, wanted)) if operator == "IN" else comparable(wanted)
     match operator:
         case "=":
             return bool(value == wanted)
@@ -393,3 +427,14 @@ def compared(operator: str, value: Any, wanted: Any) -> bool:
         case _:
             pattern = "".join({"%": ".*", "_": "."}.get(c, re.escape(c)) for c in wanted)
             return re.fullmatch(pattern, value, re.DOTALL) is not None
+
+
+def comparable(value: Any) -> Any:
+    """A value whose order and equality in Python are those meant: instants, and numbers.
+
+    >>> comparable(Decimal("0.1")) == comparable(0.1), comparable(date(2026, 1, 31))
+    (True, datetime.datetime(2026, 1, 31, 0, 0, tzinfo=datetime.timezone.utc))
+    """
+    if isinstance(value, date):
+        return instant(value)
+    return number_of(value) if isinstance(value, Decimal) else value
