@@ -5,7 +5,7 @@ the start is the least, the end the greatest, the place the hull of those of its
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ensue.algebra.event_test import EventTest, RegionTest
 from ensue.algebra.subscription import (
@@ -59,6 +59,7 @@ class Later:
     by: Length | None = None  # None: 0
     strict: bool = False
     most: bool = False
+    span: Span | None = field(default=None, compare=False, repr=False)
 
     @property
     def group(self) -> Group:
@@ -75,6 +76,7 @@ class Near:
     comparison: str | None = None
     number: float = 0.0
     tolerance: float = 0.0
+    span: Span | None = field(default=None, compare=False, repr=False)
 
     @property
     def group(self) -> Group:
@@ -109,6 +111,7 @@ class Gone:
     length: Length | None  # until is so much behind the point; None: at it
     absent: tuple["Alternative", ...]  # one of these would have been it
     asks: tuple[tuple[int, Compared], ...] = ()  # (which of these, its part against one of ours)
+    span: Span | None = field(default=None, compare=False, repr=False)
 
     @property
     def lasts(self) -> bool:
@@ -228,8 +231,8 @@ class _Flattening:
                 by = tolerance or self.subscription.concurrent
                 for after, (a, b) in self._each((first, second), way):
                     touching = (
-                        Later(Point(a), Point(b, end=False), by, most=True),
-                        Later(Point(b), Point(a, end=False), by, most=True),
+                        Later(Point(a), Point(b, end=False), by, most=True, span=expression.span),
+                        Later(Point(b), Point(a, end=False), by, most=True, span=expression.span),
                     )
                     yield _joined(_with(after, *touching), a | b)
             case Placed(place=Region() as region, part=part):
@@ -239,12 +242,13 @@ class _Flattening:
                 assert not isinstance(place, Region)
                 for after, (a, b) in self._each((place, part), way):
                     yield _joined(_with(after, self._near(expression, a, b)), a | b)
-            case Timed(When.ABSENT, interval, part):
+            case Timed(When.ABSENT):
                 yield from self._absent(expression, way)
-            case Timed(when, interval, part):
-                for after, base, since, until, length in self._intervals(interval, way):
+            case Timed(when, _, part):
+                for after, base, since, until, length in self._intervals(expression, way):
                     for later, c in self._ways(part, after):
-                        conditions = _placed_in_time(when, since, until, length, c)
+                        span = expression.span
+                        conditions = _placed_in_time(when, since, until, length, c, span)
                         yield _joined(_with(later, *conditions), base | c)
 
     def _each(
@@ -278,7 +282,8 @@ class _Flattening:
         part = way.parts[number] if len(group) == 1 else None
         if not isinstance(part, EventTest):
             return _with(way, near)
-        tested = RegionTest(near.where, region, near.comparison, near.number, near.tolerance)
+        asked = near.comparison, near.number, near.tolerance
+        tested = RegionTest(near.where, region, *asked, span=test.span)
         part = replace(part, places=(*part.places, tested))
         return replace(way, parts=(*way.parts[:number], part, *way.parts[number + 1 :]))
 
@@ -288,13 +293,13 @@ class _Flattening:
             number = self.subscription.same_place if test.where is Where.SAME else 0.0
         equals = test.where is Where.DISTANCE and test.comparison == "="
         tolerance = self.subscription.equal if equals else 0.0
-        return Near(test.where, first, second, test.comparison, number, tolerance)
+        return Near(test.where, first, second, test.comparison, number, tolerance, test.span)
 
     def _intervals(
-        self, interval: Since | Amid, way: Alternative
+        self, timed: Timed, way: Alternative
     ) -> Iterator[tuple[Alternative, Group, Point, Point, Length | None]]:
         """What an interval adds, from where, to where, and how much behind that."""
-        match interval:
+        match timed.interval:
             case Since(Moment() as moment, length):
                 yield way, frozenset(), Point(moment), Point(moment), length
             case Since(base, length):
@@ -303,7 +308,8 @@ class _Flattening:
                     yield after, a, Point(a), Point(a), length
             case Amid(first, second):
                 for after, (a, b) in self._each((first, second), way):
-                    ordered = Later(Point(a), Point(b, end=False), strict=True)
+                    points = Point(a), Point(b, end=False)
+                    ordered = Later(*points, strict=True, span=timed.span)
                     after, both = _joined(_with(after, ordered), a | b)
                     yield after, both, Point(a), Point(b, end=False), None
 
@@ -314,10 +320,10 @@ class _Flattening:
             for found, root in self._ways(expression.part, Alternative())
         ]
         self.below -= 1
-        for after, base, since, until, length in self._intervals(expression.interval, way):
+        for after, base, since, until, length in self._intervals(expression, way):
             number = len(after.parts)
             _check_count(number, expression.span)
-            gone = Gone(base, since, until, length, tuple(inner))
+            gone = Gone(base, since, until, length, tuple(inner), span=expression.span)
             after = replace(after, parts=(*after.parts, gone))
             yield _joined(after, base | {number})
 
@@ -350,15 +356,15 @@ def _check_count(number: int, span: Span | None) -> None:
 
 
 def _placed_in_time(
-    when: When, since: Point, until: Point, length: Length | None, c: Group
+    when: When, since: Point, until: Point, length: Length | None, c: Group, span: Span | None
 ) -> tuple[Later, ...]:
     if when is When.BETWEEN:
         return (
-            Later(since, Point(c, end=False), strict=True),
-            Later(until, Point(c), length, most=True),
+            Later(since, Point(c, end=False), strict=True, span=span),
+            Later(until, Point(c), length, most=True, span=span),
         )
     behind = until if length is not None else Point(until.of)  # *after* b is behind its end
-    return (Later(behind, Point(c, end=False), length, strict=True),)
+    return (Later(behind, Point(c, end=False), length, strict=True, span=span),)
 
 
 def _with(way: Alternative, *conditions: Condition) -> Alternative:

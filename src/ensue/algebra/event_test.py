@@ -1,8 +1,9 @@
 """What is asked of one event, by itself: an atom of a subscription as it is routed to."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ensue.algebra.subscription import Predicate, Region, Where
+from ensue.span import Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +15,7 @@ class RegionTest:
     comparison: str | None = None  # of a distance: "<", "=", ">"
     number: float = 0.0  # of a distance; of SAME the threshold
     tolerance: float = 0.0  # of a distance that equals: how far it may be from `number`
+    span: Span | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

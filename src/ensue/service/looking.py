@@ -138,10 +138,15 @@ def _bars(
 # -------------------------------------------------------------------------------- one subscription
 
 
-def why_not(db: Connection, columns: Columns, limits: Limits, asked: Subscribed) -> dict[str, Any]:
+def why_not(
+    db: Connection, columns: Columns, limits: Limits, asked: Subscribed, now: float | None
+) -> dict[str, Any]:
     """How far recent events got in a subscription, and what stopped them."""
     events = in_order(recent_events(db, columns.arrow, limits.why_not_events), columns.shape)
-    found = why_not_of(events, columns.shape, asked.text, asked.regions)
+    found = why_not_of(
+        events, columns.shape, asked.text, asked.regions, language=asked.language,
+        now=None if now is None else columns.moment(now),
+    )  # fmt: skip
     return {"text": asked.text, "events": events.num_rows, **found.as_dict()}
 
 

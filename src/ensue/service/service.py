@@ -585,7 +585,11 @@ class Service:
     async def why_not(self, id: int, *, user: int | None = None) -> dict[str, Any]:
         """How far recent events got in a subscription, and what stopped them."""
         found = await self.subscription(id, user=user)
-        return await self.look(lambda db: looking.why_not(db, self.columns, self.limits, found))
+        return await self.look(
+            lambda db: looking.why_not(
+                db, self.columns, self.limits, found, self.core.matching.now
+            )
+        )
 
     async def explain(self, id: int | None = None, *, user: int | None = None) -> str:
         """How a subscription is run, or all of them, in words."""
