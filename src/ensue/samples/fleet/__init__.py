@@ -1,0 +1,1 @@
+"""What a day of trucks is made of: roads, depots, and stories of what happens there."""
