@@ -1,6 +1,6 @@
 """Users, their tokens, and the sessions of those who signed in with one."""
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from sqlite3 import Connection, IntegrityError, Row
 
 from ensue.service.refusals import ConflictError
@@ -98,6 +98,12 @@ def standing_tokens(db: Connection, at: float) -> frozenset[int]:
         (at,),
     )
     return frozenset(row[0] for row in rows)
+
+
+def standing_sessions(db: Connection, tokens: Container[int], at: float) -> frozenset[bytes]:
+    """The sessions of these tokens that are not over, by their hashes."""
+    rows = db.execute("SELECT hash, token FROM sessions WHERE expires > ?", (at,))
+    return frozenset(row["hash"] for row in rows if row["token"] in tokens)
 
 
 def revoke_token(db: Connection, id: int, at: float) -> None:

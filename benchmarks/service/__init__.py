@@ -1,0 +1,1 @@
+"""The service, measured: listeners, outbox, from an event to its notification."""

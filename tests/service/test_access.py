@@ -1,0 +1,391 @@
+"""Users, tokens, scopes, quotas, sessions, and what is written down about them."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ensue.errors import ServiceError
+from ensue.service import access
+from ensue.service.access import ADMIN, READ, SCOPES, SUBSCRIBE, Access, Accounts
+from ensue.service.database import Database
+from ensue.service.refusals import (
+    ConflictError,
+    NotAllowedError,
+    NotFoundError,
+    UnauthenticatedError,
+)
+from ensue.service.settings import Limits
+from ensue.service.store import audit, users
+from support.services import run
+
+
+class Clock:
+    """The time as a test wants it."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def database(tmp_path: Path):
+    found = Database(tmp_path / "a.db", synchronous="NORMAL")
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def accounts(database: Database, clock: Clock) -> Accounts:
+    return Accounts(database, Limits(), clock=clock)
+
+
+def done(database: Database, work: Any) -> Any:
+    return database.submit(work).result()
+
+
+def person(database: Database, name: str = "ann", *scopes: str, **more: Any) -> access.Made:
+    """A token for a new user."""
+
+    def make(db: Any) -> access.Made:
+        id = access.add_user(db, name, at=1_000_000.0)
+        return access.add_token(db, id, scopes=scopes or SCOPES, at=1_000_000.0, **more)
+
+    return done(database, make)
+
+
+# -------------------------------------------------------------------------------- tokens
+
+
+def test_a_token_is_known_by_its_hash_only(database: Database, accounts: Accounts):
+    made = person(database, "ann", READ)
+    assert re.fullmatch(r"ens_[A-Za-z0-9_-]{43}", made.token)
+    assert accounts.authenticate(made.token).name == "ann"
+    everything = Path(database.path).read_bytes() + Path(f"{database.path}-wal").read_bytes()
+    assert made.token.encode() not in everything
+    assert made.token[4:].encode() not in everything
+    assert made.token not in repr(made)
+
+
+def test_two_tokens_are_never_the_same(database: Database):
+    made = {person(database, f"user{n}").token for n in range(50)}
+    assert len(made) == 50
+
+
+@pytest.mark.parametrize(
+    "token", ["", "ens_", "nonsense", "ens_" + "a" * 43, "ens_" + "ä" * 43, "ens_" + "a" * 44]
+)
+def test_an_unknown_token_is_refused(database: Database, accounts: Accounts, token: str):
+    person(database)
+    with pytest.raises(UnauthenticatedError, match="not known"):
+        accounts.authenticate(token)
+
+
+def test_a_token_ends_when_it_expires(database: Database, accounts: Accounts, clock: Clock):
+    made = person(database, "ann", READ, age=60.0)
+    clock.now += 59.0
+    assert accounts.authenticate(made.token).may(READ)
+    clock.now += 1.0
+    with pytest.raises(UnauthenticatedError, match="expired"):
+        accounts.authenticate(made.token)
+
+
+def test_no_token_is_good_for_longer_than_the_limit(database: Database):
+    limits = Limits(token_age=100.0)
+    made = person(database, "ann", READ, limits=limits)
+    assert made.expires == 1_000_000.0 + 100.0
+    for age in (101.0, 0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(ServiceError, match="at the most"):
+            done(database, lambda db, age=age: access.add_token(db, "ann", age=age, limits=limits))
+
+
+def test_a_revoked_token_ends_at_once(database: Database, accounts: Accounts):
+    made = person(database, "ann")
+    by = accounts.authenticate(made.token)
+    told: list[int] = []
+    accounts.revoked.append(told.append)
+    run(lambda: accounts.revoke(by, made.id))
+    with pytest.raises(UnauthenticatedError, match="revoked"):
+        accounts.authenticate(made.token)
+    assert told == [made.id]
+
+
+def test_a_token_that_another_process_revoked_ends_at_once(database: Database, clock: Clock):
+    made = person(database, "ann")
+    here = Accounts(database, Limits(), clock=clock)
+    assert here.authenticate(made.token).name == "ann"
+    other = Database(database.path, synchronous="NORMAL")
+    other.submit(lambda db: users.revoke_token(db, made.id, clock.now)).result()
+    other.close()
+    with pytest.raises(UnauthenticatedError, match="revoked"):
+        here.authenticate(made.token)
+
+
+def test_the_tokens_of_a_user_who_is_off_are_refused(database: Database, accounts: Accounts):
+    made, root = person(database, "ann"), person(database, "root")
+    by = accounts.authenticate(root.token)
+    told: list[int] = []
+    accounts.revoked.append(told.append)
+    user = accounts.authenticate(made.token).user
+    run(lambda: accounts.change_user(by, user, quotas=None, off=True))
+    with pytest.raises(UnauthenticatedError, match="switched off"):
+        accounts.authenticate(made.token)
+    assert told == [made.id]
+    assert made.id not in run(accounts.standing)
+    run(lambda: accounts.change_user(by, user, quotas=None, off=False))
+    assert accounts.authenticate(made.token).user == user
+    assert made.id in run(accounts.standing)
+
+
+def test_nobody_switches_themselves_off(database: Database, accounts: Accounts):
+    by = accounts.authenticate(person(database, "root").token)
+    with pytest.raises(ConflictError):
+        run(lambda: accounts.change_user(by, by.user, quotas=None, off=True))
+
+
+def test_standing_tokens_are_those_that_can_be_used(
+    database: Database, accounts: Accounts, clock: Clock
+):
+    first, second = person(database, "ann", age=60.0), person(database, "bob")
+    assert run(accounts.standing) == {first.id, second.id}
+    clock.now += 60.0
+    assert run(accounts.standing) == {second.id}
+    done(database, lambda db: users.revoke_token(db, second.id, clock.now))
+    assert run(accounts.standing) == frozenset()
+
+
+def test_it_is_noted_when_a_token_was_used_last(
+    database: Database, accounts: Accounts, clock: Clock
+):
+    made = person(database, "ann")
+    clock.now += 7.0
+    accounts.authenticate(made.token)
+    row = done(database, lambda db: users.token_of(db, made.id))
+    assert row["used"] == clock.now
+
+
+# -------------------------------------------------------------------------------- scopes
+
+
+@pytest.mark.parametrize(
+    ("given", "reaches"),
+    [
+        ("read", {"read"}),
+        ("subscribe", {"read", "subscribe"}),
+        ("publish", {"publish"}),
+        ("admin", set(SCOPES)),
+    ],
+)
+def test_scopes_imply_others(
+    database: Database, accounts: Accounts, given: str, reaches: set[str]
+):
+    found = accounts.authenticate(person(database, "ann", given).token)
+    assert found.scopes == reaches
+
+
+def test_what_the_scope_is_missing_for_is_refused():
+    with pytest.raises(NotAllowedError, match="'subscribe'"):
+        Access(1, "ann", frozenset({READ})).require(SUBSCRIBE)
+
+
+def test_an_unknown_scope_is_refused(database: Database):
+    with pytest.raises(ServiceError, match="did you mean 'publish'"):
+        person(database, "ann", "publsh")
+    with pytest.raises(ServiceError, match="without scope"):
+        access.checked_scopes([])
+
+
+# -------------------------------------------------------------------------------- users
+
+
+def test_a_name_is_given_once(database: Database):
+    person(database, "ann")
+    with pytest.raises(ConflictError, match="'ann'"):
+        person(database, "ann")
+
+
+@pytest.mark.parametrize("name", ["", "a b", "-x", "a" * 65, "ann\n", "<script>"])
+def test_odd_names_are_refused(database: Database, name: str):
+    with pytest.raises(ServiceError, match="no name"):
+        person(database, name)
+
+
+def test_quotas_take_the_place_of_limits(database: Database, accounts: Accounts):
+    made = person(database, "ann")
+    by = accounts.authenticate(made.token)
+    run(
+        lambda: accounts.change_user(
+            by, by.user, quotas={"subscriptions_per_user": 3, "body_bytes": 10}, off=None
+        )
+    )
+    found = accounts.authenticate(made.token).limits(Limits())
+    assert (found.subscriptions_per_user, found.body_bytes) == (3, 10)
+    assert found.corners_per_user == Limits().corners_per_user
+    same = done(database, lambda db: access.limits_of(db, by.user, Limits()))
+    assert same == found
+
+
+@pytest.mark.parametrize(
+    "quotas", [{"subscriptions": 3}, {"retention": 1.0}, {"allow": 1}, {"body_bytes": -1}]
+)
+def test_a_quota_that_there_is_not_is_refused(quotas: dict[str, Any]):
+    with pytest.raises(ServiceError):
+        access.checked_quotas(quotas)
+
+
+def test_what_is_not_there_cannot_be_changed(database: Database, accounts: Accounts):
+    by = accounts.authenticate(person(database, "root").token)
+    for work in (
+        lambda: accounts.revoke(by, 99),
+        lambda: accounts.change_user(by, 99, quotas=None, off=True),
+        lambda: accounts.tokens(99),
+        lambda: accounts.add_token(by, 99, scopes=[READ], label="", age=None),
+    ):
+        with pytest.raises(NotFoundError):
+            run(work)
+
+
+# -------------------------------------------------------------------------------- open or not
+
+
+def test_a_service_is_open_until_the_first_token(database: Database, accounts: Accounts):
+    assert accounts.is_open
+    found = run(accounts.local)
+    assert (found.name, found.scopes) == ("local", frozenset(SCOPES))
+    person(database, "ann")
+    assert not accounts.is_open
+
+
+def test_a_service_whose_tokens_are_over_is_not_open(
+    database: Database, accounts: Accounts, clock: Clock
+):
+    made = person(database, "ann", age=60.0)
+    done(database, lambda db: users.revoke_token(db, made.id, clock.now))
+    clock.now += 100.0
+    assert not accounts.is_open
+
+
+def test_the_first_steps_make_a_user_and_a_token_of_all_scopes(
+    database: Database, accounts: Accounts
+):
+    first = access.first_steps(database, "ann")
+    second = access.first_steps(database, "ann")
+    assert first.token != second.token
+    accounts = Accounts(database, Limits())
+    assert accounts.authenticate(first.token).may(ADMIN)
+    assert accounts.authenticate(first.token).user == accounts.authenticate(second.token).user
+
+
+# -------------------------------------------------------------------------------- sessions
+
+
+def test_a_session_reaches_as_far_as_its_token(database: Database, accounts: Accounts):
+    made = person(database, "ann", SUBSCRIBE)
+
+    async def story():
+        begun = await accounts.sign_in(made.token)
+        found = accounts.session(begun.cookie)
+        assert (found.name, found.csrf) == ("ann", begun.csrf)
+        assert found.scopes == {"read", "subscribe"}
+        assert begun.cookie not in repr(begun)
+        assert found.credential in await accounts.standing()
+        told: list[int | bytes] = []
+        accounts.revoked.append(told.append)
+        await accounts.sign_out(begun.cookie)
+        assert told == [found.credential]
+        assert found.credential not in await accounts.standing()
+        with pytest.raises(UnauthenticatedError, match="over"):
+            accounts.session(begun.cookie)
+
+    run(story)
+
+
+def test_a_session_ends_with_its_time_and_with_its_token(
+    database: Database, accounts: Accounts, clock: Clock
+):
+    made = person(database, "ann")
+
+    async def story():
+        begun = await accounts.sign_in(made.token)
+        clock.now += Limits().session_age
+        with pytest.raises(UnauthenticatedError, match="over"):
+            accounts.session(begun.cookie)
+        again = await accounts.sign_in(made.token)
+        await accounts.revoke(accounts.authenticate(made.token), made.id)
+        with pytest.raises(UnauthenticatedError):
+            accounts.session(again.cookie)
+
+    run(story)
+
+
+def test_a_cookie_is_kept_as_a_hash(database: Database, accounts: Accounts):
+    made = person(database, "ann")
+    begun = run(lambda: accounts.sign_in(made.token))
+    everything = Path(database.path).read_bytes() + Path(f"{database.path}-wal").read_bytes()
+    assert begun.cookie.encode() not in everything
+
+
+# -------------------------------------------------------------------------------- audit
+
+
+def entries(database: Database) -> list[tuple[str, str]]:
+    rows = done(database, lambda db: audit.recorded(db))
+    return [(row["action"], row["subject"]) for row in reversed(rows)]
+
+
+def test_changes_of_users_and_tokens_are_written_down(database: Database, accounts: Accounts):
+    made = person(database, "root")
+    by = accounts.authenticate(made.token)
+
+    async def story():
+        user = await accounts.add_user(by, "ann", {"body_bytes": 10})
+        token = await accounts.add_token(by, user["id"], scopes=[READ], label="x", age=None)
+        await accounts.change_user(by, user["id"], quotas={}, off=False)
+        await accounts.revoke(by, token.id)
+        begun = await accounts.sign_in(made.token)
+        await accounts.sign_out(begun.cookie)
+        return user["id"], token.id
+
+    user, token = run(story)
+    assert entries(database)[2:] == [
+        ("add user", f"user {user}"),
+        ("add token", f"token {token}"),
+        ("change user", f"user {user}"),
+        ("revoke token", f"token {token}"),
+        ("sign in", f"token {made.id}"),
+        ("sign out", f"token {made.id}"),
+    ]
+
+
+def test_refused_sign_ins_are_written_down_but_do_not_fill_the_disk(
+    database: Database, accounts: Accounts, clock: Clock
+):
+    for _ in range(1_000):
+        accounts.refused("this token is not known\n  hint: x", "10.0.0.7")
+    clock.now += 61.0
+    accounts.refused("this token is not known\n  hint: x", "10.0.0.8")
+    rows = done(database, lambda db: audit.recorded(db, limit=1_000))
+    assert len(rows) == 31
+    assert {row["subject"] for row in rows[1:]} == {"10.0.0.7"}
+    assert rows[0]["detail"] == "this token is not known, and 970 more before it"
+
+
+def test_users_see_their_own_entries_and_admins_all(database: Database, accounts: Accounts):
+    root, ann = person(database, "root"), person(database, "ann", READ)
+    by, she = accounts.authenticate(root.token), accounts.authenticate(ann.token)
+    done(database, lambda db: audit.record(db, she.user, "subscribe", "subscription 1"))
+    done(database, lambda db: audit.record(db, by.user, "subscribe", "subscription 2"))
+    own = run(lambda: accounts.audit(she))
+    assert [row["subject"] for row in own] == ["subscription 1"]
+    every = run(lambda: accounts.audit(by, limit=2))
+    assert [row["subject"] for row in every] == ["subscription 2", "subscription 1"]
+    older = run(lambda: accounts.audit(by, before=every[-1]["id"], limit=1))
+    assert older[0]["action"] == "add token"
