@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ensue.service.brokers.apart import apart, let_go
 from ensue.service.brokers.kafka import problem, settings, words
 from ensue.service.delivery.contract import Sink, Undelivered
 from ensue.service.delivery.destinations import Destination, headings_of, key_of
@@ -63,10 +64,7 @@ class Producer:
 
     async def close(self) -> None:
         """Ends it, within a time even if Kafka is gone."""
-        ending = asyncio.create_task(self._end())
-        _ending.add(ending)
-        ending.add_done_callback(_ending.discard)
-        await asyncio.wait([ending], timeout=2 * _CLOSING)
+        await let_go(self._end(), 2 * _CLOSING)
 
     async def _end(self) -> None:
         if not self._spent:
@@ -79,9 +77,6 @@ class Producer:
         await self.client.client.close()
 
 
-_ending: set["asyncio.Task[None]"] = set()
-
-
 async def _opened(access: Access) -> Producer:
     from aiokafka import AIOKafkaProducer
     from aiokafka.errors import KafkaError
@@ -90,13 +85,11 @@ async def _opened(access: Access) -> Producer:
         **settings(access), acks="all", enable_idempotence=True, max_request_size=_LARGEST
     )
     try:
-        async with asyncio.timeout(access.timeout):
-            await client.start()
-    except (KafkaError, OSError, TimeoutError) as error:
-        await client.stop()
-        raise Undelivered(words(access, error)) from None
-    except BaseException:
-        await client.stop()
+        await apart(client.start(), access.timeout)
+    except BaseException as error:
+        await let_go(client.stop(), _CLOSING)
+        if isinstance(error, KafkaError | OSError):
+            raise Undelivered(words(access, error)) from None
         raise
     return Producer(client)
 

@@ -1,0 +1,68 @@
+"""A real NATS server with JetStream on this machine.
+
+`python -m ensue.testing.nats` runs one until Ctrl-C.
+
+    with Broker() as broker:
+        connection = await nats.connect(f"nats://{broker.address}")
+"""
+
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from ensue.errors import RunnerError
+from ensue.testing.processes import ServerProcess, program, said
+
+
+class Broker(ServerProcess):
+    """One nats-server; its streams survive a stop and a start."""
+
+    name = "nats"
+
+    def __init__(
+        self, *, port: int = 0, jetstream: bool = True, settings: Sequence[str] = ()
+    ) -> None:
+        super().__init__(port=port)
+        self._jetstream = jetstream
+        self._settings = list(settings)
+
+    def command(self, folder: Path) -> list[str]:
+        file = folder / "nats.conf"
+        lines = [f'listen: "127.0.0.1:{self.port}"', *self._settings]
+        if self._jetstream:
+            lines.append(f'jetstream {{ store_dir: "{folder}/data" }}')
+        file.write_text("\n".join(lines) + "\n")
+        return [program("nats-server", "nats-server"), "-c", str(file)]
+
+    def answers(self) -> bool:
+        return said(self.port, b"", 4) == b"INFO"
+
+
+def missing() -> str | None:
+    """Why no server can run here, or None."""
+    try:
+        program("nats-server", "nats-server")
+    except RunnerError as error:
+        return str(error)
+    return None
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs a server until Ctrl-C; the one argument is its port."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        port = int(arguments[0]) if arguments else 4222
+        with suppress(KeyboardInterrupt), Broker(port=port) as broker:
+            sys.stdout.write(f"NATS with JetStream at {broker.address} until Ctrl-C\n")
+            sys.stdout.flush()
+            broker.wait()
+    except (RunnerError, ValueError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
