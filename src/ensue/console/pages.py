@@ -1,0 +1,245 @@
+"""The pages of the console, written by the server; scripts bring them to life."""
+
+from collections.abc import Callable, Coroutine
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi.routing import APIRoute
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
+
+from ensue.console import shown
+from ensue.console.background import URL, Background
+from ensue.errors import EnsueError
+from ensue.service.access import ADMIN, READ, SUBSCRIBE, Access
+from ensue.service.refusals import NotAllowedError, NotFoundError
+from ensue.service.service import Service
+from ensue.service.store.counters import counted
+from ensue.service.web.guard import ACCESS, SIGN_IN
+from ensue.service.web.sessions import csrf_token, own_path, page_access
+
+STATIC = Path(__file__).parent / "static"
+PAGE = 100  # rows of a list
+FRESH = 2_000  # milliseconds after which parts of a page are asked for again
+SLOW = 5_000
+
+Viewer = Annotated[Access, Depends(page_access)]
+_STATES = ("active", "paused", "ended")
+LINKS = (
+    ("/", "Map"),
+    ("/subscriptions", "Subscriptions"),
+    ("/regions", "Regions"),
+    ("/status", "Health"),
+    ("/audit", "Audit"),
+)
+
+
+class Pages:
+    """Writes pages with what all of them have."""
+
+    def __init__(self, service: Service, background: Background | None) -> None:
+        self.service = service
+        self.background = background
+        self._templates = Environment(
+            loader=PackageLoader("ensue.console"),
+            autoescape=select_autoescape(default=True),
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+
+    def page(
+        self, request: Request, name: str, here: str = "", *, status: int = 200, **values: Any
+    ) -> Response:
+        """A page by the name of its template."""
+        access = request.scope.get(ACCESS)
+        known = {
+            "access": access,
+            "csrf": csrf_token(request),
+            "links": LINKS if isinstance(access, Access) else (),
+            "here": here,
+            "fresh": None,
+        }
+        text = self._templates.get_template(name).render({**known, **values})
+        return HTMLResponse(text, status)
+
+    def refused(self, request: Request, error: EnsueError) -> Response:
+        """What a page cannot show, in words."""
+        missing, forbidden = isinstance(error, NotFoundError), isinstance(error, NotAllowedError)
+        status = 404 if missing else 403 if forbidden else 400
+        title = {404: "Not found", 403: "Not allowed"}.get(status, "This does not work")
+        detail, _, hint = str(error).partition("\n  hint: ")
+        return self.page(
+            request, "refused.html", status=status, title=title, detail=detail, hint=hint
+        )
+
+
+class Files(StaticFiles):
+    """Scripts, styles and pictures; a browser asks whether its own are still the same."""
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        answer = await super().get_response(path, scope)
+        answer.headers["cache-control"] = "no-cache"
+        return answer
+
+
+def _route_of(pages: Pages) -> type[APIRoute]:
+    """Routes that tell what is refused as a page, not as JSON."""
+
+    class PageRoute(APIRoute):
+        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+            handle = super().get_route_handler()
+
+            async def shown_or_refused(request: Request) -> Response:
+                try:
+                    return await handle(request)
+                except EnsueError as error:
+                    return pages.refused(request, error)
+
+            return shown_or_refused
+
+    return PageRoute
+
+
+def add_pages(app: FastAPI, service: Service, *, background: Background | None = None) -> None:
+    """Adds the console to a service's application."""
+    pages = Pages(service, background)
+    routes = APIRouter(include_in_schema=False, route_class=_route_of(pages))
+    app.mount("/static", Files(directory=STATIC), name="static")
+    for add in (_add_sign_in, _add_map, _add_subscriptions, _add_forms, _add_rest):
+        add(routes, pages)
+    app.include_router(routes)
+
+
+def _add_sign_in(routes: APIRouter, pages: Pages) -> None:
+    @routes.get(SIGN_IN)
+    async def sign_in(request: Request, next: str = "/", refused: str = "") -> Response:
+        if isinstance(request.scope.get(ACCESS), Access):
+            return RedirectResponse(own_path(next), 303)
+        return pages.page(request, "sign_in.html", next=own_path(next), refused=bool(refused))
+
+
+def _add_map(routes: APIRouter, pages: Pages) -> None:
+    service, background = pages.service, pages.background
+
+    @routes.get("/")
+    async def start(request: Request, access: Viewer) -> Response:
+        access.require(READ)
+        recent = await service.look(lambda db: shown.recent(db, access.user))
+        return pages.page(
+            request, "map.html", "Map", stream=shown.stream(service),
+            background=background and background.as_dict(), recent=recent,
+        )  # fmt: skip
+
+    if background is not None:
+        file = background.checked().picture
+
+        @routes.get(URL)
+        async def picture_of_plane(access: Viewer) -> Response:
+            access.require(READ)
+            return FileResponse(file, headers={"cache-control": "no-cache"})
+
+
+def _add_subscriptions(routes: APIRouter, pages: Pages) -> None:
+    service = pages.service
+
+    @routes.get("/subscriptions")
+    async def subscriptions(
+        request: Request, access: Viewer, state: str = "", after: int = 0
+    ) -> Response:
+        access.require(READ)
+        wanted = state if state in _STATES else ""
+        found = await service.subscriptions(
+            state=wanted or None, after=after, limit=PAGE, user=access.user
+        )
+        return pages.page(
+            request, "subscriptions.html", "Subscriptions", wanted=wanted, fresh=SLOW,
+            rows=await service.look(lambda db: shown.subscription_rows(db, found)),
+            next=found[-1].id if len(found) == PAGE else None,
+        )  # fmt: skip
+
+    @routes.get("/subscriptions/{id:int}")
+    async def subscription(request: Request, id: int, access: Viewer) -> Response:
+        access.require(READ)
+        found = await service.subscription(id, user=access.user)
+        counters = await service.look(lambda db: counted(db, id))
+        targets = await service.look(lambda db: shown.target_rows(db, access.user, id))
+        return pages.page(
+            request, "subscription.html", "Subscriptions", fresh=SLOW,
+            found={**found.as_dict(), "targets": targets},
+            matches=counters.get("matches", 0),
+            counters=shown.counter_rows(counters),
+            quiet=_quiet(service, found.quiet),
+            explained=await service.explain(id, user=access.user),
+            stream=shown.stream(service),
+            recent=await service.look(lambda db: shown.recent(db, access.user, id)),
+        )  # fmt: skip
+
+
+def _add_forms(routes: APIRouter, pages: Pages) -> None:
+    service, background = pages.service, pages.background
+
+    def form(request: Request, found: dict[str, Any] | None) -> Response:
+        return pages.page(
+            request, "form.html", "Subscriptions", found=found, known=found,
+            stream=shown.stream(service), background=background and background.as_dict(),
+            calendar=service.columns.calendar, templates=shown.templates(service),
+            since=shown.since_choices(service),
+        )  # fmt: skip
+
+    @routes.get("/subscriptions/new")
+    async def new(request: Request, access: Viewer) -> Response:
+        access.require(SUBSCRIBE)
+        return form(request, None)
+
+    @routes.get("/subscriptions/{id:int}/edit")
+    async def edit(request: Request, id: int, access: Viewer) -> Response:
+        access.require(SUBSCRIBE)
+        return form(request, (await service.subscription(id, user=access.user)).as_dict())
+
+
+def _add_rest(routes: APIRouter, pages: Pages) -> None:
+    service = pages.service
+
+    @routes.get("/regions")
+    async def regions(request: Request, access: Viewer) -> Response:
+        access.require(READ)
+        known = await service.regions(user=access.user)
+        shared = service.core.shared_regions
+        own = {name: text for name, text in known.items() if shared.get(name) != text}
+        found = await service.subscriptions(user=access.user)
+        return pages.page(
+            request, "regions.html", "Regions", rows=shown.region_rows(own, shared, found),
+            located=service.stream.location is not None,
+        )  # fmt: skip
+
+    @routes.get("/status")
+    async def health(request: Request, access: Viewer) -> Response:
+        access.require(READ)
+        admin = access.may(ADMIN)
+        who = None if admin else access.user
+        found = await service.look(lambda db: shown.health(db, service, access))
+        return pages.page(
+            request, "health.html", "Health", fresh=FRESH,
+            health=found,
+            figures=shown.figures(found),
+            targets=await service.look(partial(shown.target_rows, user=who, troubled=True)),
+            bad=await service.look(lambda db: shown.bad_events(db, access)),
+            explained=await service.explain() if admin else None,
+        )  # fmt: skip
+
+    @routes.get("/audit")
+    async def audit(request: Request, access: Viewer, before: int | None = None) -> Response:
+        access.require(READ)
+        rows, older = await service.look(lambda db: shown.audit_rows(db, access, before, PAGE))
+        return pages.page(request, "audit.html", "Audit", rows=rows, next=older)
+
+
+def _quiet(service: Service, quiet: float | None) -> str | None:
+    if not quiet:
+        return None
+    return shown.length(quiet) if service.columns.calendar else f"{quiet:g} units of time"

@@ -1,0 +1,56 @@
+"""One browser for all tests of the console; without one they are skipped."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from console.browsing import Browsing
+from console.running import Console, plane
+
+CHROMIUM = Path("/usr/bin/chromium")
+# Names but those of this machine lead nowhere, whatever a page asks for.
+ARGUMENTS = [
+    "--no-sandbox",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+    "--force-color-profile=srgb",
+    "--font-render-hinting=none",
+]
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    """The browser."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if not CHROMIUM.exists():
+        pytest.skip(f"there is no browser at {CHROMIUM}")
+    with playwright.sync_playwright() as started:
+        playwright.expect.set_options(timeout=20_000)  # a busy machine is slow, not wrong
+        browser = started.chromium.launch(executable_path=str(CHROMIUM), args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def stops() -> Iterator[list[Callable[[], None]]]:
+    """What is stopped once all pages are closed: a page would miss its service."""
+    found: list[Callable[[], None]] = []
+    yield found
+    for stop in reversed(found):
+        stop()
+
+
+@pytest.fixture
+def browsing(chromium, stops) -> Iterator[Browsing]:
+    """Pages; at the end nothing may have gone wrong in them."""
+    found = Browsing(chromium)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def console(tmp_path: Path, stops: list[Callable[[], None]]) -> Console:
+    """A new service on a plane."""
+    found = plane(tmp_path)
+    stops.append(found.stop)
+    return found
