@@ -31,7 +31,7 @@ from support.brokers import (
     notes,
     until,
 )
-from support.services import run
+from support.services import HERE, all_notes, point, run, service
 
 SECRET = "hunter2-is-no-password"
 NOBODY = "127.0.0.1:1"  # nothing listens there
@@ -578,6 +578,45 @@ def test_a_send_that_is_cancelled_leaves_a_sink_that_works():
         await connection.close()
 
     with nats_testing.Broker() as broker:
+        run(lambda: story(broker))
+
+
+# ------------------------------------------------------------------------------ real service
+
+
+@needs_nats
+def test_a_service_delivers_what_it_finds_to_nats_and_goes_on_after_a_restart(tmp_path):
+    async def story(broker):
+        connection, stream = await jetstream(broker)
+        await stream.add_stream(name="ALERTS", subjects=["alerts.>"])
+        target = {"kind": "nats", "servers": broker.address, "subject": "alerts.{kind}"}
+        for part in range(2):
+            async with service(tmp_path / "a.db") as s:
+                if not part:
+                    await s.subscribe(HERE.format(id=1), targets=[target])
+                await s.publish([point(t + 10 * part, 1, 0.0) for t in range(10)])
+                while (await stream.stream_info("ALERTS")).state.messages < 1 + 10 * (part + 1):
+                    await asyncio.sleep(0.02)
+                told = [note.body for note in await all_notes(s)]
+        assert [m.data for m in await stored(stream, "ALERTS")] == told
+        await connection.close()
+
+    with nats_testing.Broker() as broker:
+        run(lambda: story(broker))
+
+
+@needs_mosquitto
+def test_a_service_delivers_what_it_finds_to_mqtt(tmp_path):
+    async def story(broker):
+        target = {"kind": "mqtt", "server": broker.address, "topic": "ensue/{subscription}"}
+        async with service(tmp_path / "a.db") as s, listening(broker, client="a") as got:
+            made = await s.subscribe(HERE.format(id=1), targets=[target])
+            await s.publish([point(t, 1, 0.0) for t in range(10)])
+            await until(lambda: len(got) >= 11, "the notes")
+            assert [g.payload for g in got] == [note.body for note in await all_notes(s)]
+            assert {g.topic for g in got} == {f"ensue/{made.id}"}
+
+    with mosquitto_testing.Broker() as broker:
         run(lambda: story(broker))
 
 

@@ -85,13 +85,15 @@ def test_repeats_of_a_producer_are_dropped_one_by_one(tmp_path):
     run(story)
 
 
-def test_numbers_of_a_producer_may_have_gaps(tmp_path):
+def test_numbers_may_have_gaps_and_events_of_one_message_have_its_number(tmp_path):
     async def story():
         async with service(tmp_path / "a.db") as s:
             events = [point(t, 1, 0.0) for t in range(3)]
             came = await s.publish(events, producer="p", sequences=[5, 9, 9])
-            assert (came.accepted, came.repeated) == (2, 1)
+            assert (came.accepted, came.repeated) == (3, 0)
             assert await s.position("p") == 10
+            again = await s.publish(events, producer="p", sequences=[5, 9, 10])
+            assert (again.accepted, again.repeated) == (1, 2)
 
     run(story)
 

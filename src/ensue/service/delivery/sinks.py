@@ -38,6 +38,11 @@ class Sinks:
             await self.webhooks.check({**config, "secrets": new_secrets(kind)})
             return
         self.makes[kind](config)
+        if not trusted and "ca" in config:
+            raise NotAllowedError(
+                "'ca' names a file on the machine of the service\n"
+                "  hint: an administrator may make such a target"
+            )
         servers = config.get("servers") or config.get("server") or ()
         named = [servers] if isinstance(servers, str) else [str(one) for one in servers]
         every = {one for text in named for one in text.split(",")}

@@ -25,12 +25,15 @@ def move_on(db: Connection, producer: str, user: int, next: int, at: float) -> N
 def new_ones(sequences: Sequence[int], expected: int | None) -> list[int]:
     """The places of events that were not taken before. Numbers grow; gaps are no matter.
 
+    Events of one message have its number, all of them, and come together.
+
     >>> new_ones([3, 4, 4, 7], 4)
-    [1, 3]
+    [1, 2, 3]
     """
-    found, last = [], (expected or 0) - 1 if expected is not None else None
+    found: list[int] = []
+    last = None if expected is None else expected - 1
     for place, number in enumerate(sequences):
-        if last is None or number > last:
+        if last is None or number > last or (found and number == last):
             found.append(place)
             last = number
     return found

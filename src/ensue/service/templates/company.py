@@ -204,8 +204,8 @@ def near(given: Given) -> Filled:
     apart_by += f" and less than {given.metres(reach)}" if reach else ""
     says = (
         f"Tells when {whom} come nearer to each other than {given.metres(distance)}: they were "
-        f"{apart_by} apart, then are near{lasting(given.length('dwell'))}. A report is compared with the one of the other object "
-        "just before it."
+        f"{apart_by} apart, then are near{lasting(given.length('dwell'))}. A report is compared "
+        "with the one of the other object just before it."
     )
     select = "all" if two.each else None
     return laid_out(given, title, says, text.conditions, text.definitions, select=select)
