@@ -106,7 +106,7 @@ class SubscriptionWarning(UserWarning):
 
 
 class ServiceError(EnsueError):
-    """A service that does not do what it was asked for, and why: unknown, not allowed, too much."""
+    """A service that does not do what it was asked for: unknown, not allowed, too much."""
 
 
 class RunnerError(EnsueError):

@@ -26,10 +26,11 @@ SAYS = {
     "new_device": "on a stream  112 found, 112 planted: 0 missed, 0 false",
     "warehouse": "on a stream  264 found, 264 planted: 0 missed, 0 false",
     "convoy": "one by one   16 found, 16 planted: 0 missed, 0 false",
+    "fleet_service": "listening    1267 received, 1267 planted: 0 missed, 0 false",
     "geofences": "on a table   6845 found, 6845 planted: 0 missed, 0 false",
 }
 # toll_travel goes the same ways as the first two, convoy as the others
-SLOW = ("stock_comeback", "new_device", "geofences", "warehouse")
+SLOW = ("stock_comeback", "new_device", "geofences", "warehouse", "fleet_service")
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 

@@ -389,3 +389,9 @@ def test_what_belongs_to_the_other_language_is_refused():
     hot = ensue.define("EVENT Hot AS SEQ(T a, T b) WITHIN 5", known=False)
     with pytest.raises(QueryError, match="definitions= are for patterns"):
         ensue.parse("(ARITH:id = 1)", definitions=hot)
+
+
+def test_a_parenthesis_in_a_comment_does_not_hide_the_language():
+    text = "-- in words (or not)\n=|(A; 5)B, A = (ARITH:id = 1), B = (ARITH:id = 2)"
+    assert isinstance(ensue.parse(text), ensue.Subscription)
+    assert isinstance(ensue.parse("/* (a */ @(CIRCLE (0 0, 1))(ARITH:id = 1)"), ensue.Subscription)

@@ -5,10 +5,10 @@ import sqlite3
 import threading
 
 import pytest
-from support.services import run
 
 from ensue.errors import ServiceError
 from ensue.service.database import Database
+from support.services import run
 
 
 def put(name):

@@ -371,6 +371,17 @@ def test_brokers_are_for_those_who_are_trusted(tmp_path):
     run(story)
 
 
+def test_listeners_know_which_tokens_hold(tmp_path):
+    async def story():
+        async with web(tmp_path) as w:
+            ann = w.people["ann"].token_id
+            assert ann in await w.service.listeners.standing()
+            await w.ask("root", "DELETE", f"/tokens/{ann}")
+            assert ann not in await w.service.listeners.standing()
+
+    run(story)
+
+
 # -------------------------------------------------------------------------------- open services
 
 

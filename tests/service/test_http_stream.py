@@ -59,6 +59,7 @@ def test_without_a_token_there_is_one_before_the_first_note(tmp_path):
                 taking = asyncio.create_task(times(stream, 1))
                 while stream.last_id is None:
                     await asyncio.sleep(0.01)
+                assert stream.comments == []  # it was there before any sign of life
                 token = stream.last_id
                 taking.cancel()
             await asyncio.to_thread(publish, s, 6, 8)  # nobody listens
@@ -192,6 +193,7 @@ def test_a_user_has_so_many_connections(tmp_path):
 
 def test_a_stream_ends_when_its_token_is_revoked(tmp_path):
     with served(tmp_path) as s:
+        s.service.listeners.standing = None  # nobody looks now and then: it is cut at once
 
         async def story():
             ann, root = s.people["ann"], s.people["root"]

@@ -5,18 +5,17 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from support.services import HERE, LEFT, POINTS, all_notes, crashed, matches, point, run, service
 
 import ensue
 from ensue.service.store import batches
 from ensue.service.store.counters import counted
 from ensue.service.store.outbox import forget_notes
+from support.services import HERE, LEFT, POINTS, all_notes, crashed, matches, point, run, service
 
 TEXTS = (
     HERE, LEFT,
     "!(A; 7)(ARITH:id = {id}, ARITH:x > 20), A = (ARITH:id = {id}, ARITH:x < 20)",
-    "=|($a;; 20)($b;), $a; = (ARITH:id = {id}), $b; = (ARITH:id = $a;.id, ARITH:x > 30)"
-    " WITH select = once",
+    "=|($a;; 20)($b;), $a; = (ARITH:id = {id}), $b; = (ARITH:id = $a;.id) WITH select = once",
     "PATTERN SEQ(Any a, Any b) WHERE a.id = {id} AND b.id = {id} AND a.x < b.x WITHIN 9",
 )  # fmt: skip
 

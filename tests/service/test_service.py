@@ -5,12 +5,12 @@ import json
 
 import pyarrow as pa
 import pytest
-from support.services import HERE, LEFT, all_notes, matches, point, run, service
 
 import ensue
 from ensue.service.refusals import ConflictError, IntakeStoppedError, NotFoundError, OverLimitError
 from ensue.service.service import Service
 from ensue.service.store.counters import WHOLE, counted
+from support.services import HERE, LEFT, all_notes, matches, point, run, service
 
 
 def test_a_match_is_told_with_its_events(tmp_path):

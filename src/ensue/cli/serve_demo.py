@@ -11,7 +11,6 @@ from pathlib import Path
 from ensue.cli.serve import said_of_work, server_of, temporary_file
 from ensue.cli.terminal import Exit, UsageError, notice, output
 from ensue.samples.fleet_day import FleetDay, fleet_day
-from ensue.samples.fleet_story import differences, told
 from ensue.service.service import Service
 from ensue.service.sources.contract import Progress, Taker
 from ensue.service.web.server import Server
@@ -53,14 +52,12 @@ class Player:
                 await asyncio.sleep(_STEP / self.speed)
         last = self.day.reports["ts"][-1].as_py()
         await service.advance(last + timedelta(days=1))
-        names = {watched.name for watched in self.day.subscriptions}
-        received = [note.content for note in await service.notes(0, 1_000_000)]
-        ours = [note for note in received if note["name"] in names]
-        self.different = differences(told(ours), self.day)
-        planted = self.day.notes.num_rows
+        found = [note.content for note in await service.notes(0, 1_000_000)]
+        matches = [content for content in found if content["kind"] == "match"]
+        self.different = self.day.different(matches)
         output().print(
-            f"the day is over: {len(told(ours))} notifications of the demo's subscriptions, "
-            f"{planted} planted, {len(self.different)} different"
+            f"the day is over: {self.day.notes.num_rows} happenings were planted, and of what the "
+            f"demo's subscriptions were told {len(self.different)} differ"
         )
         for line in self.different[:10]:
             output().print(f"  {line}")

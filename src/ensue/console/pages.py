@@ -29,6 +29,8 @@ SLOW = 5_000
 
 Viewer = Annotated[Access, Depends(page_access)]
 _STATES = ("active", "paused", "ended")
+# Without a referrer browsers send forms, as that for signing in, as if they came from nowhere.
+_HEADERS = {"referrer-policy": "same-origin"}
 LINKS = (
     ("/", "Map"),
     ("/subscriptions", "Subscriptions"),
@@ -65,7 +67,7 @@ class Pages:
             "fresh": None,
         }
         text = self._templates.get_template(name).render({**known, **values})
-        return HTMLResponse(text, status)
+        return HTMLResponse(text, status, headers=_HEADERS)
 
     def refused(self, request: Request, error: EnsueError) -> Response:
         """What a page cannot show, in words."""

@@ -13,7 +13,7 @@ from ensue.errors import QueryError
 from ensue.languages import opsl, opsl_text
 from ensue.languages.language import NO_REGIONS, Language
 
-_BLANK = r"(?:\s|--[^\n]*|/\*[\s\S]*?\*/)*"
+_BLANK = r"(?>\s|--[^\n]*|/\*[\s\S]*?\*/)*"  # atomic: a comment is no text to look into
 _BEGINNING = re.compile(rf"(?:{_BLANK}\()*{_BLANK}")
 _NAME = r"[^\W\d]\w*(?:-\w+)*"
 _OURS = re.compile(

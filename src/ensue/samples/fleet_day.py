@@ -8,7 +8,9 @@ late, wait at the gate, drive through a yard, lag behind but not enough. Every h
 by a story (`ensue.samples.fleet`), so what templates find can be compared with the notes.
 """
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -69,6 +71,28 @@ class FleetDay(NamedTuple):
             if end == len(times):
                 return
             begin = end
+
+    def different(self, matches: Iterable[Mapping[str, Any]]) -> list[str]:
+        """What subscribers were told, as JSON has it, beside what was planted: no line is right.
+
+        Whose a match is, and when it was seen last, is said by its last event.
+        """
+        names = {watched.name for watched in self.subscriptions}
+        told = Counter(
+            (match["name"], last["id"], _moment(last["ts"]), _moment(match["end"]))
+            for match in matches
+            if match["name"] in names and (last := match["members"][-1])
+        )
+        planted = Counter(tuple(note.values()) for note in self.notes.to_pylist())
+        return [
+            f"{what}: {name} of {object}, seen at {at:%H:%M:%S}, told at {end:%H:%M:%S}"
+            for what, some in (("missed", planted - told), ("false", told - planted))
+            for name, object, at, end in some.elements()
+        ]
+
+
+def _moment(text: str) -> datetime:
+    return datetime.fromisoformat(text)
 
 
 def fleet_day(trucks: int = 200, seed: int = 11) -> FleetDay:

@@ -49,6 +49,7 @@ from ensue.workload.subscriptions.catalogue.change import Change
 MOST_ROWS = 50_000  # events that are matched together
 RECENT = 100_000  # events by which objects are known at the start
 _LONGEST_NAME = 200
+_NAMELESS = "\0"  # until its number is known
 
 
 @dataclass(slots=True)
@@ -334,11 +335,12 @@ class Core:
                 raise ServiceError("a subscription has a text or a template, not both")
             done = filled(wanted.template, wanted.values, self.columns)
             quiet = done.quiet if wanted.quiet is None else wanted.quiet
-            name = wanted.name or done.title
-            wanted = replace(wanted, text=done.text, quiet=quiet, name=name, language="opsl")
+            wanted = replace(
+                wanted, text=done.text, quiet=quiet, language="opsl", title=done.title
+            )
         if not wanted.text or not wanted.text.strip():
             raise QueryError("a subscription has a text", hint="OPSL, or the name of a template")
-        name = wanted.name or "subscription"
+        name = wanted.name or wanted.title
         if len(name) > _LONGEST_NAME:
             raise ServiceError(f"a name has at most {_LONGEST_NAME} characters")
         for what, value in (("quiet", wanted.quiet), ("expires", wanted.expires)):
@@ -381,14 +383,14 @@ class Core:
         }
         name = wanted.name or ""
         try:
-            id = store.add_subscription(db, name=name or "\0", **columns)
+            id = store.add_subscription(db, name=name or _NAMELESS, **columns)
         except sqlite3.IntegrityError:
             raise ConflictError(
                 f"you have a subscription '{name}' already\n"
                 "  hint: choose another name, or change that one"
             ) from None
         if not name:
-            store.change_subscription(db, id, name=f"subscription {id}")
+            store.change_subscription(db, id, name=f"{wanted.title} {id}")
         return id
 
     def _add_target(

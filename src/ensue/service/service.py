@@ -24,6 +24,7 @@ from ensue.service.columns import Columns
 from ensue.service.core import Core, Offered, only_set
 from ensue.service.database import Database
 from ensue.service.delivery.courier import Courier
+from ensue.service.delivery.signing import from_stored
 from ensue.service.delivery.sinks import Sinks
 from ensue.service.intake import Intake
 from ensue.service.listening import Kept, Listeners
@@ -36,6 +37,7 @@ from ensue.service.settings import Limits, Stream
 from ensue.service.sources.contract import Source
 from ensue.service.store import outbox, positions, regions
 from ensue.service.store import subscriptions as store
+from ensue.service.store.targets import target_of
 from ensue.service.subscribed import Published, Subscribed
 from ensue.service.wanted import UNSET, TargetWanted, Unset, Wanted
 
@@ -471,6 +473,21 @@ class Service:
         found = await self.do(lambda db: self.core.add_target(db, id, who, kind, config))
         self.courier.wake({id})
         return int(found)
+
+    async def secret(self, target: int, *, user: int | None = None) -> str:
+        """What a webhook is signed with now."""
+        who = self.local if user is None else user
+
+        def find(db: Connection) -> str:
+            found = target_of(db, target)
+            if found.user != who:
+                raise NotFoundError(f"there is no target {target}")
+            known = from_stored(json.loads(found.secrets))
+            if not known:
+                raise ServiceError(f"target {target} is of kind {found.kind}: nothing is signed")
+            return known[0].text
+
+        return await self.look(find)
 
     # ---------------------------------------------------------------------------- notes
 

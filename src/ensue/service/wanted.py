@@ -27,6 +27,7 @@ class Wanted:
     quiet: float | None = None
     expires: float | None = None  # a moment, in seconds since 1970
     targets: Sequence[TargetWanted] = ()
+    title: str = "subscription"  # what it is called if it has no name, with its number
 
 
 class Unset:

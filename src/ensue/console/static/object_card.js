@@ -94,7 +94,7 @@ export class ObjectCard {
     if (!item) return;
     const rows = Object.entries(item.fields ?? {}).map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, this._value(name, value))));
     this._card.replaceChildren(
-      make("header", {}, make("h3", {}, swatch(this._page.objects.kindOf(item.type)), String(item.id)),
+      make("header", {}, make("h2", {}, swatch(this._page.objects.kindOf(item.type)), String(item.id)),
         make("button", { type: "button", class: "button small", onclick: () => this._page.select(null) }, "Close")),
       make("p", { class: "about" }, `last seen ${shown(item.t)}${this._points.length ? ` · track of ${this._points.length} reports` : ""}`),
       make("dl", { class: "facts" }, ...rows));

@@ -27,9 +27,10 @@ export class RegionTool {
     this._editing = null; // the name of the region that is changed
     this._fixed = null; // a shape that can be typed, though not drawn
     this.drawing = new Drawing(page.map, (text, how) => this._drawn(text, how));
-    one("#draw-polygon", element).addEventListener("click", () => this._draw("polygon"));
-    one("#draw-circle", element).addEventListener("click", () => this._draw("circle"));
-    one("#type-region", element).addEventListener("click", () => this._type());
+    this._mayChange = "mayChange" in document.body.dataset;
+    one("#draw-polygon", element)?.addEventListener("click", () => this._draw("polygon"));
+    one("#draw-circle", element)?.addEventListener("click", () => this._draw("circle"));
+    one("#type-region", element)?.addEventListener("click", () => this._type());
     one("#region-undo", element).addEventListener("click", () => this.drawing.undo());
     one("#region-cancel", element).addEventListener("click", () => this._close());
     one("#region-finish", element).addEventListener("click", () => this.drawing.finish());
@@ -47,11 +48,11 @@ export class RegionTool {
   // What the address of the page asks for: ?draw=polygon, ?edit=Depot, ?region=Depot.
   begin(asked) {
     const named = (name) => this.regions.find((region) => region.name === name);
-    if (asked.get("draw")) {
+    if (asked.get("draw") && this._mayChange) {
       this._page.tabs.show("regions-tab");
       if (asked.get("draw") === "typed") this._type();
       else this._draw(asked.get("draw") === "circle" ? "circle" : "polygon");
-    } else if (named(asked.get("edit"))) {
+    } else if (named(asked.get("edit")) && this._mayChange) {
       this._page.tabs.show("regions-tab");
       this._edit(named(asked.get("edit")));
     } else if (named(asked.get("region"))) {
@@ -61,12 +62,13 @@ export class RegionTool {
   }
 
   _write() {
+    const fixed = (region) => region.shared || !this._mayChange;
     this._list.replaceChildren(...this.regions.map((region) => make("li", {},
       make("button", { type: "button", class: "name", title: "Show on the map", onclick: () => this._look(region) },
         icon(/^\s*circle/i.test(region.text) ? "circle" : "polygon"), make("span", {}, region.name)),
-      make("a", { class: "plain", href: `/subscriptions/new?region=${encodeURIComponent(region.name)}`, title: "New subscription", "aria-label": `New subscription with ${region.name}` }, icon("plus")),
-      region.shared ? null : make("button", { type: "button", class: "plain", title: "Edit", "aria-label": `Edit ${region.name}`, onclick: () => this._edit(region) }, icon("pen")),
-      region.shared ? null : make("button", { type: "button", class: "plain", title: "Remove", "aria-label": `Remove ${region.name}`, onclick: () => this._remove(region) }, icon("bin")))));
+      !this._mayChange ? null : make("a", { class: "plain", href: `/subscriptions/new?region=${encodeURIComponent(region.name)}`, title: "New subscription", "aria-label": `New subscription with ${region.name}` }, icon("plus")),
+      fixed(region) ? null : make("button", { type: "button", class: "plain", title: "Edit", "aria-label": `Edit ${region.name}`, onclick: () => this._edit(region) }, icon("pen")),
+      fixed(region) ? null : make("button", { type: "button", class: "plain", title: "Remove", "aria-label": `Remove ${region.name}`, onclick: () => this._remove(region) }, icon("bin")))));
     one("#region-empty").hidden = this.regions.length > 0;
   }
 
@@ -82,7 +84,7 @@ export class RegionTool {
     this._says.textContent = "";
     this._name.value = editing ?? "";
     this._name.readOnly = editing !== null;
-    one("h3", this._form).textContent = editing ? `Change ${editing}` : "New region";
+    one("h2", this._form).textContent = editing ? `Change ${editing}` : "New region";
     this._buttons();
   }
 

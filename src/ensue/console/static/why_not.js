@@ -31,7 +31,7 @@ export class WhyNot {
 
   _show(found) {
     this._text = found.text;
-    this._shown = make("pre", { class: "text" }, coloured(found.text));
+    this._shown = make("pre", { class: "text asked", tabindex: 0, role: "region", "aria-label": "Text of the subscription" }, coloured(found.text));
     const ways = found.ways.map((way, at) => this._way(way, found.ways.length > 1 ? at + 1 : null));
     this._element.replaceChildren(
       make("div", { class: "trial-numbers" },
@@ -114,6 +114,8 @@ export class WhyNot {
   _mark({ start, end }) {
     const marks = [{ start: unitsOf(this._text, start), end: unitsOf(this._text, end), class: "stopped" }];
     this._shown.replaceChildren(coloured(this._text, marks));
-    one(".stopped", this._shown)?.scrollIntoView({ block: "nearest" });
+    // Only within the text, which stays in sight: the page must not move under the pointer.
+    const place = one(".stopped", this._shown);
+    if (place) this._shown.scrollTop = place.offsetTop - this._shown.clientHeight / 2;
   }
 }

@@ -32,11 +32,11 @@ def target_routes(service: Service) -> APIRouter:
     async def own(id: int, access: Access) -> targets.Target:
         return await service.look(lambda db: _own(db, id, access.user))
 
-    async def shown(id: int, access: Access) -> dict[str, Any]:
+    async def shown(id: int, access: Access, *, secrets: bool = False) -> dict[str, Any]:
         def find(db: Connection) -> dict[str, Any]:
-            target = _own(db, id, access.user)
-            found = shown_targets(db, access.user, target.subscription)
-            return next(one for one in found if one["id"] == id)
+            at = _own(db, id, access.user).subscription
+            found = shown_targets(db, access.user, at, secrets=secrets)
+            return {one["id"]: one for one in found}[id]
 
         return await service.look(find)
 
@@ -64,8 +64,7 @@ def target_routes(service: Service) -> APIRouter:
         made = await service.add_target(
             id, form.kind, form.config, user=access.user, trusted=access.may(ADMIN)
         )
-        found = await service.look(lambda db: shown_targets(db, access.user, id, secrets=True))
-        return next(one for one in found if one["id"] == made)
+        return await shown(made, access, secrets=True)
 
     @routes.delete("/targets/{id}", status_code=204)
     async def remove(id: Id, access: Subscriber) -> None:

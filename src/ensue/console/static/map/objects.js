@@ -265,6 +265,7 @@ export const ObjectsLayer = L.Layer.extend({
 
   // While Leaflet zooms, the last picture is stretched along.
   _zoom(event) {
+    if (!this._topLeft) return; // nothing is drawn yet
     const scale = this._map.getZoomScale(event.zoom, this._zoomDrawn);
     const offset = this._map._latLngToNewLayerPoint(this._topLeft, event.zoom, event.center);
     L.DomUtil.setTransform(this._canvas, offset, scale);
