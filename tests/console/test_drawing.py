@@ -142,7 +142,7 @@ def test_what_the_service_refuses_is_said(page: Page, browsing: Browsing):
 def test_a_region_is_changed_and_removed(page: Page, console: Console):
     console.do(console.service.put_region("Yard", "POLYGON ((1 1, 5 1, 5 4, 1 1))"))
     page.goto(f"{console.url}/?edit=Yard")
-    expect(page.locator("#region-form h3")).to_have_text("Change Yard")
+    expect(page.locator("#region-form h2")).to_have_text("Change Yard")
     expect(page.locator(".handle:not(.middle)")).to_have_count(3)
     page.locator('.handle[title="Corner 3 of 3"]').focus()
     for _ in range(3):

@@ -206,7 +206,7 @@ def test_objects_move_on_the_map_and_show_their_track(browsing: Browsing, consol
     expect(page.locator("#object-card")).to_contain_text("track of 3 reports")
     page.fill("#object-search", "2")
     page.keyboard.press("Enter")
-    expect(page.locator("#object-card h3")).to_have_text("2")
+    expect(page.locator("#object-card h2")).to_have_text("2")
     place = page.evaluate(
         "() => { const {lat, lng} = ensueMap.objects.placeOf(1); return [lng, lat]; }"
     )

@@ -583,6 +583,28 @@ def test_mqtt_messages_with_a_producer_and_a_number_are_taken_once():
 
 
 @needs_mosquitto
+def test_a_numbered_mqtt_message_that_comes_twice_in_a_row_is_one_event(tmp_path):
+    async def story(broker):
+        place = Mqtt(broker)
+        await place.prepared()
+        async with place.sender() as send:  # all of it waits for the source, and comes at once
+            for number, t in ((10, 1), (10, 1), (11, 2), (10, 1), (11, 2)):
+                payload = json.dumps(point(t, 1, 0.0)).encode()
+                await send([payload], producer="truck-1", sequence=str(number))
+            several = json.dumps([point(3, 1, 0.0), point(4, 1, 0.0)]).encode()
+            await send([several], producer="truck-1", sequence="12")
+        async with service(tmp_path / "a.db") as s:
+            await s.subscribe(HERE.format(id=1))
+            s.add_source(place.make(place.config()))
+            while 4 not in (ends := [m["end"] for m in await matches(s)]):
+                await asyncio.sleep(0.02)
+            assert ends == [1, 2, 3, 4]
+
+    with mosquitto_testing.Broker() as broker:
+        run(lambda: story(broker))
+
+
+@needs_mosquitto
 def test_a_session_that_the_broker_forgot_is_told():
     async def story(broker):
         place = Mqtt(broker)

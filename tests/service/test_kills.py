@@ -300,9 +300,9 @@ async def whole_scene(folder: Path, seed: int) -> AsyncIterator[Scene]:
         mqtt = stack.enter_context(mosquitto.Broker()).address
         jetstream = stack.enter_context(nats.Broker()).address
         enter = stack.enter_async_context
-        by_kafka = await enter(kafka_way(servers, f"events-{seed}", (31, 32, 33)))
-        by_nats = await enter(nats_way(jetstream, (41, 42, 43)))
-        by_mqtt = await enter(mqtt_way(mqtt, (51, 52, 53, 54)))
+        by_kafka = await enter(kafka_way(servers, f"events-{seed}", (31, 32, 33), chance))
+        by_nats = await enter(nats_way(jetstream, (41, 42, 43), chance))
+        by_mqtt = await enter(mqtt_way(mqtt, (51, 52, 53, 54), chance))
         to_webhook = await enter(webhook(sinks["webhook"], Random(seed)))
         to_kafka, read_kafka = await enter(kafka_notes(servers, f"notes-{seed}"))
         to_nats, read_nats = await enter(nats_notes(jetstream))

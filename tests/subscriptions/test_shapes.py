@@ -381,3 +381,13 @@ def test_events_have_no_columns_of_ours():
     events = rows(Random(1), 3).append_column("__constant.0", pa.array([1, 2, 3]))
     with pytest.raises(ensue.EventError, match=r"__constant\.0"):
         ensue.match(events, fleet)
+
+
+def test_a_text_that_names_a_file_is_refused_before_it_is_read(tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("the password")
+    fleet = ensue.Subscriptions(time="ts")
+    for text in (f'IMPORT "{secret}"; SEQ(A a, B b)', f"-- (\nimport '{secret}';SEQ(A a)"):
+        with pytest.raises(ensue.QueryError, match="no IMPORT") as error:
+            fleet.add("a", text, language="patterns")
+        assert "password" not in str(error.value)

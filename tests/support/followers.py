@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
@@ -210,8 +210,3 @@ async def kafka_notes(servers: str, topic: str) -> AsyncIterator[tuple[dict[str,
         yield {"kind": "kafka", "config": {"servers": servers, "topic": topic}}, read
     finally:
         await consumer.stop()
-
-
-def counted(inboxes: Iterable[Inbox]) -> str:
-    """How many notes each got, and how many of them more than once."""
-    return ", ".join(f"{i.name} {len(i.got)} (+{i.doubles} doubles)" for i in inboxes)

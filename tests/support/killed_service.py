@@ -14,9 +14,11 @@ TEXT is done; or {"commit": N}: behind the Nth commit, before anybody is told of
 import json
 import logging
 import os
+import select
 import signal
 import sqlite3
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -67,9 +69,22 @@ def counted(number: int, holds: Callable[..., bool]) -> Callable[..., None]:
         if holds(*given):
             left -= 1
             if not left:
-                os.kill(os.getpid(), signal.SIGKILL)
+                die()
 
     return called
+
+
+def die() -> None:
+    """Ends the process without a chance to do anything more."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_with_the_test() -> None:
+    """Waits until nobody is left who could say what to run."""
+    line = select.poll()
+    line.register(sys.stdin, 0)  # it cannot be read here, but it is heard when it is closed
+    line.poll()
+    die()
 
 
 # ------------------------------------------------------------------------------------- life
@@ -106,6 +121,7 @@ def main() -> None:
     while line := sys.stdin.readline():
         pid = os.fork()
         if not pid:
+            threading.Thread(target=die_with_the_test, daemon=True).start()
             run(json.loads(line))
             return
         tell(pid=pid)

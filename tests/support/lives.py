@@ -34,7 +34,7 @@ STATEMENTS = {
     "UPDATE targets SET cursor": 30,  # sent, and not written down
     "INSERT INTO snapshots": 2,
     "SELECT position, version, data FROM snapshots": 1,  # starts
-    "DELETE FROM batches": 2,  # housekeeping
+    "DELETE FROM sessions": 2,  # housekeeping
 }
 
 

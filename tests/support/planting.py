@@ -6,7 +6,7 @@ one before the last is taken on all ways: with a watermark of two rounds nothing
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -105,12 +105,23 @@ class Files:
         self.expected[f"folder:{self._folder.absolute()}:{file.name}"] = len(events)
 
 
+def messages_of(events: Sequence[Event], chance: Random) -> Iterator[bytes]:
+    """Events alone, or some in a list."""
+    while events:
+        some = events[: chance.choice((1, 1, 2, 3))]
+        events = events[len(some) :]
+        yield json.dumps(some[0] if len(some) == 1 else some).encode()
+
+
 class Kafka:
     """Records of a topic with two partitions."""
 
-    def __init__(self, producer: Any, servers: str, topic: str, objects: Sequence[int]) -> None:
+    def __init__(
+        self, producer: Any, servers: str, topic: str, objects: Sequence[int], chance: Random
+    ) -> None:
         self._producer = producer
         self._topic = topic
+        self._chance = chance
         self.objects = objects
         self.expected: dict[str, int] = {}
         self.source = {
@@ -119,9 +130,9 @@ class Kafka:
         }
 
     async def send(self, events: Sequence[Event]) -> None:
-        for event in events:
+        for payload in messages_of(events, self._chance):
             done = await self._producer.send_and_wait(
-                self._topic, json.dumps(event).encode(), partition=event["id"] % 2
+                self._topic, payload, partition=self._chance.randrange(2)
             )
             self.expected[f"kafka:{self._topic}:{done.partition}"] = done.offset + 1
 
@@ -131,8 +142,11 @@ class Nats:
 
     stream = "EVENTS"
 
-    def __init__(self, jetstream: Any, servers: str, objects: Sequence[int]) -> None:
+    def __init__(
+        self, jetstream: Any, servers: str, objects: Sequence[int], chance: Random
+    ) -> None:
         self._jetstream = jetstream
+        self._chance = chance
         self.objects = objects
         self.expected: dict[str, int] = {}
         self.source = {
@@ -141,9 +155,8 @@ class Nats:
         }
 
     async def send(self, events: Sequence[Event]) -> None:
-        for event in events:
-            payload = json.dumps(event).encode()
-            done = await self._jetstream.publish(f"events.{event['id']}", payload)
+        for payload in messages_of(events, self._chance):
+            done = await self._jetstream.publish("events.trucks", payload)
             self.expected[f"nats:{self.stream}:events.>"] = done.seq + 1
 
 
@@ -156,8 +169,11 @@ class Mqtt:
 
     client = "killed"
 
-    def __init__(self, session: Session, server: str, objects: Sequence[int]) -> None:
+    def __init__(
+        self, session: Session, server: str, objects: Sequence[int], chance: Random
+    ) -> None:
         self._session = session
+        self._chance = chance
         self._next = 0
         self.objects = objects
         self.expected: dict[str, int] = {}
@@ -171,21 +187,28 @@ class Mqtt:
         return self.objects[-1]
 
     async def send(self, events: Sequence[Event]) -> None:
-        for event in sorted(events, key=lambda event: event["id"] != self.unnumbered):
-            about = {}
-            if event["id"] != self.unnumbered:
-                about = {"producer": "trucks", "sequence": str(self._next)}
-                self._next += 1
-            payload = json.dumps(event).encode()
-            await (await self._session.post(f"events/{event['id']}", payload, about))
+        for event in events:
+            if event["id"] == self.unnumbered:
+                await self._post(json.dumps(event).encode(), {})
+        numbered = [event for event in events if event["id"] != self.unnumbered]
+        for payload in messages_of(numbered, self._chance):
+            about = {"producer": "trucks", "sequence": str(self._next)}
+            for _ in range(2 if self._chance.random() < 0.1 else 1):  # maybe once more
+                await self._post(payload, about)
+            self._next += 1
         self.expected["mqtt:trucks"] = self._next
+
+    async def _post(self, payload: bytes, about: Mapping[str, str]) -> None:
+        await (await self._session.post("events/trucks", payload, about))
 
 
 # ---------------------------------------------------------------------------------- brokers
 
 
 @asynccontextmanager
-async def kafka_way(servers: str, topic: str, objects: Sequence[int]) -> AsyncIterator[Kafka]:
+async def kafka_way(
+    servers: str, topic: str, objects: Sequence[int], chance: Random
+) -> AsyncIterator[Kafka]:
     """The way by Kafka, to a new topic."""
     from aiokafka import AIOKafkaProducer
     from aiokafka.admin import AIOKafkaAdminClient, NewTopic
@@ -197,13 +220,13 @@ async def kafka_way(servers: str, topic: str, objects: Sequence[int]) -> AsyncIt
     producer = AIOKafkaProducer(bootstrap_servers=servers, acks="all")
     await producer.start()
     try:
-        yield Kafka(producer, servers, topic, objects)
+        yield Kafka(producer, servers, topic, objects, chance)
     finally:
         await producer.stop()
 
 
 @asynccontextmanager
-async def nats_way(server: str, objects: Sequence[int]) -> AsyncIterator[Nats]:
+async def nats_way(server: str, objects: Sequence[int], chance: Random) -> AsyncIterator[Nats]:
     """The way by NATS, to a new stream."""
     import nats
 
@@ -211,13 +234,13 @@ async def nats_way(server: str, objects: Sequence[int]) -> AsyncIterator[Nats]:
     try:
         jetstream = connection.jetstream()
         await jetstream.add_stream(name=Nats.stream, subjects=["events.>"])
-        yield Nats(jetstream, server, objects)
+        yield Nats(jetstream, server, objects, chance)
     finally:
         await connection.close()
 
 
 @asynccontextmanager
-async def mqtt_way(server: str, objects: Sequence[int]) -> AsyncIterator[Mqtt]:
+async def mqtt_way(server: str, objects: Sequence[int], chance: Random) -> AsyncIterator[Mqtt]:
     """The way by MQTT."""
     host, _, port = server.partition(":")
     access = Access((Server(host, int(port)),))
@@ -227,7 +250,7 @@ async def mqtt_way(server: str, objects: Sequence[int]) -> AsyncIterator[Mqtt]:
     await reserved.close()
     session = await Session(access, Wanted()).open()
     try:
-        yield Mqtt(session, server, objects)
+        yield Mqtt(session, server, objects, chance)
     finally:
         await session.close()
 

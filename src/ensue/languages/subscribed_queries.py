@@ -6,6 +6,7 @@ from ensue.algebra.walk import atoms, results
 from ensue.errors import QueryError
 from ensue.languages.opsl import LONGEST
 from ensue.languages.table import PATTERNS
+from ensue.languages.towers import is_one_query
 
 MOST_ATOMS = 64  # of a subscription
 
@@ -23,10 +24,11 @@ def subscribed_query(text: str) -> Query:
     size = len(text.encode())
     if size > LONGEST:
         raise QueryError(f"the text has {size} bytes, and a subscription {LONGEST} at the most")
-    found = PATTERNS.parse(text)
+    # Looked at before anything is read: texts of strangers must not name files.
+    found = PATTERNS.parse(text) if is_one_query(text) else None
     if not isinstance(found, Query):
         raise QueryError(
-            "a set of subscriptions takes no towers of definitions and no JOIN ARCHIVE",
+            "a set of subscriptions takes no towers of definitions, no IMPORT and no JOIN ARCHIVE",
             hint="match such a query by itself: ensue.match(events, query)",
         )
     if summarised(found):

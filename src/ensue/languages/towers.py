@@ -85,7 +85,7 @@ def parse_text(
         )
     outside = {**_known, **{d.name: d for d in definitions}}
     places = list(_statements(text))
-    if len(places) < 2 and not any(_BEGINS.match(text, p.start) for p in places):
+    if _is_one(text, places):
         match statement(text, operators):
             case Query() as query:
                 return built_on(query, outside.values())
@@ -94,6 +94,19 @@ def parse_text(
                 return correlation
     reader = _Reader(folder or Path(), tuple(operators))
     return reader.tower(text, places, outside)
+
+
+def is_one_query(text: str) -> bool:
+    """Whether a text is one query, without definitions or files to import.
+
+    >>> is_one_query("SEQ(A a, B b)"), is_one_query('IMPORT "x"; SEQ(A a, B b)')
+    (True, False)
+    """
+    return _is_one(text, list(_statements(text)))
+
+
+def _is_one(text: str, places: list[Span]) -> bool:
+    return len(places) < 2 and not any(_BEGINS.match(text, p.start) for p in places)
 
 
 def built_on(query: Query, definitions: Iterable[Definition] = ()) -> Query | Tower:

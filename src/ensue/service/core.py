@@ -587,6 +587,7 @@ class Core:
             count(db, WHOLE, "notes_forgotten", gone)
         batches.forget_batches(db, before, self.limits.retained_bytes)
         keys.forget(db, at=now)
+        audit.forget(db, now - self.limits.audit_age)
         db.execute("DELETE FROM sessions WHERE expires < ?", (now,))
         db.execute(
             "DELETE FROM bad_events WHERE id <= (SELECT max(id) FROM bad_events) - ?",

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from ensue.errors import EnsueError, ServiceError, StateError
+from ensue.service.refusals import IntakeStoppedError
 from ensue.service.tables import make_tables
 
 T = TypeVar("T")
@@ -72,7 +73,7 @@ class Database:
         """The same from any thread, as a future."""
         answer: Future[T] = Future()
         if self._closed:
-            answer.set_exception(ServiceError(f"{self.path} is closed"))
+            answer.set_exception(IntakeStoppedError("the service is closed"))
         else:
             self._work.put(Work(work, answer))
         return answer
@@ -169,7 +170,7 @@ class Database:
             for told in self.rolled_back:
                 told(error)
             for work in group:
-                work.answer.set_exception(_said(self.path, error))
+                work.answer.set_exception(_said(error))
             return
         for tell in self.committed:
             tell()
@@ -180,8 +181,8 @@ class Database:
                 work.answer.set_exception(failed)
 
 
-def _said(path: str, error: BaseException) -> EnsueError:
+def _said(error: BaseException) -> EnsueError:
     """Why nothing could be written, in words."""
     if isinstance(error, EnsueError):
         return error
-    return ServiceError(f"{path} cannot be written: {error}")
+    return IntakeStoppedError(f"the file cannot be written: {error}")

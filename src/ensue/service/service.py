@@ -19,7 +19,7 @@ from ensue.columns.region_shapes import region_text
 from ensue.errors import EnsueError, EventError, ServiceError, StateError
 from ensue.runners.live_rows import schemas_of
 from ensue.service import looking
-from ensue.service.access import local_user
+from ensue.service.access import limits_of, local_user
 from ensue.service.columns import Columns
 from ensue.service.core import Core, Offered, only_set
 from ensue.service.database import Database
@@ -32,7 +32,7 @@ from ensue.service.looking import Trial
 from ensue.service.matching.contract import Matching
 from ensue.service.matching.in_process import InProcess
 from ensue.service.notes import Note
-from ensue.service.refusals import NotFoundError, OverLimitError
+from ensue.service.refusals import IntakeStoppedError, NotFoundError, OverLimitError
 from ensue.service.settings import Limits, Stream
 from ensue.service.sources.contract import Source
 from ensue.service.store import outbox, positions, regions
@@ -178,7 +178,7 @@ class Service:
     @property
     def core(self) -> Core:
         if self._core is None:
-            raise ServiceError(
+            raise IntakeStoppedError(
                 "the service is not running\n  hint: async with ensue.Service(...) as service:"
             )
         return self._core
@@ -595,18 +595,23 @@ class Service:
         )
         wanted, change, _ = await self.do(lambda db: self.core.check(db, wanted))
         begin = self.columns.read_moment(since, "since")
-        return await self.look(
-            lambda db: looking.trial(db, self.columns, self.limits, wanted, change, begin)
-        )
+
+        def run(db: Connection) -> Trial:
+            limits = limits_of(db, wanted.user, self.limits)
+            return looking.trial(db, self.columns, limits, wanted, change, begin)
+
+        return await self.look(run)
 
     async def why_not(self, id: int, *, user: int | None = None) -> dict[str, Any]:
         """How far recent events got in a subscription, and what stopped them."""
         found = await self.subscription(id, user=user)
-        return await self.look(
-            lambda db: looking.why_not(
-                db, self.columns, self.limits, found, self.core.matching.now
-            )
-        )
+
+        def run(db: Connection) -> dict[str, Any]:
+            limits = limits_of(db, found.user, self.limits)
+            now = self.core.matching.now
+            return looking.why_not(db, self.columns, limits, found, now)
+
+        return await self.look(run)
 
     async def explain(self, id: int | None = None, *, user: int | None = None) -> str:
         """How a subscription is run, or all of them, in words."""

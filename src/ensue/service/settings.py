@@ -24,6 +24,7 @@ class Limits:
     retention: float = 7 * 86_400.0  # seconds that notes and events are kept
     retained_bytes: int = 4 << 30  # of events; the oldest go first
     token_age: float = 366 * 86_400.0  # seconds, at the most
+    audit_age: float = 366 * 86_400.0  # seconds that the audit log goes back
     session_age: float = 12 * 3_600.0
     buffer: int = 1_000  # notes that a listener may lag behind
     waiting: int = 1_000  # publishes that wait to be matched

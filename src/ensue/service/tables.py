@@ -92,10 +92,12 @@ CREATE TABLE counters (
 CREATE TABLE keys (
     user INTEGER NOT NULL, key TEXT NOT NULL, digest BLOB NOT NULL, answer TEXT NOT NULL,
     at REAL NOT NULL, PRIMARY KEY (user, key)) WITHOUT ROWID;
+CREATE INDEX keys_by_time ON keys (at);
 CREATE TABLE audit (
     id INTEGER PRIMARY KEY, at REAL NOT NULL, user INTEGER NOT NULL, action TEXT NOT NULL,
     subject TEXT NOT NULL, detail TEXT NOT NULL);
 CREATE INDEX audit_of_user ON audit (user, id);
+CREATE INDEX audit_by_time ON audit (at);
 """
 
 

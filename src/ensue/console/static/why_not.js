@@ -65,7 +65,7 @@ export class WhyNot {
     }
     return make("div", { class: "table" }, make("table", { class: "funnel" },
       make("caption", {}, make("strong", {}, atom.name), ` · ${several(atom.passed, "event")} left`),
-      make("thead", { class: "unseen" }, make("tr", {}, make("th", {}, "test"), make("th", {}, ""), make("th", {}, "passed"), make("th", {}, "stopped"))),
+      make("thead", { class: "unseen" }, make("tr", {}, make("th", {}, "test"), make("th", {}, "share"), make("th", {}, "passed"), make("th", {}, "stopped"))),
       make("tbody", {}, ...rows)));
   }
 

@@ -31,8 +31,8 @@ class Progress:
     """How a source is doing: what it has counted, and what is wrong at the moment.
 
     `counts` has `messages` (or rows of files), `publishes`, `bad` (messages and files that were
-    put aside), `left_out` (files of other kinds), `missed` (gone before they could be read) and
-    `interruptions`.
+    put aside), `left_out` (files of other kinds), `missed` (gone before they could be read),
+    `repeated` (came again together with the first) and `interruptions`.
     """
 
     def __init__(self, name: str) -> None:

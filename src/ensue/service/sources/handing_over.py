@@ -60,8 +60,22 @@ async def hand_over(
     messages: Sequence[Message], service: Taker, producer: str | None, progress: Progress
 ) -> None:
     """Returns when the service has all messages, or has put aside what it cannot read."""
-    for piece in pieces_of(messages):
+    for piece in pieces_of(messages if producer is None else _once(messages, progress)):
         await _hand_over(piece, service, producer, progress)
+
+
+def _once(messages: Sequence[Message], progress: Progress) -> Iterator[Message]:
+    """Messages without those whose number has come before.
+
+    To the service, events of the same number that come together are those of one message.
+    """
+    last: int | None = None
+    for message in messages:
+        if last is not None and message.number is not None and message.number <= last:
+            progress.count("repeated")
+            continue
+        last = message.number
+        yield message
 
 
 async def kept(

@@ -31,6 +31,7 @@ export class Replay {
     this.element = this._panel(close);
     this._paint();
     this._fit();
+    this._button();
     this.seek(this._from);
     if (!matchMedia("(prefers-reduced-motion: reduce)").matches) this.play();
     else this.seek(this._to);
