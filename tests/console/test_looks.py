@@ -132,10 +132,10 @@ def test_drawing_a_region(browsing: Browsing, fleet: Fleet, bless: bool):
     page = browsing.open(f"{fleet.console.url}/?region=Ruhr")
     _settled(page)
     page.click("#draw-polygon")
-    for x, y in ((6.8, 51.5), (7.05, 51.43), (7.2, 51.52), (7.12, 51.66), (6.85, 51.64)):
+    for x, y in ((7.24, 51.44), (7.36, 51.4), (7.4, 51.5), (7.36, 51.58), (7.27, 51.56)):
         page.mouse.click(*on_map(page, x, y))
     page.keyboard.press("Enter")
-    page.fill("#region-name", "Essen")
+    page.fill("#region-name", "Bochum")
     expect(page.locator(".handle:not(.middle)")).to_have_count(5)
     picture(page, "drawing", bless=bless)
 
@@ -156,8 +156,7 @@ def test_the_form_and_a_trial(browsing: Browsing, fleet: Fleet, bless: bool):
     _settled(page)
     page.fill("#parameter-margin", "150")
     expect(page.locator("#text")).to_have_value(re.compile("150"))
-    page.locator("#parameters-part").scroll_into_view_if_needed()
-    page.evaluate("scrollTo(0, 300)")
+    page.evaluate("scrollTo(0, 150)")
     picture(page, "form", bless=bless)
     page.click("#try")
     expect(page.locator("#trial .figure").first).to_contain_text("fired")
@@ -173,7 +172,7 @@ def test_the_editor(browsing: Browsing, fleet: Fleet, bless: bool):
     page.click("#open-text")
     page.fill("#text", page.input_value("#text").replace("@(Dortmund)", "@(Dortmnd)", 1))
     expect(page.locator(".wrong")).to_have_text("Dortmnd")
-    page.evaluate("scrollTo(0, 300)")
+    page.evaluate("scrollTo(0, 150)")
     picture(page, "editor", bless=bless)
 
 

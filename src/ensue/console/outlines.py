@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 WIDTH, HEIGHT, MARGIN = 46.0, 34.0, 3.0
+_DOT = 2  # how large the smallest part of a picture is
 _MOST = 400  # corners of a small picture; more of them nobody sees
 
 
@@ -31,15 +32,19 @@ def outline(geometry: Mapping[str, Any], radius: float | None = None) -> str:
         (HEIGHT - 2 * MARGIN) / high if high else float("inf"),
     )
     left, top = (WIDTH - wide * scale) / 2, (HEIGHT - high * scale) / 2
+    west, north = min(xs), max(ys)
     return "".join(
-        "M"
-        + "L".join(
-            f"{left + (x - min(xs)) * scale:.1f} {top + (max(ys) - y) * scale:.1f}"
-            for x, y in _fewer(ring[:-1])
-        )
-        + "Z"
+        _path([(left + (x - west) * scale, top + (north - y) * scale) for x, y in ring[:-1]])
         for ring in rings
     )
+
+
+def _path(ring: list[tuple[float, float]]) -> str:
+    """A ring as a path; one that is too small to be seen is a dot."""
+    xs, ys = zip(*ring, strict=True)
+    if max(max(xs) - min(xs), max(ys) - min(ys)) < _DOT:
+        return f"M{xs[0] - _DOT / 2:.1f} {ys[0]:.1f}h{_DOT}v{_DOT}h-{_DOT}Z"
+    return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in _fewer(ring)) + "Z"
 
 
 def _rings(geometry: Mapping[str, Any]) -> Iterator[list[tuple[float, float]]]:

@@ -211,7 +211,7 @@ def _add_rest(routes: APIRouter, pages: Pages) -> None:
     async def regions(request: Request, access: Viewer) -> Response:
         access.require(READ)
         known = await service.regions(user=access.user)
-        shared = service.core.shared_regions
+        shared = service.core.catalogue.shared_regions
         own = {name: text for name, text in known.items() if shared.get(name) != text}
         found = await service.subscriptions(user=access.user)
         return pages.page(

@@ -20,8 +20,9 @@ from ensue.errors import EnsueError, EventError, ServiceError, StateError
 from ensue.runners.live_rows import schemas_of
 from ensue.service import looking
 from ensue.service.access import limits_of, local_user
+from ensue.service.catalogue import only_set
 from ensue.service.columns import Columns
-from ensue.service.core import Core, Offered, only_set
+from ensue.service.core import Core, Offered
 from ensue.service.database import Database
 from ensue.service.delivery.courier import Courier
 from ensue.service.delivery.signing import from_stored
@@ -382,14 +383,16 @@ class Service:
         for target in wanted.targets:
             await self.sinks.check(target.kind, target.config, trusted=trusted)
         asked = digest or hashlib.sha256(repr((text, template, values, name)).encode()).digest()
-        return await self.do(lambda db: self.core.subscribe(db, wanted, idempotency_key, asked))
+        return await self.do(
+            lambda db: self.core.catalogue.subscribe(db, wanted, idempotency_key, asked)
+        )
 
     async def subscribe_all(
         self, several: Iterable[Mapping[str, Any]], *, user: int | None = None
     ) -> list[Subscribed]:
         """Adds many at once, all of them or none: each as the arguments of `subscribe`."""
         wanted = [self._wanted(user, **one) for one in several]
-        return await self.do(lambda db: self.core.subscribe_all(db, wanted))
+        return await self.do(lambda db: self.core.catalogue.subscribe_all(db, wanted))
 
     async def change(
         self,
@@ -415,24 +418,24 @@ class Service:
             language=language, expires=expires, quiet=quiet,
         )  # fmt: skip
         who = self.local if user is None else user
-        return await self.do(lambda db: self.core.change(db, id, who, given))
+        return await self.do(lambda db: self.core.catalogue.change(db, id, who, given))
 
     async def pause(self, id: int, *, user: int | None = None) -> Subscribed:
         """Takes a subscription out of the set. What it has seen so far is forgotten."""
         who = self.local if user is None else user
-        return await self.do(lambda db: self.core.pause(db, id, who))
+        return await self.do(lambda db: self.core.catalogue.pause(db, id, who))
 
     async def resume(self, id: int, *, user: int | None = None) -> Subscribed:
         """Puts one that was paused back: it sees the next events."""
         who = self.local if user is None else user
-        return await self.do(lambda db: self.core.resume(db, id, who))
+        return await self.do(lambda db: self.core.catalogue.resume(db, id, who))
 
     async def cancel(
         self, id: int, *, reason: str = "cancelled", user: int | None = None
     ) -> Subscribed:
         """Ends a subscription."""
         who = self.local if user is None else user
-        return await self.do(lambda db: self.core.cancel(db, id, who, reason))
+        return await self.do(lambda db: self.core.catalogue.cancel(db, id, who, reason))
 
     async def subscription(self, id: int, *, user: int | None = None) -> Subscribed:
         """A subscription of a user."""
@@ -470,7 +473,7 @@ class Service:
         """
         await self.sinks.check(kind, config, trusted=trusted)
         who = self.local if user is None else user
-        found = await self.do(lambda db: self.core.add_target(db, id, who, kind, config))
+        found = await self.do(lambda db: self.core.catalogue.add_target(db, id, who, kind, config))
         self.courier.wake({id})
         return int(found)
 
@@ -546,18 +549,20 @@ class Service:
         """Keeps a region; `apply`: subscriptions that name it begin anew with the new shape."""
         who = self.local if user is None else user
         text = looking.checked_region(name, region, self.stream.space)
-        return await self.do(lambda db: self.core.put_region(db, who, name, text, apply=apply))
+        return await self.do(
+            lambda db: self.core.catalogue.put_region(db, who, name, text, apply=apply)
+        )
 
     async def regions(self, *, user: int | None = None) -> dict[str, str]:
         """The regions of a user, and those of the service, by name."""
         who = self.local if user is None else user
         own = await self.look(lambda db: regions.regions_of(db, who))
-        return {**self.core.shared_regions, **own}
+        return {**self.core.catalogue.shared_regions, **own}
 
     async def remove_region(self, name: str, *, user: int | None = None) -> None:
         """Forgets a region. Subscriptions that were made with it go on."""
         who = self.local if user is None else user
-        await self.do(lambda db: self.core.remove_region(db, who, name))
+        await self.do(lambda db: self.core.catalogue.remove_region(db, who, name))
 
     # ---------------------------------------------------------------------------- looking
 
@@ -575,7 +580,7 @@ class Service:
         wanted = self._wanted(
             user, text=text, template=template, values=values, regions=regions, language=language
         )
-        _, _, said = await self.do(lambda db: self.core.check(db, wanted))
+        _, _, said = await self.do(lambda db: self.core.catalogue.check(db, wanted))
         return list(said)
 
     async def trial(
@@ -593,7 +598,7 @@ class Service:
         wanted = self._wanted(
             user, text=text, template=template, values=values, regions=regions, language=language
         )
-        wanted, change, _ = await self.do(lambda db: self.core.check(db, wanted))
+        wanted, change, _ = await self.do(lambda db: self.core.catalogue.check(db, wanted))
         begin = self.columns.read_moment(since, "since")
 
         def run(db: Connection) -> Trial:

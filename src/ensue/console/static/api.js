@@ -31,7 +31,10 @@ async function ask(method, path, body, { signal, headers = {} } = {}) {
     answer = await fetch(BASE + path, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Problem(0, { detail: "The service does not answer.", hint: "It may be restarting." });
+    throw new Problem(0, {
+      detail: "The service does not answer.",
+      hint: "It may be restarting.",
+    });
   }
   if (answer.status === 401) location.assign(signIn());
   if (answer.status === 204) return null;

@@ -60,7 +60,11 @@ export class Editor {
     }
     this._asked = new AbortController();
     try {
-      const found = await post("/check", { text, regions: this._regions() }, { signal: this._asked.signal });
+      const found = await post(
+        "/check",
+        { text, regions: this._regions() },
+        { signal: this._asked.signal },
+      );
       if (text === this.text) this._show(null, found);
       return true;
     } catch (problem) {
@@ -88,7 +92,14 @@ export class Editor {
       const place = problem.line ? `Line ${problem.line}, column ${problem.column}: ` : "";
       const words = make("p", {}, make("strong", {}, place), problem.message);
       if (problem.start !== null) {
-        words.append(" ", make("button", { type: "button", class: "link", onclick: () => this._select() }, "Go there"));
+        words.append(
+          " ",
+          make(
+            "button",
+            { type: "button", class: "link", onclick: () => this._select() },
+            "Go there",
+          ),
+        );
       }
       this._says.append(words);
       if (problem.hint) this._says.append(make("p", { class: "hint" }, `Hint: ${problem.hint}`));

@@ -48,7 +48,8 @@ let timer = null;
 export function announce(words) {
   waiting.push(words);
   timer ??= setTimeout(() => {
-    const told = waiting.length > 3 ? [...waiting.slice(0, 2), `and ${waiting.length - 2} more`] : waiting;
+    const told =
+      waiting.length > 3 ? [...waiting.slice(0, 2), `and ${waiting.length - 2} more`] : waiting;
     one("#announcements").textContent = told.join(". ");
     waiting = [];
     timer = null;

@@ -1,7 +1,7 @@
 // New subscription, or another text for one: a form beside the OPSL that it stands for.
 
 import { get, patch, post } from "./api.js";
-import { announce, given, later, make, one } from "./elements.js";
+import { announce, given, later, one } from "./elements.js";
 import { Editor } from "./editor.js";
 import { choices, TemplateForm } from "./template_form.js";
 import { TrialView } from "./trial.js";
@@ -13,23 +13,34 @@ class FormPage {
   constructor() {
     this._stream = given("stream");
     this._known = given("subscription"); // the one that is changed, or nothing
-    this._key = [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
-    this._editor = new Editor(one("#text"), { regions: () => this._known?.regions ?? {}, changed: () => this._edited() });
+    this._key = [...crypto.getRandomValues(new Uint8Array(16))]
+      .map((byte) => byte.toString(16).padStart(2, "0"))
+      .join("");
+    this._editor = new Editor(one("#text"), {
+      regions: () => this._known?.regions ?? {},
+      changed: () => this._edited(),
+    });
     this._trial = new TrialView(one("#trial"), this._stream, given("background"));
     this._fill = later(PAUSE, () => this._filled());
     this._template = null; // none: the text is the user's own
     one("#open-text").addEventListener("click", () => this._open());
     one("#try").addEventListener("click", () => this._try());
     one("#form").addEventListener("submit", (event) => this._save(event));
-    one("#name").addEventListener("input", () => { this._named = true; });
+    one("#name").addEventListener("input", () => {
+      this._named = true;
+    });
   }
 
   async start() {
     this._templates = given("templates");
     this._regions = (await get("/regions")).items;
-    this._form = new TemplateForm(one("#parameters"), this._stream, this._regions, { changed: () => this._fill() });
+    this._form = new TemplateForm(one("#parameters"), this._stream, this._regions, {
+      changed: () => this._fill(),
+    });
     const asked = new URLSearchParams(location.search);
-    const first = this._known ? this._known.template ?? "" : asked.get("template") ?? this._templates[0]?.name ?? "";
+    const first = this._known
+      ? (this._known.template ?? "")
+      : (asked.get("template") ?? this._templates[0]?.name ?? "");
     choices(one("#templates"), this._templates, first, { changed: (name) => this._choose(name) });
     const region = asked.get("region");
     const values = this._known?.values ?? (region ? this._withRegion(first, region) : {});
@@ -49,11 +60,15 @@ class FormPage {
     if (!Object.keys(values).length && this._template) values = this._carried(template);
     this._template = template;
     one("#parameters-part").hidden = !template;
-    one("#text-from").textContent = template ? "The form writes this text. It can be opened and edited." : "Your own text, in OPSL. Mistakes are underlined while you type.";
+    one("#text-from").textContent = template
+      ? "The form writes this text. It can be opened and edited."
+      : "Your own text, in OPSL. Mistakes are underlined while you type.";
     one("#open-text").hidden = !template;
     this._editor.readOnly = Boolean(template);
     // A template asks for the quiet time itself.
-    one("#quiet-part").hidden = Boolean(template?.parameters.some(({ name: parameter }) => parameter === "quiet"));
+    one("#quiet-part").hidden = Boolean(
+      template?.parameters.some(({ name: parameter }) => parameter === "quiet"),
+    );
     if (!template) {
       this._editor.check();
       return;
@@ -66,7 +81,9 @@ class FormPage {
   // What the fields of one template hold the next one keeps where it asks for the same.
   _carried(template) {
     const names = new Set(template?.parameters.map(({ name }) => name));
-    return Object.fromEntries(Object.entries(this._form.values()).filter(([name]) => names.has(name)));
+    return Object.fromEntries(
+      Object.entries(this._form.values()).filter(([name]) => names.has(name)),
+    );
   }
 
   async _filled() {
@@ -111,7 +128,9 @@ class FormPage {
   }
 
   _asked() {
-    const wanted = this._template ? { template: this._template.name, values: this._form.values() } : { text: this._editor.text };
+    const wanted = this._template
+      ? { template: this._template.name, values: this._form.values() }
+      : { text: this._editor.text };
     if (this._known && !this._template) wanted.regions = this._known.regions;
     return wanted;
   }
@@ -148,12 +167,17 @@ class FormPage {
     if (expires) wanted.expires = expires === "never" ? null : Number(expires);
     try {
       if (this._known) {
-        const anew = await sure("With another text the subscription begins anew: what it has seen so far is forgotten.", "Save the change");
+        const anew = await sure(
+          "With another text the subscription begins anew: what it has seen so far is forgotten.",
+          "Save the change",
+        );
         if (!anew) return;
         await patch(`/subscriptions/${this._known.id}`, wanted);
         location.assign(`/subscriptions/${this._known.id}`);
       } else {
-        const made = await post("/subscriptions", wanted, { headers: { "Idempotency-Key": this._key } });
+        const made = await post("/subscriptions", wanted, {
+          headers: { "Idempotency-Key": this._key },
+        });
         location.assign(`/subscriptions/${made.id}?made=1`);
       }
     } catch (problem) {

@@ -15,6 +15,7 @@ import { Replay } from "./map/replay.js";
 import { swatch } from "./map/shapes.js";
 import { addButton, makeMap } from "./map/world.js";
 
+const OBJECTS = 100000;
 const POLL = 1000; // milliseconds between two looks at the objects
 
 class MapPage {
@@ -31,7 +32,9 @@ class MapPage {
     this.card = new ObjectCard(one("#objects-panel"), this);
     this.tool = new RegionTool(one("#regions-panel"), this);
     this.feed = new Feed(one("#feed"), this.stream, { open: (note) => this.replay(note.number) });
-    this.timeline = new Timeline(one("#timeline"), this.stream, { open: (note) => this.replay(note.number) });
+    this.timeline = new Timeline(one("#timeline"), this.stream, {
+      open: (note) => this.replay(note.number),
+    });
     this._notifications();
     this._layers();
     addButton(this.map, { name: "fit", label: "Show everything", action: () => this.fit() });
@@ -43,7 +46,8 @@ class MapPage {
     this.fit();
     const note = this.asked.get("note");
     if (note) await this.replay(Number(note));
-    if (this.asked.get("object")) this.select(this._objectNamed(this.asked.get("object")), { look: true });
+    if (this.asked.get("object"))
+      this.select(this._objectNamed(this.asked.get("object")), { look: true });
     this.tool.begin(this.asked);
     setTimeout(() => this._again(), POLL);
   }
@@ -52,7 +56,13 @@ class MapPage {
   fit() {
     const bounds = this.regions.bounds();
     for (const { x, y } of this.objects.items) if (typeof x === "number") bounds.extend([y, x]);
-    if (bounds.isValid()) this.map.fitBounds(bounds, { animate: false, paddingTopLeft: [64, 44], paddingBottomRight: [40, 40], maxZoom: this.stream.space === "earth" ? 13 : 4 });
+    if (bounds.isValid())
+      this.map.fitBounds(bounds, {
+        animate: false,
+        paddingTopLeft: [64, 44],
+        paddingBottomRight: [40, 40],
+        maxZoom: this.stream.space === "earth" ? 13 : 4,
+      });
     this._fitted = bounds.isValid();
   }
 
@@ -62,14 +72,20 @@ class MapPage {
     if (id === null) return;
     this.tabs.show("objects-tab");
     const place = this.objects.placeOf(id);
-    if (look && place) this.map.setView(place, Math.max(this.map.getZoom(), this.stream.space === "earth" ? 9 : this.map.getZoom()));
+    if (look && place)
+      this.map.setView(
+        place,
+        Math.max(this.map.getZoom(), this.stream.space === "earth" ? 9 : this.map.getZoom()),
+      );
   }
 
   async replay(number) {
     try {
       const note = await get(`/notes/${number}`);
       this.stopReplay();
-      this._replay = new Replay(this.map, this.stream, note, { close: () => this.stopReplay(true) });
+      this._replay = new Replay(this.map, this.stream, note, {
+        close: () => this.stopReplay(true),
+      });
       one("#tab-panels").hidden = true;
       one("#panel").append(this._replay.element);
       one("h2", this._replay.element).focus({ preventScroll: true });
@@ -95,7 +111,7 @@ class MapPage {
 
   async _poll() {
     if (!this.stream.key || !this.stream.location) return;
-    const found = await get(`/objects?after=${this._moves}`);
+    const found = await get(`/objects?after=${this._moves}&limit=${OBJECTS}`);
     // A service that was started anew counts from the beginning.
     if (found.at < this._moves) this.objects.clear();
     this._moves = found.at;
@@ -113,6 +129,7 @@ class MapPage {
       if (!document.hidden) await this._poll();
       this._lost(false);
     } catch (problem) {
+      this._moves = 0; // it may count anew
       this._lost(true, problem);
     }
     setTimeout(() => this._again(), POLL);
@@ -134,7 +151,10 @@ class MapPage {
     const sign = one("#connection");
     if (sign.dataset.state === state) return;
     sign.dataset.state = state;
-    sign.replaceChildren(icon({ live: "active", reconnecting: "resync" }[state] ?? "wait"), names[state] ?? names.connecting);
+    sign.replaceChildren(
+      icon({ live: "active", reconnecting: "resync" }[state] ?? "wait"),
+      names[state] ?? names.connecting,
+    );
   }
 
   _notifications() {
@@ -157,7 +177,9 @@ class MapPage {
     this.notifications.start(given("recent"));
     filter.addEventListener("change", () => {
       one("#feed").replaceChildren();
-      this.feed = new Feed(one("#feed"), this.stream, { open: (note) => this.replay(note.number) });
+      this.feed = new Feed(one("#feed"), this.stream, {
+        open: (note) => this.replay(note.number),
+      });
       const notes = [...this.notifications.notes.values()].filter(wanted);
       if (notes.length) this.feed.add(notes, { live: false });
       this.timeline.show(notes);
@@ -177,7 +199,10 @@ class MapPage {
     const page = await get("/subscriptions?state=active&limit=200");
     const filter = one("#feed-filter");
     const chosen = filter.value;
-    filter.replaceChildren(make("option", { value: "" }, "All subscriptions"), ...page.items.map(({ id, name }) => make("option", { value: id }, name)));
+    filter.replaceChildren(
+      make("option", { value: "" }, "All subscriptions"),
+      ...page.items.map(({ id, name }) => make("option", { value: id }, name)),
+    );
     filter.value = chosen;
     const found = new Map();
     for (const { name, regions } of page.items) {
@@ -187,7 +212,10 @@ class MapPage {
         found.set(text, known);
       }
     }
-    this.watched = [...found.values()].map((region) => ({ ...region, says: `watched by ${region.by.join(", ")}` }));
+    this.watched = [...found.values()].map((region) => ({
+      ...region,
+      says: `watched by ${region.by.join(", ")}`,
+    }));
     this.showRegions();
   }
 
@@ -195,14 +223,19 @@ class MapPage {
     const saved = this.tool.regions;
     const texts = new Set(saved.map(({ text }) => text));
     this.regions.show("saved", saved);
-    this.regions.show("watched", (this.watched ?? []).filter(({ text }) => !texts.has(text)));
+    this.regions.show(
+      "watched",
+      (this.watched ?? []).filter(({ text }) => !texts.has(text)),
+    );
   }
 
   _legend() {
     const types = this.objects.types();
     if (this._known === types.length) return;
     this._known = types.length;
-    one("#legend").replaceChildren(...types.map(([name, kind]) => make("li", {}, swatch(kind), name || "object")));
+    one("#legend").replaceChildren(
+      ...types.map(([name, kind]) => make("li", {}, swatch(kind), name || "object")),
+    );
   }
 
   _layers() {

@@ -5,6 +5,7 @@ import { signIn } from "./api.js";
 const KINDS = ["match", "started", "ended"];
 const WAITS = [1000, 2000, 5000, 10000]; // milliseconds before a closed stream is asked for again
 const KEPT = 500;
+const UNSEEN = 60000;
 
 export class Notifications {
   // Calls `came(notes, {live})` and `state(name)`: connecting, live, reconnecting.
@@ -19,6 +20,7 @@ export class Notifications {
     this._queue = [];
     addEventListener("pagehide", () => this._source?.close());
     addEventListener("pageshow", (event) => event.persisted && this._connect());
+    document.addEventListener("visibilitychange", () => this._look());
   }
 
   // `recent` is what the page brought along: notes, oldest first, and the number behind them.
@@ -46,6 +48,14 @@ export class Notifications {
       this._last = event.lastEventId || this._last;
       this._resync();
     });
+  }
+
+  // A browser has few connections to one place: a page that nobody looks at lets go of its own,
+  // and has all that came when it is looked at again.
+  _look() {
+    clearTimeout(this._rest);
+    if (document.hidden) this._rest = setTimeout(() => this._source?.close(), UNSEEN);
+    else if (this._source?.readyState === EventSource.CLOSED) this._connect();
   }
 
   // A broken connection the browser mends itself; one that was refused it gives up.
@@ -86,7 +96,13 @@ export class Notifications {
 // The objects that a match is about.
 export function objectsOf(note, stream) {
   if (!note.members || !stream.key) return [];
-  return [...new Set(note.members.map((member) => member[stream.key]).filter((id) => id !== null && id !== undefined))];
+  return [
+    ...new Set(
+      note.members
+        .map((member) => member[stream.key])
+        .filter((id) => id !== null && id !== undefined),
+    ),
+  ];
 }
 
 // When it happened, in the stream's time.

@@ -33,12 +33,35 @@ export class ObjectCard {
   offer() {
     const wanted = this._field.value.trim().toLowerCase();
     const { items } = this._page.objects;
-    const found = items.filter(({ id, type }) => `${id} ${type ?? ""}`.toLowerCase().includes(wanted));
+    const found = items.filter(({ id, type }) =>
+      `${id} ${type ?? ""}`.toLowerCase().includes(wanted),
+    );
     found.sort((a, b) => String(a.id).localeCompare(String(b.id), "en", { numeric: true }));
-    this._list.replaceChildren(...found.slice(0, OFFERED).map((item) => make("li", {},
-      make("button", { type: "button", "aria-pressed": String(item.id === this._id), onclick: () => this._page.select(item.id, { look: true }) },
-        swatch(this._page.objects.kindOf(item.type)), make("span", {}, String(item.id)), make("span", { class: "about" }, item.type ?? "")))));
-    one("#object-count").textContent = found.length > OFFERED ? `The first ${OFFERED} of ${found.length.toLocaleString("en")}` : `${found.length} ${found.length === 1 ? "object" : "objects"}`;
+    this._list.replaceChildren(
+      ...found
+        .slice(0, OFFERED)
+        .map((item) =>
+          make(
+            "li",
+            {},
+            make(
+              "button",
+              {
+                type: "button",
+                "aria-pressed": String(item.id === this._id),
+                onclick: () => this._page.select(item.id, { look: true }),
+              },
+              swatch(this._page.objects.kindOf(item.type)),
+              make("span", {}, String(item.id)),
+              make("span", { class: "about" }, item.type ?? ""),
+            ),
+          ),
+        ),
+    );
+    one("#object-count").textContent =
+      found.length > OFFERED
+        ? `The first ${OFFERED} of ${found.length.toLocaleString("en")}`
+        : `${found.length} ${found.length === 1 ? "object" : "objects"}`;
   }
 
   async show(id) {
@@ -82,22 +105,50 @@ export class ObjectCard {
     this._track.clearLayers();
     const places = this._points.map(([, x, y]) => [y, x]);
     if (places.length < 2) return;
-    L.polyline(places, { color: colour("track"), weight: 3, opacity: 0.75, interactive: false }).addTo(this._track);
+    L.polyline(places, {
+      color: colour("track"),
+      weight: 3,
+      opacity: 0.75,
+      interactive: false,
+    }).addTo(this._track);
     for (const place of places.slice(-60)) {
-      L.circleMarker(place, { radius: 2.5, color: colour("track"), fillColor: colour("surface"), fillOpacity: 1, weight: 1.5, interactive: false }).addTo(this._track);
+      L.circleMarker(place, {
+        radius: 2.5,
+        color: colour("track"),
+        fillColor: colour("surface"),
+        fillOpacity: 1,
+        weight: 1.5,
+        interactive: false,
+      }).addTo(this._track);
     }
   }
 
   _write() {
-    const item = this._id === null ? null : this._page.objects.items[this._page.objects.rows.get(this._id)];
+    const item =
+      this._id === null ? null : this._page.objects.items[this._page.objects.rows.get(this._id)];
     this._card.hidden = !item;
     if (!item) return;
-    const rows = Object.entries(item.fields ?? {}).map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, this._value(name, value))));
+    const rows = Object.entries(item.fields ?? {}).map(([name, value]) =>
+      make("div", {}, make("dt", {}, name), make("dd", {}, this._value(name, value))),
+    );
     this._card.replaceChildren(
-      make("header", {}, make("h2", {}, swatch(this._page.objects.kindOf(item.type)), String(item.id)),
-        make("button", { type: "button", class: "button small", onclick: () => this._page.select(null) }, "Close")),
-      make("p", { class: "about" }, `last seen ${shown(item.t)}${this._points.length ? ` · track of ${this._points.length} reports` : ""}`),
-      make("dl", { class: "facts" }, ...rows));
+      make(
+        "header",
+        {},
+        make("h2", {}, swatch(this._page.objects.kindOf(item.type)), String(item.id)),
+        make(
+          "button",
+          { type: "button", class: "button small", onclick: () => this._page.select(null) },
+          "Close",
+        ),
+      ),
+      make(
+        "p",
+        { class: "about" },
+        `last seen ${shown(item.t)}${this._points.length ? ` · track of ${this._points.length} reports` : ""}`,
+      ),
+      make("dl", { class: "facts" }, ...rows),
+    );
   }
 
   _value(name, value) {

@@ -3,10 +3,13 @@
 const WORDS = [
   ["comment", "--[^\\n]*|/\\*[\\s\\S]*?(?:\\*/|$)"],
   ["text", "'(?:[^']|'')*'?"],
-  ["field", "\"[^\"\\n]*\"?"],
+  ["field", '"[^"\\n]*"?'],
   ["variable", "\\$[A-Za-z_][\\w-]*;?"],
   ["type", "\\b(?:ARITH|STRING|BOOL|TIME)(?=\\s*:)"],
-  ["word", "\\b(?:DIST|SPL|OVLP|IN|WITH|LIKE|TRUE|FALSE|TIMESTAMP|DATE|POLYGON|MULTIPOLYGON|CIRCLE)\\b"],
+  [
+    "word",
+    "\\b(?:DIST|SPL|OVLP|IN|WITH|LIKE|TRUE|FALSE|TIMESTAMP|DATE|POLYGON|MULTIPOLYGON|CIRCLE)\\b",
+  ],
   ["number", "[-+]?\\b\\d+(?:\\.\\d+)?(?:[eE][-+]?\\d+)?\\b"],
   ["operator", "=\\||\\|=|&&|\\|\\||[!@|](?=\\s*\\()"],
 ];
@@ -47,7 +50,9 @@ export function coloured(text, marks = []) {
     let from = at;
     for (const to of [...inside, at + piece.length]) {
       if (to === from) continue;
-      const classes = marks.filter(({ start, end }) => start <= from && to <= end).map((mark) => mark.class);
+      const classes = marks
+        .filter(({ start, end }) => start <= from && to <= end)
+        .map((mark) => mark.class);
       if (kind) classes.push(`opsl-${kind}`);
       const part = document.createElement("span");
       part.textContent = text.slice(from, to);

@@ -9,9 +9,22 @@ const METHODS = { POST: post, DELETE: (path) => remove(path), PUT: put, PATCH: p
 
 // Says at the top of the page what went wrong, or right.
 export function tell(words, kind = "good", hint = null) {
-  const message = make("div", { class: `message ${kind}`, role: kind === "bad" ? "alert" : "status" },
-    icon(kind), make("div", {}, make("p", {}, words), hint ? make("p", { class: "hint" }, hint) : null),
-    make("button", { type: "button", class: "plain", "aria-label": "Close this message", onclick: () => message.remove() }, icon("close")));
+  const message = make(
+    "div",
+    { class: `message ${kind}`, role: kind === "bad" ? "alert" : "status" },
+    icon(kind),
+    make("div", {}, make("p", {}, words), hint ? make("p", { class: "hint" }, hint) : null),
+    make(
+      "button",
+      {
+        type: "button",
+        class: "plain",
+        "aria-label": "Close this message",
+        onclick: () => message.remove(),
+      },
+      icon("close"),
+    ),
+  );
   const box = one("#messages");
   box.replaceChildren(message);
   if (kind === "good") setTimeout(() => message.remove(), 8000);
@@ -44,12 +57,21 @@ async function act(button) {
 // A question in the page itself; the browser's own would stop everything else.
 export function sure(question, yes) {
   return new Promise((answer) => {
-    const dialog = make("dialog", { class: "sure", "aria-labelledby": "sure-question" },
-      make("form", { method: "dialog" },
+    const dialog = make(
+      "dialog",
+      { class: "sure", "aria-labelledby": "sure-question" },
+      make(
+        "form",
+        { method: "dialog" },
         make("p", { id: "sure-question" }, question),
-        make("div", { class: "buttons" },
+        make(
+          "div",
+          { class: "buttons" },
           make("button", { class: "button", value: "no", autofocus: true }, "No, leave it"),
-          make("button", { class: "button danger", value: "yes" }, yes))));
+          make("button", { class: "button danger", value: "yes" }, yes),
+        ),
+      ),
+    );
     dialog.addEventListener("close", () => {
       dialog.remove();
       answer(dialog.returnValue === "yes");
@@ -63,7 +85,9 @@ export function sure(question, yes) {
 async function refresh() {
   const parts = all("[data-live]");
   if (!parts.length) return;
-  const answer = await fetch(location.href, { headers: { Accept: "text/html" } }).catch(() => null);
+  const answer = await fetch(location.href, { headers: { Accept: "text/html" } }).catch(
+    () => null,
+  );
   const stale = !answer?.ok || answer.redirected;
   document.documentElement.classList.toggle("stale", stale);
   if (answer?.redirected) location.reload();
@@ -72,7 +96,8 @@ async function refresh() {
   for (const part of parts) {
     const newer = fresh.getElementById(part.id);
     if (!newer || newer.innerHTML === part.dataset.was) continue;
-    if (part.contains(document.activeElement) && document.activeElement !== document.body) keepFocus(part, newer);
+    if (part.contains(document.activeElement) && document.activeElement !== document.body)
+      keepFocus(part, newer);
     else part.replaceChildren(...newer.childNodes);
     tidy(part);
   }
@@ -92,7 +117,8 @@ function keepFocus(part, newer) {
 }
 
 export function tidy(inside = document) {
-  for (const time of all("time[data-ago]", inside)) time.textContent = ago(time.getAttribute("datetime"));
+  for (const time of all("time[data-ago]", inside))
+    time.textContent = ago(time.getAttribute("datetime"));
   colourTexts(inside);
 }
 

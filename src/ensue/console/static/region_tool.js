@@ -7,8 +7,10 @@ import { layerOf } from "./map/regions.js";
 import { sure, tell, tellProblem } from "./page.js";
 
 const HELP = {
-  polygon: "Click corners on the map. Enter or a click on the first corner finishes, Backspace takes back, Escape cancels. With the keyboard: arrows move the map, space sets a corner at the cross.",
-  circle: "Click the centre, then a place on the border. With the keyboard: arrows move the map, space sets the centre and then the border at the cross.",
+  polygon:
+    "Click corners on the map. Enter or a click on the first corner finishes, Backspace takes back, Escape cancels. With the keyboard: arrows move the map, space sets a corner at the cross.",
+  circle:
+    "Click the centre, then a place on the border. With the keyboard: arrows move the map, space sets the centre and then the border at the cross.",
   typed: "Corners as “x y”, one a line, or WKT, or CIRCLE (x y, radius).",
   edit: "Drag corners, or the small handles between them to add one. With the keyboard: Tab to a corner, arrows move it, Delete removes it.",
 };
@@ -63,12 +65,63 @@ export class RegionTool {
 
   _write() {
     const fixed = (region) => region.shared || !this._mayChange;
-    this._list.replaceChildren(...this.regions.map((region) => make("li", {},
-      make("button", { type: "button", class: "name", title: "Show on the map", onclick: () => this._look(region) },
-        icon(/^\s*circle/i.test(region.text) ? "circle" : "polygon"), make("span", {}, region.name)),
-      !this._mayChange ? null : make("a", { class: "plain", href: `/subscriptions/new?region=${encodeURIComponent(region.name)}`, title: "New subscription", "aria-label": `New subscription with ${region.name}` }, icon("plus")),
-      fixed(region) ? null : make("button", { type: "button", class: "plain", title: "Edit", "aria-label": `Edit ${region.name}`, onclick: () => this._edit(region) }, icon("pen")),
-      fixed(region) ? null : make("button", { type: "button", class: "plain", title: "Remove", "aria-label": `Remove ${region.name}`, onclick: () => this._remove(region) }, icon("bin")))));
+    this._list.replaceChildren(
+      ...this.regions.map((region) =>
+        make(
+          "li",
+          {},
+          make(
+            "button",
+            {
+              type: "button",
+              class: "name",
+              title: "Show on the map",
+              onclick: () => this._look(region),
+            },
+            icon(/^\s*circle/i.test(region.text) ? "circle" : "polygon"),
+            make("span", {}, region.name),
+          ),
+          !this._mayChange
+            ? null
+            : make(
+                "a",
+                {
+                  class: "plain",
+                  href: `/subscriptions/new?region=${encodeURIComponent(region.name)}`,
+                  title: "New subscription",
+                  "aria-label": `New subscription with ${region.name}`,
+                },
+                icon("plus"),
+              ),
+          fixed(region)
+            ? null
+            : make(
+                "button",
+                {
+                  type: "button",
+                  class: "plain",
+                  title: "Edit",
+                  "aria-label": `Edit ${region.name}`,
+                  onclick: () => this._edit(region),
+                },
+                icon("pen"),
+              ),
+          fixed(region)
+            ? null
+            : make(
+                "button",
+                {
+                  type: "button",
+                  class: "plain",
+                  title: "Remove",
+                  "aria-label": `Remove ${region.name}`,
+                  onclick: () => this._remove(region),
+                },
+                icon("bin"),
+              ),
+        ),
+      ),
+    );
     one("#region-empty").hidden = this.regions.length > 0;
   }
 
@@ -177,7 +230,13 @@ export class RegionTool {
   }
 
   async _remove(region) {
-    if (!(await sure(`Remove the region ${region.name}? Subscriptions that use it keep it as it is.`, "Remove"))) return;
+    if (
+      !(await sure(
+        `Remove the region ${region.name}? Subscriptions that use it keep it as it is.`,
+        "Remove",
+      ))
+    )
+      return;
     try {
       await remove(`/regions/${encodeURIComponent(region.name)}`);
       await this.load();

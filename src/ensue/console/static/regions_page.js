@@ -18,7 +18,13 @@ form?.addEventListener("submit", async (event) => {
   try {
     collection = JSON.parse(await content());
   } catch {
-    says.replaceChildren(make("p", { class: "wrong-value" }, "This is no JSON. A GeoJSON FeatureCollection is asked for, each feature with a property “name”."));
+    says.replaceChildren(
+      make(
+        "p",
+        { class: "wrong-value" },
+        "This is no JSON. A GeoJSON FeatureCollection is asked for, each feature with a property “name”.",
+      ),
+    );
     return;
   }
   try {
@@ -28,8 +34,10 @@ form?.addEventListener("submit", async (event) => {
       location.reload();
       return;
     }
-    says.replaceChildren(make("p", {}, `${added.length} added, ${refused.length} refused:`),
-      make("ul", {}, ...refused.map((one) => make("li", {}, `${one.name}: ${one.detail}`))));
+    says.replaceChildren(
+      make("p", {}, `${added.length} added, ${refused.length} refused:`),
+      make("ul", {}, ...refused.map((one) => make("li", {}, `${one.name}: ${one.detail}`))),
+    );
   } catch (problem) {
     tellProblem(problem);
   }

@@ -12,9 +12,24 @@ const SHOWN = 12;
 
 const FIELDS = {
   webhook: [["url", "Address", "url", "https://example.com/hook", true]],
-  kafka: [["servers", "Servers", "text", "host:9092", true], ["topic", "Topic", "text", "alerts", true], ["username", "User name", "text", "", false], ["password", "Password", "password", "", false]],
-  mqtt: [["server", "Server", "text", "host:1883", true], ["topic", "Topic", "text", "ensue/{user}/{subscription}", true], ["username", "User name", "text", "", false], ["password", "Password", "password", "", false]],
-  nats: [["servers", "Servers", "text", "host:4222", true], ["subject", "Subject", "text", "ensue.{user}.{subscription}", true], ["username", "User name", "text", "", false], ["password", "Password", "password", "", false]],
+  kafka: [
+    ["servers", "Servers", "text", "host:9092", true],
+    ["topic", "Topic", "text", "alerts", true],
+    ["username", "User name", "text", "", false],
+    ["password", "Password", "password", "", false],
+  ],
+  mqtt: [
+    ["server", "Server", "text", "host:1883", true],
+    ["topic", "Topic", "text", "ensue/{user}/{subscription}", true],
+    ["username", "User name", "text", "", false],
+    ["password", "Password", "password", "", false],
+  ],
+  nats: [
+    ["servers", "Servers", "text", "host:4222", true],
+    ["subject", "Subject", "text", "ensue.{user}.{subscription}", true],
+    ["username", "User name", "text", "", false],
+    ["password", "Password", "password", "", false],
+  ],
 };
 
 class Targets {
@@ -35,20 +50,48 @@ class Targets {
   }
 
   _ask() {
-    this._fields.replaceChildren(...FIELDS[this._kind.value].map(([name, title, type, hint, required]) => make("div", { class: "field" },
-      make("label", { for: `target-${name}` }, title, required ? make("span", { class: "required", "aria-hidden": "true" }, " *") : null),
-      make("input", { id: `target-${name}`, name, type, placeholder: hint, required, autocomplete: "off" }))));
+    this._fields.replaceChildren(
+      ...FIELDS[this._kind.value].map(([name, title, type, hint, required]) =>
+        make(
+          "div",
+          { class: "field" },
+          make(
+            "label",
+            { for: `target-${name}` },
+            title,
+            required ? make("span", { class: "required", "aria-hidden": "true" }, " *") : null,
+          ),
+          make("input", {
+            id: `target-${name}`,
+            name,
+            type,
+            placeholder: hint,
+            required,
+            autocomplete: "off",
+          }),
+        ),
+      ),
+    );
   }
 
   async _add(event) {
     event.preventDefault();
-    const config = Object.fromEntries([...new FormData(this._form)].filter(([name, value]) => name !== "kind" && value));
+    const config = Object.fromEntries(
+      [...new FormData(this._form)].filter(([name, value]) => name !== "kind" && value),
+    );
     try {
-      const made = await post(`/subscriptions/${this._id}/targets`, { kind: this._kind.value, config });
+      const made = await post(`/subscriptions/${this._id}/targets`, {
+        kind: this._kind.value,
+        config,
+      });
       this._form.reset();
       this._ask();
       one("#target-more").open = false;
-      if (made.secret) this._secret("The secret of this webhook. It is shown once: keep it where the receiver checks signatures.", made.secret);
+      if (made.secret)
+        this._secret(
+          "The secret of this webhook. It is shown once: keep it where the receiver checks signatures.",
+          made.secret,
+        );
       else tell("The target is added. It gets what comes from now on.");
       await this._again();
     } catch (problem) {
@@ -59,7 +102,10 @@ class Targets {
   async _rotate(id) {
     try {
       const made = await post(`/targets/${id}/rotate`);
-      this._secret("The new secret. It is shown once. For a while requests are signed with the old one, too.", made.secret);
+      this._secret(
+        "The new secret. It is shown once. For a while requests are signed with the old one, too.",
+        made.secret,
+      );
       await this._again();
     } catch (problem) {
       tellProblem(problem);
@@ -67,18 +113,62 @@ class Targets {
   }
 
   _secret(words, secret) {
-    one("#target-secret").replaceChildren(make("div", { class: "secret", role: "status" }, icon("key"),
-      make("div", {}, make("p", {}, words), make("code", {}, secret)),
-      make("button", { type: "button", class: "button small", onclick: () => one("#target-secret").replaceChildren() }, "I have kept it")));
+    one("#target-secret").replaceChildren(
+      make(
+        "div",
+        { class: "secret", role: "status" },
+        icon("key"),
+        make("div", {}, make("p", {}, words), make("code", {}, secret)),
+        make(
+          "button",
+          {
+            type: "button",
+            class: "button small",
+            onclick: () => one("#target-secret").replaceChildren(),
+          },
+          "I have kept it",
+        ),
+      ),
+    );
   }
 
   async _dead(button) {
     const list = document.getElementById(`dead-${button.dataset.dead}`);
     try {
       const found = await get(`/targets/${button.dataset.dead}/dead`);
-      const rows = found.items.map((letter) => make("tr", {}, make("td", { class: "number" }, String(letter.number)), make("td", {}, letter.kind), make("td", { class: "number" }, String(letter.attempts)), make("td", {}, letter.error), make("td", {}, ago(letter.at))));
-      list.replaceChildren(make("div", { class: "table" }, make("table", {},
-        make("thead", {}, make("tr", {}, ...["Number", "Kind", "Attempts", "Last error", "When"].map((name) => make("th", {}, name)))), make("tbody", {}, ...rows))));
+      const rows = found.items.map((letter) =>
+        make(
+          "tr",
+          {},
+          make("td", { class: "number" }, String(letter.number)),
+          make("td", {}, letter.kind),
+          make("td", { class: "number" }, String(letter.attempts)),
+          make("td", {}, letter.error),
+          make("td", {}, ago(letter.at)),
+        ),
+      );
+      list.replaceChildren(
+        make(
+          "div",
+          { class: "table" },
+          make(
+            "table",
+            {},
+            make(
+              "thead",
+              {},
+              make(
+                "tr",
+                {},
+                ...["Number", "Kind", "Attempts", "Last error", "When"].map((name) =>
+                  make("th", {}, name),
+                ),
+              ),
+            ),
+            make("tbody", {}, ...rows),
+          ),
+        ),
+      );
     } catch (problem) {
       tellProblem(problem);
     }
@@ -93,11 +183,31 @@ class Targets {
 
 function notes(subscription, stream) {
   const list = one("#notes");
-  const entry = (note) => make("tr", {},
-    make("td", {}, make("span", { class: `kind ${note.kind}` }, icon(note.kind)), ` ${note.kind}`),
-    make("td", { class: "number" }, note.at ? ago(note.at) : "now"),
-    make("td", {}, about(note, stream)),
-    make("td", { class: "actions" }, note.kind === "match" ? make("a", { class: "button small", href: `/?note=${note.number}` }, icon("play"), "Replay") : ""));
+  const entry = (note) =>
+    make(
+      "tr",
+      {},
+      make(
+        "td",
+        {},
+        make("span", { class: `kind ${note.kind}` }, icon(note.kind)),
+        ` ${note.kind}`,
+      ),
+      make("td", { class: "number" }, note.at ? ago(note.at) : "now"),
+      make("td", {}, about(note, stream)),
+      make(
+        "td",
+        { class: "actions" },
+        note.kind === "match"
+          ? make(
+              "a",
+              { class: "button small", href: `/?note=${note.number}` },
+              icon("play"),
+              "Replay",
+            )
+          : "",
+      ),
+    );
   const feed = new Notifications({
     subscription,
     came: (some) => {

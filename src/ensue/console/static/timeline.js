@@ -17,7 +17,16 @@ export class Timeline {
     this._open = open;
     this._notes = [];
     this._chosen = null;
-    this._svg = draw("svg", { class: "timeline", tabindex: 0, role: "slider", "aria-label": "Timeline of notifications", "aria-valuetext": "No notifications", "aria-valuenow": 0, "aria-valuemin": 0, "aria-valuemax": 0 });
+    this._svg = draw("svg", {
+      class: "timeline",
+      tabindex: 0,
+      role: "slider",
+      "aria-label": "Timeline of notifications",
+      "aria-valuetext": "No notifications",
+      "aria-valuenow": 0,
+      "aria-valuemin": 0,
+      "aria-valuemax": 0,
+    });
     element.append(this._svg);
     this._tip = make("div", { class: "tip", hidden: true });
     element.append(this._tip);
@@ -25,7 +34,9 @@ export class Timeline {
     this._svg.addEventListener("keydown", (event) => this._key(event));
     this._svg.addEventListener("click", (event) => this._clicked(event));
     this._svg.addEventListener("mousemove", (event) => this._hover(event));
-    this._svg.addEventListener("mouseleave", () => { this._tip.hidden = true; });
+    this._svg.addEventListener("mouseleave", () => {
+      this._tip.hidden = true;
+    });
   }
 
   show(notes) {
@@ -60,7 +71,13 @@ export class Timeline {
     this._svg.setAttribute("aria-valuemax", Math.max(0, this._notes.length - 1));
     this._describe();
     if (!this._notes.length) {
-      this._svg.append(draw("text", { x: 8, y: ROW, class: "name" }, "Notifications appear along the time of the stream."));
+      this._svg.append(
+        draw(
+          "text",
+          { x: 8, y: ROW, class: "name" },
+          "Notifications appear along the time of the stream.",
+        ),
+      );
       return;
     }
     const numbers = isNumber(momentOf(this._notes[0].note));
@@ -71,13 +88,23 @@ export class Timeline {
     const across = (at) => left + ((at - from) / (to - from)) * (width - left - 12);
     for (const { at, text } of ticks(from, to, (width - left) / 90, numbers)) {
       const x = Math.round(across(at)) + 0.5;
-      this._svg.append(draw("line", { x1: x, x2: x, y1: 0, y2: height - AXIS + 3, class: "tick" }));
-      this._svg.append(draw("text", { x, y: height - 4, class: "moment" }, text));
+      this._svg.append(
+        draw("line", { x1: x, x2: x, y1: 0, y2: height - AXIS + 3, class: "tick" }),
+      );
+      if (x > left && x < width - 22)
+        this._svg.append(draw("text", { x, y: height - 4, class: "moment" }, text));
     }
     rows.forEach((name, at) => {
       const y = at * ROW + ROW / 2;
       this._svg.append(draw("line", { x1: left, x2: width - 8, y1: y, y2: y, class: "lane" }));
-      if (left === LABELS) this._svg.append(draw("text", { x: 8, y: y + 4, class: "name" }, name.length > 19 ? `${name.slice(0, 18)}…` : name));
+      if (left === LABELS)
+        this._svg.append(
+          draw(
+            "text",
+            { x: 8, y: y + 4, class: "name" },
+            name.length > 19 ? `${name.slice(0, 18)}…` : name,
+          ),
+        );
     });
     this._places = [];
     let chosen = null;
@@ -98,7 +125,10 @@ export class Timeline {
   _describe() {
     const at = this._notes.findIndex(({ note }) => note.number === this._chosen);
     this._svg.setAttribute("aria-valuenow", Math.max(0, at));
-    const words = at >= 0 ? `${this._notes[at].note.name}, ${about(this._notes[at].note, this._stream)}` : `${this._notes.length} notifications`;
+    const words =
+      at >= 0
+        ? `${this._notes[at].note.name}, ${about(this._notes[at].note, this._stream)}`
+        : `${this._notes.length} notifications`;
     this._svg.setAttribute("aria-valuetext", words);
   }
 
@@ -106,7 +136,12 @@ export class Timeline {
     if (!this._notes.length) return;
     const at = this._notes.findIndex(({ note }) => note.number === this._chosen);
     const last = this._notes.length - 1;
-    const next = { ArrowRight: Math.min(last, at + 1), ArrowLeft: at < 0 ? last : Math.max(0, at - 1), Home: 0, End: last }[event.key];
+    const next = {
+      ArrowRight: Math.min(last, at + 1),
+      ArrowLeft: at < 0 ? last : Math.max(0, at - 1),
+      Home: 0,
+      End: last,
+    }[event.key];
     if (next !== undefined) {
       event.preventDefault();
       this._chosen = this._notes[next].note.number;

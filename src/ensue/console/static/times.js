@@ -2,7 +2,11 @@
 
 const DAY = new Intl.DateTimeFormat("en-GB", { timeZone: "UTC", day: "numeric", month: "short" });
 const CLOCK = new Intl.DateTimeFormat("en-GB", {
-  timeZone: "UTC", hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23",
+  timeZone: "UTC",
+  hour: "2-digit",
+  minute: "2-digit",
+  second: "2-digit",
+  hourCycle: "h23",
 });
 
 // Seconds since 1970 of a timestamp; a number stays what it is.
@@ -33,7 +37,12 @@ export function shown(moment, { withDay = true } = {}) {
   return withDay ? `${day(seconds)} ${clock(seconds)}` : clock(seconds);
 }
 
-const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+const UNITS = [
+  [86400, "d"],
+  [3600, "h"],
+  [60, "min"],
+  [1, "s"],
+];
 
 export function length(seconds) {
   if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
@@ -58,7 +67,10 @@ export function span(start, end, known = null) {
 }
 
 // Positions on an axis that fall on round moments, with what stands at each.
-const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800];
+const STEPS = [
+  1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400,
+  172800, 604800,
+];
 
 export function ticks(from, to, most, numbers) {
   const rough = (to - from) / Math.max(1, most);
@@ -69,7 +81,11 @@ export function ticks(from, to, most, numbers) {
   }
   const found = [];
   for (let at = Math.ceil(from / step) * step; at <= to; at += step) {
-    const text = numbers ? String(Number(at.toPrecision(6))) : step >= 86400 ? day(at) : clock(at).slice(0, step < 60 ? 8 : 5);
+    const text = numbers
+      ? String(Number(at.toPrecision(6)))
+      : step >= 86400
+        ? day(at)
+        : clock(at).slice(0, step < 60 ? 8 : 5);
     found.push({ at, text });
   }
   return found;

@@ -1,11 +1,19 @@
 // Places as text (WKT, and CIRCLE (x y, radius)), as GeoJSON, and as corners.
 
 const NUMBER = "[-+]?(?:\\d+\\.?\\d*|\\.\\d+)(?:[eE][-+]?\\d+)?";
-const CIRCLE = new RegExp(`^\\s*CIRCLE\\s*\\(\\s*(${NUMBER})\\s+(${NUMBER})\\s*,\\s*(${NUMBER})\\s*\\)\\s*$`, "i");
-const WORD = /^\s*(POINT|LINESTRING|POLYGON|MULTIPOINT|MULTILINESTRING|MULTIPOLYGON)\s*(\(.*\))\s*$/is;
+const CIRCLE = new RegExp(
+  `^\\s*CIRCLE\\s*\\(\\s*(${NUMBER})\\s+(${NUMBER})\\s*,\\s*(${NUMBER})\\s*\\)\\s*$`,
+  "i",
+);
+const WORD =
+  /^\s*(POINT|LINESTRING|POLYGON|MULTIPOINT|MULTILINESTRING|MULTIPOLYGON)\s*(\(.*\))\s*$/is;
 const TYPES = {
-  POINT: "Point", LINESTRING: "LineString", POLYGON: "Polygon",
-  MULTIPOINT: "MultiPoint", MULTILINESTRING: "MultiLineString", MULTIPOLYGON: "MultiPolygon",
+  POINT: "Point",
+  LINESTRING: "LineString",
+  POLYGON: "Polygon",
+  MULTIPOINT: "MultiPoint",
+  MULTILINESTRING: "MultiLineString",
+  MULTIPOLYGON: "MultiPolygon",
 };
 
 export function circleOf(text) {
@@ -20,8 +28,11 @@ export function geometryOf(text) {
   const type = TYPES[found[1].toUpperCase()];
   const json = found[2]
     .replace(new RegExp(`(${NUMBER})\\s+(${NUMBER})`, "g"), "[$1,$2]")
-    .replaceAll("(", "[").replaceAll(")", "]")
-    .replace(/(\[|,)\s*[+]/g, "$1").replace(/(\[|,)\s*(-?)\./g, "$1$20.").replace(/(\d)\.([,\]])/g, "$1$2");
+    .replaceAll("(", "[")
+    .replaceAll(")", "]")
+    .replace(/(\[|,)\s*[+]/g, "$1")
+    .replace(/(\[|,)\s*(-?)\./g, "$1$20.")
+    .replace(/(\d)\.([,\]])/g, "$1$2");
   try {
     const coordinates = JSON.parse(json);
     return { type, coordinates: type === "Point" ? coordinates[0] : coordinates };
@@ -63,7 +74,9 @@ export function placeOf(event, stream) {
   if (!at) return null;
   if (Array.isArray(at)) {
     const [x, y] = [event[at[0]], event[at[1]]];
-    return typeof x === "number" && typeof y === "number" ? { type: "Point", coordinates: [x, y] } : null;
+    return typeof x === "number" && typeof y === "number"
+      ? { type: "Point", coordinates: [x, y] }
+      : null;
   }
   return typeof event[at] === "string" ? geometryOf(event[at]) : null;
 }

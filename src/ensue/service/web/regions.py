@@ -49,7 +49,7 @@ def region_routes(service: Service) -> APIRouter:
     @routes.get("", response_model=RegionsAnswer)
     async def regions(access: Reader) -> dict[str, Any]:
         """The regions of whoever asks, and those of the service."""
-        shared = service.core.shared_regions
+        shared = service.core.catalogue.shared_regions
 
         def find(db: Connection) -> list[dict[str, Any]]:
             own = store.regions_of(db, access.user)
@@ -70,7 +70,7 @@ def region_routes(service: Service) -> APIRouter:
                     f"there is a region '{form.name}' already\n"
                     f"  hint: PUT /api/v1/regions/{form.name} gives it another shape"
                 )
-            service.core.put_region(db, access.user, form.name, text, apply=False)
+            service.core.catalogue.put_region(db, access.user, form.name, text, apply=False)
             require_room(db, access)
 
         await service.do(put)
@@ -82,7 +82,9 @@ def region_routes(service: Service) -> APIRouter:
         text = _text(name, form)
 
         def change(db: Connection) -> list[int]:
-            changed = service.core.put_region(db, access.user, name, text, apply=form.apply)
+            changed = service.core.catalogue.put_region(
+                db, access.user, name, text, apply=form.apply
+            )
             require_room(db, access)
             return changed
 
@@ -101,7 +103,7 @@ def region_routes(service: Service) -> APIRouter:
 
         def put_all(db: Connection) -> None:
             for name, text in taken.items():
-                service.core.put_region(db, access.user, name, text, apply=False)
+                service.core.catalogue.put_region(db, access.user, name, text, apply=False)
             require_room(db, access)
 
         await service.do(put_all)

@@ -120,7 +120,12 @@ export class Drawing {
 
   _remember() {
     const circle = this.circle && { ...this.circle };
-    this._done.push({ kind: this.kind, open: this.open, corners: [...(this.corners ?? [])], circle });
+    this._done.push({
+      kind: this.kind,
+      open: this.open,
+      corners: [...(this.corners ?? [])],
+      circle,
+    });
   }
 
   _listen() {
@@ -144,7 +149,10 @@ export class Drawing {
       taken();
       this.stop();
       this._changed(null, { cancelled: true });
-    } else if (event.key === "Backspace" || (event.key.toLowerCase() === "z" && (event.ctrlKey || event.metaKey))) {
+    } else if (
+      event.key === "Backspace" ||
+      (event.key.toLowerCase() === "z" && (event.ctrlKey || event.metaKey))
+    ) {
       taken();
       this.undo();
     } else if (this.open && onMap && steps[event.key]) {
@@ -184,16 +192,20 @@ export class Drawing {
   _showPolygon() {
     const places = this.corners.map(([x, y]) => [y, x]);
     if (places.length > 1) {
-      const shape = this.open ? L.polyline(places, this._style({ fill: false })) : L.polygon(places, this._style());
+      const shape = this.open
+        ? L.polyline(places, this._style({ fill: false }))
+        : L.polygon(places, this._style());
       shape.addTo(this._group);
     }
-    this.corners.forEach((corner, at) => this._handle(places[at], `Corner ${at + 1} of ${places.length}`, {
-      moved: (place) => {
-        this.corners[at] = [place.lng, place.lat];
-      },
-      removed: this.corners.length > 3 || this.open ? () => this.corners.splice(at, 1) : null,
-      clicked: at === 0 && this.open ? () => this.finish() : null,
-    }));
+    this.corners.forEach((corner, at) =>
+      this._handle(places[at], `Corner ${at + 1} of ${places.length}`, {
+        moved: (place) => {
+          this.corners[at] = [place.lng, place.lat];
+        },
+        removed: this.corners.length > 3 || this.open ? () => this.corners.splice(at, 1) : null,
+        clicked: at === 0 && this.open ? () => this.finish() : null,
+      }),
+    );
     if (!this.open) this._middles(places);
   }
 
@@ -204,7 +216,9 @@ export class Drawing {
       const middle = [(place[0] + next[0]) / 2, (place[1] + next[1]) / 2];
       const marker = L.marker(middle, {
         icon: L.divIcon({ className: "handle middle", iconSize: [12, 12] }),
-        draggable: true, keyboard: false, title: "Drag to add a corner",
+        draggable: true,
+        keyboard: false,
+        title: "Drag to add a corner",
       }).addTo(this._group);
       marker.on("dragstart", () => this._remember());
       marker.on("dragend", () => {
@@ -245,11 +259,17 @@ export class Drawing {
 
   _handle(place, label, { moved, removed = null, clicked = null }) {
     const marker = L.marker(place, {
-      icon: L.divIcon({ className: "handle", iconSize: [16, 16] }), draggable: true, alt: label, title: label,
+      icon: L.divIcon({ className: "handle", iconSize: [16, 16] }),
+      draggable: true,
+      alt: label,
+      title: label,
     }).addTo(this._group);
     const element = marker.getElement();
     element.setAttribute("role", "button");
-    element.setAttribute("aria-label", `${label}. Arrow keys move it${removed ? ", delete removes it" : ""}.`);
+    element.setAttribute(
+      "aria-label",
+      `${label}. Arrow keys move it${removed ? ", delete removes it" : ""}.`,
+    );
     marker.on("dragstart", () => this._remember());
     marker.on("drag", () => {
       moved(marker.getLatLng());
@@ -265,7 +285,12 @@ export class Drawing {
       if (clicked) clicked();
     });
     element.addEventListener("keydown", (event) => {
-      const steps = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+      const steps = {
+        ArrowLeft: [-1, 0],
+        ArrowRight: [1, 0],
+        ArrowUp: [0, -1],
+        ArrowDown: [0, 1],
+      };
       const step = steps[event.key];
       if (!step && !(removed && event.key === "Delete")) return;
       event.preventDefault();
@@ -293,7 +318,10 @@ export class Drawing {
       if (this.circle.radius > 0) circleLayer(this.circle, this._style()).addTo(this._group);
     } else {
       const places = this.corners.map(([x, y]) => [y, x]);
-      (this.open ? L.polyline(places, this._style({ fill: false })) : L.polygon(places, this._style())).addTo(this._group);
+      (this.open
+        ? L.polyline(places, this._style({ fill: false }))
+        : L.polygon(places, this._style())
+      ).addTo(this._group);
     }
   }
 
@@ -305,7 +333,8 @@ export class Drawing {
     const style = this._style({ dashArray: "4 4", fillOpacity: 0.06 });
     if (this.kind === "circle" && this.circle) {
       const radius = this._map.distance(place, [this.circle.y, this.circle.x]);
-      if (radius > 0) this._ghost = circleLayer({ ...this.circle, radius }, style).addTo(this._group);
+      if (radius > 0)
+        this._ghost = circleLayer({ ...this.circle, radius }, style).addTo(this._group);
     } else if (this.kind === "polygon" && this.corners.length) {
       const [x, y] = this.corners[this.corners.length - 1];
       const [firstX, firstY] = this.corners[0];

@@ -36,7 +36,10 @@ export const ObjectsLayer = L.Layer.extend({
   onAdd(map) {
     if (!map.getPane("objects")) map.createPane("objects").style.zIndex = 450;
     const animated = map.options.zoomAnimation && L.Browser.any3d;
-    this._canvas = L.DomUtil.create("canvas", `objects ${animated ? "leaflet-zoom-animated" : "leaflet-zoom-hide"}`);
+    this._canvas = L.DomUtil.create(
+      "canvas",
+      `objects ${animated ? "leaflet-zoom-animated" : "leaflet-zoom-hide"}`,
+    );
     map.getPane("objects").append(this._canvas);
     this._context = this._canvas.getContext("2d");
     map.on("move viewreset zoomend resize", this.redraw, this);
@@ -60,7 +63,8 @@ export const ObjectsLayer = L.Layer.extend({
   take(items) {
     const now = performance.now();
     // New types get their shapes by name, so that the same ones look the same next time.
-    for (const type of [...new Set(items.map((item) => item.type ?? ""))].sort()) this.kindOf(type);
+    for (const type of [...new Set(items.map((item) => item.type ?? ""))].sort())
+      this.kindOf(type);
     for (const item of items) {
       if (typeof item.x !== "number" || typeof item.y !== "number") continue;
       const at = this._map.project([item.y, item.x], 0);
@@ -166,7 +170,15 @@ export const ObjectsLayer = L.Layer.extend({
     const pixels = this._pixels;
     pixels.fill(0);
     const stamps = atlas.stamps(stride);
-    const { _fromX: fromX, _fromY: fromY, _toX: toX, _toY: toY, _began: began, _kind: kinds, _heading: headings } = this;
+    const {
+      _fromX: fromX,
+      _fromY: fromY,
+      _toX: toX,
+      _toY: toY,
+      _began: began,
+      _kind: kinds,
+      _heading: headings,
+    } = this;
     const half = cell / 2;
     const scale = view.scale * ratio;
     const [left, top] = [view.left * ratio, view.top * ratio];
@@ -185,7 +197,8 @@ export const ObjectsLayer = L.Layer.extend({
       const { whole, wholeColours, soft, softColours } = stamp;
       for (let k = 0; k < soft.length; k += 1) {
         const place = at + soft[k];
-        pixels[place] = pixels[place] === 0 ? softColours[k] : mixed(softColours[k], pixels[place]);
+        pixels[place] =
+          pixels[place] === 0 ? softColours[k] : mixed(softColours[k], pixels[place]);
       }
       for (let k = 0; k < whole.length; k += 1) pixels[at + whole[k]] = wholeColours[k];
     }
@@ -204,8 +217,10 @@ export const ObjectsLayer = L.Layer.extend({
       const row = this.rows.get(id);
       if (row === undefined) return;
       const gone = Math.min(1, (now - this._began[row]) / GLIDE);
-      const x = (this._fromX[row] + (this._toX[row] - this._fromX[row]) * gone) * view.scale - view.left;
-      const y = (this._fromY[row] + (this._toY[row] - this._fromY[row]) * gone) * view.scale - view.top;
+      const x =
+        (this._fromX[row] + (this._toX[row] - this._fromX[row]) * gone) * view.scale - view.left;
+      const y =
+        (this._fromY[row] + (this._toY[row] - this._fromY[row]) * gone) * view.scale - view.top;
       context.save();
       context.scale(ratio, ratio);
       context.beginPath();
@@ -277,7 +292,8 @@ export const ObjectsLayer = L.Layer.extend({
       if (old) array.set(old);
       return array;
     };
-    for (const name of ["_fromX", "_fromY", "_toX", "_toY", "_began"]) this[name] = larger(Float64Array, this[name]);
+    for (const name of ["_fromX", "_fromY", "_toX", "_toY", "_began"])
+      this[name] = larger(Float64Array, this[name]);
     for (const name of ["_kind", "_heading"]) this[name] = larger(Uint8Array, this[name]);
     this._room = room;
   },

@@ -24,7 +24,9 @@ export function layerOf(text, options = {}) {
 function layersOf(text, options) {
   const geometry = circleOf(text) ? null : geometryOf(text);
   if (geometry?.type !== "MultiPolygon") return [layerOf(text, options)].filter(Boolean);
-  return geometry.coordinates.map((coordinates) => L.geoJSON({ type: "Polygon", coordinates }, { style: () => options, interactive: false }));
+  return geometry.coordinates.map((coordinates) =>
+    L.geoJSON({ type: "Polygon", coordinates }, { style: () => options, interactive: false }),
+  );
 }
 
 export class Regions {
@@ -48,16 +50,25 @@ export class Regions {
     group.clearLayers();
     this._small[kind] = [];
     const style = {
-      renderer: this._renderer, pane: "regions", interactive: false,
-      color: colour(kind === "saved" ? "region" : "watched"), weight: kind === "saved" ? 1.75 : 2,
-      dashArray: kind === "saved" ? null : "6 5", fillOpacity: kind === "saved" ? 0.1 : 0.04,
+      renderer: this._renderer,
+      pane: "regions",
+      interactive: false,
+      color: colour(kind === "saved" ? "region" : "watched"),
+      weight: kind === "saved" ? 1.75 : 2,
+      dashArray: kind === "saved" ? null : "6 5",
+      fillOpacity: kind === "saved" ? 0.1 : 0.04,
     };
     const labels = new Map(); // place -> regions; several of one place share a label
     for (const region of regions) {
       const parts = layersOf(region.text, style);
       for (const layer of parts) {
         layer.addTo(group);
-        const dot = L.circleMarker(layer.getBounds().getCenter(), { ...style, radius: 4, dashArray: null, fillOpacity: 0.35 });
+        const dot = L.circleMarker(layer.getBounds().getCenter(), {
+          ...style,
+          radius: 4,
+          dashArray: null,
+          fillOpacity: 0.35,
+        });
         this._small[kind].push({ dot, bounds: layer.getBounds() });
       }
       if (!parts.length) continue;
@@ -72,7 +83,11 @@ export class Regions {
   }
 
   _label(group, kind, { place, regions }) {
-    const words = make("span", { title: regions.map(({ says }) => says ?? "").join(", ") }, regions.map(({ name }) => name).join(", "));
+    const words = make(
+      "span",
+      { title: regions.map(({ says }) => says ?? "").join(", ") },
+      regions.map(({ name }) => name).join(", "),
+    );
     const icon = L.divIcon({ className: `region-label ${kind}`, iconSize: null, html: words });
     L.marker(place, { icon, pane: "regions", interactive: false, keyboard: false }).addTo(group);
   }
@@ -81,7 +96,9 @@ export class Regions {
   _dots() {
     for (const [kind, small] of Object.entries(this._small)) {
       for (const { dot, bounds } of small) {
-        const size = this._map.latLngToLayerPoint(bounds.getSouthEast()).subtract(this._map.latLngToLayerPoint(bounds.getNorthWest()));
+        const size = this._map
+          .latLngToLayerPoint(bounds.getSouthEast())
+          .subtract(this._map.latLngToLayerPoint(bounds.getNorthWest()));
         if (Math.max(size.x, size.y) < SMALL) dot.addTo(this._groups[kind]);
         else this._groups[kind].removeLayer(dot);
       }
@@ -104,7 +121,12 @@ export class Regions {
 
   boundsOf(text) {
     // A circle on the earth knows its bounds only on a map.
-    const layer = layerOf(text, { renderer: this._renderer, pane: "regions", opacity: 0, fillOpacity: 0 });
+    const layer = layerOf(text, {
+      renderer: this._renderer,
+      pane: "regions",
+      opacity: 0,
+      fillOpacity: 0,
+    });
     if (!layer) return null;
     layer.addTo(this._map);
     const bounds = layer.getBounds();

@@ -2,7 +2,16 @@
 
 import { colour } from "./colours.js";
 
-export const SHAPES = ["circle", "square", "diamond", "triangle", "hexagon", "pentagon", "cross", "bar"];
+export const SHAPES = [
+  "circle",
+  "square",
+  "diamond",
+  "triangle",
+  "hexagon",
+  "pentagon",
+  "cross",
+  "bar",
+];
 export const COLOURS = SHAPES.map((_, at) => `object-${at}`);
 export const HEADINGS = 32;
 export const CELL = 26; // of the atlas, in pixels of the style sheet
@@ -27,7 +36,21 @@ function body(context, shape, r) {
   else if (shape === "bar") context.rect(-1.1 * r, -0.6 * r, 2.2 * r, 1.2 * r);
   else {
     const arm = 0.42 * r;
-    for (const [x, y] of [[-arm, -r], [arm, -r], [arm, -arm], [r, -arm], [r, arm], [arm, arm], [arm, r], [-arm, r], [-arm, arm], [-r, arm], [-r, -arm], [-arm, -arm]]) context.lineTo(x, y);
+    for (const [x, y] of [
+      [-arm, -r],
+      [arm, -r],
+      [arm, -arm],
+      [r, -arm],
+      [r, arm],
+      [arm, arm],
+      [arm, r],
+      [-arm, r],
+      [-arm, arm],
+      [-r, arm],
+      [-r, -arm],
+      [-arm, -arm],
+    ])
+      context.lineTo(x, y);
     context.closePath();
   }
 }
@@ -73,8 +96,15 @@ export class Atlas {
         context.clearRect(0, 0, this.cell, this.cell);
         context.translate(this.cell / 2, this.cell / 2);
         context.scale(ratio, ratio);
-        drawShape(context, kind, at === HEADINGS ? null : (at * 2 * Math.PI) / HEADINGS, this.size);
-        this._pixels.push(new Uint32Array(context.getImageData(0, 0, this.cell, this.cell).data.buffer));
+        drawShape(
+          context,
+          kind,
+          at === HEADINGS ? null : (at * 2 * Math.PI) / HEADINGS,
+          this.size,
+        );
+        this._pixels.push(
+          new Uint32Array(context.getImageData(0, 0, this.cell, this.cell).data.buffer),
+        );
       }
     }
     this._stamps = null;
@@ -96,11 +126,14 @@ export class Atlas {
       const opacity = pixel >>> 24;
       if (opacity) places[opacity === 255 ? "whole" : "soft"].push(at);
     });
-    const offsets = (list) => Int32Array.from(list, (at) => Math.floor(at / this.cell) * stride + (at % this.cell));
+    const offsets = (list) =>
+      Int32Array.from(list, (at) => Math.floor(at / this.cell) * stride + (at % this.cell));
     const colours = (list) => Uint32Array.from(list, (at) => pixels[at]);
     return {
-      whole: offsets(places.whole), wholeColours: colours(places.whole),
-      soft: offsets(places.soft), softColours: colours(places.soft),
+      whole: offsets(places.whole),
+      wholeColours: colours(places.whole),
+      soft: offsets(places.soft),
+      softColours: colours(places.soft),
     };
   }
 }

@@ -25,7 +25,10 @@ async function addEarth(map) {
   map.createPane("earth").style.zIndex = 150;
   const renderer = L.canvas({ pane: "earth", padding: 0.3 });
   const basic = { renderer, pane: "earth", interactive: false, smoothFactor: 0.6 };
-  const land = L.polygon(earth.land.map((rings) => rings.map(unpacked)), { ...basic, weight: 0.8 });
+  const land = L.polygon(
+    earth.land.map((rings) => rings.map(unpacked)),
+    { ...basic, weight: 0.8 },
+  );
   const borders = L.polyline(earth.borders.map(unpacked), { ...basic, weight: 0.9 });
   const paint = () => {
     land.setStyle({ color: colour("map-coast"), fillColor: colour("map-land"), fillOpacity: 1 });
@@ -49,7 +52,9 @@ function addCities(map, cities) {
     for (const [name, x, y] of cities) {
       if (!seen.contains([y, x])) continue;
       const label = L.divIcon({ className: "city", html: make("span", {}, name), iconSize: null });
-      L.marker([y, x], { icon: label, pane: "cities", interactive: false, keyboard: false }).addTo(layer);
+      L.marker([y, x], { icon: label, pane: "cities", interactive: false, keyboard: false }).addTo(
+        layer,
+      );
     }
   };
   map.on("moveend", show);
@@ -81,7 +86,9 @@ const Grid = L.Layer.extend({
     const bounds = map.getBounds();
     const units = (bounds.getEast() - bounds.getWest()) / size.x;
     const power = 10 ** Math.floor(Math.log10(80 * units));
-    const step = [1, 2, 5, 10].map((times) => times * power).find((length) => length >= 80 * units);
+    const step = [1, 2, 5, 10]
+      .map((times) => times * power)
+      .find((length) => length >= 80 * units);
     context.strokeStyle = colour("map-border");
     context.fillStyle = colour("quiet");
     context.font = "11px system-ui, sans-serif";
@@ -129,7 +136,10 @@ export function makeMap(element, stream, background = null) {
     map.setView([0, 0], 0);
     if (background) {
       const [west, south, east, north] = background.bounds;
-      const bounds = [[south, west], [north, east]];
+      const bounds = [
+        [south, west],
+        [north, east],
+      ];
       map.createPane("picture").style.zIndex = 140;
       L.imageOverlay(background.url, bounds, { pane: "picture", alt: "" }).addTo(map);
       map.fitBounds(bounds);
@@ -144,7 +154,11 @@ export function makeMap(element, stream, background = null) {
 export function addButton(map, { name, label, position = "topleft", action }) {
   const Control = L.Control.extend({
     onAdd() {
-      const button = make("button", { type: "button", class: "map-button", title: label, "aria-label": label }, icon(name));
+      const button = make(
+        "button",
+        { type: "button", class: "map-button", title: label, "aria-label": label },
+        icon(name),
+      );
       L.DomEvent.disableClickPropagation(button);
       button.addEventListener("click", action);
       return button;
