@@ -334,11 +334,11 @@ async def small_scene(folder: Path, seed: int) -> AsyncIterator[Scene]:
 def test_a_service_that_is_killed_tells_everybody_what_was_planted(tmp_path):
     async def story():
         async with small_scene(tmp_path, seed=1) as scene:
-            planted = await survive(scene, kills=4, longest=2.5, rounds=3, each=6)
-        judge(scene, planted)
-        assert scene.lives.kills == 4
+            return scene, await survive(scene, kills=4, longest=2.5, rounds=3, each=6)
 
-    run(story, 120)
+    scene, planted = run(story, 300)
+    judge(scene, planted)
+    assert scene.lives.kills == 4
 
 
 @pytest.mark.slow
@@ -351,11 +351,11 @@ def test_kills_lose_and_double_nothing_on_any_way_in_or_out(tmp_path, seed):
 
     async def story():
         async with whole_scene(tmp_path, seed) as scene:
-            planted = await survive(scene, kills=20, longest=6.0, rounds=5, each=8)
-        judge(scene, planted)
-        assert scene.lives.kills == 20
+            return scene, await survive(scene, kills=20, longest=6.0, rounds=5, each=8)
 
-    run(story, 900)
+    scene, planted = run(story, 900)
+    judge(scene, planted)
+    assert scene.lives.kills == 20
 
 
 def test_a_service_that_is_told_to_stop_ends_streams_and_finishes_what_it_has_begun(tmp_path):
@@ -393,7 +393,7 @@ def test_a_service_that_is_told_to_stop_ends_streams_and_finishes_what_it_has_be
         assert ends == list(range(0, 690, 10))  # the last ones wait for the watermark
         assert scene.sinks["webhook"].ids == scene.outbox().keys()
 
-    run(story, 120)
+    run(story, 300)
 
 
 def test_the_points_of_death_are_on_the_way_of_a_service(tmp_path, monkeypatch):

@@ -498,6 +498,9 @@ def test_the_file_knows_what_its_events_look_like(tmp_path):
             await service(tmp_path / "a.db", key="x").start()
         with pytest.raises(ensue.ServiceError, match="is new"):
             await Service(tmp_path / "b.db").start()
+        with pytest.raises(ensue.EventError, match="'tt'"):
+            await service(tmp_path / "b.db", time="tt").start()
+        assert not (tmp_path / "b.db").exists()  # a mistake leaves nothing behind
 
     run(story)
 

@@ -46,6 +46,11 @@ def serve(options: Namespace) -> Exit:
         return serve_demo(options)
     if options.file is None:
         raise UsageError("name the file of the service, or try --demo")
+    if not Path(options.file).exists() and options.schema is None and options.like is None:
+        raise UsageError(
+            f"{options.file} is new, so say what its events look like\n"
+            '  hint: --schema "ts timestamp, id long, lon double, lat double" --time ts'
+        )
     service = Service(options.file, **said_of_events(options), **said_of_work(options))
     server_of(service, options).run(_started)
     return Exit.FINE

@@ -109,6 +109,10 @@ class Service:
         if self._core is not None:
             raise ServiceError("the service has started already")
         self._loop = asyncio.get_running_loop()
+        if self._given is not None:
+            Columns(self._given)  # what does not fit together must not get into a file
+        elif not Path(self.path).exists():
+            raise self._new()
         database = Database(self.path, synchronous=self._synchronous)
         try:
             stream, shared = await database.write(self._settled)
@@ -195,15 +199,18 @@ class Service:
         """What the events look like."""
         return self.columns.stream
 
+    def _new(self) -> ServiceError:
+        return ServiceError(
+            f"{self.path} is new, so the service must be told what its events look like\n"
+            '  hint: ensue.Service(path, schema={"ts": "timestamp[us]", ...}, time="ts")'
+        )
+
     def _settled(self, db: Connection) -> tuple[Stream, dict[str, str]]:
         """What was said of the stream when the file was made, or is said now."""
         known = dict(map(tuple, db.execute("SELECT name, value FROM settings")))
         if "stream" not in known:
             if self._given is None:
-                raise ServiceError(
-                    f"{self.path} is new, so the service must be told what its events look like\n"
-                    '  hint: ensue.Service(path, schema={"ts": "timestamp[us]", ...}, time="ts")'
-                )
+                raise self._new()
             db.execute("INSERT INTO settings VALUES ('stream', ?)", (self._given.text,))
             known["stream"] = self._given.text
         stream = Stream.read(known["stream"])

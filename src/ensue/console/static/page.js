@@ -116,13 +116,13 @@ function keepFocus(part, newer) {
   found?.focus();
 }
 
-export function tidy(inside = document) {
+function tidy(inside = document) {
   for (const time of all("time[data-ago]", inside))
     time.textContent = ago(time.getAttribute("datetime"));
   colourTexts(inside);
 }
 
-export function keepFresh(milliseconds) {
+function keepFresh(milliseconds) {
   const again = async () => {
     if (!document.hidden) await refresh();
     setTimeout(again, milliseconds);

@@ -15,7 +15,7 @@ const HEIGHT = 92;
 const AXIS = 20;
 
 // Matches over time as bars of equal steps.
-export function bars(counts, from, to, numbers) {
+function bars(counts, from, to, numbers) {
   const width = 560;
   const most = Math.max(...counts, 1);
   const step = width / counts.length;

@@ -160,7 +160,7 @@ class OwnSession:
     def tasks(self) -> int:
         """How many tasks run at a time; what it shuffles to, where that is not known."""
         session = self.open()
-        if seen_from_here(session, "") is None:
+        if _remote(session):
             return lane_count(session.range(0), None)
         return int(session.sparkContext.defaultParallelism)
 
@@ -172,9 +172,18 @@ class OwnSession:
                 session.stop()
 
 
+def _remote(session: SparkSession) -> bool:
+    """Whether it is one of Spark Connect."""
+    return seen_from_here(session, "") is None
+
+
 def _own(session: SparkSession, lanes: int) -> SparkSession:
-    """The same session with settings of its own: as many partitions as lanes, and their store."""
-    own = session.newSession()
+    """The same session with settings of its own: as many partitions as lanes, and their store.
+
+    With Spark Connect it is the session itself: another one would have to be closed, which is
+    more than its public methods can do.
+    """
+    own = session if _remote(session) else session.newSession()
     own.conf.set("spark.sql.shuffle.partitions", str(lanes))
     own.conf.set(f"{_STORE}.providerClass", _ROCKSDB)
     own.conf.set(f"{_STORE}.rocksdb.changelogCheckpointing.enabled", "true")

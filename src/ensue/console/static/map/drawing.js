@@ -1,6 +1,6 @@
 // Drawing a region: corners by clicks, by keys at a cross in the middle of the map, or typed.
 
-import { announce, icon, make } from "../elements.js";
+import { announce, make } from "../elements.js";
 import { circleOf, circleText, cornersOf, geometryOf, polygonText } from "../wkt.js";
 import { circleLayer } from "./regions.js";
 import { colour } from "./colours.js";
@@ -343,8 +343,4 @@ export class Drawing {
       this._ghost = L.polyline(line, { ...style, fill: false }).addTo(this._group);
     }
   }
-}
-
-export function drawButton(kind, label, action) {
-  return make("button", { type: "button", class: "button", onclick: action }, icon(kind), label);
 }

@@ -12,9 +12,9 @@ export const SHAPES = [
   "cross",
   "bar",
 ];
-export const COLOURS = SHAPES.map((_, at) => `object-${at}`);
+const COLOURS = SHAPES.map((_, at) => `object-${at}`);
 export const HEADINGS = 32;
-export const CELL = 26; // of the atlas, in pixels of the style sheet
+const CELL = 26; // of the atlas, in pixels of the style sheet
 const SMALL = 16;
 
 function corners(context, count, radius, turned = -Math.PI / 2) {
@@ -56,7 +56,7 @@ function body(context, shape, r) {
 }
 
 // A body, and a line from its middle to where it is going, both with an edge around them.
-export function drawShape(context, kind, heading, size) {
+function drawShape(context, kind, heading, size) {
   const r = 0.2 * size;
   const line = (width, name) => {
     if (heading === null) return;

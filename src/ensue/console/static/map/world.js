@@ -166,8 +166,3 @@ export function addButton(map, { name, label, position = "topleft", action }) {
   });
   return new Control({ position }).addTo(map);
 }
-
-// Earth: metres between two places; plane: units.
-export function distance(map, from, to) {
-  return map.distance(from, to);
-}
