@@ -7,7 +7,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -109,6 +109,7 @@ class Lives:
                     self._begun.clear()
                     self._there.clear()
                     self._ended.set()
+        self._begun.set()  # there will be no other, and nobody need wait for it
 
     # ------------------------------------------------------------------------------ living
 
@@ -118,6 +119,7 @@ class Lives:
         self._ended.clear()
         self._maker.stdin.write(json.dumps({**self._said, "death": death}).encode() + b"\n")
         await self._begun.wait()
+        assert self._pid is not None, self.said
         if death is None:
             self.over = True
             await self.address()
@@ -136,7 +138,8 @@ class Lives:
     def kill(self) -> None:
         """Ends it without a chance to do anything more."""
         if self._pid is not None:
-            os.kill(self._pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it was quicker
+                os.kill(self._pid, signal.SIGKILL)
 
     async def stop(self) -> int:
         """Ends it as an administrator would; gives its exit code."""

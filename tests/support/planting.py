@@ -279,11 +279,10 @@ class Field:
             ]
             self.rounds += 1
             await asyncio.gather(*before)
-            expected = {name: next for way in self._ways for name, next in way.expected.items()}
+            await self._taken()
             before = sent
-            await self._taken(expected)
         await asyncio.gather(*before)
-        await self._taken({name: n for way in self._ways for name, n in way.expected.items()})
+        await self._taken()
 
     async def close(self) -> None:
         """Lets time pass, so that nothing is waited for any more."""
@@ -313,8 +312,9 @@ class Field:
         async with self._locks[k]:
             await self._ways[k].send(events)
 
-    async def _taken(self, expected: Mapping[str, int]) -> None:
+    async def _taken(self) -> None:
         """Returns once all that was sent up to here is in the file."""
+        expected = {name: next for way in self._ways for name, next in way.expected.items()}
         async with asyncio.timeout(PATIENCE):
             while True:
                 items = (await self._lives.ask("GET", "/positions"))["items"]
