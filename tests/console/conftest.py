@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser, expect, sync_playwright
 
 from console.browsing import Browsing
 from console.running import Console, plane
@@ -19,14 +20,13 @@ ARGUMENTS = [
 
 
 @pytest.fixture(scope="session")
-def chromium():
+def chromium() -> Iterator[Browser]:
     """The browser."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     if not CHROMIUM.exists():
         pytest.skip(f"there is no browser at {CHROMIUM}")
-    with playwright.sync_playwright() as started:
-        playwright.expect.set_options(timeout=20_000)  # a busy machine is slow, not wrong
-        browser = started.chromium.launch(executable_path=str(CHROMIUM), args=ARGUMENTS)
+    expect.set_options(timeout=20_000)  # milliseconds: a busy machine is slow, not wrong
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGUMENTS)
         yield browser
         browser.close()
 
@@ -41,7 +41,7 @@ def stops() -> Iterator[list[Callable[[], None]]]:
 
 
 @pytest.fixture
-def browsing(chromium, stops) -> Iterator[Browsing]:
+def browsing(chromium: Browser, stops: list[Callable[[], None]]) -> Iterator[Browsing]:
     """Pages; at the end nothing may have gone wrong in them."""
     found = Browsing(chromium)
     yield found

@@ -15,7 +15,9 @@ def picture(page: Page, name: str, *, bless: bool) -> None:
     taken = Image.open(io.BytesIO(page.screenshot(animations="disabled"))).convert("RGB")
     written = io.BytesIO()
     # 256 colours are enough for plain areas and text, and a third of the bytes
-    taken.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(written, "PNG", optimize=True)
+    taken.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
+        written, "PNG", optimize=True
+    )
     assert len(taken.getcolors(1 << 24) or ()) > 50, "nothing is to be seen"
     assert len(written.getvalue()) < MOST
     if bless:

@@ -135,9 +135,9 @@ def test_a_target_is_switched_off_and_on_and_removed(
 ):
     _add_webhook(page, receiver.url)
     page.click("text=Switch off")
-    _reload_until(page, ".target .state.off")
+    expect(page.locator(".target .state")).to_have_text("off")
     page.click("text=Switch on")
-    _reload_until(page, ".target .state.on")
+    expect(page.locator(".target .state")).to_have_text("on")
     page.click(".target .danger")
     page.click("dialog .danger")
     expect(page.locator(".target")).to_have_count(0)

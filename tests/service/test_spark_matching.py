@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -41,6 +42,8 @@ from support.services import HERE, LEFT, all_notes, matches, point, run, service
 QUIET = "!(A; 5)B, A = (ARITH:id = {id}), B = (ARITH:id = {id})"
 PATTERN = "PATTERN SEQ(Any a, Any b) WHERE a.id = {id} AND b.id = {id} WITHIN 10"
 NEAR = "=|(@(Depot)(A); 8)(@(Depot)(B)), A = (ARITH:id = {id}), B = (ARITH:id = 3)"
+LEFT_IN_TIME = LEFT.format(id=1).replace("; 60)", "; 6 seconds)")
+QUIET_IN_TIME = QUIET.format(id=2).replace("; 5)", "; 2 seconds)")
 TEXTS = (LEFT, HERE, QUIET, PATTERN, NEAR)
 OTHERS = ("change", "pause", "resume", "advance")  # they are not harmless when repeated
 SUPPORT = str(Path(__file__).parents[1])
@@ -216,6 +219,31 @@ def test_the_same_notes_as_in_process(tmp_path, seed, watermark):
     assert run(story) == expected
     assert any(kind for _, kind in expected), "nothing was found"
     assert max(here.parcels) > 1, "no two steps were matched together"
+
+
+def test_the_same_notes_with_times_of_the_calendar(tmp_path):
+    """Times in microseconds, and another column that decides between events of one time."""
+    schema = {"t": pa.timestamp("us", "UTC"), "n": pa.int64(), "id": pa.int64()}
+    schema |= {"x": pa.float64(), "y": pa.float64()}
+    columns = {"schema": pa.schema(schema), "order": "n", "watermark": "3 seconds"}
+    random = Random(7)
+    begin = datetime(2026, 1, 5, 8, tzinfo=UTC)
+    done = [("subscribe", text) for text in (LEFT_IN_TIME, QUIET_IN_TIME)]
+    for k in range(60):
+        at = begin + timedelta(milliseconds=500 * (k // 2) - random.randrange(2_500))
+        event = point(0, random.randrange(1, 3), random.choice((5.0, 50.0)))
+        done.append(("publish", [event | {"t": at, "n": random.randrange(9)}]))
+    done.append(("advance", (begin + timedelta(minutes=2)).timestamp()))
+    expected = in_process(tmp_path / "a.db", done, **columns)
+
+    async def story():
+        async with service(tmp_path / "b.db", matching=on(Here()), **columns) as s:
+            await play(s, done)
+            await answered(s)
+            return await told(s)
+
+    assert run(story) == expected
+    assert {s for s, found in expected if found} == {1, 2}
 
 
 def test_a_micro_batch_that_is_repeated_changes_nothing(tmp_path):
@@ -621,19 +649,20 @@ def test_a_lane_goes_on_from_its_snapshot_and_its_log(tmp_path, monkeypatch):
 
 @pytest.mark.spark
 def test_the_same_notes_on_spark(tmp_path, spark):
-    done = script(41, steps=40, ordered=False)
+    done = [op for op in script(41, steps=50, ordered=False) if op[0] not in OTHERS]
     expected = in_process(tmp_path / "a.db", done, watermark=3)
 
     async def story():
         matching = on_spark(spark, lanes=2)
-        for piece in (done[:20], done[20:]):
+        for piece in (done[:30], done[30:]):
             async with service(tmp_path / "b.db", watermark=3, matching=matching) as s:
                 await play(s, piece)
-                await answered(s, 200.0)
+                await answered(s, 400.0)
                 notes = await told(s)
         return notes
 
-    assert run(story, 300.0) == expected
+    assert run(story, 600.0) == expected
+    assert {what for what, *_ in done} == {"publish", "subscribe", "cancel"}
 
 
 KILLED = """
@@ -706,3 +735,44 @@ class Unused(Here):
 
     def failure(self):
         return None
+
+
+CONNECTED = """
+import asyncio, sys
+from pyspark.sql import SparkSession
+from support.services import LEFT, matches, point, run, service
+from ensue.service.matching.spark import on_spark
+from ensue.service.store import batches
+
+session = (
+    SparkSession.builder.remote("local[2]")
+    .config("spark.ui.enabled", "false")
+    .config("spark.sql.shuffle.partitions", "2")
+    .getOrCreate()
+)
+assert type(session).__module__.startswith("pyspark.sql.connect"), type(session)
+
+async def story():
+    async with service(sys.argv[1], matching=on_spark(session)) as s:
+        await s.subscribe(LEFT.format(id=1))
+        for t, x in ((1, 5.0), (10, 50.0)):
+            await s.publish(point(t, 1, x))
+            while s.core.matching.progress.delivered < await s.look(batches.last_position):
+                await asyncio.sleep(0.1)
+        print("ANSWER", [(m["start"], m["end"]) for m in await matches(s)])
+
+run(story, 400)
+session.stop()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.connect
+def test_the_service_may_be_a_client_of_spark_connect(tmp_path):
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", CONNECTED, str(tmp_path / "a.db")],
+        env=os.environ | {"PYTHONPATH": SUPPORT, "PYSPARK_PYTHON": sys.executable},
+        capture_output=True, text=True, timeout=500, check=False,
+    )  # fmt: skip
+    assert "ANSWER [(1, 10)]" in ran.stdout, ran.stderr[-2_000:]

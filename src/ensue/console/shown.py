@@ -245,7 +245,7 @@ def length(seconds: float) -> str:
     """A length of time in words.
 
     >>> length(0.25), length(75), length(7200), length(200_000)
-    ('250 ms', '1 min 15 s', '2 h', '2 d 8 h')
+    ('250 ms', '1 min 15 s', '2 h', '2 d 7 h')
     """
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"

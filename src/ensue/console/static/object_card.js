@@ -38,25 +38,23 @@ export class ObjectCard {
     );
     found.sort((a, b) => String(a.id).localeCompare(String(b.id), "en", { numeric: true }));
     this._list.replaceChildren(
-      ...found
-        .slice(0, OFFERED)
-        .map((item) =>
+      ...found.slice(0, OFFERED).map((item) =>
+        make(
+          "li",
+          {},
           make(
-            "li",
-            {},
-            make(
-              "button",
-              {
-                type: "button",
-                "aria-pressed": String(item.id === this._id),
-                onclick: () => this._page.select(item.id, { look: true }),
-              },
-              swatch(this._page.objects.kindOf(item.type)),
-              make("span", {}, String(item.id)),
-              make("span", { class: "about" }, item.type ?? ""),
-            ),
+            "button",
+            {
+              type: "button",
+              "aria-pressed": String(item.id === this._id),
+              onclick: () => this._page.select(item.id, { look: true }),
+            },
+            swatch(this._page.objects.kindOf(item.type)),
+            make("span", {}, String(item.id)),
+            make("span", { class: "about" }, item.type ?? ""),
           ),
         ),
+      ),
     );
     one("#object-count").textContent =
       found.length > OFFERED

@@ -5,6 +5,7 @@ import { all, announce, icon, make, one } from "./elements.js";
 import { ago } from "./times.js";
 import { colourTexts } from "./editor.js";
 
+const written = new WeakMap(); // part -> what the server wrote there last
 const METHODS = { POST: post, DELETE: (path) => remove(path), PUT: put, PATCH: patch };
 
 // Says at the top of the page what went wrong, or right.
@@ -40,17 +41,19 @@ async function act(button) {
   const [method, path] = button.dataset.do.split(" ");
   if (button.dataset.sure && !(await sure(button.dataset.sure, button.textContent.trim()))) return;
   button.disabled = true;
+  button.setAttribute("aria-busy", "true");
   try {
     await METHODS[method](path);
     if (button.dataset.then) location.assign(button.dataset.then);
     else {
-      announce(`${button.dataset.done ?? "Done"}`);
-      await refresh();
+      announce(button.dataset.done ?? "Done");
+      await refresh("[data-live], [data-renewed]");
     }
   } catch (problem) {
     tellProblem(problem);
   } finally {
     button.disabled = false;
+    button.removeAttribute("aria-busy");
   }
 }
 
@@ -81,9 +84,10 @@ export function sure(question, yes) {
   });
 }
 
-// Parts with data-live and an id are taken anew from the same page, as the server writes it.
-async function refresh() {
-  const parts = all("[data-live]");
+// Parts with an id are taken anew from the same page, as the server writes it: those with
+// data-live now and then, those with data-renewed after something was done.
+export async function refresh(which) {
+  const parts = all(which);
   if (!parts.length) return;
   const answer = await fetch(location.href, { headers: { Accept: "text/html" } }).catch(
     () => null,
@@ -95,28 +99,32 @@ async function refresh() {
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
   for (const part of parts) {
     const newer = fresh.getElementById(part.id);
-    if (!newer || newer.innerHTML === part.dataset.was) continue;
-    if (part.contains(document.activeElement) && document.activeElement !== document.body)
-      keepFocus(part, newer);
-    else part.replaceChildren(...newer.childNodes);
-    tidy(part);
+    if (!newer || newer.innerHTML === written.get(part)) continue;
+    written.set(part, newer.innerHTML);
+    renew(part, newer);
   }
 }
 
 // The element with the focus stays the focused one, though it is another one now.
-function keepFocus(part, newer) {
+function renew(part, newer) {
   const focused = document.activeElement;
   const path = [];
-  for (let element = focused; element !== part; element = element.parentElement) {
-    path.unshift([...element.parentElement.children].indexOf(element));
+  if (part.contains(focused)) {
+    for (let element = focused; element !== part; element = element.parentElement) {
+      path.unshift([...element.parentElement.children].indexOf(element));
+    }
   }
   part.replaceChildren(...newer.childNodes);
+  tidy(part);
+  if (!path.length) return;
   let found = part;
   for (const at of path) found = found?.children[at];
   found?.focus();
 }
 
 function tidy(inside = document) {
+  // The server writes them disabled: before there is a script they could do nothing.
+  for (const button of all("[data-do]", inside)) button.disabled = false;
   for (const time of all("time[data-ago]", inside))
     time.textContent = ago(time.getAttribute("datetime"));
   colourTexts(inside);
@@ -124,7 +132,7 @@ function tidy(inside = document) {
 
 function keepFresh(milliseconds) {
   const again = async () => {
-    if (!document.hidden) await refresh();
+    if (!document.hidden) await refresh("[data-live]");
     setTimeout(again, milliseconds);
   };
   setTimeout(again, milliseconds);

@@ -3,7 +3,7 @@
 import { get, post } from "./api.js";
 import { given, icon, make, one } from "./elements.js";
 import { about } from "./feed.js";
-import { tell, tellProblem } from "./page.js";
+import { refresh, tell, tellProblem } from "./page.js";
 import { WhyNot } from "./why_not.js";
 import { Notifications } from "./notifications.js";
 import { ago } from "./times.js";
@@ -93,7 +93,7 @@ class Targets {
           made.secret,
         );
       else tell("The target is added. It gets what comes from now on.");
-      await this._again();
+      await refresh("#targets");
     } catch (problem) {
       one("#target-says").textContent = [problem.message, problem.hint].filter(Boolean).join(" ");
     }
@@ -106,7 +106,7 @@ class Targets {
         "The new secret. It is shown once. For a while requests are signed with the old one, too.",
         made.secret,
       );
-      await this._again();
+      await refresh("#targets");
     } catch (problem) {
       tellProblem(problem);
     }
@@ -173,12 +173,6 @@ class Targets {
       tellProblem(problem);
     }
   }
-
-  async _again() {
-    const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
-    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-    one("#targets").replaceChildren(...fresh.getElementById("targets").childNodes);
-  }
 }
 
 function notes(subscription, stream) {
@@ -193,8 +187,8 @@ function notes(subscription, stream) {
         make("span", { class: `kind ${note.kind}` }, icon(note.kind)),
         ` ${note.kind}`,
       ),
-      make("td", { class: "number" }, note.at ? ago(note.at) : "now"),
-      make("td", {}, about(note, stream)),
+      make("td", { class: "number", "data-name": "Came" }, note.at ? ago(note.at) : "now"),
+      make("td", { "data-name": "About" }, about(note, stream)),
       make(
         "td",
         { class: "actions" },

@@ -4,6 +4,7 @@ Folders on a file system that driver, workers and service share are all that the
 have in common, so the service may sit beside the driver or be a client of Spark Connect.
 """
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,7 @@ EVERY = "100 milliseconds"  # Spark looks for steps; without a pause it takes a 
 _STORE = "spark.sql.streaming.stateStore"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _POSITION = "position"
+_ASKED_EVERY = 0.25  # seconds: over Spark Connect it is a request
 
 
 class Steps(DataSource):
@@ -95,14 +97,15 @@ class ServiceStream:
         self._session = _own(session, work.lanes)
         self._work, self._folder = work, folder
         self._query: Any = None
+        self._asked = 0.0  # when it was seen to run
 
     def start(self) -> None:
         """Goes on from the checkpoint, or begins; one that runs goes on running."""
-        if self._query is not None and self._query.isActive:
-            return
         checkpoint = place(self._folder / "checkpoint")
-        require_sound(checkpoint)
         with own_errors("the stream of the service does not start: "):
+            if self._query is not None and self._query.isActive:
+                return
+            require_sound(checkpoint)
             self._session.dataSource.register(Steps)
             reader = self._session.readStream.format(SOURCE)
             steps = reader.option("folder", str(self._folder)).load()
@@ -118,8 +121,11 @@ class ServiceStream:
         """Why it does not run; None: it does."""
         if self._query is None:
             return RunnerError("the stream of the service has not started")
+        if time.monotonic() - self._asked < _ASKED_EVERY:
+            return None
         with own_errors("the stream of the service cannot be asked: "):
             if self._query.isActive:
+                self._asked = time.monotonic()
                 return None
             stopped = RunnerError("somebody has stopped the stream of the service")
             return failed(self._query) or stopped

@@ -125,7 +125,6 @@ class ServiceLane:
         self.position = 0
         self.now: float | None = None
         self._stage = stage
-        self._floor = 0
         self._matcher = NumberedMatcher(stage, place, lanes)
 
     def take(self, steps: Sequence[tuple[int, str, bytes]]) -> list[tuple[int, bytes]]:
@@ -148,12 +147,10 @@ class ServiceLane:
         return found
 
     def _matched(self, step: Step, body: bytes) -> pa.Table:
-        matcher = self._matcher
-        if matcher.told is None or (step.version, step.floor) != (
-            matcher.told.number,
-            self._floor,
-        ):
-            self._renew(step)
+        matcher, told = self._matcher, Version(step.version, step.floor, STREAM)
+        if matcher.told != told:
+            matcher.stage = self._stage.from_floor(step.floor)
+            matcher.renew(told)
         tables = [no_rows(matcher.schema)]
         if body:
             events = from_bytes(body)
@@ -166,11 +163,6 @@ class ServiceLane:
         fleet = matcher.fleet
         table = pa.concat_tables(tables)
         return fleet.seen(table, step.version) if isinstance(fleet, PatientFleet) else table
-
-    def _renew(self, step: Step) -> None:
-        self._floor = step.floor
-        self._matcher.stage = self._stage.from_floor(step.floor)
-        self._matcher.renew(Version(step.version, step.floor, STREAM))
 
     # ---------------------------------------------------------------------------- state
 
@@ -191,9 +183,10 @@ class ServiceLane:
 
     def save(self) -> bytes:
         """Everything needed to go on elsewhere."""
+        told = self._matcher.told
         header = {
             "service_lane": FORMAT, "position": self.position, "now": self.now,
-            "floor": self._floor,
+            "floor": 0 if told is None else told.batch,
         }  # fmt: skip
         return packed(header, {}, {"matcher": self._matcher.save()})
 
@@ -208,6 +201,5 @@ class ServiceLane:
                 f"this release reads {FORMAT}\n  hint: go on with the release that wrote it"
             )
         self.position, self.now = header["position"], header["now"]
-        self._floor = header["floor"]
-        self._matcher.stage = self._stage.from_floor(self._floor)
+        self._matcher.stage = self._stage.from_floor(header["floor"])
         self._matcher.restore(blobs["matcher"])

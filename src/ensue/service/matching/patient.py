@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ensue.columns.stream import Shape
 from ensue.workload.stage import MicroBatch, Version
@@ -49,11 +50,11 @@ class PatientFleet(Fleet):
 
     def seen(self, found: pa.Table, version: int) -> pa.Table:
         """What was found with events of a version, without what had ended by then."""
-        over = [name for name, ended in self.ending.items() if ended <= version]
-        if not over or not found.num_rows:
+        if not found.num_rows or not self.ending:
             return found
-        names = found.column("subscription").to_pylist()
-        return found.filter(pa.array([name not in over for name in names]))
+        over = [name for name, ended in self.ending.items() if ended <= version]
+        names = found.column("subscription")
+        return found.filter(pc.invert(pc.is_in(names, value_set=pa.array(over, pa.string()))))
 
     def save(self, folder: Path) -> None:
         """Writes all of it into an empty folder."""
@@ -134,7 +135,8 @@ class PatientStage(LanedStage):
         return replace(made, floor=self.floor)
 
     def _version(self, batch: MicroBatch | None) -> Version | None:
-        """Who sends a step says itself which version it has."""
+        """Who sends a step says itself which version it has; in the place of a first micro-batch
+        a version has its floor."""
         return None if batch is None else Version(batch.number, self.floor, batch.stream)
 
     def _fleet(self, version: Version | None, lanes: int) -> Fleet:
