@@ -100,7 +100,7 @@ class PatientFleets(FleetsOf):
         """Goes on to the next version."""
         assert isinstance(ready, PatientFleet)
         for change in changes:
-            if False and version > self.floor:
+            if change.kind is Kind.CANCEL and version > self.floor:
                 ready.ending[change.name] = version
             elif change.kind is Kind.CANCEL:
                 ready.cancel(change.name)
