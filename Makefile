@@ -70,19 +70,20 @@ CHECKED := NUMBA_BOUNDSCHECK=1
 PLANS := $(addprefix tests/kernels/test_,planning.py counters.py adaptive.py operator_engine.py \
 	nodes.py routing.py regions.py geometry.py earth.py)
 test-kernels: $(DEV_STAMP)  ## kernel tests with JIT off, and with bounds checks
-	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -p no:cacheprovider tests/kernels $(UNCOMPILED)
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -p no:cacheprovider -m "not slow and not spark and not kafka" tests/kernels $(UNCOMPILED)
 	$(CHECKED) $(BIN)/python -m pytest -q -p no:cacheprovider tests/kernels $(addprefix --ignore ,$(PLANS))
 
 test-slow: java $(DEV_STAMP)  ## what `make test` leaves out: more random rounds and streams, crashes, Spark Connect
 	@$(MAKE) --no-print-directory -j2 test-slow-python test-slow-kernels
 
 test-slow-kernels: $(DEV_STAMP)
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -m "slow or spark or kafka" -p no:cacheprovider tests/service tests/console
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -m slow -p no:cacheprovider tests/kernels
 	$(CHECKED) $(BIN)/python -m pytest -q -p no:cacheprovider $(PLANS)
 	$(CHECKED) $(BIN)/python -m pytest -q -m slow -p no:cacheprovider tests/kernels
 
 test-slow-python: java $(DEV_STAMP)
-	$(BIN)/python -m pytest -s -m slow --ignore tests/kernels
+	$(BIN)/python -m pytest -s -m slow --ignore tests/kernels --ignore tests/service --ignore tests/console
 
 crashes: java $(DEV_STAMP)  ## kill streams some 50 times, and compare their tables with the batch run
 	$(BIN)/python -m pytest -s -m slow tests/streaming/test_crashes.py

@@ -285,7 +285,7 @@ def test_every_answer_has_the_headers_that_keep_browsers_safe(tmp_path):
                 assert parts["form-action"] == "'self'"
                 assert "unsafe" not in policy
                 assert answer.headers["x-content-type-options"] == "nosniff"
-                assert answer.headers["referrer-policy"] == "no-referrer"
+                assert answer.headers["referrer-policy"] == "same-origin"
                 assert "no-store" in answer.headers["cache-control"]
                 assert "server" not in answer.headers
 

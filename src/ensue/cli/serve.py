@@ -5,6 +5,7 @@ import re
 import tempfile
 from argparse import Namespace
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,14 @@ from ensue.cli.terminal import Exit, UsageError, notice, output
 from ensue.errors import RunnerError
 
 try:
+    from ensue.console.background import Background
     from ensue.console.pages import add_pages
     from ensue.service.access import add_token, add_user
     from ensue.service.database import Database
     from ensue.service.service import Service
     from ensue.service.sources.table import source_of
     from ensue.service.store.users import user_named
+    from ensue.service.web.app import Console
     from ensue.service.web.server import Server
 except ModuleNotFoundError as error:
     raise RunnerError(
@@ -62,11 +65,17 @@ def server_of(service: Service, options: Namespace) -> Server:
         service,
         host=options.host,
         port=options.port,
-        console=None if options.no_console else add_pages,
+        console=None if options.no_console else _console(options),
         certificate=options.certificate,
         key=options.certificate_key,
         proxies=options.proxy,
     )
+
+
+def _console(options: Namespace) -> Console:
+    if options.background is None:
+        return add_pages
+    return partial(add_pages, background=Background.given(options.background))
 
 
 def _started(address: str) -> None:

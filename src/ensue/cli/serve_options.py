@@ -19,6 +19,11 @@ def serve_options(parser: ArgumentParser) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1")
     parser.add_argument("--port", type=int, default=8765, help="default: 8765; 0 takes a free one")
     parser.add_argument("--no-console", action="store_true", help="only the HTTP interface")
+    parser.add_argument(
+        "--background",
+        metavar="FILE,WEST,SOUTH,EAST,NORTH",
+        help="a picture below the objects of a plane, and what it shows: plan.png,0,0,120,80",
+    )
     _events(parser)
     _work(parser)
     _demo(parser)

@@ -286,8 +286,8 @@ class Core:
             "DELETE FROM bad_events WHERE id <= (SELECT max(id) FROM bad_events) - ?",
             (self.limits.bad_events,),
         )
-        if self.matching.now is not None:
-            db.execute("DELETE FROM quiet WHERE until < ?", (self.matching.now,))
+        if self.matching.decided is not None:
+            db.execute("DELETE FROM quiet WHERE until < ?", (self.matching.decided,))
         self._look_at_disk()
 
     def _look_at_disk(self) -> None:

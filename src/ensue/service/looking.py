@@ -246,6 +246,7 @@ def health(db: Connection, service: "Service") -> dict[str, Any]:
     return {
         "state": "running" if core.stopped is None else "intake stopped",
         "reason": core.stopped,
+        "matching_trouble": core.matching.trouble,
         "began": service.began,
         "events": totals.get("events", 0),
         "events_per_second": core.pace.a_second(),

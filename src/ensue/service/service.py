@@ -132,6 +132,8 @@ class Service:
             self.courier = Courier(database, self.sinks.makes, self.limits)
             await self.courier.start()
         except BaseException:
+            if self._core is not None:
+                await asyncio.to_thread(self._core.matching.close)
             self._core = self._database = None
             await asyncio.to_thread(database.close)
             raise

@@ -35,6 +35,16 @@ class Matching(Protocol):
         ...
 
     @property
+    def decided(self) -> float | None:
+        """Up to which time of the stream all matches are known, in seconds."""
+        ...
+
+    @property
+    def trouble(self) -> str | None:
+        """Why nothing is matched at present; None: it is."""
+        ...
+
+    @property
     def newest(self) -> float | None:
         """The time of the newest event, or what the clock has made of it."""
         ...

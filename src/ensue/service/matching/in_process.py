@@ -92,6 +92,14 @@ class InProcess:
         return None if self._live is None else self.columns.as_seconds(self._work.order.now)
 
     @property
+    def decided(self) -> float | None:
+        return self.now
+
+    @property
+    def trouble(self) -> str | None:
+        return None
+
+    @property
     def newest(self) -> float | None:
         """The time of the newest event, or what the clock has made of it."""
         return None if self._live is None else self.columns.as_seconds(self._work.order.newest)

@@ -1,13 +1,15 @@
 """Templates over HTTP: kinds of subscriptions that are filled in instead of written."""
 
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
 from fastapi import APIRouter
 
+from ensue.errors import QueryError
 from ensue.service.service import Service
 from ensue.service.templates import TEMPLATES
-from ensue.service.templating import filled
+from ensue.service.templating import filled, stream_of
 from ensue.service.web.answers import FilledAnswer, Items
 from ensue.service.web.forms import ValuesForm
 from ensue.service.web.permission import Reader
@@ -19,8 +21,13 @@ def template_routes(service: Service) -> APIRouter:
 
     @routes.get("", response_model=Items)
     async def templates(_: Reader) -> dict[str, Any]:
-        """The templates that there are, with their parameters."""
-        return {"items": [asdict(template) for template in TEMPLATES.values()]}
+        """The templates that fit the stream, with their parameters, units and defaults."""
+        stream = stream_of(service.columns)
+        fitting = []
+        for template in TEMPLATES.values():
+            with suppress(QueryError):  # it asks for places or objects that the stream has not
+                fitting.append(asdict(template.on(stream)))
+        return {"items": fitting}
 
     @routes.post("/{name}", response_model=FilledAnswer)
     async def template(name: str, form: ValuesForm, _: Reader) -> dict[str, Any]:

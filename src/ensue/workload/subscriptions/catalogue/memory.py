@@ -14,9 +14,7 @@ _numbers = count()
 class MemoryLog:
     """The changes of a set. Elsewhere it arrives as it was when it was sent."""
 
-    def __init__(
-        self, version: int = 0, alive: Iterable[tuple[int, Change]] = ()
-    ) -> None:
+    def __init__(self, version: int = 0, alive: Iterable[tuple[int, Change]] = ()) -> None:
         """Empty, or as a set was at a version: what came before that is not known here."""
         self.number = next(_numbers)  # which set of this process it is
         self._first = version
