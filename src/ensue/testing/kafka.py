@@ -11,7 +11,6 @@ import atexit
 import base64
 import os
 import shutil
-import signal
 import socket
 import struct
 import subprocess
@@ -29,6 +28,7 @@ from pathlib import Path
 from types import TracebackType
 
 from ensue.errors import RunnerError
+from ensue.testing.processes import free_port, is_free, last_lines, run_until_interrupted
 
 KAFKA = "4.3.1"
 # Tried on Spark 4.3.0, for when Maven lacks the connector of the installed Spark. Maven lacked
@@ -227,7 +227,7 @@ class Broker:
     """One process that is broker and controller (KRaft), on loopback; its data ends with it."""
 
     def __init__(self, *, port: int = 0, partitions: int = 1, cache: Path | None = None) -> None:
-        self.port = port or _free_port()
+        self.port = port or free_port()
         self.partitions = partitions
         self._cache = cache or cache_folder()
         self._folder: Path | None = None
@@ -261,10 +261,10 @@ class Broker:
             self._process.wait()
 
     def _start(self, folder: Path) -> None:
-        if not _free(self.port):  # whoever listens there would answer in the broker's place
+        if not is_free(self.port):  # whoever listens there would answer in the broker's place
             raise RunnerError(f"Kafka does not start: port {self.port} is in use")
         settings = folder / "server.properties"
-        settings.write_text(_settings(self.port, _free_port(), self.partitions, folder / "data"))
+        settings.write_text(_settings(self.port, free_port(), self.partitions, folder / "data"))
         classes = os.pathsep.join(map(str, _broker_jars(self._cache)))
         quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
         java = [_java(), "-Xmx512m", "-XX:TieredStopAtLevel=1", quiet, "-cp", classes]
@@ -278,7 +278,7 @@ class Broker:
                 check=False,
             )
             if formatted.returncode:
-                raise RunnerError(f"Kafka cannot format its folder:\n{_last_lines(log)}")
+                raise RunnerError(f"Kafka cannot format its folder:\n{last_lines(log)}")
             atexit.register(self._stop)  # for a broker whose block is never left
             self._process = subprocess.Popen(
                 [*java, "kafka.Kafka", str(settings)],
@@ -289,7 +289,7 @@ class Broker:
         until = time.monotonic() + _PATIENCE
         while not _answers(self.port):
             if self._process.poll() is not None or time.monotonic() > until:
-                raise RunnerError(f"Kafka does not start:\n{_last_lines(log)}")
+                raise RunnerError(f"Kafka does not start:\n{last_lines(log)}")
             time.sleep(0.1)
 
     def _stop(self) -> None:
@@ -340,41 +340,9 @@ def _answers(port: int) -> bool:
         return False
 
 
-def _free_port() -> int:
-    with socket.socket() as line:
-        line.bind(("127.0.0.1", 0))
-        port: int = line.getsockname()[1]
-        return port
-
-
-def _free(port: int) -> bool:
-    with socket.socket() as line:
-        line.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # closed ones may linger
-        try:
-            line.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
-
-
-def _last_lines(log: Path) -> str:
-    lines = log.read_text(errors="replace").strip().splitlines()
-    return "\n".join(f"  {line}" for line in lines[-10:])
-
-
 def main(arguments: Sequence[str]) -> int:
     """Runs a broker until Ctrl-C; the one argument is its port."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    try:
-        port = int(arguments[0]) if arguments else 9092
-        with suppress(KeyboardInterrupt), Broker(port=port) as broker:
-            sys.stdout.write(f"Kafka {KAFKA} at {broker.address} until Ctrl-C\n")
-            sys.stdout.flush()
-            broker.wait()
-    except (RunnerError, ValueError) as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
-    return 0
+    return run_until_interrupted(f"Kafka {KAFKA}", lambda port: Broker(port=port), arguments, 9092)
 
 
 if __name__ == "__main__":

@@ -6,14 +6,12 @@
         client.connect("127.0.0.1", broker.port)
 """
 
-import signal
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from ensue.errors import RunnerError
-from ensue.testing.processes import ServerProcess, program, said
+from ensue.testing.processes import ServerProcess, program, run_until_interrupted, said
 
 # MQTT 5, clean start, no keep-alive, no properties, no client id.
 _CONNECT = bytes.fromhex("100d00044d5154540502000000 0000")
@@ -59,18 +57,10 @@ def missing() -> str | None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs a broker until Ctrl-C; the one argument is its port."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    try:
-        port = int(arguments[0]) if arguments else 1883
-        with suppress(KeyboardInterrupt), Broker(port=port) as broker:
-            sys.stdout.write(f"mosquitto (MQTT) at {broker.address} until Ctrl-C\n")
-            sys.stdout.flush()
-            broker.wait()
-    except (RunnerError, ValueError) as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
-    return 0
+    """Runs one until Ctrl-C; the one argument is its port."""
+    return run_until_interrupted(
+        "mosquitto (MQTT)", lambda port: Broker(port=port), arguments, 1883
+    )
 
 
 if __name__ == "__main__":

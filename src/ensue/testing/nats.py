@@ -6,14 +6,12 @@
         connection = await nats.connect(f"nats://{broker.address}")
 """
 
-import signal
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from ensue.errors import RunnerError
-from ensue.testing.processes import ServerProcess, program, said
+from ensue.testing.processes import ServerProcess, program, run_until_interrupted, said
 
 
 class Broker(ServerProcess):
@@ -50,18 +48,10 @@ def missing() -> str | None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs a server until Ctrl-C; the one argument is its port."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    try:
-        port = int(arguments[0]) if arguments else 4222
-        with suppress(KeyboardInterrupt), Broker(port=port) as broker:
-            sys.stdout.write(f"NATS with JetStream at {broker.address} until Ctrl-C\n")
-            sys.stdout.flush()
-            broker.wait()
-    except (RunnerError, ValueError) as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
-    return 0
+    """Runs one until Ctrl-C; the one argument is its port."""
+    return run_until_interrupted(
+        "NATS with JetStream", lambda port: Broker(port=port), arguments, 4222
+    )
 
 
 if __name__ == "__main__":

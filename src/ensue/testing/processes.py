@@ -2,14 +2,17 @@
 
 import atexit
 import shutil
+import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Protocol, Self
 
 from ensue.errors import RunnerError
 
@@ -58,7 +61,7 @@ class ServerProcess:
 
     def start(self) -> None:
         """Starts it, with what is in its folder, and waits until it answers."""
-        if not _free(self.port):  # whoever listens there would answer in its place
+        if not is_free(self.port):  # whoever listens there would answer in its place
             raise RunnerError(f"{self.name} does not start: port {self.port} is in use")
         log = self.folder / "log"
         with log.open("ab") as said:
@@ -68,7 +71,7 @@ class ServerProcess:
         until = time.monotonic() + _PATIENCE
         while not self.answers():
             if self._process.poll() is not None or time.monotonic() > until:
-                raise RunnerError(f"{self.name} does not start:\n{_last_lines(log)}")
+                raise RunnerError(f"{self.name} does not start:\n{last_lines(log)}")
             time.sleep(0.02)
 
     def stop(self) -> None:
@@ -137,7 +140,8 @@ def free_port() -> int:
         return port
 
 
-def _free(port: int) -> bool:
+def is_free(port: int) -> bool:
+    """Whether nobody listens on a port."""
     with socket.socket() as line:
         line.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # closed ones may linger
         try:
@@ -147,6 +151,34 @@ def _free(port: int) -> bool:
         return True
 
 
-def _last_lines(log: Path) -> str:
+def last_lines(log: Path) -> str:
+    """The end of a log, for an error."""
     lines = log.read_text(errors="replace").strip().splitlines()
     return "\n".join(f"  {line}" for line in lines[-10:])
+
+
+class Runs(Protocol):
+    """A server that runs inside a `with`."""
+
+    @property
+    def address(self) -> str: ...
+    def wait(self) -> None: ...
+    def __enter__(self) -> "Runs": ...
+    def __exit__(self, *error: Any) -> None: ...
+
+
+def run_until_interrupted(
+    what: str, make: Callable[[int], Runs], arguments: Sequence[str], usual: int
+) -> int:
+    """Runs a server until Ctrl-C; the one argument is its port."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        port = int(arguments[0]) if arguments else usual
+        with suppress(KeyboardInterrupt), make(port) as server:
+            sys.stdout.write(f"{what} at {server.address} until Ctrl-C\n")
+            sys.stdout.flush()
+            server.wait()
+    except (RunnerError, ValueError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
