@@ -68,7 +68,7 @@ test-rest: test-kernels
 # compare plans of one query compile each of them: make test-slow does that.
 CHECKED := NUMBA_BOUNDSCHECK=1
 PLANS := $(addprefix tests/kernels/test_,planning.py counters.py adaptive.py operator_engine.py \
-	nodes.py routing.py regions.py geometry.py earth.py)
+	nodes.py routing.py regions.py geometry.py earth.py readable.py modules.py repeats.py place_patterns.py)
 test-kernels: $(DEV_STAMP)  ## kernel tests with JIT off, and with bounds checks
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -p no:cacheprovider -m "not slow and not spark and not kafka" tests/kernels $(UNCOMPILED)
 	$(CHECKED) $(BIN)/python -m pytest -q -p no:cacheprovider tests/kernels $(addprefix --ignore ,$(PLANS))

@@ -114,3 +114,11 @@ def test_queries_find_what_is_planted_for_the_subscriptions_they_stand_for() -> 
     kind = subscriptions.KINDS[0]
     events = subscriptions.stream(kind, "paper", 100, 400)
     assert subscriptions.as_queries(kind, 100, 4, events)["matches"] == 8
+
+
+def test_the_service_tells_subscribers_what_is_planted() -> None:
+    from benchmarks.service import messages
+
+    run = messages.measured(subscriptions.KINDS[0], "paper", 20, 200)
+    assert run["told"]["match"] == run["planted"] > 0
+    assert run["share"] <= 0.5

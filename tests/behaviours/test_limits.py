@@ -260,6 +260,7 @@ def test_on_spark_the_error_names_the_bound(spark: Any) -> None:
     assert "LIMIT n" in str(error)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_stream_on_spark_says_why_it_stopped_and_goes_on(spark: Any, tmp_path: Any) -> None:
     import pyarrow.parquet as pq

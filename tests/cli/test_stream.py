@@ -224,6 +224,7 @@ def test_a_stream_that_begins_with_a_history(run, two_lanes, folder, tmp_path):
     assert pairs(pa.parquet.read_table(found).to_pylist()) == pairs(whole) != []
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_matches_are_printed_as_they_come(run, two_lanes, folder):
     options = ("--stream", folder, "--type", "kind", "--watermark", "1 minute", "--once")

@@ -211,7 +211,9 @@ def in_process(path, done, **columns):
 
 
 @pytest.mark.parametrize("watermark", [None, 0, 6])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 4))]
+)
 def test_the_same_notes_as_in_process(tmp_path, quick, seed, watermark):
     done = script(seed, ordered=watermark is None)
     expected = in_process(tmp_path / "a.db", done, watermark=watermark)
@@ -335,7 +337,9 @@ class Kills:
             raise Killed
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    "seed", [0, 1, *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, 5))]
+)
 def test_a_kill_at_any_point_loses_and_doubles_nothing(tmp_path, monkeypatch, seed):
     done = script(seed + 20, steps=80, ordered=False)
     expected = in_process(tmp_path / "a.db", done, watermark=3)

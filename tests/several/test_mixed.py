@@ -133,6 +133,7 @@ def test_late_events_are_delivered_once_whatever_the_keys():
         assert {name: rows(found[name])} == alone(name, table), name
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_one_pass_over_a_dataframe(spark):
     frame = spark.createDataFrame(events())

@@ -76,6 +76,7 @@ def test_one_pass_over_a_dataframe(spark):
         ensue.match(frame, {"bad": "SEQ(A a, B b) WHERE a.zz > 1"}, **EVENTS)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.streams
 def test_one_stream_with_a_sink_for_each_query(spark, tmp_path):

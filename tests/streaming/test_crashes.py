@@ -418,6 +418,7 @@ def crashing(tmp_path: Path) -> Iterator[Callable[..., Crashing]]:
 # --------------------------------------------------------------------------------- tests
 
 
+@pytest.mark.slow
 def test_a_killed_driver_loses_and_doubles_nothing(crashing):
     stream = crashing(files=4)
     stream.kill_driver(Random(5))

@@ -89,6 +89,7 @@ def stream(session: Any, folder: Path, query: str, **options: Any) -> Any:
     return ensue.match(frame, query, **COLUMNS, watermark=0, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [ALL, *(pytest.param(name, marks=pytest.mark.slow) for name in ODD)]
 )

@@ -52,6 +52,7 @@ def random_case(random: Random) -> tuple[str, pa.Table, Nature]:
                 return text, events, nature
 
 
+@pytest.mark.slow
 def test_any_cut_and_delay_gives_the_matches_of_the_batch_run(seed, spark, tmp_path):
     random = Random(seed)
     text, events, _ = random_case(random)

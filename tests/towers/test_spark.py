@@ -89,6 +89,7 @@ class Files:
         return ensue.match(stream, text, **EVENTS, watermark=DELAY, lanes=2, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_stream_with_a_cut_has_the_matches_of_a_table(spark, tmp_path):
     given = events(seed=4)
