@@ -27,7 +27,7 @@ from benchmarks.machine import machine
 from benchmarks.tables import Sheet
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "service_latency.json"
-SUBSCRIPTIONS, RATE, SECONDS, WARM = 100_000, 2_000, 30, 5
+SUBSCRIPTIONS, RATE, SECONDS, WARM = 100_000, 2_000, 20, 5
 POSTED = 20  # events of a post: a hundred posts a second
 SCHEMA = {"t": "int64", "id": "int64", "x": "double", "y": "double", "sent": "double"}
 LEFT = (
@@ -182,7 +182,10 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args()
     if options.serve:
-        asyncio.run(serve(options.count))
+        from ensue.service.web.server import loop_factory
+
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:  # as `ensue serve` does
+            runner.run(serve(options.count))
         return
     counts = (1_000,) if options.quick else (1_000, options.count)
     seconds = 5 if options.quick else SECONDS

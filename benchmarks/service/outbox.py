@@ -32,6 +32,7 @@ Report = dict[str, Any]
 
 def matches(count: int, schema: pa.Schema) -> pa.Table:
     """So many matches of two events each, as a matcher hands them over."""
+    chance = np.random.default_rng(5)
     numbers = np.arange(count)
     ids = numbers % SUBSCRIPTIONS + 1
     times = pa.array(_START + numbers.astype("timedelta64[ms]"), pa.timestamp("us", "UTC"))
@@ -50,7 +51,7 @@ def matches(count: int, schema: pa.Schema) -> pa.Table:
     return pa.table(
         {
             "subscription": pa.array(ids).cast(pa.string()),
-            "match_id": pa.array([f"{n:032x}" for n in range(count)]),
+            "match_id": pa.array([chance.bytes(16).hex() for _ in range(count)]),
             "start": times, "end": times, "location": where, "members": members,
         }
     )  # fmt: skip

@@ -119,6 +119,7 @@ class Database:
             db.execute("PRAGMA journal_mode = WAL")
             db.execute(f"PRAGMA synchronous = {self._synchronous}")
             db.execute("PRAGMA cache_size = -65536")
+            db.execute("PRAGMA wal_autocheckpoint = 16384")
             if read_only:
                 db.execute("PRAGMA query_only = ON")
         except sqlite3.Error as error:
