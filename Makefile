@@ -10,7 +10,7 @@ USER_STAMP := $(VENV)/.installed-user
 DEV_STAMP  := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-archive test test-python test-kernels test-rest test-slow test-slow-python test-slow-kernels lint format bench bench-streaming bench-live bench-service bench-peers bench-papers soak kafka brokers demo-service crashes clean java
+.PHONY: help install demo demo-archive test test-python test-kernels test-uncompiled test-checked test-plain test-slow test-slow-python test-slow-kernels lint format bench bench-streaming bench-live bench-service bench-peers bench-papers soak kafka brokers demo-service crashes clean java
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,10 +50,10 @@ demo-service: $(DEV_STAMP)  ## the subscription service with its console, and a 
 	@$(BIN)/ensue serve --demo
 
 test: lint  ## lint, types, import contracts, tests
-	@$(MAKE) --no-print-directory -j2 test-python test-rest
+	@$(MAKE) --no-print-directory -j2 test-python test-uncompiled test-checked test-plain
 
-# Kernel tests have a target of their own, which compiles them with bounds checks. What needs no Spark
-# runs beside what does, on the second core.
+# Four parts for two cores: what needs Spark, what runs on uncompiled loops, kernels with bounds checks,
+# the rest. Whoever is done first takes the next.
 PLAIN := src $(addprefix tests/,algebra architecture correlations languages live plan samples tracing test_benchmarks.py)
 # Kernels of subscriptions take a minute to compile: what is tested of them here runs uncompiled. The
 # examples, the docs and Spark run them compiled, make test-slow with bounds checks.
@@ -61,7 +61,7 @@ UNCOMPILED := $(addprefix tests/,routing subscriptions service console)
 test-python: java $(DEV_STAMP)
 	$(BIN)/python -m pytest tests --ignore tests/kernels $(addprefix --ignore ,$(PLAIN) $(UNCOMPILED))
 
-test-rest: test-kernels
+test-plain: $(DEV_STAMP)
 	$(BIN)/python -m pytest -q -p no:cacheprovider $(PLAIN)
 
 # The same tests on uncompiled loops, then on compiled ones that check every index. Tests that
@@ -69,8 +69,12 @@ test-rest: test-kernels
 CHECKED := NUMBA_BOUNDSCHECK=1
 PLANS := $(addprefix tests/kernels/test_,planning.py counters.py adaptive.py operator_engine.py \
 	nodes.py routing.py regions.py geometry.py earth.py readable.py modules.py repeats.py place_patterns.py)
-test-kernels: $(DEV_STAMP)  ## kernel tests with JIT off, and with bounds checks
+test-kernels: test-uncompiled test-checked  ## kernel tests with JIT off, and with bounds checks
+
+test-uncompiled: $(DEV_STAMP)
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -p no:cacheprovider -m "not slow and not spark and not kafka" tests/kernels $(UNCOMPILED)
+
+test-checked: $(DEV_STAMP)
 	$(CHECKED) $(BIN)/python -m pytest -q -p no:cacheprovider tests/kernels $(addprefix --ignore ,$(PLANS))
 
 test-slow: java $(DEV_STAMP)  ## what `make test` leaves out: more random rounds and streams, crashes, Spark Connect
