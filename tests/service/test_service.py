@@ -220,8 +220,11 @@ def test_an_idle_stream_follows_the_clock(tmp_path):
 def test_without_room_on_the_disk_events_are_refused_and_notes_still_go_out(tmp_path):
     async def story():
         async with service(tmp_path / "a.db", limits={"free_bytes": 1 << 60}) as s:
-            with pytest.raises(IntakeStoppedError, match="the disk has"):
-                await s.publish(point(1, 1, 1.0))
+            several = (s.publish(point(t, 1, 1.0)) for t in range(5))
+            for refused in await asyncio.gather(*several, return_exceptions=True):
+                assert isinstance(refused, IntakeStoppedError), refused
+                assert "the disk has" in str(refused)
+            assert (await s.health())["events"] == 0
             assert (await s.health())["state"] == "intake stopped"
             made = await s.subscribe(HERE.format(id=1))
             assert [n.kind for n in await s.notes(subscription=made.id)] == ["started"]
@@ -250,6 +253,8 @@ def test_a_repeated_create_is_harmless(tmp_path):
             assert again.repeated
             with pytest.raises(ConflictError, match="key 'k'"):
                 await s.subscribe(HERE.format(id=2), idempotency_key="k")
+            with pytest.raises(ConflictError, match="key 'k'"):
+                await s.subscribe(HERE.format(id=1), quiet=5, idempotency_key="k")
             assert len(await s.subscriptions()) == 1
 
     run(story)

@@ -26,9 +26,7 @@ from ensue.service.notes import Note
 from ensue.service.noting import Noting
 from ensue.service.objects import Objects
 from ensue.service.pace import Pace
-from ensue.service.refusals import (
-    IntakeStoppedError,
-)
+from ensue.service.refusals import IntakeStoppedError
 from ensue.service.settings import Limits
 from ensue.service.store import audit, batches, keys, outbox, positions
 from ensue.service.store import subscriptions as store
@@ -38,8 +36,6 @@ from ensue.service.turn import Turn
 
 MOST_ROWS = 50_000  # events that are matched together
 RECENT = 100_000  # events by which objects are known at the start
-_LONGEST_NAME = 200
-_NAMELESS = "\0"  # until its number is known
 
 
 @dataclass(slots=True)
@@ -149,6 +145,9 @@ class Core:
             return []
         try:
             self._require_room()
+        except IntakeStoppedError as error:
+            return [(one, error) for one in some]
+        try:
             return list(zip(some, self._apart(db, some), strict=True))
         except Exception as error:  # noqa: BLE001 - whoever offered it is told
             if len(some) == 1 or not db.in_transaction:

@@ -391,7 +391,8 @@ class Service:
         )  # fmt: skip
         for target in wanted.targets:
             await self.sinks.check(target.kind, target.config, trusted=trusted)
-        asked = digest or hashlib.sha256(repr((text, template, values, name)).encode()).digest()
+        request = (text, template, values, name, regions, language, quiet, wanted.targets)
+        asked = digest or hashlib.sha256(repr(request).encode()).digest()
         return await self.do(
             lambda db: self.core.catalogue.subscribe(db, wanted, idempotency_key, asked)
         )
@@ -401,6 +402,8 @@ class Service:
     ) -> list[Subscribed]:
         """Adds many at once, all of them or none: each as the arguments of `subscribe`."""
         wanted = [self._wanted(user, **one) for one in several]
+        for target in (target for one in wanted for target in one.targets):
+            await self.sinks.check(target.kind, target.config, trusted=True)
         return await self.do(lambda db: self.core.catalogue.subscribe_all(db, wanted))
 
     async def change(
