@@ -212,14 +212,9 @@ class Catalogue:
         self.matching.change(version, changes)
 
     def _begin(self, db: Connection, id: int) -> None:
-        if not self.matching.at_once:
-            return  # it is told when a micro-batch has seen it
-        self.begin(db, id, self.columns.shown(self.matching.now))
-
-    def begin(self, db: Connection, id: int, moment: Any) -> None:
-        """A subscription sees events from a moment of the stream on."""
+        """A subscription sees events from this moment of the stream on."""
         self.noting.forget(id)
-        notes, started = self.noting.began(db, id, moment)
+        notes, started = self.noting.began(db, id, self.columns.shown(self.matching.now))
         store.change_subscription(db, id, started=json.dumps(started))
         self.turn.tell(notes)
 

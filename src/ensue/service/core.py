@@ -91,6 +91,9 @@ class Core:
         notes, accepted = self.turn.over()
         for events in accepted:
             self.objects.take(events)
+            newest = float(self.columns.seconds(events).max())
+            known = self.newest_event
+            self.newest_event = newest if known is None else max(known, newest)
         return notes
 
     def rolled_back(self, error: BaseException) -> None:
@@ -216,7 +219,6 @@ class Core:
             return 0
         times = self.columns.seconds(events)
         span = float(times.min()), float(times.max())
-        self.newest_event = max(span[1], self.newest_event or span[1])
         self.turn.events.append(events)
         return batches.keep_batch(db, store.version_of(db), now, events, span)
 

@@ -22,8 +22,6 @@ class Found:
 class Matching(Protocol):
     """Finds the matches of the subscriptions of a service."""
 
-    at_once: bool  # what is found comes with the events, and a new subscription sees the next ones
-
     @property
     def save_due(self) -> bool:
         """Whether to go on after a crash now would take long."""

@@ -26,8 +26,6 @@ from ensue.workload.subscriptions.following import Following
 class InProcess:
     """A live matcher that is built again from the file whenever it differs from it."""
 
-    at_once = True
-
     def __init__(self, columns: Columns, limits: Limits) -> None:
         self.columns = columns
         self.limits = limits

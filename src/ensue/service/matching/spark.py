@@ -88,8 +88,6 @@ class Session(Protocol):
 class SparkMatching:
     """Takes events in the core thread, and leaves the rest to a stream."""
 
-    at_once = True  # a subscription sees the events that are accepted behind it, and no others
-
     def __init__(
         self,
         columns: Columns,
