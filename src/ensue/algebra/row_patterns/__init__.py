@@ -1,0 +1,1 @@
+"""SQL's row patterns: what stands in a MATCH_RECOGNIZE clause."""
