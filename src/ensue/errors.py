@@ -84,6 +84,10 @@ class OperatorError(EnsueError):
     """A user's operator that cannot be what it says it is, or that failed on an event."""
 
 
+class SkipError(EnsueError):
+    """A match of MATCH_RECOGNIZE behind which the search cannot go on as AFTER MATCH says."""
+
+
 class StateError(EnsueError):
     """Saved state that cannot be restored."""
 

@@ -1,0 +1,1 @@
+"""Finding the matches of a MATCH_RECOGNIZE clause in rows."""

@@ -1,0 +1,231 @@
+"""Finds the matches of a clause in partitions of rows."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from ensue.algebra.predicate import Field
+from ensue.algebra.row_patterns.recognition import Rows, SkipTo
+from ensue.columns.buffers import Bools, Ints
+from ensue.computed import cached_property
+from ensue.engine.interrupts import interruptible
+from ensue.engine.row_patterns.found import Found, Labels, Search
+from ensue.engine.row_patterns.masks import masks
+from ensue.engine.row_patterns.partitions import Partitions
+from ensue.engine.row_patterns.plain import PlainConditions
+from ensue.engine.row_patterns.possible import Possible, TooManyStates
+from ensue.errors import SkipError
+from ensue.plan.row_patterns.plan import RowPlan
+from ensue.source import row_patterns as source
+from ensue.source.cache import compiled
+
+_SKIPS = {SkipTo.PAST_LAST: 0, SkipTo.NEXT: 1, SkipTo.FIRST: 2, SkipTo.LAST: 3}
+LABELS = 1 << 22  # rows of matches that are handed over at a time
+_MATCHES = 1 << 20
+
+
+class Judge(Protocol):
+    """Conditions that look at the match so far: the kernel that has them, and what it is given."""
+
+    @property
+    def kernel(self) -> Callable[..., int]: ...
+    @property
+    def wholes(self) -> int:
+        """How many integers it remembers of the rows that it has mapped."""
+
+    @property
+    def reals(self) -> int: ...
+    def arguments(self, partitions: Partitions) -> tuple[Any, ...]:
+        """What it looks at: integers and floats of rows, and whether they are there."""
+
+
+class Finder:
+    """Finds matches in one batch of rows after the other."""
+
+    def __init__(self, plan: RowPlan) -> None:
+        self.plan = plan
+        self._possible = Possible(plan.automaton)
+        choices = [choice for entry in plan.automaton.entries for choice in entry]
+        lengths = [len(entry) for entry in plan.automaton.entries]
+        self._choices: tuple[Ints, ...] = (
+            np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+            np.array([c.variable for c in choices], np.int64),
+            np.array([c.entry for c in choices], np.int64),
+            np.array([c.excluded + 2 * c.at_start + 4 * c.at_end for c in choices], np.int64),
+        )
+        skip = plan.recognition.skip
+        numbers = {name: number for number, name in enumerate(plan.automaton.variables)}
+        self._skip = _SKIPS[skip.to], sum(1 << numbers[name] for name in skip.variables)
+
+    @cached_property
+    def judge(self) -> Judge:
+        """Who decides where rows alone do not."""
+        return judge_of(self.plan)
+
+    def find(self, partitions: Partitions, search: Search) -> Iterator[Found]:
+        """The matches that rows to come cannot change, in the order of partitions and rows.
+
+        `search` is moved on: to the first row of each partition that is not decided.
+        """
+        mask = masks(self.plan, partitions)
+        bounds = partitions.bounds
+        ahead = self.plan.ahead
+        limits = np.where(search.opened, np.maximum(bounds[1:] - ahead, bounds[:-1]), bounds[1:])
+        judged = not self.plan.decided_by_rows
+        try:
+            alive = self._possible.of(mask, bounds, limits, search.opened, search.begun)
+            sets = self._possible.members()
+        except TooManyStates:  # then the search comes back where it went wrong
+            judged = True
+            alive = np.zeros(partitions.rows + len(partitions), np.int32)
+            sets = np.ones((1, len(self.plan.automaton.entries)), np.uint8)
+        run = _Run(self.plan, partitions, search, self.plan.recognition.rows is Rows.ALL_AND_UNMATCHED)
+        fixed = (mask, alive, sets, *self._choices, bounds, limits)
+        fixed += (search.opened, search.begun, *self._skip)
+        state = (search.position, search.number, search.covered)
+        if judged:
+            yield from run.search(self.judge.kernel, (*fixed, *state), self._given(partitions, search))
+        else:
+            kernel = compiled(source.search_text(), "search", None)
+            yield from run.search(kernel, (*fixed, *state), None)
+
+    def _given(self, partitions: Partitions, search: Search) -> "_Given":
+        recognition = self.plan.recognition
+        times, horizon, now = np.zeros(1, np.int64), -1, np.zeros(1, np.int64)
+        if recognition.within is not None:
+            vector = partitions.vector(recognition.order[0].expr)
+            times = np.ascontiguousarray(vector.values)
+            horizon = _length(recognition.within, partitions)
+            least = np.finfo(np.float64).min if times.dtype.kind == "f" else np.iinfo(np.int64).min
+            now = np.array([least if search.now is None else search.now], times.dtype)
+        judge = self.judge
+        return _Given(judge.wholes, judge.reals, (now, horizon, times), judge.arguments(partitions))
+
+
+def judge_of(plan: RowPlan) -> Judge:
+    """A kernel where one takes all conditions, else the plain meaning."""
+    return PlainConditions(plan)
+
+
+def _length(within: Any, partitions: Partitions) -> Any:
+    from datetime import timedelta
+
+    if isinstance(within, timedelta):
+        micros = within // timedelta(microseconds=1)
+        return micros * (1_000 if partitions.unit == "ns" else 1)
+    return within
+
+
+@dataclass
+class _Given:
+    """What a search with conditions on the match has beside the rows."""
+
+    wholes: int
+    reals: int
+    time: tuple[Any, ...]
+    values: tuple[Any, ...]
+
+    def __post_init__(self) -> None:
+        self.room(1 << 10, 1 << 12)
+
+    def room(self, stack: int, seen: int) -> None:
+        self.stack = np.zeros((stack, 3 + self.wholes), np.int64)
+        self.stack_reals = np.zeros((stack, max(1, self.reals)), np.float64)
+        self.seen = np.zeros((seen, 3 + self.wholes), np.int64)
+        self.seen_reals = np.zeros((seen, max(1, self.reals)), np.float64)
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        return (
+            self.stack, self.stack_reals, self.seen, self.seen_reals, *self.time, *self.values,
+        )  # fmt: skip
+
+
+class _Run:
+    """One search over some partitions: makes room and hands over what was found."""
+
+    def __init__(
+        self, plan: RowPlan, partitions: Partitions, search: Search, unmatched: bool
+    ) -> None:
+        self._plan = plan
+        self._partitions = partitions
+        self._search = search
+        rows = partitions.rows
+        matches = min(_MATCHES, rows + 1)
+        self._meta = np.zeros(8, np.int64)
+        self._matches = [np.empty(matches, np.int64) for _ in range(4)]
+        self._labels: Labels = np.empty(min(LABELS, rows + 1), np.int16)
+        self._unmatched = np.empty(rows + 1 if unmatched else 1, np.int64)
+        self._wants_unmatched = unmatched
+
+    def search(
+        self, kernel: Callable[..., int], fixed: tuple[Any, ...], given: _Given | None
+    ) -> Iterator[Found]:
+        meta = self._meta
+        while True:
+            arguments = (
+                *fixed, *self._matches, self._labels, self._unmatched, self._wants_unmatched, meta,
+                *(given.arguments if given is not None else ()),
+            )  # fmt: skip
+            code = interruptible(lambda a=arguments: kernel(*a), self._stop)  # type: ignore[misc]
+            match code:
+                case source.DONE:
+                    yield self._handed_over()
+                    return
+                case source.MATCHES_FULL | source.LABELS_FULL | source.UNMATCHED_FULL:
+                    if meta[source.MATCHES] or meta[source.UNMATCHED]:
+                        yield self._handed_over()
+                    else:
+                        self._labels = np.empty(4 * len(self._labels) + 64, np.int16)
+                case source.STACK_FULL:
+                    assert given is not None
+                    given.room(4 * len(given.stack), len(given.seen))
+                case source.SEEN_FULL:
+                    assert given is not None
+                    given.room(len(given.stack), 4 * len(given.seen))
+                case source.STOPPED:
+                    raise KeyboardInterrupt
+                case _:
+                    raise self._no_way_on(code)
+
+    def _stop(self) -> None:
+        self._meta[source.STOP] = 1
+
+    def _handed_over(self) -> Found:
+        meta = self._meta
+        count, used, missed = (int(meta[k]) for k in (source.MATCHES, source.LABELS, source.UNMATCHED))
+        starts, stops, numbers, partitions = (column[:count].copy() for column in self._matches)
+        offsets = np.concatenate([[0], np.cumsum(stops - starts)]).astype(np.int64)
+        meta[source.MATCHES] = meta[source.LABELS] = meta[source.UNMATCHED] = 0
+        return Found(
+            starts, stops, numbers, partitions, self._labels[:used].copy(), offsets,
+            self._unmatched[:missed].copy(),
+        )  # fmt: skip
+
+    def _no_way_on(self, code: int) -> SkipError:
+        """Why the search cannot go on behind a match."""
+        recognition, meta = self._plan.recognition, self._meta
+        partition, row = int(meta[source.PARTITION]), int(meta[source.ROW])
+        number = int(self._search.number[partition])
+        names = [key.name for key in recognition.partition]
+        names += [by.expr.name for by in recognition.order if isinstance(by.expr, Field)]
+        place = int(self._partitions.places(np.array([row]))[0])
+        table = self._partitions.table
+        told = ", ".join(f"{n} = {table.column(n)[place].as_py()!r}" for n in dict.fromkeys(names))
+        begins = f"begins with the row {told}" if told else f"begins with row {place}"
+        skip = recognition.skip
+        what = f"AFTER MATCH SKIP {skip.to.value} {skip.name}: match {number}, which {begins},"
+        if code == source.NO_ROW_TO_SKIP_TO:
+            return SkipError(
+                f"{what} has no row of {skip.name}\n"
+                f"  hint: make {skip.name} a part of every match, or SKIP PAST LAST ROW"
+            )
+        return SkipError(
+            f"{what} has {skip.name} as its first row, so the same match would be found for ever\n"
+            "  hint: SKIP TO NEXT ROW, or PAST LAST ROW, or to a variable that comes later"
+        )
+
+
+__all__ = ["Bools", "Finder", "judge_of"]

@@ -1,0 +1,121 @@
+"""What can still become a match, known of every place between two rows.
+
+Backwards over the rows: the entries of the pattern from which its end can be reached. Sets of
+entries are states of an automaton that is worked out as far as the rows ask for it.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from ensue.columns.buffers import Bools, Ints
+from ensue.kernels.row_patterns import UNKNOWN, backwards
+from ensue.plan.row_patterns.automaton import END, Automaton, Choice
+
+_DENSE = 10  # with so few variables every combination of them has a symbol
+_STATES = 20_000  # sets that are worked out at the most
+_CELLS = 1 << 26  # of the table of transitions
+
+
+class TooManyStates(Exception):
+    """A pattern of which more sets of entries occur than are worth to be told apart."""
+
+
+@dataclass
+class Possible:
+    """The states of a pattern, kept from one batch of rows to the next."""
+
+    automaton: Automaton
+    sets: list[int] = field(default_factory=list)  # the entries of a state, as bits
+    numbers: dict[int, int] = field(default_factory=dict)
+    symbols: dict[int, int] = field(default_factory=dict)  # of combinations of variables
+    table: npt.NDArray[np.int32] = field(default_factory=lambda: np.empty((0, 0), np.int32))
+
+    def __post_init__(self) -> None:
+        entries = self.automaton.entries
+        at_end = [any(c.variable == END and not c.at_start for c in choices) for choices in entries]
+        self.closed = self._state(sum(1 << e for e, ends in enumerate(at_end) if ends))
+        self.opened = self._state((1 << len(entries)) - 1)
+
+    def of(
+        self, mask: Ints, bounds: Ints, limits: Ints, opened: Bools, begun: Bools
+    ) -> npt.NDArray[np.int32]:
+        """The state of each place; `mask` are the variables that a row may be mapped to."""
+        symbols, distinct = self._symbols(mask)
+        last = np.where(opened, self.opened, self.closed).astype(np.int32)
+        alive = np.zeros(len(mask) + len(bounds) - 1, np.int32)
+        place = np.array([0, -1], np.int64)
+        while True:
+            row = backwards(
+                symbols, bounds, limits, last, begun, len(self.symbols), self.table, alive, place
+            )
+            if row < 0:
+                return alive
+            state = alive[place[1] + place[0]]
+            first = row == bounds[place[0]] and not begun[place[0]]
+            symbol = symbols[row] + (len(self.symbols) if first else 0)
+            before = self._state(self._before(self.sets[state], distinct[symbols[row]], first))
+            self.table[state, symbol] = before
+
+    def members(self) -> npt.NDArray[np.uint8]:
+        """Of each state whether an entry is in it."""
+        count = len(self.automaton.entries)
+        width = (count + 7) // 8
+        raw = b"".join(s.to_bytes(width, "little") for s in self.sets)
+        bits = np.frombuffer(raw, np.uint8).reshape(len(self.sets), width)
+        return np.ascontiguousarray(np.unpackbits(bits, axis=1, bitorder="little")[:, :count])
+
+    def _symbols(self, mask: Ints) -> tuple[npt.NDArray[np.int32], list[int]]:
+        """The symbol of each row, and what the symbols stand for."""
+        variables = len(self.automaton.variables)
+        if variables <= _DENSE:
+            if not self.symbols:
+                self.symbols = {value: value for value in range(1 << variables)}
+                self._widen()
+            return mask.astype(np.int32), list(range(1 << variables))
+        known, codes = np.unique(mask, return_inverse=True)
+        new = [int(value) for value in known if int(value) not in self.symbols]
+        if new:
+            for value in new:
+                self.symbols[value] = len(self.symbols)
+            self.table = np.empty((0, 0), np.int32)  # first rows have moved
+            self._widen()
+        numbers = np.array([self.symbols[int(value)] for value in known], np.int32)
+        return numbers[codes], list(self.symbols)
+
+    def _state(self, entries: int) -> int:
+        if entries not in self.numbers:
+            self.numbers[entries] = len(self.sets)
+            self.sets.append(entries)
+            self._widen()
+        return self.numbers[entries]
+
+    def _widen(self) -> None:
+        states, symbols = len(self.sets), 2 * len(self.symbols)
+        if not symbols or (self.table.shape[0] >= states and self.table.shape[1] == symbols):
+            return
+        rows = max(16, 2 * states)
+        if states > _STATES or rows * symbols > _CELLS:
+            raise TooManyStates
+        wider = np.full((rows, symbols), UNKNOWN, np.int32)
+        if self.table.shape[1] == symbols:
+            wider[: len(self.table)] = self.table
+        self.table = wider
+
+    def _before(self, after: int, mask: int, first: bool) -> int:
+        found = 0
+        for entry, choices in enumerate(self.automaton.entries):
+            for choice in choices:
+                if _lives(choice, after, mask, first):
+                    found |= 1 << entry
+                    break
+        return found
+
+
+def _lives(choice: Choice, after: int, mask: int, first: bool) -> bool:
+    if choice.at_start and not first:
+        return False
+    if choice.variable == END:
+        return not choice.at_end
+    return bool(mask >> choice.variable & 1 and after >> choice.entry & 1)

@@ -1,0 +1,247 @@
+"""A row pattern as an automaton whose choices are in the order of preference.
+
+An *entry* is a place in the pattern between two rows. Its choices say what may come next: a row of
+a variable, which leads to another entry, or the end of the match. The first choice that leads to
+a match is the one that the standard prefers.
+"""
+
+from dataclasses import dataclass
+
+from ensue.algebra.row_patterns.pattern import (
+    Alternation,
+    Anchor,
+    Concatenation,
+    Exclusion,
+    Nothing,
+    Permutation,
+    Repetition,
+    Row,
+    RowTerm,
+    nullable,
+    variables_of,
+)
+
+END = -1  # the variable of a choice that ends the match
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What may come next: a row of a variable, or the end of the match."""
+
+    variable: int  # its number; END: the match is complete
+    entry: int = 0  # where the row leads to
+    excluded: bool = False
+    at_start: bool = False  # only before the first row of the partition: ^
+    at_end: bool = False  # only behind its last row: $
+
+
+@dataclass(frozen=True, slots=True)
+class Automaton:
+    """The entries of a pattern; the first one is where a match begins.
+
+    >>> pattern = Concatenation((Repetition(Row("A"), 1, None), Row("B")))
+    >>> for choices in automaton_of(pattern).entries:
+    ...     print([(choice.variable, choice.entry) for choice in choices])
+    [(0, 1)]
+    [(0, 1), (1, 2)]
+    [(-1, 0)]
+    """
+
+    variables: tuple[str, ...]
+    entries: tuple[tuple[Choice, ...], ...]
+
+    @property
+    def looks_at_the_end(self) -> bool:
+        """Whether it asks for the last row of a partition."""
+        return any(choice.at_end for choices in self.entries for choice in choices)
+
+    @property
+    def looks_at_the_start(self) -> bool:
+        return any(choice.at_start for choices in self.entries for choice in choices)
+
+    @property
+    def longest(self) -> int | None:
+        """The most rows of a match; None: there is no bound.
+
+        >>> automaton_of(Repetition(Row("A"), 0, 3)).longest
+        3
+        """
+        known: dict[int, int | None] = {}
+        state: dict[int, int] = {}  # 1: being looked at, 2: done
+
+        stack: list[tuple[int, bool]] = [(0, False)]
+        while stack:
+            entry, done = stack.pop()
+            following = [c.entry for c in self.entries[entry] if c.variable != END]
+            if not done:
+                if state.get(entry) == 2:
+                    continue
+                state[entry] = 1
+                stack.append((entry, True))
+                for other in following:
+                    if state.get(other) == 1:
+                        return None  # a loop, and each round takes a row
+                    stack.append((other, False))
+            else:
+                state[entry] = 2
+                rows = [known[other] for other in following]
+                known[entry] = max((1 + (r or 0) for r in rows), default=0)
+        return known[0]
+
+
+@dataclass(slots=True)
+class _Step:
+    """One instruction: a row, a fork with its first branch preferred, an anchor, or the end."""
+
+    kind: str  # "row", "fork", "start", "end", "accept"
+    following: int = -1
+    other: int = -1
+    variable: int = -1
+    excluded: bool = False
+
+
+def automaton_of(pattern: RowTerm) -> Automaton:
+    """The automaton of a pattern."""
+    writer = _Writer(variables_of(pattern))
+    accept = writer.add(_Step("accept"))
+    first = writer.write(pattern, accept, excluded=False)
+    return writer.automaton(first)
+
+
+class _Writer:
+    def __init__(self, variables: tuple[str, ...]) -> None:
+        self.variables = variables
+        self._numbers = {name: number for number, name in enumerate(variables)}
+        self._steps: list[_Step] = []
+
+    def add(self, step: _Step) -> int:
+        self._steps.append(step)
+        return len(self._steps) - 1
+
+    def write(self, term: RowTerm, following: int, *, excluded: bool) -> int:
+        """The step at which a term begins that goes on with `following`."""
+        match term:
+            case Row(variable=variable):
+                number = self._numbers[variable]
+                return self.add(_Step("row", following, variable=number, excluded=excluded))
+            case Nothing():
+                return following
+            case Anchor(at=place):
+                return self.add(_Step("start" if place == "start" else "end", following))
+            case Concatenation(parts=parts):
+                for part in reversed(parts):
+                    following = self.write(part, following, excluded=excluded)
+                return following
+            case Alternation(parts=parts):
+                return self._fork([self.write(p, following, excluded=excluded) for p in parts])
+            case Permutation(parts=parts):
+                return self._permuted(parts, following, excluded)
+            case Exclusion(part=part):
+                return self.write(part, following, excluded=True)
+            case Repetition():
+                return self._repeated(term, following, excluded)
+
+    def _fork(self, branches: list[int]) -> int:
+        first = branches[-1]
+        for branch in reversed(branches[:-1]):
+            first = self.add(_Step("fork", branch, first))
+        return first
+
+    def _permuted(self, parts: tuple[RowTerm, ...], following: int, excluded: bool) -> int:
+        """What remains decides: orders that have the same parts behind them share their steps."""
+        known: dict[frozenset[int], int] = {frozenset(): following}
+
+        def written(left: frozenset[int]) -> int:
+            if left not in known:
+                known[left] = self._fork(
+                    [
+                        self.write(parts[k], written(left - {k}), excluded=excluded)
+                        for k in sorted(left)
+                    ]
+                )
+            return known[left]
+
+        return written(frozenset(range(len(parts))))
+
+    def _repeated(self, term: Repetition, following: int, excluded: bool) -> int:
+        def fork(on: int, out: int) -> _Step:
+            return _Step("fork", on, out) if term.greedy else _Step("fork", out, on)
+
+        first, least = following, term.least
+        if term.most is not None:
+            for _ in range(term.most - term.least):
+                again = self.write(term.part, first, excluded=excluded)
+                first = self.add(fork(again, following))
+        else:
+            loop = self.add(_Step("fork"))
+            again = self.write(term.part, loop, excluded=excluded)
+            self._steps[loop] = fork(again, following)
+            if least:
+                first, least = again, least - 1
+            elif nullable(term.part):
+                # x* as (x+)?: a first round without a row is then left as any other is
+                first = self.add(fork(again, following))
+            else:
+                first = loop
+        for _ in range(least):
+            first = self.write(term.part, first, excluded=excluded)
+        return first
+
+    def automaton(self, first: int) -> Automaton:
+        numbers, places = {first: 0}, [first]
+        entries: list[tuple[Choice, ...]] = []
+        while len(entries) < len(places):
+            choices = []
+            for step, at_start, at_end in self._reached(places[len(entries)]):
+                if step.kind == "accept":
+                    choices.append(Choice(END, at_start=at_start, at_end=at_end))
+                    continue
+                if at_end:
+                    continue  # no row comes behind the last one
+                if step.following not in numbers:
+                    numbers[step.following] = len(places)
+                    places.append(step.following)
+                entry = numbers[step.following]
+                choices.append(Choice(step.variable, entry, step.excluded, at_start))
+            entries.append(tuple(_needed(choices)))
+        return Automaton(self.variables, tuple(entries))
+
+    def _reached(self, place: int) -> list[tuple[_Step, bool, bool]]:
+        """The rows and ends that can be reached without a row, the preferred first.
+
+        Whatever comes back to a step, with the same anchors behind it, gains nothing.
+        """
+        found: list[tuple[_Step, bool, bool]] = []
+        seen: set[tuple[int, bool, bool]] = set()
+        stack = [(place, False, False)]
+        while stack:
+            at = stack.pop()
+            if at in seen:
+                continue
+            seen.add(at)
+            number, at_start, at_end = at
+            step = self._steps[number]
+            match step.kind:
+                case "fork":
+                    stack.append((step.other, at_start, at_end))
+                    stack.append((step.following, at_start, at_end))
+                case "start":
+                    stack.append((step.following, True, at_end))
+                case "end":
+                    stack.append((step.following, at_start, True))
+                case _:
+                    found.append((step, at_start, at_end))
+        return found
+
+
+def _needed(choices: list[Choice]) -> list[Choice]:
+    """The choices without those that are never taken: behind a certain end, and repetitions."""
+    kept: list[Choice] = []
+    for choice in choices:
+        plain = Choice(choice.variable, choice.entry, choice.excluded)
+        if choice in kept or plain in kept:
+            continue
+        kept.append(choice)
+        if plain == choice and choice.variable == END:
+            break
+    return kept

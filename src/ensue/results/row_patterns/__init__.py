@@ -1,0 +1,1 @@
+"""The table that a MATCH_RECOGNIZE clause gives."""

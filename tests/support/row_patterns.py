@@ -1,0 +1,220 @@
+"""Random MATCH_RECOGNIZE clauses and rows, and what they mean."""
+
+import random
+from typing import Any
+
+import pyarrow as pa
+
+from ensue.algebra.predicate import Binary, Expr, Field, IsNull, Literal
+from ensue.algebra.row_patterns.pattern import (
+    Alternation,
+    Anchor,
+    Concatenation,
+    Exclusion,
+    Nothing,
+    Permutation,
+    Repetition,
+    Row,
+    RowTerm,
+    variables_of,
+)
+from ensue.algebra.row_patterns.recognition import (
+    Define,
+    Key,
+    Measure,
+    Recognition,
+    Rows,
+    Skip,
+    SkipTo,
+)
+from ensue.algebra.row_patterns.values import (
+    CLASSIFIER,
+    REACHED,
+    ROW,
+    MatchNumber,
+    Navigation,
+    OrderedBy,
+    Reach,
+    RowAggregate,
+    RowValue,
+)
+from ensue.schema import Kind
+from ensue.semantics.row_patterns import results
+
+COLUMNS = {"k": Kind.STRING, "id": Kind.INTEGER, "x": Kind.STRING, "v": Kind.INTEGER,
+           "f": Kind.FLOAT}  # fmt: skip
+NAMES = "ABCD"
+
+
+def column(name: str) -> Field:
+    return Field(ROW, name)
+
+
+def value_of(expr: Expr, *reaches: Reach) -> RowValue:
+    return RowValue(expr, reaches)
+
+
+def reached(number: int = 0) -> Field:
+    return Field(REACHED, str(number))
+
+
+def a_pattern(rng: random.Random, depth: int = 3) -> RowTerm:
+    """A pattern over some variables."""
+    kind = rng.random()
+    if depth == 0 or kind < 0.3:
+        if rng.random() < 0.05:
+            return Nothing()
+        if rng.random() < 0.06:
+            return Anchor(rng.choice(["start", "end"]))
+        return Row(rng.choice(NAMES))
+    if kind < 0.55:
+        return Concatenation(tuple(a_pattern(rng, depth - 1) for _ in range(rng.randint(2, 3))))
+    if kind < 0.7:
+        return Alternation(tuple(a_pattern(rng, depth - 1) for _ in range(rng.randint(2, 3))))
+    if kind < 0.92:
+        least = rng.choice([0, 0, 1, 1, 2])
+        most = rng.choice([None, None, least + rng.randint(0, 2) or 1])
+        return Repetition(a_pattern(rng, depth - 1), least, most, rng.random() < 0.7)
+    if kind < 0.96:
+        return Permutation(tuple(a_pattern(rng, depth - 1) for _ in range(rng.randint(2, 3))))
+    return Exclusion(a_pattern(rng, depth - 1))
+
+
+def some_variables(rng: random.Random, variables: tuple[str, ...]) -> tuple[str, ...]:
+    count = rng.choice([0, 1, 1, 1, 2])
+    chosen = rng.sample(variables, min(count, len(variables)))
+    return tuple(v for v in variables if v in chosen)
+
+
+def a_navigation(
+    rng: random.Random, variables: tuple[str, ...], names: list[str], final: bool
+) -> Navigation:
+    return Navigation(
+        column(rng.choice(names)),
+        some_variables(rng, variables),
+        first=rng.random() < 0.4,
+        offset=rng.choice([0, 0, 0, 1, 2]),
+        shift=rng.choice([0, 0, 0, -1, 1, -2]),
+        final=final and rng.random() < 0.4,
+    )
+
+
+def an_aggregate(rng: random.Random, variables: tuple[str, ...], final: bool) -> RowAggregate:
+    function = rng.choice(["count", "sum", "avg", "min", "max"])
+    argument = column(rng.choice(["v", "f"]))
+    none = function == "count" and rng.random() < 0.5
+    return RowAggregate(
+        function,
+        () if none else (argument,),
+        some_variables(rng, variables),
+        final=final and rng.random() < 0.4,
+        only=Binary(">", column("v"), Literal(2)) if rng.random() < 0.15 else None,
+    )
+
+
+def a_condition(rng: random.Random, variable: str, variables: tuple[str, ...], how: str) -> RowValue:
+    """A condition that rows decide, or one that looks at the match (`how` is "matched")."""
+    own = Navigation(column("x"), (variable,) if rng.random() < 0.5 else ())
+    letter = Binary("=", reached(0), Literal(variable))
+    kind = rng.random()
+    if how == "alone" or kind < 0.4:
+        if kind < 0.6:
+            return value_of(letter, own)
+        if kind < 0.8:
+            before = Navigation(column("v"), (), shift=rng.choice([-1, 1, -2]))
+            here = Navigation(column("v"))
+            return value_of(Binary(rng.choice(["<", ">="]), reached(0), reached(1)), here, before)
+        return value_of(Binary("or", letter, IsNull(reached(1))), own, Navigation(column("v")))
+    here = Navigation(column("v"), (variable,))
+    if kind < 0.65:
+        other = a_navigation(rng, variables, ["v", "f"], final=False)
+    else:
+        other = an_aggregate(rng, variables, final=False)
+    sign = rng.choice(["<", "<=", ">", "!="])
+    compared: Expr = Binary(sign, reached(0), reached(1))
+    if rng.random() < 0.3:
+        compared = Binary("or", compared, IsNull(reached(1)))
+    if rng.random() < 0.4:
+        return value_of(
+            Binary("and", compared, Binary("=", reached(2), Literal(variable))), here, other, own
+        )
+    return value_of(compared, here, other)
+
+
+def a_measure(rng: random.Random, variables: tuple[str, ...]) -> RowValue:
+    kind = rng.random()
+    if kind < 0.4:
+        return value_of(reached(), a_navigation(rng, variables, ["id", "x", "v", "f"], True))
+    if kind < 0.7:
+        return value_of(reached(), an_aggregate(rng, variables, True))
+    if kind < 0.8:
+        navigation = Navigation(column(CLASSIFIER), some_variables(rng, variables),
+                                offset=rng.choice([0, 1]), shift=rng.choice([0, -1, 1]),
+                                final=rng.random() < 0.3)  # fmt: skip
+        return value_of(reached(), navigation)
+    if kind < 0.9:
+        return value_of(reached(), MatchNumber())
+    return value_of(
+        Binary("+", reached(0), reached(1)),
+        a_navigation(rng, variables, ["v"], True),
+        an_aggregate(rng, variables, True),
+    )
+
+
+def a_clause(rng: random.Random, how: str = "alone", streaming: bool = False) -> Recognition:
+    """A clause over rows of `some_rows`."""
+    while True:
+        pattern = a_pattern(rng)
+        variables = variables_of(pattern)
+        text = repr(pattern)
+        if variables and not (streaming and "at='end'" in text):
+            break
+    defines = [
+        Define(v, a_condition(rng, v, variables, how)) for v in variables if rng.random() < 0.85
+    ]
+    rows = rng.choice(list(Rows))
+    if rows is Rows.ALL_AND_UNMATCHED and "Exclusion" in repr(pattern):
+        rows = Rows.ALL
+    to = rng.choice([SkipTo.PAST_LAST, SkipTo.PAST_LAST, SkipTo.NEXT, SkipTo.FIRST, SkipTo.LAST])
+    name = rng.choice(variables)
+    skip = Skip(to, name, (name,)) if to in (SkipTo.FIRST, SkipTo.LAST) else Skip(to)
+    within = rng.choice([2, 4, 7]) if how == "matched" and rng.random() < 0.25 else None
+    return Recognition(
+        pattern,
+        (Key(column("k"), "k"),) if rng.random() < 0.7 else (),
+        (OrderedBy(column("id")),),
+        tuple(Measure(a_measure(rng, variables), f"m{n}") for n in range(rng.randint(1, 4))),
+        rows,
+        skip,
+        (),
+        tuple(defines),
+        within,
+    )
+
+
+def some_rows(rng: random.Random, most: int = 12) -> pa.Table:
+    count = rng.randint(0, most)
+    letters = NAMES[: rng.randint(2, 4)]
+    return pa.table(
+        {
+            "k": pa.array([rng.choice(["p", "q", None]) for _ in range(count)], pa.string()),
+            "id": pa.array(range(count), pa.int64()),
+            "x": pa.array([rng.choice(letters) for _ in range(count)], pa.string()),
+            "v": pa.array([rng.choice([1, 2, 3, 4, 5, None]) for _ in range(count)], pa.int64()),
+            "f": pa.array([rng.choice([0.5, 1.5, 2.0, None]) for _ in range(count)], pa.float64()),
+        }
+    )
+
+
+def meant(recognition: Recognition, table: pa.Table) -> list[tuple[Any, ...]]:
+    """The rows that a clause gives by its meaning: its key, its row, its measures."""
+    keys = [key.column for key in recognition.partition]
+    partitions: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in sorted(table.to_pylist(), key=lambda row: row["id"]):
+        partitions.setdefault(tuple(row[k] for k in keys), []).append(row)
+    found = []
+    for key, rows in partitions.items():
+        for place, measures in results(recognition, rows):
+            of = () if recognition.rows is Rows.ONE else (rows[place]["id"],)
+            found.append((*key, *of, *measures))
+    return found
