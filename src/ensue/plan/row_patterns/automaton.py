@@ -17,9 +17,15 @@ from ensue.algebra.row_patterns.pattern import (
     Repetition,
     Row,
     RowTerm,
-    nullable,
     variables_of,
 )
+from ensue.errors import QueryError
+
+_PERMUTED = 6  # parts of PERMUTE of which every order is written out
+_ORDERED = 10
+_STEPS = 200_000  # of a pattern that is written out
+_CLOSE = 20_000  # that are reached from one place without a row
+_CHOICES = 2_000_000  # of all entries together
 
 END = -1  # the variable of a choice that ends the match
 
@@ -91,11 +97,15 @@ class Automaton:
 
 @dataclass(slots=True)
 class _Step:
-    """One instruction: a row, a fork with its first branch preferred, an anchor, or the end."""
+    """One instruction: a row, a fork with its first branch preferred, an anchor, or the end.
 
-    kind: str  # "row", "fork", "start", "end", "accept"
+    A loop is a fork of which one branch comes back to it.
+    """
+
+    kind: str  # "row", "fork", "loop", "start", "end", "accept"
     following: int = -1
     other: int = -1
+    leaves: int = -1  # of a loop: what comes behind it
     variable: int = -1
     excluded: bool = False
 
@@ -115,6 +125,8 @@ class _Writer:
         self._steps: list[_Step] = []
 
     def add(self, step: _Step) -> int:
+        if len(self._steps) > _STEPS:
+            raise _too_large()
         self._steps.append(step)
         return len(self._steps) - 1
 
@@ -148,7 +160,19 @@ class _Writer:
         return first
 
     def _permuted(self, parts: tuple[RowTerm, ...], following: int, excluded: bool) -> int:
-        """What remains decides: orders that have the same parts behind them share their steps."""
+        if all(map(_one_way, parts)):
+            return self._orders(parts, following, excluded)
+        if len(parts) > _PERMUTED:
+            raise QueryError(
+                f"PERMUTE takes at most {_PERMUTED} parts that can be matched in several ways",
+                hint="write the orders that you mean as alternatives: (A+ B | B A+)",
+            )
+        orders = (Concatenation(order) for order in Permutation(parts).orders)
+        return self._fork([self.write(o, following, excluded=excluded) for o in orders])
+
+    def _orders(self, parts: tuple[RowTerm, ...], following: int, excluded: bool) -> int:
+        """Orders of parts that have one way each: those with the same parts behind them share
+        their steps. (Of others the order counts for more than how a part is matched.)"""
         known: dict[frozenset[int], int] = {frozenset(): following}
 
         def written(left: frozenset[int]) -> int:
@@ -161,11 +185,14 @@ class _Writer:
                 )
             return known[left]
 
+        if len(parts) > _ORDERED:
+            raise QueryError(f"PERMUTE takes at most {_ORDERED} parts")
         return written(frozenset(range(len(parts))))
 
     def _repeated(self, term: Repetition, following: int, excluded: bool) -> int:
-        def fork(on: int, out: int) -> _Step:
-            return _Step("fork", on, out) if term.greedy else _Step("fork", out, on)
+        def fork(on: int, out: int, kind: str = "fork") -> _Step:
+            first, second = (on, out) if term.greedy else (out, on)
+            return _Step(kind, first, second, out)
 
         first, least = following, term.least
         if term.most is not None:
@@ -173,16 +200,10 @@ class _Writer:
                 again = self.write(term.part, first, excluded=excluded)
                 first = self.add(fork(again, following))
         else:
-            loop = self.add(_Step("fork"))
+            loop = self.add(_Step("loop"))
             again = self.write(term.part, loop, excluded=excluded)
-            self._steps[loop] = fork(again, following)
-            if least:
-                first, least = again, least - 1
-            elif nullable(term.part):
-                # x* as (x+)?: a first round without a row is then left as any other is
-                first = self.add(fork(again, following))
-            else:
-                first = loop
+            self._steps[loop] = fork(again, following, "loop")
+            first, least = (again, least - 1) if least else (loop, 0)
         for _ in range(least):
             first = self.write(term.part, first, excluded=excluded)
         return first
@@ -190,6 +211,7 @@ class _Writer:
     def automaton(self, first: int) -> Automaton:
         numbers, places = {first: 0}, [first]
         entries: list[tuple[Choice, ...]] = []
+        count = 0
         while len(entries) < len(places):
             choices = []
             for step, at_start, at_end in self._reached(places[len(entries)]):
@@ -204,44 +226,83 @@ class _Writer:
                 entry = numbers[step.following]
                 choices.append(Choice(step.variable, entry, step.excluded, at_start))
             entries.append(tuple(_needed(choices)))
+            count += len(entries[-1])
+            if count > _CHOICES:
+                raise _too_large()
         return Automaton(self.variables, tuple(entries))
 
     def _reached(self, place: int) -> list[tuple[_Step, bool, bool]]:
         """The rows and ends that can be reached without a row, the preferred first.
 
-        Whatever comes back to a step, with the same anchors behind it, gains nothing.
+        What was seen with the same anchors before it gains nothing. A loop that is come back to
+        has had a round without a row, and is left.
         """
         found: list[tuple[_Step, bool, bool]] = []
-        seen: set[tuple[int, bool, bool]] = set()
-        stack = [(place, False, False)]
+        seen: set[tuple[int, bool, bool, bool]] = set()
+        path: set[int] = set()
+        stack = [(place, False, False, False)]  # a step, the anchors, whether it is done
         while stack:
-            at = stack.pop()
-            if at in seen:
+            number, at_start, at_end, done = stack.pop()
+            if done:
+                path.discard(number)
                 continue
-            seen.add(at)
-            number, at_start, at_end = at
             step = self._steps[number]
+            again = number in path
+            if again and step.kind != "loop":
+                continue
+            if (number, at_start, at_end, again) in seen:
+                continue
+            seen.add((number, at_start, at_end, again))
+            if len(seen) > _CLOSE:
+                raise _too_large()
+            if again:
+                stack.append((step.leaves, at_start, at_end, False))
+                continue
+            path.add(number)
+            stack.append((number, at_start, at_end, True))
             match step.kind:
-                case "fork":
-                    stack.append((step.other, at_start, at_end))
-                    stack.append((step.following, at_start, at_end))
+                case "fork" | "loop":
+                    stack.append((step.other, at_start, at_end, False))
+                    stack.append((step.following, at_start, at_end, False))
                 case "start":
-                    stack.append((step.following, True, at_end))
+                    stack.append((step.following, True, at_end, False))
                 case "end":
-                    stack.append((step.following, at_start, True))
+                    stack.append((step.following, at_start, True, False))
                 case _:
                     found.append((step, at_start, at_end))
         return found
 
 
+def _too_large() -> QueryError:
+    return QueryError(
+        "the pattern is too large: written out, it has too many ways to go on from one row",
+        hint="use smaller numbers in {n,m}, and fewer parts that may be missing",
+    )
+
+
+def _one_way(term: RowTerm) -> bool:
+    """Whether there is one way to match a term."""
+    match term:
+        case Row() | Nothing() | Anchor():
+            return True
+        case Concatenation(parts=parts):
+            return all(map(_one_way, parts))
+        case Repetition(part=part, least=least, most=most):
+            return least == most and _one_way(part)
+        case Exclusion(part=part):
+            return _one_way(part)
+        case Alternation() | Permutation():
+            return False
+
+
 def _needed(choices: list[Choice]) -> list[Choice]:
     """The choices without those that are never taken: behind a certain end, and repetitions."""
-    kept: list[Choice] = []
+    kept: dict[Choice, None] = {}
     for choice in choices:
         plain = Choice(choice.variable, choice.entry, choice.excluded)
         if choice in kept or plain in kept:
             continue
-        kept.append(choice)
+        kept[choice] = None
         if plain == choice and choice.variable == END:
             break
-    return kept
+    return list(kept)
