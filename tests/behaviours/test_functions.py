@@ -38,6 +38,7 @@ TIMES = [None, *(datetime(1969, 12, 31, 23) + timedelta(hours=k) for k in range(
 SMALL = [1, 2, None, -1, 0, 3, 1, 2]
 YES = [True, False, None, True, None, False, True, False]
 UNITS = ["day", "month", None, "Weeks", "hour", "fortnight", "quarter", "second"]
+REGEXPS = ["a+", "(a", None, "^.b", "(?i)STRASSE", "a|(b)", "", "[^a]$"]
 WRITTEN = ["12", " -7.9 ", None, "1e400", "2026-01-31 10:00:00.5", "true", "x", "2026-02-30"]
 
 KINDS = {
@@ -49,6 +50,7 @@ KINDS = {
     "yes": Kind.BOOLEAN,
     "unit": Kind.STRING,
     "written": Kind.STRING,
+    "regexp": Kind.STRING,
 }
 
 # the columns that an argument may be, by what a function takes
@@ -60,6 +62,7 @@ COLUMNS = {
     Takes.ANY: ("i", "f"),
     Takes.CONDITION: ("yes",),
     Takes.UNIT: ("unit",),
+    Takes.REGEXP: ("regexp",),
     Takes.SIMPLE: ("i", "f", "written", "yes"),
     Takes.MOMENT: ("time", "small", "f", "written"),
     Takes.PRINTED: ("i", "f", "s", "yes", "time"),
@@ -84,6 +87,7 @@ def events() -> pa.Table:
             "yes": YES,
             "unit": UNITS,
             "written": WRITTEN,
+            "regexp": REGEXPS,
         }
     )
 
@@ -246,7 +250,7 @@ def test_routines_are_those_that_records_name():
 def test_what_has_no_vector_form_takes_strings_or_makes_them():
     plain = [f for f in FUNCTIONS.values() if f.vector is None]
     others = [f.name for f in plain if Kind.STRING not in f.takes[0].kinds]
-    assert others == ["add_months"]  # months have no one length
+    assert others == ["chr", "add_months"]
 
 
 @pytest.mark.parametrize("name", [n for n in FUNCTIONS if n not in (LOCATION, EARTH_LOCATION)])

@@ -169,6 +169,9 @@ _BROKEN = (Kind.FLOAT, Kind.DECIMAL)
 _PLACES = st.one_of(
     st.integers(-4, 5), st.integers(-20, 320), st.sampled_from([-19, -18, 308, 309])
 )
+_REGEXPS = st.sampled_from(
+    ["a", "(?i)AB", "^a|ß$", "(a)(b)?", "[^ab]+", "x*", "\\b.", "(a", "\\w{2}"]
+).map(Literal)
 _UNITS = st.sampled_from(["day", "Weeks", "month", "quarter", "year", "hour", "ms", "x"]).map(
     Literal
 )
@@ -185,6 +188,8 @@ def _called(draw, deeper, kind: Kind) -> Expr:
         if wanted is Takes.WHOLE:
             places = _PLACES.map(Literal) | st.just(Field("a", "small")) | st.just(Literal(None))
             arguments.append(draw(places))
+        elif wanted is Takes.REGEXP:
+            arguments.append(draw(_REGEXPS))
         elif wanted is Takes.UNIT:
             arguments.append(draw(_UNITS))
         else:

@@ -22,6 +22,8 @@ from ensue.algebra.functions.record import (
     Takes,
 )
 from ensue.algebra.functions.times import unit_of
+from ensue.algebra.regular import compiled
+from ensue.algebra.regular import expression_of as regular
 from ensue.algebra.values import instant
 from ensue.columns.arrow_kinds import Unit
 from ensue.columns.buffers import Bools, Floats, booleans, fixed_array, floats, plain_text, raw
@@ -45,7 +47,9 @@ def call(function: str, arguments: Sequence[Vector], unit: Unit) -> Vector:
                 return _over_numbers(record, form, arguments)
             case OverTimes(value=value) if _told(record, arguments):
                 return _over_times(record, value, arguments, unit)
-            case OverTexts() as form if _others_are_constants(arguments):
+            case OverTexts() as form if _others_are_constants(arguments) and _looked_through(
+                record, arguments
+            ):
                 return _over_texts(record, form, arguments)
             case Rewritten():
                 raise AssertionError(f"{function} is not computed by itself")
@@ -61,7 +65,12 @@ def _through_arrow(function: Callable[..., pa.Array], *values: Floats) -> Floats
     return floats(function(*(fixed_array(pa.float64(), v) for v in values)))
 
 
-_NAMES = {"np": np, "pc": pc, "arrow": _through_arrow, **CALENDARS}
+def _portable(expression: str) -> str:
+    """A regular expression of the language as one of RE2, which Arrow uses."""
+    return compiled(expression).portable
+
+
+_NAMES = {"np": np, "pc": pc, "arrow": _through_arrow, "portable": _portable, **CALENDARS}
 
 
 @cache
@@ -131,6 +140,15 @@ def _over_texts(record: Function, form: OverTexts, arguments: Sequence[Vector]) 
             return Vector(Kind.INTEGER, count, text.valid)
         case _:
             raise AssertionError(f"{record.name}: no form over texts gives {record.gives}")
+
+
+def _looked_through(record: Function, arguments: Sequence[Vector]) -> bool:
+    """Whether the regular expression, where there is one, is one for all of the texts."""
+    if Takes.REGEXP not in record.takes:
+        return True
+    expression = regular(plain_text(arguments[1].values)[0].as_py())
+    longest = pc.max(pc.utf8_length(plain_text(arguments[0].values))).as_py() or 0
+    return expression is not None and not expression.too_long(longest)
 
 
 # ---- times

@@ -21,6 +21,7 @@ from ensue.algebra.predicate import (
     Literal,
     Unary,
 )
+from ensue.algebra.regular import compiled
 from ensue.algebra.values import EXACT
 from ensue.errors import QueryError
 from ensue.schema import Kind
@@ -327,6 +328,11 @@ def _expect(what: str, wanted: Takes, argument: Expr, kind: Kind) -> None:
             span=argument.span,
         )
     match argument:
+        case Literal(value=str(text)) if wanted is Takes.REGEXP:
+            try:
+                compiled(text)
+            except QueryError as error:
+                raise error.at(argument.span, None) from None
         case Literal(value=str(text)) if wanted is Takes.UNIT and unit_of(text) is None:
             raise QueryError(
                 f"'{text}' is no unit of time",

@@ -20,6 +20,7 @@ from ensue.algebra.functions.places import (
     on_earth,
 )
 from ensue.algebra.functions.record import Function
+from ensue.algebra.functions.regexps import REGEXPS
 from ensue.algebra.functions.texts import TEXTS
 from ensue.algebra.functions.times import TIMES
 
@@ -37,7 +38,7 @@ __all__ = [
 ]
 
 FUNCTIONS: dict[str, Function] = {
-    f.name: f for f in (*NUMBERS, *ANGLES, *CHOICES, *CASTS, *TEXTS, *TIMES, *PLACES)
+    f.name: f for f in (*NUMBERS, *ANGLES, *CHOICES, *CASTS, *TEXTS, *REGEXPS, *TIMES, *PLACES)
 }
 
 

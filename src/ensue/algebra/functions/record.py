@@ -20,6 +20,7 @@ class Takes(Enum):
     TEXT = "a string"
     TIME = "a time"
     CONDITION = "a condition"
+    REGEXP = "a regular expression"
     UNIT = "a unit of time, such as 'day'"
     SIMPLE = "a number, a string or a boolean"
     MOMENT = "a time, a string, or seconds since 1970"
@@ -35,7 +36,7 @@ class Takes(Enum):
                 return (Kind.INTEGER, Kind.FLOAT, Kind.DECIMAL)
             case Takes.WHOLE:
                 return (Kind.INTEGER,)
-            case Takes.TEXT | Takes.UNIT:
+            case Takes.TEXT | Takes.UNIT | Takes.REGEXP:
                 return (Kind.STRING,)
             case Takes.TIME:
                 return (Kind.TIMESTAMP, Kind.DATE)
