@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
+from difflib import get_close_matches
 from types import ModuleType
 
 from ensue.algebra.predicate import Field, Literal
@@ -19,7 +20,7 @@ from ensue.algebra.row_patterns.values import OrderedBy
 from ensue.errors import QueryError, RunnerError, did_you_mean
 from ensue.languages.row_patterns.names import Names
 from ensue.languages.row_patterns.pattern import read_pattern
-from ensue.languages.row_patterns.sections import Section, sections_of
+from ensue.languages.row_patterns.sections import Section, misspelt, sections_of
 from ensue.languages.row_patterns.tokens import Token, Tokens, commas, tokens_of
 from ensue.span import Span
 
@@ -122,11 +123,14 @@ class _Clause:
     def _required(self, name: str) -> Section:
         if name in self.sections:
             return self.sections[name]
-        raise QueryError(
-            f"{name} is missing",
-            hint="as in PATTERN (A B+) DEFINE B AS price > PREV(price)",
-            span=Span(self.span.end, self.span.end),
+        meant = (
+            (token, misspelt(token))
+            for token in self.tokens.all
+            if not token.depth and get_close_matches(token.word, [name], cutoff=0.75)
         )
+        token, hint = next(meant, (None, "as in PATTERN (A B+) DEFINE B AS price > PREV(price)"))
+        end = Span(self.span.end, self.span.end)
+        raise QueryError(f"{name} is missing", hint=hint, span=token.span if token else end)
 
     def _items(self, name: str) -> Iterable[list[Token]]:
         section = self.sections.get(name)
@@ -265,8 +269,9 @@ class _Clause:
         for token in section.inside:
             if token.start > closed:
                 raise QueryError(
-                    f"'{token.text}' does not belong behind the pattern",
-                    hint="WITHIN, SUBSET or DEFINE follow; quantifiers stand inside",
+                    f"'{token.text}' does not belong behind the pattern as it stands here",
+                    hint=misspelt(token)
+                    or "WITHIN, SUBSET or DEFINE follow; quantifiers stand inside",
                     span=token.span,
                 )
         return read_pattern(self.tokens.text, opened.end, closed)

@@ -91,5 +91,10 @@ def _explained(error: ParseError, text: str, start: int) -> QueryError:
     # sqlglot tells the column of the last character
     end = start + sum(len(before) + 1 for before in lines[: line - 1]) + column
     span = Span(max(end - max(len(word), 1), start), min(max(end, start + 1), start + len(text)))
-    what = f"'{word}' does not belong here" if word else "this expression cannot be read"
-    return QueryError(what, hint="a comma or an operator may be missing", span=span)
+    if not word:
+        return QueryError("this expression cannot be read", span=span)
+    if not word[0].isalnum() or word.upper() in ("AND", "OR", "NOT", "IN", "IS", "LIKE"):
+        hint = "something is missing beside it"
+    else:
+        hint = "a comma, an operator or AS may be missing"
+    return QueryError(f"'{word}' does not belong here", hint=hint, span=span)

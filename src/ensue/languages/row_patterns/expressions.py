@@ -16,6 +16,10 @@ from ensue.languages.row_patterns.tokens import Token, Tokens
 from ensue.span import Span
 
 _SEMANTICS = ("RUNNING", "FINAL")
+_BEHIND_COLUMNS = (
+    "AND", "OR", "IS", "IN", "NOT", "BETWEEN", "LIKE", "ILIKE", "THEN", "WHEN", "ELSE", "END",
+    "ASC", "DESC", "NULLS", "ORDER", "AS", "FROM", "FOR", "COLLATE", "AT", "ESCAPE",
+)  # fmt: skip
 _PREFIX = "_"  # joins RUNNING or FINAL with the function behind it
 
 
@@ -69,17 +73,21 @@ def _syntax(tokens: Tokens, items: Sequence[Token]) -> tuple[exp.Expr, Place, Ma
     for index, token in enumerate(items):
         start = token.start - whole.start
         text[start : start + len(token.text)] = token.text
-        following = [t.text for t in items[index + 1 : index + 3]]
-        if token.word in _SEMANTICS and len(following) == 2:
-            name = items[index + 1]
-            if name.kind == "word" and following[1] == "(":
-                spoken[token.start] = token.word
-                end = name.start - whole.start
-                text[start + len(token.text) : end] = _PREFIX * (end - start - len(token.text))
-            elif name.names:
-                raise QueryError(
-                    f"{token.word} stands before FIRST, LAST or an aggregate",
-                    hint=f"write {token.word} LAST(...)",
-                    span=token.span.to(name.span),
-                )
+        if token.word in _SEMANTICS and _is_said_of(items[index + 1 : index + 3], token):
+            end = items[index + 1].start - whole.start
+            text[start + len(token.text) : end] = _PREFIX * (end - start - len(token.text))
+            spoken[token.start] = token.word
     return syntax_of("".join(text), whole.start), Place(tokens, whole), spoken
+
+
+def _is_said_of(behind: Sequence[Token], token: Token) -> bool:
+    """Whether RUNNING or FINAL is said of the function behind it; else it is a column."""
+    if not behind or not behind[0].names or behind[0].word in _BEHIND_COLUMNS:
+        return False
+    if len(behind) > 1 and behind[0].kind == "word" and behind[1].text == "(":
+        return True
+    raise QueryError(
+        f"{token.word} stands before FIRST, LAST or an aggregate",
+        hint=f"write {token.word} LAST(...)",
+        span=token.span.to(behind[0].span),
+    )

@@ -241,7 +241,9 @@ def _slip(before: str, found: str) -> tuple[str, str | None]:
         return "a branch of this alternation is empty", "write () for no row at all: (() | A)"
     if found in _QUANTIFIERS and (not before or before[-1] in "(|,-"):
         return f"{shown} has nothing before it to repeat", "write it behind a variable: A+"
-    if found == "," and not before.endswith("{"):
+    if re.search(r"\{\s*(?:[0-9][^}]*|,[^}]*|)$", before):
+        return "this is no quantifier", "quantifiers are * + ? {2} {2,} {,3} and {2,3}"
+    if found == ",":
         return "variables are not separated by ','", "write A B for one after the other"
     if found in ("-", "}") and "{-" in before:
         return "an exclusion needs a pattern in it", "write it as {- A+ -}"

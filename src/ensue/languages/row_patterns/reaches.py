@@ -249,6 +249,12 @@ def _nested(outer: str, inner: str, span: Span) -> QueryError:
             hint=f"compute outside of it: {outer}({inner}(A.price)) + 1",
             span=span,
         )
+    if row_aggregate(outer) is not None:
+        return QueryError(
+            f"{inner} stands inside of {outer}",
+            hint=f"an aggregate is over columns and CLASSIFIER(): {outer}(A.price)",
+            span=span,
+        )
     return QueryError(
         f"{inner} stands inside of {outer}",
         hint="only PREV and NEXT take another one, which is FIRST or LAST: PREV(LAST(A.price))",

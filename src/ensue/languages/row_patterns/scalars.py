@@ -52,7 +52,7 @@ _CASTS = {
 }
 _INSTANTS = ("to_timestamp", "to_date")
 _TRIMS = {"": "trim", "BOTH": "trim", "LEADING": "ltrim", "TRAILING": "rtrim"}
-_SYNONYMS = {"mod": "%", "nvl": "coalesce", "ifnull": "coalesce", "ceiling": "ceil"}
+_SYNONYMS = {"nvl": "coalesce", "ifnull": "coalesce"}
 _REFUSED: dict[type[exp.Expr], tuple[str, str | None]] = {
     exp.Window: (
         "window functions have no place in MATCH_RECOGNIZE",
@@ -93,20 +93,18 @@ class Place:
 
     def span(self, node: exp.Expr) -> Span:
         """Where a node stands: as exactly as sqlglot tells, and else what is in it."""
-        return self._found(node) or self.whole
-
-    def _found(self, node: exp.Expr) -> Span | None:
         if "start" in node.meta:
-            offset = self.whole.start
-            start, end = node.meta["start"] + offset, node.meta["end"] + 1 + offset
-            called = isinstance(node, exp.Func) and not isinstance(node, exp.Case)
-            return Span(start, self._closed(end) if called else end)
-        found: Span | None = None
-        for child in node.iter_expressions():
-            inside = self._found(child)
-            if inside is not None:
-                found = inside.to(found)
-        return found
+            return self._told(node)
+        told = [self._told(child) for child in node.dfs() if "start" in child.meta]
+        if not told:
+            return self.whole
+        return Span(min(span.start for span in told), max(span.end for span in told))
+
+    def _told(self, node: exp.Expr) -> Span:
+        start, end = node.meta["start"], node.meta["end"] + 1
+        called = isinstance(node, exp.Func) and not isinstance(node, exp.Case)
+        offset = self.whole.start
+        return Span(start + offset, self._closed(end + offset) if called else end + offset)
 
     def _closed(self, end: int) -> int:
         """Where the call ends whose name ends here: blanks may stand before its parenthesis."""
@@ -165,10 +163,12 @@ def expression_of(node: exp.Expr, place: Place, leaves: Leaves, depth: int = 0) 
             return _cast(node, inner, span, explicit="start" in node.meta)
         case exp.Binary() if type(node) in _BINARY:
             return Binary(_BINARY[type(node)], inner(node.this), inner(node.expression), span)
+        case exp.Exists():
+            raise _refused(node, place.whole)
         case exp.Func():
             return _function(node, inner, span)
         case _:
-            raise _refused(node, span)
+            raise _refused(node, place.whole if isinstance(node, exp.Subquery) else span)
 
 
 def _refused(node: exp.Expr, span: Span) -> QueryError:
@@ -247,6 +247,8 @@ def _truth(node: exp.Is, operand: Expr, span: Span) -> Expr:
 
 def _distinct(left: Expr, right: Expr, span: Span) -> Expr:
     """`x IS DISTINCT FROM y`: two NULLs are not, a NULL and a value are."""
+    if "is_distinct" in FUNCTIONS:
+        return called("is_distinct", (left, right), span)
     one_null = Binary("!=", IsNull(left, False, span), IsNull(right, False, span), span)
     other = Call("coalesce", (Binary("!=", left, right, span), Literal(False, span)), span)
     return Binary("or", one_null, other, span)
@@ -307,7 +309,7 @@ def _case(node: exp.Case, inner: Callable[[exp.Expr], Expr], span: Span) -> Expr
         arguments += [test, inner(branch.args["true"])]
     default = node.args.get("default")
     arguments.append(inner(default) if default is not None else Literal(None, span))
-    return Call("case", tuple(arguments), span)
+    return called("case", arguments, span)
 
 
 def _cast(node: exp.Cast, inner: Callable[[exp.Expr], Expr], span: Span, explicit: bool) -> Expr:
@@ -331,7 +333,7 @@ def _function(node: exp.Expr, inner: Callable[[exp.Expr], Expr], span: Span) -> 
         case exp.Anonymous():
             name, arguments = node.name.lower(), tuple(map(inner, node.expressions))
             if name in ("if", "iff") and len(arguments) in (2, 3):
-                return Call("case", (*arguments, Literal(None, span))[:3], span)
+                return called("case", (*arguments, Literal(None, span))[:3], span)
             if name == "mod" and len(arguments) == 2:
                 return Binary("%", arguments[0], arguments[1], span)
             return called(name, arguments, span)

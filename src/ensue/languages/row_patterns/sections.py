@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
-from ensue.errors import QueryError, did_you_mean
+from ensue.errors import QueryError
 from ensue.languages.row_patterns.tokens import Token, Tokens
 from ensue.span import Span
 
@@ -16,9 +17,20 @@ _IN_ORDER = (
     "PARTITION BY, ORDER BY, MEASURES, ONE ROW or ALL ROWS PER MATCH, AFTER MATCH SKIP, PATTERN, "
     "WITHIN, SUBSET, DEFINE"
 )
-# A word behind which an expression, or a name, is still to come.
-_OPEN = ("AS", "AND", "OR", "NOT", "IN", "LIKE", "BETWEEN", "IS", "WHEN", "THEN", "ELSE", "BY",
-         "MEASURES", "DEFINE", "SUBSET", "WITHIN", "CASE", "FROM")  # fmt: skip
+# Words behind which a value, or a name, is still to come; behind the latter a part may be missing.
+_OPEN = ("AS", "AND", "OR", "NOT", "IN", "LIKE", "BETWEEN", "IS", "WHEN", "THEN", "ELSE", "CASE")
+_EMPTY = ("BY", "MEASURES", "DEFINE", "SUBSET", "WITHIN")
+_FORMS = {
+    "PATTERN": "the pattern follows in parentheses: PATTERN (A B+)",
+    "SUBSET": "a name and its variables follow: SUBSET U = (A, B)",
+    "DEFINE": "variables and their conditions follow: DEFINE B AS B.price > PREV(B.price)",
+    "WITHIN": "a length of time follows: WITHIN INTERVAL '5' MINUTE",
+    "PARTITION": "write PARTITION BY and columns",
+    "ORDER": "write ORDER BY and columns",
+    "ONE": "write ONE ROW PER MATCH",
+    "ALL": "write ALL ROWS PER MATCH",
+    "AFTER": "write AFTER MATCH SKIP PAST LAST ROW",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +104,7 @@ def _begins(tokens: Sequence[Token], at: int) -> tuple[str, int]:
     if at and not _ended(tokens, at):
         return "", 0
     name, lead, follows = _BEGINNINGS[token.word]
-    if not follows(list(tokens[at + 1 : at + 4])):
+    if not follows(list(tokens[at + 1 : at + 3])):
         return "", 0
     return name, lead
 
@@ -103,10 +115,12 @@ def _ended(tokens: Sequence[Token], at: int) -> bool:
     An AS makes a name of the word behind it, whatever the word is.
     """
     before = tokens[at - 1]
-    named = at > 1 and tokens[at - 2].word == "AS"
+    if at > 1 and tokens[at - 2].word == "AS":
+        return True
+    loose = tokens[at].word in ("MEASURES", "WITHIN")  # a column may be called so
     if before.kind == "sign":
-        return before.text in ")]}"
-    return named or before.word not in _OPEN
+        return before.text in (")]}" if loose else ")]},")
+    return before.word not in _OPEN and not (loose and before.word in _EMPTY)
 
 
 def _second(*words: str) -> Callable[[list[Token]], bool]:
@@ -131,7 +145,7 @@ def _value(behind: list[Token]) -> bool:
 
 
 def _anything(behind: list[Token]) -> bool:
-    return bool(behind) and not (behind[0].kind == "sign" and behind[0].text not in "(-+")
+    return bool(behind)
 
 
 def _keeps_words(behind: list[Token]) -> bool:
@@ -173,17 +187,23 @@ def _require_order(name: str, before: Sequence[str], token: Token) -> None:
     later = next((other for other in before if ORDER.index(other) > ORDER.index(name)), None)
     if later is not None:
         raise QueryError(
-            f"{_SHOWN.get(name, name)} stands before {_SHOWN.get(later, later)}",
+            f"{_SHOWN.get(name, name)} belongs before {_SHOWN.get(later, later)}",
             hint=f"the order is {_IN_ORDER}",
             span=token.span,
         )
 
 
 def _unknown(token: Token) -> QueryError:
-    words = ("PARTITION", "ORDER", "MEASURES", "ONE", "ALL", "AFTER", "PATTERN", "DEFINE")
-    near = did_you_mean(token.word, words) if token.word else None
     return QueryError(
-        f"'{token.text}' begins no part of MATCH_RECOGNIZE",
-        hint=near if near and near.startswith("did") else f"its parts are {_IN_ORDER}",
+        f"'{token.text}' begins no part of MATCH_RECOGNIZE as it stands here",
+        hint=misspelt(token) or f"its parts are {_IN_ORDER}",
         span=token.span,
     )
+
+
+def misspelt(token: Token) -> str | None:
+    """What is meant by a word that nearly begins a part of the clause."""
+    if token.word in _FORMS:
+        return _FORMS[token.word]
+    near = get_close_matches(token.word, _BEGINNINGS, n=1, cutoff=0.75)
+    return f"did you mean {near[0]}?" if near else None
