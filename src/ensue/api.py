@@ -21,6 +21,7 @@ from ensue.errors import (
     QueryError,
     RunnerError,
     ServiceError,
+    SkipError,
     StateError,
     SubscriptionWarning,
 )
@@ -67,6 +68,7 @@ __all__ = [
     "QueryError",
     "RunnerError",
     "ServiceError",
+    "SkipError",
     "StateError",
     "Statistics",
     "Subscription",
@@ -90,6 +92,7 @@ __all__ = [
     "progress_of",
     "remaining",
     "show",
+    "sql",
     "start",
     "statistics",
     "trace",
@@ -400,6 +403,52 @@ def match(
     workload = Workload(asked, source, wishes, runner.lanes(frame, given), late, pasts)
     found = runner.run(workload, frame, given)
     return next(iter(found.values())) if workload.alone and len(found) == 1 else found
+
+
+def sql(
+    text: str,
+    *,
+    tables: Mapping[str, Any] | None = None,
+    spark: "SparkSession | None" = None,
+) -> Any:
+    """What a SQL query with MATCH_RECOGNIZE gives.
+
+    >>> import pyarrow as pa
+    >>> prices = pa.table({"day": [1, 2, 3, 4], "price": [9, 7, 8, 10]})
+    >>> sql(
+    ...     """
+    ...     SELECT * FROM prices MATCH_RECOGNIZE (
+    ...         ORDER BY day MEASURES FIRST(day) AS from_day, LAST(day) AS to_day
+    ...         PATTERN (START_ROW DOWN+ UP+)
+    ...         DEFINE DOWN AS price < PREV(price), UP AS price > PREV(price)
+    ...     )
+    ...     """,
+    ...     tables={"prices": prices},
+    ... ).to_pylist()
+    [{'from_day': 1, 'to_day': 4}]
+    """
+    from ensue.runners.sql import sql as run
+
+    return run(text, tables=tables, spark=spark, recognize=_recognize)
+
+
+def _recognize(clause: tuple[str, int, int], relation: Any) -> Any:
+    from ensue.algebra.check.row_patterns import checked
+    from ensue.columns.arrow_kinds import fields_of
+    from ensue.engine.row_patterns.finding import Finder
+    from ensue.engine.row_patterns.found import Search
+    from ensue.engine.row_patterns.partitions import partitions_of
+    from ensue.languages.row_patterns.clause import read_clause
+    from ensue.plan.row_patterns.plan import RowPlan
+    from ensue.results.row_patterns.table import ResultTable
+
+    columns = fields_of(relation.schema)
+    recognition = checked(read_clause(*clause), columns)
+    plan = RowPlan(recognition, columns)
+    keys = [key.column for key in recognition.partition]
+    partitions = partitions_of(relation, keys, recognition.order)
+    found = Finder(plan).find(partitions, Search.whole(partitions.bounds))
+    return ResultTable(plan, relation.schema).whole(partitions, found)
 
 
 def live(
