@@ -415,16 +415,13 @@ def sql(
 
     >>> import pyarrow as pa
     >>> prices = pa.table({"day": [1, 2, 3, 4], "price": [9, 7, 8, 10]})
-    >>> sql(
-    ...     """
-    ...     SELECT * FROM prices MATCH_RECOGNIZE (
-    ...         ORDER BY day MEASURES FIRST(day) AS from_day, LAST(day) AS to_day
-    ...         PATTERN (START_ROW DOWN+ UP+)
-    ...         DEFINE DOWN AS price < PREV(price), UP AS price > PREV(price)
-    ...     )
-    ...     """,
-    ...     tables={"prices": prices},
-    ... ).to_pylist()
+    >>> query = (
+    ...     "SELECT * FROM prices MATCH_RECOGNIZE ("
+    ...     " ORDER BY day MEASURES FIRST(day) AS from_day, LAST(day) AS to_day"
+    ...     " PATTERN (START_ROW DOWN+ UP+)"
+    ...     " DEFINE DOWN AS price < PREV(price), UP AS price > PREV(price))"
+    ... )
+    >>> sql(query, tables={"prices": prices}).to_pylist()
     [{'from_day': 1, 'to_day': 4}]
     """
     from ensue.runners.sql import sql as run
