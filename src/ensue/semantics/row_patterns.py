@@ -27,6 +27,7 @@ from ensue.algebra.row_patterns.pattern import (
 from ensue.algebra.row_patterns.recognition import Recognition, Rows, Skip, SkipTo
 from ensue.algebra.row_patterns.values import (
     CLASSIFIER,
+    NUMBER,
     MatchNumber,
     Navigation,
     Reach,
@@ -227,6 +228,8 @@ class Seen:
 
         def column(field: Field | Aggregate) -> object:
             assert isinstance(field, Field) and field.name is not None
+            if field.name == NUMBER:
+                return self.number
             if field.name != CLASSIFIER:
                 return self.rows[place][field.name]
             k = place - self.start

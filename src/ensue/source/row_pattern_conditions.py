@@ -27,7 +27,6 @@ from ensue.algebra.predicate import (
     Unary,
 )
 from ensue.algebra.row_patterns.values import (
-    CLASSIFIER,
     REACHED,
     ROW,
     MatchNumber,
@@ -35,7 +34,7 @@ from ensue.algebra.row_patterns.values import (
     Reach,
     RowAggregate,
     RowValue,
-    asks_classifier,
+    asks_match,
 )
 from ensue.algebra.walk import nodes, rewrite_expr
 from ensue.plan.physical_rules.features import KERNEL_KINDS, Place
@@ -113,14 +112,14 @@ class _ConditionWriter:
     def lowered(self, condition: RowValue, variable: str) -> Expr | None:
         """A condition over fields of the row, and aggregates that stand for other reaches."""
         for reach in condition.reaches:
-            if isinstance(reach, Navigation) and asks_classifier(reach):
+            if isinstance(reach, Navigation) and asks_match(reach):
                 return None
             if isinstance(reach, RowAggregate) and (
                 reach.function not in _SUMS
                 or len(reach.arguments) > 1
                 or reach.distinct
                 or reach.order
-                or asks_classifier(reach)
+                or asks_match(reach)
             ):
                 return None
 
@@ -398,7 +397,7 @@ def _here(node: Expr) -> Expr:
 def _of_the_row(expr: Expr) -> bool:
     """Whether an expression looks at the row that is to be mapped alone."""
     found = [n for n in nodes(expr) if isinstance(n, Field | Aggregate)]
-    return bool(found) and all(isinstance(n, Field) and n.name != CLASSIFIER for n in found)
+    return bool(found) and all(isinstance(n, Field) for n in found)
 
 
 def _texts_beside(expr: Expr) -> Expr:

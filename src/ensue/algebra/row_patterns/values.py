@@ -15,6 +15,8 @@ from ensue.span import Span
 REACHED = "#"  # the variable of fields that are reaches, by number
 ROW = ""  # the variable of fields that are columns of one row
 CLASSIFIER = "\0classifier"  # a column of one row: the variable that the row is mapped to
+NUMBER = "\0number"  # a column of one row: the number of the match
+OF_THE_MATCH = (CLASSIFIER, NUMBER)  # no columns of the table
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,14 +115,14 @@ def columns_of(value: RowValue) -> Iterator[Field]:
     for reach in value.reaches:
         for expr in expressions_of(reach):
             for node in nodes(expr):
-                if isinstance(node, Field) and node.name != CLASSIFIER:
+                if isinstance(node, Field) and node.name not in OF_THE_MATCH:
                     yield node
 
 
-def asks_classifier(reach: Reach) -> bool:
-    """Whether a reach looks at the variables that rows are mapped to."""
+def asks_match(reach: Reach) -> bool:
+    """Whether a reach looks at the variables that rows are mapped to, or at the match's number."""
     return any(
-        isinstance(node, Field) and node.name == CLASSIFIER
+        isinstance(node, Field) and node.name in OF_THE_MATCH
         for expr in expressions_of(reach)
         for node in nodes(expr)
     )

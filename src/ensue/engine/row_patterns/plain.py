@@ -9,12 +9,13 @@ from ensue.algebra.row_patterns.aggregates import aggregated
 from ensue.algebra.row_patterns.arranging import arranged
 from ensue.algebra.row_patterns.values import (
     CLASSIFIER,
+    NUMBER,
     MatchNumber,
     Navigation,
     Reach,
     RowAggregate,
     RowValue,
-    asks_classifier,
+    asks_match,
 )
 from ensue.columns.values import to_arrow
 from ensue.computed import cached_property
@@ -129,24 +130,26 @@ class _Judged:
                 if reach.offset >= len(places):
                     return None
                 place, _ = places[reach.offset] if reach.first else places[-1 - reach.offset]
-                return self._at(place + reach.shift, reach.expr, kept, bounds)
+                return self._at(place + reach.shift, reach.expr, kept, bounds, number)
             case RowAggregate(arguments=arguments, only=only):
                 wanted = {self._numbers[v] for v in reach.variables}
                 members = [row for row, v in kept if not wanted or v in wanted]
                 if only is not None:
-                    members = [m for m in members if self._at(m, only, kept, bounds) is True]
-                values = [tuple(self._at(m, a, kept, bounds) for a in arguments) for m in members]
-                keys = [tuple(self._at(m, o.expr, kept, bounds) for o in reach.order) for m in members]
+                    members = [m for m in members if self._at(m, only, kept, bounds, number) is True]
+                values = [tuple(self._at(m, a, kept, bounds, number) for a in arguments) for m in members]
+                keys = [tuple(self._at(m, o.expr, kept, bounds, number) for o in reach.order) for m in members]
                 return aggregated(reach.function, arranged(reach, values, keys))
 
     def _at(
-        self, row: int, expr: Expr, kept: Sequence[Mapped], bounds: tuple[int, int]
+        self, row: int, expr: Expr, kept: Sequence[Mapped], bounds: tuple[int, int], number: int
     ) -> object:
         if not bounds[0] <= row < bounds[1]:
             return None
 
         def column(field: Field | Aggregate) -> object:
             assert isinstance(field, Field) and field.name is not None
+            if field.name == NUMBER:
+                return number
             if field.name != CLASSIFIER:
                 return self._columns[field.name][row]
             return next((self._variables[v] for mapped, v in kept if mapped == row), None)
@@ -190,7 +193,7 @@ def _group(reach: Navigation | RowAggregate, numbers: dict[str, int]) -> _Group:
     variables = frozenset(numbers[v] for v in reach.variables)
     if isinstance(reach, RowAggregate):
         return _Group(variables, None, None)
-    if asks_classifier(reach) and reach.shift:
+    if asks_match(reach) and reach.shift:
         return _Group(frozenset(), None, None)  # a neighbour may be of any variable
     if reach.first:
         return _Group(variables, reach.offset + 1, None)

@@ -7,16 +7,18 @@ from ensue.algebra.predicate import Binary, Expr, Field, Literal
 from ensue.algebra.row_patterns.recognition import Recognition
 from ensue.algebra.row_patterns.values import (
     CLASSIFIER,
+    OF_THE_MATCH,
     REACHED,
     ROW,
-    MatchNumber,
     Navigation,
     Reach,
-    RowAggregate,
     RowValue,
-    asks_classifier,
+    asks_match,
 )
 from ensue.algebra.walk import nodes, rewrite_expr
+
+
+_NONE = (None, *OF_THE_MATCH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ def is_own_row(reach: Reach, variable: str) -> bool:
         and not reach.first
         and reach.offset == 0
         and (not reach.variables or variable in reach.variables)
-        and not asks_classifier(reach)
+        and not asks_match(reach)
     )
 
 
@@ -92,7 +94,7 @@ def _named(variable: str, value: RowValue) -> RowValue:
             and reach.offset == reach.shift == 0
             and (not reach.variables or variable in reach.variables)
         )
-        if not own or not asks_classifier(reach):
+        if not own or not asks_match(reach):
             return reach
         assert isinstance(reach, Navigation)
 
@@ -120,11 +122,6 @@ def row_columns(expr: Expr) -> set[str]:
     return {
         node.name
         for node in nodes(expr)
-        if isinstance(node, Field) and node.variable == ROW and node.name not in (None, CLASSIFIER)
+        if isinstance(node, Field) and node.variable == ROW and node.name not in _NONE
     }  # type: ignore[return-value]
 
-
-__all__ = [
-    "Conditions", "MatchNumber", "RowAggregate", "conditions_of", "is_own_row", "row_columns",
-    "shifts_of",
-]  # fmt: skip

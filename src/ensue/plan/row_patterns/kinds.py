@@ -7,6 +7,7 @@ from ensue.algebra.predicate import Expr, Field
 from ensue.algebra.row_patterns.aggregates import row_aggregate
 from ensue.algebra.row_patterns.values import (
     CLASSIFIER,
+    NUMBER,
     MatchNumber,
     Navigation,
     Reach,
@@ -15,13 +16,15 @@ from ensue.algebra.row_patterns.values import (
 )
 from ensue.schema import Kind
 
+OF_MATCH = {CLASSIFIER: Kind.STRING, NUMBER: Kind.INTEGER}
+
 
 def row_kind(expr: Expr, columns: Mapping[str, Kind]) -> Kind:
     """The kind of an expression over the columns of one row."""
 
     def column(field: Field) -> Kind:
         assert field.name is not None
-        return Kind.STRING if field.name == CLASSIFIER else columns[field.name]
+        return OF_MATCH.get(field.name) or columns[field.name]
 
     return kind_of(expr, column)
 

@@ -12,6 +12,8 @@ from ensue.algebra.row_patterns.aggregates import aggregated
 from ensue.algebra.row_patterns.arranging import arranged
 from ensue.algebra.row_patterns.values import (
     CLASSIFIER,
+    NUMBER,
+    OF_THE_MATCH,
     MatchNumber,
     Navigation,
     Reach,
@@ -149,6 +151,10 @@ class Reached:
         assert isinstance(field, Field) and field.name is not None
         if field.name == CLASSIFIER:
             return self._classified(rows, match)
+        if field.name == NUMBER:
+            safe = np.maximum(match, 0)
+            numbers = self._found.numbers[safe] if len(self._found) else safe
+            return Vector(Kind.INTEGER, numbers, match >= 0)
         column = taken(
             whole_column(self._partitions.table, field.name), self._partitions.places(rows)
         )
@@ -362,7 +368,7 @@ class _Made:
 
 
 def _is_column(expr: Expr) -> bool:
-    return isinstance(expr, Field) and expr.name != CLASSIFIER
+    return isinstance(expr, Field) and expr.name not in OF_THE_MATCH
 
 
 def _numbers(vector: Vector) -> npt.NDArray[np.generic]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from ensue.algebra.predicate import Expr, Field
 from ensue.algebra.row_patterns.recognition import Measure, Rows
 from ensue.algebra.row_patterns.values import (
-    CLASSIFIER,
+    OF_THE_MATCH,
     Navigation,
     RowAggregate,
     RowValue,
@@ -70,7 +70,7 @@ class ResultTable:
         only = measure.value.only
         unit = time_unit(self.arrow)
         match only:
-            case Navigation(expr=Field(name=str(name))) if name != CLASSIFIER:
+            case Navigation(expr=Field(name=str(name))) if name not in OF_THE_MATCH:
                 return self.arrow.field(name).type
             case RowAggregate(function="array_agg", arguments=(argument,)):
                 return pa.list_(self._of(argument))
@@ -83,7 +83,7 @@ class ResultTable:
                 return arrow_type(kind, unit, self.zone(measure.value))
 
     def _of(self, expr: Expr) -> pa.DataType:
-        if isinstance(expr, Field) and expr.name != CLASSIFIER:
+        if isinstance(expr, Field) and expr.name not in OF_THE_MATCH:
             return self.arrow.field(expr.name).type
         return arrow_type(row_kind(expr, self.plan.columns), time_unit(self.arrow))
 
