@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from sqlglot import exp
+from sqlglot import TokenType, exp
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.parser import Parser
@@ -33,8 +33,20 @@ def _case(parser: Parser) -> Any:
     return found
 
 
+def _position(parser: Parser) -> Any:
+    """`POSITION(x IN y)`; with a comma it is a function like any other."""
+    token = parser._tokens[parser._index - 2]
+    given = parser._parse_csv(parser._parse_bitwise)
+    if len(given) == 1 and parser._match(TokenType.IN):
+        text = parser._parse_bitwise()
+        return exp.StrPosition(this=text, substr=given[0]).update_positions(token)
+    return exp.Anonymous(this=token.text, expressions=given).update_positions(token)
+
+
 class _Tokenizer(Tokenizer):
     IDENTIFIERS: ClassVar = ['"', "`"]
+    # `overlaps` is a function, as in overlaps(p, q)
+    KEYWORDS: ClassVar = {k: v for k, v in Tokenizer.KEYWORDS.items() if k != "OVERLAPS"}
 
 
 class _Parser(Parser):
@@ -42,8 +54,8 @@ class _Parser(Parser):
     NO_PAREN_FUNCTIONS: ClassVar = {}
     NO_PAREN_FUNCTION_PARSERS: ClassVar = {"CASE": _case}
     FUNCTION_PARSERS: ClassVar = {
-        name: _placed(name)
-        for name in ("CAST", "TRY_CAST", "EXTRACT", "POSITION", "SUBSTRING", "TRIM")
+        "POSITION": _position,
+        **{n: _placed(n) for n in ("CAST", "TRY_CAST", "EXTRACT", "SUBSTRING", "TRIM")},
     }
 
 

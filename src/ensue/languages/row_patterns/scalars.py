@@ -69,7 +69,6 @@ _REFUSED: dict[type[exp.Expr], tuple[str, str | None]] = {
     exp.Lambda: ("functions of functions are not supported", None),
     exp.Placeholder: ("there are no parameters", "write the value itself"),
     exp.Parameter: ("there are no parameters", "write the value itself"),
-    exp.ILike: ("ILIKE is not supported", "write lower(x) LIKE 'abc%'"),
     exp.Star: ("'*' stands in count(*) only", None),
     exp.IgnoreNulls: (
         "IGNORE NULLS is not supported",
@@ -155,7 +154,7 @@ def expression_of(node: exp.Expr, place: Place, leaves: Leaves, depth: int = 0) 
         case exp.Between() if not node.args.get("symmetric"):
             low, high = inner(node.args["low"]), inner(node.args["high"])
             return Between(inner(node.this), low, high, False, span)
-        case exp.Like() | exp.Escape():
+        case exp.Like() | exp.ILike() | exp.Escape():
             return _like(node, inner, span)
         case exp.Case():
             return _case(node, inner, span)
@@ -236,7 +235,8 @@ def _truth(node: exp.Is, operand: Expr, span: Span) -> Expr:
         case exp.Boolean(this=True):
             return Call("coalesce", (operand, Literal(False, span)), span)
         case exp.Boolean():
-            return Unary("not", Call("coalesce", (operand, Literal(True, span)), span), span)
+            turned = Unary("not", operand, span)
+            return Call("coalesce", (turned, Literal(False, span)), span)
         case _:
             raise QueryError(
                 "IS asks for NULL, TRUE, FALSE, UNKNOWN or DISTINCT FROM",
@@ -258,7 +258,7 @@ def _like(node: exp.Expr, inner: Callable[[exp.Expr], Expr], span: Span) -> Expr
     escape = None
     if isinstance(node, exp.Escape):
         escape, node = node.expression, node.this
-    if not isinstance(node, exp.Like):
+    if not isinstance(node, exp.Like | exp.ILike):
         raise _refused(node, span)
     pattern = node.expression
     if not (isinstance(pattern, exp.Literal) and pattern.is_string):
@@ -272,7 +272,10 @@ def _like(node: exp.Expr, inner: Callable[[exp.Expr], Expr], span: Span) -> Expr
         if not (isinstance(escape, exp.Literal) and escape.is_string and len(escape.name) == 1):
             raise QueryError("ESCAPE takes one character", hint="as in ESCAPE '!'", span=span)
         text = _escaped(text, escape.name, span)
-    return Like(inner(node.this), text, bool(node.args.get("negate")), span)
+    negated = bool(node.args.get("negate"))
+    if isinstance(node, exp.ILike):
+        return Like(Call("lower", (inner(node.this),), span), text.lower(), negated, span)
+    return Like(inner(node.this), text, negated, span)
 
 
 def _escaped(text: str, escape: str, span: Span) -> str:
@@ -325,7 +328,11 @@ def _cast(node: exp.Cast, inner: Callable[[exp.Expr], Expr], span: Span, explici
     operand = node.this
     if function in _INSTANTS and not explicit and operand.is_string:  # DATE '2026-01-31'
         return Literal(instant(function == "to_date", operand.name, span), span)
-    return called(function, (inner(operand),), span)
+    found = called(function, (inner(operand),), span)
+    if written != "DECIMAL" or not wanted.expressions:
+        return found
+    scale = wanted.expressions[1].name if len(wanted.expressions) > 1 else "0"
+    return called("round", (found, Literal(int(scale), span)), span)
 
 
 def _function(node: exp.Expr, inner: Callable[[exp.Expr], Expr], span: Span) -> Expr:
@@ -347,7 +354,7 @@ def _function(node: exp.Expr, inner: Callable[[exp.Expr], Expr], span: Span) -> 
             name = _TRIMS[str(node.args.get("position") or "").upper()]
             return called(name, [inner(part) for part in given if part is not None], span)
         case exp.StrPosition():
-            return called("position", (inner(node.args["substr"]), inner(node.this)), span)
+            return called("position", (inner(node.this), inner(node.args["substr"])), span)
         case _:
             raise _refused(node, span)
 
