@@ -326,7 +326,10 @@ def test_what_is_reached_from_a_match(text, reach):
             ),
         ),
         (
-            "listagg(name, ',') WITHIN GROUP (ORDER BY price NULLS FIRST) FILTER (WHERE price > 0)",
+            (
+                "listagg(name, ',') WITHIN GROUP (ORDER BY price NULLS FIRST)"
+                " FILTER (WHERE price > 0)"
+            ),
             RowAggregate(
                 "string_agg",
                 (Field(ROW, "name"), Literal(",")),

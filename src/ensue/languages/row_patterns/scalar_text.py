@@ -124,7 +124,7 @@ def _shown(expr: Expr, leaf: Leaf) -> tuple[str, int]:
         case Call(function="position", arguments=(text, part)):
             return f"POSITION({show(part, _JOINED)} IN {show(text, _JOINED)})", _VALUE
         case Call(function="substring" | "trim" as function, arguments=arguments):
-            # FROM and FOR may stand between their arguments, so that conditions are in parentheses.
+            # FROM and FOR may stand between the arguments: conditions go into parentheses
             return f"{function}({', '.join(show(a, _JOINED) for a in arguments)})", _VALUE
         case Call(function=function, arguments=arguments):
             return f"{function}({', '.join(map(show, arguments))})", _VALUE
