@@ -135,7 +135,12 @@ def test_cases_and_casts(text, expr):
 
 @pytest.mark.parametrize(
     "name",
-    [name for f in FUNCTIONS.values() for name in (f.name, *f.aliases) if name.isidentifier()],
+    [
+        name
+        for f in FUNCTIONS.values()
+        for name in (f.name, *f.aliases)
+        if name.isidentifier() and name not in ("case", "mod")  # CASE WHEN, and %
+    ],
 )
 def test_every_function_is_called_by_each_of_its_names(name):
     function = next(f for f in FUNCTIONS.values() if name in (f.name, *f.aliases))

@@ -45,8 +45,10 @@ def _position(parser: Parser) -> Any:
 
 class _Tokenizer(Tokenizer):
     IDENTIFIERS: ClassVar = ['"', "`"]
-    # `overlaps` is a function, as in overlaps(p, q)
-    KEYWORDS: ClassVar = {k: v for k, v in Tokenizer.KEYWORDS.items() if k != "OVERLAPS"}
+    # They are functions, and no operators: overlaps(p, q), div(x, y).
+    KEYWORDS: ClassVar = {
+        word: kind for word, kind in Tokenizer.KEYWORDS.items() if word not in ("OVERLAPS", "DIV")
+    }
 
 
 class _Parser(Parser):
