@@ -1,7 +1,7 @@
 """Syntax trees of sqlglot to expressions of the algebra: all but what looks at rows."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 
 from sqlglot import exp
@@ -83,21 +83,25 @@ _REFUSED: dict[type[exp.Expr], tuple[str, str | None]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
 class Place:
-    """Where the text that sqlglot has read stands in the whole text."""
+    """Where the nodes of a syntax tree stand in the whole text.
 
-    tokens: Tokens
-    whole: Span  # what is read
+    sqlglot tells it of names, calls and constants; others stand where what is in them does.
+    """
+
+    def __init__(self, tree: exp.Expr, tokens: Tokens, whole: Span) -> None:
+        self.whole = whole  # what is read
+        self._tokens = tokens
+        self._spans: dict[int, Span] = {}
+        for node in reversed(list(tree.dfs())):  # those inside come first
+            if "start" in node.meta:
+                self._spans[id(node)] = self._told(node)
+            if node.parent is not None and id(node) in self._spans:
+                inside = self._spans[id(node)]
+                self._spans[id(node.parent)] = inside.to(self._spans.get(id(node.parent)))
 
     def span(self, node: exp.Expr) -> Span:
-        """Where a node stands: as exactly as sqlglot tells, and else what is in it."""
-        if "start" in node.meta:
-            return self._told(node)
-        told = [self._told(child) for child in node.dfs() if "start" in child.meta]
-        if not told:
-            return self.whole
-        return Span(min(span.start for span in told), max(span.end for span in told))
+        return self._spans.get(id(node), self.whole)
 
     def _told(self, node: exp.Expr) -> Span:
         start, end = node.meta["start"], node.meta["end"] + 1
@@ -107,10 +111,11 @@ class Place:
 
     def _closed(self, end: int) -> int:
         """Where the call ends whose name ends here: blanks may stand before its parenthesis."""
-        opened = self.tokens.text.find("(", end)
-        while opened not in self.tokens.closing:  # it stands in a comment
-            opened = self.tokens.text.find("(", opened + 1)
-        return self.tokens.closing[opened] + 1
+        text, closing = self._tokens.text, self._tokens.closing
+        opened = text.find("(", end)
+        while opened not in closing:  # it stands in a comment
+            opened = text.find("(", opened + 1)
+        return closing[opened] + 1
 
 
 # What looks at rows: a column, a function of row patterns. None: it is neither.
