@@ -153,3 +153,53 @@ def test_every_function_is_called_by_each_of_its_names(name):
 def test_many_conditions_are_no_deep_tree():
     text = " OR ".join(f"x = {number}" for number in range(5000))
     assert read(text).operator == "or"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "time",
+        "date",
+        "timestamp",
+        "range",
+        "map",
+        "array",
+        "list",
+        "struct",
+        "object",
+        "call",
+        "show",
+        "values",
+        "describe",
+        "row",
+        "order",
+        "first",
+        "last",
+        "prev",
+        "next",
+        "final",
+        "running",
+        "text",
+        "char",
+        "json",
+        "year",
+        "interval_",
+        "key",
+        "value",
+        "left",
+        "limit",
+        "offset",
+        "group",
+        "end",
+        "filter",
+        "over",
+        "percent",
+        "match",
+        "one",
+    ],
+)
+def test_columns_may_be_called_like_words_of_sql(name):
+    column = Field(ROW, name)
+    assert read(f"{name} < NULL") == Binary("<", column, Literal(None))
+    assert read(f"x = {name}") == Binary("=", X, column)
+    assert read(f"{name} + {name} IS NULL") == IsNull(Binary("+", column, column))

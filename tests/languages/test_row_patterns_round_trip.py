@@ -37,6 +37,7 @@ from ensue.algebra.row_patterns.values import (
     RowAggregate,
     RowValue,
 )
+from ensue.algebra.walk import operands, rewrite_expr
 from ensue.languages.row_patterns.clause import read_bare
 from ensue.languages.row_patterns.text import show_clause
 
@@ -155,15 +156,19 @@ def _looks(expr):
         case Literal():
             return False
         case _:
-            from ensue.algebra.walk import operands
-
             return any(map(_looks, operands(expr)))
+
+
+looking = row_expressions.filter(_looks)  # of what looks at no row, all rows are meant
 
 
 def orders(exprs):
     return st.lists(st.builds(OrderedBy, exprs, st.booleans(), st.booleans()), max_size=2).map(
         tuple
     )
+
+
+row_orders, plain_orders = orders(row_expressions), orders(plain_expressions)
 
 
 @st.composite
@@ -173,22 +178,21 @@ def reaches(draw, owners, define):
             return MatchNumber()
         case "navigation":
             return Navigation(
-                draw(row_expressions.filter(_looks)),
+                draw(looking),
                 draw(st.sampled_from(owners)),
-                *(first := draw(st.booleans()), draw(st.integers(0, 2)))[:2],
+                draw(st.booleans()),
+                draw(st.integers(0, 2)),
                 draw(st.integers(-2, 2)),
-                not define and draw(st.booleans()) and first is not None,
+                not define and draw(st.booleans()),
             )
     final = not define and draw(st.booleans())
     owner = draw(st.sampled_from(owners))
     function = draw(st.sampled_from(["count", "sum", "array_agg", "max_by", "string_agg", "rows"]))
-    # Of what looks at no row, all rows are meant.
-    argument = row_expressions.filter(_looks)
     only = draw(st.none() | row_expressions)
-    order = draw(orders(row_expressions))
+    order = draw(row_orders)
     if function == "rows":
         return RowAggregate("count", (), owner, final, False, only, ())
-    arguments = [draw(argument)]
+    arguments = [draw(looking)]
     if function == "max_by":
         arguments.append(draw(row_expressions))
     elif function == "string_agg":
@@ -197,28 +201,30 @@ def reaches(draw, owners, define):
     return RowAggregate(function, tuple(arguments), owner, final, distinct, only, order)
 
 
+value_expressions = expressions(
+    st.integers(0, 2).map(lambda number: Field(REACHED, str(number))) | constants
+)
+
+
 @st.composite
 def values(draw, owners, define):
-    found = draw(st.lists(reaches(owners, define), max_size=3))
-    unique = [reach for n, reach in enumerate(found) if reach not in found[:n]]
-    leaves = [Field(REACHED, str(n)) for n in range(len(unique))]
-    expr = draw(expressions(st.sampled_from(leaves) | constants if leaves else constants))
-    return _numbered(RowValue(expr, tuple(unique)))
+    found = draw(st.lists(reaches(owners, define), min_size=1, max_size=3))
+    return _numbered(draw(value_expressions), found)
 
 
-def _numbered(value):
-    """Reaches in the order of the text, those that are used."""
-    from dataclasses import replace
+def _numbered(expr, found):
+    """A value whose reaches are those that it uses, each once, in the order of the text."""
+    used = []
 
-    from ensue.algebra.walk import nodes, rewrite_expr
+    def change(node):
+        if not isinstance(node, Field):
+            return node
+        reach = found[int(node.name) % len(found)]
+        if reach not in used:
+            used.append(reach)
+        return Field(REACHED, str(used.index(reach)))
 
-    used = [node.name for node in nodes(value.expr) if isinstance(node, Field)]
-    order = list(dict.fromkeys(used))
-    expr = rewrite_expr(
-        value.expr,
-        lambda n: replace(n, name=str(order.index(n.name))) if isinstance(n, Field) else n,
-    )
-    return RowValue(expr, tuple(value.reaches[int(name)] for name in order))
+    return RowValue(rewrite_expr(expr, change), tuple(used))
 
 
 # ------------------------------------------------------------------------------------- clauses
@@ -247,7 +253,7 @@ def recognitions(draw):
     return Recognition(
         pattern,
         tuple(keys),
-        draw(orders(plain_expressions)),
+        draw(plain_orders),
         tuple(Measure(draw(values(owners, False)), name) for name in named),
         rows,
         skip,

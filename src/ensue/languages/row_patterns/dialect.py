@@ -43,11 +43,20 @@ def _position(parser: Parser) -> Any:
     return exp.Anonymous(this=token.text, expressions=given).update_positions(token)
 
 
+# Words of statements and nested types, and functions that sqlglot takes for operators: here they
+# are names, as in overlaps(p, q), range < 3.
+_NAMES = (
+    "ALTER", "ARRAY", "CALL", "CREATE", "DESCRIBE", "DIV", "DROP", "EXECUTE", "EXPLAIN", "GRANT",
+    "INSERT", "LIST", "MAP", "NULLABLE", "OBJECT", "OPTIMIZE", "OVERLAPS", "PARTITIONED_BY",
+    "PREPARE", "RANGE", "RENAME", "REVOKE", "ROLLBACK", "SHOW", "STRUCT", "UNCACHE", "VACUUM",
+    "VALUES",
+)  # fmt: skip
+
+
 class _Tokenizer(Tokenizer):
     IDENTIFIERS: ClassVar = ['"', "`"]
-    # They are functions, and no operators: overlaps(p, q), div(x, y).
     KEYWORDS: ClassVar = {
-        word: kind for word, kind in Tokenizer.KEYWORDS.items() if word not in ("OVERLAPS", "DIV")
+        word: kind for word, kind in Tokenizer.KEYWORDS.items() if word not in _NAMES
     }
 
 

@@ -157,8 +157,9 @@ def expression_of(node: exp.Expr, place: Place, leaves: Leaves, depth: int = 0) 
         case exp.In() if node.args.get("expressions"):
             return In(inner(node.this), tuple(map(inner, node.expressions)), False, span)
         case exp.Between() if not node.args.get("symmetric"):
-            low, high = inner(node.args["low"]), inner(node.args["high"])
-            return Between(inner(node.this), low, high, False, span)
+            parts = (node.this, node.args["low"], node.args["high"])
+            operand, low, high = map(inner, parts)
+            return Between(operand, low, high, False, span)
         case exp.Like() | exp.ILike() | exp.Escape():
             return _like(node, inner, span)
         case exp.Case():
