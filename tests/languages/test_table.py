@@ -88,6 +88,7 @@ def test_an_unknown_language_is_an_error_that_names_the_known_ones(name, hint):
 SHOWN = {
     "patterns": "SEQ(A a, B b) WITHIN 5",
     "opsl": "=|(ARITH:id = 1; 5)(ARITH:id = 2)",
+    "sql": "MATCH_RECOGNIZE (PATTERN (A B+) DEFINE B AS price > PREV(price))",
 }
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from sqlglot import exp
+from sqlglot import TokenType, exp
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.parser import Parser
@@ -33,8 +33,31 @@ def _case(parser: Parser) -> Any:
     return found
 
 
+def _position(parser: Parser) -> Any:
+    """`POSITION(x IN y)`; with a comma it is a function like any other."""
+    token = parser._tokens[parser._index - 2]
+    given = parser._parse_csv(parser._parse_bitwise)
+    if len(given) == 1 and parser._match(TokenType.IN):
+        text = parser._parse_bitwise()
+        return exp.StrPosition(this=text, substr=given[0]).update_positions(token)
+    return exp.Anonymous(this=token.text, expressions=given).update_positions(token)
+
+
+# Words of statements and nested types, and functions that sqlglot takes for operators: here they
+# are names, as in overlaps(p, q), range < 3.
+_NAMES = (
+    "ALTER", "ARRAY", "CALL", "CREATE", "DESCRIBE", "DIV", "DROP", "EXECUTE", "EXPLAIN", "GRANT",
+    "INSERT", "LIST", "MAP", "NULLABLE", "OBJECT", "OPTIMIZE", "OVERLAPS", "PARTITIONED_BY",
+    "PREPARE", "RANGE", "RENAME", "REVOKE", "ROLLBACK", "SHOW", "STRUCT", "UNCACHE", "VACUUM",
+    "VALUES",
+)  # fmt: skip
+
+
 class _Tokenizer(Tokenizer):
     IDENTIFIERS: ClassVar = ['"', "`"]
+    KEYWORDS: ClassVar = {
+        word: kind for word, kind in Tokenizer.KEYWORDS.items() if word not in _NAMES
+    }
 
 
 class _Parser(Parser):
@@ -42,8 +65,8 @@ class _Parser(Parser):
     NO_PAREN_FUNCTIONS: ClassVar = {}
     NO_PAREN_FUNCTION_PARSERS: ClassVar = {"CASE": _case}
     FUNCTION_PARSERS: ClassVar = {
-        name: _placed(name)
-        for name in ("CAST", "TRY_CAST", "EXTRACT", "POSITION", "SUBSTRING", "TRIM")
+        "POSITION": _position,
+        **{n: _placed(n) for n in ("CAST", "TRY_CAST", "EXTRACT", "SUBSTRING", "TRIM")},
     }
 
 

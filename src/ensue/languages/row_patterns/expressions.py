@@ -77,7 +77,8 @@ def _syntax(tokens: Tokens, items: Sequence[Token]) -> tuple[exp.Expr, Place, Ma
             end = items[index + 1].start - whole.start
             text[start + len(token.text) : end] = _PREFIX * (end - start - len(token.text))
             spoken[token.start] = token.word
-    return syntax_of("".join(text), whole.start), Place(tokens, whole), spoken
+    tree = syntax_of("".join(text), whole.start)
+    return tree, Place(tree, tokens, whole), spoken
 
 
 def _is_said_of(behind: Sequence[Token], token: Token) -> bool:

@@ -121,6 +121,11 @@ def _shown(expr: Expr, leaf: Leaf) -> tuple[str, int]:
             pairs = zip(shown[::2], shown[1::2], strict=True)
             whens = " ".join(f"WHEN {test} THEN {value}" for test, value in pairs)
             return f"CASE {whens} ELSE {show(default)} END", _VALUE
+        case Call(function="position", arguments=(text, part)):
+            return f"POSITION({show(part, _JOINED)} IN {show(text, _JOINED)})", _VALUE
+        case Call(function="substring" | "trim" as function, arguments=arguments):
+            # FROM and FOR may stand between the arguments: conditions go into parentheses
+            return f"{function}({', '.join(show(a, _JOINED) for a in arguments)})", _VALUE
         case Call(function=function, arguments=arguments):
             return f"{function}({', '.join(map(show, arguments))})", _VALUE
 

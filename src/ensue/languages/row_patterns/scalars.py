@@ -1,7 +1,7 @@
 """Syntax trees of sqlglot to expressions of the algebra: all but what looks at rows."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 
 from sqlglot import exp
@@ -69,7 +69,6 @@ _REFUSED: dict[type[exp.Expr], tuple[str, str | None]] = {
     exp.Lambda: ("functions of functions are not supported", None),
     exp.Placeholder: ("there are no parameters", "write the value itself"),
     exp.Parameter: ("there are no parameters", "write the value itself"),
-    exp.ILike: ("ILIKE is not supported", "write lower(x) LIKE 'abc%'"),
     exp.Star: ("'*' stands in count(*) only", None),
     exp.IgnoreNulls: (
         "IGNORE NULLS is not supported",
@@ -84,21 +83,25 @@ _REFUSED: dict[type[exp.Expr], tuple[str, str | None]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
 class Place:
-    """Where the text that sqlglot has read stands in the whole text."""
+    """Where the nodes of a syntax tree stand in the whole text.
 
-    tokens: Tokens
-    whole: Span  # what is read
+    sqlglot tells it of names, calls and constants; others stand where what is in them does.
+    """
+
+    def __init__(self, tree: exp.Expr, tokens: Tokens, whole: Span) -> None:
+        self.whole = whole  # what is read
+        self._tokens = tokens
+        self._spans: dict[int, Span] = {}
+        for node in reversed(list(tree.dfs())):  # those inside come first
+            if "start" in node.meta:
+                self._spans[id(node)] = self._told(node)
+            if node.parent is not None and id(node) in self._spans:
+                inside = self._spans[id(node)]
+                self._spans[id(node.parent)] = inside.to(self._spans.get(id(node.parent)))
 
     def span(self, node: exp.Expr) -> Span:
-        """Where a node stands: as exactly as sqlglot tells, and else what is in it."""
-        if "start" in node.meta:
-            return self._told(node)
-        told = [self._told(child) for child in node.dfs() if "start" in child.meta]
-        if not told:
-            return self.whole
-        return Span(min(span.start for span in told), max(span.end for span in told))
+        return self._spans.get(id(node), self.whole)
 
     def _told(self, node: exp.Expr) -> Span:
         start, end = node.meta["start"], node.meta["end"] + 1
@@ -108,10 +111,11 @@ class Place:
 
     def _closed(self, end: int) -> int:
         """Where the call ends whose name ends here: blanks may stand before its parenthesis."""
-        opened = self.tokens.text.find("(", end)
-        while opened not in self.tokens.closing:  # it stands in a comment
-            opened = self.tokens.text.find("(", opened + 1)
-        return self.tokens.closing[opened] + 1
+        text, closing = self._tokens.text, self._tokens.closing
+        opened = text.find("(", end)
+        while opened not in closing:  # it stands in a comment
+            opened = text.find("(", opened + 1)
+        return closing[opened] + 1
 
 
 # What looks at rows: a column, a function of row patterns. None: it is neither.
@@ -153,9 +157,10 @@ def expression_of(node: exp.Expr, place: Place, leaves: Leaves, depth: int = 0) 
         case exp.In() if node.args.get("expressions"):
             return In(inner(node.this), tuple(map(inner, node.expressions)), False, span)
         case exp.Between() if not node.args.get("symmetric"):
-            low, high = inner(node.args["low"]), inner(node.args["high"])
-            return Between(inner(node.this), low, high, False, span)
-        case exp.Like() | exp.Escape():
+            parts = (node.this, node.args["low"], node.args["high"])
+            operand, low, high = map(inner, parts)
+            return Between(operand, low, high, False, span)
+        case exp.Like() | exp.ILike() | exp.Escape():
             return _like(node, inner, span)
         case exp.Case():
             return _case(node, inner, span)
@@ -236,7 +241,8 @@ def _truth(node: exp.Is, operand: Expr, span: Span) -> Expr:
         case exp.Boolean(this=True):
             return Call("coalesce", (operand, Literal(False, span)), span)
         case exp.Boolean():
-            return Unary("not", Call("coalesce", (operand, Literal(True, span)), span), span)
+            turned = Unary("not", operand, span)
+            return Call("coalesce", (turned, Literal(False, span)), span)
         case _:
             raise QueryError(
                 "IS asks for NULL, TRUE, FALSE, UNKNOWN or DISTINCT FROM",
@@ -258,7 +264,7 @@ def _like(node: exp.Expr, inner: Callable[[exp.Expr], Expr], span: Span) -> Expr
     escape = None
     if isinstance(node, exp.Escape):
         escape, node = node.expression, node.this
-    if not isinstance(node, exp.Like):
+    if not isinstance(node, exp.Like | exp.ILike):
         raise _refused(node, span)
     pattern = node.expression
     if not (isinstance(pattern, exp.Literal) and pattern.is_string):
@@ -272,7 +278,10 @@ def _like(node: exp.Expr, inner: Callable[[exp.Expr], Expr], span: Span) -> Expr
         if not (isinstance(escape, exp.Literal) and escape.is_string and len(escape.name) == 1):
             raise QueryError("ESCAPE takes one character", hint="as in ESCAPE '!'", span=span)
         text = _escaped(text, escape.name, span)
-    return Like(inner(node.this), text, bool(node.args.get("negate")), span)
+    negated = bool(node.args.get("negate"))
+    if isinstance(node, exp.ILike):
+        return Like(Call("lower", (inner(node.this),), span), text.lower(), negated, span)
+    return Like(inner(node.this), text, negated, span)
 
 
 def _escaped(text: str, escape: str, span: Span) -> str:
@@ -325,7 +334,11 @@ def _cast(node: exp.Cast, inner: Callable[[exp.Expr], Expr], span: Span, explici
     operand = node.this
     if function in _INSTANTS and not explicit and operand.is_string:  # DATE '2026-01-31'
         return Literal(instant(function == "to_date", operand.name, span), span)
-    return called(function, (inner(operand),), span)
+    found = called(function, (inner(operand),), span)
+    if written != "DECIMAL" or not wanted.expressions:
+        return found
+    scale = wanted.expressions[1].name if len(wanted.expressions) > 1 else "0"
+    return called("round", (found, Literal(int(scale), span)), span)
 
 
 def _function(node: exp.Expr, inner: Callable[[exp.Expr], Expr], span: Span) -> Expr:
@@ -347,7 +360,7 @@ def _function(node: exp.Expr, inner: Callable[[exp.Expr], Expr], span: Span) -> 
             name = _TRIMS[str(node.args.get("position") or "").upper()]
             return called(name, [inner(part) for part in given if part is not None], span)
         case exp.StrPosition():
-            return called("position", (inner(node.args["substr"]), inner(node.this)), span)
+            return called("position", (inner(node.this), inner(node.args["substr"])), span)
         case _:
             raise _refused(node, span)
 

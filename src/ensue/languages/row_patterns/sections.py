@@ -17,9 +17,8 @@ _IN_ORDER = (
     "PARTITION BY, ORDER BY, MEASURES, ONE ROW or ALL ROWS PER MATCH, AFTER MATCH SKIP, PATTERN, "
     "WITHIN, SUBSET, DEFINE"
 )
-# Words behind which a value, or a name, is still to come; behind the latter a part may be missing.
+# Words behind which a value, or a name, is still to come.
 _OPEN = ("AS", "AND", "OR", "NOT", "IN", "LIKE", "BETWEEN", "IS", "WHEN", "THEN", "ELSE", "CASE")
-_EMPTY = ("BY", "MEASURES", "DEFINE", "SUBSET", "WITHIN")
 _FORMS = {
     "PATTERN": "the pattern follows in parentheses: PATTERN (A B+)",
     "SUBSET": "a name and its variables follow: SUBSET U = (A, B)",
@@ -71,7 +70,8 @@ def sections_of(tokens: Tokens, span: Span) -> dict[str, Section]:
     begun: tuple[str, int, int] | None = None  # its name, where it begins, how long its lead is
     at = 0
     while at < len(tokens.all):
-        name, lead = _begins(tokens.all, at)
+        fresh = begun is not None and at == begun[1] + begun[2]
+        name, lead = _begins(tokens.all, at, fresh)
         if name:
             if begun is not None:
                 _add(found, tokens.all[begun[1] : at], begun)
@@ -96,12 +96,15 @@ def _add(found: dict[str, Section], tokens: Sequence[Token], begun: tuple[str, i
     found[name] = section
 
 
-def _begins(tokens: Sequence[Token], at: int) -> tuple[str, int]:
-    """The part that begins here and how many tokens it begins with; "" if none does."""
+def _begins(tokens: Sequence[Token], at: int, fresh: bool) -> tuple[str, int]:
+    """The part that begins here and how many tokens it begins with; "" if none does.
+
+    `fresh`: nothing stands yet in the part before it.
+    """
     token = tokens[at]
     if token.depth or not token.word or token.word not in _BEGINNINGS:
         return "", 0
-    if at and not _ended(tokens, at):
+    if at and not _ended(tokens, at, fresh):
         return "", 0
     name, lead, follows = _BEGINNINGS[token.word]
     if not follows(list(tokens[at + 1 : at + 3])):
@@ -109,7 +112,7 @@ def _begins(tokens: Sequence[Token], at: int) -> tuple[str, int]:
     return name, lead
 
 
-def _ended(tokens: Sequence[Token], at: int) -> bool:
+def _ended(tokens: Sequence[Token], at: int, fresh: bool) -> bool:
     """Whether what stands before can be the end of something: a name, a value, a bracket.
 
     An AS makes a name of the word behind it, whatever the word is.
@@ -118,9 +121,11 @@ def _ended(tokens: Sequence[Token], at: int) -> bool:
     if at > 1 and tokens[at - 2].word == "AS":
         return True
     loose = tokens[at].word in ("MEASURES", "WITHIN")  # a column may be called so
+    if fresh:
+        return not loose
     if before.kind == "sign":
         return before.text in (")]}" if loose else ")]},")
-    return before.word not in _OPEN and not (loose and before.word in _EMPTY)
+    return before.word not in _OPEN
 
 
 def _second(*words: str) -> Callable[[list[Token]], bool]:

@@ -1,0 +1,225 @@
+"""MATCH_RECOGNIZE against a table: which columns are meant, and do their kinds go together."""
+
+import pytest
+
+from ensue.algebra.check.row_patterns import checked, measure_kinds, output_kinds
+from ensue.algebra.predicate import Field
+from ensue.algebra.row_patterns.values import REACHED, ROW, Navigation, columns_of
+from ensue.errors import QueryError
+from ensue.languages.row_patterns.clause import read_bare
+from ensue.schema import Kind
+
+TICKS = {
+    "symbol": Kind.STRING,
+    "time": Kind.TIMESTAMP,
+    "price": Kind.FLOAT,
+    "Volume": Kind.INTEGER,
+    "id": Kind.INTEGER,
+    "ID": Kind.INTEGER,
+    "tags": Kind.OTHER,
+    "halted": Kind.BOOLEAN,
+}
+
+
+def clause(measures="price AS p", before="", behind="", define="TRUE"):
+    return f"({before} MEASURES {measures} {behind} PATTERN (A B+) DEFINE B AS {define})"
+
+
+def columns(text):
+    found = checked(read_bare(text), TICKS)
+    return [column.name for value in found.values for column in columns_of(value)]
+
+
+def refused(text):
+    with pytest.raises(QueryError) as caught:
+        checked(read_bare(text), TICKS)
+    error = caught.value
+    assert error.text == text
+    assert error.span is not None
+    return error.problem, error.span.over(text), error.hint
+
+
+# -------------------------------------------------------------------------------------- columns
+
+
+def test_columns_are_found_whatever_their_case():
+    assert columns(clause("PRICE AS a, A.volume AS b, LAST(Symbol) AS c")) == [
+        "price",
+        "Volume",
+        "symbol",
+    ]
+    found = checked(read_bare(clause(before="PARTITION BY SYMBOL ORDER BY Time")), TICKS)
+    assert [(key.column, key.name) for key in found.partition] == [("symbol", "symbol")]
+    assert found.order[0].expr == Field(ROW, "time")
+
+
+def test_the_very_name_comes_first():
+    assert columns(clause('id AS a, ID AS b, "ID" AS c')) == ["id", "ID", "ID"]
+
+
+def test_a_name_that_may_be_several_columns_is_refused():
+    assert refused(clause("Id AS a")) == (
+        "'Id' may be any of the columns id, ID",
+        "Id",
+        'quote the one that is meant: "id"',
+    )
+
+
+def test_quoted_names_are_taken_as_they_are():
+    problem, place, hint = refused(clause('A."PRICE" AS a'))
+    assert (problem, place) == ("there is no column 'PRICE'", '"PRICE"')
+    assert hint == "did you mean 'price'?"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        clause("pric AS p"),
+        clause("sum(A.pric) AS p"),
+        clause("LAST(upper(pric)) AS p"),
+        clause("count(*) FILTER (WHERE pric > 3) AS p"),
+        clause("array_agg(id ORDER BY pric) AS p"),
+        clause(define="PREV(pric) > 3"),
+        clause(before="PARTITION BY pric"),
+        clause(before="ORDER BY time, pric"),
+    ],
+)
+def test_unknown_columns_are_refused_everywhere(text):
+    assert refused(text) == ("there is no column 'pric'", "pric", "did you mean 'price'?")
+
+
+def test_reaches_that_turn_out_to_be_the_same_become_one():
+    found = checked(read_bare(clause("price + PRICE + A.price AS p")), TICKS)
+    value = found.measures[0].value
+    assert value.reaches == (
+        Navigation(Field(ROW, "price")),
+        Navigation(Field(ROW, "price"), ("A",)),
+    )
+    assert value.expr.left.right == Field(REACHED, "0")
+    assert value.expr.right == Field(REACHED, "1")
+
+
+def test_checking_twice_changes_nothing():
+    text = clause("PRICE + A.volume AS p, CLASSIFIER() AS c", before="PARTITION BY SYMBOL")
+    once = checked(read_bare(text), TICKS)
+    assert checked(once, TICKS) == once
+
+
+# ---------------------------------------------------------------------------------------- kinds
+
+
+@pytest.mark.parametrize(
+    ("expression", "kind"),
+    [
+        ("A.price", Kind.FLOAT),
+        ("LAST(volume) + 1", Kind.INTEGER),
+        ("CLASSIFIER()", Kind.STRING),
+        ("MATCH_NUMBER()", Kind.INTEGER),
+        ("time - FIRST(time)", Kind.DURATION),
+        ("count(*)", Kind.INTEGER),
+        ("sum(volume)", Kind.INTEGER),
+        ("sum(price)", Kind.FLOAT),
+        ("avg(volume)", Kind.FLOAT),
+        ("min(symbol)", Kind.STRING),
+        ("max_by(symbol, price)", Kind.STRING),
+        ("array_agg(price)", Kind.OTHER),
+        ("string_agg(symbol, ',')", Kind.STRING),
+        ("bool_or(price > 3)", Kind.BOOLEAN),
+        ("median(volume)", Kind.FLOAT),
+        ("any_value(tags)", Kind.OTHER),
+        ("NULL", Kind.NULL),
+        ("price > 3", Kind.BOOLEAN),
+    ],
+)
+def test_kinds_of_measures(expression, kind):
+    assert measure_kinds(read_bare(clause(f"{expression} AS m")), TICKS) == {"m": kind}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem", "place"),
+    [
+        (clause("avg(symbol) AS m"), "avg does not work on string", "avg(symbol)"),
+        (clause("min(tags) AS m"), "min does not work on other", "min(tags)"),
+        (clause("bool_and(price) AS m"), "bool_and does not work on float", "bool_and(price)"),
+        (clause("price + symbol AS m"), "'+' does not go with a float", "price + symbol"),
+        (clause("LAST(symbol > 3) AS m"), "a string cannot be compared", "symbol > 3"),
+        (clause("count(DISTINCT tags) AS m"), "DISTINCT compares values", "count(DISTINCT tags)"),
+        (clause("count(*) FILTER (WHERE id) AS m"), "FILTER takes a condition", "id"),
+        (clause("array_agg(id ORDER BY tags) AS m"), "ORDER BY compares values", "tags"),
+        (clause(define="price"), "B is defined by a condition", "price"),
+        (clause(define="price AND halted"), "'and' joins conditions", "price"),
+        (clause(before="PARTITION BY tags"), "PARTITION BY compares values", "tags"),
+        (clause(before="ORDER BY tags DESC"), "ORDER BY compares values", "tags DESC"),
+    ],
+)
+def test_kinds_that_do_not_go_together(text, problem, place):
+    found = refused(text)
+    assert found[0].startswith(problem)
+    assert found[1] == place
+
+
+def test_a_condition_may_be_a_column():
+    checked(read_bare(clause(define="halted")), TICKS)
+    checked(read_bare(clause(define="NULL")), TICKS)
+
+
+@pytest.mark.parametrize(
+    ("order", "within", "problem"),
+    [
+        ("", "INTERVAL '5' MINUTE", "WITHIN needs ORDER BY, and a time as its first key"),
+        ("", "5", "WITHIN needs ORDER BY, and a number as its first key"),
+        ("ORDER BY symbol", "5", "WITHIN is a number here, and rows are ordered by string"),
+        ("ORDER BY id", "INTERVAL '5' MINUTE", "WITHIN is a length of time here, and rows are"),
+        ("ORDER BY time", "5", "WITHIN is a number here, and rows are ordered by timestamp"),
+        ("ORDER BY time DESC", "INTERVAL '5' MINUTE", "WITHIN needs rows in ascending order"),
+    ],
+)
+def test_within_is_about_the_first_key_of_the_order(order, within, problem):
+    found = refused(f"({order} PATTERN (A) WITHIN {within} DEFINE A AS TRUE)")
+    assert found[0].startswith(problem)
+
+
+def test_within_goes_with_times_and_with_numbers():
+    for order, within in (("time, id", "INTERVAL '5' MINUTE"), ("price", "2.5"), ("id", "3")):
+        text = f"(ORDER BY {order} PATTERN (A) WITHIN {within} DEFINE A AS TRUE)"
+        checked(read_bare(text), TICKS)
+
+
+# --------------------------------------------------------------------------------------- output
+
+
+def test_one_row_has_the_keys_and_the_measures():
+    text = clause(before="PARTITION BY symbol, hour(time) AS h ORDER BY time")
+    assert output_kinds(read_bare(text), TICKS) == {
+        "symbol": Kind.STRING,
+        "h": Kind.INTEGER,
+        "p": Kind.FLOAT,
+    }
+
+
+def test_all_rows_have_keys_order_measures_and_the_other_columns():
+    text = clause(before="PARTITION BY symbol ORDER BY time", behind="ALL ROWS PER MATCH")
+    names = ["symbol", "time", "p", "price", "Volume", "id", "ID", "tags", "halted"]
+    assert list(output_kinds(read_bare(text), TICKS)) == names
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        (clause("price AS symbol", before="PARTITION BY symbol"), "price AS symbol"),
+        (clause("price AS Symbol", before="PARTITION BY symbol"), "price AS Symbol"),
+        (clause("id AS price", behind="ALL ROWS PER MATCH"), "id AS price"),
+        (clause("id AS volume", behind="ALL ROWS PER MATCH"), "id AS volume"),
+        (clause("id AS time", "ORDER BY time", "ALL ROWS PER MATCH"), "id AS time"),
+        (clause(before="PARTITION BY symbol, id AS symbol"), "id AS symbol"),
+    ],
+)
+def test_two_columns_of_the_result_have_different_names(text, place):
+    found = refused(text)
+    assert found[0].startswith("two columns of the result would be called")
+    assert found[1] == place
+
+
+def test_measures_may_be_called_as_columns_that_are_not_in_the_result():
+    checked(read_bare(clause("A.price AS price, id AS time", before="ORDER BY time")), TICKS)
+    checked(read_bare(clause('id AS "volume"', behind="ALL ROWS PER MATCH")), TICKS)
