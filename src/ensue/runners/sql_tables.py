@@ -213,7 +213,8 @@ def _interruptible(connection: Any, sql: str) -> pa.Table:
 
     Thread(target=work, name="ensue-sql", daemon=True).start()
     try:
-        done.wait()
+        while not done.wait(0.1):  # a signal may reach another thread and not wake this one
+            pass
     except BaseException:
         connection.interrupt()
         done.wait(_PATIENCE)
