@@ -70,12 +70,14 @@ def refused(text, tables=TABLES, error=QueryError):
         ),
         ("SELECT id FROM t MATCH_RECOGNIZE (3) a MATCH_RECOGNIZE (1) b", [(1,)]),
         (
-            "SELECT id FROM (SELECT id FROM t MATCH_RECOGNIZE (3) WHERE id > 1) MATCH_RECOGNIZE (1)",
+            "SELECT id FROM (FROM t MATCH_RECOGNIZE (3) WHERE id > 1) MATCH_RECOGNIZE (1)",
             [(2,)],
         ),
         (
-            "WITH a AS (SELECT * FROM t WHERE id > 1), b AS (FROM a MATCH_RECOGNIZE (2)) "
-            "SELECT b.id FROM b JOIN a USING (id)",
+            (
+                "WITH a AS (SELECT * FROM t WHERE id > 1), b AS (FROM a MATCH_RECOGNIZE (2)) "
+                "SELECT b.id FROM b JOIN a USING (id)"
+            ),
             [(2,), (3,)],
         ),
         (
@@ -83,13 +85,17 @@ def refused(text, tables=TABLES, error=QueryError):
             [(10,)],
         ),
         (
-            "WITH a AS (SELECT 1 AS x), b AS (SELECT 5 AS y) SELECT * FROM "
-            "(WITH a AS (SELECT y + 1 AS x FROM b) SELECT * FROM a MATCH_RECOGNIZE (1)), a",
+            (
+                "WITH a AS (SELECT 1 AS x), b AS (SELECT 5 AS y) SELECT * FROM "
+                "(WITH a AS (SELECT y + 1 AS x FROM b) SELECT * FROM a MATCH_RECOGNIZE (1)), a"
+            ),
             [(6, 1)],
         ),
         (
-            "WITH RECURSIVE n AS (SELECT 1 AS x UNION ALL SELECT x + 1 FROM n WHERE x < 5) "
-            "SELECT max(x) FROM n MATCH_RECOGNIZE (3)",
+            (
+                "WITH RECURSIVE n AS (SELECT 1 AS x UNION ALL SELECT x + 1 FROM n WHERE x < 5) "
+                "SELECT max(x) FROM n MATCH_RECOGNIZE (3)"
+            ),
             [(3,)],
         ),
         ("SELECT id FROM (t MATCH_RECOGNIZE (1) m JOIN t u USING (id))", [(1,)]),
@@ -145,18 +151,18 @@ def test_without_duckdb_the_error_says_what_to_install(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "table",
+    "made",
     [
-        EVENTS,
-        EVENTS.to_batches(),
-        EVENTS.to_reader(),
-        EVENTS.to_pylist(),
-        duckdb.sql("SELECT 1 AS id, 10.0::DOUBLE AS price"),
+        lambda: EVENTS,
+        EVENTS.to_batches,
+        EVENTS.to_reader,
+        EVENTS.to_pylist,
+        lambda: duckdb.connect().sql("SELECT 1 AS id, 10.0::DOUBLE AS price"),
     ],
     ids=["Arrow", "batches", "reader", "dicts", "DuckDB"],
 )
-def test_tables_of_any_library_that_speaks_arrow(table):
-    assert rows("SELECT id FROM t MATCH_RECOGNIZE (1) WHERE price > 1", {"t": table}) == [(1,)]
+def test_tables_of_any_library_that_speaks_arrow(made):
+    assert rows("SELECT id FROM t MATCH_RECOGNIZE (1) WHERE price > 1", {"t": made()}) == [(1,)]
 
 
 @pytest.mark.parametrize(
@@ -200,6 +206,26 @@ def test_sums_of_integers_are_integers():
     assert rows("SELECT sum(x) FROM t", {"t": large}) == [(2**64 - 2,)]
 
 
+def test_differences_of_times_are_durations():
+    times = pa.table({"x": pa.array([0, None, 90_000_000_001], pa.timestamp("us"))})
+    times = times.append_column("d", pa.array([1, None, 2], pa.duration("us")))
+    found = sql(
+        "SELECT x - TIMESTAMP '1970-01-01' AS since, d, INTERVAL 1 MONTH AS m FROM t",
+        tables={"t": times},
+        recognize=first_rows,
+    )
+    assert found["since"].cast(pa.int64()).to_pylist() == [0, None, 90_000_000_001]
+    assert found["d"].cast(pa.int64()).to_pylist() == [1, None, 2]
+    assert pa.types.is_interval(found.schema.field("m").type)
+    none = sql("SELECT d FROM t WHERE false", tables={"t": times}, recognize=first_rows)
+    assert none.schema.field("d").type == pa.duration("us")
+
+
+def test_a_pivot_names_its_columns():
+    assert rows("SELECT * FROM (PIVOT t ON id IN (1) USING sum(price))") == [(10.0,)]
+    assert "PIVOT" in refused("SELECT * FROM (PIVOT t ON id USING sum(price))").hint
+
+
 def test_times_are_of_utc_on_every_machine():
     times = pa.table({"day": pa.array([0], pa.timestamp("us", "UTC"))})
     assert rows("SELECT CAST(day AS VARCHAR) FROM t", {"t": times}) == [
@@ -226,6 +252,11 @@ def test_variables_of_the_program_are_no_tables():
 )
 def test_what_is_no_table_is_refused(tables, problem):
     assert problem in str(refused("SELECT * FROM t", tables, EventError))
+
+
+def test_spark_is_a_session():
+    with pytest.raises(EventError, match="spark= is a str"):
+        sql("SELECT 1", spark="local", recognize=first_rows)
 
 
 def test_a_query_is_a_text():
@@ -309,7 +340,7 @@ def test_a_query_reads_and_writes_no_files(text, tmp_path):
     file = tmp_path / "secret.csv"
     file.write_text("a,b\n1,2\n")
     refused(text.format(file=file))
-    assert os.listdir(tmp_path) == ["secret.csv"]
+    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_a_query_leaves_nothing_behind(tmp_path, monkeypatch):
@@ -320,7 +351,9 @@ def test_a_query_leaves_nothing_behind(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("made", ["count(*)", "*"])
 def test_a_query_ends_with_an_interrupt(made):
-    text = f"SELECT {made} FROM range(1000000) a, range(1000000) b WHERE (a.range * b.range) % 999 = 3"
+    text = (
+        f"SELECT {made} FROM range(1000000) a, range(1000000) b WHERE a.range * b.range % 999 = 3"
+    )
     timer = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))
     timer.start()
     started = time.monotonic()
