@@ -339,10 +339,45 @@ def test_a_long_list_of_clauses():
     assert len(read_sql(text).clauses) == 500
 
 
-PARTS = (
-    "SELECT * FROM JOIN WITH AS ( ) ( ) , t x . 1 'a' \"b\" ` ' MATCH_RECOGNIZE MATCH_RECOGNIZE( "
-    "VALUES LATERAL RECURSIVE ; -- /* */ $ $$ {- -} ON UNION TABLE AS \n"
-).split(" ")
+PARTS = [
+    "SELECT",
+    "*",
+    "FROM",
+    "JOIN",
+    "WITH",
+    "AS",
+    "(",
+    ")",
+    "(",
+    ")",
+    ",",
+    "t",
+    "x",
+    ".",
+    "1",
+    "'a'",
+    '"b"',
+    "`",
+    "'",
+    "MATCH_RECOGNIZE",
+    "MATCH_RECOGNIZE(",
+    "VALUES",
+    "LATERAL",
+    "RECURSIVE",
+    ";",
+    "--",
+    "/*",
+    "*/",
+    "$",
+    "$$",
+    "{-",
+    "-}",
+    "ON",
+    "UNION",
+    "TABLE",
+    "AS",
+    "\n",
+]
 
 
 @settings(max_examples=500, deadline=None)

@@ -29,6 +29,8 @@ def sql(
     given = _named(tables)
     frames = {name: table for name, table in given.items() if _is_spark(table)}
     on_spark = spark is not None or bool(frames)
+    if spark is not None and not _is_spark(spark):
+        raise EventError(f"spark= is a {type(spark).__name__}, not a session of Spark")
     if on_spark:
         _all_frames(given, frames)
     query = read_sql(text, Dialect.SPARK if on_spark else Dialect.DUCKDB)

@@ -10,6 +10,7 @@ from threading import Event, Thread
 from typing import Any
 from uuid import uuid4
 
+import numpy as np
 import pyarrow as pa
 
 from ensue.errors import EnsueError, QueryError, RunnerError, did_you_mean
@@ -25,6 +26,7 @@ _OWN_NAME = re.compile(rf'"?{_OWN}(\d+)"?')
 _EXPLAIN = "EXPLAIN "
 _MISSING_TABLE = re.compile(r'Referenced table "(.*?)" not found')
 _MEANT = re.compile(r"\n(Did you mean .*|Candidate .*)", re.DOTALL)
+_INTERVAL = np.dtype([("months", "<i4"), ("days", "<i4"), ("nanos", "<i8")])  # Arrow's own
 _PATIENCE = 10.0  # seconds that an interrupted query may take to end
 
 
@@ -88,7 +90,12 @@ class _Database:
         try:
             (statement,) = opened.extract_statements(sql.text)
             if statement.type != duckdb.StatementType.SELECT:
-                raise QueryError("this is no query", span=self.query.span, text=self.query.text)
+                raise QueryError(
+                    "this is no plain query",
+                    hint="PIVOT names its columns: PIVOT t ON x IN ('a', 'b') USING ...",
+                    span=self.query.span,
+                    text=self.query.text,
+                )
             return _interruptible(opened, sql.text)
         except duckdb.Error as error:
             raise self._meant(self._told(error, sql), sql, clause) from None
@@ -205,7 +212,7 @@ def _interruptible(connection: Any, sql: str) -> pa.Table:
     def work() -> None:
         try:
             found = connection.sql(sql)
-            given.append(_without_huge_numbers(found.to_arrow_table(), found.types))
+            given.append(_plain(found.to_arrow_table(), found.types))
         except BaseException as error:  # noqa: BLE001  raised where it was asked
             failed.append(error)
         finally:
@@ -213,7 +220,8 @@ def _interruptible(connection: Any, sql: str) -> pa.Table:
 
     Thread(target=work, name="ensue-sql", daemon=True).start()
     try:
-        done.wait()
+        while not done.wait(0.1):  # a signal may reach another thread and not wake this one
+            pass
     except BaseException:
         connection.interrupt()
         done.wait(_PATIENCE)
@@ -223,17 +231,42 @@ def _interruptible(connection: Any, sql: str) -> pa.Table:
     return given[0]
 
 
-def _without_huge_numbers(table: pa.Table, types: Any) -> pa.Table:
-    """Sums of integers are of 128 bits, which Arrow has as decimals: integers where they fit."""
+def _plain(table: pa.Table, types: Any) -> pa.Table:
+    """What DuckDB has types of its own for, as others have it: sums of integers are of 128 bits,
+    differences of times intervals that may have months. Those that do not fit stay as they are."""
     for number, type in enumerate(types):
-        if str(type) != "HUGEINT":
-            continue
-        try:
-            column = table.column(number).cast(pa.int64())
-        except pa.ArrowInvalid:
-            continue
-        table = table.set_column(number, table.field(number).with_type(pa.int64()), column)
+        column = table.column(number)
+        match str(type):
+            case "HUGEINT":
+                made = _integers(column)
+            case "INTERVAL":
+                made = _durations(column)
+            case _:
+                continue
+        if made is not None:
+            field = table.field(number).with_type(made.type)
+            table = table.set_column(number, field, made)
     return table
+
+
+def _integers(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    try:
+        return column.cast(pa.int64())
+    except pa.ArrowInvalid:
+        return None
+
+
+def _durations(column: pa.ChunkedArray) -> pa.Array | None:
+    if not pa.types.is_interval(column.type):
+        return None
+    whole = pa.concat_arrays([pa.array([], column.type), *column.chunks])
+    held = np.frombuffer(whole.buffers()[1] or b"", dtype=_INTERVAL)
+    held = held[whole.offset : whole.offset + len(whole)]
+    missing = whole.is_null().to_numpy(zero_copy_only=False)
+    if held["months"][~missing].any():
+        return None
+    micros = held["days"] * np.int64(86_400_000_000) + held["nanos"] // 1_000
+    return pa.array(micros, pa.duration("us"), mask=missing)
 
 
 def _duckdb() -> Any:

@@ -1,0 +1,227 @@
+"""SQL around MATCH_RECOGNIZE on Spark; what a clause finds is made up here."""
+
+import json
+import subprocess
+import sys
+
+import pyarrow as pa
+import pytest
+
+from ensue.errors import EventError, QueryError
+from ensue.runners.sql import sql
+
+pytestmark = pytest.mark.spark
+
+EVENTS = [(1, 10.0), (2, 20.0), (3, 30.0), (4, 40.0)]
+
+
+def small_ids(clause, relation):
+    """`MATCH_RECOGNIZE (2)` finds the rows whose id is at most 2."""
+    text, start, end = clause
+    return relation.where(f"id <= {int(text[start:end])}")
+
+
+@pytest.fixture(scope="module")
+def tables(spark):
+    return {"t": spark.createDataFrame(EVENTS, "id long, price double")}
+
+
+@pytest.fixture
+def rows(spark, tables):
+    def run(text, **given):
+        given = {"tables": tables, "spark": spark} | given
+        return [tuple(row) for row in sql(text, recognize=small_ids, **given).collect()]
+
+    return run
+
+
+@pytest.fixture
+def refused(spark, tables):
+    def run(text):
+        with pytest.raises(QueryError) as error:
+            sql(text, spark=spark, tables=tables, recognize=small_ids)
+        return error.value
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("SELECT * FROM t MATCH_RECOGNIZE (1)", [(1, 10.0)]),
+        ("SELECT m.id FROM T x MATCH_RECOGNIZE (2) AS m ORDER BY 1 DESC", [(2,), (1,)]),
+        ("SELECT y FROM t MATCH_RECOGNIZE (1) AS m (x, y)", [(10.0,)]),
+        ("SELECT u.id FROM t MATCH_RECOGNIZE (1) m JOIN t u ON u.id = m.id + 1", [(2,)]),
+        ("SELECT id FROM (SELECT * FROM t WHERE id > 2) MATCH_RECOGNIZE (3)", [(3,)]),
+        ("SELECT v FROM VALUES (1, 'a'), (2, 'b') AS x(id, v) MATCH_RECOGNIZE (1)", [("a",)]),
+        ("SELECT id FROM range(10) r(id) MATCH_RECOGNIZE (0)", [(0,)]),
+        ("SELECT (SELECT max(id) FROM t MATCH_RECOGNIZE (3))", [(3,)]),
+        (
+            (
+                "SELECT id FROM t WHERE EXISTS (SELECT 1 FROM t MATCH_RECOGNIZE (1) m WHERE "
+                "m.id + 2 = t.id)"
+            ),
+            [(3,)],
+        ),
+        (
+            (
+                "SELECT id FROM (SELECT id FROM t MATCH_RECOGNIZE (3) WHERE id > 1) y "
+                "MATCH_RECOGNIZE (2)"
+            ),
+            [(2,)],
+        ),
+        ("SELECT id FROM t MATCH_RECOGNIZE (3) a MATCH_RECOGNIZE (1) b", [(1,)]),
+        (
+            (
+                "WITH t AS (SELECT id * 10 AS id FROM t), "
+                "b AS (SELECT * FROM t MATCH_RECOGNIZE (20)) "
+                "SELECT b.id FROM b JOIN t USING (id) ORDER BY id DESC"
+            ),
+            [(20,), (10,)],
+        ),
+        (
+            (
+                "WITH a AS (SELECT 1 AS id), b AS (SELECT 5 AS y) SELECT * FROM "
+                "(WITH a AS (SELECT y + 1 AS id FROM b) SELECT * FROM a MATCH_RECOGNIZE (9)), a"
+            ),
+            [(6, 1)],
+        ),
+        (r"SELECT '{x}', '\'', `id` FROM t MATCH_RECOGNIZE (1) -- }", [("{x}", "'", 1)]),
+        ("SELECT count(*) FROM t", [(4,)]),
+        ("SELECT '{x}'", [("{x}",)]),
+        ("VALUES (1), (2);", [(1,), (2,)]),
+    ],
+)
+def test_a_clause_may_stand_wherever_a_table_may(rows, text, expected):
+    assert rows(text) == expected
+
+
+def test_tables_and_views_of_the_session_by_name(spark, rows):
+    spark.createDataFrame([(7,)], "id long").createOrReplaceTempView("kept")
+    try:
+        text = "SELECT kept.id FROM kept MATCH_RECOGNIZE (9) m JOIN kept USING (id)"
+        assert rows(text, tables=None) == [(7,)]
+        assert rows("SELECT * FROM Kept x MATCH_RECOGNIZE (9)", tables={}) == [(7,)]
+        hidden = {"kept": spark.createDataFrame([(8,)], "id long")}
+        assert rows(text, tables=hidden) == [(8,)]
+        assert [row.id for row in spark.table("kept").collect()] == [7]
+    finally:
+        spark.catalog.dropTempView("kept")
+
+
+def test_no_view_is_left_in_the_session(spark, rows):
+    before = {table.name for table in spark.catalog.listTables()}
+    rows("SELECT m.id FROM t MATCH_RECOGNIZE (1) m JOIN t USING (id)")
+    assert {table.name for table in spark.catalog.listTables()} == before
+
+
+def test_the_session_is_that_of_the_tables(tables):
+    found = sql("SELECT count(*) FROM t MATCH_RECOGNIZE (3)", tables=tables, recognize=small_ids)
+    assert found.collect()[0][0] == 3
+
+
+def test_a_table_that_is_just_named_is_handed_over_as_it_is(tables):
+    seen = []
+    found = sql(
+        "SELECT * FROM t MATCH_RECOGNIZE (1) m",
+        tables=tables,
+        recognize=lambda clause, relation: seen.append(relation) or relation,
+    )
+    assert found is seen[0] is tables["t"]
+
+
+def test_a_stream_in_a_stream_out(spark, tmp_path):
+    spark.createDataFrame(EVENTS, "id long, price double").write.parquet(str(tmp_path / "events"))
+    stream = spark.readStream.schema("id long, price double").parquet(str(tmp_path / "events"))
+    prices = spark.createDataFrame([(1, "one")], "id long, name string")
+    found = sql(
+        "WITH dear AS (SELECT * FROM t WHERE price < 100) SELECT m.id, name "
+        "FROM dear MATCH_RECOGNIZE (2) m LEFT JOIN prices USING (id) WHERE m.price > 1",
+        tables={"t": stream, "prices": prices},
+        recognize=small_ids,
+    )
+    assert found.isStreaming
+    query = (
+        found.writeStream.format("memory")
+        .queryName("sql_stream")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    assert {tuple(row) for row in spark.table("sql_stream").collect()} == {(1, "one"), (2, None)}
+    spark.catalog.dropTempView("sql_stream")
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "problem", "hint"),
+    [
+        ("SELECT * FROM tt MATCH_RECOGNIZE (1)", "tt", "unknown table 'tt'", "did you mean 't'?"),
+        ("SELECT prize FROM t MATCH_RECOGNIZE (1)", "prize", "column 'prize'", "'price'?"),
+        (
+            "SELECT * FROM t o, (SELECT * FROM t u WHERE u.id = o.id) MATCH_RECOGNIZE (1)",
+            "o.id",
+            "unknown column 'o.id'",
+            "run on its own",
+        ),
+        ("SELECT 1 FROM t WHERE WHERE 1 = 1 GRUOP", "GRUOP", "", None),
+        ("SELECT foo(id) FROM t MATCH_RECOGNIZE (1)", "foo(id)", "foo", None),
+    ],
+)
+def test_errors_of_spark_point_into_the_text(refused, text, place, problem, hint):
+    error = refused(text)
+    assert problem in error.problem
+    assert error.span.over(text) == place
+    assert hint is None or hint in error.hint
+    for noise in ("__ensue", "_pyspark", "SQLSTATE", "== SQL"):
+        assert noise not in str(error)
+
+
+def test_tables_beside_spark_are_dataframes(spark):
+    with pytest.raises(EventError, match=r"spark\.createDataFrame"):
+        sql("SELECT * FROM t", spark=spark, tables={"t": pa.table({"id": [1]})}, recognize=None)
+
+
+def test_deep_nesting_is_run_or_refused(refused, rows):
+    text = "SELECT * FROM " + "(SELECT * FROM " * 60 + "t" + ")" * 60 + " MATCH_RECOGNIZE (1)"
+    assert rows(text) == [(1, 10.0)]
+    refused("SELECT " + "(" * 5_000 + "1" + ")" * 5_000)
+
+
+CLIENT = """
+import json
+from pyspark.sql import SparkSession
+from ensue.errors import QueryError
+from ensue.runners.sql import sql
+
+session = (
+    SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+)
+assert type(session).__module__.startswith("pyspark.sql.connect"), type(session)
+frame = session.createDataFrame([(1, 10.0), (2, 20.0)], "id long, price double")
+
+def small_ids(clause, relation):
+    return relation.where(f"id <= {int(clause[0][clause[1]:clause[2]])}")
+
+found = sql(
+    "WITH a AS (SELECT * FROM t) SELECT u.id, '{x}' FROM a MATCH_RECOGNIZE (1) m JOIN t u "
+    "ON u.id = m.id + 1", tables={"t": frame}, recognize=small_ids,
+)
+try:
+    sql("SELECT prize FROM t MATCH_RECOGNIZE (1)", spark=session, tables={"t": frame},
+        recognize=small_ids)
+except QueryError as error:
+    print(json.dumps([[tuple(row) for row in found.collect()], str(error)]))
+"""
+
+
+@pytest.mark.connect
+@pytest.mark.slow
+def test_spark_connect_gives_the_same():
+    ended = subprocess.run(
+        [sys.executable, "-c", CLIENT], capture_output=True, text=True, check=True
+    )
+    found, error = json.loads(ended.stdout.splitlines()[-1])
+    assert found == [[2, "{x}"]]
+    assert "unknown column 'prize'" in error
+    assert "did you mean 'price'?" in error

@@ -1,0 +1,376 @@
+"""SQL around MATCH_RECOGNIZE over tables in memory; what a clause finds is made up here."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import duckdb
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from ensue.errors import EventError, QueryError, RunnerError
+from ensue.runners.sql import sql
+
+EVENTS = pa.table({"id": [1, 2, 3, 4], "price": [10.0, 20.0, 30.0, 40.0]})
+TABLES = {"t": EVENTS}
+
+
+def first_rows(clause, relation):
+    """`MATCH_RECOGNIZE (2)` finds the first two rows."""
+    text, start, end = clause
+    return relation.slice(0, int(text[start:end]))
+
+
+def rows(text, tables=TABLES):
+    found = sql(text, tables=tables, recognize=first_rows)
+    assert isinstance(found, pa.Table)
+    return list(zip(*(column.to_pylist() for column in found.columns), strict=True))
+
+
+def refused(text, tables=TABLES, error=QueryError):
+    with pytest.raises(error) as caught:
+        sql(text, tables=tables, recognize=first_rows)
+    return caught.value
+
+
+# ---------------------------------------------------------------------------- places
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("SELECT * FROM t MATCH_RECOGNIZE (1)", [(1, 10.0)]),
+        ("SELECT m.id FROM t MATCH_RECOGNIZE (2) AS m", [(1,), (2,)]),
+        ("SELECT y FROM t MATCH_RECOGNIZE (1) AS m (x, y)", [(10.0,)]),
+        ("FROM t MATCH_RECOGNIZE (1) SELECT id + 1", [(2,)]),
+        (
+            "SELECT id FROM T x MATCH_RECOGNIZE (3) m WHERE m.price > 15 ORDER BY 1 DESC",
+            [(3,), (2,)],
+        ),
+        ("SELECT u.id FROM t MATCH_RECOGNIZE (2) m JOIN t u ON u.id = m.id + 1", [(2,), (3,)]),
+        ("SELECT u.id FROM t u, t MATCH_RECOGNIZE (1) m WHERE u.id > m.id + 2", [(4,)]),
+        ("SELECT id FROM (SELECT * FROM t WHERE id > 2) MATCH_RECOGNIZE (1)", [(3,)]),
+        (
+            "SELECT value FROM (VALUES (1, 'a'), (2, 'b')) v(id, value) MATCH_RECOGNIZE (1)",
+            [("a",)],
+        ),
+        ("SELECT i FROM range(10) r(i) MATCH_RECOGNIZE (2)", [(0,), (1,)]),
+        ("SELECT id FROM t MATCH_RECOGNIZE (1) UNION ALL SELECT 7", [(1,), (7,)]),
+        ("SELECT 7 UNION ALL (SELECT id FROM t MATCH_RECOGNIZE (1))", [(7,), (1,)]),
+        ("SELECT id FROM t WHERE id IN (SELECT id FROM t MATCH_RECOGNIZE (2))", [(1,), (2,)]),
+        ("SELECT (SELECT max(id) FROM t MATCH_RECOGNIZE (3))", [(3,)]),
+        (
+            "SELECT id FROM t WHERE EXISTS (FROM t MATCH_RECOGNIZE (2) m WHERE m.id + 2 = t.id)",
+            [(3,), (4,)],
+        ),
+        ("SELECT id FROM t MATCH_RECOGNIZE (3) a MATCH_RECOGNIZE (1) b", [(1,)]),
+        (
+            "SELECT id FROM (FROM t MATCH_RECOGNIZE (3) WHERE id > 1) MATCH_RECOGNIZE (1)",
+            [(2,)],
+        ),
+        (
+            (
+                "WITH a AS (SELECT * FROM t WHERE id > 1), b AS (FROM a MATCH_RECOGNIZE (2)) "
+                "SELECT b.id FROM b JOIN a USING (id)"
+            ),
+            [(2,), (3,)],
+        ),
+        (
+            "WITH t AS (SELECT id * 10 AS id FROM t) SELECT * FROM t MATCH_RECOGNIZE (1)",
+            [(10,)],
+        ),
+        (
+            (
+                "WITH a AS (SELECT 1 AS x), b AS (SELECT 5 AS y) SELECT * FROM "
+                "(WITH a AS (SELECT y + 1 AS x FROM b) SELECT * FROM a MATCH_RECOGNIZE (1)), a"
+            ),
+            [(6, 1)],
+        ),
+        (
+            (
+                "WITH RECURSIVE n AS (SELECT 1 AS x UNION ALL SELECT x + 1 FROM n WHERE x < 5) "
+                "SELECT max(x) FROM n MATCH_RECOGNIZE (3)"
+            ),
+            [(3,)],
+        ),
+        ("SELECT id FROM (t MATCH_RECOGNIZE (1) m JOIN t u USING (id))", [(1,)]),
+        ("SELECT count(*) FROM t", [(4,)]),
+        ("VALUES (1), (2);", [(1,), (2,)]),
+        ("(SELECT 1)", [(1,)]),
+        ("SELECT '{', '''' FROM t MATCH_RECOGNIZE (1) -- }", [("{", "'")]),
+    ],
+)
+def test_a_clause_may_stand_wherever_a_table_may(text, expected):
+    assert sorted(rows(text), key=repr) == sorted(expected, key=repr)
+
+
+def test_the_order_of_the_query_is_that_of_the_result():
+    assert rows("SELECT id FROM t MATCH_RECOGNIZE (3) ORDER BY id DESC") == [(3,), (2,), (1,)]
+
+
+def test_clauses_over_clauses_over_clauses():
+    text = "SELECT * FROM " + "(SELECT * FROM " * 50 + "t" + ") MATCH_RECOGNIZE (2)" * 50
+    assert rows(text) == [(1, 10.0), (2, 20.0)]
+
+
+def test_all_clauses_are_read_before_one_is_run():
+    seen = []
+    with pytest.raises(ZeroDivisionError):
+        sql(
+            "SELECT * FROM t MATCH_RECOGNIZE (1) a, t MATCH_RECOGNIZE (2) b",
+            tables=TABLES,
+            recognize=lambda clause, relation: 1 / 0,
+            read=lambda clause: seen.append(clause[0][clause[1] : clause[2]]),
+        )
+    assert seen == ["1", "2"]
+
+
+# ---------------------------------------------------------------------------- tables
+
+
+def test_a_table_that_is_just_named_is_handed_over_as_it_is(monkeypatch):
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    seen = []
+    found = sql(
+        "SELECT * FROM T AS x MATCH_RECOGNIZE (1) AS m",
+        tables=TABLES,
+        recognize=lambda clause, relation: seen.append(relation) or relation,
+    )
+    assert seen[0] is EVENTS
+    assert found is EVENTS
+
+
+def test_without_duckdb_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    assert "pip install 'ensue[sql]'" in str(refused("SELECT 1", error=RunnerError))
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: EVENTS,
+        EVENTS.to_batches,
+        EVENTS.to_reader,
+        EVENTS.to_pylist,
+        lambda: duckdb.connect().sql("SELECT 1 AS id, 10.0::DOUBLE AS price"),
+    ],
+    ids=["Arrow", "batches", "reader", "dicts", "DuckDB"],
+)
+def test_tables_of_any_library_that_speaks_arrow(made):
+    assert rows("SELECT id FROM t MATCH_RECOGNIZE (1) WHERE price > 1", {"t": made()}) == [(1,)]
+
+
+@pytest.mark.parametrize(
+    "text", ["SELECT * FROM t MATCH_RECOGNIZE (2)", "SELECT id, price FROM t"]
+)
+def test_pandas_in_pandas_out(text):
+    frame = EVENTS.to_pandas().set_index(pd.Index([5, 6, 7, 8], name="row"))
+    found = sql(text, tables={"t": frame}, recognize=first_rows)
+    assert isinstance(found, pd.DataFrame)
+    assert list(found.columns) == ["id", "price"]
+
+
+@pytest.mark.parametrize(
+    "text", ["SELECT * FROM t MATCH_RECOGNIZE (2)", "SELECT id, price FROM t"]
+)
+def test_polars_in_polars_out(text):
+    found = sql(text, tables={"t": pl.from_arrow(EVENTS)}, recognize=first_rows)
+    assert isinstance(found, pl.DataFrame)
+    assert found.columns == ["id", "price"]
+
+
+def test_tables_of_several_libraries_give_arrow():
+    tables = {"a": EVENTS.to_pandas(), "b": pl.from_arrow(EVENTS)}
+    assert rows("SELECT a.id FROM a JOIN b MATCH_RECOGNIZE (1) m USING (id)", tables) == [(1,)]
+
+
+def test_without_tables_the_result_is_of_arrow():
+    assert rows("SELECT * FROM range(3) MATCH_RECOGNIZE (1)", None) == [(0,)]
+
+
+def test_names_of_tables_may_be_anything_that_is_quoted():
+    tables = {"my table": EVENTS, "Größe": EVENTS, "select": EVENTS}
+    text = 'SELECT a.id FROM "My Table" MATCH_RECOGNIZE (1) a, größe b, "SELECT" c LIMIT 1'
+    assert rows(text, tables) == [(1,)]
+
+
+def test_sums_of_integers_are_integers():
+    found = sql("SELECT sum(id) AS s FROM t", tables=TABLES, recognize=first_rows)
+    assert found.schema.field("s").type == pa.int64()
+    large = pa.table({"x": [2**63 - 1, 2**63 - 1]})
+    assert rows("SELECT sum(x) FROM t", {"t": large}) == [(2**64 - 2,)]
+
+
+def test_differences_of_times_are_durations():
+    times = pa.table({"x": pa.array([0, None, 90_000_000_001], pa.timestamp("us"))})
+    times = times.append_column("d", pa.array([1, None, 2], pa.duration("us")))
+    found = sql(
+        "SELECT x - TIMESTAMP '1970-01-01' AS since, d, INTERVAL 1 MONTH AS m FROM t",
+        tables={"t": times},
+        recognize=first_rows,
+    )
+    assert found["since"].cast(pa.int64()).to_pylist() == [0, None, 90_000_000_001]
+    assert found["d"].cast(pa.int64()).to_pylist() == [1, None, 2]
+    assert pa.types.is_interval(found.schema.field("m").type)
+    none = sql("SELECT d FROM t WHERE false", tables={"t": times}, recognize=first_rows)
+    assert none.schema.field("d").type == pa.duration("us")
+
+
+def test_a_pivot_names_its_columns():
+    assert rows("SELECT * FROM (PIVOT t ON id IN (1) USING sum(price))") == [(10.0,)]
+    assert "PIVOT" in refused("SELECT * FROM (PIVOT t ON id USING sum(price))").hint
+
+
+def test_times_are_of_utc_on_every_machine():
+    times = pa.table({"day": pa.array([0], pa.timestamp("us", "UTC"))})
+    assert rows("SELECT CAST(day AS VARCHAR) FROM t", {"t": times}) == [
+        ("1970-01-01 00:00:00+00",)
+    ]
+
+
+def test_variables_of_the_program_are_no_tables():
+    hidden = EVENTS  # noqa: F841  DuckDB would find it
+    assert "unknown table 'hidden'" in str(refused("SELECT * FROM hidden"))
+
+
+@pytest.mark.parametrize(
+    ("tables", "problem"),
+    [
+        ([EVENTS], "tables= is a list"),
+        ({1: EVENTS}, "tables= has the key 1"),
+        ({"": EVENTS}, "tables= has the key ''"),
+        ({"t": 5}, "table t: events of type int are not understood"),
+        ({"t": None}, "table t: events of type NoneType"),
+        ({"t": pl.Series([1])}, "table t"),
+        ({"t": EVENTS, "T": EVENTS}, "tables= has t and T"),
+    ],
+)
+def test_what_is_no_table_is_refused(tables, problem):
+    assert problem in str(refused("SELECT * FROM t", tables, EventError))
+
+
+def test_spark_is_a_session():
+    with pytest.raises(EventError, match="spark= is a str"):
+        sql("SELECT 1", spark="local", recognize=first_rows)
+
+
+def test_a_query_is_a_text():
+    assert "a query is a text" in str(refused(5))
+
+
+# ---------------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "problem", "hint"),
+    [
+        ("SELECT * FROM tt MATCH_RECOGNIZE (1)", "tt", "unknown table 'tt'", "did you mean 't'?"),
+        ("SELECT 'äö€', prize FROM t", "prize", "unknown column 'prize'", "did you mean 'price'?"),
+        (
+            "SELECT prize FROM t MATCH_RECOGNIZE (1)",
+            "prize",
+            "unknown column 'prize'",
+            "did you mean 'price'?",
+        ),
+        (
+            "SELECT * FROM t, (SELECT * FROM t u WHERE u.id = t.id) MATCH_RECOGNIZE (1)",
+            "t.id",
+            "unknown table 't'",
+            "run on its own",
+        ),
+        (
+            "SELECT * FROM t AS x MATCH_RECOGNIZE (1) WHERE x.id = 1",
+            "x.id",
+            "unknown table 'x'",
+            "MATCH_RECOGNIZE (...) AS m",
+        ),
+        ("SELECT foo(id) FROM t MATCH_RECOGNIZE (1)", "foo(id)", "foo does not exist", None),
+        ("SELECT id FROM t MATCH_RECOGNIZE (1) WHERE id = 'x'", "'x'", "convert string 'x'", None),
+        ("SELECT 1 +", "+", "syntax error", None),
+        ("SELECT * FROM t MATCH_RECOGNIZE (1) GRUOP BY x y", "BY", "syntax error", None),
+    ],
+)
+def test_errors_of_duckdb_point_into_the_text(text, place, problem, hint):
+    error = refused(text)
+    assert problem in error.problem
+    assert error.span.over(text) == place
+    assert hint is None or hint in error.hint
+    assert "__ensue" not in str(error)
+
+
+def test_an_error_of_a_clause_points_at_the_clause():
+    def recognize(clause, relation):
+        raise QueryError("no pattern")
+
+    with pytest.raises(QueryError) as error:
+        sql("SELECT * FROM t MATCH_RECOGNIZE (1)", tables=TABLES, recognize=recognize)
+    assert "column 17" in str(error.value)
+
+
+def test_deep_expressions_are_refused():
+    refused("SELECT " + "(" * 399 + "1" + ")" * 399 + "+ 1" * 5_000)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT * FROM read_csv('{file}')",
+        "SELECT * FROM read_csv('{file}') MATCH_RECOGNIZE (1)",
+        "SELECT * FROM '{file}'",
+        "SELECT * FROM read_text('{file}')",
+        "SELECT * FROM read_blob('{file}')",
+        "SELECT * FROM read_parquet('{file}')",
+        "SELECT * FROM glob('{file}*')",
+        "SELECT * FROM query('FROM read_text(''{file}'')')",
+        "SELECT * FROM query_table('{file}')",
+        "SELECT * FROM sniff_csv('{file}')",
+        "SELECT * FROM duckdb_secrets()",
+        "SELECT * FROM 'https://example.com/x.csv'",
+        "SELECT * FROM read_csv('https://example.com/x.csv')",
+        "SELECT * FROM enable_logging('QueryLog', storage = 'file', storage_path = '{file}.log')",
+        "SELECT getenv('HOME')",
+    ],
+)
+def test_a_query_reads_and_writes_no_files(text, tmp_path):
+    file = tmp_path / "secret.csv"
+    file.write_text("a,b\n1,2\n")
+    refused(text.format(file=file))
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_query_leaves_nothing_behind(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows("SELECT count(*) FROM t MATCH_RECOGNIZE (2)")
+    assert list(Path.cwd().iterdir()) == []
+
+
+@pytest.mark.parametrize("made", ["count(*)", "*"])
+def test_a_query_ends_with_an_interrupt(made):
+    text = (
+        f"SELECT {made} FROM range(1000000) a, range(1000000) b WHERE a.range * b.range % 999 = 3"
+    )
+    timer = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))
+    timer.start()
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        rows(text)
+    assert time.monotonic() - started < 15
+
+
+def test_queries_of_several_threads():
+    found = []
+
+    def ask():
+        found.append(rows("SELECT count(*) FROM t MATCH_RECOGNIZE (3)"))
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [[(3,)]] * 8
