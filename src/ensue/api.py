@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ensue.plan.limits import Limits
     from ensue.plan.planning import Planning
     from ensue.runners.contract import Runner
+    from ensue.languages.sql.query import ClauseText
     from ensue.runners.live import Live
     from ensue.runners.spark.matches import SeveralMatches
     from ensue.runners.spark.progress import BatchProgress
@@ -429,7 +430,7 @@ def sql(
     return run(text, tables=tables, spark=spark, recognize=_recognize)
 
 
-def _recognize(clause: tuple[str, int, int], relation: Any) -> Any:
+def _recognize(clause: "ClauseText", relation: Any) -> Any:
     from ensue.algebra.check.row_patterns import checked
     from ensue.columns.arrow_kinds import fields_of
     from ensue.engine.row_patterns.finding import Finder

@@ -1,6 +1,7 @@
 """A SQL query with clauses in it, as it is read."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ensue.span import Span
 
@@ -17,6 +18,15 @@ class Clause:
     table: str | None = None  # the name that the input is, if it is nothing else
     input_alias: str | None = None
     alias: str | None = None  # the name behind the clause
+
+
+class ClauseText(NamedTuple):
+    """Where the body of a clause stands in a text, and the name of the table that it is over."""
+
+    text: str
+    start: int
+    end: int
+    table: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +65,11 @@ class SqlQuery:
             if one.scope.start <= place < one.scope.end
             and (known := tuple(q for q in one.queries if q.span.end <= place))
         )
+
+    def body(self, clause: Clause) -> ClauseText:
+        """The body of a clause; columns may be called by the name of the table before it."""
+        table = clause.input_alias or clause.table
+        return ClauseText(self.text, clause.body.start, clause.body.end, table)
 
     def plain_table(self, clause: Clause) -> str | None:
         """The table that is the whole input of a clause, unless it is a named query's."""
