@@ -5,6 +5,7 @@ from pathlib import Path
 
 from ensue.algebra.correlation import Correlation
 from ensue.algebra.query import Query
+from ensue.algebra.row_patterns.recognition import Recognition
 from ensue.algebra.subscription import Subscription
 from ensue.algebra.tower import Tower
 from ensue.cli.terminal import UsageError
@@ -23,6 +24,8 @@ def read_query(argument: str) -> Query | Tower | Correlation:
             "this is a subscription, and a query is meant here\n"
             "  hint: put it into ensue.Subscriptions, in Python"
         )
+    if isinstance(read, Recognition):
+        raise UsageError("this is MATCH_RECOGNIZE, and a pattern is meant here")
     return read
 
 

@@ -9,6 +9,7 @@ from typing import Protocol
 from ensue.algebra.correlation import Correlation
 from ensue.algebra.operator import Operator
 from ensue.algebra.query import Query
+from ensue.algebra.row_patterns.recognition import Recognition
 from ensue.algebra.subscription import Subscription
 from ensue.algebra.tower import Definition, Tower
 
@@ -31,7 +32,7 @@ class Parse(Protocol):
         definitions: Iterable[Definition] = (),
         operators: Iterable[Operator] = (),
         regions: Mapping[str, str] = NO_REGIONS,
-    ) -> Query | Tower | Correlation | Subscription: ...
+    ) -> Query | Tower | Correlation | Subscription | Recognition: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,4 +47,4 @@ class Language:
     name: str
     claims: Callable[[str], bool]
     parse: Parse
-    show: Callable[[Query | Correlation | Subscription], str]
+    show: Callable[[Query | Correlation | Subscription | Recognition], str]

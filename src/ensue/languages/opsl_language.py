@@ -7,6 +7,7 @@ from pathlib import Path
 from ensue.algebra.correlation import Correlation
 from ensue.algebra.operator import Operator, is_registered
 from ensue.algebra.query import Query
+from ensue.algebra.row_patterns.recognition import Recognition
 from ensue.algebra.subscription import Subscription
 from ensue.algebra.tower import Definition
 from ensue.errors import QueryError
@@ -77,13 +78,13 @@ def parse_text(
     return opsl.parse(text, regions)
 
 
-def show(query: Query | Correlation | Subscription) -> str:
+def show(query: Query | Correlation | Subscription | Recognition) -> str:
     """The one spelling of a subscription."""
     if isinstance(query, Subscription):
         return opsl_text.show(query)
     raise QueryError(
         "this query is a pattern, and patterns cannot be written in OPSL",
-        hint='show it by language="patterns"',
+        hint=f'show it by language="{"sql" if isinstance(query, Recognition) else "patterns"}"',
     )
 
 

@@ -6,15 +6,18 @@ from pathlib import Path
 from ensue.algebra.correlation import Correlation
 from ensue.algebra.operator import Operator
 from ensue.algebra.query import Query
+from ensue.algebra.row_patterns.recognition import Recognition
 from ensue.algebra.subscription import Subscription
 from ensue.algebra.tower import Definition, Tower
 from ensue.errors import QueryError, did_you_mean
 from ensue.languages import opsl_language, towers
 from ensue.languages.language import NO_REGIONS, Language
+from ensue.languages.row_patterns import language as row_patterns
 
 PATTERNS = towers.LANGUAGE  # it takes every text that no other language claims
 OPSL = opsl_language.LANGUAGE
-LANGUAGES: dict[str, Language] = {language.name: language for language in (PATTERNS, OPSL)}
+SQL = row_patterns.LANGUAGE
+LANGUAGES: dict[str, Language] = {language.name: language for language in (PATTERNS, OPSL, SQL)}
 
 
 def language_of(text: str) -> Language:
@@ -24,6 +27,8 @@ def language_of(text: str) -> Language:
     'patterns'
     >>> language_of("=|(A; 5 minutes)(B), A = (ARITH:id = 1), B = (ARITH:id = 2)").name
     'opsl'
+    >>> language_of("MATCH_RECOGNIZE (PATTERN (A B+) DEFINE B AS price > 3)").name
+    'sql'
     """
     others = (known for known in LANGUAGES.values() if known is not PATTERNS)
     return next((known for known in others if known.claims(text)), PATTERNS)
@@ -52,12 +57,14 @@ def parse(
     operators: Iterable[Operator] = (),
     language: str | None = None,
     regions: Mapping[str, str] = NO_REGIONS,
-) -> Query | Tower | Correlation | Subscription:
+) -> Query | Tower | Correlation | Subscription | Recognition:
     """A text in the language of this name, or else in the one that it looks like."""
     read = language_of(text) if language is None else language_named(language)
     return read.parse(text, folder, definitions=definitions, operators=operators, regions=regions)
 
 
-def show(query: Query | Correlation | Subscription, language: str = PATTERNS.name) -> str:
+def show(
+    query: Query | Correlation | Subscription | Recognition, language: str = PATTERNS.name
+) -> str:
     """The one spelling of a query in a language."""
     return language_named(language).show(query)

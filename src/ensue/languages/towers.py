@@ -8,6 +8,7 @@ from pathlib import Path
 from ensue.algebra.correlation import Correlation
 from ensue.algebra.operator import Operator
 from ensue.algebra.query import Query
+from ensue.algebra.row_patterns.recognition import Recognition
 from ensue.algebra.subscription import Subscription
 from ensue.algebra.tower import Definition, Tower, tower, types_of
 from ensue.algebra.walk import atoms
@@ -270,10 +271,14 @@ def _emitted(text: str, place: Span) -> list[str]:
     return [name.strip() for name in stated["names"].split(",")]
 
 
-def show_text(query: Query | Correlation | Subscription) -> str:
+def show_text(query: Query | Correlation | Subscription | Recognition) -> str:
     """The one spelling of a query as a pattern."""
     if isinstance(query, Subscription):
         return opsl_patterns.show(query)
+    if isinstance(query, Recognition):
+        raise QueryError(
+            "MATCH_RECOGNIZE cannot be written as a pattern", hint='show it by language="sql"'
+        )
     return show(query)
 
 

@@ -49,7 +49,7 @@ class Alternation:
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """A part from `least` to `most` times: as often as possible, or else as rarely: `A+`, `A+?`."""
+    """A part from `least` to `most` times: as often as possible, or as rarely: `A+`, `A+?`."""
 
     part: "RowTerm"
     least: int

@@ -84,7 +84,7 @@ class Recognition:
     order: tuple[OrderedBy, ...] = ()
     measures: tuple[Measure, ...] = ()
     rows: Rows = Rows.ONE
-    skip: Skip = Skip()  # noqa: RUF009  it is frozen
+    skip: Skip = Skip()
     subsets: tuple[tuple[str, tuple[str, ...]], ...] = ()
     defines: tuple[Define, ...] = ()
     within: timedelta | int | float | None = None  # from the first row to the last: less than this

@@ -84,7 +84,8 @@ class RowValue:
 
     def reach(self, leaf: Field) -> Reach:
         """What a field of the expression stands for."""
-        assert leaf.variable == REACHED and leaf.name is not None
+        assert leaf.variable == REACHED
+        assert leaf.name is not None
         return self.reaches[int(leaf.name)]
 
     @property

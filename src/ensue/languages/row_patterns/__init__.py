@@ -1,0 +1,1 @@
+"""MATCH_RECOGNIZE of SQL: text to a `Recognition` and back."""

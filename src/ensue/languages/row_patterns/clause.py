@@ -1,0 +1,391 @@
+"""A MATCH_RECOGNIZE clause: its parts, one after the other."""
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from difflib import get_close_matches
+from types import ModuleType
+
+from ensue.algebra.predicate import Field, Literal
+from ensue.algebra.row_patterns.pattern import Exclusion, RowTerm, terms, variables_of
+from ensue.algebra.row_patterns.recognition import (
+    Define,
+    Key,
+    Measure,
+    Recognition,
+    Rows,
+    Skip,
+    SkipTo,
+)
+from ensue.algebra.row_patterns.values import OrderedBy
+from ensue.errors import QueryError, RunnerError, did_you_mean
+from ensue.languages.row_patterns.names import Names
+from ensue.languages.row_patterns.pattern import read_pattern
+from ensue.languages.row_patterns.sections import Section, misspelt, sections_of
+from ensue.languages.row_patterns.tokens import Token, Tokens, commas, tokens_of
+from ensue.span import Span
+
+LONGEST = 1_000_000  # characters of a text
+
+
+def read_clause(text: str, start: int, stop: int) -> Recognition:
+    """What stands between the parentheses of MATCH_RECOGNIZE ( ... ): `text[start:stop]`.
+
+    Places in errors and nodes are those in the whole text.
+
+    >>> found = read_clause("PATTERN (A B+) DEFINE B AS price > PREV(price)", 0, 46)
+    >>> found.variables, [define.variable for define in found.defines]
+    (('A', 'B'), ['B'])
+    """
+    try:
+        return _Clause(tokens_of(text, start, stop), Span(start, stop)).recognition()
+    except QueryError as error:
+        raise error.at(None, text) from None
+
+
+def read_bare(text: str) -> Recognition:
+    """A text that is nothing but `MATCH_RECOGNIZE ( ... )`, or what stands behind that word.
+
+    >>> read_bare("match_recognize (PATTERN (A) DEFINE A AS TRUE) -- all").variables
+    ('A',)
+    """
+    try:
+        if len(text) > LONGEST:
+            raise QueryError(f"this text has more than {LONGEST:,} characters")
+        tokens = tokens_of(text, 0, len(text))
+        found = list(tokens.all)
+        if found and found[0].word == "MATCH_RECOGNIZE":
+            del found[0]
+        if not found or found[0].text != "(":
+            raise QueryError(
+                "expected '(' behind MATCH_RECOGNIZE",
+                hint="write MATCH_RECOGNIZE (PATTERN (A B+) DEFINE B AS price > PREV(price))",
+                span=found[0].span if found else Span(len(text), len(text)),
+            )
+        closed = tokens.closing[found[0].start]
+        behind = next(
+            (token for token in found if token.start > closed and token.text != ";"), None
+        )
+        if behind is not None:
+            raise QueryError(
+                f"'{behind.text}' stands behind the clause",
+                hint="nothing follows the parenthesis that closes MATCH_RECOGNIZE",
+                span=behind.span,
+            )
+        inside = [token for token in found if found[0].start < token.start < closed]
+        inner = Tokens(text, tuple(t._replace(depth=t.depth - 1) for t in inside), tokens.closing)
+        return _Clause(inner, Span(found[0].end, closed)).recognition()
+    except QueryError as error:
+        raise error.at(None, text) from None
+
+
+def _expressions() -> ModuleType:
+    """What reads expressions, by sqlglot."""
+    try:
+        from ensue.languages.row_patterns import expressions
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] != "sqlglot":
+            raise
+        raise RunnerError(
+            "MATCH_RECOGNIZE needs sqlglot\n  hint: pip install 'ensue[sql]'"
+        ) from None
+    return expressions
+
+
+class _Clause:
+    """The tokens of a clause, cut into its parts."""
+
+    def __init__(self, tokens: Tokens, span: Span) -> None:
+        self.tokens = tokens
+        self.span = span
+        self.sections = sections_of(tokens, span)
+        self.expressions = _expressions()
+
+    def recognition(self) -> Recognition:
+        pattern = self._pattern(self._required("PATTERN"))
+        variables = variables_of(pattern)
+        subsets = self._subsets(variables)
+        names = Names(variables, dict(subsets))
+        rows = self._rows(pattern)
+        return Recognition(
+            pattern,
+            self._keys(),
+            self._order(),
+            self._measures(names),
+            rows,
+            self._skip(names),
+            subsets,
+            self._defines(names),
+            self._within(),
+            self.tokens.text,
+            self.span,
+        )
+
+    def _required(self, name: str) -> Section:
+        if name in self.sections:
+            return self.sections[name]
+        meant = (
+            (token, misspelt(token))
+            for token in self.tokens.all
+            if not token.depth and get_close_matches(token.word, [name], cutoff=0.75)
+        )
+        token, hint = next(meant, (None, "as in PATTERN (A B+) DEFINE B AS price > PREV(price)"))
+        end = Span(self.span.end, self.span.end)
+        raise QueryError(f"{name} is missing", hint=hint, span=token.span if token else end)
+
+    def _items(self, name: str) -> Iterable[list[Token]]:
+        section = self.sections.get(name)
+        if section is None:
+            return
+        for item in commas(section.inside, 0):
+            if not item:
+                raise QueryError(
+                    f"something is missing in {name}",
+                    hint="parts are separated by one comma, and none stands at the end",
+                    span=section.span,
+                )
+            yield item
+
+    # ---- rows and their order
+
+    def _keys(self) -> tuple[Key, ...]:
+        return tuple(map(self._key, self._items("PARTITION BY")))
+
+    def _key(self, item: list[Token]) -> Key:
+        span = item[0].span.to(item[-1].span)
+        item, alias = _named(item)
+        expr = self.expressions.read_columns(self.tokens, item, "PARTITION BY")
+        if alias is not None:
+            return Key(expr, alias.name, span)
+        if isinstance(expr, Field) and expr.name is not None:
+            return Key(expr, expr.name, span)
+        raise QueryError(
+            "a key that is computed needs a name",
+            hint="give it one: PARTITION BY upper(symbol) AS symbol",
+            span=span,
+        )
+
+    def _order(self) -> tuple[OrderedBy, ...]:
+        return tuple(map(self._ordered, self._items("ORDER BY")))
+
+    def _ordered(self, item: list[Token]) -> OrderedBy:
+        span = item[0].span.to(item[-1].span)
+        words = [token.word for token in item]
+        nulls_first = descending = False
+        if words[-2:] in (["NULLS", "FIRST"], ["NULLS", "LAST"]) and len(words) > 2:
+            nulls_first = words[-1] == "FIRST"
+            del words[-2:]
+        if words[-1] in ("ASC", "DESC") and len(words) > 1:
+            descending = words.pop() == "DESC"
+        expr = self.expressions.read_columns(self.tokens, item[: len(words)], "ORDER BY")
+        return OrderedBy(expr, descending, nulls_first, span)
+
+    # ---- what a match gives
+
+    def _measures(self, names: Names) -> tuple[Measure, ...]:
+        measures: list[Measure] = []
+        taken: set[str] = set()
+        for item in self._items("MEASURES"):
+            span = item[0].span.to(item[-1].span)
+            item, alias = _named(item)
+            if alias is None:
+                raise QueryError(
+                    "a measure needs a name",
+                    hint="give it one: MEASURES A.price AS low",
+                    span=span,
+                )
+            if not {alias.name, alias.name.lower()}.isdisjoint(taken):
+                raise QueryError(
+                    f"there are two measures called '{alias.name}'",
+                    hint="give one of them another name",
+                    span=alias.span,
+                )
+            taken |= {alias.name} if alias.kind == "quoted" else {alias.name, alias.name.lower()}
+            value = self.expressions.read_value(self.tokens, item, names, define=False)
+            measures.append(Measure(value, alias.name, span))
+        return tuple(measures)
+
+    def _rows(self, pattern: RowTerm) -> Rows:
+        section = self.sections.get("ROWS")
+        if section is None:
+            return Rows.ONE
+        words = " ".join(token.text.upper() for token in section.all)
+        if words == "ALL ROWS PER MATCH":
+            return Rows.ALL
+        rows = next((rows for rows in Rows if rows.value == words), None)
+        if rows is None:
+            raise QueryError(
+                f"'{section.over(self.tokens.text)}' is not understood",
+                hint="write ONE ROW PER MATCH or ALL ROWS PER MATCH, the latter maybe with "
+                "SHOW EMPTY MATCHES, OMIT EMPTY MATCHES or WITH UNMATCHED ROWS",
+                span=section.span,
+            )
+        if rows is Rows.ALL_AND_UNMATCHED:
+            for term in terms(pattern):
+                if isinstance(term, Exclusion):
+                    raise QueryError(
+                        "{- -} does not go with WITH UNMATCHED ROWS: nobody could tell the rows "
+                        "that are left out from those that match nothing",
+                        hint="leave WITH UNMATCHED ROWS out, or the {- -}",
+                        span=term.span,
+                    )
+        return rows
+
+    def _skip(self, names: Names) -> Skip:
+        section = self.sections.get("AFTER MATCH")
+        if section is None:
+            return Skip()
+        words = [token.word for token in section.inside]
+        match words:
+            case ["SKIP", "PAST", "LAST", "ROW"]:
+                return Skip(span=section.span)
+            case ["SKIP", "TO", "NEXT", "ROW"]:
+                return Skip(SkipTo.NEXT, span=section.span)
+            case ["SKIP", "TO", "FIRST", _]:
+                return self._skip_to(SkipTo.FIRST, section, names)
+            case ["SKIP", "TO", "LAST", _] | ["SKIP", "TO", _]:
+                return self._skip_to(SkipTo.LAST, section, names)
+            case _:
+                raise QueryError(
+                    f"'{section.over(self.tokens.text)}' is not understood",
+                    hint="write AFTER MATCH SKIP PAST LAST ROW, TO NEXT ROW, TO FIRST A, "
+                    "TO LAST A or TO A",
+                    span=section.span,
+                )
+
+    def _skip_to(self, to: SkipTo, section: Section, names: Names) -> Skip:
+        name = section.inside[-1]
+        if not name.names:
+            raise QueryError(
+                "expected a variable", hint="as in AFTER MATCH SKIP TO LAST A", span=name.span
+            )
+        members = names.members(name.folded, name.span)
+        return Skip(to, name.folded, members, section.span)
+
+    # ---- the pattern
+
+    def _pattern(self, section: Section) -> RowTerm:
+        opened = section.inside[0]
+        closed = self.tokens.closing[opened.start]
+        for token in section.inside:
+            if token.start > closed:
+                raise QueryError(
+                    f"'{token.text}' does not belong behind the pattern as it stands here",
+                    hint=misspelt(token)
+                    or "WITHIN, SUBSET or DEFINE follow; quantifiers stand inside",
+                    span=token.span,
+                )
+        return read_pattern(self.tokens.text, opened.end, closed)
+
+    def _within(self) -> timedelta | int | float | None:
+        section = self.sections.get("WITHIN")
+        if section is None:
+            return None
+        found = (
+            self.expressions.read_constant(self.tokens, section.inside) if section.inside else None
+        )
+        match found:
+            case Literal(value=timedelta() as length) if length > timedelta(0):
+                return length
+            case Literal(value=int() | float() as amount) if amount is not True and amount > 0:
+                return amount
+            case _:
+                raise QueryError(
+                    "WITHIN takes a length of time above 0",
+                    hint="as in WITHIN INTERVAL '5' MINUTE; or a number, where rows are ordered "
+                    "by numbers",
+                    span=section.span,
+                )
+
+    def _subsets(self, variables: Sequence[str]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        subsets: dict[str, tuple[str, ...]] = {}
+        for item in self._subset_items():
+            name, members = item[0], _subset_members(item)
+            if name.folded in variables:
+                raise QueryError(
+                    f"'{name.folded}' is a variable of the pattern",
+                    hint="give the SUBSET another name",
+                    span=name.span,
+                )
+            if name.folded in subsets:
+                raise QueryError(
+                    f"there are two SUBSETs '{name.folded}'",
+                    hint="give one of them another name",
+                    span=name.span,
+                )
+            for member in members:
+                if member.folded not in variables:
+                    nested = member.folded in subsets or member.folded == name.folded
+                    raise QueryError(
+                        f"'{member.folded}' is a SUBSET itself"
+                        if nested
+                        else f"there is no variable '{member.folded}' in the pattern",
+                        hint="list the variables that it stands for"
+                        if nested
+                        else did_you_mean(member.folded, variables),
+                        span=member.span,
+                    )
+            wanted = {member.folded for member in members}
+            subsets[name.folded] = tuple(v for v in variables if v in wanted)
+        return tuple(subsets.items())
+
+    def _subset_items(self) -> Iterable[list[Token]]:
+        for item in self._items("SUBSET"):
+            texts = [token.text for token in item]
+            if not item[0].names or texts[1:3] != ["=", "("] or texts[-1] != ")":
+                raise QueryError(
+                    "a SUBSET is a name and its variables",
+                    hint="as in SUBSET U = (A, B)",
+                    span=item[0].span.to(item[-1].span),
+                )
+            yield item
+
+    def _defines(self, names: Names) -> tuple[Define, ...]:
+        defines: list[Define] = []
+        self._required("DEFINE")
+        for item in self._items("DEFINE"):
+            span = item[0].span.to(item[-1].span)
+            name = item[0]
+            if not name.names or len(item) < 3 or item[1].word != "AS":
+                raise QueryError(
+                    "a definition is a variable and its condition",
+                    hint="as in DEFINE B AS B.price > PREV(B.price)",
+                    span=span,
+                )
+            if name.folded not in names.variables:
+                subset = name.folded in names.subsets
+                raise QueryError(
+                    f"'{name.folded}' is a SUBSET, and has no condition of its own"
+                    if subset
+                    else f"there is no variable '{name.folded}' in the pattern",
+                    hint="define the variables that it stands for"
+                    if subset
+                    else did_you_mean(name.folded, names.variables),
+                    span=name.span,
+                )
+            if any(define.variable == name.folded for define in defines):
+                raise QueryError(
+                    f"'{name.folded}' is defined twice",
+                    hint="join the conditions by AND",
+                    span=name.span,
+                )
+            value = self.expressions.read_value(self.tokens, item[2:], names, define=True)
+            defines.append(Define(name.folded, value, span))
+        return tuple(defines)
+
+
+def _named(item: list[Token]) -> tuple[list[Token], Token | None]:
+    """An expression and the name that it is given by AS."""
+    if len(item) > 2 and item[-2].word == "AS" and item[-1].names and item[-2].depth == 0:
+        return item[:-2], item[-1]
+    return item, None
+
+
+def _subset_members(item: list[Token]) -> list[Token]:
+    members = commas(item[3:-1], item[2].depth + 1)
+    if any(len(member) != 1 or not member[0].names for member in members):
+        raise QueryError(
+            "a SUBSET lists variables",
+            hint="as in SUBSET U = (A, B)",
+            span=item[2].span.to(item[-1].span),
+        )
+    return [member[0] for member in members]
