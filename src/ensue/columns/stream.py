@@ -25,7 +25,7 @@ from ensue.schema import EventType, Kind, Schema, one_table
 
 TYPE = "__type"  # the column that tells the types of several tables apart
 PLACE = "__place"  # the column that says in which order rows came, where nothing else does
-COMPUTED = "__key."  # how columns begin that are computed when events are read
+COMPUTED = "__key_"  # how columns begin that are computed when events are read
 ORDERED = (Kind.INTEGER, Kind.FLOAT, Kind.DECIMAL, Kind.TIMESTAMP, Kind.DATE)
 
 # What runners and layers call columns of their own, beside those of the events.

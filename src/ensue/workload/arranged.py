@@ -63,7 +63,7 @@ Arranging = Callable[[pa.Schema], Arranged]  # by the columns that events have
 def is_own(name: str) -> bool:
     """Whether a column is one that events got when they were read.
 
-    >>> is_own("__key.upper(name)"), is_own("name")
+    >>> is_own("__key_3f"), is_own("name")
     (True, False)
     """
     return name == PLACE or name.startswith(COMPUTED)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 
 import pyarrow as pa
 
@@ -17,7 +18,7 @@ from ensue.engine.row_patterns.finding import Finder
 from ensue.engine.row_patterns.found import Found, Search
 from ensue.engine.row_patterns.partitions import Partitions, partitions_of
 from ensue.errors import LimitError, QueryError
-from ensue.languages.row_patterns.scalar_text import show_scalar
+from ensue.languages.row_patterns.scalar_text import show_name, show_scalar
 from ensue.languages.row_patterns.text import show_clause
 from ensue.plan.limits import Limits
 from ensue.plan.row_patterns.plan import RowPlan
@@ -110,11 +111,13 @@ def column_of(key: Key) -> str:
     >>> from ensue.languages.row_patterns.clause import read_bare
     >>> text = "(PARTITION BY a, upper(b) AS c PATTERN (X) DEFINE X AS TRUE)"
     >>> [column_of(key) for key in read_bare(text).partition]
-    ['a', '__key.UPPER(b)']
+    ['a', '__key_...']
     """
     if key.column is not None:
         return key.column
-    return COMPUTED + show_scalar(key.expr, lambda field: str(field.name))
+    shown = show_scalar(key.expr, lambda field: show_name(str(field.name)))
+    # a digest: Spark takes dots and backticks in names for more than that
+    return COMPUTED + blake2b(shown.encode(), digest_size=8).hexdigest()
 
 
 def _bound(key: Key) -> Key:
