@@ -22,6 +22,7 @@ from ensue.errors import (
     QueryError,
     RunnerError,
     ServiceError,
+    SkipError,
     StateError,
     SubscriptionWarning,
 )
@@ -68,6 +69,7 @@ __all__ = [
     "QueryError",
     "RunnerError",
     "ServiceError",
+    "SkipError",
     "StateError",
     "Statistics",
     "Subscription",
@@ -91,6 +93,7 @@ __all__ = [
     "progress_of",
     "remaining",
     "show",
+    "sql",
     "start",
     "statistics",
     "trace",
@@ -412,6 +415,50 @@ def match(
     workload = Workload(asked, source, wishes, runner.lanes(frame, given), late, pasts)
     found = runner.run(workload, frame, given)
     return next(iter(found.values())) if workload.alone and len(found) == 1 else found
+
+
+def sql(
+    text: str,
+    *,
+    tables: Mapping[str, Any] | None = None,
+    spark: "SparkSession | None" = None,
+) -> Any:
+    """What a SQL query with MATCH_RECOGNIZE gives.
+
+    >>> import pyarrow as pa
+    >>> prices = pa.table({"day": [1, 2, 3, 4], "price": [9, 7, 8, 10]})
+    >>> query = (
+    ...     "SELECT * FROM prices MATCH_RECOGNIZE ("
+    ...     " ORDER BY day MEASURES FIRST(day) AS from_day, LAST(day) AS to_day"
+    ...     " PATTERN (START_ROW DOWN+ UP+)"
+    ...     " DEFINE DOWN AS price < PREV(price), UP AS price > PREV(price))"
+    ... )
+    >>> sql(query, tables={"prices": prices}).to_pylist()
+    [{'from_day': 1, 'to_day': 4}]
+    """
+    from ensue.runners.sql import sql as run
+
+    return run(text, tables=tables, spark=spark, recognize=_recognize)
+
+
+def _recognize(clause: tuple[str, int, int], relation: Any) -> Any:
+    """The rows that a clause gives over a table or a DataFrame: exactly the standard's columns."""
+    from ensue.languages.row_patterns.clause import read_clause
+    from ensue.plan.limits import Limits
+    from ensue.workload.arguments import Arguments
+    from ensue.workload.asked import Asked
+    from ensue.workload.planned import Wishes
+    from ensue.workload.row_patterns.arranging import arranging
+    from ensue.workload.workload import Workload
+
+    runner, asked = _runner(relation), (Asked(read_clause(*clause)),)
+    limits = Limits.given(lanes=_is_spark(relation))
+    planning = _planning(None, (), None, limits=limits)
+    wishes = Wishes(streaming=runner.STREAMING, planning=planning, ids=False)
+    given = Arguments(time="", arranging=arranging(asked, None, (), streaming=runner.STREAMING))
+    frame, source = runner.read(relation, given)
+    workload = Workload(asked, source, wishes, runner.lanes(frame, given))
+    return next(iter(runner.run(workload, frame, given).values()))
 
 
 def live(

@@ -169,6 +169,12 @@ _BROKEN = (Kind.FLOAT, Kind.DECIMAL)
 _PLACES = st.one_of(
     st.integers(-4, 5), st.integers(-20, 320), st.sampled_from([-19, -18, 308, 309])
 )
+_REGEXPS = st.sampled_from(
+    ["a", "(?i)AB", "^a|ß$", "(a)(b)?", "[^ab]+", "x*", "\\b.", "(a", "\\w{2}"]
+).map(Literal)
+_UNITS = st.sampled_from(["day", "Weeks", "month", "quarter", "year", "hour", "ms", "x"]).map(
+    Literal
+)
 
 
 def _called(draw, deeper, kind: Kind) -> Expr:
@@ -182,6 +188,10 @@ def _called(draw, deeper, kind: Kind) -> Expr:
         if wanted is Takes.WHOLE:
             places = _PLACES.map(Literal) | st.just(Field("a", "small")) | st.just(Literal(None))
             arguments.append(draw(places))
+        elif wanted is Takes.REGEXP:
+            arguments.append(draw(_REGEXPS))
+        elif wanted is Takes.UNIT:
+            arguments.append(draw(_UNITS))
         else:
             arguments.append(deeper(draw(st.sampled_from(of))))
     return Call(record.name, tuple(arguments))
@@ -211,6 +221,10 @@ def _kind_of_argument(
             return (Kind.STRING,)
         case Takes.TIME:
             return (Kind.TIMESTAMP, Kind.DATE)
+        case Takes.CONDITION:
+            return (Kind.BOOLEAN,)
+        case Takes.SIMPLE | Takes.MOMENT | Takes.PRINTED:
+            return wanted.kinds
         case Takes.ANY if isinstance(record.gives, Gives) and kind in _BROKEN:
             return _BROKEN
         case Takes.ANY if isinstance(record.gives, Gives):

@@ -31,6 +31,7 @@ from ensue.algebra.window import ByEvents, ByTime, ByUnits
 AWKWARD = (
     *("and", "Where", "within5", "seq", "null", "false", "between", "is", "or", "having"),
     *("pattern", "x y", 'q"t', "über", "i", "s", "end", "`", "5x"),
+    *("case", "cast", "when", "then", "else", "ilike", "distinct"),
     *("join", "archive", "left", "anti", "range", "before", "start", "last", "on"),
 )
 # Mostly what needs escaping, and what means something elsewhere in the language.
@@ -128,6 +129,8 @@ def expressions(leaves):
             st.builds(In, inner, st.tuples(inner) | st.tuples(inner, inner), st.booleans()),
             st.builds(Between, inner, inner, inner, st.booleans()),
             st.builds(Like, inner, texts, st.booleans()),
+            st.builds(Call, st.just("case"), st.tuples(inner, inner, inner)),
+            st.builds(Call, st.just("case"), st.tuples(*[inner] * 4)),
             st.one_of(calls),
         )
 

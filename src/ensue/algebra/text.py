@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from ensue.algebra.chains import chain, links
 from ensue.algebra.correlation import Range
 from ensue.algebra.durations import show_duration
+from ensue.algebra.functions.choices import CASE
 from ensue.algebra.functions.places import EARTH_LOCATION, LOCATION, WKT
 from ensue.algebra.pattern import (
     GROUPS,
@@ -48,7 +49,7 @@ LOCATIONS = (LOCATION, EARTH_LOCATION)
 _LONG_PLACE = re.compile(r"WKT '([^']{32})[^']{9,}'")
 _RESERVED = re.compile(
     rf"{'|'.join(GROUPS)}|pattern|event|as|and|or|not|where|within\d*|after|return|having|is|in"
-    r"|between|like|true|false|null|exists",
+    r"|between|like|ilike|true|false|null|exists|case|cast|try_cast",
     re.IGNORECASE,
 )
 
@@ -261,12 +262,22 @@ def _shown(expr: Expr) -> tuple[str, int]:
             return f"WKT {_quoted(text)}", _VALUE
         case Call(function=function, arguments=(Field() as field, *_)) if function in LOCATIONS:
             return show_expr(replace(field, name="location")), _VALUE
+        case Call(function=function, arguments=(_, _, *_) as arguments) if function == CASE:
+            return _cases(arguments), _VALUE
         case Call(function=function, arguments=arguments):
             return f"{function}({', '.join(map(show_expr, arguments))})", _VALUE
 
 
 def _not(negated: bool) -> str:
     return "not " if negated else ""
+
+
+def _cases(arguments: tuple[Expr, ...]) -> str:
+    """Conditions and values in turn, and at the end what else there is."""
+    shown = [show_expr(argument) for argument in arguments]
+    pairs = zip(shown[::2], shown[1::2], strict=False)
+    text = " ".join(f"WHEN {condition} THEN {value}" for condition, value in pairs)
+    return f"CASE {text} {f'ELSE {shown[-1]} ' if len(shown) % 2 else ''}END"
 
 
 def _chained(operator: str, expr: Binary) -> str:

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+from ensue.algebra.functions import FUNCTIONS
+from ensue.algebra.functions.record import Rewritten
 from ensue.algebra.predicate import (
     Aggregate,
     Between,
@@ -79,4 +81,7 @@ def _evaluate(expr: Expr, lookup: Lookup, unit: Unit) -> Vector:
             found = functions.like(_evaluate(operand, lookup, unit), pattern)
             return operators.negation(found) if negated else found
         case Call(function=function, arguments=arguments):
+            form = FUNCTIONS[function].vector
+            if isinstance(form, Rewritten):
+                return _evaluate(form.by(*arguments), lookup, unit)
             return functions.call(function, [_evaluate(a, lookup, unit) for a in arguments], unit)

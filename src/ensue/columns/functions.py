@@ -6,17 +6,28 @@ from functools import cache, reduce
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
 from ensue.algebra.evaluate import like as expression_of
 from ensue.algebra.functions import FUNCTIONS
-from ensue.algebra.functions.record import Function, OverNumbers, OverTexts, OverTimes, Routine
+from ensue.algebra.functions.record import (
+    Function,
+    OverNumbers,
+    OverTexts,
+    OverTimes,
+    Rewritten,
+    Routine,
+    Takes,
+)
+from ensue.algebra.functions.times import unit_of
+from ensue.algebra.regular import compiled
+from ensue.algebra.regular import expression_of as regular
 from ensue.algebra.values import instant
 from ensue.columns.arrow_kinds import Unit
 from ensue.columns.buffers import Bools, Floats, booleans, fixed_array, floats, plain_text, raw
+from ensue.columns.calendars import CALENDARS
 from ensue.columns.operators import as_floats, both, common_length, on_texts
 from ensue.columns.routines import ROUTINES
 from ensue.columns.values import Vector, arrow_type, from_arrow, nulls, spread, to_arrow
@@ -32,15 +43,17 @@ def call(function: str, arguments: Sequence[Vector], unit: Unit) -> Vector:
         match record.vector:
             case Routine(name=name):
                 return ROUTINES[name](arguments)
-            case OverNumbers() as form:
+            case OverNumbers() as form if all(a.kind.numeric for a in arguments):
                 return _over_numbers(record, form, arguments)
-            case OverTimes(value=value):
-                (time,) = arguments
-                clock = np.asarray(time.values).view(f"M8[{unit}]")
-                return Vector(Kind.INTEGER, _written("clock", value)(clock), time.valid)
-            case OverTexts() as form if _others_are_constants(arguments):
+            case OverTimes(value=value) if _told(record, arguments):
+                return _over_times(record, value, arguments, unit)
+            case OverTexts() as form if _others_are_constants(arguments) and _looked_through(
+                record, arguments
+            ):
                 return _over_texts(record, form, arguments)
-            case OverTexts() | None:
+            case Rewritten():
+                raise AssertionError(f"{function} is not computed by itself")
+            case OverNumbers() | OverTexts() | OverTimes() | None:
                 return _one_by_one(record, arguments, unit)
 
 
@@ -52,14 +65,12 @@ def _through_arrow(function: Callable[..., pa.Array], *values: Floats) -> Floats
     return floats(function(*(fixed_array(pa.float64(), v) for v in values)))
 
 
-def _since(clock: npt.NDArray[np.datetime64], unit: str, within: str) -> npt.NDArray[Any]:
-    """How many `unit`s have passed since the last `within` began."""
-    whole = clock.astype(f"M8[{unit}]")
-    passed: npt.NDArray[Any] = whole - whole.astype(f"M8[{within}]")
-    return passed.astype(np.int64)
+def _portable(expression: str) -> str:
+    """A regular expression of the language as one of RE2, which Arrow uses."""
+    return compiled(expression).portable
 
 
-_NAMES = {"np": np, "pc": pc, "arrow": _through_arrow, "since": _since}
+_NAMES = {"np": np, "pc": pc, "arrow": _through_arrow, "portable": _portable, **CALENDARS}
 
 
 @cache
@@ -131,17 +142,70 @@ def _over_texts(record: Function, form: OverTexts, arguments: Sequence[Vector]) 
             raise AssertionError(f"{record.name}: no form over texts gives {record.gives}")
 
 
+def _looked_through(record: Function, arguments: Sequence[Vector]) -> bool:
+    """Whether the regular expression, where there is one, is one for all of the texts."""
+    if Takes.REGEXP not in record.takes:
+        return True
+    expression = regular(plain_text(arguments[1].values)[0].as_py())
+    longest = pc.max(pc.utf8_length(plain_text(arguments[0].values))).as_py() or 0
+    return expression is not None and not expression.too_long(longest)
+
+
+# ---- times
+
+
+def _told(record: Function, arguments: Sequence[Vector]) -> bool:
+    """Whether the unit of time, where there is one, is a constant that is one."""
+    takes = record.wanted(len(arguments))
+    given = [a for a, wanted in zip(arguments, takes, strict=True) if wanted is Takes.UNIT]
+    return all(
+        len(a) == 1 and a.valid is None and unit_of(plain_text(a.values)[0].as_py()) for a in given
+    )
+
+
+def _over_times(record: Function, form: str, arguments: Sequence[Vector], unit: Unit) -> Vector:
+    takes = record.wanted(len(arguments))
+    given = list(zip(arguments, takes, strict=True))
+    told = [plain_text(a.values)[0].as_py() for a, wanted in given if wanted is Takes.UNIT]
+    times = [a for a, wanted in given if wanted is Takes.TIME]
+    clocks = [np.asarray(time.values).view(f"M8[{unit}]") for time in times]
+    found = _written("unit, clock, other", form)(*(*told, None)[:1], *(*clocks, None)[:2])
+    valid = reduce(both, (time.valid for time in times))
+    if record.gives is Kind.TIMESTAMP:
+        found = found.astype(f"M8[{unit}]").astype(np.int64)
+    return Vector(record.kind([]), found, valid)
+
+
 # ---- no form: the plain meaning, row by row
 
 
 def _one_by_one(record: Function, arguments: Sequence[Vector], unit: Unit) -> Vector:
+    first, *others = arguments
+    kind = record.kind([argument.kind for argument in arguments])
+    if first.kind is Kind.STRING and len(first) != 1 and all(len(o) == 1 for o in others):
+        texts = plain_text(first.values).dictionary_encode()  # each word once
+        words = Vector(Kind.STRING, texts.dictionary)
+        found = _rows(record, [words, *others], kind, unit)
+        return from_arrow(found.take(texts.indices), unit)
+    return from_arrow(_rows(record, arguments, kind, unit), unit)
+
+
+def _rows(record: Function, arguments: Sequence[Vector], kind: Kind, unit: Unit) -> pa.Array:
     length = common_length(*arguments)
     columns = [_values(spread(argument, length), unit) for argument in arguments]
     results = [record(row) for row in zip(*columns, strict=True)]
-    kind = record.kind([argument.kind for argument in arguments])
+    if kind in (Kind.TIMESTAMP, Kind.DATE):
+        results = [_within(r, unit) for r in results]
     if kind is Kind.TIMESTAMP:
         results = [None if r is None else instant(r) for r in results]
-    return from_arrow(pa.array(results, arrow_type(kind, "us")), unit)
+    return pa.array(results, arrow_type(kind, "us"))
+
+
+def _within(time: object, unit: Unit) -> object:
+    """A time, or NULL where 64 bits do not count so far."""
+    if time is None or unit != "ns" or 1678 <= instant(time).year < 2262:
+        return time
+    return None
 
 
 def _values(vector: Vector, unit: Unit) -> list[object]:

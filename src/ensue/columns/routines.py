@@ -12,7 +12,7 @@ from ensue.algebra.functions.numbers import POWERS_OF_TEN
 from ensue.columns.buffers import Bools, Floats, plain_text
 from ensue.columns.operators import as_floats, both, common_length, compare, join
 from ensue.columns.place_functions import PLACE_ROUTINES
-from ensue.columns.values import Vector, spread
+from ensue.columns.values import Vector, nulls, spread, truth
 from ensue.schema import Kind
 
 # ---- numbers
@@ -135,14 +135,36 @@ def _nullif(value: Vector, other: Vector) -> Vector:
     same = np.asarray(equality.values, np.bool_)
     if equality.valid is not None:
         same = same & equality.valid
-    length = common_length(value, other)
-    value = spread(value, length)
-    valid = both(value.valid, ~same)
-    if isinstance(value.values, np.ndarray):
-        return Vector(value.kind, value.values, valid)
-    texts = plain_text(value.values)
-    kept = pc.if_else(pa.array(np.broadcast_to(~same, length)), texts, pa.scalar(None, texts.type))
-    return Vector(value.kind, kept, valid)
+    return _only(~same, spread(value, common_length(value, other)))
+
+
+def _only(mask: Bools, vector: Vector) -> Vector:
+    """The values where the mask is true, NULL elsewhere."""
+    length = len(mask) if len(vector) == 1 else len(vector)
+    vector, mask = spread(vector, length), np.broadcast_to(mask, length)
+    valid = both(vector.valid, mask)
+    if isinstance(vector.values, np.ndarray):
+        return Vector(vector.kind, vector.values, valid)
+    texts = plain_text(vector.values)
+    kept = pc.if_else(pa.array(mask), texts, pa.scalar(None, texts.type))
+    return Vector(vector.kind, kept, valid)
+
+
+def _case(arguments: Sequence[Vector]) -> Vector:
+    """Conditions and values in turn, and at the end what else there is."""
+    pairs = [arguments[n : n + 2] for n in range(0, len(arguments) - 1, 2)]
+    found = arguments[-1] if len(arguments) % 2 else nulls(1)
+    for condition, value in reversed(pairs):
+        holds = truth(condition)
+        if value.kind is Kind.NULL is found.kind:
+            found = nulls(common_length(condition, value, found))
+        elif value.kind is Kind.NULL:
+            found = _only(~holds, found)
+        elif found.kind is Kind.NULL:
+            found = _only(holds, value)
+        else:
+            found = chosen(holds, *_promoted(value, found))
+    return found
 
 
 ROUTINES: dict[str, Callable[[Sequence[Vector]], Vector]] = {
@@ -150,6 +172,7 @@ ROUTINES: dict[str, Callable[[Sequence[Vector]], Vector]] = {
     "coalesce": lambda arguments: _folded("coalesce", arguments),
     "least": lambda arguments: _folded("least", arguments),
     "greatest": lambda arguments: _folded("greatest", arguments),
+    "case": _case,
     "nullif": lambda arguments: _nullif(*arguments),
     "concat": join,
     **PLACE_ROUTINES,

@@ -39,6 +39,23 @@ def grouped(codes: Ints, count: int) -> tuple[Ints, Ints]:
 
 
 @kernel(**_OPTIONS)
+def at_places(order: Ints, rows: Ints) -> Ints:
+    """The places of rows; those below 0 stay so."""
+    out = np.empty(len(rows), np.int64)
+    for k in range(len(rows)):
+        out[k] = order[rows[k]] if rows[k] >= 0 else rows[k]
+    return out
+
+
+@kernel(**_OPTIONS)
+def mark(held: Bools, mask: Ints, bit: int) -> None:
+    """Sets a bit of the rows for which a condition holds."""
+    for row in range(len(held)):
+        if held[row]:
+            mask[row] |= bit
+
+
+@kernel(**_OPTIONS)
 def inside(bounds: Ints, shift: int, valid: Bools) -> None:
     """Marks the rows as missing from which `shift` rows on the partition is over."""
     for p in range(len(bounds) - 1):
@@ -53,7 +70,7 @@ def inside(bounds: Ints, shift: int, valid: Bools) -> None:
 
 @kernel(**_OPTIONS)
 def backwards(
-    symbols: Codes,
+    symbols: Ints,
     bounds: Ints,
     limits: Ints,
     last: Codes,

@@ -30,6 +30,7 @@ from ensue.algebra.predicate import (
 from ensue.algebra.query import Equivalence
 from ensue.algebra.walk import references
 from ensue.errors import QueryError
+from ensue.languages import sql_forms
 from ensue.span import Span
 
 Node = Tree[Token]
@@ -100,6 +101,24 @@ def expr_of(node: Node) -> Expr:
             return Binary(symbol, expr_of(left), expr_of(right), span)
         case "is_null", [operand, negated]:
             return IsNull(expr_of(operand), negated is not None, span)
+        case "is_true", [operand, negated]:
+            return sql_forms.is_true(expr_of(operand), negated is not None, span)
+        case "is_false", [operand, negated]:
+            return sql_forms.is_false(expr_of(operand), negated is not None, span)
+        case "is_distinct", [left, negated, right]:
+            sides = expr_of(left), expr_of(right)
+            return sql_forms.is_distinct(sides[0], negated is not None, sides[1], span)
+        case "ilike", [operand, negated, pattern]:
+            text = _unquoted(pattern)
+            return sql_forms.ilike(expr_of(operand), negated is not None, text, span)
+        case "cases", [*parts, _]:
+            return sql_forms.chosen(_cases(parts), span)
+        case "cases_of", [subject, *parts, _]:
+            return sql_forms.chosen_by(expr_of(subject), _cases(parts), span)
+        case "case_call", arguments:
+            return sql_forms.chosen([expr_of(argument) for argument in arguments], span)
+        case "cast", [operand, kind]:
+            return sql_forms.cast(expr_of(operand), kind, span)
         case "is_in", [operand, negated, *options]:
             inside = tuple(expr_of(option) for option in options)
             return In(expr_of(operand), inside, negated is not None, span)
@@ -121,6 +140,12 @@ def expr_of(node: Node) -> Expr:
             return Call(functions.WKT, (Literal(_unquoted(text), span_of(text)),), span)
         case _:
             return Literal(_constant(node, span), span)
+
+
+def _cases(parts: Sequence[Node | None]) -> list[Expr]:
+    """Conditions and values in turn, and at the end what else there is."""
+    inside = [part.children for part in parts if part is not None]
+    return [expr_of(e) for part in inside for e in part if isinstance(e, Tree)]
 
 
 def _alternatives(node: Node) -> Expr:

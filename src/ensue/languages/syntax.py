@@ -23,7 +23,7 @@ _WORDS = {
     "STRING": "a string in single quotes", "NAME": "a name", "QUOTED": "a name",
     "UNIT": "a unit of time", "$END": "the end", "SEMICOLON": "the end",
     "_INTERVAL": "INTERVAL '...'", "EVENTS": "EVENTS", "ANCHOR": "START or END",
-    "JOIN_ARCHIVE": "JOIN ARCHIVE", "_UNTIL": "TO",
+    "JOIN_ARCHIVE": "JOIN ARCHIVE", "_UNTIL": "TO", "_DISTINCT_FROM": "DISTINCT FROM",
 }  # fmt: skip
 # Terminals that say one thing together; the first ones tell that all of them are meant.
 _GROUPS: tuple[tuple[str, set[str], set[str]], ...] = (
@@ -36,13 +36,14 @@ _GROUPS: tuple[tuple[str, set[str], set[str]], ...] = (
         "a value",
         {"NUMBER", "STRING", "NAME"},
         {"NUMBER", "STRING", "NAME", "QUOTED", "PERCENT", "LPAR", "MINUS", "_NOT", "_TRUE",
-         "_FALSE", "_NULL", "TIMESTAMP", "DATE", "WKT", "_INTERVAL", "STRATEGY", "EXISTS"},
+         "_FALSE", "_NULL", "TIMESTAMP", "DATE", "WKT", "_INTERVAL", "STRATEGY", "EXISTS",
+         "_CASE", "_CAST"},
     ),
     (
         "an operator",
         {"PLUS", "CONCATENATE"},
         {"PLUS", "MINUS", "STAR", "DIVIDE", "CONCATENATE", "COMPARISON", "NOT", "_IS", "_IN",
-         "_BETWEEN", "_LIKE"},
+         "_BETWEEN", "_LIKE", "_ILIKE"},
     ),
     ("a quantifier", {"PLUS", "STAR", "QMARK"}, {"PLUS", "STAR", "QMARK", "LBRACE"}),
     (

@@ -45,6 +45,9 @@ _ASSUMED = {
     Takes.WHOLE: Kind.INTEGER,
     Takes.TEXT: Kind.STRING,
     Takes.TIME: Kind.TIMESTAMP,
+    Takes.CONDITION: Kind.BOOLEAN,
+    Takes.UNIT: Kind.STRING,
+    Takes.REGEXP: Kind.STRING,
     Takes.PLACE: Kind.PLACE,
     Takes.WRITTEN: Kind.FLOAT,
 }
@@ -337,8 +340,10 @@ class _Use:
         for argument, wanted in zip(arguments, record.wanted(len(arguments)), strict=True):
             if wanted is Takes.ANY:
                 alike.append(self.term(argument))
-            else:
+            elif wanted in _ASSUMED:
                 self.wants(argument, _ASSUMED[wanted])
+            else:
+                self.term(argument)
         for other in alike[1:]:
             self.agree(alike[0], other)
         if isinstance(record.gives, Kind):

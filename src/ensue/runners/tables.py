@@ -87,9 +87,13 @@ def arranged_of(events: Any, arranging: Arranging) -> tuple[pa.Table, Arranged]:
     return table, arranged
 
 
-def _frame(events: Any) -> pa.Table:
-    # pandas' own Arrow stream would carry its index along
+def without_index(events: Any) -> pa.Table:
+    """The same, without what pandas has beside its columns: its own Arrow stream carries it."""
     pandas = type(events).__module__.startswith("pandas.")
-    table = pa.Table.from_pandas(events, preserve_index=False) if pandas else as_table(events)
+    return pa.Table.from_pandas(events, preserve_index=False) if pandas else as_table(events)
+
+
+def _frame(events: Any) -> pa.Table:
+    table = without_index(events)
     refuse_own_names(table.column_names)
     return table

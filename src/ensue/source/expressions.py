@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Protocol
 
 from ensue.algebra.functions import FUNCTIONS
-from ensue.algebra.functions.record import Fold, Inline, OverPoints
+from ensue.algebra.functions.record import Branches, Fold, Inline, OverPoints, Rewritten
 from ensue.algebra.predicate import (
     COMPARISONS,
     Aggregate,
@@ -179,11 +179,8 @@ class Writer:
                 )
                 divided = operator == "/" or not (self._whole(left) and self._whole(right))
                 return rounded(found) if divided and self._lasts(expr) else found
-            case Call(function=function) if isinstance(FUNCTIONS[function].kernel, OverPoints):
-                return self._of_points(expr, access)
-            case Call(function=function, arguments=arguments):
-                whole = all(self._whole(a) for a in arguments)
-                return self._call(function, [self.value(a, access) for a in arguments], whole)
+            case Call():
+                return self._call(expr, access)
             case _:
                 true, false = self.truth(expr, access)
                 return f"(1 if {true} else 0)", f"({true} or {false})"
@@ -206,17 +203,37 @@ class Writer:
         remainder = "remainder" if whole else "np.fmod"  # Numba has no math.fmod
         return f"{remainder}({left[0]}, {right[0]})", ok
 
-    def _call(self, function: str, values: list[Text], whole: bool) -> Text:
-        match FUNCTIONS[function].kernel:
+    def _call(self, call: Call, access: Access) -> Text:
+        match FUNCTIONS[call.function].kernel:
             case Inline(value=form, known=known, whole_known=whole_known):
+                values = [self.value(a, access) for a in call.arguments]
+                whole = all(self._whole(a) for a in call.arguments)
                 named = dict(zip("xyz", (value for value, _ in values), strict=False))
                 limits = (known, whole_known if whole else None)
                 oks = (*(ok for _, ok in values), *(f and f.format(**named) for f in limits))
                 return form.format(**named), _both(*oks)
             case Fold(value=form):
-                return _fold(values, form)
-            case OverPoints() | None:
-                raise AssertionError(f"no compiled form of {function}")
+                return _fold([self.value(a, access) for a in call.arguments], form)
+            case Branches():
+                return self._chosen(call.arguments, access)
+            case Rewritten(by=by):
+                return self.value(by(*call.arguments), access)
+            case OverPoints():
+                return self._of_points(call, access)
+            case None:
+                raise AssertionError(f"no compiled form of {call.function}")
+
+    def _chosen(self, arguments: Sequence[Expr], access: Access) -> Text:
+        """Conditions and values in turn, and at the end what else there is."""
+        pairs = len(arguments) // 2
+        value, ok = self.value(arguments[-1], access) if len(arguments) % 2 else ("0", "False")
+        for n in reversed(range(pairs)):
+            holds = self.condition(arguments[2 * n], access)
+            other, there = self.value(arguments[2 * n + 1], access)
+            value = f"({other} if {holds} else {value})"
+            if ok is not None or there is not None:
+                ok = f"({there or 'True'} if {holds} else {ok or 'True'})"
+        return value, ok
 
     def _of_points(self, call: Call, access: Access) -> Text:
         """A function of two places; a point whose coordinates are not finite is none."""

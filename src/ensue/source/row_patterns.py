@@ -185,6 +185,7 @@ class Taking:
     variable: int
     condition: str  # an expression over i, r and registers
     remembered: Sequence[str]  # statements
+    prepared: Sequence[str] = ()  # statements before the condition; one may have several lines
 
 
 def matched_text(
@@ -220,10 +221,9 @@ def matched_text(
     ]  # fmt: skip
     take = ["fits = False"]
     for number, taking in enumerate(takings):
-        take += [
-            f"{'el' if number else ''}if v == {taking.variable}:",
-            f"    fits = {taking.condition}",
-        ]
+        take.append(f"{'el' if number else ''}if v == {taking.variable}:")
+        before = [line for text in taking.prepared for line in text.splitlines()]
+        take += [f"    {line}" for line in (*before, f"fits = {taking.condition}")]
     take += ["if fits:"]
     inner = [
         "if used + i - r >= len(labels):", "    code = 2", "    break",

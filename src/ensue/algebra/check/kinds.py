@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 
 from ensue.algebra.functions import FUNCTIONS
 from ensue.algebra.functions.record import Gives, Takes, shared
+from ensue.algebra.functions.times import unit_of
 from ensue.algebra.predicate import (
     COMPARISONS,
     Aggregate,
@@ -20,6 +21,7 @@ from ensue.algebra.predicate import (
     Literal,
     Unary,
 )
+from ensue.algebra.regular import compiled
 from ensue.algebra.values import EXACT
 from ensue.errors import QueryError
 from ensue.schema import Kind
@@ -306,14 +308,15 @@ def _called(
     _as_written(*arguments)
     kinds = [kind_of(argument, kind_of_field) for argument in arguments]
     record = FUNCTIONS[function]
-    if record.gives is Gives.SHARED:
-        return _unified(function, arguments, kinds, span)
-    signature = zip(arguments, kinds, record.wanted(len(arguments)), strict=True)
-    for argument, kind, wanted in signature:
-        if wanted is Takes.ANY:
-            _compared(arguments[0], argument, (kinds[0], kind), span)
-        else:
+    takes = record.wanted(len(arguments))
+    for argument, kind, wanted in zip(arguments, kinds, takes, strict=True):
+        if wanted is not Takes.ANY:
             _expect(function, wanted, argument, kind)
+        elif record.gives is not Gives.SHARED:
+            _compared(arguments[0], argument, (kinds[0], kind), span)
+    if record.gives is Gives.SHARED:
+        alike = [n for n, wanted in enumerate(takes) if wanted is Takes.ANY]
+        return _unified(function, [arguments[n] for n in alike], [kinds[n] for n in alike], span)
     return record.kind(kinds)
 
 
@@ -324,6 +327,18 @@ def _expect(what: str, wanted: Takes, argument: Expr, kind: Kind) -> None:
             hint=_way_to_a_place(argument) if wanted is Takes.PLACE else None,
             span=argument.span,
         )
+    match argument:
+        case Literal(value=str(text)) if wanted is Takes.REGEXP:
+            try:
+                compiled(text)
+            except QueryError as error:
+                raise error.at(argument.span, None) from None
+        case Literal(value=str(text)) if wanted is Takes.UNIT and unit_of(text) is None:
+            raise QueryError(
+                f"'{text}' is no unit of time",
+                hint="'microsecond' to 'day', 'week', 'month', 'quarter', 'year'",
+                span=argument.span,
+            )
 
 
 def _way_to_a_place(argument: Expr) -> str:

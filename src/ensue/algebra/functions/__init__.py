@@ -6,8 +6,9 @@ evaluation over values and columns, compiled code. `docs/language.md` is to name
 
 from collections.abc import Sequence
 
+from ensue.algebra.functions.casts import CASTS
 from ensue.algebra.functions.choices import CHOICES
-from ensue.algebra.functions.numbers import NUMBERS
+from ensue.algebra.functions.numbers import ANGLES, NUMBERS
 from ensue.algebra.functions.places import (
     CIRCLE,
     EARTH,
@@ -19,6 +20,7 @@ from ensue.algebra.functions.places import (
     on_earth,
 )
 from ensue.algebra.functions.record import Function
+from ensue.algebra.functions.regexps import REGEXPS
 from ensue.algebra.functions.texts import TEXTS
 from ensue.algebra.functions.times import TIMES
 
@@ -35,7 +37,9 @@ __all__ = [
     "on_earth",
 ]
 
-FUNCTIONS: dict[str, Function] = {f.name: f for f in (*NUMBERS, *CHOICES, *TEXTS, *TIMES, *PLACES)}
+FUNCTIONS: dict[str, Function] = {
+    f.name: f for f in (*NUMBERS, *ANGLES, *CHOICES, *CASTS, *TEXTS, *REGEXPS, *TIMES, *PLACES)
+}
 
 
 def call(function: str, arguments: Sequence[object]) -> object:

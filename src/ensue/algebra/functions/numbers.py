@@ -3,7 +3,16 @@
 import math
 from collections.abc import Callable
 
-from ensue.algebra.functions.record import Function, Gives, Inline, OverNumbers, Routine, Takes
+from ensue.algebra.functions.record import (
+    Function,
+    Gives,
+    Inline,
+    OverNumbers,
+    Rewritten,
+    Routine,
+    Takes,
+)
+from ensue.algebra.predicate import Binary
 from ensue.algebra.values import fitting, number
 from ensue.schema import Kind
 
@@ -63,6 +72,31 @@ def _ceil(value: object) -> int | float:
     return math.copysign(float(math.ceil(operand)), operand)
 
 
+def _trunc(value: object) -> int | float:
+    operand = number(value)
+    if isinstance(operand, int) or not math.isfinite(operand):
+        return operand
+    return math.copysign(float(math.trunc(operand)), operand)
+
+
+def _mod(value: object, divisor: object) -> int | float | None:
+    """The rest of a division, with the sign of the value: `%`."""
+    x, y = number(value), number(divisor)
+    if y == 0:
+        return None
+    if isinstance(x, int) and isinstance(y, int):
+        return abs(x) % abs(y) * (-1 if x < 0 else 1)
+    return math.nan if math.isinf(x) else math.fmod(x, y)
+
+
+def _div(value: object, divisor: object) -> int | None:
+    """How often a whole number goes into another, towards zero."""
+    x, y = int(number(value)), int(number(divisor))
+    if y == 0:
+        return None
+    return fitting(abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1))
+
+
 def _sign(value: object) -> int | float:
     operand = number(value)
     if isinstance(operand, int):
@@ -81,6 +115,26 @@ def _logarithm(of: Callable[[float], float]) -> Callable[[object], float | None]
         return None if operand <= 0 else of(operand)
 
     return logarithm
+
+
+def _log(base: object, value: object = None) -> float | None:
+    """The logarithm to a base; of one number, the natural one."""
+    if value is None:
+        return _logarithm(math.log)(base)
+    b, x = float(number(base)), float(number(value))
+    return None if b <= 0 or b == 1 or x <= 0 else math.log(x) / math.log(b)
+
+
+def _angle(of: Callable[..., float]) -> Callable[..., float | None]:
+    """A function of angles; NULL outside its domain."""
+
+    def found(*values: object) -> float | None:
+        try:
+            return of(*(float(number(value)) for value in values))
+        except ValueError:
+            return None
+
+    return found
 
 
 def _exp(value: object) -> float:
@@ -142,7 +196,23 @@ NUMBERS = (
         Kind.FLOAT,
         _logarithm(math.log),
         OverNumbers("arrow(pc.ln, x)", null="x <= 0"),
+    ),
+    Function(
         "log",
+        (Takes.NUMBER,),
+        Kind.FLOAT,
+        _log,
+        optional=(Takes.NUMBER,),
+        vector=OverNumbers(
+            "arrow(pc.ln, x) if y is None else arrow(pc.ln, y) / arrow(pc.ln, x)",
+            null="x <= 0 if y is None else (x <= 0) | (x == 1) | (y <= 0)",
+        ),
+    ),
+    _of_one(
+        "log2",
+        Kind.FLOAT,
+        _logarithm(math.log2),
+        OverNumbers("arrow(pc.log2, x)", null="x <= 0"),
     ),
     _of_one(
         "log10",
@@ -158,5 +228,60 @@ NUMBERS = (
         aliases=("pow",),
         vector=OverNumbers("arrow(pc.power, x, y)", null=_NO_POWER),
     ),
-    _of_one("sign", Gives.COMPUTED, _sign, OverNumbers("np.sign(x)")),
+    _of_one("sign", Gives.COMPUTED, _sign, OverNumbers("np.sign(x)"), "signum"),
+    _of_one("trunc", Gives.COMPUTED, _trunc, OverNumbers("np.trunc(x)", whole="x"), "truncate"),
+    _of_one("cbrt", Kind.FLOAT, _angle(math.cbrt), OverNumbers("np.cbrt(x)")),
+    Function(
+        "mod",
+        (Takes.NUMBER, Takes.NUMBER),
+        Gives.NUMBER,
+        _mod,
+        vector=Rewritten(lambda x, y: Binary("%", x, y)),
+        kernel=Rewritten(lambda x, y: Binary("%", x, y)),
+    ),
+    Function(
+        "div",
+        (Takes.WHOLE, Takes.WHOLE),
+        Kind.INTEGER,
+        _div,
+        vector=OverNumbers(
+            "(x - np.fmod(x, np.where(y == 0, 1, y))) // np.where(y == 0, 1, y)",
+            null="(y == 0) | (x == -(2**63)) & (y == -1)",
+        ),
+        kernel=Inline(
+            "(({x} - remainder({x}, {y})) // {y})",
+            known="{y} != 0 and not ({x} == LEAST and {y} == -1)",
+        ),
+    ),
+)
+
+_NOT_FINITE = "np.isinf(x)"
+_BEYOND_ONE = "np.abs(x) > 1"
+
+ANGLES = (
+    _of_one("degrees", Kind.FLOAT, _angle(math.degrees), OverNumbers("np.degrees(x)")),
+    _of_one("radians", Kind.FLOAT, _angle(math.radians), OverNumbers("np.radians(x)")),
+    *(
+        _of_one(
+            name,
+            Kind.FLOAT,
+            _angle(getattr(math, name)),
+            OverNumbers(f"arrow(pc.{name}, x)", null=null),
+        )
+        for name, null in (
+            ("sin", _NOT_FINITE),
+            ("cos", _NOT_FINITE),
+            ("tan", _NOT_FINITE),
+            ("asin", _BEYOND_ONE),
+            ("acos", _BEYOND_ONE),
+            ("atan", None),
+        )
+    ),
+    Function(
+        "atan2",
+        (Takes.NUMBER, Takes.NUMBER),
+        Kind.FLOAT,
+        _angle(math.atan2),
+        vector=OverNumbers("arrow(pc.atan2, x, y)"),
+    ),
 )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from ensue.algebra.predicate import Expr
 from ensue.schema import Kind
 
 
@@ -18,6 +19,12 @@ class Takes(Enum):
     WHOLE = "a whole number"
     TEXT = "a string"
     TIME = "a time"
+    CONDITION = "a condition"
+    REGEXP = "a regular expression"
+    UNIT = "a unit of time, such as 'day'"
+    SIMPLE = "a number, a string or a boolean"
+    MOMENT = "a time, a string, or seconds since 1970"
+    PRINTED = "a number, a string, a boolean or a time"
     PLACE = "a place"
     WRITTEN = "a coordinate, or a place as WKT or WKB"
     ANY = "a value that compares with the others"
@@ -29,10 +36,18 @@ class Takes(Enum):
                 return (Kind.INTEGER, Kind.FLOAT, Kind.DECIMAL)
             case Takes.WHOLE:
                 return (Kind.INTEGER,)
-            case Takes.TEXT:
+            case Takes.TEXT | Takes.UNIT | Takes.REGEXP:
                 return (Kind.STRING,)
             case Takes.TIME:
                 return (Kind.TIMESTAMP, Kind.DATE)
+            case Takes.CONDITION:
+                return (Kind.BOOLEAN,)
+            case Takes.SIMPLE:
+                return (Kind.STRING, Kind.BOOLEAN, *Takes.NUMBER.kinds)
+            case Takes.MOMENT:
+                return (Kind.STRING, *Takes.TIME.kinds, *Takes.NUMBER.kinds)
+            case Takes.PRINTED:
+                return (*Takes.SIMPLE.kinds, *Takes.TIME.kinds)
             case Takes.PLACE:
                 return (Kind.PLACE,)
             case Takes.WRITTEN:
@@ -46,7 +61,8 @@ class Gives(Enum):
 
     COMPUTED = "that of the first one; what is computed from decimals is a float"
     FIRST = "that of the first one"
-    SHARED = "the one kind that holds all of them"
+    NUMBER = "an integer if all of them are, else a float"
+    SHARED = "the one kind that holds all of those that compare with each other"
 
 
 # ---- forms over whole columns
@@ -83,9 +99,11 @@ class OverTexts:
 
 @dataclass(frozen=True, slots=True)
 class OverTimes:
-    """An expression over a NumPy array `clock` of datetime64.
+    """An expression over NumPy arrays `clock` and `other` of datetime64, one for each time.
 
-    `since(clock, "h", "D")` are the hours since the day began.
+    `unit` is the unit in front of them, where the function takes one and it is a constant.
+    `since(clock, "h", "D")` are the hours since the day began, `ticks(clock, "D")` the days
+    since 1970; `columns/calendars.py` has them and the others.
     """
 
     value: str
@@ -98,7 +116,14 @@ class Routine:
     name: str
 
 
-VectorForm = OverNumbers | OverTexts | OverTimes | Routine
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """The same by other expressions, over columns and in kernels."""
+
+    by: Callable[..., Expr]
+
+
+VectorForm = OverNumbers | OverTexts | OverTimes | Routine | Rewritten
 
 
 # ---- forms in compiled code
@@ -142,7 +167,12 @@ class OverPoints:
     several: str
 
 
-KernelForm = Inline | Fold | OverPoints
+@dataclass(frozen=True, slots=True)
+class Branches:
+    """The value behind the first condition that holds: the kernel form of CASE."""
+
+
+KernelForm = Inline | Fold | OverPoints | Branches | Rewritten
 
 
 # ---- the record
@@ -170,6 +200,7 @@ class Function:
     meaning: Callable[..., object]
     optional: tuple[Takes, ...] = ()
     repeats: bool = False  # the last argument may be given any number of times
+    in_pairs: bool = False  # all of them may, in turn, and the last once more
     sees_null: bool = False
     aliases: tuple[str, ...] = ()
     vector: VectorForm | None = None
@@ -179,7 +210,8 @@ class Function:
         text = Takes.TEXT in (*self.takes, *self.optional)
         if self.kernel is not None and text:
             raise ValueError(f"{self.name}: a kernel sees the codes of strings, not their letters")
-        if isinstance(self.kernel, Fold) != (self.kernel is not None and self.sees_null):
+        folds = self.sees_null and isinstance(self.kernel, Inline | Fold | OverPoints)
+        if isinstance(self.kernel, Fold) != folds:
             raise ValueError(f"{self.name}: a fold is the kernel form of what sees NULLs")
         if isinstance(self.kernel, Inline) and (self.optional or self.repeats):
             raise ValueError(f"{self.name}: an inlined form has all of its arguments")
@@ -203,11 +235,13 @@ class Function:
     @property
     def most(self) -> int | None:
         """The most arguments; None: any number."""
-        return None if self.repeats else len(self.takes) + len(self.optional)
+        return None if self.repeats or self.in_pairs else len(self.takes) + len(self.optional)
 
     def wanted(self, given: int) -> tuple[Takes, ...]:
         """What each of the arguments given must be."""
         known = (*self.takes, *self.optional)
+        if self.in_pairs:
+            return (*known * (given // len(known)), *known[-1:] * (given % len(known)))
         return (*known, *known[-1:] * (given - len(known)))[:given]
 
     def kind(self, kinds: Sequence[Kind]) -> Kind:
@@ -219,10 +253,14 @@ class Function:
                 return kinds[0]
             case Gives.COMPUTED:
                 return Kind.FLOAT if kinds[0] is Kind.DECIMAL else kinds[0]
+            case Gives.NUMBER:
+                whole = all(kind in (Kind.INTEGER, Kind.NULL) for kind in kinds)
+                return Kind.INTEGER if whole else Kind.FLOAT
             case Gives.SHARED:
                 found = Kind.NULL
-                for kind in kinds:
-                    found = shared(found, kind)
+                for kind, wanted in zip(kinds, self.wanted(len(kinds)), strict=True):
+                    if wanted is Takes.ANY:
+                        found = shared(found, kind)
                 return found
 
 

@@ -15,6 +15,7 @@ from ensue.computed import cached_property
 from ensue.engine.interrupts import interruptible
 from ensue.engine.row_patterns.found import Found, Labels, Search
 from ensue.engine.row_patterns.masks import masks
+from ensue.engine.row_patterns.judging import Judges
 from ensue.engine.row_patterns.partitions import Partitions
 from ensue.engine.row_patterns.plain import PlainConditions
 from ensue.engine.row_patterns.possible import Possible, TooManyStates
@@ -39,8 +40,13 @@ class Judge(Protocol):
 
     @property
     def reals(self) -> int: ...
-    def arguments(self, partitions: Partitions) -> tuple[Any, ...]:
-        """What it looks at: integers and floats of rows, and whether they are there."""
+    @property
+    def compiled(self) -> bool: ...
+    def arguments(self, partitions: Partitions) -> tuple[Any, ...] | None:
+        """What it looks at: constants, integers and floats of rows, and whether they are there.
+
+        None: it cannot judge these rows.
+        """
 
 
 class Finder:
@@ -49,6 +55,7 @@ class Finder:
     def __init__(self, plan: RowPlan) -> None:
         self.plan = plan
         self._possible = Possible(plan.automaton)
+        self._judges = Judges(plan)
         choices = [choice for entry in plan.automaton.entries for choice in entry]
         lengths = [len(entry) for entry in plan.automaton.entries]
         self._choices: tuple[Ints, ...] = (
@@ -62,9 +69,19 @@ class Finder:
         self._skip = _SKIPS[skip.to], sum(1 << numbers[name] for name in skip.variables)
 
     @cached_property
-    def judge(self) -> Judge:
-        """Who decides where rows alone do not."""
-        return judge_of(self.plan)
+    def _plain(self) -> Judge:
+        return PlainConditions(self.plan)
+
+    def judge(self, partitions: Partitions) -> tuple[Judge, tuple[Any, ...]]:
+        """Who decides where rows alone do not, and what it is given: a kernel where one takes all
+        conditions, else their plain meaning."""
+        for judge in self._judges.of(partitions.unit):
+            values = judge.arguments(partitions)
+            if values is not None:
+                return judge, values
+        values = self._plain.arguments(partitions)
+        assert values is not None
+        return self._plain, values
 
     def find(self, partitions: Partitions, search: Search) -> Iterator[Found]:
         """The matches that rows to come cannot change, in the order of partitions and rows.
@@ -88,12 +105,16 @@ class Finder:
         fixed += (search.opened, search.begun, *self._skip)
         state = (search.position, search.number, search.covered)
         if judged:
-            yield from run.search(self.judge.kernel, (*fixed, *state), self._given(partitions, search))
+            judge, values = self.judge(partitions)
+            given = self._given(partitions, search, judge, values)
+            yield from run.search(judge.kernel, (*fixed, *state), given)
         else:
             kernel = compiled(source.search_text(), "search", None)
             yield from run.search(kernel, (*fixed, *state), None)
 
-    def _given(self, partitions: Partitions, search: Search) -> "_Given":
+    def _given(
+        self, partitions: Partitions, search: Search, judge: Judge, values: tuple[Any, ...]
+    ) -> "_Given":
         recognition = self.plan.recognition
         times, horizon, now = np.zeros(1, np.int64), -1, np.zeros(1, np.int64)
         if recognition.within is not None:
@@ -102,13 +123,8 @@ class Finder:
             horizon = length_of(recognition.within, partitions.unit)
             least = np.finfo(np.float64).min if times.dtype.kind == "f" else np.iinfo(np.int64).min
             now = np.array([least if search.now is None else search.now], times.dtype)
-        judge = self.judge
-        return _Given(judge.wholes, judge.reals, (now, horizon, times), judge.arguments(partitions))
+        return _Given(judge.wholes, judge.reals, (now, horizon, times), values)
 
-
-def judge_of(plan: RowPlan) -> Judge:
-    """A kernel where one takes all conditions, else the plain meaning."""
-    return PlainConditions(plan)
 
 
 def length_of(within: timedelta | float, unit: Unit) -> int | float:
@@ -229,4 +245,4 @@ class _Run:
         )
 
 
-__all__ = ["Bools", "Finder", "judge_of"]
+__all__ = ["Bools", "Finder"]

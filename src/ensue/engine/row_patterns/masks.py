@@ -2,19 +2,20 @@
 
 import numpy as np
 
-from ensue.algebra.predicate import Aggregate, Field
+from ensue.algebra.predicate import Aggregate, Expr, Field
 from ensue.algebra.row_patterns.values import Navigation, RowValue
 from ensue.columns.buffers import Bools, Ints
 from ensue.columns.evaluate import evaluate
 from ensue.columns.values import Vector, truth
 from ensue.engine.row_patterns.partitions import Partitions
+from ensue.kernels.row_patterns import mark
 from ensue.plan.row_patterns.plan import RowPlan
 
 
 def masks(plan: RowPlan, partitions: Partitions) -> Ints:
     """One bit for each variable of the pattern."""
     found = np.zeros(partitions.rows, np.int64)
-    neighbours: dict[Navigation, Vector] = {}
+    neighbours: dict[tuple[Expr, int], Vector] = {}
     for number, conditions in enumerate(plan.conditions):
         bit = np.int64(1 << number)
         held: Bools | None = None
@@ -24,7 +25,7 @@ def masks(plan: RowPlan, partitions: Partitions) -> Ints:
         if held is None:
             found |= bit
         else:
-            found |= held.astype(np.int64) << number
+            mark(held, found, bit)
     if plan.recognition.within is not None:
         time = partitions.vector(plan.recognition.order[0].expr)
         if time.valid is not None:
@@ -33,14 +34,15 @@ def masks(plan: RowPlan, partitions: Partitions) -> Ints:
 
 
 def _values(
-    condition: RowValue, partitions: Partitions, neighbours: dict[Navigation, Vector]
+    condition: RowValue, partitions: Partitions, neighbours: dict[tuple[Expr, int], Vector]
 ) -> Vector:
     def lookup(leaf: Field | Aggregate) -> Vector:
         assert isinstance(leaf, Field)
         reach = condition.reach(leaf)
         assert isinstance(reach, Navigation)
-        if reach not in neighbours:
-            neighbours[reach] = partitions.shifted(partitions.vector(reach.expr), reach.shift)
-        return neighbours[reach]
+        what = reach.expr, reach.shift
+        if what not in neighbours:
+            neighbours[what] = partitions.shifted(partitions.vector(reach.expr), reach.shift)
+        return neighbours[what]
 
     return evaluate(condition.expr, lookup, partitions.rows, partitions.unit)

@@ -17,7 +17,7 @@ from ensue.columns.keys import ColumnCodes
 from ensue.columns.rows import taken
 from ensue.columns.values import Refused, Vector, from_arrow, to_arrow
 from ensue.computed import cached_property
-from ensue.kernels.row_patterns import grouped, inside
+from ensue.kernels.row_patterns import at_places, grouped, inside
 from ensue.schema import Kind
 
 
@@ -49,12 +49,9 @@ class Partitions:
 
     def places(self, rows: Ints) -> Ints:
         """Where rows are in the table; those below 0 stay so."""
-        if self.order is None:
+        if self.order is None or not len(self.order):
             return rows
-        if not len(self.order):
-            return rows
-        found: Ints = np.where(rows < 0, rows, self.order[np.maximum(rows, 0)])
-        return found
+        return at_places(self.order, rows)
 
     def column(self, name: str) -> Vector:
         """The values of a column, in the order of the rows here."""

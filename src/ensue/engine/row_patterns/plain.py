@@ -37,6 +37,7 @@ class PlainConditions:
 
     wholes = 1
     reals = 0
+    compiled = False
 
     def __init__(self, plan: RowPlan) -> None:
         self._plan = plan
@@ -54,7 +55,7 @@ class PlainConditions:
         text = matched_text("Conditions by their plain meaning.", takings, registers, ())
         return compiled(text, "search", None, python=True)
 
-    def arguments(self, partitions: Partitions) -> tuple[Any, ...]:
+    def arguments(self, partitions: Partitions) -> tuple[Any, ...] | None:
         judged = _Judged(self._plan, self._groups, partitions)
         return None, None, None, judged.fits, judged.remembered
 

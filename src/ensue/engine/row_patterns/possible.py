@@ -87,14 +87,14 @@ class Possible:
         bits = np.frombuffer(raw, np.uint8).reshape(len(self.sets), width)
         return np.ascontiguousarray(np.unpackbits(bits, axis=1, bitorder="little")[:, :count])
 
-    def _symbols(self, mask: Ints) -> tuple[npt.NDArray[np.int32], list[int]]:
+    def _symbols(self, mask: Ints) -> tuple[Ints, list[int]]:
         """The symbol of each row, and what the symbols stand for."""
         variables = len(self.automaton.variables)
         if variables <= _DENSE:
             if not self.symbols:
                 self.symbols = {value: value for value in range(1 << variables)}
                 self._widen()
-            return mask.astype(np.int32), list(range(1 << variables))
+            return mask, list(range(1 << variables))
         known, codes = np.unique(mask, return_inverse=True)
         new = [int(value) for value in known if int(value) not in self.symbols]
         if new:
@@ -102,7 +102,7 @@ class Possible:
                 self.symbols[value] = len(self.symbols)
             self.table = np.empty((0, 0), np.int32)  # first rows have moved
             self._widen()
-        numbers = np.array([self.symbols[int(value)] for value in known], np.int32)
+        numbers = np.array([self.symbols[int(value)] for value in known], np.int64)
         return numbers[codes], list(self.symbols)
 
     def _state(self, entries: int) -> int:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from ensue.algebra.check.applied import result_types
 from ensue.algebra.check.kinds import kind_of
 from ensue.algebra.functions import EARTH_LOCATION, FUNCTIONS, LOCATION
-from ensue.algebra.functions.record import OverPoints
+from ensue.algebra.functions.record import OverPoints, Rewritten
 from ensue.algebra.pattern import Pattern
 from ensue.algebra.predicate import (
     ARITHMETIC,
@@ -141,6 +141,8 @@ def fits_a_kernel(expr: Expr, kinds: Kinds) -> bool:
             return all(fits_a_kernel(e, kinds) for e in (operand, *options))
         case Call(function=function, arguments=arguments):
             form = FUNCTIONS[function].kernel
+            if isinstance(form, Rewritten):
+                return fits_a_kernel(form.by(*arguments), kinds)
             if isinstance(form, OverPoints):
                 places = [points_of(place) for place in arguments[:2]]
                 arguments = arguments[2:]

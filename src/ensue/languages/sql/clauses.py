@@ -1,0 +1,341 @@
+"""Finds MATCH_RECOGNIZE clauses in a SQL query, and the table that each of them reads."""
+
+import re
+from dataclasses import dataclass
+
+from ensue.errors import QueryError
+from ensue.languages.sql.query import Clause, NamedQuery, SqlQuery, With
+from ensue.languages.sql.tokens import KEYWORD, Dialect, Sort, Token, tokens_of
+from ensue.span import Span
+
+_QUERIES = {"SELECT", "WITH", "FROM", "VALUES", "TABLE"}
+_WRITES = {"INTO", "OVERWRITE"}
+_BEFORE_TABLE = {"FROM", "JOIN"}
+_NOT_A_TABLE_LIST = {
+    "SELECT", "WHERE", "HAVING", "GROUP", "ORDER", "QUALIFY", "LIMIT", "WINDOW", "WITH",
+}  # fmt: skip
+# What ends a table with its alias, so that no clause of its own can stand behind.
+_NO_PART_OF_A_TABLE = _NOT_A_TABLE_LIST | {
+    "AND", "ANY", "ASC", "BETWEEN", "CASE", "CROSS", "DESC", "DISTINCT", "ELSE", "END", "EXCEPT",
+    "EXISTS", "FULL", "IN", "INNER", "INTERSECT", "IS", "LEFT", "LIKE", "NATURAL", "NOT", "OFFSET",
+    "ON", "OR", "RIGHT", "THEN", "UNION", "USING", "WHEN",
+}  # fmt: skip
+_NO_ALIAS = _NO_PART_OF_A_TABLE | _BEFORE_TABLE | {
+    "ANTI", "ASOF", "CLUSTER", "DISTRIBUTE", "FETCH", "FOR", "LATERAL", "MINUS", "PIVOT",
+    "POSITIONAL", "SAMPLE", "SEMI", "SORT", "TABLESAMPLE", "UNPIVOT", "SET", KEYWORD,
+}  # fmt: skip
+_MARKS_OF_TABLES = {".", ":", "%"}
+ALONE = "the input of MATCH_RECOGNIZE is run on its own: it cannot refer to tables outside of it"
+_BEHIND = "it stands behind a table: FROM events MATCH_RECOGNIZE (...)"
+_LOOKS_LIKE_ONE = re.compile(rf"(?is)\W*(?:{'|'.join(_QUERIES)})\b.*\b{KEYWORD}\b")
+
+
+def claims_sql(text: str) -> bool:
+    """Whether a text is a SQL query with a MATCH_RECOGNIZE clause inside.
+
+    >>> claims_sql("SELECT * FROM t MATCH_RECOGNIZE (PATTERN (A) DEFINE A AS true)")
+    True
+    >>> claims_sql("SEQ(A a, B b) WHERE a.name = 'MATCH_RECOGNIZE'"), claims_sql("SELECT 1")
+    (False, False)
+    """
+    try:
+        tokens, _ = tokens_of(text)
+    except QueryError:  # broken, or of Spark: then it looks like SQL or it does not
+        return _LOOKS_LIKE_ONE.match(text) is not None
+    first = next((token.word for token in tokens if token.word != "("), "")
+    return first in _QUERIES and any(token.word == KEYWORD for token in tokens)
+
+
+def read_sql(text: str, dialect: Dialect = Dialect.DUCKDB) -> SqlQuery:
+    """A query with the clauses in it; a QueryError for what is no query, or not one.
+
+    >>> query = read_sql("SELECT * FROM a x, (SELECT 1) MATCH_RECOGNIZE (PATTERN (A)) AS m")
+    >>> [clause.input.over(query.text) for clause in query.clauses]
+    ['(SELECT 1)']
+    >>> query.clauses[0].body.over(query.text), query.clauses[0].alias
+    ('PATTERN (A)', 'm')
+    """
+    return _Reader(text, *tokens_of(text, dialect)).read()
+
+
+@dataclass(slots=True)
+class _Reader:
+    """A text as tokens; places in it are numbers of tokens."""
+
+    text: str
+    tokens: list[Token]
+    pairs: dict[int, int]
+
+    def read(self) -> SqlQuery:
+        self._one_statement()
+        bodies = self._bodies()
+        withs = tuple(self._withs(bodies))
+        self._only_a_query(withs)
+        clauses: list[Clause] = []
+        for at, close in bodies.items():
+            clauses.append(self._clause(at, close, len(clauses) + 1))
+            self._refuse_recursion(clauses[-1], withs)
+        names = frozenset(token.name.lower() for token in self.tokens if token.name is not None)
+        span = Span(0, self.tokens[-1].end)
+        only = self._only(clauses)
+        return SqlQuery(self.text, span, tuple(clauses), withs, names, only)
+
+    # ------------------------------------------------------------------ the statement
+
+    def _one_statement(self) -> None:
+        while self.tokens and self.tokens[-1].word == ";":
+            self.tokens.pop()
+        if not self.tokens:
+            raise QueryError("an empty text is no query", hint="SELECT ... FROM ...")
+        for number, token in enumerate(self.tokens):
+            if token.word == ";":
+                raise self._wrong("this is more than one statement", self.tokens[number + 1])
+
+    def _only_a_query(self, withs: tuple[With, ...]) -> None:
+        """A text may not write: what is no query is refused before anything is run."""
+        hint = "a query begins with SELECT, WITH, FROM, VALUES or a parenthesis"
+        first = next((token for token in self.tokens if token.word != "("), self.tokens[-1])
+        if first.word not in _QUERIES:
+            raise self._wrong(f"{first.text} does not begin a query", first, hint)
+        if first.word == "WITH":
+            inside = next((one for one in withs if one.scope.start == first.start), None)
+            if inside is None or not inside.queries:
+                raise self._wrong("WITH names no query", first, "WITH name AS (SELECT ...)")
+            behind = inside.queries[-1].span.end
+            main = next((t for t in self.tokens if t.start >= behind and t.word != "("), None)
+            if main is None or main.word not in _QUERIES:
+                raise self._wrong("no query follows WITH", main or self.tokens[-1], hint)
+        for number, token in enumerate(self.tokens):
+            if token.word == "INSERT" and self._word(number + 1) in _WRITES:
+                raise self._wrong("a query does not write", token, hint)
+
+    def _withs(self, bodies: dict[int, int]) -> list[With]:
+        found, skip = [], -1
+        for number, token in enumerate(self.tokens):
+            if number in bodies:
+                skip = bodies[number]
+            begins = number == 0 or self._word(number - 1) == "("
+            if number <= skip or token.word != "WITH" or not begins:
+                continue
+            end = self.tokens[self.pairs[number - 1]].start if number else len(self.text)
+            recursive = self._word(number + 1) == "RECURSIVE"
+            queries = self._named_queries(number + 1 + recursive)
+            found.append(With(Span(token.start, end), tuple(queries), recursive))
+        return found
+
+    def _named_queries(self, at: int) -> list[NamedQuery]:
+        """`name [(column, ...)] [AS] [[NOT] MATERIALIZED] (...), ...`, and what else engines know
+        before the AS."""
+        found: list[NamedQuery] = []
+        while at < len(self.tokens) and (name := self.tokens[at].name) is not None:
+            start, close = self.tokens[at].start, -1
+            at += 1
+            while at < len(self.tokens) and self._word(at) not in ("AS", ",", ")", *_QUERIES):
+                close = self.pairs[at] if self._word(at) == "(" else -1
+                at = self._behind(at)
+            if self._word(at) == "AS":
+                at += 1
+                while self._word(at) in ("NOT", "MATERIALIZED"):
+                    at += 1
+                close, at = self.pairs[at] if self._word(at) == "(" else -1, self._behind(at)
+            if close < 0:
+                break
+            found.append(NamedQuery(name, Span(start, self.tokens[close].end)))
+            if self._word(at) != ",":
+                break
+            at += 1
+        return found
+
+    def _refuse_recursion(self, clause: Clause, withs: tuple[With, ...]) -> None:
+        place = clause.keyword.start
+        for one in withs:
+            for query in one.queries if one.recursive else ():
+                if query.span.start <= place < query.span.end and self._uses_itself(query):
+                    raise QueryError(
+                        f"MATCH_RECOGNIZE stands in {query.name}, which refers to itself",
+                        hint="put it behind WITH RECURSIVE, over what that has made",
+                        span=clause.keyword,
+                        text=self.text,
+                    )
+
+    def _uses_itself(self, query: NamedQuery) -> bool:
+        return any(
+            token.name is not None
+            and token.name.lower() == query.name.lower()
+            and query.span.start < token.start < query.span.end
+            and self._word(number - 1) not in (".", "AS")
+            for number, token in enumerate(self.tokens)
+        )
+
+    def _only(self, clauses: list[Clause]) -> Clause | None:
+        if not clauses:
+            return None
+        last = clauses[-1]
+        before = [t.word for t in self.tokens if t.start < last.whole.start]
+        behind = [t for t in self.tokens if t.start >= last.whole.end]
+        if behind and behind[0].word == "AS":
+            behind = behind[1:]
+        named = not behind or (len(behind) == 1 and behind[0].name == last.alias)
+        return last if named and before in (["SELECT", "*", "FROM"], ["FROM"]) else None
+
+    # ------------------------------------------------------------------ clauses
+
+    def _bodies(self) -> dict[int, int]:
+        """Each keyword, and the parenthesis that closes its clause."""
+        found: dict[int, int] = {}
+        close = -1
+        for number, token in enumerate(self.tokens):
+            if token.word != KEYWORD:
+                continue
+            if number < close:
+                raise self._wrong(
+                    "MATCH_RECOGNIZE cannot stand inside of another's parentheses", token,
+                    "what one finds is the input of another: FROM (SELECT * FROM t "
+                    "MATCH_RECOGNIZE (...)) MATCH_RECOGNIZE (...)",
+                )  # fmt: skip
+            if self._word(number + 1) != "(":
+                raise self._wrong(
+                    "a parenthesis is missing behind MATCH_RECOGNIZE", token,
+                    'MATCH_RECOGNIZE (...); a column of this name is written "MATCH_RECOGNIZE"',
+                )  # fmt: skip
+            found[number] = close = self.pairs[number + 1]
+        return found
+
+    def _clause(self, at: int, close: int, number: int) -> Clause:
+        first = self._first_of_table(at)
+        table, input_alias = self._table(first, at)
+        tokens = self.tokens
+        return Clause(
+            number,
+            input=Span(tokens[first].start, tokens[at - 1].end),
+            keyword=tokens[at].span,
+            body=Span(tokens[at + 1].end, tokens[close].start),
+            whole=Span(tokens[first].start, tokens[close].end),
+            table=table,
+            input_alias=input_alias,
+            alias=self._alias(close + 1),
+        )
+
+    def _first_of_table(self, keyword: int) -> int:
+        """Where the table begins that stands before a keyword."""
+        before = self._back(keyword - 1, {*_BEFORE_TABLE, ",", "("})
+        mark = self._word(before)
+        match mark:
+            case "FROM" | "JOIN":
+                fits = True
+            case ",":
+                rows = self._rows_before(before)
+                if rows is not None:
+                    return rows
+                owner = self._back(before - 1, {*_BEFORE_TABLE, *_NOT_A_TABLE_LIST, "("})
+                fits = self._word(owner) in _BEFORE_TABLE
+            case "(":
+                fits = self._word(before - 1) in {*_BEFORE_TABLE, ",", "("}
+            case _:
+                fits = False
+        if not fits or before + 1 == keyword:
+            raise self._wrong("no table before MATCH_RECOGNIZE", self.tokens[keyword], _BEHIND)
+        return before + 1
+
+    def _rows_before(self, comma: int) -> int | None:
+        """`VALUES (1, 2), (3, 4) t` without parentheses around: its commas do not part tables."""
+        at = comma
+        while self._word(at) == "," and self._word(at - 1) == ")":
+            at = self.pairs[at - 1] - 1
+        if self._word(at) == "VALUES" and self._word(at - 1) in {*_BEFORE_TABLE, ","}:
+            return at
+        return None
+
+    def _table(self, first: int, keyword: int) -> tuple[str | None, str | None]:
+        """The name that a table is, if it is nothing else, and its alias."""
+        plain: str | None = None
+        behind = self._behind_earlier_clause(first, keyword)
+        if behind is None:
+            behind = self._behind_primary(first, keyword)
+            plain = self.tokens[first].name if behind == first + 1 else None
+        self._no_more_than_a_table(behind, keyword)
+        rest = self.tokens[behind:keyword]
+        if rest and rest[0].word == "AS":
+            rest = rest[1:]
+        alias = rest[0].name if rest and (len(rest) == 1 or rest[1].word == "(") else None
+        nothing_else = not rest or (len(rest) == 1 and alias is not None)
+        return (plain if nothing_else else None), alias
+
+    def _behind_earlier_clause(self, first: int, keyword: int) -> int | None:
+        """`t MATCH_RECOGNIZE (...) a MATCH_RECOGNIZE (...) b`: the first is the second's input."""
+        found, at = None, first
+        while at < keyword:
+            if self._word(at) == KEYWORD:
+                found = at = self._behind(at + 1)
+            else:
+                at = self._behind(at)
+        return found
+
+    def _behind_primary(self, first: int, keyword: int) -> int:
+        """Behind `name[.name...]`, `name(...)`, `(...)`, `VALUES (...), ...` or `'file'`."""
+        token = self.tokens[first]
+        if token.word == "(":
+            return self.pairs[first] + 1
+        if token.word == "LATERAL":
+            raise self._wrong("the input of MATCH_RECOGNIZE is LATERAL", token, ALONE)
+        if token.word == "VALUES":
+            at = first + 1
+            while self._word(at) == "(" and at < keyword:
+                at = self.pairs[at] + 1
+                at += self._word(at) == ","
+            return at
+        if token.sort is Sort.STRING:
+            return first + 1
+        if token.name is None or token.word in _NO_PART_OF_A_TABLE:
+            raise self._wrong("no table before MATCH_RECOGNIZE", token, _BEHIND)
+        at = first + 1
+        while self._word(at) == "." and at + 1 < keyword:
+            at += 2
+        return self.pairs[at] + 1 if self._word(at) == "(" else at
+
+    def _no_more_than_a_table(self, at: int, keyword: int) -> None:
+        while at < keyword:
+            token = self.tokens[at]
+            if token.word == "LATERAL":
+                raise self._wrong("the input of MATCH_RECOGNIZE is LATERAL", token, ALONE)
+            strange = token.sort is Sort.MARK and token.text not in {*_MARKS_OF_TABLES, "("}
+            if strange or token.word in _NO_PART_OF_A_TABLE:
+                raise self._wrong(
+                    "MATCH_RECOGNIZE does not stand behind a table", token,
+                    "over a join or more it is FROM (SELECT ... FROM a JOIN b ...) "
+                    "MATCH_RECOGNIZE (...)",
+                )  # fmt: skip
+            at = self._behind(at)
+
+    def _alias(self, at: int) -> str | None:
+        if self._word(at) == "AS":
+            at += 1
+        elif self._word(at) in _NO_ALIAS:
+            return None
+        return self.tokens[at].name if at < len(self.tokens) else None
+
+    # ------------------------------------------------------------------ steps
+
+    def _word(self, at: int) -> str:
+        return self.tokens[at].word if 0 <= at < len(self.tokens) else ""
+
+    def _behind(self, at: int) -> int:
+        """The next token, or what stands behind a parenthesis and all that is in it."""
+        return self.pairs[at] + 1 if self._word(at) == "(" else at + 1
+
+    def _back(self, at: int, wanted: set[str]) -> int:
+        """The nearest of these words before a place, outside of other parentheses; -1: none."""
+        while at >= 0:
+            word = self._word(at)
+            if word == ")":
+                at = self.pairs[at] - 1
+                continue
+            if word in wanted and self._word(at - 1) != ".":
+                return at
+            if word == "(":
+                return -1
+            at -= 1
+        return -1
+
+    def _wrong(self, problem: str, token: Token, hint: str | None = None) -> QueryError:
+        return QueryError(problem, hint=hint, span=token.span, text=self.text)

@@ -1,0 +1,64 @@
+"""A SQL query with clauses in it, as it is read."""
+
+from dataclasses import dataclass, field
+
+from ensue.span import Span
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """`<input> MATCH_RECOGNIZE (<body>) [AS alias]`."""
+
+    number: int  # from 1, in the order of the keywords: inputs hold only clauses of lower numbers
+    input: Span  # a table with its alias
+    keyword: Span
+    body: Span  # what stands between the parentheses
+    whole: Span  # from the input to the closing parenthesis
+    table: str | None = None  # the name that the input is, if it is nothing else
+    input_alias: str | None = None
+    alias: str | None = None  # the name behind the clause
+
+
+@dataclass(frozen=True, slots=True)
+class NamedQuery:
+    """`name AS (...)` in a WITH."""
+
+    name: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class With:
+    """`WITH a AS (...), b AS (...)`, and how far its names are known."""
+
+    scope: Span
+    queries: tuple[NamedQuery, ...]
+    recursive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SqlQuery:
+    """One query. What it names is in lower case: names differ in more than case."""
+
+    text: str
+    span: Span  # without semicolons behind it
+    clauses: tuple[Clause, ...] = ()
+    withs: tuple[With, ...] = ()  # outer ones before those in them
+    names: frozenset[str] = field(default=frozenset(), repr=False)  # all words and names in it
+    only: Clause | None = None  # the query is SELECT * of this clause and nothing else
+
+    def known_at(self, place: int) -> tuple[With, ...]:
+        """The named queries that are known at a place of the text, the innermost last."""
+        return tuple(
+            With(one.scope, known, one.recursive)
+            for one in self.withs
+            if one.scope.start <= place < one.scope.end
+            and (known := tuple(q for q in one.queries if q.span.end <= place))
+        )
+
+    def plain_table(self, clause: Clause) -> str | None:
+        """The table that is the whole input of a clause, unless it is a named query's."""
+        if clause.table is None:
+            return None
+        named = {q.name.lower() for one in self.known_at(clause.input.start) for q in one.queries}
+        return None if clause.table.lower() in named else clause.table

@@ -1,0 +1,106 @@
+"""SQL with MATCH_RECOGNIZE, over tables in memory or on Spark."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ensue.errors import EventError, QueryError
+from ensue.languages.sql.clauses import read_sql
+from ensue.languages.sql.query import SqlQuery
+from ensue.languages.sql.tokens import Dialect
+from ensue.runners.sql_tables import Recognize
+
+
+def sql(
+    text: str,
+    *,
+    tables: Mapping[str, Any] | None = None,
+    spark: Any = None,
+    recognize: Recognize,
+    read: Callable[[tuple[str, int, int]], object] | None = None,
+) -> Any:
+    """What a query gives, in the world that its tables are of.
+
+    `recognize` finds the rows of one clause in a relation: an Arrow table, or a DataFrame where
+    the query runs on Spark. `read` is shown each clause before anything runs, so that an error in
+    the last one does not come after the work for the first.
+    """
+    if not isinstance(text, str):
+        raise QueryError(f"a query is a text, not a {type(text).__name__}")
+    given = _named(tables)
+    frames = {name: table for name, table in given.items() if _is_spark(table)}
+    on_spark = spark is not None or bool(frames)
+    if on_spark:
+        _all_frames(given, frames)
+    query = read_sql(text, Dialect.SPARK if on_spark else Dialect.DUCKDB)
+    for clause in query.clauses if read is not None else ():
+        assert read is not None
+        read((text, clause.body.start, clause.body.end))
+    if not on_spark:
+        return _over_tables(query, given, recognize)
+    from ensue.runners.spark.sql import run
+
+    session = spark if spark is not None else next(iter(frames.values())).sparkSession
+    return run(query, session, frames, recognize)
+
+
+def _over_tables(query: SqlQuery, given: Mapping[str, Any], recognize: Recognize) -> Any:
+    from ensue.runners.sql_tables import run
+    from ensue.runners.tables import without_index
+
+    used = {
+        name: _table(name, table, without_index)
+        for name, table in given.items()
+        if name.lower() in query.names
+    }
+    found = run(query, used, recognize, known=given)
+    worlds = {type(table).__module__.partition(".")[0] for table in given.values()}
+    if worlds == {"pandas"}:
+        return found.to_pandas()
+    if worlds == {"polars"}:
+        import polars
+
+        return polars.from_arrow(found)
+    return found
+
+
+def _table(name: str, table: Any, read: Callable[[Any], Any]) -> Any:
+    try:
+        return read(table)
+    except EventError as error:
+        raise EventError(f"table {name}: {error}") from None
+    except (TypeError, ValueError) as error:  # it speaks Arrow, and says something else
+        raise EventError(f"table {name} cannot be read: {error}") from None
+
+
+def _named(tables: object) -> dict[str, Any]:
+    if tables is None:
+        return {}
+    if not isinstance(tables, Mapping):
+        raise EventError(
+            f"tables= is a {type(tables).__name__}\n"
+            '  hint: tables={"events": events}, by the names that the query has for them'
+        )
+    known: dict[str, str] = {}
+    for name in tables:
+        if not isinstance(name, str) or not name:
+            raise EventError(f"tables= has the key {name!r}, which is no name of a table")
+        if name.lower() in known:
+            raise EventError(
+                f"tables= has {known[name.lower()]} and {name}: names of tables differ in more "
+                "than case"
+            )
+        known[name.lower()] = name
+    return dict(tables)
+
+
+def _all_frames(given: Mapping[str, Any], frames: Mapping[str, Any]) -> None:
+    for name, table in given.items():
+        if name not in frames:
+            raise EventError(
+                f"table {name} is a {type(table).__name__}, and the query runs on Spark\n"
+                "  hint: spark.createDataFrame(...) makes a DataFrame of it"
+            )
+
+
+def _is_spark(table: object) -> bool:
+    return any(c.__module__.startswith("pyspark.sql") for c in type(table).__mro__)

@@ -1,0 +1,246 @@
+"""SQL with MATCH_RECOGNIZE over tables in memory: clauses are ours, the rest is DuckDB's."""
+
+import json
+import re
+import tempfile
+from collections.abc import Callable, Collection, Mapping
+from contextlib import closing
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+
+from ensue.errors import EnsueError, QueryError, RunnerError, did_you_mean
+from ensue.languages.sql.clauses import ALONE
+from ensue.languages.sql.query import Clause, SqlQuery
+from ensue.languages.sql.rewriting import Rewritten, around, input_of
+
+# What a clause finds in a relation; the clause is a part of a text: (text, start, end).
+Recognize = Callable[[tuple[str, int, int], Any], Any]
+
+_OWN = "__ensue_match_"
+_OWN_NAME = re.compile(rf'"?{_OWN}(\d+)"?')
+_EXPLAIN = "EXPLAIN "
+_MISSING_TABLE = re.compile(r'Referenced table "(.*?)" not found')
+_MEANT = re.compile(r"\n(Did you mean .*|Candidate .*)", re.DOTALL)
+_PATIENCE = 10.0  # seconds that an interrupted query may take to end
+
+
+def run(
+    query: SqlQuery,
+    tables: Mapping[str, pa.Table],
+    recognize: Recognize,
+    *,
+    known: Collection[str] | None = None,
+) -> pa.Table:
+    """What a query gives; DuckDB is asked only where there is more than clauses over tables.
+
+    `known` are the names of all tables, where only those are given that the query names.
+    """
+    names = tuple(tables if known is None else known)
+    with closing(_Database(query, tables, names)) as database:
+        for clause in query.clauses:
+            plain = query.plain_table(clause)
+            given = None if plain is None else database.given.get(plain.lower())
+            if given is None:
+                given = database.asked(input_of(query, clause, _named), clause)
+            found = recognized(query, clause, given, recognize)
+            if clause is query.only:
+                return found
+            database.put(f"{_OWN}{clause.number}", found)
+        return database.asked(around(query, _named))
+
+
+def recognized(query: SqlQuery, clause: Clause, given: Any, recognize: Recognize) -> Any:
+    """What a clause finds; errors that name no place point at the clause."""
+    try:
+        return recognize((query.text, clause.body.start, clause.body.end), given)
+    except QueryError as error:
+        raise error.at(clause.keyword, query.text) from None
+
+
+def _named(clause: Clause) -> str:
+    return f'"{_OWN}{clause.number}"'
+
+
+class _Database:
+    """A private DuckDB in memory, opened when it is needed: it reads and writes no files of users
+    and loads nothing, whatever a text asks for."""
+
+    def __init__(
+        self, query: SqlQuery, tables: Mapping[str, pa.Table], names: tuple[str, ...]
+    ) -> None:
+        self.query = query
+        self.given = {name.lower(): table for name, table in tables.items()}
+        self._names = names
+        self._connection: Any = None
+
+    def put(self, name: str, table: pa.Table) -> None:
+        self.given[name] = table
+        if self._connection is not None:
+            self._connection.register(name, table)
+
+    def asked(self, sql: Rewritten, clause: Clause | None = None) -> pa.Table:
+        """The rows of a query: of all, or of the input of a clause."""
+        duckdb, opened = _duckdb(), self._open()
+        try:
+            (statement,) = opened.extract_statements(sql.text)
+            if statement.type != duckdb.StatementType.SELECT:
+                raise QueryError("this is no query", span=self.query.span, text=self.query.text)
+            return _interruptible(opened, sql.text)
+        except duckdb.Error as error:
+            raise self._meant(self._told(error, sql), sql, clause) from None
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+    def _open(self) -> Any:
+        if self._connection is not None:
+            return self._connection
+        duckdb = _duckdb()
+        opened = self._connection = duckdb.connect(
+            ":memory:",
+            config={
+                "autoinstall_known_extensions": False,
+                "autoload_known_extensions": False,
+                "errors_as_json": True,
+                "python_enable_replacements": False,  # variables of a program are no tables
+                "temp_directory": str(Path(tempfile.gettempdir()) / f"ensue-sql-{uuid4().hex}"),
+                "threads": pa.cpu_count(),  # as many as Arrow takes
+            },
+        )
+        opened.execute("SET TimeZone = 'UTC'")  # the same answers everywhere
+        opened.execute("SET enable_external_access = false")
+        opened.execute("SET lock_configuration = true")
+        for name, table in self.given.items():
+            opened.register(name, table)
+        return opened
+
+    # ------------------------------------------------------------------ errors
+
+    def _told(self, error: Exception, sql: Rewritten) -> dict[str, Any]:
+        """What DuckDB says of an error; of one in binding a query it says more to EXPLAIN."""
+        told = _as_json(error)
+        if told is None:
+            duckdb = _duckdb()
+            try:
+                self._connection.execute(_EXPLAIN + sql.text)
+            except duckdb.Error as again:
+                told = _as_json(again)
+                if told is not None and "position" in told:
+                    told["position"] = int(told["position"]) - len(_EXPLAIN)
+        return told or {"exception_message": str(error)}
+
+    def _meant(self, told: dict[str, Any], sql: Rewritten, clause: Clause | None) -> EnsueError:
+        message = _OWN_NAME.sub("MATCH_RECOGNIZE", str(told.get("exception_message", ""))).strip()
+        kind = str(told.get("exception_type", "")).lower()
+        if kind in ("out of memory", "io", "internal", "fatal", "interrupt"):
+            return RunnerError(f"DuckDB could not finish: {message}")
+        said = _MEANT.split(message)
+        problem, hint = said[0].rstrip("!"), said[1] if len(said) > 1 else None
+        missing = _MISSING_TABLE.match(message)
+        name = str(told.get("name", ""))
+        if missing:
+            problem, hint = f"unknown table '{missing[1]}'", self._hint(missing[1], clause, hint)
+        elif told.get("error_subtype") == "COLUMN_NOT_FOUND" and name:
+            known = [one for one in str(told.get("candidates", "")).split(",") if one]
+            problem, hint = f"unknown column '{name}'", did_you_mean(name, known)
+            if clause is not None and not str(hint).startswith("did you mean"):
+                hint = ALONE
+        elif told.get("error_subtype") == "MISSING_ENTRY" and told.get("type") == "Table":
+            problem, hint = f"unknown table '{name}'", did_you_mean(name, self._names)
+        elif kind == "permission":
+            hint = "a query reads the tables that it is given: tables={...}"
+        return QueryError(
+            problem, hint=hint, span=self._origin(told, sql, clause), text=self.query.text
+        )
+
+    def _hint(self, name: str, clause: Clause | None, hint: str | None) -> str | None:
+        """A name that is known elsewhere: outside of an input, or before a clause."""
+        if clause is not None:
+            return ALONE
+        for one in self.query.clauses:
+            if name.lower() in {str(one.table).lower(), str(one.input_alias).lower()}:
+                return (
+                    "behind MATCH_RECOGNIZE its input has no name, what it finds has: "
+                    "MATCH_RECOGNIZE (...) AS m"
+                )
+        return hint
+
+    def _origin(self, told: dict[str, Any], sql: Rewritten, clause: Clause | None) -> Any:
+        if "position" in told:
+            raw = sql.text.encode()
+            first = int(told["position"])  # in bytes
+            start = len(raw[:first].decode(errors="ignore"))
+            length = 1
+            if "location" in told:
+                length = len(
+                    raw[first : first + json.loads(told["location"])[1]].decode(errors="ignore")
+                )
+            found = sql.origin(start, start + length)
+            if found is not None:
+                return found
+        return None if clause is None else clause.input
+
+
+def _as_json(error: Exception) -> dict[str, Any] | None:
+    start = str(error).find("{")
+    try:
+        told = json.loads(str(error)[start:]) if start >= 0 else None
+    except ValueError:
+        return None
+    return told if isinstance(told, dict) else None
+
+
+def _interruptible(connection: Any, sql: str) -> pa.Table:
+    """The rows of a query. DuckDB does not notice Ctrl-C while it makes an Arrow table, so it
+    works in a thread of its own and is told."""
+    given: list[pa.Table] = []
+    failed: list[BaseException] = []
+    done = Event()
+
+    def work() -> None:
+        try:
+            found = connection.sql(sql)
+            given.append(_without_huge_numbers(found.to_arrow_table(), found.types))
+        except BaseException as error:  # noqa: BLE001  raised where it was asked
+            failed.append(error)
+        finally:
+            done.set()
+
+    Thread(target=work, name="ensue-sql", daemon=True).start()
+    try:
+        done.wait()
+    except BaseException:
+        connection.interrupt()
+        done.wait(_PATIENCE)
+        raise
+    if failed:
+        raise failed[0]
+    return given[0]
+
+
+def _without_huge_numbers(table: pa.Table, types: Any) -> pa.Table:
+    """Sums of integers are of 128 bits, which Arrow has as decimals: integers where they fit."""
+    for number, type in enumerate(types):
+        if str(type) != "HUGEINT":
+            continue
+        try:
+            column = table.column(number).cast(pa.int64())
+        except pa.ArrowInvalid:
+            continue
+        table = table.set_column(number, table.field(number).with_type(pa.int64()), column)
+    return table
+
+
+def _duckdb() -> Any:
+    try:
+        import duckdb
+    except ImportError:
+        raise RunnerError(
+            "SQL around MATCH_RECOGNIZE needs DuckDB\n  hint: pip install 'ensue[sql]'"
+        ) from None
+    return duckdb

@@ -1,0 +1,151 @@
+"""Expressions that the standard forbids in measures and conditions."""
+
+from row_patterns.conformance.case import Case, refused
+
+MEASURES = [
+    ("an aggregate in an aggregate", "SUM(MAX(A.value))"),
+    ("a count in a count", "COUNT(COUNT(*))"),
+    ("an aggregate in an expression in an aggregate", "SUM(A.value + MIN(A.value))"),
+    ("an aggregate over two variables", "SUM(A.value + B.value)"),
+    ("an aggregate over a variable and the match", "SUM(A.value + value)"),
+    ("an aggregate over a variable and a union", "SUM(A.value + U.value)"),
+    ("a CASE over two variables in an aggregate", "SUM(CASE WHEN A.value > 0 THEN B.value END)"),
+    ("two arguments over two variables", "MAX_BY(A.value, B.value)"),
+    ("an argument over a variable and one over the match", "MAX_BY(A.value, value)"),
+    ("a column and a label of two variables in an aggregate", "MAX(A.id || CLASSIFIER(B))"),
+    ("a column of a variable and the label of the match", "MAX(A.id || CLASSIFIER())"),
+    ("FIRST in an aggregate", "SUM(FIRST(A.value))"),
+    ("LAST in an aggregate", "SUM(1 + LAST(A.value))"),
+    ("PREV in an aggregate", "SUM(PREV(A.value))"),
+    ("NEXT in an aggregate", "MAX(NEXT(value))"),
+    ("an aggregate in FIRST", "FIRST(SUM(A.value))"),
+    ("an aggregate in PREV", "PREV(COUNT(*))"),
+    ("an aggregate next to a column in LAST", "LAST(A.value + SUM(A.value))"),
+    ("FIRST over two variables", "FIRST(A.value + B.value)"),
+    ("LAST over a variable and the match", "LAST(A.value + value)"),
+    ("PREV over two variables", "PREV(A.value + B.value)"),
+    ("NEXT over a variable and the match", "NEXT(A.value + value)"),
+    ("LAST over a column and a label of two variables", "LAST(A.id || CLASSIFIER(B))"),
+    ("LAST over the labels of two variables", "LAST(CLASSIFIER(A) || CLASSIFIER(B))"),
+    ("LAST over a column and the label of the match", "LAST(A.id || CLASSIFIER())"),
+    ("two variables within FIRST within PREV", "PREV(FIRST(A.value + B.value))"),
+    ("FIRST in LAST", "LAST(FIRST(A.value))"),
+    ("LAST in FIRST", "FIRST(LAST(A.value))"),
+    ("FIRST in FIRST", "FIRST(FIRST(A.value))"),
+    ("PREV in PREV", "PREV(PREV(A.value))"),
+    ("PREV in NEXT", "NEXT(PREV(A.value))"),
+    ("NEXT in PREV", "PREV(NEXT(A.value), 2)"),
+    ("PREV in FIRST", "FIRST(PREV(A.value))"),
+    ("NEXT in LAST", "LAST(NEXT(A.value), 1)"),
+    ("three levels", "PREV(FIRST(LAST(A.value)))"),
+    ("FIRST within an expression within PREV", "PREV(FIRST(A.value) + 1)"),
+    ("FIRST and LAST within PREV", "PREV(FIRST(A.value) + LAST(A.value))"),
+    ("FIRST of a number", "FIRST(1)"),
+    ("PREV of a text", "PREV('x')"),
+    ("NEXT of a sum of numbers", "NEXT(1 + 1)"),
+    ("LAST of the match number", "LAST(MATCH_NUMBER())"),
+    ("PREV of LAST of a number", "PREV(LAST(1))"),
+    ("PREV by a negative offset", "PREV(A.value, -1)"),
+    ("FIRST by a negative offset", "FIRST(A.value, -1)"),
+    ("PREV by half a row", "PREV(A.value, 1.5)"),
+    ("PREV by a text", "PREV(A.value, '1')"),
+    ("PREV by a column", "PREV(A.value, A.id)"),
+    ("LAST by a column", "LAST(A.value, id)"),
+    ("PREV by NULL", "PREV(A.value, NULL)"),
+    ("LAST by a sum", "LAST(A.value, 1 + 1)"),
+    ("PREV of nothing", "PREV()"),
+    ("FIRST of nothing", "FIRST()"),
+    ("PREV of three", "PREV(A.value, 1, 2)"),
+    ("LAST of three", "LAST(A.value, 1, 2)"),
+    ("FINAL PREV", "FINAL PREV(A.value)"),
+    ("RUNNING NEXT", "RUNNING NEXT(A.value)"),
+    ("FINAL of a scalar function", "FINAL ABS(A.value)"),
+    ("RUNNING of a scalar function", "RUNNING UPPER('x')"),
+    ("FINAL of a column", "FINAL A.value"),
+    ("FINAL CLASSIFIER", "FINAL CLASSIFIER()"),
+    ("RUNNING MATCH_NUMBER", "RUNNING MATCH_NUMBER()"),
+    ("FINAL of an expression", "FINAL (LAST(A.value) + 1)"),
+    ("RUNNING and FINAL", "RUNNING FINAL LAST(A.value)"),
+    ("CLASSIFIER of two variables", "CLASSIFIER(A, B)"),
+    ("CLASSIFIER of a column", "CLASSIFIER(A.value)"),
+    ("CLASSIFIER of a text", "CLASSIFIER('A')"),
+    ("CLASSIFIER of an expression", "CLASSIFIER(A || B)"),
+    ("MATCH_NUMBER of a variable", "MATCH_NUMBER(A)"),
+    ("MATCH_NUMBER of a number", "MATCH_NUMBER(1)"),
+    ("SUM of all columns of a variable", "SUM(A.*)"),
+    ("COUNT of the rows of two variables", "COUNT(A.*, B.*)"),
+    ("a window function", "SUM(value) OVER ()"),
+    ("a ranking window function", "ROW_NUMBER() OVER (ORDER BY id)"),
+    ("LAST as a window function", "LAST(value) OVER (ORDER BY id)"),
+    ("a subquery that looks at a variable", "(SELECT A.value)"),
+    (
+        "a subquery that looks at a column of the match",
+        "(SELECT MAX(k) FROM (VALUES (1)) s(k) WHERE k < value)",
+    ),
+]
+
+CONDITIONS = [
+    ("FINAL LAST in a condition", "FINAL LAST(A.value) > 1"),
+    ("FINAL FIRST in a condition", "B.value > FINAL FIRST(A.value)"),
+    ("a FINAL aggregate in a condition", "FINAL SUM(B.value) > 1"),
+    ("FINAL COUNT in a condition", "FINAL COUNT(*) > 1"),
+    ("FINAL within PREV in a condition", "PREV(FINAL LAST(B.value)) > 1"),
+    ("a column that is a number", "B.value"),
+    ("a text as a condition", "'true'"),
+    ("a number as a condition", "1"),
+    ("a sum as a condition", "B.value + 1"),
+    ("a count as a condition", "COUNT(*)"),
+    ("a label as a condition", "CLASSIFIER()"),
+    ("the match number as a condition", "MATCH_NUMBER()"),
+    ("a nested aggregate in a condition", "SUM(COUNT(*)) > 1"),
+    ("an aggregate over two variables in a condition", "SUM(A.value + B.value) > 1"),
+    ("an aggregate in PREV in a condition", "PREV(SUM(B.value)) > 1"),
+    ("PREV in PREV in a condition", "PREV(PREV(B.value)) > 1"),
+    ("FIRST in LAST in a condition", "LAST(FIRST(B.value)) > 1"),
+    ("PREV over two variables in a condition", "PREV(A.value + B.value) > 1"),
+    ("PREV of a number in a condition", "PREV(1) = 1"),
+    ("a negative offset in a condition", "PREV(B.value, -1) > 1"),
+    ("a window function in a condition", "SUM(B.value) OVER () > 1"),
+    ("LAG in a condition", "LAG(value) OVER (ORDER BY id) > 1"),
+    ("a subquery that looks at the variable", "(SELECT B.value > 1)"),
+    (
+        "EXISTS that looks at the variable",
+        "EXISTS (SELECT 1 FROM (VALUES (1)) s(k) WHERE s.k < B.value)",
+    ),
+    (
+        "IN a subquery that looks at the variable",
+        "1 IN (SELECT k FROM (VALUES (1)) s(k) WHERE s.k < B.value)",
+    ),
+    (
+        "a clause within a condition",
+        """EXISTS (SELECT 1 FROM (VALUES (1)) s(k) MATCH_RECOGNIZE (
+            ORDER BY k MEASURES Y.k AS y PATTERN (Y) DEFINE Y AS TRUE))""",
+    ),
+]
+
+EXCLUSIONS = [
+    refused(
+        "an exclusion with unmatched rows",
+        mode="ALL ROWS PER MATCH WITH UNMATCHED ROWS",
+        pattern="PATTERN (A {- B+ -})",
+    ),
+    refused(
+        "an exclusion deep in the pattern with unmatched rows",
+        mode="ALL ROWS PER MATCH WITH UNMATCHED ROWS",
+        pattern="PATTERN (A (B | (B {- B -})?)+)",
+    ),
+    refused(
+        "an exclusion in a permutation with unmatched rows",
+        mode="ALL ROWS PER MATCH WITH UNMATCHED ROWS",
+        pattern="PATTERN (PERMUTE(A, {- B -}))",
+    ),
+]
+
+CASES: list[Case] = (
+    [
+        refused(name, measures=f"MEASURES {text} AS v", subset="SUBSET U = (A, B)")
+        for name, text in MEASURES
+    ]
+    + [refused(name, define=f"DEFINE B AS {text}") for name, text in CONDITIONS]
+    + EXCLUSIONS
+)

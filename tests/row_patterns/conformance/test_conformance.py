@@ -1,0 +1,103 @@
+"""The clause MATCH_RECOGNIZE against the standard: every case of the modules beside this one."""
+
+import importlib
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import ensue
+from row_patterns.conformance.case import Case, refused
+
+TOPICS = sorted(path.stem for path in Path(__file__).parent.glob("cases_*.py"))
+
+
+def cases_by_topic() -> Iterator[tuple[str, Case]]:
+    for topic in TOPICS:
+        module = importlib.import_module(f"row_patterns.conformance.{topic}")
+        for case in module.CASES:
+            yield topic.removeprefix("cases_"), case
+
+
+ALL = list(cases_by_topic())
+
+
+def chosen(*, wrong: bool = False, fails: bool = False) -> list[Any]:
+    return [
+        pytest.param(case, id=f"{topic}: {case.name}")
+        for topic, case in ALL
+        if (case.error is not None) == wrong and case.runtime_error == fails
+    ]
+
+
+def run(case: Case) -> pa.Table:
+    tables = {name: pa.table(columns) for name, columns in (case.tables or {}).items()}
+    return ensue.sql(case.sql, tables=tables)
+
+
+def plain(value: Any) -> Any:
+    """Numbers of any type as int or float, lists as tuples: what the value says, not its type."""
+    if isinstance(value, list | tuple):
+        return tuple(plain(item) for item in value)
+    if isinstance(value, Decimal | float) and value == int(value):
+        return int(value)
+    if isinstance(value, Decimal):
+        return float(value)
+    return value
+
+
+def rows_of(table: pa.Table) -> list[tuple[Any, ...]]:
+    columns = [column.to_pylist() for column in table.columns]
+    return [plain(row) for row in zip(*columns, strict=True)]
+
+
+@pytest.mark.parametrize("case", chosen())
+def test_answers(case: Case) -> None:
+    answer = run(case)
+    found, expected = rows_of(answer), [plain(row) for row in case.rows]
+    if case.ordered:
+        assert found == expected
+    else:
+        assert sorted(found, key=repr) == sorted(expected, key=repr)
+    if case.columns is not None:
+        names = [name.lower() for name in answer.column_names]
+        assert names == [name.lower() for name in case.columns]
+
+
+@pytest.mark.parametrize("case", chosen(wrong=True))
+def test_refuses(case: Case) -> None:
+    with pytest.raises(ensue.QueryError) as caught:
+        run(case)
+    assert re.search(case.error, str(caught.value), re.IGNORECASE)
+
+
+@pytest.mark.parametrize("case", chosen(wrong=True))
+def test_refusal_names_the_place(case: Case) -> None:
+    with pytest.raises(ensue.QueryError, match=r"line \d+, column \d+"):
+        run(case)
+
+
+@pytest.mark.parametrize("case", chosen(fails=True))
+def test_fails_on_these_rows(case: Case) -> None:
+    with pytest.raises(ensue.EnsueError):
+        run(case)
+
+
+def test_refused_queries_are_right_but_for_one_part() -> None:
+    right = refused("right", subset="SUBSET U = (A, B)")
+    assert rows_of(run(right)) == [(1,)]
+
+
+def test_every_case_has_a_name_of_its_own() -> None:
+    names = [(topic, case.name) for topic, case in ALL]
+    assert len(names) == len(set(names))
+
+
+def test_every_case_says_how_it_ends() -> None:
+    for _, case in ALL:
+        ends = [case.rows is not None, case.error is not None, case.runtime_error]
+        assert ends.count(True) == 1, case.name
