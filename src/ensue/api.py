@@ -9,6 +9,7 @@ from ensue.algebra.correlation import Correlation
 from ensue.algebra.operator import Operator, register
 from ensue.algebra.operator import operator as _operator
 from ensue.algebra.query import Query
+from ensue.algebra.row_patterns.recognition import Recognition
 from ensue.algebra.subscription import Subscription
 from ensue.algebra.tower import Definition, Tower
 from ensue.errors import (
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from ensue.workload.source import Source
     from ensue.workload.work import Progress
 
-OneQuery = str | Path | Query | Tower | Correlation
+OneQuery = str | Path | Query | Tower | Correlation | Recognition
 ManyQueries = Sequence[OneQuery] | Mapping[str, OneQuery]
 
 __all__ = [
@@ -173,7 +174,7 @@ def parse(
     operators: Iterable[Operator] = (),
     language: str | None = None,
     regions: Mapping[str, str] | None = None,
-) -> Query | Tower | Correlation | Subscription:
+) -> Query | Tower | Correlation | Subscription | Recognition:
     """The query a text stands for, or a QueryError that points at what is wrong.
 
     A text with definitions, or that uses some that are known or given, stands for a `Tower`, one
@@ -233,7 +234,9 @@ def _file_as_text(text: str) -> QueryError:
     )
 
 
-def show(query: Query | Correlation | Subscription, language: str = "patterns") -> str:
+def show(
+    query: Query | Correlation | Subscription | Recognition, language: str = "patterns"
+) -> str:
     """The text of a query, in one spelling; parsing it gives the same query.
 
     >>> print(show(parse("pattern A a -> B b within 5 min")))
@@ -378,8 +381,18 @@ def match(
         "definitions": _each(definitions, Definition, "definitions"),
         "folder": folder,
     }
+    asked = _asked(query, known)
     given = Arguments(
-        **_columns_of(query, time=time, type=type, order=order, location=location, space=space),
+        **_columns_of(
+            query,
+            asked,
+            runner.STREAMING,
+            time=time,
+            type=type,
+            order=order,
+            location=location,
+            space=space,
+        ),
         bad_events=bad_events,
         progress=progress,
         watermark=watermark,
@@ -395,7 +408,6 @@ def match(
         planning=_planning(statistics, off, structure, adaptive=adaptive, limits=limits),
         access=Wanted(access, latency),
     )
-    asked = _asked(query, known)
     _refuse_levels(asked, levels, trace=trace)
     late = runner.STREAMING and given.deliver_late
     frame, source = runner.read(events, given)
@@ -407,12 +419,27 @@ def match(
 
 
 def sql(
-    text: str,
+    text: str | Path,
     *,
     tables: Mapping[str, Any] | None = None,
     spark: "SparkSession | None" = None,
+    watermark: "Watermark | None" = None,
+    lanes: int | None = None,
+    max_matches: int | None = None,
+    memory: int | str | None = None,
 ) -> Any:
-    """What a SQL query with MATCH_RECOGNIZE gives.
+    """What a SQL query gives in which MATCH_RECOGNIZE may stand wherever a table may.
+
+    `tables` are those that the query names: Arrow, pandas or Polars tables, or anything that
+    speaks Arrow; then the rest of the SQL runs on DuckDB, and the result is an Arrow table (of
+    pandas tables a pandas one, of Polars ones a Polars one). With `spark`, or with DataFrames as
+    tables, it runs on Spark SQL, which also knows the tables and views of the session, and the
+    result is a DataFrame. A `Path` is that of a file with the query.
+
+    With a streaming DataFrame among the tables the result is a stream. A clause over it needs a
+    `watermark`, as `match` does, and event time as the first column of its ORDER BY; `lanes` is
+    into how many lanes its partitions are hashed. `max_matches` and `memory` are bounds for each
+    clause, as for `match`.
 
     >>> import pyarrow as pa
     >>> prices = pa.table({"day": [1, 2, 3, 4], "price": [9, 7, 8, 10]})
@@ -425,28 +452,42 @@ def sql(
     >>> sql(query, tables={"prices": prices}).to_pylist()
     [{'from_day': 1, 'to_day': 4}]
     """
-    from ensue.runners.sql import sql as run
-
-    return run(text, tables=tables, spark=spark, recognize=_recognize)
-
-
-def _recognize(clause: "ClauseText", relation: Any) -> Any:
-    from ensue.algebra.check.row_patterns import checked
-    from ensue.columns.arrow_kinds import fields_of
-    from ensue.engine.row_patterns.finding import Finder
-    from ensue.engine.row_patterns.found import Search
-    from ensue.engine.row_patterns.partitions import partitions_of
     from ensue.languages.row_patterns.clause import read_clause
-    from ensue.plan.row_patterns.plan import RowPlan
-    from ensue.results.row_patterns.table import ResultTable
+    from ensue.plan.limits import Limits
+    from ensue.runners.sql import sql as run
+    from ensue.workload.arguments import Arguments
 
-    columns = fields_of(relation.schema)
-    recognition = checked(read_clause(*clause), columns)
-    plan = RowPlan(recognition, columns)
-    keys = [key.column for key in recognition.partition]
-    partitions = partitions_of(relation, keys, recognition.order)
-    found = Finder(plan).find(partitions, Search.whole(partitions.bounds))
-    return ResultTable(plan, relation.schema).whole(partitions, found)
+    if isinstance(text, Path):
+        text = _text_of(text)
+    given = Arguments(time="", watermark=watermark, lanes=lanes)
+    limits = {"max_matches": max_matches, "memory": memory}
+    Limits.given(**limits)  # a mistake in them shows before anything runs
+    return run(
+        text,
+        tables=tables,
+        spark=spark,
+        recognize=lambda clause, relation: _recognize(clause, relation, given, limits),
+        read=lambda clause: read_clause(*clause),
+    )
+
+
+def _recognize(clause: "ClauseText", relation: Any, given: "Arguments", limits: Any) -> Any:
+    """The rows that a clause gives over a table or a DataFrame: exactly the standard's columns."""
+    from ensue.languages.row_patterns.clause import read_clause
+    from ensue.plan.limits import Limits
+    from ensue.workload.asked import Asked
+    from ensue.workload.planned import Wishes
+    from ensue.workload.row_patterns.arranging import arranging
+    from ensue.workload.workload import Workload
+
+    runner, asked = _runner(relation), (Asked(read_clause(*clause)),)
+    planning = _planning(None, (), None, limits=Limits.given(**limits, lanes=_is_spark(relation)))
+    wishes = Wishes(streaming=runner.STREAMING, planning=planning, ids=False)
+    arranged = arranging(asked, None, (), streaming=runner.STREAMING)
+    given = replace(given, arranging=arranged)
+    frame, source = runner.read(relation, given)
+    workload = Workload(asked, source, wishes, runner.lanes(frame, given))
+    return next(iter(runner.run(workload, frame, given).values()))
 
 
 def live(
@@ -514,8 +555,18 @@ def live(
         "definitions": _each(definitions, Definition, "definitions"),
         "folder": folder,
     }
+    asked = _asked(query, known)
     given = Arguments(
-        **_columns_of(query, time=time, type=type, order=order, location=location, space=space),
+        **_columns_of(
+            query,
+            asked,
+            True,
+            time=time,
+            type=type,
+            order=order,
+            location=location,
+            space=space,
+        ),
         bad_events=bad_events,
         watermark=watermark,
         late_events=late_events,
@@ -528,9 +579,8 @@ def live(
         planning=_planning(statistics, off, structure, adaptive=adaptive, limits=limits),
         access=Wanted(access, latency),
     )
-    asked = _asked(query, known)
     _refuse_levels(asked, levels, trace=trace)
-    reader = Reader(schema, given.time, given.type, given.order)
+    reader = Reader(schema, given.time, given.type, given.order, given.arranging)
     workload = Workload(
         asked, made(reader, given), wishes,
         deliver_late=given.deliver_late, pasts=pasts_of(archives, archive),
@@ -563,7 +613,7 @@ def _asked(query: Any, known: dict[str, Any]) -> "tuple[Asked, ...]":
 
     if isinstance(query, Subscriptions):
         return (Asked(query.subscribed()),)
-    if isinstance(query, str | Path | Query | Tower | Correlation | Subscription):
+    if isinstance(query, OneQuery | Subscription):
         return (Asked(_read(query, **known)),)
     if not isinstance(query, Mapping | Sequence):
         raise QueryError(f"a query is a text, not {_a_type(query)}")
@@ -576,11 +626,11 @@ def _read(
     definitions: Iterable[Definition] = (),
     operators: Iterable[Operator] = (),
     folder: "str | Path | None" = None,
-) -> Query | Tower | Correlation:
+) -> Query | Tower | Correlation | Recognition:
     from ensue.languages.towers import built_on
 
     match query:
-        case Tower() | Correlation():
+        case Tower() | Correlation() | Recognition():
             return query
         case Query():
             return built_on(query, definitions)
@@ -592,8 +642,8 @@ def _read(
 
 
 def _no_subscription(
-    query: Query | Tower | Correlation | Subscription,
-) -> Query | Tower | Correlation:
+    query: Query | Tower | Correlation | Subscription | Recognition,
+) -> Query | Tower | Correlation | Recognition:
     if isinstance(query, Subscription):
         raise QueryError(
             "this is a subscription, and a query is meant here",
@@ -607,7 +657,13 @@ def _query_or_tower(query: OneQuery) -> Query | Tower:
     return _without_archives(_read(query))
 
 
-def _without_archives(query: Query | Tower | Correlation) -> Query | Tower:
+def _without_archives(query: Query | Tower | Correlation | Recognition) -> Query | Tower:
+    if isinstance(query, Recognition):
+        raise QueryError(
+            "MATCH_RECOGNIZE is not supported here yet",
+            hint="ensue.match, ensue.live and ensue.explain take it",
+            text=query.text,
+        )
     if isinstance(query, Correlation):
         raise QueryError(
             "JOIN ARCHIVE is not supported here yet",
@@ -990,7 +1046,7 @@ def _explained_set(fleet: Subscriptions, events: Any, limits: "Limits") -> str:
     source = None
     if events is not None:
         nothing: dict[str, Any] = dict.fromkeys(("time", "type", "location", "space"))
-        columns = Arguments(**_columns_of(fleet, order=(), **nothing))
+        columns = Arguments(**_columns_of(fleet, (), False, order=(), **nothing))
         _, source = _runner(events).read(events, columns)
     return ExplainedSubscriptions(fleet.subscribed(), source, limits).told()
 
@@ -1047,12 +1103,17 @@ def _correlation(
 
 def _columns_of(
     query: object,
+    asked: "Sequence[Asked]",
+    streaming: bool,
     *,
     time: str | tuple[str, str] | None,
     order: Sequence[str] | str,
     **others: Any,
 ) -> dict[str, Any]:
-    """Where time, type, order and place of events are: a set of subscriptions knows it itself."""
+    """Where time, type, order and place of events are: a set of subscriptions knows it itself, and
+    clauses of SQL say what orders and splits rows."""
+    from ensue.workload.row_patterns.arranging import arranging
+
     if isinstance(query, Subscriptions):
         for name, value in {"time": time, "order": order or None, **others}.items():
             if value is not None:
@@ -1062,11 +1123,13 @@ def _columns_of(
                 )
         columns = {name: getattr(query, name) for name in ("type", "location", "space")}
         return {"time": _time(query.time), "order": query.order, **columns}
-    if time is None:
-        raise EventError("the events' time column is needed: pass time=")
     if others["space"] is None:
         others["space"] = "plane"
-    return {"time": _time(time), "order": _names("order", order), **others}
+    told, names = None if time is None else _time(time), _names("order", order)
+    others["arranging"] = arranging(asked, told, names, streaming=streaming)
+    if told is None and others["arranging"] is None:
+        raise EventError("the events' time column is needed: pass time=")
+    return {"time": told or "", "order": names, **others}
 
 
 def _columns(
