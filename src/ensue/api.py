@@ -438,8 +438,9 @@ def sql(
 
     With a streaming DataFrame among the tables the result is a stream. A clause over it needs a
     `watermark`, as `match` does, and event time as the first column of its ORDER BY; `lanes` is
-    into how many lanes its partitions are hashed. `max_matches` and `memory` are bounds for each
-    clause, as for `match`.
+    into how many lanes its partitions are hashed. `start` takes a stream that has the column
+    match_id: a query that names it gets it from each clause, before the others. `max_matches` and
+    `memory` are bounds for each clause, as for `match`.
 
     >>> import pyarrow as pa
     >>> prices = pa.table({"day": [1, 2, 3, 4], "price": [9, 7, 8, 10]})
@@ -452,7 +453,6 @@ def sql(
     >>> sql(query, tables={"prices": prices}).to_pylist()
     [{'from_day': 1, 'to_day': 4}]
     """
-    from ensue.languages.row_patterns.clause import read_clause
     from ensue.plan.limits import Limits
     from ensue.runners.sql import sql as run
     from ensue.workload.arguments import Arguments
@@ -467,22 +467,32 @@ def sql(
         tables=tables,
         spark=spark,
         recognize=lambda clause, relation: _recognize(clause, relation, given, limits),
-        read=lambda clause: read_clause(*clause),
+        read=_clause_of,
     )
 
 
-def _recognize(clause: "ClauseText", relation: Any, given: "Arguments", limits: Any) -> Any:
-    """The rows that a clause gives over a table or a DataFrame: exactly the standard's columns."""
+def _clause_of(clause: "ClauseText") -> Recognition:
     from ensue.languages.row_patterns.clause import read_clause
+
+    return read_clause(clause.text, clause.start, clause.end, clause.table)
+
+
+def _recognize(clause: "ClauseText", relation: Any, given: "Arguments", limits: Any) -> Any:
+    """The rows that a clause gives over a table or a DataFrame: exactly the standard's columns.
+
+    Where the query asks for it, a column match_id stands before them.
+    """
     from ensue.plan.limits import Limits
     from ensue.workload.asked import Asked
     from ensue.workload.planned import Wishes
     from ensue.workload.row_patterns.arranging import arranging
     from ensue.workload.workload import Workload
 
-    runner, asked = _runner(relation), (Asked(read_clause(*clause)),)
+    runner, asked = _runner(relation), (Asked(_clause_of(clause)),)
+    columns = relation.columns if _is_spark(relation) else relation.column_names
+    ids = clause.asks_ids and "match_id" not in map(str.lower, columns)
     planning = _planning(None, (), None, limits=Limits.given(**limits, lanes=_is_spark(relation)))
-    wishes = Wishes(streaming=runner.STREAMING, planning=planning, ids=False)
+    wishes = Wishes(streaming=runner.STREAMING, planning=planning, ids=ids)
     arranged = arranging(asked, None, (), streaming=runner.STREAMING)
     given = replace(given, arranging=arranged)
     frame, source = runner.read(relation, given)

@@ -17,7 +17,7 @@ EVENTS = [(1, 10.0), (2, 20.0), (3, 30.0), (4, 40.0)]
 
 def small_ids(clause, relation):
     """`MATCH_RECOGNIZE (2)` finds the rows whose id is at most 2."""
-    text, start, end, _ = clause
+    text, start, end, *_ = clause
     return relation.where(f"id <= {int(text[start:end])}")
 
 

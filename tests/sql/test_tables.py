@@ -22,7 +22,7 @@ TABLES = {"t": EVENTS}
 
 def first_rows(clause, relation):
     """`MATCH_RECOGNIZE (2)` finds the first two rows."""
-    text, start, end, _ = clause
+    text, start, end, *_ = clause
     return relation.slice(0, int(text[start:end]))
 
 

@@ -27,6 +27,7 @@ class ClauseText(NamedTuple):
     start: int
     end: int
     table: str | None
+    asks_ids: bool = False  # the query names a column match_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,8 @@ class SqlQuery:
     def body(self, clause: Clause) -> ClauseText:
         """The body of a clause; columns may be called by the name of the table before it."""
         table = clause.input_alias or clause.table
-        return ClauseText(self.text, clause.body.start, clause.body.end, table)
+        ids = "match_id" in self.names
+        return ClauseText(self.text, clause.body.start, clause.body.end, table, ids)
 
     def plain_table(self, clause: Clause) -> str | None:
         """The table that is the whole input of a clause, unless it is a named query's."""
