@@ -113,6 +113,8 @@ def _check_part(part: Pattern) -> None:
             if all(is_event(p) or is_list(p) for p in parts(part)):
                 return
             name = "an optional group"
+        case Form.LOOP:
+            name = "a repeated group"
         case Form.TOGETHER | Form.CHOICE:
             name = show_head(part)
         case Form.RESULT:
