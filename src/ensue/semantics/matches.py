@@ -40,7 +40,7 @@ from ensue.semantics.choosing import chosen as chosen_by
 from ensue.semantics.conditions import MOVING, holds, is_true
 from ensue.semantics.events import Binding, Event, before, members, seen
 from ensue.semantics.lapses import ends_of
-from ensue.semantics.loops import barred_by_the_end, demanded, preferred
+from ensue.algebra.leaving import barred_by_the_end, demanded, preferred
 from ensue.semantics.results import Fired, made_of, repeats
 
 

@@ -37,9 +37,9 @@ def structures(pattern: Pattern) -> frozenset[str]:
         case Atom() | Seq() | Not():
             return frozenset({STACKS, RUNS, TREE, COMPACT})
         case Repeat():
-            return frozenset()
+            return frozenset({RUNS})
         case Kleene(leave=leave) if leave is not Leave.FORK:
-            return frozenset()
+            return frozenset({RUNS})
         case Kleene() | And():
             return frozenset({RUNS, TREE, COMPACT})
         case Maybe() | Or():
