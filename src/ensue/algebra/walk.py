@@ -71,22 +71,33 @@ def negations(pattern: Pattern) -> Iterator[Not]:
 def kleenes(pattern: Pattern) -> dict[str, Kleene]:
     """The variables that stand for several events.
 
-    Those of a repeated group, too: as far as others can tell, they take any number of events.
+    Those of a repeated group, too. The one that begins each time has as many events as there are
+    times; the others, as far as anybody can tell, any number.
 
     >>> from ensue.algebra.pattern import Maybe, Repeat, Seq
     >>> a, b = Atom("A", "a"), Atom("B", "b")
-    >>> kleenes(Repeat(Seq((a, Maybe(b))), 1, None)) == {
-    ...     "a": Kleene(a, 0, None),
-    ...     "b": Kleene(b, 0, None),
-    ... }
-    True
+    >>> found = kleenes(Repeat(Seq((a, Maybe(b))), 2, None))
+    >>> found["a"] == Kleene(a, 2, None), found["b"] == Kleene(b, 0, None)
+    (True, True)
     """
     if is_loop(pattern):
-        return {atom.variable: Kleene(atom, 0, None) for atom in positives(pattern)}
+        inside = {atom.variable: Kleene(atom, 0, None) for atom in positives(pattern)}
+        first = opening(pattern)
+        if first is not None:
+            inside[first.variable] = Kleene(first, pattern.least, pattern.most)
+        return inside
     found = {pattern.atom.variable: pattern} if is_list(pattern) else {}
     for part in parts(pattern):
         found |= kleenes(part)
     return found
+
+
+def opening(loop: Repeat) -> Atom | None:
+    """The event that each time of a repeated group begins with, if it is always the same."""
+    first = loop.part
+    while form(first) is Form.SEQUENCE:
+        first = parts(first)[0]
+    return first if is_event(first) else None
 
 
 def leaves(pattern: Pattern) -> Iterator[Leave]:

@@ -7,6 +7,7 @@ from itertools import groupby, islice, pairwise, product
 from ensue.algebra.form import is_absence, is_event, is_input, is_lapse, is_sequence, optional
 from ensue.algebra.form import parts as parts_of
 from ensue.algebra.lapses import bound_lapses, lapses
+from ensue.algebra.leaving import barred_by_the_end, demanded, preferred
 from ensue.algebra.operator import Over
 from ensue.algebra.pattern import (
     And,
@@ -40,7 +41,6 @@ from ensue.semantics.choosing import chosen as chosen_by
 from ensue.semantics.conditions import MOVING, holds, is_true
 from ensue.semantics.events import Binding, Event, before, members, seen
 from ensue.semantics.lapses import ends_of
-from ensue.algebra.leaving import barred_by_the_end, demanded, preferred
 from ensue.semantics.results import Fired, made_of, repeats
 
 

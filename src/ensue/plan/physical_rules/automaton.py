@@ -99,7 +99,7 @@ def _looping(
     strategy: Strategy,
 ) -> Automaton:
     """The automaton of a pattern with repeated groups: its edges may lead backwards."""
-    start = start_of(pattern)
+    start = start_of(pattern, strategy)
     found = ways(start, strategy)
     places = list(dict.fromkeys([start, *(way.target for way in found)]))
     numbers = {place: n for n, place in enumerate(places)}

@@ -1,20 +1,28 @@
 """Automata of patterns that repeat groups, or whose loops are greedy or reluctant.
 
-Their states are what may still come, with all counts: a group of two or three times is written out.
-A pattern that can be read in several ways is in all of them at once.
+Their states are what may still come, and where runs cannot count it, how often: a group of two or
+three times is written out. A pattern that can be read in several ways is in all of them at once.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from ensue.algebra.form import optional
+from ensue.algebra.form import is_list, is_loop, optional, parts, with_parts
 from ensue.algebra.leaving import barred_by_the_end, demanded, preferred
 from ensue.algebra.pattern import Leave, Pattern
 from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import At, Expr, Field
 from ensue.algebra.residual import Step, open_loops, steps, uncounted
 from ensue.algebra.text import show_condition
-from ensue.algebra.walk import in_step, leaves, loops, positives, references, rewrite_expr
+from ensue.algebra.walk import (
+    in_step,
+    leaves,
+    loops,
+    opening,
+    positives,
+    references,
+    rewrite_expr,
+)
 from ensue.plan.physical import Check
 from ensue.plan.physical_rules.placement import MOVING
 
@@ -59,9 +67,23 @@ class Way:
     yields: tuple[str, ...]
 
 
-def start_of(pattern: Pattern) -> Place:
+def start_of(pattern: Pattern, strategy: Strategy) -> Place:
     """Where every run begins."""
-    return Place((pattern,), (uncounted(pattern),), frozenset())
+    return Place((_counted_by_runs(pattern, strategy),), (uncounted(pattern),), frozenset())
+
+
+def _counted_by_runs(pattern: Pattern, strategy: Strategy) -> Pattern:
+    """The pattern without the numbers that runs know by counting the events of a variable.
+
+    Not what loops inside loops count, nor where a full loop changes what a run must take.
+    """
+    if is_list(pattern) or is_loop(pattern):
+        by_events = is_list(pattern) or opening(pattern) is not None
+        full = pattern.most is not None and strategy is Strategy.NEXT
+        if pattern.leave is not Leave.FORK or full or not by_events:
+            return pattern
+        return replace(pattern, least=min(pattern.least, 1), most=None)
+    return with_parts(pattern, tuple(_counted_by_runs(p, strategy) for p in parts(pattern)))
 
 
 def ways(start: Place, strategy: Strategy) -> list[Way]:
@@ -158,7 +180,7 @@ def check_in_step(condition: Expr, pattern: Pattern) -> Check:
         if not isinstance(node, Field) or node.at not in MOVING or node.variable == last:
             return node
         if node.at is At.PREVIOUS and order.index(node.variable) < order.index(last):
-            raise NoLoops(f"{show_condition(condition)} looks further back than runs remember")
+            return node  # its newest event is of this time
         return replace(node, at=At.LAST)
 
     return Check(rewrite_expr(condition, at_that_moment), last)

@@ -237,7 +237,9 @@ class _Runs:
         """Whether a run goes along an edge that it may take: a loop may want another one."""
         flags = self._flags(edges)
         rather = [
-            flag for flag, e in zip(flags, edges, strict=True) if e.variable in edges[number].yields
+            flag
+            for flag, e in zip(flags, edges, strict=True)
+            if e.variable in edges[number].yields
         ]
         return f"({' and not '.join([flags[number], *rather])})" if rather else flags[number]
 
