@@ -72,7 +72,7 @@ def kleenes(pattern: Pattern) -> dict[str, Kleene]:
     """The variables that stand for several events.
 
     Those of a repeated group, too. The one that begins each time has as many events as there are
-    times; the others, as far as anybody can tell, any number.
+    times; of the others, as far as anybody can tell, there is no or one event at least.
 
     >>> from ensue.algebra.pattern import Maybe, Repeat, Seq
     >>> a, b = Atom("A", "a"), Atom("B", "b")
@@ -81,7 +81,11 @@ def kleenes(pattern: Pattern) -> dict[str, Kleene]:
     (True, True)
     """
     if is_loop(pattern):
-        inside = {atom.variable: Kleene(atom, 0, None) for atom in positives(pattern)}
+        always = () if pattern.least == 0 else {*_once(pattern.part)}
+        inside = {
+            atom.variable: Kleene(atom, int(atom.variable in always), None)
+            for atom in positives(pattern)
+        }
         first = opening(pattern)
         if first is not None:
             inside[first.variable] = Kleene(first, pattern.least, pattern.most)

@@ -115,7 +115,7 @@ def _looping(
         if place.accepting:
             built = _ending(built, moment, others, late, negations, kleene, early)
         if built.checks and ends_by_itself(place):
-            raise NoLoops("only the end of a match says whether a reluctant loop is over")
+            raise NoLoops("a reluctant loop at the end with a condition on all of its events")
         return built
 
     def edge(way: Way) -> Edge:

@@ -95,7 +95,7 @@ def ways(start: Place, strategy: Strategy) -> list[Way]:
             found.append(way)
             if way.target not in known:
                 if len(known) >= LIMIT:
-                    raise NoLoops("its groups are repeated in too many ways to write them out")
+                    raise NoLoops("a group that is repeated in too many ways to write them out")
                 known.add(way.target)
                 todo.append(way.target)
     return found
@@ -104,10 +104,10 @@ def ways(start: Place, strategy: Strategy) -> list[Way]:
 def _ways(place: Place, strategy: Strategy) -> Iterator[Way]:
     possible = [_possible(rest, place) for rest in place.rests]
     if len(place.rests) > 1 and strategy is Strategy.NEXT:
-        raise NoLoops("its events can be divided into groups in several ways")
+        raise NoLoops("a group whose events can be divided into times in several ways")
     every = [step for found in possible for step in found]
     if len(place.rests) > 1 and any(_wilful(step) for step in every):
-        raise NoLoops("its events can be divided into groups in several ways")
+        raise NoLoops("a group whose events can be divided into times in several ways")
     wanted = [
         step
         for rest, found in zip(place.rests, possible, strict=True)
@@ -123,7 +123,7 @@ def _ways(place: Place, strategy: Strategy) -> Iterator[Way]:
             yields = {frozenset()}
         rests = tuple(dict.fromkeys(s.rest for s in mine))
         if len(yields) > 1 or (len(rests) > 1 and yields != {frozenset()}):
-            raise NoLoops("its loops can end in several ways")
+            raise NoLoops("loops that can end in several ways")
         after = (s.rest for one in place.open for s in steps(one) if s.variable == variable)
         target = Place(rests, tuple(dict.fromkeys(after)), place.bound | {variable})
         yield Way(
@@ -173,7 +173,7 @@ def check_in_step(condition: Expr, pattern: Pattern) -> Check:
     order = [a.variable for a in positives(pattern) if a.variable in names]
     now = [v for v in order if any(r.variable == v and r.at is At.CURRENT for r in moving)]
     if not now or any(r.at not in (At.CURRENT, At.PREVIOUS) for r in moving):
-        raise NoLoops(f"{show_condition(condition)} is judged by the reference only")
+        raise NoLoops(f"{show_condition(condition)}, which compiled code cannot judge")
     last = now[-1]
 
     def at_that_moment(node: Expr) -> Expr:
