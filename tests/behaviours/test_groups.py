@@ -278,3 +278,44 @@ def test_groups_are_read_and_shown(text, shown):
     query = ensue.parse(text)
     assert ensue.show(query) == f"PATTERN {shown}"
     assert ensue.parse(ensue.show(query)) == query
+
+
+# ------------------------------------------------------------------------ with other clauses
+
+
+def test_groups_of_events_made_of_events():
+    events = pa.table({"t": range(7), "type": list("ABCABCD")})
+    pair = "EVENT P AS SEQ(A a, B b) WITHIN 1;"
+    found = ensue.match(
+        events, f"{pair} SEQ((P p, C c)+, D d) RETURN p[].start AS p", time="t", type="type"
+    )
+    assert sorted(found["p"].to_pylist()) == [[0], [0], [0, 3], [3]]
+    with pytest.raises(ensue.QueryError, match="groups of single events only"):
+        ensue.match(events, f"{pair} SEQ((P p, C? c)+, D d)", time="t", type="type")
+
+
+def test_a_group_in_the_definition_of_an_event():
+    events = pa.table({"t": range(6), "type": list("ABABCD")})
+    query = """EVENT G AS SEQ((A a, B b)+, C c)
+            WHERE strict_contiguity(a, b, c) { 1 = 1 } RETURN count(a) AS n;
+        SEQ(G g, D d) RETURN g.n AS n, g.a[1].t AS first, max(g.b.t) AS last"""
+    found = ensue.match(events, query, time="t", type="type").to_pylist()
+    assert sorted((row["n"], row["first"], row["last"]) for row in found) == [(1, 2, 3), (2, 0, 3)]
+
+
+def test_counting_and_limiting_matches_of_a_group(runner):
+    events = pa.table({"t": range(8), "type": list("ABABCABC")})
+    query = "SEQ((A a, B b)+, C c) RETURN {}"
+    found = runner.match(events, query.format("COUNT(*) AS n"), time="t", type="type")
+    assert found["n"].to_pylist() == [4, 12]
+    found = runner.match(events, query.format("a[].t AS a LIMIT 1"), time="t", type="type")
+    assert found["a"].to_pylist() == [[0, 2], [0, 2, 5]]
+
+
+@pytest.mark.parametrize("pattern", ["(A a, B b)+", "A a, B+? b[]"])
+def test_timed_out_partial_matches_are_not_known_of_groups(pattern):
+    events = pa.table({"t": range(3), "type": list("ABC")})
+    with pytest.raises(ensue.QueryError, match="emit_timeouts does not take"):
+        ensue.match(
+            events, f"SEQ({pattern}, C c) WITHIN 5", time="t", type="type", emit_timeouts=True
+        )
