@@ -211,30 +211,34 @@ def _rounds(loop: Repeat, partition: "Partition") -> list[Binding]:
     once = _ways(loop.part, partition)
     times = [way for way in once if way]
     least = loop.least if len(times) == len(once) else 0
-    found: dict[object, Binding] = {} if least else {(): {}}
     longest: list[Binding] = [{}]
+    found = [] if least else longest
     count = 0
     while longest and (loop.most is None or count < loop.most):
         count += 1
-        longer = {
-            _identity(joined): joined
+        longer = (
+            joined
             for left in longest
             for right in times
             if _in_order(left, right) and partition.near(joined := _appended(left, right))
-        }
-        longest = partition.listed(longer.values())
+        )
+        longest = partition.listed(_distinct(longer))
         if count >= least:
-            found |= longer
-            partition.listed(found.values())
-    return list(found.values())
+            found = partition.listed(_distinct([*found, *longest]))
+    return found
 
 
 def _appended(left: Binding, right: Binding) -> Binding:
     return left | {v: (*left.get(v, ()), *events) for v, events in right.items()}
 
 
-def _identity(binding: Binding) -> object:
-    return tuple(sorted((v, tuple(e.position for e in es)) for v, es in binding.items()))
+def _distinct(bindings: Iterable[Binding]) -> Iterator[Binding]:
+    known = set()
+    for binding in bindings:
+        rows = frozenset((v, tuple(e.position for e in es)) for v, es in binding.items())
+        if rows not in known:
+            known.add(rows)
+            yield binding
 
 
 # -------------------------------------------------------------------------------- conditions
