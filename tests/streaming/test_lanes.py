@@ -28,8 +28,8 @@ from ensue.workload.lanes import state as lane_state
 from ensue.workload.lanes.micro_batch import Outcome, run_lane
 from ensue.workload.lanes.shelf import Shelf, forget_live
 from ensue.workload.workload import Workload
-from support.lanes import DictStore, Stream, delayed, tables_of, workload_of
 from support.groups import random_groups
+from support.lanes import DictStore, Stream, delayed, tables_of, workload_of
 from support.queries import random_query, random_repeats
 from support.streams import PLAIN, Nature, random_events, random_nature, random_slices
 
