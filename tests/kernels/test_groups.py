@@ -39,6 +39,7 @@ NEXT = "WHERE skip_till_next_match(a[], b[], c)"
 QUERIES = {
     "any": "SEQ((A a, B b)+, C c) WHERE b[i].x >= a[i].x WITHIN 8",
     "next": f"SEQ((A a, B b)+, C c) {NEXT} {{ a[i].x >= b[i-1].x and b[i].y >= a[i].y }}",
+    "back": "(A a, B b){2,} WHERE b[i].x >= a[i-1].x",
     "strict": "SEQ((A a, B? b){2,3}, C c) WHERE strict_contiguity(a[], b[], c) { 1 = 1 }",
     "choice": f"SEQ((A a | B b)*, C c) {NEXT} {{ [k] and a[i].x <= a[i-1].x }}",
     "reluctant": f"SEQ((A a | B b)+?, B c) {NEXT} {{ a[i].x > 0 }} WITHIN 7",
