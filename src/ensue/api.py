@@ -460,7 +460,7 @@ def sql(
     if isinstance(text, Path):
         text = _text_of(text)
     given = Arguments(time="", watermark=watermark, lanes=lanes)
-    limits = {"max_matches": max_matches, "memory": memory}
+    limits: dict[str, Any] = {"max_matches": max_matches, "memory": memory}
     Limits.given(**limits)  # a mistake in them shows before anything runs
     return run(
         text,

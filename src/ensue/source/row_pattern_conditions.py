@@ -42,6 +42,7 @@ from ensue.plan.row_patterns.conditions import is_own_row
 from ensue.plan.row_patterns.plan import RowPlan
 from ensue.schema import Kind
 from ensue.source.constants import Constants
+from ensue.source.names import words
 from ensue.source.expressions import Feature, Features, Text, Writer
 from ensue.source.row_patterns import Registers, Taking, matched_text
 
@@ -203,7 +204,7 @@ class _ConditionWriter:
         fresh = {r.name: r.fresh for r in self.registers.values()}
         registers = Registers(whole, real, fresh)
         everything = {name for t in remembered for name in (t.condition, *t.prepared)}
-        used = {word for text in everything for word in _words(text)}
+        used = {word for text in everything for word in words(text)}
         text = matched_text(
             "Conditions on the match are written into it.",
             remembered, registers, tuple(self.constants.readings(used)),
@@ -418,9 +419,3 @@ def _texts_beside(expr: Expr) -> Expr:
                 return node
 
     return rewrite_expr(expr, beside)
-
-
-def _words(text: str) -> set[str]:
-    from ensue.source.names import words
-
-    return words(text)

@@ -6,11 +6,12 @@ from datetime import timedelta
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from ensue.algebra.predicate import Field
 from ensue.algebra.row_patterns.recognition import Rows, SkipTo
 from ensue.columns.arrow_kinds import Unit
-from ensue.columns.buffers import Bools, Ints
+from ensue.columns.buffers import Ints
 from ensue.computed import cached_property
 from ensue.engine.interrupts import interruptible
 from ensue.engine.row_patterns.found import Found, Labels, Search
@@ -116,7 +117,9 @@ class Finder:
         self, partitions: Partitions, search: Search, judge: Judge, values: tuple[Any, ...]
     ) -> "_Given":
         recognition = self.plan.recognition
-        times, horizon, now = np.zeros(1, np.int64), -1, np.zeros(1, np.int64)
+        times: npt.NDArray[Any] = np.zeros(1, np.int64)
+        horizon: float = -1
+        now: npt.NDArray[Any] = np.zeros(1, np.int64)
         if recognition.within is not None:
             vector = partitions.vector(recognition.order[0].expr)
             times = np.ascontiguousarray(vector.values)
@@ -227,7 +230,7 @@ class _Run:
         partition, row = int(meta[source.PARTITION]), int(meta[source.ROW])
         number = int(self._search.number[partition])
         names = [key.name for key in recognition.partition]
-        names += [by.expr.name for by in recognition.order if isinstance(by.expr, Field)]
+        names += [by.expr.name for by in recognition.order if isinstance(by.expr, Field) and by.expr.name]
         place = int(self._partitions.places(np.array([row]))[0])
         table = self._partitions.table
         told = ", ".join(f"{n} = {table.column(n)[place].as_py()!r}" for n in dict.fromkeys(names))
@@ -244,5 +247,3 @@ class _Run:
             "  hint: SKIP TO NEXT ROW, or PAST LAST ROW, or to a variable that comes later"
         )
 
-
-__all__ = ["Bools", "Finder"]

@@ -16,6 +16,7 @@ from ensue.algebra.row_patterns.values import (
     RowAggregate,
     RowValue,
     asks_match,
+    expressions_of,
 )
 from ensue.columns.values import to_arrow
 from ensue.computed import cached_property
@@ -74,7 +75,7 @@ class _Judged:
         for conditions in self._conditions:
             for condition in conditions:
                 for reach in condition.reaches:
-                    for expr in _read(reach):
+                    for expr in expressions_of(reach):
                         names |= row_columns(expr)
         unit = partitions.unit
         self._columns = {
@@ -155,12 +156,6 @@ class _Judged:
             return next((self._variables[v] for mapped, v in kept if mapped == row), None)
 
         return evaluate(expr, column)
-
-
-def _read(reach: Reach) -> list[Expr]:
-    from ensue.algebra.row_patterns.values import expressions_of
-
-    return list(expressions_of(reach))
 
 
 class _Group:

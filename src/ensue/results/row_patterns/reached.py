@@ -6,7 +6,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ensue.algebra.evaluate import as_double
 from ensue.algebra.predicate import Aggregate, Expr, Field
 from ensue.algebra.row_patterns.aggregates import aggregated
 from ensue.algebra.row_patterns.arranging import arranged
@@ -20,7 +19,7 @@ from ensue.algebra.row_patterns.values import (
     RowAggregate,
     RowValue,
 )
-from ensue.columns.buffers import Bools, Ints, fixed_array, known_to_kernels
+from ensue.columns.buffers import Bools, Ints, fixed_array
 from ensue.columns.evaluate import evaluate
 from ensue.columns.operators import both
 from ensue.columns.rows import taken, whole_column
@@ -28,9 +27,8 @@ from ensue.columns.values import Vector, arrow_type, from_arrow, to_arrow, truth
 from ensue.engine.row_patterns.found import Found
 from ensue.engine.row_patterns.partitions import Partitions, text_ranks
 from ensue.kernels import row_patterns as loops
-from ensue.plan.row_patterns.kinds import reach_kind, row_kind
+from ensue.plan.row_patterns.kinds import reach_kind
 from ensue.plan.row_patterns.plan import RowPlan
-from ensue.results.gather import picked
 from ensue.schema import Kind
 
 _KERNELS = ("count", "sum", "avg", "min", "max")
@@ -399,5 +397,3 @@ def _where(vector: Vector, there: Bools) -> Vector:
     rows = np.where(there, np.arange(len(there)), -1)
     return from_arrow(taken(to_arrow(vector, "us"), rows), "us")
 
-
-__all__ = ["Reached", "as_double", "known_to_kernels", "picked", "row_kind"]
