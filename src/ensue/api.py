@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
     from ensue.archives.compaction import Compacted
     from ensue.archives.contract import Archive
+    from ensue.languages.sql.query import ClauseText
     from ensue.plan.limits import Limits
     from ensue.plan.planning import Planning
     from ensue.runners.contract import Runner
-    from ensue.languages.sql.query import ClauseText
     from ensue.runners.live import Live
     from ensue.runners.spark.matches import SeveralMatches
     from ensue.runners.spark.progress import BatchProgress

@@ -21,7 +21,9 @@ def found(recognition: Recognition, table):
     keys = [key.column for key in recognition.partition]
     partitions = partitions_of(table, keys, recognition.order)
     result = ResultTable(plan, table.schema)
-    whole = result.whole(partitions, Finder(plan).find(partitions, Search.whole(partitions.bounds)))
+    whole = result.whole(
+        partitions, Finder(plan).find(partitions, Search.whole(partitions.bounds))
+    )
     names = [*(key.name for key in recognition.partition)]
     names += [] if recognition.rows is Rows.ONE else ["id"]
     names += [measure.name for measure in recognition.measures]

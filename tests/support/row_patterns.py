@@ -113,7 +113,9 @@ def an_aggregate(rng: random.Random, variables: tuple[str, ...], final: bool) ->
     )
 
 
-def a_condition(rng: random.Random, variable: str, variables: tuple[str, ...], how: str) -> RowValue:
+def a_condition(
+    rng: random.Random, variable: str, variables: tuple[str, ...], how: str
+) -> RowValue:
     """A condition that rows decide, or one that looks at the match (`how` is "matched")."""
     own = Navigation(column("x"), (variable,) if rng.random() < 0.5 else ())
     letter = Binary("=", reached(0), Literal(variable))

@@ -42,8 +42,8 @@ from ensue.plan.row_patterns.conditions import is_own_row
 from ensue.plan.row_patterns.plan import RowPlan
 from ensue.schema import Kind
 from ensue.source.constants import Constants
-from ensue.source.names import words
 from ensue.source.expressions import Feature, Features, Text, Writer
+from ensue.source.names import words
 from ensue.source.row_patterns import Registers, Taking, matched_text
 
 _HERE = "row"  # the variable of fields of the row that is to be mapped
@@ -367,7 +367,8 @@ class _Seen:
             )
             nothing = "0" if feature.integral else "0.0"
             self._say(
-                f"y{number} = s_{number}" + (f" + ({value} if {adds} else {nothing})" if own else "")
+                f"y{number} = s_{number}"
+                + (f" + ({value} if {adds} else {nothing})" if own else "")
             )
             if reach.function == "sum":
                 return f"y{number}", f"n{number} > 0"
@@ -378,9 +379,7 @@ class _Seen:
         self._say(f"y{number} = b_{number}")
         if own:
             better = _better(reach.function, value, f"b_{number}")
-            self._say(
-                f"if {adds} and (c_{number} == 0 or {better}):\n    y{number} = {value}"
-            )
+            self._say(f"if {adds} and (c_{number} == 0 or {better}):\n    y{number} = {value}")
         return f"y{number}", f"n{number} > 0"
 
 

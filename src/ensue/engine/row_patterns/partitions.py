@@ -21,7 +21,6 @@ from ensue.computed import cached_property
 from ensue.kernels.row_patterns import at_places, grouped, inside
 from ensue.schema import Kind
 
-
 Numbers = npt.NDArray[Any]
 
 
@@ -69,7 +68,8 @@ class Partitions:
         """The values of an expression over one row, for all rows."""
 
         def lookup(field: Field | Aggregate) -> Vector:
-            assert isinstance(field, Field) and field.name is not None
+            assert isinstance(field, Field)
+            assert field.name is not None
             return self.column(field.name)
 
         return evaluate(expr, lookup, self.rows, self.unit)
@@ -230,8 +230,3 @@ def text_ranks(vectors: Sequence[Vector]) -> list[Ints]:
         ranks = pc.index_in(text, value_set=known)
         found.append(pc.fill_null(ranks, -1).cast(pa.int64()).to_numpy(zero_copy_only=False))
     return found
-
-
-__all__ = [
-    "Bools", "Partitions", "floats", "key_codes", "partitions_of", "places_by", "sort_keys", "text_ranks",
-]  # fmt: skip

@@ -122,4 +122,3 @@ def row_columns(expr: Expr) -> set[str]:
         if isinstance(node, Field) and node.variable == ROW and node.name is not None
         if node.name not in OF_THE_MATCH
     }
-

@@ -60,7 +60,8 @@ class Reached:
         """The values of a measure."""
         only = value.only
         if isinstance(only, Navigation) and _is_column(only.expr):
-            assert isinstance(only.expr, Field) and only.expr.name is not None
+            assert isinstance(only.expr, Field)
+            assert only.expr.name is not None
             column = whole_column(self._partitions.table, only.expr.name)
             return taken(column, self._partitions.places(self._rows(only)))
         if isinstance(only, RowAggregate):
@@ -150,7 +151,8 @@ class Reached:
         return found if there.all() else _where(found, there)
 
     def _column(self, field: Field | Aggregate, rows: Ints, match: Ints) -> Vector:
-        assert isinstance(field, Field) and field.name is not None
+        assert isinstance(field, Field)
+        assert field.name is not None
         if field.name == CLASSIFIER:
             return self._classified(rows, match)
         if field.name == NUMBER:
@@ -216,7 +218,8 @@ class Reached:
     def _whole(self, expr: Expr, rows: Ints) -> pa.Array | None:
         if not _is_column(expr):
             return None
-        assert isinstance(expr, Field) and expr.name is not None
+        assert isinstance(expr, Field)
+        assert expr.name is not None
         return taken(
             whole_column(self._partitions.table, expr.name), self._partitions.places(rows)
         )
@@ -345,7 +348,7 @@ class Reached:
         items = taken(values, rows) if len(rows) else values.slice(0, 0)
         empty = sizes == 0
         whole = pa.LargeListArray.from_arrays(
-            pa.array(offsets[:-1].tolist() + [int(offsets[-1])], pa.int64()), items
+            pa.array([*offsets[:-1].tolist(), int(offsets[-1])], pa.int64()), items
         )
         if empty.any():
             whole = whole.take(pa.array(np.where(empty, 0, np.arange(len(sizes))), mask=empty))
@@ -396,4 +399,3 @@ def _where(vector: Vector, there: Bools) -> Vector:
         return Vector(vector.kind, vector.values, both(vector.valid, there))
     rows = np.where(there, np.arange(len(there)), -1)
     return from_arrow(taken(to_arrow(vector, "us"), rows), "us")
-
