@@ -79,9 +79,7 @@ class ExplainedClause:
         return ClauseWords(
             show_pattern(self._asked.pattern),
             tuple(named(key.expr) for key in self._asked.partition),
-            tuple(
-                named(by.expr) + (" DESC" if by.descending else "") for by in self._asked.order
-            ),
+            tuple(named(by.expr) + (" DESC" if by.descending else "") for by in self._asked.order),
             None if within is None else _length(within),
             tuple(shown(conditions.alone) for conditions in plan.conditions),
             tuple(shown(conditions.matched) for conditions in plan.conditions),
