@@ -155,7 +155,10 @@ def test_lanes_that_are_forgotten_and_built_anew(how, block):
         again = Workload.read(workload.texts)
         assert again.texts == workload.texts
         arriving, delay = delayed(rng, table, workload.source)
-        stream = Stream(rng.choice([workload, again]), delay, forget=lambda: rng.random() < 0.3)
+        forgotten = random.Random(seed)
+        stream = Stream(
+            rng.choice([workload, again]), delay, forget=lambda r=forgotten: r.random() < 0.3
+        )
         expected = [whole(clause, table) for clause in clauses]
         try:
             at = 0
@@ -208,7 +211,8 @@ def test_rows_of_other_partitions_let_time_pass():
 
 
 def test_nothing_is_kept_of_partitions_that_are_idle():
-    clause = "MATCH_RECOGNIZE (PARTITION BY k ORDER BY t MEASURES %s AS m PATTERN (A) DEFINE A AS v > 3)"
+    clause = """MATCH_RECOGNIZE (PARTITION BY k ORDER BY t MEASURES %s AS m
+        PATTERN (A) DEFINE A AS v > 3)"""
     rows = pa.table({"k": pa.array(range(20_000)), "t": range(20_000), "v": [1] * 20_000})
     forgets, remembers = (
         ensue.live(clause % measure, schema=rows.schema) for measure in ("A.v", "MATCH_NUMBER()")
@@ -220,11 +224,15 @@ def test_nothing_is_kept_of_partitions_that_are_idle():
 
 
 def test_a_pattern_without_an_end_is_bounded_by_memory():
-    clause = "MATCH_RECOGNIZE (ORDER BY t MEASURES count(*) AS n PATTERN (A+ B) DEFINE A AS v < 99, B AS v = 99)"
+    clause = """MATCH_RECOGNIZE (ORDER BY t MEASURES count(*) AS n
+        PATTERN (A+ B) DEFINE A AS v < 99, B AS v = 99)"""
     live = ensue.live(clause, schema=ROWS.schema, memory=20_000)
+
+    def feed(count: int) -> None:
+        live.feed(pa.table({"k": ["a"] * count, "t": range(count), "v": [1] * count}))
+
     with pytest.raises(ensue.LimitError, match=r"keeps .* of rows, and 20 KB are allowed"):
-        for k in range(1_000):
-            live.feed(pa.table({"k": ["a"] * 10, "t": range(10 * k, 10 * k + 10), "v": [1] * 10}))
+        feed(10_000)
 
 
 def test_more_matches_than_are_allowed():

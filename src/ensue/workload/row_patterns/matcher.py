@@ -224,9 +224,9 @@ class ClauseMatcher:
 
     @property
     def state_bytes(self) -> int:
-        searches = sum(array.nbytes for array in self._searches.saved(len(self._keys)).values())
+        searches = self._searches.saved(len(self._keys)).values()
         held = self._rows.nbytes + self._keys.nbytes + int(self._tied.nbytes)
-        return held + searches + self._twins.nbytes
+        return held + sum(int(array.nbytes) for array in searches) + self._twins.nbytes
 
     def save(self) -> bytes:
         """Everything needed to go on elsewhere."""
