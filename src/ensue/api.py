@@ -456,7 +456,10 @@ def _recognize(clause: tuple[str, int, int], relation: Any) -> Any:
     limits = Limits.given(lanes=_is_spark(relation))
     planning = _planning(None, (), None, limits=limits)
     wishes = Wishes(streaming=runner.STREAMING, planning=planning, ids=False)
-    given = Arguments(time="", arranging=arranging(asked, None, (), streaming=runner.STREAMING))
+    given = Arguments(
+        time="",
+        arranging=arranging([(None, asked[0].query)], None, (), streaming=runner.STREAMING),
+    )
     frame, source = runner.read(relation, given)
     workload = Workload(asked, source, wishes, runner.lanes(frame, given))
     return next(iter(runner.run(workload, frame, given).values()))
@@ -1103,7 +1106,8 @@ def _columns_of(
     if others["space"] is None:
         others["space"] = "plane"
     told, names = None if time is None else _time(time), _names("order", order)
-    others["arranging"] = arranging(asked, told, names, streaming=streaming)
+    queries = [(one.name, one.query) for one in asked]
+    others["arranging"] = arranging(queries, told, names, streaming=streaming)
     if told is None and others["arranging"] is None:
         raise EventError("the events' time column is needed: pass time=")
     return {"time": told or "", "order": names, **others}
@@ -1122,10 +1126,9 @@ def _columns(
 
     order = _names("order", order)
     if isinstance(query, Recognition):
-        from ensue.workload.asked import Asked
         from ensue.workload.row_patterns.arranging import arranging
 
-        rows = arranging((Asked(query),), None, order, streaming=False)
+        rows = arranging([(None, query)], None, order, streaming=False)
         return Arguments(time="", type=type, arranging=rows)
     if time is None:
         return None
