@@ -12,6 +12,7 @@ from ensue.columns.stream import in_order
 from ensue.errors import SkipError
 from ensue.plan.limits import Limits
 from ensue.plan.row_patterns.automaton import automaton_of
+from ensue.workload.lanes.past import Cut
 from ensue.workload.row_patterns.clause import prepared
 from ensue.workload.row_patterns.matcher import ClauseMatcher
 from ensue.workload.source import Source
@@ -173,6 +174,23 @@ def test_lanes_that_are_forgotten_and_built_anew(how, block):
         except SkipError:
             told = NO_WAY_ON
         assert told == (NO_WAY_ON if NO_WAY_ON in expected else expected), seed
+
+
+def test_a_stream_that_begins_with_a_history():
+    clause = ensue.parse(RISING % "")
+    for cut in (0, 7, 20, 39):
+        stream = Stream(workload_of(clause, ROWS.schema, "t", None, lanes=2), 0)
+        stream.begin_with(ROWS.slice(0, cut), Cut(cut))
+        stream.feed(ROWS.slice(max(0, cut - 1)))
+        assert rows_of(stream.finish()) == rows_of(ensue.match(ROWS, clause))
+
+
+def test_late_rows_come_back_as_they_came():
+    clause = (RISING % "").replace("BY k", "BY upper(k) AS k")
+    live = ensue.live(clause, schema=ROWS.schema, late_events="deliver")
+    live.feed(ROWS.slice(5, 5))
+    live.feed(ROWS.slice(2, 1))
+    assert live.late_events().to_pylist() == ROWS.slice(2, 1).to_pylist()
 
 
 # --------------------------------------------------------------------------------- what is kept

@@ -291,7 +291,7 @@ class Stream:
 
     def late_events(self) -> pa.Table:
         """The late events that were delivered."""
-        return tables_of(self.delivered, LATE_EVENTS, self.workload.source.arrow)
+        return tables_of(self.delivered, LATE_EVENTS, self.workload.source.came)
 
     def shed_keys(self) -> list[dict[str, Any]]:
         """The keys that were given up, with their intervals."""
