@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
     from ensue.archives.compaction import Compacted
     from ensue.archives.contract import Archive
+    from ensue.languages.sql.query import ClauseText
     from ensue.plan.limits import Limits
     from ensue.plan.planning import Planning
     from ensue.runners.contract import Runner
-    from ensue.languages.sql.query import ClauseText
     from ensue.runners.live import Live
     from ensue.runners.spark.matches import SeveralMatches
     from ensue.runners.spark.progress import BatchProgress
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from ensue.workload.asked import Asked
     from ensue.workload.correlations.explained import ExplainedCorrelation
     from ensue.workload.explained import Explained
+    from ensue.workload.row_patterns.explained import ExplainedClause
     from ensue.workload.source import Source
     from ensue.workload.work import Progress
 
@@ -460,7 +461,7 @@ def sql(
     if isinstance(text, Path):
         text = _text_of(text)
     given = Arguments(time="", watermark=watermark, lanes=lanes)
-    limits = {"max_matches": max_matches, "memory": memory}
+    limits: dict[str, Any] = {"max_matches": max_matches, "memory": memory}
     Limits.given(**limits)  # a mistake in them shows before anything runs
     return run(
         text,
@@ -493,7 +494,7 @@ def _recognize(clause: "ClauseText", relation: Any, given: "Arguments", limits: 
     ids = clause.asks_ids and "match_id" not in map(str.lower, columns)
     planning = _planning(None, (), None, limits=Limits.given(**limits, lanes=_is_spark(relation)))
     wishes = Wishes(streaming=runner.STREAMING, planning=planning, ids=ids)
-    arranged = arranging(asked, None, (), streaming=runner.STREAMING)
+    arranged = arranging([(None, asked[0].query)], None, (), streaming=runner.STREAMING)
     given = replace(given, arranging=arranged)
     frame, source = runner.read(relation, given)
     workload = Workload(asked, source, wishes, runner.lanes(frame, given))
@@ -989,7 +990,8 @@ def explain(
         return _explained_set(query, events, limits)
     planning = _planning(statistics, off, structure, limits=limits)
     past = archives, archive, access, latency
-    columns = _columns(time, type, order, location, space)
+    query = _read(query)
+    columns = _columns(time, type, order, location, space, query)
     asked = _explained(query, events, columns, planning, past)
     if not analyze:
         told = asked.told()
@@ -1025,7 +1027,8 @@ def picture(
     each other."""
     planning = _planning(statistics, off, structure)
     past = archives, archive, access, None
-    columns = _columns(time, type, order, location, space)
+    query = _read(query)
+    columns = _columns(time, type, order, location, space, query)
     return _explained(query, events, columns, planning, past).picture()
 
 
@@ -1067,8 +1070,9 @@ def _explained(
     columns: "Arguments | None",
     planning: "Planning",
     past: tuple[Any, Any, Any, Any],
-) -> "Explained | ExplainedCorrelation":
+) -> "Explained | ExplainedCorrelation | ExplainedClause":
     from ensue.workload.explained import Explained
+    from ensue.workload.row_patterns.explained import ExplainedClause
 
     asked, source, frame = _read(query), None, None
     if events is not None:
@@ -1077,6 +1081,8 @@ def _explained(
         frame, source = _runner(events).read(events, columns)
     if isinstance(asked, Correlation):
         return _correlation(asked, events, frame, source, planning, *past)
+    if isinstance(asked, Recognition):
+        return ExplainedClause(asked, source)
     return Explained(asked, None if source is None else source.shape, planning)
 
 
@@ -1136,7 +1142,8 @@ def _columns_of(
     if others["space"] is None:
         others["space"] = "plane"
     told, names = None if time is None else _time(time), _names("order", order)
-    others["arranging"] = arranging(asked, told, names, streaming=streaming)
+    queries = [(one.name, one.query) for one in asked]
+    others["arranging"] = arranging(queries, told, names, streaming=streaming)
     if told is None and others["arranging"] is None:
         raise EventError("the events' time column is needed: pass time=")
     return {"time": told or "", "order": names, **others}
@@ -1148,11 +1155,17 @@ def _columns(
     order: Sequence[str] | str,
     location: str | tuple[str, str] | None = None,
     space: str | None = None,
+    query: object = None,
 ) -> "Arguments | None":
     """What is said of the columns of events; None where nothing says when they happened."""
     from ensue.workload.arguments import Arguments
 
     order = _names("order", order)
+    if isinstance(query, Recognition):
+        from ensue.workload.row_patterns.arranging import arranging
+
+        rows = arranging([(None, query)], None, order, streaming=False)
+        return Arguments(time="", type=type, arranging=rows)
     if time is None:
         return None
     return Arguments(

@@ -1,11 +1,13 @@
 """Random MATCH_RECOGNIZE clauses and rows, and what they mean."""
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
+from ensue.algebra.check.row_patterns import checked
 from ensue.algebra.predicate import Binary, Expr, Field, IsNull, Literal
 from ensue.algebra.row_patterns.pattern import (
     Alternation,
@@ -39,6 +41,13 @@ from ensue.algebra.row_patterns.values import (
     RowAggregate,
     RowValue,
 )
+from ensue.columns.arrow_kinds import fields_of
+from ensue.engine.row_patterns.finding import Finder
+from ensue.engine.row_patterns.found import Search
+from ensue.engine.row_patterns.partitions import partitions_of
+from ensue.errors import SkipError
+from ensue.plan.row_patterns.plan import RowPlan
+from ensue.results.row_patterns.table import ResultTable
 from ensue.schema import Kind
 from ensue.semantics.row_patterns import results
 
@@ -113,7 +122,9 @@ def an_aggregate(rng: random.Random, variables: tuple[str, ...], final: bool) ->
     )
 
 
-def a_condition(rng: random.Random, variable: str, variables: tuple[str, ...], how: str) -> RowValue:
+def a_condition(
+    rng: random.Random, variable: str, variables: tuple[str, ...], how: str
+) -> RowValue:
     """A condition that rows decide, or one that looks at the match (`how` is "matched")."""
     own = Navigation(column("x"), (variable,) if rng.random() < 0.5 else ())
     letter = Binary("=", reached(0), Literal(variable))
@@ -237,6 +248,26 @@ def tied_rows(rng: random.Random) -> pa.Table:
     return table
 
 
+def recognized(table: pa.Table, recognition: Recognition) -> pa.Table:
+    """The table that a clause gives by its meaning: keys, row, measures, under their own names.
+
+    Of ids, which have no meaning, there are none.
+    """
+    clause = checked(recognition, fields_of(table.schema))
+    order = [by.expr.name for by in clause.order]
+    keys = [key.column for key in clause.partition]
+    partitions: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in sorted(table.to_pylist(), key=lambda row: [row[name] for name in order]):
+        partitions.setdefault(tuple(row[k] for k in keys), []).append(row)
+    found = []
+    for key, rows in partitions.items():
+        for place, measures in results(clause, rows):
+            own = dict(zip((k.name for k in clause.partition), key, strict=True))
+            named = dict(zip((m.name for m in clause.measures), measures, strict=True))
+            found.append((own if clause.rows is Rows.ONE else rows[place]) | own | named)
+    return pa.Table.from_pylist(found) if found else pa.table({})
+
+
 def meant(recognition: Recognition, table: pa.Table) -> list[tuple[Any, ...]]:
     """The rows that a clause gives by its meaning: its key, its row, its measures."""
     keys = [key.column for key in recognition.partition]
@@ -249,3 +280,26 @@ def meant(recognition: Recognition, table: pa.Table) -> list[tuple[Any, ...]]:
             of = () if recognition.rows is Rows.ONE else (rows[place]["id"],)
             found.append((*key, *of, *measures))
     return found
+
+
+def found(recognition: Recognition, table: pa.Table) -> list[tuple[Any, ...]]:
+    """The same as it is found, by a finder of its own."""
+    plan = RowPlan(recognition, fields_of(table.schema))
+    keys = [key.column for key in recognition.partition]
+    partitions = partitions_of(table, keys, recognition.order)
+    result = ResultTable(plan, table.schema)
+    whole = result.whole(
+        partitions, Finder(plan).find(partitions, Search.whole(partitions.bounds))
+    )
+    names = [*(key.name for key in recognition.partition)]
+    names += [] if recognition.rows is Rows.ONE else ["id"]
+    names += [measure.name for measure in recognition.measures]
+    return [tuple(row[name] for name in names) for row in whole.to_pylist()]
+
+
+def outcome(call: Callable[..., list[tuple[Any, ...]]], *given: Any) -> Any:
+    """What a call gives in no particular order, or that AFTER MATCH has no way on."""
+    try:
+        return sorted(call(*given), key=repr)
+    except SkipError:
+        return "no way on"

@@ -6,7 +6,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ensue.algebra.evaluate import as_double
 from ensue.algebra.predicate import Aggregate, Expr, Field
 from ensue.algebra.row_patterns.aggregates import aggregated
 from ensue.algebra.row_patterns.arranging import arranged
@@ -20,7 +19,7 @@ from ensue.algebra.row_patterns.values import (
     RowAggregate,
     RowValue,
 )
-from ensue.columns.buffers import Bools, Ints, fixed_array, known_to_kernels
+from ensue.columns.buffers import Bools, Ints, fixed_array
 from ensue.columns.evaluate import evaluate
 from ensue.columns.operators import both
 from ensue.columns.rows import taken, whole_column
@@ -28,9 +27,8 @@ from ensue.columns.values import Vector, arrow_type, from_arrow, to_arrow, truth
 from ensue.engine.row_patterns.found import Found
 from ensue.engine.row_patterns.partitions import Partitions, text_ranks
 from ensue.kernels import row_patterns as loops
-from ensue.plan.row_patterns.kinds import reach_kind, row_kind
+from ensue.plan.row_patterns.kinds import reach_kind
 from ensue.plan.row_patterns.plan import RowPlan
-from ensue.results.gather import picked
 from ensue.schema import Kind
 
 _KERNELS = ("count", "sum", "avg", "min", "max")
@@ -62,7 +60,8 @@ class Reached:
         """The values of a measure."""
         only = value.only
         if isinstance(only, Navigation) and _is_column(only.expr):
-            assert isinstance(only.expr, Field) and only.expr.name is not None
+            assert isinstance(only.expr, Field)
+            assert only.expr.name is not None
             column = whole_column(self._partitions.table, only.expr.name)
             return taken(column, self._partitions.places(self._rows(only)))
         if isinstance(only, RowAggregate):
@@ -152,7 +151,8 @@ class Reached:
         return found if there.all() else _where(found, there)
 
     def _column(self, field: Field | Aggregate, rows: Ints, match: Ints) -> Vector:
-        assert isinstance(field, Field) and field.name is not None
+        assert isinstance(field, Field)
+        assert field.name is not None
         if field.name == CLASSIFIER:
             return self._classified(rows, match)
         if field.name == NUMBER:
@@ -218,7 +218,8 @@ class Reached:
     def _whole(self, expr: Expr, rows: Ints) -> pa.Array | None:
         if not _is_column(expr):
             return None
-        assert isinstance(expr, Field) and expr.name is not None
+        assert isinstance(expr, Field)
+        assert expr.name is not None
         return taken(
             whole_column(self._partitions.table, expr.name), self._partitions.places(rows)
         )
@@ -347,7 +348,7 @@ class Reached:
         items = taken(values, rows) if len(rows) else values.slice(0, 0)
         empty = sizes == 0
         whole = pa.LargeListArray.from_arrays(
-            pa.array(offsets[:-1].tolist() + [int(offsets[-1])], pa.int64()), items
+            pa.array([*offsets[:-1].tolist(), int(offsets[-1])], pa.int64()), items
         )
         if empty.any():
             whole = whole.take(pa.array(np.where(empty, 0, np.arange(len(sizes))), mask=empty))
@@ -398,6 +399,3 @@ def _where(vector: Vector, there: Bools) -> Vector:
         return Vector(vector.kind, vector.values, both(vector.valid, there))
     rows = np.where(there, np.arange(len(there)), -1)
     return from_arrow(taken(to_arrow(vector, "us"), rows), "us")
-
-
-__all__ = ["Reached", "as_double", "known_to_kernels", "picked", "row_kind"]
