@@ -25,11 +25,11 @@ _OF_ONE = ("trace", "picture")
 def run_several(options: Namespace) -> Exit:
     """Finds the matches of all queries and writes those of each."""
     require_no_stream(options)
-    require_pattern_options(options)
     given = [name for name in _OF_ONE if getattr(options, name)]
     if given:
         raise UsageError(f"--{given[0]} goes with one query at a time")
     queries = named_queries(options.query)
+    require_pattern_options(options)
     if options.output != "-":
         places_of(queries)  # a name that is none of a file shows before events are read
     form_of_several(options, "several queries")

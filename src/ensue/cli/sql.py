@@ -12,7 +12,6 @@ import pyarrow as pa
 import ensue
 from ensue.algebra.row_patterns.recognition import Recognition
 from ensue.cli import matches
-from ensue.cli.clause_told import told
 from ensue.cli.event_files import EventFile, read_local, read_spark, table_files
 from ensue.cli.sql_options import require_sql_options
 from ensue.cli.stream_counters import many
@@ -206,10 +205,10 @@ def _told(query: Sql, tables: Any, options: Namespace) -> list[str]:
     """How each clause is run, as a text."""
     wishes = {"analyze": options.analyze, "kernel": options.kernel}
     if isinstance(query, Recognition):
-        return [told(query, tables, **wishes)]
+        return [ensue.explain(query, tables, **wishes)]
     read = _clauses(query)
     if tables is None:
-        texts = [told(clause, **wishes) for clause in read]
+        texts = [ensue.explain(clause, **wishes) for clause in read]
     else:
         texts = _told_over_tables(query, read, tables, wishes)
     if len(texts) == 1:
@@ -226,7 +225,7 @@ def _told_over_tables(
     texts: list[str] = []
 
     def recognize(clause: ClauseText, relation: pa.Table) -> pa.Table:
-        texts.append(told(read[len(texts)], relation, **wishes))
+        texts.append(ensue.explain(read[len(texts)], relation, **wishes))
         return _found(clause, relation)
 
     try:
