@@ -317,3 +317,18 @@ def test_on_spark(run, prices, names):
     code, _, err = run("run", TWO, "--table", prices, *tables[4:])
     assert code == 2
     assert "--table names=FILE" in err
+
+
+def test_arrow_files_are_no_stream(run, tmp_path):
+    (tmp_path / "1.arrow").write_bytes(b"")
+    for source in (tmp_path, tmp_path / "*.arrow"):
+        given = ("--stream", source, "--watermark", "1 second", "--time", "ts")
+        code, _, err = run("run", "SEQ(A a, B b) WITHIN 5 s", *given)
+        assert code == 3
+        assert "no stream of Arrow files" in err
+
+
+def test_several_sql_queries_are_refused_as_such(run, prices):
+    code, _, err = run("run", QUERY, QUERY, "--table", prices)
+    assert code == 2
+    assert "one SQL query at a time" in err
