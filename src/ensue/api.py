@@ -495,7 +495,7 @@ def _recognize(clause: "ClauseText", relation: Any, given: "Arguments", limits: 
     planning = _planning(None, (), None, limits=Limits.given(**limits, lanes=_is_spark(relation)))
     wishes = Wishes(streaming=runner.STREAMING, planning=planning, ids=ids)
     arranged = arranging([(None, asked[0].query)], None, (), streaming=runner.STREAMING)
-    given = replace(given, arranging=arranged)
+    given = replace(given, arranging=arranged, number=clause.number)
     frame, source = runner.read(relation, given)
     workload = Workload(asked, source, wishes, runner.lanes(frame, given))
     return next(iter(runner.run(workload, frame, given).values()))

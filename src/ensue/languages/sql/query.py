@@ -28,6 +28,7 @@ class ClauseText(NamedTuple):
     end: int
     table: str | None
     asks_ids: bool = False  # the query names a column match_id
+    number: int = 1  # of the clause in its query
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,8 @@ class SqlQuery:
         """The body of a clause; columns may be called by the name of the table before it."""
         table = clause.input_alias or clause.table
         ids = "match_id" in self.names
-        return ClauseText(self.text, clause.body.start, clause.body.end, table, ids)
+        body = clause.body
+        return ClauseText(self.text, body.start, body.end, table, ids, clause.number)
 
     def plain_table(self, clause: Clause) -> str | None:
         """The table that is the whole input of a clause, unless it is a named query's."""
