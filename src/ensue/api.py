@@ -190,6 +190,7 @@ def parse(
     """
     from ensue.languages import table
     from ensue.languages.query_files import names_a_file
+    from ensue.languages.sql.clauses import claims_sql
 
     if isinstance(text, Path):
         folder = folder or text.parent
@@ -198,6 +199,11 @@ def parse(
         raise QueryError(f"a query is a text, not {_a_type(text)}")
     if names_a_file(text):
         raise _file_as_text(text)
+    if language is None and claims_sql(text):
+        raise QueryError(
+            "this is a SQL query, and a pattern or a MATCH_RECOGNIZE clause alone is meant here",
+            hint="ensue.sql(text, tables={...}) runs it",
+        )
     where = None if folder is None else Path(folder)
     return table.parse(
         text,
