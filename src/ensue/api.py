@@ -9,6 +9,7 @@ from ensue.algebra.correlation import Correlation
 from ensue.algebra.operator import Operator, register
 from ensue.algebra.operator import operator as _operator
 from ensue.algebra.query import Query
+from ensue.algebra.row_patterns.recognition import Recognition
 from ensue.algebra.subscription import Subscription
 from ensue.algebra.tower import Definition, Tower
 from ensue.errors import (
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from ensue.workload.source import Source
     from ensue.workload.work import Progress
 
-OneQuery = str | Path | Query | Tower | Correlation
+OneQuery = str | Path | Query | Tower | Correlation | Recognition
 ManyQueries = Sequence[OneQuery] | Mapping[str, OneQuery]
 
 __all__ = [
@@ -172,7 +173,7 @@ def parse(
     operators: Iterable[Operator] = (),
     language: str | None = None,
     regions: Mapping[str, str] | None = None,
-) -> Query | Tower | Correlation | Subscription:
+) -> Query | Tower | Correlation | Subscription | Recognition:
     """The query a text stands for, or a QueryError that points at what is wrong.
 
     A text with definitions, or that uses some that are known or given, stands for a `Tower`, one
@@ -232,7 +233,9 @@ def _file_as_text(text: str) -> QueryError:
     )
 
 
-def show(query: Query | Correlation | Subscription, language: str = "patterns") -> str:
+def show(
+    query: Query | Correlation | Subscription | Recognition, language: str = "patterns"
+) -> str:
     """The text of a query, in one spelling; parsing it gives the same query.
 
     >>> print(show(parse("pattern A a -> B b within 5 min")))
@@ -377,8 +380,18 @@ def match(
         "definitions": _each(definitions, Definition, "definitions"),
         "folder": folder,
     }
+    asked = _asked(query, known)
     given = Arguments(
-        **_columns_of(query, time=time, type=type, order=order, location=location, space=space),
+        **_columns_of(
+            query,
+            asked,
+            runner.STREAMING,
+            time=time,
+            type=type,
+            order=order,
+            location=location,
+            space=space,
+        ),
         bad_events=bad_events,
         progress=progress,
         watermark=watermark,
@@ -394,7 +407,6 @@ def match(
         planning=_planning(statistics, off, structure, adaptive=adaptive, limits=limits),
         access=Wanted(access, latency),
     )
-    asked = _asked(query, known)
     _refuse_levels(asked, levels, trace=trace)
     late = runner.STREAMING and given.deliver_late
     frame, source = runner.read(events, given)
@@ -430,22 +442,23 @@ def sql(
 
 
 def _recognize(clause: tuple[str, int, int], relation: Any) -> Any:
-    from ensue.algebra.check.row_patterns import checked
-    from ensue.columns.arrow_kinds import fields_of
-    from ensue.engine.row_patterns.finding import Finder
-    from ensue.engine.row_patterns.found import Search
-    from ensue.engine.row_patterns.partitions import partitions_of
+    """The rows that a clause gives over a table or a DataFrame: exactly the standard's columns."""
     from ensue.languages.row_patterns.clause import read_clause
-    from ensue.plan.row_patterns.plan import RowPlan
-    from ensue.results.row_patterns.table import ResultTable
+    from ensue.plan.limits import Limits
+    from ensue.workload.arguments import Arguments
+    from ensue.workload.asked import Asked
+    from ensue.workload.planned import Wishes
+    from ensue.workload.row_patterns.arranging import arranging
+    from ensue.workload.workload import Workload
 
-    columns = fields_of(relation.schema)
-    recognition = checked(read_clause(*clause), columns)
-    plan = RowPlan(recognition, columns)
-    keys = [key.column for key in recognition.partition]
-    partitions = partitions_of(relation, keys, recognition.order)
-    found = Finder(plan).find(partitions, Search.whole(partitions.bounds))
-    return ResultTable(plan, relation.schema).whole(partitions, found)
+    runner, asked = _runner(relation), (Asked(read_clause(*clause)),)
+    limits = Limits.given(lanes=_is_spark(relation))
+    planning = _planning(None, (), None, limits=limits)
+    wishes = Wishes(streaming=runner.STREAMING, planning=planning, ids=False)
+    given = Arguments(time="", arranging=arranging(asked, None, (), streaming=runner.STREAMING))
+    frame, source = runner.read(relation, given)
+    workload = Workload(asked, source, wishes, runner.lanes(frame, given))
+    return next(iter(runner.run(workload, frame, given).values()))
 
 
 def live(
@@ -513,8 +526,18 @@ def live(
         "definitions": _each(definitions, Definition, "definitions"),
         "folder": folder,
     }
+    asked = _asked(query, known)
     given = Arguments(
-        **_columns_of(query, time=time, type=type, order=order, location=location, space=space),
+        **_columns_of(
+            query,
+            asked,
+            True,
+            time=time,
+            type=type,
+            order=order,
+            location=location,
+            space=space,
+        ),
         bad_events=bad_events,
         watermark=watermark,
         late_events=late_events,
@@ -527,9 +550,8 @@ def live(
         planning=_planning(statistics, off, structure, adaptive=adaptive, limits=limits),
         access=Wanted(access, latency),
     )
-    asked = _asked(query, known)
     _refuse_levels(asked, levels, trace=trace)
-    reader = Reader(schema, given.time, given.type, given.order)
+    reader = Reader(schema, given.time, given.type, given.order, given.arranging)
     workload = Workload(
         asked, made(reader, given), wishes,
         deliver_late=given.deliver_late, pasts=pasts_of(archives, archive),
@@ -562,7 +584,7 @@ def _asked(query: Any, known: dict[str, Any]) -> "tuple[Asked, ...]":
 
     if isinstance(query, Subscriptions):
         return (Asked(query.subscribed()),)
-    if isinstance(query, str | Path | Query | Tower | Correlation | Subscription):
+    if isinstance(query, OneQuery | Subscription):
         return (Asked(_read(query, **known)),)
     if not isinstance(query, Mapping | Sequence):
         raise QueryError(f"a query is a text, not {_a_type(query)}")
@@ -575,11 +597,11 @@ def _read(
     definitions: Iterable[Definition] = (),
     operators: Iterable[Operator] = (),
     folder: "str | Path | None" = None,
-) -> Query | Tower | Correlation:
+) -> Query | Tower | Correlation | Recognition:
     from ensue.languages.towers import built_on
 
     match query:
-        case Tower() | Correlation():
+        case Tower() | Correlation() | Recognition():
             return query
         case Query():
             return built_on(query, definitions)
@@ -591,8 +613,8 @@ def _read(
 
 
 def _no_subscription(
-    query: Query | Tower | Correlation | Subscription,
-) -> Query | Tower | Correlation:
+    query: Query | Tower | Correlation | Subscription | Recognition,
+) -> Query | Tower | Correlation | Recognition:
     if isinstance(query, Subscription):
         raise QueryError(
             "this is a subscription, and a query is meant here",
@@ -606,7 +628,13 @@ def _query_or_tower(query: OneQuery) -> Query | Tower:
     return _without_archives(_read(query))
 
 
-def _without_archives(query: Query | Tower | Correlation) -> Query | Tower:
+def _without_archives(query: Query | Tower | Correlation | Recognition) -> Query | Tower:
+    if isinstance(query, Recognition):
+        raise QueryError(
+            "MATCH_RECOGNIZE is not supported here yet",
+            hint="ensue.match, ensue.live and ensue.explain take it",
+            text=query.text,
+        )
     if isinstance(query, Correlation):
         raise QueryError(
             "JOIN ARCHIVE is not supported here yet",
@@ -989,7 +1017,7 @@ def _explained_set(fleet: Subscriptions, events: Any, limits: "Limits") -> str:
     source = None
     if events is not None:
         nothing: dict[str, Any] = dict.fromkeys(("time", "type", "location", "space"))
-        columns = Arguments(**_columns_of(fleet, order=(), **nothing))
+        columns = Arguments(**_columns_of(fleet, (), False, order=(), **nothing))
         _, source = _runner(events).read(events, columns)
     return ExplainedSubscriptions(fleet.subscribed(), source, limits).told()
 
@@ -1046,12 +1074,17 @@ def _correlation(
 
 def _columns_of(
     query: object,
+    asked: "Sequence[Asked]",
+    streaming: bool,
     *,
     time: str | tuple[str, str] | None,
     order: Sequence[str] | str,
     **others: Any,
 ) -> dict[str, Any]:
-    """Where time, type, order and place of events are: a set of subscriptions knows it itself."""
+    """Where time, type, order and place of events are: a set of subscriptions knows it itself, and
+    clauses of SQL say what orders and splits rows."""
+    from ensue.workload.row_patterns.arranging import arranging
+
     if isinstance(query, Subscriptions):
         for name, value in {"time": time, "order": order or None, **others}.items():
             if value is not None:
@@ -1061,11 +1094,13 @@ def _columns_of(
                 )
         columns = {name: getattr(query, name) for name in ("type", "location", "space")}
         return {"time": _time(query.time), "order": query.order, **columns}
-    if time is None:
-        raise EventError("the events' time column is needed: pass time=")
     if others["space"] is None:
         others["space"] = "plane"
-    return {"time": _time(time), "order": _names("order", order), **others}
+    told, names = None if time is None else _time(time), _names("order", order)
+    others["arranging"] = arranging(asked, told, names, streaming=streaming)
+    if told is None and others["arranging"] is None:
+        raise EventError("the events' time column is needed: pass time=")
+    return {"time": told or "", "order": names, **others}
 
 
 def _columns(

@@ -1,6 +1,7 @@
 """Random MATCH_RECOGNIZE clauses and rows, and what they mean."""
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -204,6 +205,36 @@ def some_rows(rng: random.Random, most: int = 12) -> pa.Table:
             "f": pa.array([rng.choice([0.5, 1.5, 2.0, None]) for _ in range(count)], pa.float64()),
         }
     )
+
+
+def written(clause: Recognition) -> Recognition:
+    """The clause as it can be written: groups of variables have names."""
+    groups = {
+        reach.variables
+        for value in clause.values
+        for reach in value.reaches
+        if not isinstance(reach, MatchNumber) and len(reach.variables) > 1
+    }
+    named = {f"S{k}": group for k, group in enumerate(sorted(groups))}
+    return replace(clause, subsets=tuple(named.items()))
+
+
+def streamed_clause(rng: random.Random, how: str) -> Recognition:
+    """A clause over rows of which several may be of one time."""
+    clause = written(a_clause(rng, how, streaming=True))
+    ties = [(), (OrderedBy(column("v")),), (OrderedBy(column("v"), True), OrderedBy(column("x")))]
+    return replace(clause, order=(*clause.order, *rng.choice(ties)))
+
+
+def tied_rows(rng: random.Random) -> pa.Table:
+    """Rows in the order of time, some of them equal."""
+    table = some_rows(rng, 16)
+    times = sorted(rng.randint(0, max(1, table.num_rows // 2)) for _ in range(table.num_rows))
+    table = table.set_column(1, "id", pa.array(times, pa.int64()))
+    if rng.random() < 0.5 and table.num_rows:
+        rows = sorted(rng.choice(range(table.num_rows)) for _ in range(table.num_rows + 2))
+        table = table.take(pa.array(rows))
+    return table
 
 
 def meant(recognition: Recognition, table: pa.Table) -> list[tuple[Any, ...]]:

@@ -24,6 +24,8 @@ from ensue.errors import EventError, QueryError, did_you_mean
 from ensue.schema import EventType, Kind, Schema, one_table
 
 TYPE = "__type"  # the column that tells the types of several tables apart
+PLACE = "__place"  # the column that says in which order rows came, where nothing else does
+COMPUTED = "__key_"  # how columns begin that are computed when events are read
 ORDERED = (Kind.INTEGER, Kind.FLOAT, Kind.DECIMAL, Kind.TIMESTAMP, Kind.DATE)
 
 # What runners and layers call columns of their own, beside those of the events.
@@ -31,7 +33,7 @@ _OWN = frozenset(
     f"__{name}"
     for name in (
         "arrival", "at", "batch", "end", "first", "from", "lane", "last", "location", "ordinal",
-        "rank", "row", "start", "time", "type",
+        "place", "rank", "row", "start", "time", "type",
     )
 )  # fmt: skip
 
@@ -142,7 +144,7 @@ def shape_of(
 def refuse_own_names(names: Sequence[str]) -> None:
     """Raises an EventError if events come with a column that would be taken for one of ours."""
     for name in names:
-        if name in _OWN or name.startswith(("__member.", "__constant.")):
+        if name in _OWN or name.startswith(("__member.", "__constant.", COMPUTED)):
             raise EventError(
                 f"the events have a column '{name}', a name that is used inside Ensue\n"
                 "  hint: rename the column, or leave it out"

@@ -90,10 +90,7 @@ def match_ids(
             hashing.fold_lists(*found, row_high, row_low, salt, high, low)
         else:
             hashing.fold_rows(frozen(matches.rows[variable]), row_high, row_low, salt, high, low)
-    data = hashing.hexadecimal(high, low, DIGITS)
-    places = np.arange(0, 32 * matches.count + 1, 32, dtype=np.int32)
-    buffers = [None, pa.py_buffer(places), pa.py_buffer(data)]
-    return pa.Array.from_buffers(pa.string(), matches.count, buffers)
+    return hash_texts(high, low)
 
 
 def subscription_ids(
@@ -113,17 +110,24 @@ def subscription_ids(
     high = np.array([first for first, _ in pairs], np.uint64)[which]
     low = np.array([second for _, second in pairs], np.uint64)[which]
     for word in times:
-        time_high, time_low = _of_words(word)
+        time_high, time_low = word_hashes(word)
         every = np.arange(len(which))
         hashing.fold_rows(every, time_high, time_low, np.uint64(1), high, low)
     (variable,) = matches.variables
     offsets, members = matches.lists[variable]
     hashed = _event_hashes(events, columns, [members], end)
     hashing.fold_lists(frozen(offsets), frozen(members), *hashed, np.uint64(2), high, low)
+    return hash_texts(high, low)
+
+
+def hash_texts(high: Words, low: Words) -> pa.Array:
+    """Hashes as texts of 32 hexadecimal digits."""
+    if len(high) > _MOST:
+        raise pa.ArrowCapacityError("more ids than one array of strings can hold")
     data = hashing.hexadecimal(high, low, DIGITS)
-    places = np.arange(0, 32 * matches.count + 1, 32, dtype=np.int32)
+    places = np.arange(0, 32 * len(high) + 1, 32, dtype=np.int32)
     buffers = [None, pa.py_buffer(places), pa.py_buffer(data)]
-    return pa.Array.from_buffers(pa.string(), matches.count, buffers)
+    return pa.Array.from_buffers(pa.string(), len(high), buffers)
 
 
 class RowHashes:
@@ -163,7 +167,7 @@ def _event_hashes(
         some = hash_rows(events, columns, chosen)
         alike = np.asarray(single(events.column(ORDINAL)))[chosen]
     else:
-        twins = _rows_beside_equals(times_of(events, end), wanted)
+        twins = rows_beside_equals(times_of(events, end), wanted)
         chosen = np.flatnonzero(wanted | twins)
         some = hash_rows(events, columns, chosen)
         within = twins[chosen]
@@ -195,7 +199,7 @@ def ordinals(events: pa.Table, wanted: Bools, times: npt.NDArray[np.generic]) ->
     found = np.zeros(events.num_rows, np.int64)
     if events.num_rows < 2:
         return found
-    twins = _rows_beside_equals(times, wanted)
+    twins = rows_beside_equals(times, wanted)
     if twins.any():
         found[twins] = _numbered(events, twins)
     found[~wanted] = 0
@@ -213,10 +217,10 @@ def content_hashes(events: pa.Table, rows: Ints | None = None) -> Pair:
     return hash_rows(events, columns, np.arange(events.num_rows) if rows is None else rows)
 
 
-def _rows_beside_equals(times: npt.NDArray[np.generic], wanted: Bools) -> Bools:
+def rows_beside_equals(times: npt.NDArray[np.generic], wanted: Bools) -> Bools:
     """The rows in a run of equal times, where the run has one of the wanted rows.
 
-    >>> _rows_beside_equals(np.array([1, 2, 2, 3, 3]), np.array([True, False, True, False, False]))
+    >>> rows_beside_equals(np.array([1, 2, 2, 3, 3]), np.array([True, False, True, False, False]))
     array([False,  True,  True, False, False])
     """
     inside = np.zeros(len(times), np.bool_)
@@ -285,19 +289,19 @@ def _hashes(array: pa.Array, kind: Kind) -> Pair:
         case Kind.OTHER | Kind.PLACE:
             return _of_texts(nested_texts(array))
         case Kind.INTEGER:
-            return _of_words(integers(array))
+            return word_hashes(integers(array))
         case Kind.FLOAT:
             values = floats(array)
-            return _of_words(np.where(np.isnan(values), np.nan, values + 0.0).view(np.int64))
+            return word_hashes(np.where(np.isnan(values), np.nan, values + 0.0).view(np.int64))
         case Kind.BOOLEAN:
-            return _of_words(booleans(array).astype(np.int64))
+            return word_hashes(booleans(array).astype(np.int64))
         case Kind.TIMESTAMP | Kind.DATE | Kind.DURATION:
-            return _of_words(ticks(array, "ns"))
+            return word_hashes(ticks(array, "ns"))
         case Kind.NULL:
             return np.zeros(len(array), np.uint64), np.zeros(len(array), np.uint64)
 
 
-def _of_words(words: Ints) -> Pair:
+def word_hashes(words: Ints) -> Pair:
     high, low = np.empty(len(words), np.uint64), np.empty(len(words), np.uint64)
     hashing.hash_words(frozen(words), high, low)
     return high, low

@@ -3,6 +3,7 @@
 import asyncio
 import math
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
+from dataclasses import replace
 from datetime import date, datetime, timedelta
 from typing import Any
 
@@ -129,6 +130,8 @@ class Live:
 
 def made(reader: Reader, given: Arguments) -> Source:
     """What is known of the events before any has come."""
+    if reader.arranged is not None:
+        given = replace(given, time=reader.arranged.time, order=reader.arranged.order)
     return Source.of(reader.shape, given)
 
 

@@ -9,10 +9,11 @@ import pyarrow as pa
 
 from ensue.columns.arrow_kinds import kind_of_arrow
 from ensue.columns.rows import no_rows
-from ensue.columns.stream import TYPE, Columns, Shape
+from ensue.columns.stream import TYPE, Columns, Shape, shape_of
 from ensue.errors import EventError, did_you_mean
-from ensue.runners.tables import as_table, stream_of
+from ensue.runners.tables import arranged_of, as_table, stream_of
 from ensue.schema import Kind
+from ensue.workload.arranged import Arranged, Arranging
 
 _UNFIT: tuple[type[Exception], ...] = (pa.ArrowException, TypeError, ValueError, OverflowError)
 _BAD: tuple[type[Exception], ...] = (EventError, *_UNFIT)
@@ -30,12 +31,27 @@ class Read:
 class Reader:
     """Reads tables and rows of events. What does not fit is an error that names it."""
 
-    def __init__(self, schemas: Any, time: Any, type: str | None, order: Sequence[str]) -> None:
+    def __init__(
+        self,
+        schemas: Any,
+        time: Any,
+        type: str | None,
+        order: Sequence[str],
+        arranging: Arranging | None = None,
+    ) -> None:
         empty = schemas_of(schemas)
-        _, shape = stream_of(empty, time=time, type=type, order=order)
-        self.shape: Shape = shape
-        self.one = _Columns(shape.arrow)
+        self.arranged: Arranged | None = None
+        self.shape: Shape
         self.by_type: dict[str, _Columns] = {}
+        if arranging is not None:
+            widened, self.arranged = arranged_of(empty, arranging)
+            time, order = self.arranged.time, self.arranged.order
+            self.shape = shape_of(widened.schema, time=time, type=type, order=order)
+            self.one = _Columns(empty.schema)
+            return
+        _, shape = stream_of(empty, time=time, type=type, order=order)
+        self.shape = shape
+        self.one = _Columns(shape.arrow)
         if isinstance(empty, Mapping):
             self.by_type = {name: _Columns(table.schema) for name, table in empty.items()}
 
@@ -43,6 +59,8 @@ class Reader:
         """Events as one table; `drop`: rows that do not fit are left out and counted."""
         if not self.by_type:
             table, dropped = self.one.read(given, drop=drop)
+            if self.arranged is not None:
+                table = self.arranged.with_computed(table)
             return Read(table, dropped)
         if not isinstance(given, Mapping):
             raise EventError(

@@ -2,17 +2,18 @@
 
 import warnings
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from ensue.algebra.query import Query
-from ensue.columns.stream import in_order, with_time
+from ensue.columns.stream import in_order, shape_of, with_time
 from ensue.engine.interrupts import listening
 from ensue.engine.sampling import sampled
 from ensue.errors import EventError, did_you_mean
 from ensue.plan.estimates.statistics import Statistics
-from ensue.runners.tables import stream_of
+from ensue.runners.tables import arranged_of, stream_of
 from ensue.workload.arguments import Arguments
 from ensue.workload.foresight import warn_of_explosion
 from ensue.workload.prepared import prepare
@@ -31,6 +32,11 @@ def read(events: Any, given: Arguments) -> tuple[pa.Table, Source]:
             f"max_ahead={given.max_ahead!r} goes with streams: in a table no event moves the "
             "others\n  hint: leave it out"
         )
+    if given.arranging is not None:
+        events, arranged = arranged_of(events, given.arranging)
+        given = replace(given, time=arranged.time, order=arranged.order)
+        shape = shape_of(events.schema, time=given.time, type=given.type, order=given.order)
+        return events, Source.of(shape, given)
     table, shape = stream_of(events, time=given.time, type=given.type, order=given.order)
     return table, Source.of(shape, given)
 

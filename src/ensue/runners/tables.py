@@ -4,10 +4,12 @@ from collections.abc import Mapping, Sequence
 from functools import singledispatch
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from ensue.columns.stream import Shape, refuse_own_names, shape_of, together
+from ensue.columns.stream import PLACE, Shape, refuse_own_names, shape_of, together
 from ensue.errors import EventError
+from ensue.workload.arranged import Arranged, Arranging
 
 
 @singledispatch
@@ -68,6 +70,21 @@ def stream_of(
         return together(tables, time=time, order=order)
     table = _frame(events)
     return table, shape_of(table.schema, time=time, type=type, order=order)
+
+
+def arranged_of(events: Any, arranging: Arranging) -> tuple[pa.Table, Arranged]:
+    """The rows of one table as queries want them that order and split them in their own ways."""
+    if isinstance(events, Mapping):
+        raise EventError(
+            "MATCH_RECOGNIZE is about the rows of one table, and these are several\n"
+            "  hint: pass one table, with a column for the type of events"
+        )
+    table = _frame(events)
+    arranged = arranging(table.schema)
+    table = arranged.with_computed(table)
+    if arranged.numbered:
+        table = table.append_column(PLACE, pa.array(np.arange(table.num_rows)))
+    return table, arranged
 
 
 def without_index(events: Any) -> pa.Table:

@@ -197,8 +197,13 @@ def matched_text(
     prepare += [
         "top = 0",
         "steps = 0",
-        "if horizon >= 0 and times[r] + horizon <= now[0]:",
-        "    more = False",
+        # rows to come are out of its window, and so are those here that wait for others
+        "if horizon >= 0:",
+        "    if last == bounds[p + 1]:",
+        "        if times[r] + horizon <= now[0]:",
+        "            more = False",
+        "    elif times[last] - times[r] >= horizon:",
+        "        more = False",
     ]
     save = [
         "if top == len(stack):", "    code = 4", "    break",

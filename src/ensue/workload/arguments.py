@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ensue.errors import EventError
+from ensue.workload.arranged import Arranging
 
 USUAL = "usual"  # what an argument is by default, where it can be kept
 
@@ -18,6 +19,7 @@ class Arguments:
     order: tuple[str, ...] = ()
     location: str | tuple[str, str] | None = None
     space: str = "plane"
+    arranging: Arranging | None = None  # how queries say themselves what orders and splits events
     bad_events: str = "raise"
     progress: Callable[[int, int], None] | None = None
     # of streams

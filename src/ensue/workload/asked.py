@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ensue.algebra.correlation import Correlation
 from ensue.algebra.operator import Operator
 from ensue.algebra.query import Query
+from ensue.algebra.row_patterns.recognition import Recognition
 from ensue.algebra.tower import Tower
 from ensue.algebra.walk import results
 from ensue.workload.query_names import Name
@@ -18,7 +19,7 @@ from ensue.workload.subscriptions.subscribed import Subscribed
 class Asked:
     """One query of a call, with the definitions that it is made of."""
 
-    query: Query | Tower | Correlation | Subscribed
+    query: Query | Tower | Correlation | Subscribed | Recognition
     name: Name | None = None  # None: it is the only one
     number: int = 0  # its place in the call
 
@@ -32,7 +33,7 @@ class Asked:
                 return (live, *(join.query for join in joins))
             case Query():
                 return (self.query,)
-            case Subscribed():
+            case Subscribed() | Recognition():
                 return ()
 
     @property

@@ -6,6 +6,7 @@ from itertools import count
 
 from ensue.algebra.correlation import Correlation
 from ensue.algebra.query import Query
+from ensue.algebra.row_patterns.recognition import Recognition
 from ensue.algebra.tower import Tower
 from ensue.errors import QueryError, did_you_mean
 from ensue.plan.evictable import OF_TOWERS
@@ -23,6 +24,9 @@ from ensue.workload.correlations.prepared import (
 from ensue.workload.correlations.work import CorrelationWork
 from ensue.workload.queries.work import QueryWork
 from ensue.workload.query_names import Name, speaking_of
+from ensue.workload.row_patterns.clause import Clause
+from ensue.workload.row_patterns.clause import prepared as prepared_clause
+from ensue.workload.row_patterns.work import RowPatternWork
 from ensue.workload.source import Source
 from ensue.workload.spill.evictable import (
     not_evictable,
@@ -51,6 +55,7 @@ class Wishes:
     planning: Planning = DEFAULT
     access: Wanted = Wanted()  # noqa: RUF009  it is frozen
     coming: Coming = STREAM  # what is known of the events
+    ids: bool = True  # whether what clauses give begins with a column match_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +68,14 @@ class _Tower:
 
 def works_of(
     asked: Sequence[Asked], source: Source, wishes: Wishes, pasts: Pasts = NO_PAST
-) -> tuple[QueryWork | TowerWork | CorrelationWork | SubscriptionWork, ...]:
+) -> tuple[QueryWork | TowerWork | CorrelationWork | SubscriptionWork | RowPatternWork, ...]:
     """The works of some queries. Their outputs are numbered in the order of the call."""
     if len(asked) == 1 and isinstance(asked[0].query, Subscribed):
         return (_subscriptions(asked[0], asked[0].query, source, wishes),)
     require_columns(pasts, source.shape)
     bundles = dict(_bundles(asked, source, wishes))
     correlated = dict(_correlated(asked, source, wishes, pasts))
+    clauses = dict(_clauses(asked, source, wishes, pasts))
     if wishes.planning.limits.evict is not None:
         _require_evictable(asked, bundles, correlated)
     if wishes.planning.limits.shed_ms is not None:
@@ -90,6 +96,9 @@ def works_of(
             made = correlated[one]
             result = made.joining.result
             outputs[one] = [Output(next(numbers), name, result, one.number, made.meaning)]
+        elif one in clauses:
+            name = "" if one.name is None else one.name
+            outputs[one] = [Output(next(numbers), name, clauses[one].schema, one.number, None)]
         else:
             tower = of[one].prepared
             meaning = {p.layer.name: p.layer.meaning for p in tower.layers}
@@ -97,7 +106,7 @@ def works_of(
                 Output(next(numbers), name, tower.delivered[layer], one.number, meaning[layer])
                 for layer, name in of[one].levels[one]
             ]
-    found: list[QueryWork | TowerWork | CorrelationWork] = []
+    found: list[QueryWork | TowerWork | CorrelationWork | RowPatternWork] = []
     if bundles:
         alone = len(asked) == 1 and asked[0].name is None
         own = tuple(outputs[one][0] for one in bundles)
@@ -105,6 +114,9 @@ def works_of(
     if correlated:
         own = tuple(outputs[one][0] for one in correlated)
         found.append(CorrelationWork(tuple(correlated.values()), own, pasts, source))
+    if clauses:
+        own = tuple(outputs[one][0] for one in clauses)
+        found.append(RowPatternWork(tuple(clauses.values()), own, source, wishes.streaming))
     for tower_of in towers:
         levels = [
             Level(layer, output)
@@ -172,6 +184,54 @@ def _bundles(
                     one.query, source.shape, wishes.planning,
                     emit_timeouts=wishes.emit_timeouts, streaming=wishes.streaming,
                 )  # fmt: skip
+
+
+def _clauses(
+    asked: Sequence[Asked], source: Source, wishes: Wishes, pasts: Pasts
+) -> Iterator[tuple[Asked, Clause]]:
+    """Clauses of SQL made ready, or an error that says which cannot be."""
+    for one in asked:
+        if isinstance(one.query, Recognition):
+            with speaking_of(one.name):
+                if source.by_type is not None:
+                    raise QueryError(
+                        "MATCH_RECOGNIZE is about the rows of one table, and these are several",
+                        hint="pass one table, with a column for the type of events",
+                    )
+                _require_of_clause(asked, source, wishes, pasts)
+                limits = wishes.planning.limits
+                yield one, prepared_clause(one.query, source.arrow, limits, ids=wishes.ids)
+
+
+def _require_of_clause(
+    asked: Sequence[Asked], source: Source, wishes: Wishes, pasts: Pasts
+) -> None:
+    """An error if a call wants something of a clause that it does not have.
+
+    What is for other queries of the call does not concern it.
+    """
+    planning = wishes.planning
+    refused = {
+        "emit_timeouts=": wishes.emit_timeouts,
+        "evict=": planning.limits.evict is not None,
+        "shed=": planning.limits.shed_ms is not None,
+    }
+    if all(isinstance(one.query, Recognition) for one in asked):
+        refused |= {
+            "levels=": wishes.levels is not None,
+            "trace=": wishes.trace,
+            "statistics=": planning.statistics != DEFAULT.statistics,
+            "structure=": planning.structure is not None,
+            "adaptive=": planning.adaptive,
+            "location=": source.location is not None or source.space != "plane",
+            "archives=": bool(pasts.archives),
+            "access=": wishes.access != Wanted(),
+        }
+    for argument, asked_for in refused.items():
+        if asked_for:
+            raise QueryError(
+                f"{argument} does not go with MATCH_RECOGNIZE", hint=f"leave {argument} out"
+            )
 
 
 def _require_evictable(

@@ -6,6 +6,7 @@ from typing import Any
 
 from ensue.algebra.correlation import Correlation
 from ensue.algebra.query import Query
+from ensue.algebra.row_patterns.recognition import Recognition
 from ensue.algebra.tower import Tower
 from ensue.errors import EventError, QueryError
 
@@ -14,8 +15,8 @@ Name = str | int
 
 def named(
     queries: "Mapping[str, Any] | Sequence[Any]",
-    parse: Callable[[Any], Query | Tower | Correlation],
-) -> dict[Name, Query | Tower | Correlation]:
+    parse: Callable[[Any], Query | Tower | Correlation | Recognition],
+) -> dict[Name, Query | Tower | Correlation | Recognition]:
     """Queries by name, in their order.
 
     The names are those of a mapping, or those that all queries give themselves (`EVENT Name AS`)
@@ -31,7 +32,7 @@ def named(
         given = list(queries.items())
     else:
         given = list(enumerate(queries))
-    read: dict[Name, Query | Tower | Correlation] = {}
+    read: dict[Name, Query | Tower | Correlation | Recognition] = {}
     for name, query in given:
         with speaking_of(name):
             read[name] = parse(query)
@@ -42,8 +43,14 @@ def named(
     return {own[name] or name: query for name, query in read.items()}
 
 
-def _own_name(query: Query | Tower | Correlation) -> str | None:
-    return query.query.name if isinstance(query, Tower) else query.name
+def _own_name(query: Query | Tower | Correlation | Recognition) -> str | None:
+    match query:
+        case Tower(query=top):
+            return top.name
+        case Recognition():
+            return None
+        case _:
+            return query.name
 
 
 @contextmanager

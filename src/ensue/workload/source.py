@@ -10,6 +10,7 @@ import pyarrow as pa
 from ensue.columns.stream import Columns, Shape, located, shape_again
 from ensue.computed import cached_property
 from ensue.workload.arguments import Arguments
+from ensue.workload.arranged import is_own
 from ensue.workload.lanes.clock import Clock, clock_of
 
 
@@ -38,7 +39,8 @@ class Source:
         shape = shape_again(
             self.arrow, self.by_type, time=self.time, type=self.type, order=self.order
         )
-        return located(shape, self.location, self.space)
+        own = tuple(name for name in self.arrow.names if is_own(name))
+        return located(replace(shape, hidden=own) if own else shape, self.location, self.space)
 
     @cached_property
     def clock(self) -> Clock:

@@ -175,6 +175,14 @@ class Spreads(Protocol):
 
 
 @runtime_checkable
+class Orders(Protocol):
+    """A stage that puts events that are all there into an order of its own."""
+
+    @property
+    def orders(self) -> bool: ...
+
+
+@runtime_checkable
 class Renews(Protocol):
     """A matcher of which something else is asked from time to time."""
 

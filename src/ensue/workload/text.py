@@ -12,12 +12,15 @@ from typing import Any
 from ensue.algebra.correlation import Correlation
 from ensue.algebra.operator import Operator, known_operator
 from ensue.algebra.query import Query
+from ensue.algebra.row_patterns.recognition import Recognition
 from ensue.algebra.tower import Definition, Tower
 from ensue.archives.contract import Archive
 from ensue.archives.opening import again
 from ensue.errors import QueryError, StateError
 from ensue.languages.patterns import parse, statement
 from ensue.languages.printing import show
+from ensue.languages.row_patterns.clause import read_bare
+from ensue.languages.row_patterns.text import show_clause
 from ensue.plan.planning import DEFAULT, Planning
 from ensue.workload.asked import Asked
 from ensue.workload.correlations.prepare import Wanted
@@ -85,6 +88,8 @@ def _described(one: Asked) -> dict[str, Any]:
             return found | {"query": show(top), "definitions": below, "emit": list(emit)}
         case Subscribed(log=log):
             return found | {"subscriptions": log.identity}
+        case Recognition():
+            return found | {"clause": show_clause(one.query)}
 
 
 def upgraded(text: str) -> dict[str, Any]:
@@ -159,12 +164,14 @@ def _pasts(stages: Sequence[Mapping[str, Any]]) -> Pasts:
 
 def _again(
     one: Mapping[str, Any], used: Mapping[str, str], operators: Sequence[Operator]
-) -> Query | Tower | Correlation | Subscribed:
+) -> Query | Tower | Correlation | Subscribed | Recognition:
     def query(text: str) -> Query:
         return parse(text, operators_again(used, operators))
 
     if "subscriptions" in one:
         return _subscribed(one["subscriptions"])
+    if "clause" in one:
+        return read_bare(one["clause"])
     if "definitions" not in one:
         return statement(one["query"], operators_again(used, operators))
     definitions = tuple(Definition(n, query(d)) for n, d in one["definitions"].items())

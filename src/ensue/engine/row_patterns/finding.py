@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Protocol
 
 import numpy as np
 
 from ensue.algebra.predicate import Field
 from ensue.algebra.row_patterns.recognition import Rows, SkipTo
+from ensue.columns.arrow_kinds import Unit
 from ensue.columns.buffers import Bools, Ints
 from ensue.computed import cached_property
 from ensue.engine.interrupts import interruptible
@@ -88,7 +90,7 @@ class Finder:
         """
         mask = masks(self.plan, partitions)
         bounds = partitions.bounds
-        ahead = self.plan.ahead
+        ahead = self.plan.awaited
         limits = np.where(search.opened, np.maximum(bounds[1:] - ahead, bounds[:-1]), bounds[1:])
         judged = not self.plan.decided_by_rows
         try:
@@ -118,19 +120,18 @@ class Finder:
         if recognition.within is not None:
             vector = partitions.vector(recognition.order[0].expr)
             times = np.ascontiguousarray(vector.values)
-            horizon = _length(recognition.within, partitions)
+            horizon = length_of(recognition.within, partitions.unit)
             least = np.finfo(np.float64).min if times.dtype.kind == "f" else np.iinfo(np.int64).min
             now = np.array([least if search.now is None else search.now], times.dtype)
         return _Given(judge.wholes, judge.reals, (now, horizon, times), values)
 
 
 
-def _length(within: Any, partitions: Partitions) -> Any:
-    from datetime import timedelta
-
+def length_of(within: timedelta | float, unit: Unit) -> int | float:
+    """WITHIN in the unit of the times that it is compared with."""
     if isinstance(within, timedelta):
         micros = within // timedelta(microseconds=1)
-        return micros * (1_000 if partitions.unit == "ns" else 1)
+        return micros * (1_000 if unit == "ns" else 1)
     return within
 
 

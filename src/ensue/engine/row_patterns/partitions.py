@@ -119,7 +119,7 @@ def partitions_of(table: pa.Table, keys: Sequence[str], order: Sequence[OrderedB
 
     NULLs are one key, and so are NaNs.
     """
-    sequence = _in_order(table, order)
+    sequence = places_by(table, order)
     if not keys:
         bounds = np.array([0, table.num_rows] if table.num_rows else [0], np.int64)
         return Partitions(table, sequence, bounds)
@@ -168,7 +168,7 @@ def _column_codes(column: pa.Array | pa.ChunkedArray) -> tuple[Ints, int]:
     return codes, count
 
 
-def _in_order(table: pa.Table, order: Sequence[OrderedBy]) -> Ints | None:
+def places_by(table: pa.Table, order: Sequence[OrderedBy]) -> Ints | None:
     """The places of the rows in their order; None: they are in it."""
     if not order or table.num_rows < 2:
         return None
@@ -228,5 +228,5 @@ def text_ranks(vectors: Sequence[Vector]) -> list[Ints]:
 
 
 __all__ = [
-    "Bools", "Partitions", "floats", "key_codes", "partitions_of", "sort_keys", "text_ranks",
+    "Bools", "Partitions", "floats", "key_codes", "partitions_of", "places_by", "sort_keys", "text_ranks",
 ]  # fmt: skip

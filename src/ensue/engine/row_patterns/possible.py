@@ -36,7 +36,28 @@ class Possible:
         entries = self.automaton.entries
         at_end = [any(c.variable == END and not c.at_start for c in choices) for choices in entries]
         self.closed = self._state(sum(1 << e for e, ends in enumerate(at_end) if ends))
-        self.opened = self._state((1 << len(entries)) - 1)
+        self.opened = self._state(self._possible_later())
+
+    def _possible_later(self) -> int:
+        """The entries from which some rows, none of them the first, lead to a match."""
+        entries = self.automaton.entries
+        before: list[list[int]] = [[] for _ in entries]
+        stack = []
+        for entry, choices in enumerate(entries):
+            for choice in choices:
+                if choice.at_start:
+                    continue
+                if choice.variable == END:
+                    stack.append(entry)
+                else:
+                    before[choice.entry].append(entry)
+        found = 0
+        while stack:
+            entry = stack.pop()
+            if not found >> entry & 1:
+                found |= 1 << entry
+                stack += before[entry]
+        return found
 
     def of(
         self, mask: Ints, bounds: Ints, limits: Ints, opened: Bools, begun: Bools

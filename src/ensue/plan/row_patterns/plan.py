@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ensue.algebra.row_patterns.pattern import Exclusion, terms
 from ensue.algebra.row_patterns.recognition import Recognition
-from ensue.algebra.row_patterns.values import Reach
+from ensue.algebra.row_patterns.values import MatchNumber, Reach
 from ensue.computed import cached_property
 from ensue.plan.row_patterns.automaton import Automaton, automaton_of
 from ensue.plan.row_patterns.conditions import Conditions, conditions_of, shifts_of
@@ -56,6 +56,16 @@ class RowPlan:
         """How many rows behind a match its measures look at."""
         of_measures = (r for m in self.recognition.measures for r in m.value.reaches)
         return shifts_of(of_measures)[1]
+
+    @property
+    def awaited(self) -> int:
+        """How many rows have to be there behind a row before it may end a match."""
+        return max(self.ahead, self.ahead_of_match)
+
+    @cached_property
+    def counts_matches(self) -> bool:
+        """Whether it asks for the number of a match."""
+        return any(isinstance(reach, MatchNumber) for reach in self._reaches())
 
     def _reaches(self) -> Iterator[Reach]:
         for value in self.recognition.values:

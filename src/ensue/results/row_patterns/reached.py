@@ -117,7 +117,9 @@ class Reached:
         given = (found.labels, found.offsets, found.starts, wanted, reach.first, reach.offset)
         if self._place is None or reach.final:
             if wanted.all():
-                rows = found.starts + reach.offset if reach.first else found.stops - 1 - reach.offset
+                rows = (
+                    found.starts + reach.offset if reach.first else found.stops - 1 - reach.offset
+                )
                 rows = np.where((rows >= found.starts) & (rows < found.stops), rows, -1)
             else:
                 rows = loops.nth_of_match(*given)
@@ -139,7 +141,9 @@ class Reached:
         """The values of an expression at some rows, each seen from a match; NULL at -1."""
         partitions = self._partitions
         if not len(rows):
-            found = evaluate(expr, lambda field: self._column(field, rows, match), 0, partitions.unit)
+            found = evaluate(
+                expr, lambda field: self._column(field, rows, match), 0, partitions.unit
+            )
         else:
             found = evaluate(
                 expr, lambda field: self._column(field, rows, match), len(rows), partitions.unit
@@ -186,7 +190,9 @@ class Reached:
             return whole if len(whole) == len(self) else whole.take(pa.array([0] * len(self)))
         places, rows, upto = self._chosen(reach)
         match = np.repeat(np.arange(len(self._found)), np.diff(places))
-        columns = [_Argument(self._at(rows, match, a), self._whole(a, rows)) for a in reach.arguments]
+        columns = [
+            _Argument(self._at(rows, match, a), self._whole(a, rows)) for a in reach.arguments
+        ]
         first, last = self._segments(reach, places, upto)
         if reach.function in _KERNELS and not reach.distinct and not reach.order:
             vector = self._counted(reach, places, columns, first, last)
@@ -213,7 +219,9 @@ class Reached:
         if not _is_column(expr):
             return None
         assert isinstance(expr, Field) and expr.name is not None
-        return taken(whole_column(self._partitions.table, expr.name), self._partitions.places(rows))
+        return taken(
+            whole_column(self._partitions.table, expr.name), self._partitions.places(rows)
+        )
 
     def _chosen(self, reach: RowAggregate) -> tuple[Ints, Ints, Ints]:
         """The rows that an aggregate is over: where those of a match begin, the rows, and of each
@@ -273,7 +281,9 @@ class Reached:
         if vector.kind is Kind.NULL:
             known = np.zeros(len(end), np.int64)
         else:
-            known = at_end(loops.running_counts(places, np.ascontiguousarray(kept))).astype(np.int64)
+            known = at_end(loops.running_counts(places, np.ascontiguousarray(kept))).astype(
+                np.int64
+            )
         if reach.function == "count":
             return _Made(Vector(Kind.INTEGER, known))
         if vector.kind is Kind.NULL:
@@ -319,7 +329,9 @@ class Reached:
         values = list(zip(*(c.values(unit) for c in columns), strict=True))
         sorted_by = list(zip(*(to_arrow(k, unit).to_pylist() for k in keys), strict=True))
         out: list[object] = []
-        for begin, end, match in zip(first.tolist(), last.tolist(), self._match.tolist(), strict=True):
+        for begin, end, match in zip(
+            first.tolist(), last.tolist(), self._match.tolist(), strict=True
+        ):
             if match < 0:
                 out.append(None)
                 continue
@@ -338,9 +350,7 @@ class Reached:
             pa.array(offsets[:-1].tolist() + [int(offsets[-1])], pa.int64()), items
         )
         if empty.any():
-            whole = whole.take(
-                pa.array(np.where(empty, 0, np.arange(len(sizes))), mask=empty)
-            )
+            whole = whole.take(pa.array(np.where(empty, 0, np.arange(len(sizes))), mask=empty))
         return whole.cast(type)
 
 

@@ -113,7 +113,9 @@ class ResultTable:
         rows, match, place = rows_of(self.plan, found)
         reached = Reached(self.plan, partitions, found, match, place)
         source = partitions.places(rows)
-        columns = [taken(whole_column(partitions.table, column), source) for _, column in self.before]
+        columns = [
+            taken(whole_column(partitions.table, column), source) for _, column in self.before
+        ]
         for measure in self.plan.recognition.measures:
             type = self.schema.field(len(columns)).type
             columns.append(reached.arrow(measure.value, type, self.zone(measure.value)))

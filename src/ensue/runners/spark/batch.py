@@ -17,8 +17,8 @@ from ensue.errors import EventError
 from ensue.runners.spark import statistics
 from ensue.runners.spark.archives import Apart, SideBySide, refuse_large
 from ensue.runners.spark.frames import (
-    frame_of,
     key_columns,
+    read_frame,
     relevant,
     relevant_to,
     warn_of_whole_streams,
@@ -39,7 +39,7 @@ from ensue.workload.lanes.packing import (
     table_of,
 )
 from ensue.workload.source import Source
-from ensue.workload.stage import ARRIVAL, Fed
+from ensue.workload.stage import ARRIVAL, Fed, Orders
 from ensue.workload.workload import Workload
 
 STREAMING = False
@@ -66,7 +66,7 @@ def read(
             f"max_ahead={given.max_ahead!r} goes with streams: in a table no event moves the "
             "others\n  hint: leave it out"
         )
-    frame, shape = frame_of(events, time=given.time, type=given.type, order=given.order)
+    frame, shape, given = read_frame(events, given)
     return frame, Source.of(shape, given)
 
 
@@ -157,7 +157,7 @@ class Only:
         if events is None:
             return
         stage, (output,) = self.chain.stages[0], self.chain.outputs
-        ordered = in_order(events, self.chain.source.sortable([ARRIVAL]), self.bad_events)
+        ordered = _in_order(events, self.chain, 0, self.bad_events)
         for _, matches in stage.delivered(stage.matched(Fed(ordered, {}, (ARRIVAL,)))):
             yield from matches.cast(output.schema).to_batches(max_chunksize=OUTPUT_ROWS)
 
@@ -252,13 +252,23 @@ def _matched(
     chain: Chain, number: int, events: pa.Table, made: dict[str, pa.Table]
 ) -> Iterator[Packed]:
     """What a stage gives for the events of some lanes."""
-    given = Fed(in_order(events, chain.source.sortable([ARRIVAL])), made, (ARRIVAL,))
+    given = Fed(_in_order(events, chain, number), made, (ARRIVAL,))
     if chain.spreads is not None:
         lanes = chain.lanes_of(number)
         found = chain.spreads.lane_matched(given, _lane_here(lanes), lanes)
     else:
         found = chain.stages[number].matched(given)
     return packed_outputs(chain, number, found)
+
+
+def _in_order(events: pa.Table, chain: Chain, number: int, bad_events: str = "raise") -> pa.Table:
+    """Events in the order of the stream, unless a stage puts them into another one."""
+    if not isinstance(chain.stages[number], Orders):
+        return in_order(events, chain.source.sortable([ARRIVAL]), bad_events)
+    usable, dropped = with_time(events, chain.source.shape, bad_events)
+    if dropped:
+        warnings.warn(f"{dropped} events without usable time are left out", stacklevel=2)
+    return usable
 
 
 def _lane_here(lanes: int) -> int:

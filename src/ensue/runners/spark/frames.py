@@ -3,12 +3,14 @@
 import math
 import warnings
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 
 from ensue.columns.arrow_kinds import fields_of
 from ensue.columns.stream import (
+    PLACE,
     TYPE,
     Columns,
     Shape,
@@ -18,8 +20,9 @@ from ensue.columns.stream import (
     type_clashes,
 )
 from ensue.errors import EventError
-from ensue.runners.spark.types import arrow_schema
+from ensue.runners.spark.types import arrow_schema, spark_schema
 from ensue.schema import Kind
+from ensue.workload.arguments import Arguments
 from ensue.workload.chain import Chain
 from ensue.workload.source import Source
 from ensue.workload.stage import Reads
@@ -71,6 +74,34 @@ def frame_of(
         whole = marked if whole is None else whole.unionByName(marked, allowMissingColumns=True)
     assert whole is not None
     return whole, shape_of_union(arrow_schema(whole.schema), by_type, time=time, order=order)
+
+
+def read_frame(
+    events: "DataFrame | Mapping[str, DataFrame]", given: Arguments
+) -> tuple[DataFrame, Shape, Arguments]:
+    """The events of a call as one DataFrame, and what is known of them without computing it.
+
+    Queries that order and split events in their own ways say so; then they are read like that.
+    """
+    if given.arranging is None:
+        time, type, order = given.time, given.type, given.order
+        return *frame_of(events, time=time, type=type, order=order), given
+    if isinstance(events, Mapping):
+        raise EventError(
+            "MATCH_RECOGNIZE is about the rows of one table, and these are several\n"
+            "  hint: pass one DataFrame, with a column for the type of events"
+        )
+    refuse_own_names(events.columns)
+    arrow = arrow_schema(events.schema)
+    arranged = given.arranging(arrow)
+    if arranged.computed:
+        events = events.mapInArrow(arranged.in_batches, spark_schema(arranged.schema(arrow)))
+    if arranged.numbered:
+        events = events.withColumn(PLACE, sql.monotonically_increasing_id())
+    given = replace(given, time=arranged.time, order=arranged.order, arranging=None)
+    known = arrow_schema(events.schema)
+    shape = shape_of(known, time=given.time, type=given.type, order=given.order)
+    return events, shape, given
 
 
 def without_time(shape: Shape, types: Collection[str] | None = None) -> Column:

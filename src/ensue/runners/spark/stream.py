@@ -26,9 +26,9 @@ from ensue.columns.stream import Shape
 from ensue.runners.spark import statistics
 from ensue.runners.spark.archives import refuse_frames, refuse_large
 from ensue.runners.spark.frames import (
-    frame_of,
     lane_column,
     quoted,
+    read_frame,
     relevant,
     warn_of_whole_streams,
     without_time,
@@ -91,7 +91,7 @@ def read(
     events: "DataFrame | Mapping[str, DataFrame]", given: Arguments
 ) -> tuple[DataFrame, Source]:
     """The events as one DataFrame, and what is known of them before they come."""
-    frame, shape = frame_of(events, time=given.time, type=given.type, order=given.order)
+    frame, shape, given = read_frame(events, given)
     # what Spark says of a column that is never NULL holds for a source, not for a checkpoint
     nullable = pa.schema([field.with_nullable(True) for field in shape.arrow])
     return frame, Source.of(replace(shape, arrow=nullable), given)

@@ -1,0 +1,1 @@
+"""Clauses of SQL (MATCH_RECOGNIZE) as a kind of work."""

@@ -1,0 +1,91 @@
+"""How events are read for clauses: they say themselves what orders and splits them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ensue.algebra.check.row_patterns import checked
+from ensue.algebra.row_patterns.recognition import Recognition
+from ensue.columns.arrow_kinds import fields_of
+from ensue.columns.stream import PLACE
+from ensue.errors import EventError, QueryError
+from ensue.workload.arranged import Arranged, Computed
+from ensue.workload.asked import Asked
+from ensue.workload.query_names import speaking_of
+from ensue.workload.row_patterns.clause import column_of
+from ensue.workload.row_patterns.streamable import plain_ties, require_open_end, time_of
+
+Time = str | tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """What a call with clauses says of its events, before their columns are known."""
+
+    asked: tuple[Asked, ...]
+    time: Time | None  # as the call says
+    order: tuple[str, ...]
+    streaming: bool  # events keep coming
+
+    def __call__(self, arrow: pa.Schema) -> Arranged:
+        kinds, clauses = fields_of(arrow), []
+        for one in self.asked:
+            if isinstance(one.query, Recognition):
+                with speaking_of(one.name):
+                    clauses.append(checked(one.query, kinds))
+        computed = {
+            column_of(key): Computed(column_of(key), key.expr)
+            for clause in clauses
+            for key in clause.partition
+            if key.column is None
+        }
+        time, order = self._order(clauses)
+        return Arranged(time, order, tuple(computed.values()))
+
+    def _order(self, clauses: Sequence[Recognition]) -> tuple[Time, tuple[str, ...]]:
+        only = len(clauses) == len(self.asked)
+        if not self.streaming:
+            if only:
+                return PLACE, ()
+            if self.time is None:
+                raise EventError("the events' time column is needed: pass time=")
+            return self.time, self.order
+        times = {}
+        for one, clause in zip(self._clauses(), clauses, strict=True):
+            with speaking_of(one.name):
+                require_open_end(clause)
+                times[time_of(clause)] = clause
+                self._require_same(times, clause)
+        if self.order or not only:
+            return next(iter(times)), self.order
+        ties = {plain_ties(clause) for clause in clauses}
+        (found,) = ties if len(ties) == 1 else (None,)
+        return next(iter(times)), found or ()
+
+    def _clauses(self) -> list[Asked]:
+        return [one for one in self.asked if isinstance(one.query, Recognition)]
+
+    def _require_same(self, times: dict[str, Recognition], clause: Recognition) -> None:
+        """All that is asked of a stream goes by one time."""
+        mine = time_of(clause)
+        others = [time for time in times if time != mine]
+        given = others[0] if others else self.time
+        if given is None or given == mine:
+            return
+        what = f"time={given!r}" if not others else f"another clause by '{given}'"
+        raise QueryError(
+            f"ORDER BY begins with '{mine}', and events are ordered by {what}",
+            hint="all that is asked of a stream goes by one column of event time",
+            span=clause.order[0].span,
+            text=clause.text,
+        )
+
+
+def arranging(
+    asked: Sequence[Asked], time: Time | None, order: tuple[str, ...], *, streaming: bool
+) -> Arrangement | None:
+    """How events are read for what is asked; None: nothing of it is a clause."""
+    if not any(isinstance(one.query, Recognition) for one in asked):
+        return None
+    return Arrangement(tuple(asked), time, order, streaming)
