@@ -123,7 +123,8 @@ class Reached:
                 rows = np.where((rows >= found.starts) & (rows < found.stops), rows, -1)
             else:
                 rows = loops.nth_of_match(*given)
-            rows = np.where(match >= 0, rows[np.maximum(match, 0)], -1)
+            if self._place is not None:  # else a row of the result is a match
+                rows = np.where(match >= 0, rows[np.maximum(match, 0)], -1)
         else:
             so_far = loops.nth_so_far(*given)
             place = self._place
