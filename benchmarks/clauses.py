@@ -70,12 +70,12 @@ DEFINE A AS A.price >= AVG(A.price), B AS B.price < AVG(A.price)""",
     ),
     Clause(
         "alternation",
-        "(A | B | C | D)+ E, ways that overlap",
+        "(A | B | C | D)+ E, several ways for most rows",
         """\
 MEASURES FIRST(ts) AS begun, LAST(ts) AS ended, COUNT(*) AS several
 PATTERN ((A | B | C | D)+ E)
-DEFINE A AS volume > 500, B AS price > 99 AND type <> 'B', C AS type = 'C' OR volume < 1800,
-       D AS type = 'D', E AS type = 'E' AND volume > 300""",
+DEFINE A AS type <> 'E' AND volume > 500, B AS type <> 'E' AND price > 99,
+       C AS type = 'C' OR type = 'B', D AS type = 'D', E AS type = 'E' AND volume > 300""",
     ),
     Clause(
         "failing",

@@ -117,7 +117,8 @@ def _picked(vector: Vector, rows: Ints) -> Vector:
         return vector.at(rows)
     valid = None if vector.valid is None else vector.valid[rows]
     if isinstance(vector.values, np.ndarray):
-        return Vector(vector.kind, vector.values[rows], valid)
+        # no row is outside, so none needs to be looked at twice
+        return Vector(vector.kind, vector.values.take(rows, mode="clip"), valid)
     return Vector(vector.kind, vector.values.take(pa.array(rows)), valid)
 
 

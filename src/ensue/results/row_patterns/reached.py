@@ -1,13 +1,14 @@
 """What measures reach from matches, for all rows of the result at once."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from ensue.algebra.evaluate import as_double
-from ensue.algebra.predicate import Aggregate, Expr, Field
+from ensue.algebra.predicate import Aggregate, Expr, Field, Literal
 from ensue.algebra.row_patterns.aggregates import aggregated
 from ensue.algebra.row_patterns.arranging import arranged
 from ensue.algebra.row_patterns.values import (
@@ -35,6 +36,7 @@ from ensue.schema import Kind
 
 _KERNELS = ("count", "sum", "avg", "min", "max")
 _WIDE = 2.0**62
+_ANY = Literal(None)
 
 
 class Reached:
@@ -54,6 +56,9 @@ class Reached:
         self._place = place
         self._some = bool(len(match)) and bool((match >= 0).any())
         self._members: dict[tuple[str, ...], tuple[Ints, Ints, Ints]] = {}
+        self._places: dict[Navigation, Ints] = {}
+        # every label is a row of the result, and in its place
+        self._all_labels = place is not None and np.array_equal(place, np.arange(len(found.labels)))
 
     def __len__(self) -> int:
         return len(self._match)
@@ -64,7 +69,7 @@ class Reached:
         if isinstance(only, Navigation) and _is_column(only.expr):
             assert isinstance(only.expr, Field) and only.expr.name is not None
             column = whole_column(self._partitions.table, only.expr.name)
-            return taken(column, self._partitions.places(self._rows(only)))
+            return taken(column, self._places_of(only))
         if isinstance(only, RowAggregate):
             return self._aggregate(only, type)
         found = to_arrow(self.vector(value), self._partitions.unit, zone)
@@ -108,6 +113,13 @@ class Reached:
         names = self._plan.automaton.variables
         return np.array([not variables or name in variables for name in names], np.bool_)
 
+    def _places_of(self, reach: Navigation) -> Ints:
+        """Where in the table the row is that a reach is at, whatever it looks at there."""
+        row = replace(reach, expr=_ANY, span=None)
+        if row not in self._places:
+            self._places[row] = self._partitions.places(self._rows(row))
+        return self._places[row]
+
     def _rows(self, reach: Navigation) -> Ints:
         """The row that a reach is at, for each row of the result; -1: there is none."""
         found, match = self._found, self._match
@@ -130,7 +142,7 @@ class Reached:
             place = self._place
             if not len(so_far):
                 return np.full(len(match), -1, np.int64)
-            rows = np.where(place >= 0, so_far[np.maximum(place, 0)], -1)
+            rows = so_far if self._all_labels else np.where(place >= 0, so_far[np.maximum(place, 0)], -1)
         if reach.shift == 0:
             return rows
         bounds, p = self._partitions.bounds, found.partitions[np.maximum(match, 0)]
