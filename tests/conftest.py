@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import ensue
+from ensue.algebra.row_patterns.recognition import Recognition
 
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True)
 hypothesis.settings.load_profile("ci")
@@ -134,7 +135,10 @@ class Semantics:
         from ensue.workload.timed_out import bundle
         from support.matching import match_in_order
         from support.past import judged
+        from support.row_patterns import recognized
 
+        if isinstance(ensue.parse(query), Recognition):
+            return recognized(events, ensue.parse(query))
         if isinstance(ensue.parse(query), ensue.Correlation):
             return judged(events, query, **options)
         bad_events = options.pop("bad_events", "raise")
@@ -351,6 +355,8 @@ def windowed(query: Any, shape: Any) -> Any:
     from ensue.algebra.window import ByTime, ByUnits
 
     query = ensue.parse(query) if isinstance(query, str) else query
+    if isinstance(query, Recognition):  # it says itself how long a match may be
+        return query
     if isinstance(query, ensue.Query) and query.within is None:
         with suppress(ensue.QueryError):  # said again where the query is run
             if derived_window(check(query, shape.schema), shape.schema) is not None:

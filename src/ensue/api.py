@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from ensue.workload.asked import Asked
     from ensue.workload.correlations.explained import ExplainedCorrelation
     from ensue.workload.explained import Explained
+    from ensue.workload.row_patterns.explained import ExplainedClause
     from ensue.workload.source import Source
     from ensue.workload.work import Progress
 
@@ -455,7 +456,10 @@ def _recognize(clause: tuple[str, int, int], relation: Any) -> Any:
     limits = Limits.given(lanes=_is_spark(relation))
     planning = _planning(None, (), None, limits=limits)
     wishes = Wishes(streaming=runner.STREAMING, planning=planning, ids=False)
-    given = Arguments(time="", arranging=arranging(asked, None, (), streaming=runner.STREAMING))
+    given = Arguments(
+        time="",
+        arranging=arranging([(None, asked[0].query)], None, (), streaming=runner.STREAMING),
+    )
     frame, source = runner.read(relation, given)
     workload = Workload(asked, source, wishes, runner.lanes(frame, given))
     return next(iter(runner.run(workload, frame, given).values()))
@@ -950,7 +954,8 @@ def explain(
         return _explained_set(query, events, limits)
     planning = _planning(statistics, off, structure, limits=limits)
     past = archives, archive, access, latency
-    columns = _columns(time, type, order, location, space)
+    query = _read(query)
+    columns = _columns(time, type, order, location, space, query)
     asked = _explained(query, events, columns, planning, past)
     if not analyze:
         told = asked.told()
@@ -986,7 +991,8 @@ def picture(
     each other."""
     planning = _planning(statistics, off, structure)
     past = archives, archive, access, None
-    columns = _columns(time, type, order, location, space)
+    query = _read(query)
+    columns = _columns(time, type, order, location, space, query)
     return _explained(query, events, columns, planning, past).picture()
 
 
@@ -1028,8 +1034,9 @@ def _explained(
     columns: "Arguments | None",
     planning: "Planning",
     past: tuple[Any, Any, Any, Any],
-) -> "Explained | ExplainedCorrelation":
+) -> "Explained | ExplainedCorrelation | ExplainedClause":
     from ensue.workload.explained import Explained
+    from ensue.workload.row_patterns.explained import ExplainedClause
 
     asked, source, frame = _read(query), None, None
     if events is not None:
@@ -1038,6 +1045,8 @@ def _explained(
         frame, source = _runner(events).read(events, columns)
     if isinstance(asked, Correlation):
         return _correlation(asked, events, frame, source, planning, *past)
+    if isinstance(asked, Recognition):
+        return ExplainedClause(asked, source)
     return Explained(asked, None if source is None else source.shape, planning)
 
 
@@ -1097,7 +1106,8 @@ def _columns_of(
     if others["space"] is None:
         others["space"] = "plane"
     told, names = None if time is None else _time(time), _names("order", order)
-    others["arranging"] = arranging(asked, told, names, streaming=streaming)
+    queries = [(one.name, one.query) for one in asked]
+    others["arranging"] = arranging(queries, told, names, streaming=streaming)
     if told is None and others["arranging"] is None:
         raise EventError("the events' time column is needed: pass time=")
     return {"time": told or "", "order": names, **others}
@@ -1109,11 +1119,17 @@ def _columns(
     order: Sequence[str] | str,
     location: str | tuple[str, str] | None = None,
     space: str | None = None,
+    query: object = None,
 ) -> "Arguments | None":
     """What is said of the columns of events; None where nothing says when they happened."""
     from ensue.workload.arguments import Arguments
 
     order = _names("order", order)
+    if isinstance(query, Recognition):
+        from ensue.workload.row_patterns.arranging import arranging
+
+        rows = arranging([(None, query)], None, order, streaming=False)
+        return Arguments(time="", type=type, arranging=rows)
     if time is None:
         return None
     return Arguments(

@@ -10,10 +10,11 @@ import pyarrow as pa
 
 from ensue.algebra.correlation import Correlation
 from ensue.algebra.query import Query
+from ensue.algebra.row_patterns.recognition import Recognition
 from ensue.algebra.tower import Tower
 from ensue.columns.rows import no_rows
 from ensue.columns.stream import ends, with_time
-from ensue.languages.towers import parse_text
+from ensue.languages.table import parse
 from ensue.plan.planning import DEFAULT, Planning
 from ensue.workload.asked import Asked
 from ensue.workload.chain import Chain
@@ -40,7 +41,7 @@ from ensue.workload.source import Source
 from ensue.workload.stage import BATCH, ROW, MicroBatch, Version
 from ensue.workload.workload import Workload
 
-Texts = str | Query | Tower | Correlation | Mapping[Name, Any] | Sequence[Any]
+Texts = str | Query | Tower | Correlation | Recognition | Mapping[Name, Any] | Sequence[Any]
 ANY_ACCESS = Wanted()
 
 
@@ -66,10 +67,10 @@ def workload_of(
 ) -> Workload:
     """The workload of some queries over a stream."""
 
-    def parsed(query: Any) -> Query | Tower | Correlation:
-        return parse_text(query) if isinstance(query, str) else query
+    def parsed(query: Any) -> Query | Tower | Correlation | Recognition:
+        return parse(query) if isinstance(query, str) else query  # type: ignore[return-value]
 
-    if isinstance(queries, str | Query | Tower | Correlation):
+    if isinstance(queries, str | Query | Tower | Correlation | Recognition):
         asked = (Asked(parsed(queries)),)
     else:
         named = queries if isinstance(queries, Mapping) else dict(enumerate(queries))
@@ -290,7 +291,7 @@ class Stream:
 
     def late_events(self) -> pa.Table:
         """The late events that were delivered."""
-        return tables_of(self.delivered, LATE_EVENTS, self.workload.source.arrow)
+        return tables_of(self.delivered, LATE_EVENTS, self.workload.source.came)
 
     def shed_keys(self) -> list[dict[str, Any]]:
         """The keys that were given up, with their intervals."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ensue.algebra.check.row_patterns import checked
 from ensue.algebra.predicate import Binary, Expr, Field, IsNull, Literal
 from ensue.algebra.row_patterns.pattern import (
     Alternation,
@@ -39,6 +40,7 @@ from ensue.algebra.row_patterns.values import (
     RowAggregate,
     RowValue,
 )
+from ensue.columns.arrow_kinds import fields_of
 from ensue.schema import Kind
 from ensue.semantics.row_patterns import results
 
@@ -113,7 +115,9 @@ def an_aggregate(rng: random.Random, variables: tuple[str, ...], final: bool) ->
     )
 
 
-def a_condition(rng: random.Random, variable: str, variables: tuple[str, ...], how: str) -> RowValue:
+def a_condition(
+    rng: random.Random, variable: str, variables: tuple[str, ...], how: str
+) -> RowValue:
     """A condition that rows decide, or one that looks at the match (`how` is "matched")."""
     own = Navigation(column("x"), (variable,) if rng.random() < 0.5 else ())
     letter = Binary("=", reached(0), Literal(variable))
@@ -235,6 +239,26 @@ def tied_rows(rng: random.Random) -> pa.Table:
         rows = sorted(rng.choice(range(table.num_rows)) for _ in range(table.num_rows + 2))
         table = table.take(pa.array(rows))
     return table
+
+
+def recognized(table: pa.Table, recognition: Recognition) -> pa.Table:
+    """The table that a clause gives by its meaning: keys, row, measures, under their own names.
+
+    Of ids, which have no meaning, there are none.
+    """
+    clause = checked(recognition, fields_of(table.schema))
+    order = [by.expr.name for by in clause.order]
+    keys = [key.column for key in clause.partition]
+    partitions: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in sorted(table.to_pylist(), key=lambda row: [row[name] for name in order]):
+        partitions.setdefault(tuple(row[k] for k in keys), []).append(row)
+    found = []
+    for key, rows in partitions.items():
+        for place, measures in results(clause, rows):
+            own = dict(zip((k.name for k in clause.partition), key, strict=True))
+            named = dict(zip((m.name for m in clause.measures), measures, strict=True))
+            found.append((own if clause.rows is Rows.ONE else rows[place]) | own | named)
+    return pa.Table.from_pylist(found) if found else pa.table({})
 
 
 def meant(recognition: Recognition, table: pa.Table) -> list[tuple[Any, ...]]:

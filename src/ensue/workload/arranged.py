@@ -38,7 +38,8 @@ class Arranged:
         unit = time_unit(events.schema)
 
         def lookup(field: Field | Aggregate) -> Vector:
-            assert isinstance(field, Field) and field.name is not None
+            assert isinstance(field, Field)
+            assert field.name is not None
             return from_arrow(events.column(field.name), unit, field.name)
 
         whole = events

@@ -179,7 +179,8 @@ class LiveWorkload:
     def take_late_events(self) -> pa.Table:
         """The late events since it was asked last."""
         given, self.late_events = self.late_events, []
-        return pa.concat_tables([no_rows(self.workload.source.arrow), *given])
+        late = pa.concat_tables([no_rows(self.workload.source.arrow), *given])
+        return late.select(self.workload.source.came.names)
 
     def save(self) -> bytes:
         """Everything needed to go on elsewhere."""

@@ -43,6 +43,11 @@ class Source:
         return located(replace(shape, hidden=own) if own else shape, self.location, self.space)
 
     @cached_property
+    def came(self) -> pa.Schema:
+        """The columns of events as they came, without those that they got when they were read."""
+        return pa.schema([field for field in self.arrow if not is_own(field.name)])
+
+    @cached_property
     def clock(self) -> Clock:
         return clock_of(self.shape)
 

@@ -20,6 +20,7 @@ from ensue.errors import QueryError, StateError
 from ensue.languages.patterns import parse, statement
 from ensue.languages.printing import show
 from ensue.languages.row_patterns.clause import read_bare
+from ensue.languages.row_patterns.language import claims
 from ensue.languages.row_patterns.text import show_clause
 from ensue.plan.planning import DEFAULT, Planning
 from ensue.workload.asked import Asked
@@ -52,6 +53,7 @@ def text_of(
             "trace": wishes.trace,
             "planning": None if planning == DEFAULT else planning.described(),
             "operators": {o.name: o.fingerprint for one in asked for o in one.operators},
+            **({} if wishes.ids else {"ids": False}),
             **_past(asked, wishes, pasts),
         }
     )
@@ -89,7 +91,7 @@ def _described(one: Asked) -> dict[str, Any]:
         case Subscribed(log=log):
             return found | {"subscriptions": log.identity}
         case Recognition():
-            return found | {"clause": show_clause(one.query)}
+            return found | {"query": show_clause(one.query)}
 
 
 def upgraded(text: str) -> dict[str, Any]:
@@ -148,6 +150,7 @@ def read(texts: Iterable[str], operators: Iterable[Operator] = ()) -> dict[str, 
             streaming=True,
             planning=Planning.of(first["planning"]),
             access=Wanted(first.get("access"), first.get("latency")),
+            ids=first.get("ids", True),
         ),
         "lanes": max(stage["lanes"] for stage in stages),
         "pasts": _pasts(stages),
@@ -170,8 +173,8 @@ def _again(
 
     if "subscriptions" in one:
         return _subscribed(one["subscriptions"])
-    if "clause" in one:
-        return read_bare(one["clause"])
+    if claims(one["query"]):
+        return read_bare(one["query"])
     if "definitions" not in one:
         return statement(one["query"], operators_again(used, operators))
     definitions = tuple(Definition(n, query(d)) for n, d in one["definitions"].items())

@@ -116,7 +116,8 @@ class Finder:
         self, partitions: Partitions, search: Search, judge: Judge, values: tuple[Any, ...]
     ) -> "_Given":
         recognition = self.plan.recognition
-        times, horizon, now = np.zeros(1, np.int64), -1, np.zeros(1, np.int64)
+        times, now = np.zeros(1, np.int64), np.zeros(1, np.int64)
+        horizon: int | float = -1
         if recognition.within is not None:
             vector = partitions.vector(recognition.order[0].expr)
             times = np.ascontiguousarray(vector.values)

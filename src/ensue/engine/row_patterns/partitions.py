@@ -237,5 +237,6 @@ def text_ranks(vectors: Sequence[Vector]) -> list[Ints]:
 
 
 __all__ = [
-    "Bools", "Partitions", "floats", "key_codes", "partitions_of", "places_by", "sort_keys", "text_ranks",
+    "Bools", "Partitions", "floats", "key_codes", "partitions_of", "places_by", "sort_keys",
+    "text_ranks",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Stable names of the rows that a clause gives: a hash of its meaning and of what its rows hold."""
+"""Stable names of the rows that a clause gives: a hash of its meaning and of their content."""
 
 from hashlib import blake2b
 

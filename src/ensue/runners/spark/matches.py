@@ -39,7 +39,7 @@ class SeveralMatches(Mapping[Name, DataFrame]):
     @classmethod
     def of(cls, workload: Workload, packed: DataFrame) -> "SeveralMatches":
         """The outputs of a workload among packed tables."""
-        late = workload.source.arrow if workload.deliver_late else None
+        late = workload.source.came if workload.deliver_late else None
         return cls({output.name: output.schema for output in workload.outputs}, packed, late)
 
     def __getitem__(self, name: Name) -> DataFrame:
@@ -126,7 +126,7 @@ class UnpackOnly:
 
     @classmethod
     def of(cls, workload: Workload) -> "UnpackOnly":
-        events = workload.source.arrow if workload.deliver_late else None
+        events = workload.source.came if workload.deliver_late else None
         return cls(workload.outputs[0].schema, events)
 
     @property

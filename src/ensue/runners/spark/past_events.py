@@ -29,6 +29,7 @@ from ensue.runners.spark.time import Ahead, before, furthest_ahead
 from ensue.runners.spark.types import arrow_schema, spark_schema
 from ensue.runners.tables import as_table
 from ensue.schema import Kind
+from ensue.workload.arranged import is_own
 from ensue.workload.lanes.clock import calendar
 from ensue.workload.lanes.past import Cut
 from ensue.workload.source import Source
@@ -164,6 +165,11 @@ def _require_columns(there: pa.Schema, source: Source, known: tuple[str, ...]) -
         if field.name not in there.names:
             if source.by_type is not None and field.name not in known:
                 continue
+            if is_own(field.name):
+                raise EventError(
+                    "history= does not go with a PARTITION BY that is computed yet\n"
+                    "  hint: add the key as a column to the history and to the stream"
+                )
             raise EventError(
                 f"the history has no column '{field.name}', which the stream has\n"
                 f"  hint: it has {', '.join(there.names)}"

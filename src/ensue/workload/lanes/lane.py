@@ -118,7 +118,7 @@ class Lane:
             late = late.filter(pa.array(unseen(late, self.chain.source, others)))
         if COPY in late.column_names:  # of several lanes one gives it back
             late = late.filter(pa.array(late.column(COPY).to_numpy() == 0))
-        return Accepted(counted, late.select(self.chain.source.arrow.names), before_cut, lost)
+        return Accepted(counted, late.select(self.chain.source.came.names), before_cut, lost)
 
     def _shed(self, events: pa.Table, shed: float | pa.Table) -> tuple[pa.Table, Shed]:
         """The events without those of keys that are given up, and what was lost of these."""

@@ -1,6 +1,6 @@
 """How events are read for clauses: they say themselves what orders and splits them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -11,8 +11,7 @@ from ensue.columns.arrow_kinds import fields_of
 from ensue.columns.stream import PLACE
 from ensue.errors import EventError, QueryError
 from ensue.workload.arranged import Arranged, Computed
-from ensue.workload.asked import Asked
-from ensue.workload.query_names import speaking_of
+from ensue.workload.query_names import Name, speaking_of
 from ensue.workload.row_patterns.clause import column_of
 from ensue.workload.row_patterns.streamable import plain_ties, require_open_end, time_of
 
@@ -23,17 +22,17 @@ Time = str | tuple[str, str]
 class Arrangement:
     """What a call with clauses says of its events, before their columns are known."""
 
-    asked: tuple[Asked, ...]
+    clauses: tuple[tuple[Name | None, Recognition], ...]  # with the names of queries
+    only: bool  # nothing else is asked
     time: Time | None  # as the call says
     order: tuple[str, ...]
     streaming: bool  # events keep coming
 
     def __call__(self, arrow: pa.Schema) -> Arranged:
         kinds, clauses = fields_of(arrow), []
-        for one in self.asked:
-            if isinstance(one.query, Recognition):
-                with speaking_of(one.name):
-                    clauses.append(checked(one.query, kinds))
+        for name, clause in self.clauses:
+            with speaking_of(name):
+                clauses.append(checked(clause, kinds))
         computed = {
             column_of(key): Computed(column_of(key), key.expr)
             for clause in clauses
@@ -44,27 +43,23 @@ class Arrangement:
         return Arranged(time, order, tuple(computed.values()))
 
     def _order(self, clauses: Sequence[Recognition]) -> tuple[Time, tuple[str, ...]]:
-        only = len(clauses) == len(self.asked)
         if not self.streaming:
-            if only:
+            if self.only:
                 return PLACE, ()
             if self.time is None:
                 raise EventError("the events' time column is needed: pass time=")
             return self.time, self.order
         times = {}
-        for one, clause in zip(self._clauses(), clauses, strict=True):
-            with speaking_of(one.name):
+        for (name, _), clause in zip(self.clauses, clauses, strict=True):
+            with speaking_of(name):
                 require_open_end(clause)
                 times[time_of(clause)] = clause
                 self._require_same(times, clause)
-        if self.order or not only:
+        if self.order or not self.only:
             return next(iter(times)), self.order
         ties = {plain_ties(clause) for clause in clauses}
         (found,) = ties if len(ties) == 1 else (None,)
         return next(iter(times)), found or ()
-
-    def _clauses(self) -> list[Asked]:
-        return [one for one in self.asked if isinstance(one.query, Recognition)]
 
     def _require_same(self, times: dict[str, Recognition], clause: Recognition) -> None:
         """All that is asked of a stream goes by one time."""
@@ -83,9 +78,15 @@ class Arrangement:
 
 
 def arranging(
-    asked: Sequence[Asked], time: Time | None, order: tuple[str, ...], *, streaming: bool
+    asked: Iterable[tuple[Name | None, object]],
+    time: Time | None,
+    order: tuple[str, ...],
+    *,
+    streaming: bool,
 ) -> Arrangement | None:
-    """How events are read for what is asked; None: nothing of it is a clause."""
-    if not any(isinstance(one.query, Recognition) for one in asked):
+    """How events are read for queries with their names; None: no clause is among them."""
+    queries = tuple(asked)
+    clauses = tuple((name, one) for name, one in queries if isinstance(one, Recognition))
+    if not clauses:
         return None
-    return Arrangement(tuple(asked), time, order, streaming)
+    return Arrangement(clauses, len(clauses) == len(queries), time, order, streaming)

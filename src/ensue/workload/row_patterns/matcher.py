@@ -212,7 +212,7 @@ class ClauseMatcher:
         count = len(self._keys)
         if self._horizon is not None and len(self._searches.due):
             times.append(self._searches.due[:count].min().item())
-        earliest = min(times, default=self._never)
+        earliest: float = min(times, default=self._never)
         return None if earliest == self._never or math.isinf(earliest) else earliest
 
     @property
@@ -220,13 +220,13 @@ class ClauseMatcher:
         """In how many partitions rows may still become a match."""
         count = len(self._searches.position)
         waiting = self._rows.counts[:count] > self._searches.position
-        return int(waiting.sum()) + self._tied.num_rows
+        return int(waiting.sum()) + int(self._tied.num_rows)
 
     @property
     def state_bytes(self) -> int:
-        searches = sum(array.nbytes for array in self._searches.saved(len(self._keys)).values())
-        held = self._rows.nbytes + self._keys.nbytes + int(self._tied.nbytes)
-        return held + searches + self._twins.nbytes
+        searches = self._searches.saved(len(self._keys)).values()
+        held: int = self._rows.nbytes + self._keys.nbytes + int(self._tied.nbytes)
+        return held + sum(int(array.nbytes) for array in searches) + self._twins.nbytes
 
     def save(self) -> bytes:
         """Everything needed to go on elsewhere."""
