@@ -10,7 +10,7 @@ USER_STAMP := $(VENV)/.installed-user
 DEV_STAMP  := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-archive test test-python test-kernels test-uncompiled test-checked test-plain test-slow test-slow-python test-slow-kernels lint format bench bench-streaming bench-live bench-service bench-peers bench-papers soak kafka brokers demo-service crashes clean java
+.PHONY: help install demo demo-archive test test-python test-kernels test-uncompiled test-checked test-plain test-slow test-slow-python test-slow-kernels lint format bench bench-streaming bench-live bench-sql bench-service bench-peers bench-papers soak kafka brokers demo-service crashes clean java
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -109,6 +109,9 @@ bench: java $(DEV_STAMP)  ## measure kernels, ensue.match and Spark; writes benc
 bench-live: $(DEV_STAMP)  ## measure ensue.live: from one event in to its match out
 	$(BIN)/python -m benchmarks.live
 	$(BIN)/python -m benchmarks.readme
+
+bench-sql: java $(DEV_STAMP)  ## measure MATCH_RECOGNIZE: ensue.sql from Arrow, growth, memory, Spark batch and stream
+	$(BIN)/python -m benchmarks.row_patterns
 
 SERVICE := outbox sse messages latency
 bench-service: $(DEV_STAMP)  ## measure the service: outbox, listeners, messages, from an event to its notification

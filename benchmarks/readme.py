@@ -15,6 +15,10 @@ from benchmarks.tables import (
     local_sheet,
     peers_sheet,
     per_key_sheet,
+    row_pattern_growth_sheet,
+    row_pattern_sheet,
+    row_pattern_spark_sheet,
+    row_pattern_stream_sheet,
     soak_sheet,
     spark_sheet,
     streaming_sheet,
@@ -36,6 +40,10 @@ _TABLES: tuple[tuple[str, str, Draw], ...] = (  # file, part of it, table
     ("live.json", "throughput", live_sheet),
     ("soak.json", "runs", soak_sheet),
     ("first_answer.json", "queries", first_answer_sheet),
+    ("row_patterns.json", "tables", row_pattern_sheet),
+    ("row_patterns.json", "growth", row_pattern_growth_sheet),
+    ("row_patterns.json", "spark", row_pattern_spark_sheet),
+    ("row_patterns.json", "stream", row_pattern_stream_sheet),
     ("peers.json", "queries", peers_sheet),
 )
 
@@ -70,6 +78,8 @@ def block(folder: Path) -> str:
         if not path.exists():
             continue
         results = json.loads(path.read_text(encoding="utf-8"))
+        if not results.get(part):  # it was left out
+            continue
         parts.append(draw(results[part]).markdown())
         machines.add(sentence(results["machine"]))
     parts.extend(f"Measured on {machine}." for machine in sorted(machines))

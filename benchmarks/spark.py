@@ -52,12 +52,12 @@ def measured(
                 case "match":
                     frame = ensue.match(frame, query, time="ts", type=workload.type)
                 case "identity":
-                    frame = _identity(frame)
+                    frame = identity(frame)
                 case _:
-                    frame = _identity(frame.filter(frame["type"].isin(types)))
+                    frame = identity(frame.filter(frame["type"].isin(types)))
             clock = Clock()
             with clock:
-                counts[name].add(_counted(frame))
+                counts[name].add(counted(frame))
             if turn:
                 seconds[name].append(clock.seconds)
     assert all(len(found) == 1 for found in counts.values()), counts
@@ -74,7 +74,7 @@ def measured(
     }
 
 
-def _identity(frame: "DataFrame") -> "DataFrame":
+def identity(frame: "DataFrame") -> "DataFrame":
     return frame.repartition("symbol").mapInArrow(_passed_through, frame.schema)
 
 
@@ -82,7 +82,7 @@ def _passed_through(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatc
     yield from batches
 
 
-def _counted(frame: "DataFrame") -> int:
+def counted(frame: "DataFrame") -> int:
     """Runs a pipeline to its end without keeping anything; the rows are counted on the way."""
     from pyspark.sql import Observation
     from pyspark.sql.functions import count, lit

@@ -111,7 +111,7 @@ def timed(reports: list[Any]) -> list[Any]:
     return [p for p in reports if p["numInputRows"]][FIRST:]
 
 
-def _seconds(reports: list[Any]) -> list[float]:
+def seconds_of(reports: list[Any]) -> list[float]:
     return [p["durationMs"]["triggerExecution"] / 1_000 for p in timed(reports)]
 
 
@@ -141,11 +141,11 @@ def _throughput(session: "SparkSession", folder: Path, size: int, symbols: int) 
         checkpoint = folder / f"match-{turn}"
         reports = run(_match(session, folder / "events", files, text), checkpoint)
         found.add(_matches(reports) + ensue.remaining(session, checkpoint).count())
-        seconds["match"] += _seconds(reports)
+        seconds["match"] += seconds_of(reports)
         observed = [p["observedMetrics"]["ensue"] for p in timed(reports)]
         written = round(statistics.mean(o.written_bytes for o in observed))
         same = _identity(stream_of(session, folder / "events", files), text, written // cores)
-        seconds["identity"] += _seconds(run(same, folder / f"identity-{turn}"))
+        seconds["identity"] += seconds_of(run(same, folder / f"identity-{turn}"))
     medians = {name: statistics.median(times) for name, times in seconds.items()}
     share = statistics.median(o.matching_us / 1e6 / cores for o in observed) / medians["match"]
     return {
@@ -264,7 +264,7 @@ def _per_key(session: "SparkSession", folder: Path, size: int, symbols: int) -> 
     text = WORKLOAD.text(symbols)
     naive = run(_by_key(stream_of(session, folder / "events", files), text), folder / "naive")
     ours = run(_match(session, folder / "events", files, text), folder / "match")
-    naive_seconds, seconds = (statistics.median(_seconds(r)) for r in (naive, ours))
+    naive_seconds, seconds = (statistics.median(seconds_of(r)) for r in (naive, ours))
     return {
         "rows": size,
         "symbols": symbols,

@@ -241,5 +241,86 @@ def peers_sheet(reports: Sequence[Report]) -> Sheet:
     )
 
 
+def row_pattern_sheet(reports: Sequence[Report]) -> Sheet:
+    """`ensue.sql` from Arrow and its engine alone, in processor time."""
+    return Sheet(
+        f"MATCH_RECOGNIZE in one process, {_counted(reports)} rows, "
+        "millions of rows a second of processor time",
+        (
+            "clause", "keys", "rows found", "`ensue.sql`", "by the clock", "search alone",
+            "`SELECT *`", "bytes a row",
+        ),
+        tuple(
+            (
+                r["query"],
+                f"{r['symbols']:,}",
+                f"{r['sql']['matches']:,}",
+                f"{r['sql']['events_per_cpu_second'] / 1e6:.1f}",
+                f"{r['sql']['events_per_second'] / 1e6:.1f}",
+                f"{r['engine']['events_per_cpu_second'] / 1e6:.1f}",
+                f"{r['copy']['events_per_cpu_second'] / 1e6:.1f}",
+                "-" if r["bytes_per_row"] is None else f"{r['bytes_per_row']:.0f}",
+            )
+            for r in reports
+        ),
+    )  # fmt: skip
+
+
+def row_pattern_growth_sheet(reports: Sequence[Report]) -> Sheet:
+    """Processor time by the number of rows."""
+    sizes = reports[0]["rows"]
+    return Sheet(
+        "MATCH_RECOGNIZE: seconds of processor time by the number of rows, "
+        "and how much more ten times as many rows take",
+        ("clause", "keys", *(f"{size:,}" for size in sizes), "ten times as many rows"),
+        tuple(
+            (
+                r["query"],
+                f"{r['symbols']:,}",
+                *(f"{seconds:.3f}" for seconds in r["cpu_seconds"]),
+                ", ".join(f"{times:.1f}" for times in r["growth"]),
+            )
+            for r in reports
+        ),
+    )
+
+
+def row_pattern_spark_sheet(reports: Sequence[Report]) -> Sheet:
+    """Clauses on Spark beside the identity pipeline."""
+    return Sheet(
+        f"MATCH_RECOGNIZE on Spark from Parquet, {_counted(reports)} rows, "
+        "beside a pipeline that only moves them",
+        ("clause", "rows found", "match", "identity", "ratio"),
+        tuple(
+            (
+                r["query"],
+                f"{r['matches']:,}" + ("" if r["same"] else " (differ)"),
+                f"{r['match_seconds']:.2f} s",
+                f"{r['identity_seconds']:.2f} s",
+                f"{r['ratio']:.2f}",
+            )
+            for r in reports
+        ),
+    )
+
+
+def row_pattern_stream_sheet(reports: Sequence[Report]) -> Sheet:
+    """A clause on a stream, by size of micro-batch."""
+    return Sheet(
+        "MATCH_RECOGNIZE on Structured Streaming, beside a stream that only moves the rows",
+        ("rows a micro-batch", "rows found", "match", "identity", "rows a second"),
+        tuple(
+            (
+                f"{r['rows']:,}",
+                f"{r['matches']:,}" + ("" if r["same"] else " (differ)"),
+                f"{r['match_seconds']:.2f} s",
+                f"{r['identity_seconds']:.2f} s",
+                f"{r['events_per_second']:,.0f}",
+            )
+            for r in reports
+        ),
+    )
+
+
 def _counted(reports: Iterable[Report]) -> str:
     return " or ".join(f"{count:,}" for count in sorted({r["events"] for r in reports}))

@@ -2,7 +2,8 @@
 
 Every query is partitioned by symbol and returns the times of its members; times are unique, so
 they are the members' keys. A Kleene variable returns its first time, its last time and its length:
-under contiguity these name all of its events.
+under contiguity these name all of its events. Some queries are asked of both in the same words,
+those of Flink's SQL.
 """
 
 from dataclasses import dataclass
@@ -15,15 +16,21 @@ class Pair:
     name: str
     meaning: str
     flink: str  # what stands behind ORDER BY in MATCH_RECOGNIZE
-    ensue: str
     columns: tuple[str, ...]
-    typed: bool  # whether the pattern's types are those of the `type` column
+    ensue: str | None = None  # None: Ensue is asked in the same words
+    typed: bool = False  # whether the pattern's types are those of the `type` column
 
     def insert(self) -> str:
         """The statement that Flink runs, from table `stock` to table `found`."""
         return (
             f"INSERT INTO found SELECT {', '.join(self.columns)} FROM stock "
             f"MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY rowtime {self.flink})"
+        )
+
+    def sql(self) -> str:
+        """The same in Ensue's SQL, whose table needs no column of its own for event time."""
+        return (
+            f"SELECT * FROM stock MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY ts {self.flink})"
         )
 
 
@@ -159,4 +166,53 @@ SURGE = Pair(
     typed=False,
 )
 
-PAIRS = (CONTIGUOUS, RISING, NEXT, NEXT_RISING, FALLING, SURGE)
+STRICT_SQL = Pair(
+    name="SQL: strict",
+    meaning="A B C, successive, conditions on each; matches do not overlap",
+    flink="""
+        MEASURES A.ts AS a, B.ts AS b, C.ts AS c
+        ONE ROW PER MATCH
+        AFTER MATCH SKIP PAST LAST ROW
+        PATTERN (A B C)
+        DEFINE A AS A.type = 'A' AND A.price > 99,
+               B AS B.type = 'B' AND B.volume > 500,
+               C AS C.type = 'C' AND C.price > 99""",
+    columns=("a", "b", "c"),
+)
+
+# Flink has no PREV, and its last variable must not be greedy: so LAST, and a row that ends UP.
+V_SHAPE_SQL = Pair(
+    name="SQL: V shape",
+    meaning="prices fall, then rise, up to the row where they no longer do",
+    flink="""
+        MEASURES STRT.ts AS strt, LAST(DOWN.ts) AS bottom, COUNT(DOWN.ts) AS falls,
+                 LAST(UP.ts) AS top, COUNT(UP.ts) AS rises, TURN.ts AS turn
+        ONE ROW PER MATCH
+        AFTER MATCH SKIP PAST LAST ROW
+        PATTERN (STRT DOWN+ UP+ TURN)
+        DEFINE DOWN AS (LAST(DOWN.price, 1) IS NULL AND DOWN.price < STRT.price)
+                       OR DOWN.price < LAST(DOWN.price, 1),
+               UP AS (LAST(UP.price, 1) IS NULL AND UP.price > LAST(DOWN.price))
+                     OR UP.price > LAST(UP.price, 1),
+               TURN AS TURN.price <= LAST(UP.price)""",
+    columns=("strt", "bottom", "falls", "top", "rises", "turn"),
+)
+
+AVERAGE_SQL = Pair(
+    name="SQL: running average",
+    meaning="volumes at or above their running average, then one below it, in 2 minutes",
+    flink="""
+        MEASURES FIRST(A.ts) AS a_first, LAST(A.ts) AS a_last, COUNT(A.ts) AS a_count,
+                 B.ts AS b
+        ONE ROW PER MATCH
+        AFTER MATCH SKIP PAST LAST ROW
+        PATTERN (A+ B) WITHIN INTERVAL '2' MINUTE
+        DEFINE A AS FIRST(A.volume) > 1000
+                    AND A.volume >= AVG(CAST(A.volume AS DOUBLE)),
+               B AS B.volume < AVG(CAST(A.volume AS DOUBLE))""",
+    columns=("a_first", "a_last", "a_count", "b"),
+)
+
+PAIRS = (
+    CONTIGUOUS, RISING, NEXT, NEXT_RISING, FALLING, SURGE, STRICT_SQL, V_SHAPE_SQL, AVERAGE_SQL,
+)  # fmt: skip

@@ -35,9 +35,24 @@ def expected(name: str, events: pa.Table) -> list[Match]:
     return sorted(
         found
         for trades in by_symbol.values()
-        for first in range(len(trades))
-        for found in MEANING[name](trades[first:])
+        for found in (_apart if name.startswith("SQL") else _all)(MEANING[name], trades)
     )
+
+
+def _all(meaning: "Meaning", trades: Sequence[Trade]) -> Iterator[Match]:
+    """From every event on."""
+    for first in range(len(trades)):
+        yield from meaning(trades[first:])
+
+
+def _apart(meaning: "Meaning", trades: Sequence[Trade]) -> Iterator[Match]:
+    """From every event that is not in a match; the last column of a match is its last event."""
+    ended = -1
+    for first, trade in enumerate(trades):
+        if trade.ts > ended:
+            for found in meaning(trades[first:]):
+                ended = found[-1]
+                yield found
 
 
 def _contiguous(trades: Sequence[Trade]) -> Iterator[Match]:
@@ -100,11 +115,26 @@ def _surge(trades: Sequence[Trade]) -> Iterator[Match]:
         total, count = total + event.volume, count + 1
 
 
-MEANING: dict[str, Callable[[Sequence[Trade]], Iterator[Match]]] = {
+def _v_shape(trades: Sequence[Trade]) -> Iterator[Match]:
+    low = 0
+    while low + 1 < len(trades) and trades[low + 1].price < trades[low].price:
+        low += 1
+    top = low
+    while top + 1 < len(trades) and trades[top + 1].price > trades[top].price:
+        top += 1
+    if 0 < low < top < len(trades) - 1:
+        yield trades[0].ts, trades[low].ts, low, trades[top].ts, top - low, trades[top + 1].ts
+
+
+Meaning = Callable[[Sequence[Trade]], Iterator[Match]]
+MEANING: dict[str, Meaning] = {
     "contiguous": _contiguous,
     "contiguous, rising": _rising,
     "next": _next,
     "next, rising": _next_rising,
     "falling": _falling,
     "surge": _surge,
+    "SQL: strict": _contiguous,
+    "SQL: V shape": _v_shape,
+    "SQL: running average": _surge,
 }

@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / "benchmarks" / ".cache"
 RESULTS = ROOT / "benchmarks" / "results" / "peers.json"
 TARGET = 30  # times Flink's events per second, from files to matches
+SQL_TARGET = 50  # the same where both are asked in the same words
 REPEATS = 3
 
 Report = dict[str, Any]
@@ -60,8 +61,10 @@ def main() -> int:
         RESULTS.parent.mkdir(parents=True, exist_ok=True)
         RESULTS.write_text(json.dumps(summary, indent=2) + "\n")
     console.print(_table(reports))
-    reached = sum(r["ratio"] >= TARGET for r in reports)
-    console.print(f"{TARGET} times Flink's events/s: {reached} of {len(reports)} queries")
+    for target in sorted({r["target"] for r in reports}):
+        ratios = [r["ratio"] for r in reports if r["target"] == target]
+        reached = sum(ratio >= target for ratio in ratios)
+        console.print(f"{target} times Flink's events/s: {reached} of {len(ratios)} queries")
     return 0 if all(r["same"] for r in reports) else 1
 
 
@@ -80,6 +83,7 @@ def compare(pair: Pair, folder: Path, python: Path, options: argparse.Namespace)
         },
     )
     task |= {"matches": str(folder / "ensue.csv"), "query": pair.ensue, "typed": pair.typed}
+    task |= {"sql": pair.sql()}
     command = [sys.executable, "-m", "benchmarks.peers.ensue_runner"]
     kernels = folder / "kernels"
     shutil.rmtree(kernels, ignore_errors=True)
@@ -90,6 +94,7 @@ def compare(pair: Pair, folder: Path, python: Path, options: argparse.Namespace)
     ours = read_matches(folder / "ensue.csv", pair.columns)
     return {
         "query": pair.name,
+        "target": TARGET if pair.ensue is not None else SQL_TARGET,
         "flink": flink,
         "ensue": {"net_seconds": net, "cold": cold, "warm": warm, "matches": len(ours)},
         "same": theirs == ours,

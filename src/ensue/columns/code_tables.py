@@ -10,6 +10,7 @@ Codes = npt.NDArray[np.int32]
 
 _FIRST_SLOTS = 1 << 10
 _FIRST_BYTES = 1 << 14
+_BLOCK = 1 << 14  # texts whose hashes are held at a time
 _USED, _NEXT, _ENTRIES, _BYTES = range(4)  # places in a table's state
 
 
@@ -102,11 +103,24 @@ class TextCodes:
         offsets, data = frozen(offsets), frozen(data)
         known = known_to_kernels(valid)
         rows = len(offsets) - 1
-        hashes, spare = np.empty(rows, np.uint64), np.empty(rows, np.uint64)
-        hashing.hash_texts(offsets, data, hashes, spare)
+        hashes, spare = np.empty((2, min(rows, _BLOCK)), np.uint64)
         out = np.empty(rows, np.int32)
-        state = self._state
-        state[_NEXT] = self._counter.next
+        self._state[_NEXT] = self._counter.next
+        for begin in range(0, rows, _BLOCK):
+            some = offsets[begin : begin + _BLOCK + 1]
+            hashing.hash_texts(some, data, hashes, spare)
+            self._encode_some(hashes, some, data, known[begin:], out[begin : begin + _BLOCK])
+        self._counter.next = int(self._state[_NEXT])
+        return out
+
+    def _encode_some(
+        self,
+        hashes: npt.NDArray[np.uint64],
+        offsets: npt.NDArray[np.integer],
+        data: npt.NDArray[np.uint8],
+        known: Bools,
+        out: Codes,
+    ) -> None:
         done = 0
         while True:
             done = hashing.code_texts(
@@ -118,15 +132,13 @@ class TextCodes:
                 self._offsets,
                 self._data,
                 self._codes,
-                state,
+                self._state,
                 out,
                 done,
             )
-            if done == rows:
-                break
+            if done == len(out):
+                return
             self._grow(int(offsets[done + 1] - offsets[done]))
-        self._counter.next = int(state[_NEXT])
-        return out
 
     def _grow(self, length: int) -> None:
         """Makes room for one more string of this length, at least."""

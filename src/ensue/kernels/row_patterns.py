@@ -11,6 +11,7 @@ from ensue.kernels.kept_code import kernel
 
 Ints = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]
+Masks = npt.NDArray[np.uint8] | Ints  # bits of variables
 Labels = npt.NDArray[np.int16]
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -22,7 +23,7 @@ UNKNOWN = -1  # of a transition that is not worked out yet
 
 
 @kernel(**_OPTIONS)
-def grouped(codes: Ints, count: int) -> tuple[Ints, Ints]:
+def grouped(codes: Codes | Ints, count: int) -> tuple[Ints, Ints]:
     """The rows by their code, in their order, and where each code begins."""
     bounds = np.zeros(count + 1, np.int64)
     for code in codes:
@@ -48,11 +49,10 @@ def at_places(order: Ints, rows: Ints) -> Ints:
 
 
 @kernel(**_OPTIONS)
-def mark(held: Bools, mask: Ints, bit: int) -> None:
-    """Sets a bit of the rows for which a condition holds."""
+def forbid(held: Bools, mask: Masks, bit: int) -> None:
+    """Takes a bit from the rows for which a condition does not hold."""
     for row in range(len(held)):
-        if held[row]:
-            mask[row] |= bit
+        mask[row] = mask[row] if held[row] else mask[row] & ~bit
 
 
 @kernel(**_OPTIONS)
@@ -70,7 +70,7 @@ def inside(bounds: Ints, shift: int, valid: Bools) -> None:
 
 @kernel(**_OPTIONS)
 def backwards(
-    symbols: Ints,
+    symbols: Masks,
     bounds: Ints,
     limits: Ints,
     last: Codes,

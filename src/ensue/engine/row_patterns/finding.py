@@ -104,7 +104,7 @@ class Finder:
         run = _Run(
             self.plan, partitions, search, self.plan.recognition.rows is Rows.ALL_AND_UNMATCHED
         )
-        fixed = (mask, alive, sets, *self._choices, bounds, limits)
+        fixed: tuple[Any, ...] = (mask, alive, sets, *self._choices, bounds, limits)
         fixed += (search.opened, search.begun, *self._skip)
         state = (search.position, search.number, search.covered)
         if judged:
@@ -173,13 +173,15 @@ class _Run:
         self._plan = plan
         self._partitions = partitions
         self._search = search
-        rows = partitions.rows
-        matches = min(_MATCHES, rows + 1)
         self._meta = np.zeros(8, np.int64)
-        self._matches = [np.empty(matches, np.int64) for _ in range(4)]
-        self._labels: Labels = np.empty(min(LABELS, rows + 1), np.int16)
-        self._unmatched = np.empty(rows + 1 if unmatched else 1, np.int64)
         self._wants_unmatched = unmatched
+        self._make_room(min(LABELS, partitions.rows + 1))
+
+    def _make_room(self, labels: int) -> None:
+        rows = self._partitions.rows
+        self._matches = [np.empty(min(_MATCHES, rows + 1), np.int64) for _ in range(4)]
+        self._labels: Labels = np.empty(labels, np.int16)
+        self._unmatched = np.empty(rows + 1 if self._wants_unmatched else 1, np.int64)
 
     def search(
         self, kernel: Callable[..., int], fixed: tuple[Any, ...], given: _Given | None
@@ -219,13 +221,16 @@ class _Run:
         count, used, missed = (
             int(meta[k]) for k in (source.MATCHES, source.LABELS, source.UNMATCHED)
         )
-        starts, stops, numbers, partitions = (column[:count].copy() for column in self._matches)
-        offsets = np.concatenate([[0], np.cumsum(stops - starts)]).astype(np.int64)
-        meta[source.MATCHES] = meta[source.LABELS] = meta[source.UNMATCHED] = 0
-        return Found(
-            starts, stops, numbers, partitions, self._labels[:used].copy(), offsets,
-            self._unmatched[:missed].copy(),
+        starts, stops, numbers, partitions = (column[:count] for column in self._matches)
+        offsets = np.zeros(count + 1, np.int64)
+        np.cumsum(stops - starts, out=offsets[1:])
+        found = Found(
+            starts, stops, numbers, partitions, self._labels[:used], offsets,
+            self._unmatched[:missed],
         )  # fmt: skip
+        meta[source.MATCHES] = meta[source.LABELS] = meta[source.UNMATCHED] = 0
+        self._make_room(len(self._labels))  # these arrays belong to what was found
+        return found
 
     def _no_way_on(self, code: int) -> SkipError:
         """Why the search cannot go on behind a match."""

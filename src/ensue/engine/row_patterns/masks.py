@@ -4,33 +4,45 @@ import numpy as np
 
 from ensue.algebra.predicate import Aggregate, Expr, Field
 from ensue.algebra.row_patterns.values import Navigation, RowValue
-from ensue.columns.buffers import Bools, Ints
 from ensue.columns.evaluate import evaluate
 from ensue.columns.values import Vector, truth
 from ensue.engine.row_patterns.partitions import Partitions
-from ensue.kernels.row_patterns import mark
+from ensue.kernels.row_patterns import Masks, forbid
 from ensue.plan.row_patterns.plan import RowPlan
 
+_IN_A_BYTE = 8  # variables
 
-def masks(plan: RowPlan, partitions: Partitions) -> Ints:
+
+def masks(plan: RowPlan, partitions: Partitions) -> Masks:
     """One bit for each variable of the pattern."""
-    found = np.zeros(partitions.rows, np.int64)
-    neighbours: dict[tuple[Expr, int], Vector] = {}
-    for number, conditions in enumerate(plan.conditions):
-        bit = np.int64(1 << number)
-        held: Bools | None = None
-        for condition in conditions.alone:
-            here = truth(_values(condition, partitions, neighbours))
-            held = here if held is None else held & here
-        if held is None:
-            found |= bit
-        else:
-            mark(held, found, bit)
+    variables = len(plan.conditions)
+    width: type[np.uint8] | type[np.int64] = np.uint8 if variables <= _IN_A_BYTE else np.int64
+    found: Masks = np.full(partitions.rows, (1 << variables) - 1, width)
+    conditions = [(n, value) for n, c in enumerate(plan.conditions) for value in c.alone]
+    # what looks at one row is judged as rows stand in the table: then only bits change places
+    of_one_row = [(n, value) for n, value in conditions if not _looks_around(value)]
+    if of_one_row:
+        _forbid(of_one_row, partitions.as_they_stand, found)
+        if partitions.order is not None:
+            found = found[partitions.order]
+    _forbid([(n, value) for n, value in conditions if _looks_around(value)], partitions, found)
     if plan.recognition.within is not None:
         time = partitions.vector(plan.recognition.order[0].expr)
         if time.valid is not None:
             found[~time.valid] = 0  # a row without a time is in no window
     return found
+
+
+def _looks_around(condition: RowValue) -> bool:
+    return any(isinstance(reach, Navigation) and reach.shift for reach in condition.reaches)
+
+
+def _forbid(conditions: list[tuple[int, RowValue]], partitions: Partitions, found: Masks) -> None:
+    """Takes variables from the rows for which their conditions do not hold."""
+    neighbours: dict[tuple[Expr, int], Vector] = {}
+    for number, condition in conditions:
+        held = truth(_values(condition, partitions, neighbours))
+        forbid(held, found, found.dtype.type(1 << number))
 
 
 def _values(

@@ -18,7 +18,7 @@ from ensue.columns.keys import ColumnCodes
 from ensue.columns.rows import taken
 from ensue.columns.values import Refused, Vector, from_arrow, to_arrow
 from ensue.computed import cached_property
-from ensue.kernels.row_patterns import at_places, grouped, inside
+from ensue.kernels.row_patterns import Codes, at_places, grouped, inside
 from ensue.schema import Kind
 
 Numbers = npt.NDArray[Any]
@@ -45,6 +45,13 @@ class Partitions:
     @cached_property
     def unit(self) -> Unit:
         return time_unit(self.table.schema)
+
+    @cached_property
+    def as_they_stand(self) -> "Partitions":
+        """The same rows in the order of the table, as one partition."""
+        if self.order is None:
+            return self
+        return Partitions(self.table, None, np.array([0, self.rows], np.int64))
 
     @cached_property
     def _columns(self) -> dict[str, Vector]:
@@ -115,7 +122,8 @@ def _picked(vector: Vector, rows: Ints) -> Vector:
         return vector.at(rows)
     valid = None if vector.valid is None else vector.valid[rows]
     if isinstance(vector.values, np.ndarray):
-        return Vector(vector.kind, vector.values[rows], valid)
+        # no row is outside, so none needs to be looked at twice
+        return Vector(vector.kind, vector.values.take(rows, mode="clip"), valid)
     return Vector(vector.kind, vector.values.take(pa.array(rows)), valid)
 
 
@@ -138,28 +146,29 @@ def partitions_of(table: pa.Table, keys: Sequence[str], order: Sequence[OrderedB
     return Partitions(table, rows if sequence is None else sequence[rows], bounds)
 
 
-def key_codes(columns: Sequence[pa.Array | pa.ChunkedArray]) -> tuple[Ints, int]:
+def key_codes(columns: Sequence[pa.Array | pa.ChunkedArray]) -> tuple[Codes, int]:
     """A number from 0 on for each combination of values, and how many there are."""
-    found: Ints | None = None
+    found: Codes | None = None
     count = 1
     for column in columns:
         codes, several = _column_codes(column)
         if found is None:
             found, count = codes, several
             continue
-        found = found * several + codes
-        known, dense = np.unique(found, return_inverse=True)
-        found, count = dense.astype(np.int64), len(known)
+        pairs = found * np.int64(several) + codes
+        known, dense = np.unique(pairs, return_inverse=True)
+        found, count = dense.astype(np.int32), len(known)
     assert found is not None
     return found, count
 
 
-def _column_codes(column: pa.Array | pa.ChunkedArray) -> tuple[Ints, int]:
+def _column_codes(column: pa.Array | pa.ChunkedArray) -> tuple[Codes, int]:
     known = ColumnCodes()
-    codes = known.encode(column).astype(np.int64)
-    count, missing = len(known), codes < 0
-    if not missing.any():
+    codes = known.encode(column)
+    count = len(known)
+    if not len(codes) or codes.min() >= 0:
         return codes, count
+    missing = codes < 0
     array = single(column)
     none = np.zeros(len(array), np.bool_)
     if array.null_count:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ensue.columns.buffers import Bools, Ints
-from ensue.kernels.row_patterns import UNKNOWN, backwards
+from ensue.kernels.row_patterns import UNKNOWN, Masks, backwards
 from ensue.plan.row_patterns.automaton import END, Automaton, Choice
 
 _DENSE = 10  # with so few variables every combination of them has a symbol
@@ -62,7 +62,7 @@ class Possible:
         return found
 
     def of(
-        self, mask: Ints, bounds: Ints, limits: Ints, opened: Bools, begun: Bools
+        self, mask: Masks, bounds: Ints, limits: Ints, opened: Bools, begun: Bools
     ) -> npt.NDArray[np.int32]:
         """The state of each place; `mask` are the variables that a row may be mapped to."""
         symbols, distinct = self._symbols(mask)
@@ -89,7 +89,7 @@ class Possible:
         bits = np.frombuffer(raw, np.uint8).reshape(len(self.sets), width)
         return np.ascontiguousarray(np.unpackbits(bits, axis=1, bitorder="little")[:, :count])
 
-    def _symbols(self, mask: Ints) -> tuple[Ints, list[int]]:
+    def _symbols(self, mask: Masks) -> tuple[Masks, list[int]]:
         """The symbol of each row, and what the symbols stand for."""
         variables = len(self.automaton.variables)
         if variables <= _DENSE:

@@ -1,12 +1,13 @@
 """What measures reach from matches, for all rows of the result at once."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ensue.algebra.predicate import Aggregate, Expr, Field
+from ensue.algebra.predicate import Aggregate, Expr, Field, Literal
 from ensue.algebra.row_patterns.aggregates import aggregated
 from ensue.algebra.row_patterns.arranging import arranged
 from ensue.algebra.row_patterns.values import (
@@ -33,6 +34,7 @@ from ensue.schema import Kind
 
 _KERNELS = ("count", "sum", "avg", "min", "max")
 _WIDE = 2.0**62
+_ANY = Literal(None)
 
 
 class Reached:
@@ -52,6 +54,11 @@ class Reached:
         self._place = place
         self._some = bool(len(match)) and bool((match >= 0).any())
         self._members: dict[tuple[str, ...], tuple[Ints, Ints, Ints]] = {}
+        self._places: dict[Navigation, Ints] = {}
+        # every label is a row of the result, and in its place
+        self._all_labels = place is not None and np.array_equal(
+            place, np.arange(len(found.labels))
+        )
 
     def __len__(self) -> int:
         return len(self._match)
@@ -63,7 +70,7 @@ class Reached:
             assert isinstance(only.expr, Field)
             assert only.expr.name is not None
             column = whole_column(self._partitions.table, only.expr.name)
-            return taken(column, self._partitions.places(self._rows(only)))
+            return taken(column, self._places_of(only))
         if isinstance(only, RowAggregate):
             return self._aggregate(only, type)
         found = to_arrow(self.vector(value), self._partitions.unit, zone)
@@ -107,6 +114,13 @@ class Reached:
         names = self._plan.automaton.variables
         return np.array([not variables or name in variables for name in names], np.bool_)
 
+    def _places_of(self, reach: Navigation) -> Ints:
+        """Where in the table the row is that a reach is at, whatever it looks at there."""
+        row = replace(reach, expr=_ANY, span=None)
+        if row not in self._places:
+            self._places[row] = self._partitions.places(self._rows(row))
+        return self._places[row]
+
     def _rows(self, reach: Navigation) -> Ints:
         """The row that a reach is at, for each row of the result; -1: there is none."""
         found, match = self._found, self._match
@@ -122,13 +136,18 @@ class Reached:
                 rows = np.where((rows >= found.starts) & (rows < found.stops), rows, -1)
             else:
                 rows = loops.nth_of_match(*given)
-            rows = np.where(match >= 0, rows[np.maximum(match, 0)], -1)
+            if self._place is not None:  # else a row of the result is a match
+                rows = np.where(match >= 0, rows[np.maximum(match, 0)], -1)
         else:
             so_far = loops.nth_so_far(*given)
             place = self._place
             if not len(so_far):
                 return np.full(len(match), -1, np.int64)
-            rows = np.where(place >= 0, so_far[np.maximum(place, 0)], -1)
+            rows = (
+                so_far
+                if self._all_labels
+                else np.where(place >= 0, so_far[np.maximum(place, 0)], -1)
+            )
         if reach.shift == 0:
             return rows
         bounds, p = self._partitions.bounds, found.partitions[np.maximum(match, 0)]

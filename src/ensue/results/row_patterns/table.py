@@ -113,14 +113,36 @@ class ResultTable:
         rows, match, place = rows_of(self.plan, found)
         reached = Reached(self.plan, partitions, found, match, place)
         source = partitions.places(rows)
-        columns = [
-            taken(whole_column(partitions.table, column), source) for _, column in self.before
-        ]
+        keys = {key.column for key in self.plan.recognition.partition}
+        columns = []
+        for _, name in self.before:
+            column = whole_column(partitions.table, name)
+            if name in keys and _is_text(column.type) and len(found) and bool((match >= 0).all()):
+                columns.append(_keys(column, partitions, found, match))
+            else:
+                columns.append(taken(column, source))
         for measure in self.plan.recognition.measures:
             type = self.schema.field(len(columns)).type
             columns.append(reached.arrow(measure.value, type, self.zone(measure.value)))
         columns += [taken(whole_column(partitions.table, name), source) for name in self.behind]
         return pa.table(columns, schema=self.schema)
+
+
+def _keys(
+    column: pa.Array | pa.ChunkedArray, partitions: Partitions, found: Found, match: Ints
+) -> pa.Array:
+    """The key of each row of a result: of each partition's first match, and repeated from there.
+
+    Texts far apart in memory take long to fetch.
+    """
+    first = np.ones(len(found), np.bool_)
+    first[1:] = found.partitions[1:] != found.partitions[:-1]
+    texts = taken(column, partitions.places(found.starts[first]))
+    return taken(texts, (np.cumsum(first) - 1)[match])
+
+
+def _is_text(type: pa.DataType) -> bool:
+    return bool(pa.types.is_string(type) or pa.types.is_large_string(type))
 
 
 def rows_of(plan: RowPlan, found: Found) -> tuple[Ints, Ints, Ints | None]:

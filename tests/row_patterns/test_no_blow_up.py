@@ -1,0 +1,184 @@
+"""Patterns with very many ways to map rows: time and memory grow with the rows, not with the ways.
+
+Where rows alone decide, a search never comes back. With conditions on the match it does, but not
+twice to a place of the pattern with the same things remembered. Steps are counted: the generated
+search runs uncompiled, and what it reads at every step counts.
+"""
+
+import tracemalloc
+from typing import Any
+
+import numba
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from ensue.engine.row_patterns.finding import Finder
+from ensue.engine.row_patterns.found import Search
+from ensue.engine.row_patterns.partitions import partitions_of
+from ensue.languages.row_patterns.clause import read_bare
+from ensue.plan.limits import Limits
+from ensue.source import cache
+from ensue.workload.row_patterns.clause import Clause, prepared
+
+# Every row may be any variable, but for those of DEFINE.
+PATTERNS = {
+    "nested": "(A+)+ Z",
+    "overlapping": "(A | B | A B)* Z",
+    "empty": "(A? B?)* Z",
+    "counted": "(A{1,3} B?){2,} Z",
+    "permuted": "PERMUTE(A, B, C, D, E, F) Z",
+    "permuted, many": "(PERMUTE(A, B, C, D, E, F))+ Z",
+}
+ON_ROWS = "Z AS Z.x < 0"
+ON_THE_MATCH = "Z AS SUM(Z.x) < 0"
+WITH_A_COUNT = "A AS COUNT(A.*) > 0, Z AS SUM(Z.x) < COUNT(A.*) - COUNT(*)"
+INTERPRETED = bool(numba.config.DISABLE_JIT)
+
+patterns = pytest.mark.parametrize("pattern", PATTERNS.values(), ids=PATTERNS)
+
+
+def rows(count: int, last: int = 1) -> pa.Table:
+    """One partition; only its last row may be below 0."""
+    x = np.ones(count, np.int64)
+    x[-1] = last
+    return pa.table({"id": np.arange(count), "x": x})
+
+
+def clause(pattern: str, define: str) -> Clause:
+    text = f"(ORDER BY id MEASURES COUNT(*) AS n PATTERN ({pattern}) DEFINE {define})"
+    return prepared(read_bare(text), rows(1).schema, Limits(), ids=False)
+
+
+def found(clause: Clause, table: pa.Table) -> list[int]:
+    """How many rows each match has."""
+    return clause.whole(table)["n"].to_pylist()
+
+
+class Counted:
+    """An array that counts how often it is read."""
+
+    def __init__(self, array: Any, most: int) -> None:
+        self.array = array
+        self.most = most
+        self.reads = 0
+
+    def __getitem__(self, place: int) -> Any:
+        self.reads += 1
+        assert self.reads <= self.most, f"more than {self.most:,} steps"
+        return self.array[place]
+
+
+def steps(clause: Clause, table: pa.Table, most: int) -> int:
+    """How many choices are looked at until the end; an AssertionError beyond so many."""
+    finder = Finder(clause.plan)
+    offsets, variables, entries, flags = finder._choices
+    counted = Counted(variables, most)
+    finder._choices = (offsets, counted, entries, flags)  # type: ignore[assignment]
+    partitions = partitions_of(table, (), clause.recognition.order)
+    assert not sum(map(len, finder.find(partitions, Search.whole(partitions.bounds))))
+    return counted.reads
+
+
+@pytest.fixture
+def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Generated searches run as plain Python."""
+    monkeypatch.setattr(cache, "interpreted", True)
+
+
+def choices(clause: Clause) -> int:
+    return sum(map(len, clause.plan.automaton.entries))
+
+
+# --------------------------------------------------------------------------- rows alone decide
+
+
+@patterns
+def test_rows_that_fail_take_no_steps(pattern: str, uncompiled: None) -> None:
+    assert steps(clause(pattern, ON_ROWS), rows(2_000), 1_000) == 0
+
+
+@patterns
+def test_there_are_few_states(pattern: str) -> None:
+    asked = clause(pattern, ON_ROWS)
+    finder = Finder(asked.plan)
+    partitions = partitions_of(rows(2_000, last=-1), (), asked.recognition.order)
+    assert sum(map(len, finder.find(partitions, Search.whole(partitions.bounds))))
+    assert len(finder._possible.sets) <= 16
+
+
+@patterns
+def test_long_rows_that_fail(pattern: str) -> None:
+    assert found(clause(pattern, ON_ROWS), rows(2_000 if INTERPRETED else 200_000)) == []
+
+
+@pytest.mark.parametrize("name", ["nested", "overlapping", "empty", "counted"])
+def test_one_match_of_long_rows(name: str) -> None:
+    count = 2_000 if INTERPRETED else 200_000
+    assert found(clause(PATTERNS[name], ON_ROWS), rows(count, last=-1)) == [count]
+
+
+# ------------------------------------------------------------------- conditions on the match
+
+
+@patterns
+def test_from_each_row_every_choice_is_looked_at_once(pattern: str, uncompiled: None) -> None:
+    """Some steps more are allowed: a search begins to remember places when it has taken many."""
+    count = 30
+    asked = clause(pattern, ON_THE_MATCH)
+    once = choices(asked) * count * count
+    assert steps(asked, rows(count), 4 * once) <= 4 * once
+
+
+@patterns
+def test_and_once_for_each_count_that_is_remembered(pattern: str, uncompiled: None) -> None:
+    count = 16
+    asked = clause(pattern, WITH_A_COUNT)
+    once = choices(asked) * count * count * count
+    assert steps(asked, rows(count), 4 * once) <= 4 * once
+
+
+@pytest.mark.parametrize("name", ["nested", "overlapping", "empty", "counted"])
+def test_steps_grow_with_the_square_of_the_rows(name: str, uncompiled: None) -> None:
+    """Each row begins a search of its own over those behind it."""
+    asked = clause(PATTERNS[name], ON_THE_MATCH)
+    few, many = (steps(asked, rows(count), 10**6) for count in (40, 80))
+    assert many <= 5 * few
+
+
+@patterns
+def test_compiled_searches_end_too(pattern: str) -> None:
+    assert found(clause(pattern, ON_THE_MATCH), rows(30 if INTERPRETED else 600)) == []
+    assert found(clause(pattern, WITH_A_COUNT), rows(10 if INTERPRETED else 60)) == []
+
+
+# -------------------------------------------------------------------------------------- memory
+
+
+def peak(clause: Clause, table: pa.Table) -> int:
+    """The most bytes that arrays hold at a time."""
+    tracemalloc.start()
+    try:
+        clause.whole(table)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.skipif(INTERPRETED, reason="a million rows are for compiled loops")
+@pytest.mark.parametrize(
+    ("pattern", "define", "last"),
+    [
+        ("A+ Z+", ON_ROWS, 1),
+        ("A+ Z+", ON_ROWS, -1),
+        ("(A+)+ Z", ON_ROWS, 1),
+        ("A+ Z", ON_THE_MATCH, -1),
+        ("(A | B | A B)* Z", ON_THE_MATCH, -1),
+    ],
+)
+def test_memory_grows_with_the_rows(pattern: str, define: str, last: int) -> None:
+    asked = clause(pattern, define)
+    found(asked, rows(10, -1))  # what is compiled stays
+    few, many = (peak(asked, rows(count, last)) for count in (250_000, 1_000_000))
+    assert many <= 4.5 * few
+    assert many <= 300 * 1_000_000
