@@ -21,6 +21,7 @@ from ensue.languages.patterns import parse, statement
 from ensue.languages.printing import show
 from ensue.languages.row_patterns.clause import read_bare
 from ensue.languages.row_patterns.text import show_clause
+from ensue.languages.sql.joins import read_joined
 from ensue.plan.planning import DEFAULT, Planning
 from ensue.workload.asked import Asked
 from ensue.workload.correlations.prepare import Wanted
@@ -81,6 +82,8 @@ def stage_text(chain: str, number: int) -> str:
 def _described(one: Asked) -> dict[str, Any]:
     found: dict[str, Any] = {"name": one.name, "number": one.number}
     match one.query:
+        case Correlation(of_clauses=True):
+            return found | {"joined": show(one.query)}
         case Query() | Correlation():
             return found | {"query": show(one.query)}
         case Tower(definitions=definitions, query=top, emit=emit):
@@ -170,6 +173,8 @@ def _again(
 
     if "subscriptions" in one:
         return _subscribed(one["subscriptions"])
+    if "joined" in one:
+        return read_joined(one["joined"])
     if "clause" in one:
         return read_bare(one["clause"])
     if "definitions" not in one:
