@@ -12,7 +12,7 @@ from ensue.algebra.row_patterns.recognition import Recognition
 from ensue.archives.contract import SINCE, UNTIL, Archive, Wanted
 from ensue.columns.arrow_kinds import fields_of, plain_type
 from ensue.errors import EventError
-from ensue.languages.sql.joins import Misfit, correlation_of, over_archives
+from ensue.languages.sql.joins import MisfitError, correlation_of, over_archives
 from ensue.languages.sql.query import Clause, ClauseText, SqlQuery
 from ensue.languages.sql.tokens import Dialect
 from ensue.runners.tables import without_index
@@ -63,7 +63,7 @@ def joined(
             )
             live = query.plain_table(query.clauses[0])
             return archived.correlate(correlation, relations.of(str(live))), {}
-        except Misfit:
+        except MisfitError:
             if archived.own is not None or relations.streaming:
                 raise
     return None, {real: relations.as_table(real) for real in used.values()}
@@ -101,7 +101,7 @@ class _Relations:
             return checked(found, fields_of(self.archived.archives[archive].shape.arrow))
         relation = self.of(name)
         if relation is None:
-            raise Misfit(f"unknown table '{name}'", span=clause.input, text=self.query.text)
+            raise MisfitError(f"unknown table '{name}'", span=clause.input, text=self.query.text)
         if self.session is None:
             return checked(found, fields_of(relation.schema))
         from ensue.runners.spark.types import arrow_schema

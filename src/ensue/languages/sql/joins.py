@@ -42,7 +42,7 @@ _NAME = "__ensue_match_"
 Resolved = Callable[[Clause], Recognition]  # what a clause means, with the columns of its table
 
 
-class Misfit(QueryError):
+class MisfitError(QueryError):
     """A query in which a clause over an archive is not joined in the form that Ensue runs."""
 
 
@@ -61,16 +61,16 @@ def correlation_of(
     resolved: Resolved,
     dialect: Dialect = Dialect.DUCKDB,
 ) -> Correlation:
-    """The query as a live clause that is joined with archives, or a Misfit that says why not.
+    """The query as a live clause that is joined with archives, or a MisfitError that says why not.
 
     `archives` are their names by those in lower case.
     """
     try:
         return _Reading(query, archives, resolved, dialect).read()
-    except Misfit:
+    except MisfitError:
         raise
     except QueryError as error:
-        raise Misfit(
+        raise MisfitError(
             error.problem, hint=error.hint, span=error.span, text=error.text or query.text
         ) from None
 
@@ -165,7 +165,8 @@ class _Reading:
         return clause
 
     def _side(self, clause: Clause) -> ClauseSide:
-        assert clause.alias is not None and self.sides is not None
+        assert clause.alias is not None
+        assert self.sides is not None
         if clause.alias.lower() in self.sides:
             raise self._misfit(f"two clauses are called {clause.alias}", clause.keyword)
         meant = self.resolved(clause)
@@ -253,8 +254,8 @@ class _Reading:
             raise QueryError(f"{what} '{node.name}'", hint=hint, span=span)
         return Field(*found[0], span=span)
 
-    def _misfit(self, why: str, span: Span) -> Misfit:
-        return Misfit(
+    def _misfit(self, why: str, span: Span) -> MisfitError:
+        return MisfitError(
             f"a clause over an archive is not joined as it can be on a stream: {why}",
             hint=FORM,
             span=span,
