@@ -70,9 +70,7 @@ class Told:
         schema = shape_of(SCHEMA, time="ts", type=None, order=("row",)).schema
         asked = check_correlation(self.correlation, schema, {"old": schema})
         rows = correlated(asked, _events(self.live), {"old": _events(self.whole)}, lambda *_: "")
-        return Counter(
-            tuple(value_of(r.expr, row.binding) for r in asked.returns) for row in rows
-        )
+        return Counter(tuple(value_of(r.expr, row.binding) for r in asked.returns) for row in rows)
 
 
 def _events(table: pa.Table) -> list[Event]:

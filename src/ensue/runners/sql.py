@@ -18,7 +18,7 @@ def sql(
     tables: Mapping[str, Any] | None = None,
     spark: Any = None,
     recognize: Recognize,
-    read: Callable[[ClauseText], Recognition],
+    read: Callable[[ClauseText], Recognition] | None = None,
     archived: Archived | None = None,
 ) -> Any:
     """What a query gives, in the world that its tables are of.
@@ -38,12 +38,13 @@ def sql(
     if on_spark:
         _all_frames(given, frames)
     query = read_sql(text, Dialect.SPARK if on_spark else Dialect.DUCKDB)
-    for clause in query.clauses:
+    for clause in query.clauses if read is not None else ():
+        assert read is not None
         read(query.body(clause))
     session = None
     if on_spark:
         session = spark if spark is not None else next(iter(frames.values())).sparkSession
-    if archived is not None:
+    if archived is not None and read is not None:
         archived.refuse(given)
         found, more = joined(query, given, session, read, archived)
         if found is not None:

@@ -8,7 +8,9 @@ import pyarrow as pa
 
 from ensue.algebra.check.row_patterns import checked
 from ensue.algebra.correlation import Correlation
+from ensue.algebra.predicate import Field
 from ensue.algebra.row_patterns.recognition import Recognition
+from ensue.algebra.row_patterns.values import ROW
 from ensue.archives.contract import SINCE, UNTIL, Archive, Wanted
 from ensue.columns.arrow_kinds import fields_of, plain_type
 from ensue.errors import EventError
@@ -16,6 +18,7 @@ from ensue.languages.sql.joins import MisfitError, correlation_of, over_archives
 from ensue.languages.sql.query import Clause, ClauseText, SqlQuery
 from ensue.languages.sql.tokens import Dialect
 from ensue.runners.tables import without_index
+from ensue.schema import Schema
 
 # The rows of a live clause over a relation that is joined with archives.
 Correlate = Callable[[Correlation, Any], Any]
@@ -98,7 +101,10 @@ class _Relations:
         name = str(self.query.plain_table(clause))
         archive = self.archived.names.get(name.lower())
         if archive is not None:
-            return checked(found, fields_of(self.archived.archives[archive].shape.arrow))
+            shape = self.archived.archives[archive].shape
+            found = checked(found, fields_of(shape.arrow))
+            _require_time(found, archive, shape.schema)
+            return found
         relation = self.of(name)
         if relation is None:
             raise MisfitError(f"unknown table '{name}'", span=clause.input, text=self.query.text)
@@ -116,3 +122,16 @@ class _Relations:
         pieces = pa.table({SINCE: pa.nulls(1, time), UNTIL: pa.nulls(1, time)})
         rows = archive.read(Wanted(pieces)).events
         return rows if self.session is None else self.session.createDataFrame(rows)
+
+
+def _require_time(clause: Recognition, archive: str, schema: Schema) -> None:
+    """A misfit if rows of an archive are ordered by another column than its time."""
+    first = clause.order[0] if clause.order else None
+    if first is None or schema.intervals or first.expr != Field(ROW, schema.end):
+        raise MisfitError(
+            f"the matches of an archive go by its time, and ORDER BY does not begin with it: "
+            f"{archive} has time={schema.end!r}",
+            hint=f"ORDER BY {schema.end}",
+            span=clause.pattern.span if first is None else first.span,
+            text=clause.text,
+        )

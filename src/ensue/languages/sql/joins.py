@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from ensue.algebra.check.correlation import check_clause_side
 from ensue.algebra.correlation import ArchiveJoin, ClauseSide, Correlation, JoinKind
 from ensue.algebra.predicate import Expr, Field
 from ensue.algebra.query import Returned
+from ensue.algebra.row_patterns.aggregates import row_aggregate
 from ensue.algebra.row_patterns.recognition import Recognition
 from ensue.algebra.walk import conjuncts
 from ensue.errors import QueryError, did_you_mean
@@ -173,6 +175,7 @@ class _Reading:
         names = {column.lower() for column in _columns(meant)}
         ids = MATCH_ID in self.query.names and MATCH_ID not in names
         found = ClauseSide(meant, clause.alias, ids, str(clause.table))
+        check_clause_side(found)
         self.sides[clause.alias.lower()] = found
         return found
 
@@ -208,30 +211,35 @@ class _Reading:
             if isinstance(item, exp.Alias):
                 value, name = item.this, item.alias
             span = self._span(item)
-            if isinstance(value, exp.Column) and not isinstance(value.this, exp.Star):
-                name = name or value.name
-                if self._is_row_id(value):
-                    if name != MATCH_ID:
-                        raise self._misfit(f"{MATCH_ID} has another name", span)
-                    columns.append(name)
-                    continue
+            if self._is_row_id(value):
+                if (name or MATCH_ID).lower() != MATCH_ID:
+                    raise self._misfit(f"{MATCH_ID} has another name", span)
+                columns.append(MATCH_ID)
+                continue
+            if isinstance(value, exp.Star) or isinstance(value.this, exp.Star):
+                raise self._misfit("* names no columns", span)
+            expr = self._expr(value)
+            if name is None and isinstance(expr, Field):
+                name = expr.name  # as the clause calls it
             if name is None:
                 raise self._misfit("a column has no name: give it one by AS", span)
             if name.lower() in {known.lower() for known in columns}:
                 raise self._misfit(f"two columns are called {name}: name one by AS", span)
-            returns.append(Returned(self._expr(value), name, span))
+            returns.append(Returned(expr, name, span))
             columns.append(name)
         return tuple(returns), tuple(columns)
 
-    def _is_row_id(self, column: exp.Column) -> bool:
+    def _is_row_id(self, value: exp.Expr) -> bool:
         """`match_id` without a table: the id of the joined row."""
-        return column.name.lower() == MATCH_ID and not column.table
+        return isinstance(value, exp.Column) and value.name.lower() == MATCH_ID and not value.table
 
     def _expr(self, node: exp.Expr) -> Expr:
         assert self.place is not None
         return expression_of(node, self.place, self._leaf)
 
     def _leaf(self, node: exp.Expr, span: Span) -> Expr | None:
+        if isinstance(node, exp.Anonymous) and row_aggregate(node.name.lower()) is not None:
+            raise self._misfit(f"{node.name} is about many rows", span)
         if not isinstance(node, exp.Column) or isinstance(node.this, exp.Star):
             return None
         assert self.sides is not None
