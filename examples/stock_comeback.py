@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import ensue
 from ensue.samples.comeback import comebacks
@@ -36,22 +36,30 @@ COMEBACK = """
     RETURN s.symbol AS symbol, d[d.LEN].ts AS fallen, d[d.LEN].price AS price,
         c[c.LEN].ts AS back, b[b.LEN].price AS low, c[c.LEN].price AS high
 """
-# This is query 2 of the paper on live and archived streams (docs/papers.md). Its SQL is lost; our
-# reconstruction of it, for when Ensue reads SQL:
-#   SELECT L.symbol, L.since, L.price, A.low, A.high, A.ended
-#   FROM   trades MATCH_RECOGNIZE (
-#            PARTITION BY symbol ORDER BY ts
-#            MEASURES S.symbol AS symbol, S.ts AS since, LAST(D.price) AS price
-#            AFTER MATCH SKIP PAST LAST ROW
-#            PATTERN (S D{3,}) DEFINE D AS D.price < PREV(D.price)) AS L
-#   JOIN   archived_trades MATCH_RECOGNIZE (
-#            PARTITION BY symbol ORDER BY ts
-#            MEASURES S.symbol AS symbol, S.ts AS begun, LAST(D.price) AS low,
-#                     LAST(U.price) AS high, LAST(U.ts) AS ended
-#            AFTER MATCH SKIP PAST LAST ROW PATTERN (S D+ U+)
-#            DEFINE D AS D.price < PREV(D.price), U AS U.price > PREV(U.price)) AS A
-#     ON   A.symbol = L.symbol AND A.high > A.low * 1.1
-#    AND   A.ended < L.since AND A.begun >= L.since - INTERVAL '30' DAY
+# This is query 2 of the paper on live and archived streams (docs/papers.md), in SQL: two clauses,
+# joined by the stock and a range of time. It has a row for each tick of the 30 days; the latest of
+# a fall is what LAST 1 gives. A stream is delivered by its match_id.
+COMEBACK_SQL = """
+    SELECT match_id, L.symbol, L.fallen, L.price, A.back, A.low, A.high
+    FROM trades MATCH_RECOGNIZE (
+        PARTITION BY symbol ORDER BY ts
+        MEASURES S.ts AS since, LAST(D.ts) AS fallen, LAST(D.price) AS price
+        AFTER MATCH SKIP PAST LAST ROW
+        PATTERN (S D{3}) WITHIN INTERVAL '10' MINUTE
+        DEFINE D AS D.price < PREV(D.price)) AS L
+    JOIN archived_trades MATCH_RECOGNIZE (
+        PARTITION BY symbol ORDER BY ts
+        MEASURES S.ts AS begun, S.price AS fell_from, LAST(D.price) AS low,
+            LAST(U.price) AS high, LAST(U.ts) AS back
+        AFTER MATCH SKIP PAST LAST ROW
+        PATTERN (S D+ U+) WITHIN INTERVAL '1' HOUR
+        DEFINE D AS D.price < PREV(D.price), U AS U.price > PREV(U.price)) AS A
+    ON A.symbol = L.symbol AND A.high > A.fell_from AND A.high > A.low * 1.1
+        AND A.back < L.since AND A.begun >= L.since - INTERVAL '30' DAY
+"""
+
+
+COLUMNS = ["symbol", "fallen", "price", "back", "low", "high"]
 
 
 def main() -> None:
@@ -67,10 +75,18 @@ def main() -> None:
             "on Spark": on_spark(spark, folder),
             "on a stream": on_a_stream(spark, folder),
         }
+        in_sql = {
+            "SQL, a table": in_sql_on(weeks.live, folder),
+            "SQL on Spark": in_sql_on(spark.read.parquet(f"{folder}/live"), folder).toArrow(),
+            "SQL, a stream": in_sql_on_a_stream(spark, folder),
+        }
     for fall in found["on a stream"].sort_by("fallen").slice(0, 5).to_pylist():
         print(f"  {fall['fallen']:%H:%M:%S}  {fall['symbol']} at {fall['price']:.2f}", end=", ")
         print(f"came back from {fall['low']:.2f} to {fall['high']:.2f} on {fall['back']:%Y-%m-%d}")
     right = [check(runner, table, weeks.comebacks) for runner, table in found.items()]
+    for runner, table in in_sql.items():
+        right.append(check(runner, latest(table), weeks.comebacks))
+        right.append(latest(table).equals(latest(found["on a table"])))  # the same ticks
     if not all(right):
         sys.exit(1)
 
@@ -85,25 +101,45 @@ def on_spark(spark: SparkSession, folder: str) -> pa.Table:
 
 
 def on_a_stream(spark: SparkSession, folder: str) -> pa.Table:
-    live = (
-        spark.readStream.schema(spark.read.parquet(f"{folder}/live").schema)
-        .option("maxFilesPerTrigger", 1)
-        .parquet(f"{folder}/live")
+    falling = ensue.match(
+        arriving(spark, folder), COMEBACK, time="ts", watermark="1 minute", **past(folder)
     )
-    falling = ensue.match(live, COMEBACK, time="ts", watermark="1 minute", **past(folder))
-    ensue.start(
-        falling,
-        f"{folder}/found",
-        checkpoint=f"{folder}/checkpoint",
-        once=True,
-        flush=True,
-    )
-    return spark.read.parquet(f"{folder}/found").toArrow()
+    return delivered(spark, falling, f"{folder}/found")
 
 
-def past(folder: str) -> dict[str, Any]:
+def in_sql_on(live: Any, folder: str, **stream: Any) -> Any:
+    archived = past(folder, "archived_trades")
+    return ensue.sql(COMEBACK_SQL, tables={"trades": live}, **archived, **stream)
+
+
+def in_sql_on_a_stream(spark: SparkSession, folder: str) -> pa.Table:
+    falling = in_sql_on(arriving(spark, folder), folder, watermark="1 minute")
+    return delivered(spark, falling, f"{folder}/found_in_sql")
+
+
+def arriving(spark: SparkSession, folder: str) -> DataFrame:
+    """The live events as a stream."""
+    schema = spark.read.parquet(f"{folder}/live").schema
+    files = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
+    return files.parquet(f"{folder}/live")
+
+
+def delivered(spark: SparkSession, falling: DataFrame, folder: str) -> pa.Table:
+    ensue.start(falling, folder, checkpoint=f"{folder}_checkpoint", once=True, flush=True)
+    return spark.read.parquet(folder).toArrow()
+
+
+def latest(found: pa.Table) -> pa.Table:
+    """The latest tick of each fall."""
+    ticks = {}
+    for row in found.select(COLUMNS).sort_by("back").to_pylist():
+        ticks[row["symbol"], row["fallen"]] = row
+    return pa.Table.from_pylist([ticks[fall] for fall in sorted(ticks)])
+
+
+def past(folder: str, name: str = "trades") -> dict[str, Any]:
     """The archive by its name."""
-    return {"archives": {"trades": ensue.archive(f"{folder}/trades")}}
+    return {"archives": {name: ensue.archive(f"{folder}/trades")}}
 
 
 def arrive(live: pa.Table, folder: str, files: int = 4) -> None:

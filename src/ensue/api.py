@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ensue.algebra.correlation import Correlation
+from ensue.algebra.correlation import ClauseSide, Correlation
 from ensue.algebra.operator import Operator, register
 from ensue.algebra.operator import operator as _operator
 from ensue.algebra.query import Query
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from ensue.runners.spark.sinks import Sink
     from ensue.runners.spark.start import Output
     from ensue.runners.spark.time import Ahead, Watermark
+    from ensue.runners.sql_archives import Archived
     from ensue.tracing.trace import Trace
     from ensue.workload.arguments import Arguments
     from ensue.workload.asked import Asked
@@ -430,6 +431,10 @@ def sql(
     *,
     tables: Mapping[str, Any] | None = None,
     spark: "SparkSession | None" = None,
+    archives: "Mapping[str, Archive] | None" = None,
+    archive: str | None = None,
+    access: str | None = None,
+    latency: str | int | float | None = None,
     watermark: "Watermark | None" = None,
     lanes: int | None = None,
     max_matches: int | None = None,
@@ -448,6 +453,11 @@ def sql(
     into how many lanes its partitions are hashed. `start` takes a stream that has the column
     match_id: a query that names it gets it from each clause, before the others. `max_matches` and
     `memory` are bounds for each clause, as for `match`.
+
+    `archives` are tables of past events, each made by `ensue.archive`. A clause over one that is
+    joined with a clause over a table or stream, by a range of time before its matches, is looked
+    up as JOIN ARCHIVE is: `archive`, `access` and `latency` are those of `match`. Other queries
+    read an archive as a table, where nothing streams.
 
     >>> import pyarrow as pa
     >>> prices = pa.table({"day": [1, 2, 3, 4], "price": [9, 7, 8, 10]})
@@ -475,7 +485,39 @@ def sql(
         spark=spark,
         recognize=lambda clause, relation: _recognize(clause, relation, given, limits),
         read=_clause_of,
+        archived=_archived(archives, archive, access, latency, given, limits),
     )
+
+
+def _archived(
+    archives: "Mapping[str, Archive] | None",
+    own: str | None,
+    access: str | None,
+    latency: str | int | float | None,
+    given: "Arguments",
+    limits: Any,
+) -> "Archived | None":
+    """The archives of a SQL query, and how a clause is joined with them."""
+    from ensue.runners.sql_archives import Archived
+    from ensue.workload.correlations.prepare import Wanted
+    from ensue.workload.correlations.prepared import pasts_of
+    from ensue.workload.row_patterns.streamable import plain_ties, time_of
+
+    pasts_of(archives, own, streaming=True)  # a mistake in them shows before anything runs
+    Wanted(access, latency)
+    if not archives:
+        return None
+
+    def correlate(correlation: Correlation, relation: Any) -> Any:
+        assert isinstance(correlation.live, ClauseSide)
+        clause = correlation.live.recognition
+        return match(
+            relation, correlation, time=time_of(clause), order=plain_ties(clause) or (),
+            archives=archives, archive=own, access=access, latency=latency,
+            watermark=given.watermark, lanes=given.lanes, **limits,
+        )  # fmt: skip
+
+    return Archived(dict(archives), own, correlate)
 
 
 def _clause_of(clause: "ClauseText") -> Recognition:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import TypeVar
 
-from ensue.algebra.correlation import Anchor, ArchiveJoin, Correlation, JoinKind, Range
+from ensue.algebra.correlation import Anchor, AnySide, ArchiveJoin, Correlation, JoinKind, Range
 from ensue.algebra.operator import Operator
 from ensue.algebra.pattern import (
     And,
@@ -109,7 +109,7 @@ def correlation_text(correlation: Correlation) -> str:
     """
     return node_text(
         "Correlation",
-        live=query_text(correlation.live),
+        live=_side_text(correlation.live),
         joins=tuple_text(_join, correlation.joins),
         returns=tuple_text(_returned, correlation.returns),
         having="None" if correlation.having is None else expr_text(correlation.having),
@@ -117,11 +117,16 @@ def correlation_text(correlation: Correlation) -> str:
     )
 
 
+def _side_text(side: AnySide) -> str:
+    assert isinstance(side, Query), "clauses of SQL have a text of their own"
+    return query_text(side)
+
+
 def _join(join: ArchiveJoin) -> str:
     return node_text(
         "ArchiveJoin",
         archive=plain(join.archive),
-        query=query_text(join.query),
+        query=_side_text(join.query),
         range=_range(join.range),
         on=tuple_text(expr_text, join.on),
         equivalence=tuple_text(_equivalence, join.equivalence),

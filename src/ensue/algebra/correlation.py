@@ -3,8 +3,10 @@
 from dataclasses import dataclass, field
 from enum import Enum
 
+from ensue.algebra.pattern import Atom
 from ensue.algebra.predicate import Expr
 from ensue.algebra.query import Equivalence, Limit, Query, Returned
+from ensue.algebra.row_patterns.recognition import Recognition
 from ensue.algebra.window import ByTime, ByUnits
 from ensue.span import Span
 
@@ -39,11 +41,37 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
+class ClauseSide:
+    """A side that is a clause of SQL: a match is one event, which is called by its alias.
+
+    Its fields are the columns that the clause gives, with ONE ROW PER MATCH. It starts with the
+    first row of the match and ends with the last, by the first column of ORDER BY.
+    """
+
+    recognition: Recognition
+    alias: str
+    ids: bool = False  # it has a field match_id, too
+    table: str = ""  # as the text calls what it is over
+
+    @property
+    def pattern(self) -> Atom:
+        """A match as one event."""
+        return Atom(self.alias, self.alias)
+
+    @property
+    def name(self) -> None:
+        return None
+
+
+AnySide = Query | ClauseSide
+
+
+@dataclass(frozen=True, slots=True)
 class ArchiveJoin:
     """`JOIN ARCHIVE name pattern ... RANGE ... LAST n ON ...`."""
 
     archive: str
-    query: Query  # pattern, strategy, WHERE, WITHIN, AFTER MATCH; it returns its variables
+    query: AnySide  # pattern, strategy, WHERE, WITHIN, AFTER MATCH; it returns its variables
     range: Range
     on: tuple[Expr, ...] = ()  # conjuncts over both sides, and joins before this one
     equivalence: tuple[Equivalence, ...] = ()  # `[attr]`: equal in all events of both sides
@@ -57,12 +85,20 @@ class ArchiveJoin:
 class Correlation:
     """A live query, and what its matches are joined with."""
 
-    live: Query  # without RETURN, HAVING and LIMIT, which speak of all sides
+    live: AnySide  # without RETURN, HAVING and LIMIT, which speak of all sides
     joins: tuple[ArchiveJoin, ...]
     returns: tuple[Returned, ...] = ()  # empty: the variables of all sides but ANTI ones
     having: Expr | None = None
     limit: Limit | None = None  # of the rows of each live match the first n
+    # of the result, in their order; None: match_id, start and end, then what is returned
+    columns: tuple[str, ...] | None = None
     text: str | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def of_clauses(self) -> bool:
+        """Whether a side is a clause of SQL."""
+        sides = (self.live, *(join.query for join in self.joins))
+        return any(isinstance(side, ClauseSide) for side in sides)
 
     @property
     def name(self) -> str | None:
@@ -74,6 +110,6 @@ def shown_joins(correlation: Correlation) -> tuple[ArchiveJoin, ...]:
     return tuple(join for join in correlation.joins if join.kind is not JoinKind.ANTI)
 
 
-def shown_sides(correlation: Correlation) -> tuple[Query, ...]:
+def shown_sides(correlation: Correlation) -> tuple[AnySide, ...]:
     """The queries whose variables a row has: the live one, then those of the joins."""
     return (correlation.live, *(join.query for join in shown_joins(correlation)))

@@ -7,13 +7,14 @@ events would, as far as they fit the live match.
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ensue.algebra.correlation import ArchiveJoin
+from ensue.algebra.correlation import AnySide, ArchiveJoin, ClauseSide
 from ensue.algebra.equivalence import partitioning
 from ensue.algebra.form import Form, form, is_event, optional, parts
 from ensue.algebra.pattern import Pattern
 from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import At, Binary, Call, Expr, Field
 from ensue.algebra.query import Equivalence, Query
+from ensue.algebra.row_patterns.edges import alone, outputs_alike
 from ensue.algebra.walk import kleenes, negations, positives, results
 from ensue.algebra.window import ByEvents
 
@@ -27,9 +28,16 @@ class JoinKey:
     field: str  # of the archive's events
     live: Expr  # its value in the live match; NULL: no past fits
     added: bool = False  # the archived query has to get `[field]`: see `keyed`
+    shown: str = ""  # what an archived match calls it; empty: as its events do
+    column: str | None = None  # the field of all events of the live match that it is
+
+    @property
+    def same_field(self) -> bool:
+        """Whether it is one field of the live events and of the archived ones."""
+        return self.column == self.field
 
 
-def join_keys(join: ArchiveJoin, live: Query) -> tuple[JoinKey, ...]:
+def join_keys(join: ArchiveJoin, live: AnySide) -> tuple[JoinKey, ...]:
     """The keys that an archive can be read by for a join, each field once, as ON has them.
 
     >>> from ensue.algebra.correlation import Range
@@ -38,24 +46,33 @@ def join_keys(join: ArchiveJoin, live: Query) -> tuple[JoinKey, ...]:
     >>> same = (Equivalence("tag"),)
     >>> join = ArchiveJoin("passes", Query(Atom("Pass", "q")), Range(ByUnits(6)), equivalence=same)
     >>> join_keys(join, Query(Atom("Pass", "p")))
-    (JoinKey(field='tag', live=Field(variable='p', name='tag', ..., nth=1), added=False),)
+    (JoinKey(field='tag', live=Field(variable='p', name='tag', ..., nth=1), added=False, ...),)
     """
     found: dict[str, JoinKey] = {}
     for key in _candidates(join, live):
-        found.setdefault(key.field, key)
+        name = key.live.name if isinstance(key.live, Field) else None
+        if isinstance(live, ClauseSide):
+            column = outputs_alike(live.recognition).get(name or "")
+        else:
+            column = name
+        found.setdefault(key.field, replace(key, shown=key.shown or key.field, column=column))
     return tuple(found.values())
 
 
 def keyed(join: ArchiveJoin, keys: tuple[JoinKey, ...]) -> ArchiveJoin:
     """The join whose archived query has the `[field]`s that its keys ask for."""
     added = tuple(Equivalence(key.field) for key in keys if key.added)
+    if not added or isinstance(join.query, ClauseSide):
+        return join
     query = replace(join.query, equivalence=(*join.query.equivalence, *added))
-    return replace(join, query=query) if added else join
+    return replace(join, query=query)
 
 
-def _candidates(join: ArchiveJoin, live: Query) -> Iterator[JoinKey]:
+def _candidates(join: ArchiveJoin, live: AnySide) -> Iterator[JoinKey]:
     for equivalence in join.equivalence:
         field = equivalence.field_name
+        if isinstance(join.query, ClauseSide):
+            continue  # [attr] is a word of patterns
         if separate(join.query, field):
             yield JoinKey(field, _value(live.pattern, field))
         elif _may_be_added(join.query):
@@ -69,9 +86,16 @@ def _candidates(join: ArchiveJoin, live: Query) -> Iterator[JoinKey]:
                 and value.variable in theirs
                 and past.name is not None
                 and past.at in _ONE_EVENT
-                and separate(join.query, past.name)
+                and (column := _column(join.query, past.name)) is not None
             ):
-                yield JoinKey(past.name, value)
+                yield JoinKey(column, value, shown=past.name)
+
+
+def _column(side: AnySide, name: str) -> str | None:
+    """The field of events that tells the matches apart which have one value in a field."""
+    if isinstance(side, ClauseSide):
+        return outputs_alike(side.recognition).get(name)
+    return name if separate(side, name) else None
 
 
 def _equal(condition: Expr) -> tuple[Field, Field] | None:
@@ -80,6 +104,13 @@ def _equal(condition: Expr) -> tuple[Field, Field] | None:
             return left, right
         case _:
             return None
+
+
+def one_event(side: AnySide) -> bool:
+    """Whether a match is one event, in which no other has a say."""
+    if isinstance(side, ClauseSide):
+        return alone(side.recognition)
+    return is_event(side.pattern)
 
 
 def separate(query: Query, field: str) -> bool:

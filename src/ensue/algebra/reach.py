@@ -7,6 +7,7 @@ where earlier events decide what may be used: AFTER MATCH, and operators that re
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import Enum
 
 from ensue.algebra.check.arrangement import open_ended
@@ -16,6 +17,10 @@ from ensue.algebra.operator import Over
 from ensue.algebra.pattern import Not, Pattern
 from ensue.algebra.policy import Strategy
 from ensue.algebra.query import Query
+from ensue.algebra.row_patterns.edges import alone
+from ensue.algebra.row_patterns.pattern import Anchor, terms
+from ensue.algebra.row_patterns.recognition import Recognition
+from ensue.algebra.row_patterns.values import Navigation
 from ensue.algebra.walk import negations, results
 from ensue.algebra.window import ByEvents, ByTime, ByUnits
 
@@ -91,6 +96,47 @@ def reach(query: Query, *, intervals: bool = False) -> Reach:
     ):
         before = Edge.OBJECT
     return Reach(before, Edge.OBJECT if moved else after)
+
+
+def clause_reach(recognition: Recognition) -> Reach:
+    """How far a checked clause reaches beyond the range that its matches lie in.
+
+    The search goes from the first row of a partition on, so all rows before a match have a say in
+    it; those behind it until it is decided that no longer one is preferred.
+
+    >>> from ensue.languages.row_patterns.clause import read_bare
+    >>> print(clause_reach(read_bare("(PATTERN (A) DEFINE A AS A.x > 1)")))
+    0
+    >>> print(clause_reach(read_bare("(PATTERN (A B+) WITHIN 5 DEFINE B AS B.x > 1)")))
+    from the first event of the object, 5 behind
+    """
+    if alone(recognition):
+        return Reach()
+    ahead = any(
+        isinstance(reached, Navigation) and reached.shift > 0
+        for value in recognition.values
+        for reached in value.reaches
+    )
+    ahead |= any(isinstance(t, Anchor) and t.at == "end" for t in terms(recognition.pattern))
+    return Reach(Edge.OBJECT, Edge.OBJECT if ahead else _lasting(recognition.within))
+
+
+def _lasting(within: timedelta | int | float | None) -> Far:
+    match within:
+        case None:
+            return Edge.OBJECT
+        case timedelta():
+            return ByTime(within // timedelta(microseconds=1) * 1_000)
+        case _:
+            return ByUnits(within)
+
+
+def longest_of(recognition: Recognition) -> ByTime | ByUnits | None:
+    """How long a match of a clause is at most, if that is known."""
+    if alone(recognition):
+        return ByUnits(0)
+    found = _lasting(recognition.within)
+    return None if isinstance(found, Edge) else found
 
 
 def _window(within: ByTime | ByUnits | ByEvents | None) -> Far:

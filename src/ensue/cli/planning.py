@@ -56,6 +56,7 @@ def _statistics(
         if isinstance(query, Tower):
             raise UsageError("--statistics measure looks at one query, and these are several")
         if isinstance(query, Correlation):
+            assert isinstance(query.live, Query)
             query = query.live  # archives are looked at by themselves
         return ensue.statistics(events, query, **columns)
     try:

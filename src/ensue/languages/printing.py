@@ -20,15 +20,19 @@ from ensue.algebra.text import (
     show_window,
 )
 from ensue.algebra.walk import kleenes, positives
+from ensue.languages.sql.join_text import show_joined
 
 
 def show(query: Query | Correlation) -> str:
     """The whole query, a clause a line."""
+    if isinstance(query, Correlation) and query.of_clauses:
+        return show_joined(query)
     match query:
         case Query():
             lines = [*_named(query), f"PATTERN {show_pattern(query.pattern)}", *_matched(query)]
             columns = show_columns(query)
         case Correlation(live=live, joins=joins):
+            assert isinstance(live, Query)
             lines = [*_named(live), f"PATTERN {_apart(live.pattern)}", *_matched(live)]
             lines += [line for join in joins for line in _joined(join)]
             columns = [show_returned(column) for column in query.returns]
@@ -64,6 +68,7 @@ def _matched(query: Query) -> list[str]:
 
 def _joined(join: ArchiveJoin) -> list[str]:
     """A JOIN ARCHIVE: what it looks for, where, and what ties it to the live match."""
+    assert isinstance(join.query, Query)
     head = f"{join.kind.value} ARCHIVE {show_name(join.archive)} {_apart(join.query.pattern)}"
     last = "" if join.last is None else f" LAST {join.last}"
     inside = [*_matched(join.query), show_range(join.range) + last]

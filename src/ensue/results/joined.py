@@ -52,25 +52,30 @@ class JoinedShape:
     """Sides that are looked at together."""
 
     def __init__(
-        self, sides: Sequence[Side], returns: Sequence[Returned] = (), having: Expr | None = None
+        self,
+        sides: Sequence[Side],
+        returns: Sequence[Returned] = (),
+        having: Expr | None = None,
+        columns: Sequence[str] | None = None,
     ) -> None:
         self.sides = tuple(sides)
         self.having = having
+        self.wanted = columns  # of a result, in their order
         parts: list[Pattern] = []
-        columns: dict[str, list[tuple[str, str]]] = {}
+        columns_of: dict[str, list[tuple[str, str]]] = {}
         fields: list[pa.Field] = []
         for side in sides:
             for variable in side.variables:
                 atom = Atom(variable, variable)
                 parts.append(Kleene(atom, 0, None) if side.kleene(variable) else atom)
                 own = side.fields(variable)
-                columns[variable] = [(f.name, column_of(variable, f.name)) for f in own]
+                columns_of[variable] = [(f.name, column_of(variable, f.name)) for f in own]
                 fields += [pa.field(column_of(variable, f.name), f.type) for f in own]
         self.arrow = pa.schema(fields)
         self.unit = time_unit(self.arrow)
         query = Query(Seq(tuple(parts)), returns=tuple(returns))
-        self.shape = ResultShape(query, _TOGETHER, self.arrow, columns)
-        self.columns_of = columns
+        self.shape = ResultShape(query, _TOGETHER, self.arrow, columns_of)
+        self.columns_of = columns_of
 
     def kind(self, expr: Expr) -> Kind:
         """The kind of an expression over the sides."""
@@ -89,7 +94,8 @@ class JoinedShape:
         names = {r.name for r in returned}
         standard = [n for n in (*STANDARD, LOCATION) if n in first.names and n not in names]
         fields = [pa.field(name, plain_type(first.field(name).type)) for name in standard]
-        return pa.schema([*fields, *((r.name, self.shape.type_of(r.expr)) for r in returned)])
+        whole = pa.schema([*fields, *((r.name, self.shape.type_of(r.expr)) for r in returned)])
+        return whole if self.wanted is None else pa.schema(map(whole.field, self.wanted))
 
 
 class JoinedRows:

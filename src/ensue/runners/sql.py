@@ -3,10 +3,12 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ensue.algebra.row_patterns.recognition import Recognition
 from ensue.errors import EventError, QueryError
 from ensue.languages.sql.clauses import read_sql
 from ensue.languages.sql.query import ClauseText, SqlQuery
 from ensue.languages.sql.tokens import Dialect
+from ensue.runners.sql_archives import Archived, joined
 from ensue.runners.sql_tables import Recognize
 
 
@@ -16,13 +18,15 @@ def sql(
     tables: Mapping[str, Any] | None = None,
     spark: Any = None,
     recognize: Recognize,
-    read: Callable[[ClauseText], object] | None = None,
+    read: Callable[[ClauseText], Recognition] | None = None,
+    archived: Archived | None = None,
 ) -> Any:
     """What a query gives, in the world that its tables are of.
 
     `recognize` finds the rows of one clause in a relation: an Arrow table, or a DataFrame where
     the query runs on Spark. `read` is shown each clause before anything runs, so that an error in
-    the last one does not come after the work for the first.
+    the last one does not come after the work for the first. `archived` are the archives that the
+    query may name, and how a clause is joined with them.
     """
     if not isinstance(text, str):
         raise QueryError(f"a query is a text, not a {type(text).__name__}")
@@ -37,11 +41,21 @@ def sql(
     for clause in query.clauses if read is not None else ():
         assert read is not None
         read(query.body(clause))
-    if not on_spark:
-        return _over_tables(query, given, recognize)
+    session = None
+    if on_spark:
+        session = spark if spark is not None else next(iter(frames.values())).sparkSession
+    if archived is not None and read is not None:
+        archived.refuse(given)
+        found, more = joined(query, given, session, read, archived)
+        if found is not None:
+            return _in_world(found, given)
+        frames = {**frames, **more} if on_spark else {}
+    else:
+        more = {}
+    if session is None:
+        return _in_world(_over_tables(query, {**given, **more}, recognize), given)
     from ensue.runners.spark.sql import run
 
-    session = spark if spark is not None else next(iter(frames.values())).sparkSession
     return run(query, session, frames, recognize)
 
 
@@ -54,7 +68,11 @@ def _over_tables(query: SqlQuery, given: Mapping[str, Any], recognize: Recognize
         for name, table in given.items()
         if name.lower() in query.names
     }
-    found = run(query, used, recognize, known=given)
+    return run(query, used, recognize, known=given)
+
+
+def _in_world(found: Any, given: Mapping[str, Any]) -> Any:
+    """A result in the world that all tables are of."""
     worlds = {type(table).__module__.partition(".")[0] for table in given.values()}
     if worlds == {"pandas"}:
         return found.to_pandas()

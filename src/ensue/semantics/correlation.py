@@ -3,14 +3,23 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ensue.algebra.correlation import Anchor, ArchiveJoin, Correlation, JoinKind, Range
-from ensue.algebra.query import Query
+from ensue.algebra.correlation import (
+    Anchor,
+    AnySide,
+    ArchiveJoin,
+    ClauseSide,
+    Correlation,
+    JoinKind,
+    Range,
+)
+from ensue.algebra.predicate import Field
 from ensue.algebra.window import ByTime, ByUnits
 from ensue.semantics.conditions import is_true
 from ensue.semantics.events import Binding, Event, members
 from ensue.semantics.matches import matches
+from ensue.semantics.row_patterns import recognized, results
 
-Identity = Callable[[Query, Binding], str]  # the match_id of a match of an archived query
+Identity = Callable[[AnySide, Binding], str]  # the match_id of a match of an archived query
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +46,9 @@ def correlated(
     An archived match is one over the whole archive. `identity` gives the name of a match, which
     decides which of two that end and start together is the later one.
     """
-    past = [matches(join.query, archive_events[join.archive]) for join in correlation.joins]
+    past = [_matches(join.query, archive_events[join.archive]) for join in correlation.joins]
     found: list[Correlated] = []
-    for live in matches(correlation.live, live_events):
+    for live in _matches(correlation.live, live_events):
         rows = [Correlated(live)]
         for join, archived in zip(correlation.joins, past, strict=True):
             rows = [new for row in rows for new in _joined(row, join, archived, identity)]
@@ -47,6 +56,35 @@ def correlated(
         kept = [row for row in rows if having is None or is_true(having, row.binding)]
         found += kept if limit is None else kept[: limit.count]
     return found
+
+
+def _matches(side: AnySide, events: Sequence[Event]) -> list[Binding]:
+    """The matches of a side; those of a clause are one event each, by its alias."""
+    if isinstance(side, ClauseSide):
+        return [{side.alias: (event,)} for event in _recognized(side, events)]
+    return matches(side, events)
+
+
+def _recognized(side: ClauseSide, events: Sequence[Event]) -> Iterator[Event]:
+    """What a clause gives, as events that last from the first row of a match to its last.
+
+    Events are in the order of time; what ORDER BY says beside it must not reorder them.
+    """
+    clause = side.recognition
+    partitions: dict[tuple[object, ...], list[Event]] = {}
+    for event in events:
+        names = [key.expr.name for key in clause.partition if isinstance(key.expr, Field)]
+        partitions.setdefault(tuple(event.values[n or ""] for n in names), []).append(event)
+    for values, rows in partitions.items():
+        table = [event.values for event in rows]
+        found = zip(recognized(clause, table), results(clause, table), strict=True)
+        for match, (_, measures) in found:
+            first, last = rows[match.start], rows[match.start + len(match.labels) - 1]
+            fields = dict(zip((key.name for key in clause.partition), values, strict=True))
+            fields |= dict(zip((m.name for m in clause.measures), measures, strict=True))
+            yield Event(
+                last.position, side.alias, first.start, last.end, fields, first=first.position
+            )
 
 
 def _joined(

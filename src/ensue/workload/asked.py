@@ -30,7 +30,8 @@ class Asked:
             case Tower(definitions=definitions, query=top):
                 return (*(definition.query for definition in definitions), top)
             case Correlation(live=live, joins=joins):
-                return (live, *(join.query for join in joins))
+                sides = (live, *(join.query for join in joins))
+                return tuple(side for side in sides if isinstance(side, Query))
             case Query():
                 return (self.query,)
             case Subscribed() | Recognition():

@@ -21,6 +21,7 @@ from ensue.workload.correlations.prepared import (
     Pasts,
     PreparedCorrelation,
 )
+from ensue.workload.correlations.sides import patterns_of
 from ensue.workload.correlations.work import CorrelationWork
 from ensue.workload.queries.work import QueryWork
 from ensue.workload.query_names import Name, speaking_of
@@ -42,6 +43,8 @@ from ensue.workload.towers.joined import joined_towers
 from ensue.workload.towers.prepare import prepare_layers, prepare_tower
 from ensue.workload.towers.prepared import PreparedTower
 from ensue.workload.towers.work import Level, TowerWork
+
+OF_CLAUSES = "MATCH_RECOGNIZE keeps rows, which stay in memory"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,7 +248,8 @@ def _require_evictable(
             if one in bundles:
                 why = why_not_evictable(bundles[one].queries)
             elif one in correlated:
-                why = why_not_evictable((correlated[one].live,))
+                live = patterns_of([correlated[one].live])
+                why = why_not_evictable(live) if live else OF_CLAUSES
             else:
                 why = OF_TOWERS
             if why is not None:

@@ -22,6 +22,7 @@ from ensue.languages.printing import show
 from ensue.languages.row_patterns.clause import read_bare
 from ensue.languages.row_patterns.language import claims
 from ensue.languages.row_patterns.text import show_clause
+from ensue.languages.sql.joins import read_joined
 from ensue.plan.planning import DEFAULT, Planning
 from ensue.workload.asked import Asked
 from ensue.workload.correlations.prepare import Wanted
@@ -83,6 +84,8 @@ def stage_text(chain: str, number: int) -> str:
 def _described(one: Asked) -> dict[str, Any]:
     found: dict[str, Any] = {"name": one.name, "number": one.number}
     match one.query:
+        case Correlation(of_clauses=True):
+            return found | {"joined": show(one.query)}
         case Query() | Correlation():
             return found | {"query": show(one.query)}
         case Tower(definitions=definitions, query=top, emit=emit):
@@ -173,6 +176,8 @@ def _again(
 
     if "subscriptions" in one:
         return _subscribed(one["subscriptions"])
+    if "joined" in one:
+        return read_joined(one["joined"])
     if claims(one["query"]):
         return read_bare(one["query"])
     if "definitions" not in one:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from ensue.algebra.answers import is_tally
 from ensue.algebra.check.applied import result_types
+from ensue.algebra.check.conversions import converted
 from ensue.algebra.check.kinds import comparable, kind_of
 from ensue.algebra.check.places import placed, refuse_list
 from ensue.algebra.check.query import (
@@ -17,10 +18,21 @@ from ensue.algebra.check.query import (
     once,
     timed,
 )
+from ensue.algebra.check.row_patterns import checked as checked_clause
+from ensue.algebra.check.row_patterns import output_kinds
 from ensue.algebra.check.usage import Roles, in_having, in_on, in_return, roles_of
-from ensue.algebra.correlation import ArchiveJoin, Correlation, JoinKind, shown_joins
+from ensue.algebra.correlation import (
+    AnySide,
+    ArchiveJoin,
+    ClauseSide,
+    Correlation,
+    JoinKind,
+    shown_joins,
+)
 from ensue.algebra.predicate import Expr, Field
-from ensue.algebra.query import Equivalence, Query
+from ensue.algebra.query import Equivalence
+from ensue.algebra.row_patterns.pattern import nullable
+from ensue.algebra.row_patterns.recognition import Rows
 from ensue.algebra.walk import (
     atoms,
     conjuncts,
@@ -81,12 +93,12 @@ def check_correlation(
             _check_range_units(join, live_schema, archive_schemas[join.archive])
         sides = [(correlation.live, live_schema)]
         sides += [(join.query, archive_schemas[join.archive]) for join in correlation.joins]
-        live = check(correlation.live, live_schema, streaming=streaming)
-        types = _Types(sides)
+        live = _against(correlation.live, live_schema, streaming=streaming)
+        types = _Types(sides, sql=correlation.of_clauses)
         joins = tuple(
             replace(
                 join,
-                query=check(join.query, archive_schemas[join.archive]),
+                query=_against(join.query, archive_schemas[join.archive]),
                 on=tuple(types.bound(expr) for expr in join.on),
             )
             for join in correlation.joins
@@ -111,11 +123,15 @@ def check_correlation(
 class _Types:
     """The event types of all sides, by variable: no two sides share one."""
 
-    def __init__(self, sides: Iterable[tuple[Query, Schema]]) -> None:
+    def __init__(self, sides: Iterable[tuple[AnySide, Schema]], *, sql: bool) -> None:
+        self.sql = sql  # as SQL has it, constants become what they are compared with
         self.of: dict[str, EventType] = {}
         self.schemas: dict[str, Schema] = {}
         self.space = "plane"
         for query, schema in sides:
+            if isinstance(query, ClauseSide):
+                self.of[query.alias] = EventType(query.alias, side_kinds(query, schema))
+                continue
             found = event_types(query, schema)
             found |= result_types(query.pattern, found, schema)
             self.of |= found
@@ -131,17 +147,18 @@ class _Types:
         """`a.start`, `a.end` and `a.location` as the columns of the side that `a` is of."""
 
         def change(node: Expr) -> Expr:
-            if isinstance(node, Field):
+            if isinstance(node, Field) and node.variable in self.schemas:
                 node = timed(node, self.of, self.schemas[node.variable])
             return placed(node, self.of, self.schemas, self.space)
 
-        return rewrite_expr(expr, change)
+        found = rewrite_expr(expr, change)
+        return converted(found, self.kind) if self.sql else found
 
 
 # ---------------------------------------------------------------------------------- structure
 
 
-def _named(query: Query) -> list[tuple[str, Span | None]]:
+def _named(query: AnySide) -> list[tuple[str, Span | None]]:
     """All variables of a side, the negated ones too."""
     found = [(atom.variable, atom.span) for atom in atoms(query.pattern)]
     return found + [(applied.variable, applied.span) for applied in results(query.pattern)]
@@ -163,8 +180,11 @@ def _check_variables(correlation: Correlation) -> None:
         )
 
 
-def _side(query: Query, correlation: Correlation) -> Query:
+def _side(query: AnySide, correlation: Correlation) -> AnySide:
     """A side as a query of its own."""
+    if isinstance(query, ClauseSide):
+        check_clause_side(query)
+        return query
     own = {name for name, _ in _named(query)}
     others = {
         name
@@ -180,6 +200,77 @@ def _side(query: Query, correlation: Correlation) -> Query:
                     span=reference.span,
                 )
     return check_structure(query)
+
+
+def check_clause_side(side: ClauseSide) -> None:
+    """Raises a QueryError if a match of a clause is not one event with a time."""
+    clause = side.recognition
+    if clause.rows is not Rows.ONE:
+        raise QueryError(
+            f"a clause that is joined with an archive gives one row a match, and {side.alias} "
+            "gives all of them",
+            hint="leave ALL ROWS PER MATCH out, and put what is needed into MEASURES",
+            span=clause.span or clause.pattern.span,
+            text=clause.text,
+        )
+    if nullable(clause.pattern):
+        raise QueryError(
+            f"a match of {side.alias} may have no row at all, and then it has no time",
+            hint="let the pattern ask for a row: A+ instead of A*",
+            span=clause.pattern.span,
+            text=clause.text,
+        )
+    first = clause.order[0] if clause.order else None
+    if first is None or first.descending or not isinstance(first.expr, Field):
+        raise QueryError(
+            f"the matches of {side.alias} have no time: ORDER BY does not begin with a column in "
+            "ascending order",
+            hint="let ORDER BY begin with the column of event time",
+            span=clause.pattern.span if first is None else first.span,
+            text=clause.text,
+        )
+    for key in clause.partition:
+        if key.column is None:
+            raise QueryError(
+                "beside an archive a key of PARTITION BY is a column, and this one is computed",
+                hint="compute it before, as a column of both tables",
+                span=key.span,
+                text=clause.text,
+            )
+
+
+def side_kinds(side: ClauseSide, schema: Schema) -> dict[str, Kind]:
+    """The fields of a match of a clause, and their kinds."""
+    found = output_kinds(side.recognition, clause_columns(schema))
+    return {"match_id": Kind.STRING, **found} if side.ids else found
+
+
+def clause_columns(schema: Schema) -> Mapping[str, Kind]:
+    """The columns of the one table that a clause is over."""
+    if schema.common is None:
+        raise QueryError(
+            "MATCH_RECOGNIZE is about the rows of one table, and these are several",
+            hint="pass one table, with a column for the type of events",
+        )
+    return schema.common
+
+
+def _against(side: AnySide, schema: Schema, *, streaming: bool = False) -> AnySide:
+    """A side against the events that it is for."""
+    if not isinstance(side, ClauseSide):
+        return check(side, schema, streaming=streaming)
+    clause = checked_clause(side.recognition, clause_columns(schema))
+    first = clause.order[0].expr
+    assert isinstance(first, Field)
+    if schema.intervals or first.name != schema.end:
+        raise QueryError(
+            f"ORDER BY begins with '{first.name}', and the time of the events is in "
+            f"{' and '.join(dict.fromkeys((schema.start, schema.end)))}",
+            hint=f"ORDER BY {schema.end}, or give the archive that column: time={first.name!r}",
+            span=clause.order[0].span,
+            text=clause.text,
+        )
+    return replace(side, recognition=clause)
 
 
 def _check_answer(correlation: Correlation) -> None:
@@ -248,7 +339,7 @@ def _amount(length: ByTime | ByUnits) -> int | float:
             return amount
 
 
-def _roles(sides: Iterable[Query], correlation: Correlation) -> Roles:
+def _roles(sides: Iterable[AnySide], correlation: Correlation) -> Roles:
     """The roles of the variables of several sides together."""
     known: list[str] = []
     lists: set[str] = set()
@@ -354,7 +445,7 @@ def _check_range_units(join: ArchiveJoin, live: Schema, archive: Schema) -> None
 
 
 def _check_equivalence(
-    equivalence: Equivalence, live: Query, join: ArchiveJoin, types: _Types
+    equivalence: Equivalence, live: AnySide, join: ArchiveJoin, types: _Types
 ) -> None:
     """`[attr]` of ON is a field of every event that a row has of both sides."""
     past = f" of archive '{join.archive}'"

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ensue.algebra.correlation import ArchiveJoin, Correlation, JoinKind
-from ensue.algebra.query import Equivalence, Query
+from ensue.algebra.correlation import AnySide, ArchiveJoin, ClauseSide, Correlation, JoinKind
+from ensue.algebra.query import Equivalence
 from ensue.algebra.reach import Reach
 from ensue.algebra.text import (
     shortened,
@@ -49,7 +49,7 @@ def explain_archive(
     correlation: Correlation,
     decision: Decision,
     stored: Sequence[Stored],
-    plans: Sequence[Plan],
+    plans: Sequence[Plan | None],  # a clause of SQL has none
     latency: str = "",
     more: Sequence[str] = (),
 ) -> str:
@@ -65,7 +65,8 @@ def explain_archive(
     names = ["live", *(f"archive {show_name(join.archive)}" for join in correlation.joins)]
     sections = [shortened("\n".join(lines)), *more]
     for name, plan in zip(names, plans, strict=True):
-        sections.append(f"--- {name} ---\n{explain(plan)}")
+        if plan is not None:
+            sections.append(f"--- {name} ---\n{explain(plan)}")
     return "\n\n".join(sections)
 
 
@@ -75,7 +76,10 @@ def _live(correlation: Correlation, decision: Decision) -> Iterator[str]:
     yield f"  live     {_pattern(correlation.live)}{often}"
 
 
-def _pattern(query: Query) -> str:
+def _pattern(query: AnySide) -> str:
+    if isinstance(query, ClauseSide):
+        keys = ", ".join(show_name(key.name) for key in query.recognition.partition)
+        return f"MATCH_RECOGNIZE (...) AS {query.alias}" + (f", [{keys}]" if keys else "")
     return ", ".join([show_pattern(query.pattern), *_keys(query.equivalence)])
 
 
@@ -106,7 +110,10 @@ def _archive(join: ArchiveJoin, stored: Stored, decision: Decision, number: int)
     yield f"  range    {show_range(join.range).removeprefix('RANGE ').lower()}{last}"
     yield f"  join     {', '.join(how) or 'whatever is in the range'}"
     if stored.waits:
-        yield f"  waits    {stored.waits}, until a negation at the end of the past is decided"
+        what = "a negation at the end of the past"
+        if isinstance(join.query, ClauseSide):
+            what = "how long the archived match is"
+        yield f"  waits    {stored.waits}, until {what} is decided"
 
 
 def _result(correlation: Correlation) -> Iterator[str]:

@@ -11,7 +11,7 @@ from ensue.plan.show.picture import drawn
 GAP = 60.0  # between two sides
 
 
-def picture_archive(correlation: Correlation, plans: Sequence[Plan], access: str) -> str:
+def picture_archive(correlation: Correlation, plans: Sequence[Plan | None], access: str) -> str:
     """SVG: the live side on the left, what it is joined with on its right."""
     canvas, x = Canvas(), 0.0
     titles = [("live", f"archive accessed: {access}")]
@@ -20,9 +20,9 @@ def picture_archive(correlation: Correlation, plans: Sequence[Plan], access: str
         for join in correlation.joins
     ]
     for (title, more), plan in zip(titles, plans, strict=True):
-        inside = drawn(plan)
         canvas.text((x, 0), title, bold=True)
         canvas.text((x, LINE), more, color=DIM)
-        canvas.put(inside, (x, 3 * LINE))
+        if plan is not None:  # a clause of SQL has none
+            canvas.put(drawn(plan), (x, 3 * LINE))
         x = canvas.right + GAP
     return canvas.svg(show_pattern(correlation.live.pattern))

@@ -15,9 +15,7 @@ from ensue.plan.limits import size_text
 from ensue.results.pairing import times_of
 from ensue.workload.correlations.past import Past
 from ensue.workload.correlations.pieces import Asked
-from ensue.workload.live_matcher import LiveMatcher
-from ensue.workload.prepared import Prepared, result_of
-from ensue.workload.queries.work import matched
+from ensue.workload.correlations.sides import PreparedSide
 
 KEPT_BYTES = 64 << 20  # of archived matches that are kept for later live ones
 
@@ -27,7 +25,7 @@ class Lookup:
     """A pattern over an archive, and what has to be read to find its matches in a range."""
 
     archive: str
-    prepared: Prepared
+    prepared: PreparedSide
     field: str | None  # the field of the key by which it is read; None: all objects together
     types: frozenset[str] | None
     before: float  # how far before a range it has to be read; infinity: from the beginning
@@ -36,13 +34,11 @@ class Lookup:
 
     @property
     def schema(self) -> pa.Schema:
-        return result_of(self.prepared)
+        return self.prepared.side.schema
 
     def matches(self, events: pa.Table) -> pa.Table:
         """The matches in events that are in order."""
-        if not events.num_rows:
-            return no_rows(self.schema)
-        return matched((self.prepared,), events).tables[0]
+        return self.prepared.matches(events)
 
 
 class Access(Protocol):
@@ -130,7 +126,7 @@ class Lazy(Grouped):
         super().__init__(lookup, past)
         self._kept: OrderedDict[object, _Kept] = OrderedDict()
         self._bytes = 0
-        memory = lookup.prepared.planning.limits.memory
+        memory = lookup.prepared.limits.memory
         self._most = KEPT_BYTES if memory is None else min(KEPT_BYTES, memory / 4)
 
     @property
@@ -192,7 +188,7 @@ class Eager:
         self.lookup, self.past = lookup, past
         self.far = far  # how far back ranges go
         self.keeps = keeps  # how far back a live match may still ask; None: for ever
-        self.matcher = LiveMatcher(lookup.prepared)
+        self.matcher = lookup.prepared.matcher()
         self.found: list[pa.Table] = []
         self.total = 0
         self.begun = False
@@ -238,7 +234,7 @@ class Eager:
             return
         self.found.append(found)
         self.total += found.num_rows
-        limits = self.lookup.prepared.planning.limits
+        limits = self.lookup.prepared.limits
         if limits.memory is not None and self.nbytes > limits.memory:
             raise LimitError(
                 f"the {self.kept:,} archived matches that access='eager' keeps take "

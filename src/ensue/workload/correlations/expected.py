@@ -31,6 +31,7 @@ from ensue.schema import Kind
 from ensue.workload.correlations.past import Past
 from ensue.workload.correlations.pieces import Asked
 from ensue.workload.correlations.prepared import PreparedJoin
+from ensue.workload.correlations.sides import PatternSide, PreparedSide
 from ensue.workload.foresight import takes_subsets
 from ensue.workload.prepared import Prepared
 from ensue.workload.work import SLICE
@@ -41,6 +42,7 @@ WORTH = 100_000  # microseconds; what takes less is not worth looking at events 
 FEWEST = 0.5  # matches in them at the most, where none was found
 TRIED = 2_000  # of them, on which conditions are tried
 SCATTERED = 4  # times as long as expected: rows that lie together are not of one time
+OF_A_ROW = 20.0  # comparisons that a row of a clause is worth
 KNOWN = 64  # archives and patterns of which figures are kept
 
 _MET: "OrderedDict[tuple[Layout, bytes, str | None, int], Met]" = OrderedDict()
@@ -86,7 +88,7 @@ class Met:
 
 
 def both_sides(
-    live: Prepared,
+    live: PreparedSide,
     joins: Sequence[tuple[ArchiveJoin, PreparedJoin, Archive]],
     coming: Coming,
     unit: Unit,
@@ -128,11 +130,12 @@ def both_sides(
 
 
 def _live(
-    live: Prepared, coming: Coming, met: Met | None, latency: float, window: float | None
+    side: PreparedSide, coming: Coming, met: Met | None, latency: float, window: float | None
 ) -> LiveSide:
-    rate = live.plan.statistics.rate
+    live = side.prepared if isinstance(side, PatternSide) else None
+    rate = None if live is None else live.plan.statistics.rate
     found = LiveSide(
-        rate=None if rate is None else rate / ticks_per_second(live),
+        rate=None if live is None or rate is None else rate / ticks_per_second(live),
         window=window,
         latency=latency,
     )
@@ -145,7 +148,7 @@ def _live(
         rate = found.rate if met.rate is None or not math.isfinite(met.rate) else met.rate
         changes |= {"matches": met.matches, "cost": met.cost, "rate": rate, "assumed": False}
         changes |= {"share": met.share}
-    elif not live.plan.statistics.assumed:
+    elif live is not None and not live.plan.statistics.assumed:
         load = Load.of(live.plan.query, live.plan.roles, live.plan.statistics)
         matches, cost = _estimate(live, load)
         changes |= {"matches": matches, "cost": cost, "assumed": False}
@@ -241,18 +244,18 @@ class _Some:
         type_ = plain_type(shape.arrow.field(shape.schema.end).type)
         return float(from_arrow(pa.array([value], type_), self.unit).values[0])
 
-    def met(self, prepared: Prepared, field: str | None) -> Met | None:
+    def met(self, side: PreparedSide, field: str | None) -> Met | None:
         """What a pattern meets in them; None: they cannot be looked at."""
-        names = prepared.shape.arrow.names
+        names = side.shape.arrow.names
         if self.layout.kind == "frame" or not set(names) <= set(self.archive.shape.arrow.names):
             return None
-        at = self.layout, prepared.result.identity, field, self.count
+        at = self.layout, side.name, field, self.count
         if at in _MET:
             return _MET[at]
         events = self._events
         if events is None:
             return None
-        found = _met(prepared, events.select(names).cast(prepared.shape.arrow), field)
+        found = _met(side, events.select(names).cast(side.shape.arrow), field)
         if self.layout.kind != "table":  # one table in memory looks like the other
             _MET[at] = found
             while len(_MET) > KNOWN:
@@ -303,9 +306,17 @@ def _counted(prepared: Prepared, events: pa.Table) -> int:
     return engine.feed(events).count + engine.finish().count
 
 
-def _met(prepared: Prepared, events: pa.Table, field: str | None) -> Met:
+def _met(side: PreparedSide, events: pa.Table, field: str | None) -> Met:
     """Runs a pattern over some events that are in order, and counts."""
     rows = events.num_rows
+    objects = None
+    if field is not None and rows:
+        codes = ColumnCodes()
+        codes.encode(events.column(field))
+        objects = len(codes)
+    if not isinstance(side, PatternSide):
+        return _met_by_clause(side, events, objects)
+    prepared = side.prepared
     plan = prepared.plan
     statistics = sampled(prepared, events, sample=TRIED)
     load = Load.of(plan.query, plan.roles, statistics)
@@ -317,13 +328,17 @@ def _met(prepared: Prepared, events: pa.Table, field: str | None) -> Met:
         except LimitError:  # the formulas say so, too, and the call itself
             matches = max(matches, 1.0)
     share = min(1.0, sum(s for _, s in statistics.shares)) if statistics.shares else 1.0
-    objects = None
-    if field is not None and rows:
-        codes = ColumnCodes()
-        codes.encode(events.column(field))
-        objects = len(codes)
     rate = statistics.rate
     return Met(
         rows, share, objects, matches, cost,
         None if rate is None else rate / ticks_per_second(prepared),
     )  # fmt: skip
+
+
+def _met_by_clause(side: PreparedSide, events: pa.Table, objects: int | None) -> Met:
+    """The same for a clause: every row is of use to it."""
+    rows = events.num_rows
+    matches = max(side.matches(events).num_rows, FEWEST) / rows if rows else 0.0
+    times = ends(events, side.shape)
+    lasting = float(times.max() - times.min()) if rows else 0.0
+    return Met(rows, 1.0, objects, matches, OF_A_ROW, rows / lasting if lasting else None)

@@ -7,7 +7,6 @@ import pyarrow as pa
 
 from ensue.algebra.correlation import Correlation
 from ensue.algebra.durations import show_duration
-from ensue.algebra.reach import reach
 from ensue.archives.contract import Layout
 from ensue.columns.arrow_kinds import Unit
 from ensue.columns.stream import slices
@@ -21,8 +20,8 @@ from ensue.workload.correlations.expected import Coming
 from ensue.workload.correlations.matcher import CorrelatedMatcher
 from ensue.workload.correlations.prepare import Wanted, prepare_correlation
 from ensue.workload.correlations.prepared import Pasts, PreparedCorrelation, PreparedJoin
+from ensue.workload.correlations.sides import PatternSide, PreparedSide, patterns_of
 from ensue.workload.correlations.work import CorrelationWork
-from ensue.workload.prepared import Prepared
 from ensue.workload.source import Source
 from ensue.workload.stage import Fed, Output
 from ensue.workload.work import SLICE
@@ -71,12 +70,14 @@ class ExplainedCorrelation:
         )
 
     @property
-    def _sides(self) -> tuple[Prepared, ...]:
+    def _sides(self) -> tuple[PreparedSide, ...]:
         return (self.prepared.live, *(join.lookup.prepared for join in self.prepared.joins))
 
     @property
-    def _plans(self) -> list[Plan]:
-        return [side.plan for side in self._sides]
+    def _plans(self) -> list[Plan | None]:
+        return [
+            side.prepared.plan if isinstance(side, PatternSide) else None for side in self._sides
+        ]
 
     @property
     def _latency(self) -> str:
@@ -91,7 +92,6 @@ class ExplainedCorrelation:
     def _stored(self, name: str, join: PreparedJoin) -> Stored:
         archive = self.pasts.archives[name]
         layout = archive.layout()
-        prepared = join.lookup.prepared
         waits = ""
         if join.waits:
             waits = _length(join.waits - 1, self._calendar, self.prepared.unit)
@@ -99,7 +99,7 @@ class ExplainedCorrelation:
             _kind(layout, own=name == self.pasts.own),
             _events(layout),
             _layout(layout),
-            reach(prepared.query, intervals=prepared.shape.schema.intervals),
+            join.lookup.prepared.reach,
             join.lookup.field,
             waits,
         )
@@ -133,7 +133,8 @@ class ExplainedCorrelation:
     def kernels(self) -> str:
         """The source of the kernel of each side."""
         return "\n\n\n".join(
-            shown_kernel(side.plan, side.physical[1], side.shape.unit) for side in self._sides
+            shown_kernel(side.plan, side.physical[1], side.shape.unit)
+            for side in patterns_of(self._sides)
         )
 
     def picture(self) -> str:

@@ -26,11 +26,8 @@ class Equal:
 
     archived: str  # the field, which all events of an archived match have alike
     live: Expr
-
-    @property
-    def same_field(self) -> bool:
-        """Whether it is one field of the live events and of the archived ones."""
-        return isinstance(self.live, Field) and self.live.name == self.archived
+    field: str = ""  # of the archive's events; empty: the same
+    same_field: bool = False  # whether it is one field of the live events and of the archived ones
 
 
 @dataclass(frozen=True)
@@ -49,7 +46,8 @@ class Joining:
         """All sides but those that must not be there."""
         kinds = [join.kind for join in self.correlation.joins]
         sides = [s for s, k in zip(self.archived, kinds, strict=True) if k is not JoinKind.ANTI]
-        return JoinedShape([self.live, *sides], self.correlation.returns, self.correlation.having)
+        asked = self.correlation
+        return JoinedShape([self.live, *sides], asked.returns, asked.having, asked.columns)
 
     @cached_property
     def result(self) -> pa.Schema:

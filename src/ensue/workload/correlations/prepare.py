@@ -8,14 +8,12 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 from ensue.algebra.check.correlation import check_correlation
-from ensue.algebra.correlation import Anchor, ArchiveJoin, Correlation, JoinKind
+from ensue.algebra.correlation import Anchor, ArchiveJoin, ClauseSide, Correlation, JoinKind
 from ensue.algebra.durations import parse_duration
-from ensue.algebra.form import is_event
-from ensue.algebra.join_keys import JoinKey, join_keys, keyed
+from ensue.algebra.join_keys import JoinKey, join_keys, keyed, one_event
 from ensue.algebra.policy import Strategy
-from ensue.algebra.predicate import Field
-from ensue.algebra.reach import Edge, Far, Reach, reach
-from ensue.algebra.walk import atoms, bound_variables
+from ensue.algebra.reach import Edge, Far, Reach
+from ensue.algebra.walk import atoms
 from ensue.archives.contract import Archive
 from ensue.columns.arrow_kinds import Unit, kind_of_arrow, length_of
 from ensue.columns.checking import check_regions
@@ -25,15 +23,18 @@ from ensue.errors import ArchiveWarning, EventError, QueryError
 from ensue.languages.printing import show
 from ensue.plan.access import ACCESSES, Decision, decide, unclustered
 from ensue.plan.planning import Planning
-from ensue.results.identity import fingerprint
-from ensue.results.joined import LOCATION, STANDARD, Side
+from ensue.results.joined import LOCATION, STANDARD
 from ensue.schema import Kind
 from ensue.workload.correlations.access import Lookup
 from ensue.workload.correlations.expected import STREAM, Coming, both_sides
 from ensue.workload.correlations.joining import Equal, Joining
 from ensue.workload.correlations.prepared import Pasts, PreparedCorrelation, PreparedJoin
-from ensue.workload.prepared import Prepared, prepare, result_of
-from ensue.workload.relevance import types_that_matter
+from ensue.workload.correlations.sides import (
+    PatternSide,
+    PreparedSide,
+    archived_side,
+    prepared_side,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,29 +74,30 @@ def prepare_correlation(
     _refuse_names(checked)
     archives = [pasts.archives[join.archive] for join in checked.joins]
     unit: Unit = "ns" if any(s.unit == "ns" for s in (shape, *_shapes(archives))) else "us"
-    live = prepare(checked.live, shape, planning, streaming=streaming)
+    live = prepared_side(checked.live, shape, planning, streaming=streaming)
     keys = [join_keys(join, checked.live) for join in checked.joins]
     joins, equal, sides = [], [], []
     for join, archive, usable in zip(checked.joins, archives, keys, strict=True):
-        archived = _archived(keyed(join, usable), join, archive, planning)
-        sides.append(_side(archived))
-        equal.append(tuple(Equal(key.field, key.live) for key in usable))
+        by_key = keyed(join, usable).query
+        archived = archived_side(by_key, join.query, archive.shape, planning)
+        sides.append(archived.side)
+        equal.append(tuple(map(_equal, usable)))
         chosen = _chosen(usable, archive)
         own = join.archive == pasts.own
         lookup = _lookup(join, archived, chosen, unit)
         if own and streaming and lookup.behind == math.inf:
             raise QueryError(
                 "what is archived while the stream runs is decided only when it ends: the pattern "
-                "has a negation at its end and no WITHIN by time",
+                f"{_undecided(join)} and no WITHIN by time",
                 hint="add WITHIN to the pattern of JOIN ARCHIVE",
                 span=join.span,
                 text=checked.text,
             )
         far = length_of(join.range.far, unit)
         assert far is not None
-        key = None if chosen is None else Equal(chosen.field, chosen.live)
+        key = None if chosen is None else _equal(chosen)
         joins.append(PreparedJoin(lookup, key, far, lookup.behind if own else 0))
-    joining = Joining(checked, _side(live), tuple(sides), tuple(equal), unit, identity_of(checked))
+    joining = Joining(checked, live.side, tuple(sides), tuple(equal), unit, identity_of(checked))
     lanes = lane_key(checked, live, keys, pasts)
     impossible = dict(_impossible(checked, live, joins, keys, pasts, streaming=streaming))
     if wanted.access in impossible:
@@ -123,7 +125,7 @@ def prepare_correlation(
         window,
         _admitting(checked, live, keys) if access == "archive_first" else None,
         lanes,
-        bool(lanes) and not _partitioned_by(live, lanes),
+        bool(lanes) and (live.keys_may_be_null or not _partitioned_by(live, lanes)),
         None if lanes else _why_whole(checked, live, keys, pasts),
     )
 
@@ -186,16 +188,15 @@ def require_columns(pasts: Pasts, shape: Shape) -> None:
         )
 
 
-def _archived(
-    join: ArchiveJoin, asked: ArchiveJoin, archive: Archive, planning: Planning
-) -> Prepared:
-    """The archived side; its ids do not tell whether it got a key from ON."""
-    found = prepare(join.query, archive.shape, Planning(limits=planning.limits))
-    return replace(found, identity=fingerprint(asked.query))
+def _equal(key: JoinKey) -> Equal:
+    return Equal(key.shown, key.live, key.field, key.same_field)
 
 
-def _side(prepared: Prepared) -> Side:
-    return Side(result_of(prepared), tuple(bound_variables(prepared.query.pattern)))
+def _undecided(join: ArchiveJoin) -> str:
+    """What of an archived pattern looks beyond its matches."""
+    if isinstance(join.query, ClauseSide):
+        return "may find a longer match in rows to come"
+    return "has a negation at its end"
 
 
 def _chosen(keys: Sequence[JoinKey], archive: Archive) -> JoinKey | None:
@@ -204,25 +205,22 @@ def _chosen(keys: Sequence[JoinKey], archive: Archive) -> JoinKey | None:
     return first or next(iter(keys), None)
 
 
-def _lookup(join: ArchiveJoin, archived: Prepared, key: JoinKey | None, unit: Unit) -> Lookup:
-    shape = archived.shape
-    reached: Reach = reach(archived.query, intervals=shape.schema.intervals)
+def _lookup(join: ArchiveJoin, archived: PreparedSide, key: JoinKey | None, unit: Unit) -> Lookup:
+    reached = archived.reach
     return Lookup(
         join.archive,
         archived,
         None if key is None else key.field,
-        types_that_matter((archived,)),
+        archived.types,
         _length(reached.before, unit),
         _length(reached.after, unit),
         longest(archived, unit),
     )
 
 
-def longest(prepared: Prepared, unit: Unit) -> float | None:
+def longest(side: PreparedSide, unit: Unit) -> float | None:
     """How long a match is at most, if that is known."""
-    if is_event(prepared.query.pattern) and not prepared.shape.schema.intervals:
-        return 0
-    return length_of(prepared.plan.query.within, unit)
+    return length_of(side.longest, unit)
 
 
 def _length(far: Far, unit: Unit) -> float:
@@ -240,18 +238,13 @@ def _length(far: Far, unit: Unit) -> float:
 # ------------------------------------------------------------------------------ keys and ways
 
 
-def _partitioned_by(live: Prepared, fields: Sequence[str]) -> bool:
-    return set(fields) <= {e.field_name for e in live.plan.query.equivalence}
-
-
-def _same_field(key: JoinKey) -> bool:
-    """Whether a key is one field of the live events and of the archived ones."""
-    return isinstance(key.live, Field) and key.live.name == key.field
+def _partitioned_by(live: PreparedSide, fields: Sequence[str]) -> bool:
+    return set(fields) <= live.keys
 
 
 def lane_key(
     correlation: Correlation,
-    live: Prepared,
+    live: PreparedSide,
     keys: Sequence[Sequence[JoinKey]],
     pasts: Pasts,
 ) -> tuple[str, ...]:
@@ -259,18 +252,15 @@ def lane_key(
 
     The past of a stream is split as the stream is: then a join with it must be by the same fields.
     """
-    plan = live.plan
     own = [
-        {key.field for key in usable if _same_field(key)}
+        {key.field for key in usable if key.same_field}
         for join, usable in zip(correlation.joins, keys, strict=True)
         if join.archive == pasts.own
     ]
-    if is_event(correlation.live.pattern) and not plan.whole_stream:
-        common = [{key.field for key in usable if _same_field(key)} for usable in keys]
-        shared = set.intersection(*common) if common else set()
-        shared |= {e.field_name for e in plan.query.equivalence}
-    else:
-        shared = set() if plan.whole_stream else {e.field_name for e in plan.query.equivalence}
+    shared = set() if live.whole_stream else set(live.keys)
+    if live.single and not live.whole_stream:
+        common = [{key.field for key in usable if key.same_field} for usable in keys]
+        shared |= set.intersection(*common) if common else set()
     for fields in own:
         shared &= fields
     return tuple(sorted(shared))
@@ -278,7 +268,7 @@ def lane_key(
 
 def _why_whole(
     correlation: Correlation,
-    live: Prepared,
+    live: PreparedSide,
     keys: Sequence[Sequence[JoinKey]],
     pasts: Pasts,
 ) -> str | None:
@@ -293,23 +283,22 @@ def _why_whole(
 
 
 def _admitting(
-    correlation: Correlation, live: Prepared, keys: Sequence[Sequence[JoinKey]]
+    correlation: Correlation, live: PreparedSide, keys: Sequence[Sequence[JoinKey]]
 ) -> str | None:
     """The live field by which an object's past admits its events."""
-    single = is_event(correlation.live.pattern)
     for join, usable in zip(correlation.joins, keys, strict=True):
         for key in usable:
-            if join.kind is not JoinKind.INNER or not isinstance(key.live, Field):
+            name = key.column
+            if join.kind is not JoinKind.INNER or name is None:
                 continue
-            name = key.live.name
-            if name is not None and (single or _partitioned_by(live, [name])):
+            if live.single or _partitioned_by(live, [name]):
                 return name
     return None
 
 
 def _impossible(
     correlation: Correlation,
-    live: Prepared,
+    live: PreparedSide,
     joins: Sequence[PreparedJoin],
     keys: Sequence[Sequence[JoinKey]],
     pasts: Pasts,
@@ -318,7 +307,7 @@ def _impossible(
 ) -> Iterator[tuple[str, str]]:
     """The accesses that cannot be, each with the reason."""
     own = [join for join in correlation.joins if join.archive == pasts.own]
-    endless = [j for j in own if j.query.within is None and not is_event(j.query.pattern)]
+    endless = [j for j in own if _endless(j)]
     if endless and streaming:
         unbounded = "the archived pattern has no WITHIN: its partial matches would stay for ever"
         yield "eager", unbounded
@@ -329,14 +318,25 @@ def _impossible(
         yield name, "only one JOIN without LEFT and ANTI says that a live match needs a past"
     elif _admitting(correlation, live, keys) is None:
         yield name, "no field that all live events have alike says which objects have a past"
-    elif reach(live.query, intervals=live.shape.schema.intervals) != Reach():
+    elif live.reach != Reach():
         yield name, "live matches depend on events before them, which would be left out"
-    elif live.plan.query.strategy is Strategy.STRICT:
+    elif isinstance(live, PatternSide) and _is_strict(live):
         yield name, "strict contiguity looks at the events of all objects"
     elif own and correlation.joins[0].range.anchor is Anchor.END:
         yield name, "with BEFORE END a past may be complete only after the live match began"
     elif own and joins[0].waits:
         yield name, "a negation at the end of the archived pattern is decided too late"
+
+
+def _endless(join: ArchiveJoin) -> bool:
+    """Whether partial matches of an archived pattern stay for ever."""
+    query = join.query
+    within = query.recognition.within if isinstance(query, ClauseSide) else query.within
+    return within is None and not one_event(query)
+
+
+def _is_strict(live: PatternSide) -> bool:
+    return live.prepared.plan.query.strategy is Strategy.STRICT
 
 
 def latency_of(latency: str | int | float | None, shape: Shape, unit: Unit) -> float:

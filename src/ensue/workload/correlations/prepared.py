@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from ensue.algebra.correlation import Correlation
+from ensue.algebra.correlation import ClauseSide, Correlation
 from ensue.algebra.query import Query
 from ensue.archives.contract import Archive
 from ensue.archives.last_event import last_end
@@ -15,7 +15,7 @@ from ensue.plan.access import Decision
 from ensue.workload.correlations.access import Lookup
 from ensue.workload.correlations.joining import Equal, Joining
 from ensue.workload.correlations.past import Past
-from ensue.workload.prepared import Prepared
+from ensue.workload.correlations.sides import PreparedSide
 from ensue.workload.stage import Archiving
 
 
@@ -118,7 +118,7 @@ class PreparedCorrelation:
     """A live query, its lookups, and how their matches go together."""
 
     correlation: Correlation  # checked
-    live: Prepared
+    live: PreparedSide
     joins: tuple[PreparedJoin, ...]
     joining: Joining
     unit: Unit
@@ -133,7 +133,10 @@ class PreparedCorrelation:
     @property
     def meaning(self) -> Query:
         """Its columns and its live side, as those see it who only want its names."""
-        return replace(self.correlation.live, returns=self.correlation.returns)
+        live = self.correlation.live
+        if isinstance(live, ClauseSide):
+            return Query(live.pattern, returns=self.correlation.returns)
+        return replace(live, returns=self.correlation.returns)
 
     @property
     def keeps(self) -> float | None:

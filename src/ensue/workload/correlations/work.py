@@ -13,9 +13,9 @@ from ensue.computed import cached_property
 from ensue.plan.limits import Limits
 from ensue.workload.correlations.matcher import CorrelatedMatcher
 from ensue.workload.correlations.prepared import Pasts, PreparedCorrelation, PreparedJoin
+from ensue.workload.correlations.sides import SideMatchers, patterns_of
 from ensue.workload.prepared import Prepared
 from ensue.workload.queries.work import matcher_of
-from ensue.workload.relevance import types_that_matter
 from ensue.workload.source import Source
 from ensue.workload.stage import ARRIVAL, Archiving, Fed, Output, Reads, StageMatcher, types_of
 from ensue.workload.work import SLICE, Progress, Unseen, Whole
@@ -34,7 +34,7 @@ class CorrelationWork:
     @property
     def expected(self) -> tuple[Prepared, ...]:
         """What may be foreseen of it: the live queries."""
-        return tuple(query.live for query in self.queries)
+        return patterns_of([query.live for query in self.queries])
 
     @cached_property
     def reads(self) -> Reads:
@@ -59,7 +59,8 @@ class CorrelationWork:
         if column is None or not events.num_rows:
             return Unseen()
         seen = {str(value) for value in events.column(column).unique().to_pylist()}
-        named = {a.type for q in self.queries for a in atoms(q.live.query.pattern)}
+        lives = patterns_of([query.live for query in self.queries])
+        named = {a.type for live in lives for a in atoms(live.query.pattern)}
         return Unseen(frozenset(named - seen))
 
     def chains(self) -> "tuple[tuple[CorrelationStage, ...], ...]":
@@ -104,7 +105,7 @@ class CorrelationStage:
     @cached_property
     def reads(self) -> Reads:
         """What the live queries are made of, and what belongs to the past."""
-        types = types_that_matter([query.live for query in self.queries])
+        types = types_of(Reads(query.live.types) for query in self.queries)
         several = [Reads(types), *self._of_own_past()]
         unkeyed = any(query.lane_key_may_be_null for query in self.queries)
         return Reads(types_of(several), self.key, nulls=unkeyed)
@@ -126,7 +127,7 @@ class CorrelationStage:
 
     @property
     def limits(self) -> Limits:
-        return self.queries[0].live.planning.limits
+        return self.queries[0].live.limits
 
     # ---------------------------------------------------------------------------- archives
 
@@ -154,7 +155,7 @@ class CorrelationStage:
         for query in self.queries:
             for join, equal in zip(query.joins, query.joining.equal, strict=True):
                 if join.lookup.archive == name:
-                    fields &= {e.archived for e in equal if e.same_field}
+                    fields &= {e.field for e in equal if e.same_field}
         return frozenset(fields)
 
     def with_archives(self, archives: Mapping[str, Archive]) -> "CorrelationStage":
@@ -167,7 +168,12 @@ class CorrelationStage:
     def matcher(self) -> StageMatcher:
         """A matcher for a lane, with no events yet."""
         live = [query.live for query in self.queries]
-        matcher = matcher_of(live, self.reads, self.limits, shared=len(live) > 1)
+        patterns = patterns_of(live)
+        matcher: StageMatcher
+        if len(patterns) == len(live):
+            matcher = matcher_of(patterns, self.reads, self.limits, shared=len(live) > 1)
+        else:
+            matcher = SideMatchers(live)
         pasts = {name: self.pasts.past(name, self.queries[0].unit) for name in self.archives}
         return CorrelatedMatcher(matcher, self.queries, pasts, self.source.shape)
 
