@@ -55,9 +55,10 @@ test: lint  ## lint, types, import contracts, tests
 # Four parts for two cores: what needs Spark, what runs on uncompiled loops, kernels with bounds checks,
 # the rest. Whoever is done first takes the next.
 PLAIN := src $(addprefix tests/,algebra architecture correlations languages live plan samples tracing test_benchmarks.py)
-# Kernels of subscriptions take a minute to compile: what is tested of them here runs uncompiled. The
-# examples, the docs and Spark run them compiled, make test-slow with bounds checks.
-UNCOMPILED := $(addprefix tests/,routing subscriptions service console)
+# Kernels of subscriptions take a minute to compile, and many clauses of SQL have a kernel of their own:
+# what is tested of them here runs uncompiled. The examples, the docs and Spark run them compiled, make
+# test-slow with bounds checks.
+UNCOMPILED := $(addprefix tests/,row_patterns routing subscriptions service console)
 test-python: java $(DEV_STAMP)
 	$(BIN)/python -m pytest tests --ignore tests/kernels $(addprefix --ignore ,$(PLAIN) $(UNCOMPILED))
 

@@ -1,8 +1,8 @@
 """Runs one query on Ensue from a CSV file to a CSV file of matches, in a process of its own.
 
 Reads a JSON object from standard input: `events` and `matches` (files), `columns`, `query` and
-`typed`, or `sql`, and `repeats`. Prints one JSON object: `first_seconds` is the first run, which compiles the
-query (or loads its kernels from the cache), `seconds` lists the runs behind it.
+`typed`, or `sql`, and `repeats`. Prints one JSON object: `first_seconds` is the first run, which
+compiles the query (or loads its kernels from the cache), `seconds` lists the runs behind it.
 """
 
 import json

@@ -100,6 +100,13 @@ __all__ = [
 ]
 
 
+def load_ipython_extension(ipython: Any) -> None:
+    """`%load_ext ensue` in a notebook: queries in cells that begin with `%%ensue`."""
+    from ensue.notebook import load_ipython_extension
+
+    load_ipython_extension(ipython)
+
+
 def __getattr__(name: str) -> Any:
     """The service is loaded when it is asked for: it needs `ensue[service]`."""
     if name != "Service":

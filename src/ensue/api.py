@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from ensue.archives.compaction import Compacted
     from ensue.archives.contract import Archive
+    from ensue.languages.sql.query import ClauseText
     from ensue.plan.limits import Limits
     from ensue.plan.planning import Planning
     from ensue.runners.contract import Runner
@@ -189,6 +190,7 @@ def parse(
     """
     from ensue.languages import table
     from ensue.languages.query_files import names_a_file
+    from ensue.languages.sql.clauses import claims_sql
 
     if isinstance(text, Path):
         folder = folder or text.parent
@@ -197,6 +199,11 @@ def parse(
         raise QueryError(f"a query is a text, not {_a_type(text)}")
     if names_a_file(text):
         raise _file_as_text(text)
+    if language is None and claims_sql(text):
+        raise QueryError(
+            "this is a SQL query, and a pattern or a MATCH_RECOGNIZE clause alone is meant here",
+            hint="ensue.sql(text, tables={...}) runs it",
+        )
     where = None if folder is None else Path(folder)
     return table.parse(
         text,
@@ -419,12 +426,28 @@ def match(
 
 
 def sql(
-    text: str,
+    text: str | Path,
     *,
     tables: Mapping[str, Any] | None = None,
     spark: "SparkSession | None" = None,
+    watermark: "Watermark | None" = None,
+    lanes: int | None = None,
+    max_matches: int | None = None,
+    memory: int | str | None = None,
 ) -> Any:
-    """What a SQL query with MATCH_RECOGNIZE gives.
+    """What a SQL query gives in which MATCH_RECOGNIZE may stand wherever a table may.
+
+    `tables` are those that the query names: Arrow, pandas or Polars tables, or anything that
+    speaks Arrow; then the rest of the SQL runs on DuckDB, and the result is an Arrow table (of
+    pandas tables a pandas one, of Polars ones a Polars one). With `spark`, or with DataFrames as
+    tables, it runs on Spark SQL, which also knows the tables and views of the session, and the
+    result is a DataFrame. A `Path` is that of a file with the query.
+
+    With a streaming DataFrame among the tables the result is a stream. A clause over it needs a
+    `watermark`, as `match` does, and event time as the first column of its ORDER BY; `lanes` is
+    into how many lanes its partitions are hashed. `start` takes a stream that has the column
+    match_id: a query that names it gets it from each clause, before the others. `max_matches` and
+    `memory` are bounds for each clause, as for `match`.
 
     >>> import pyarrow as pa
     >>> prices = pa.table({"day": [1, 2, 3, 4], "price": [9, 7, 8, 10]})
@@ -437,29 +460,48 @@ def sql(
     >>> sql(query, tables={"prices": prices}).to_pylist()
     [{'from_day': 1, 'to_day': 4}]
     """
-    from ensue.runners.sql import sql as run
-
-    return run(text, tables=tables, spark=spark, recognize=_recognize)
-
-
-def _recognize(clause: tuple[str, int, int], relation: Any) -> Any:
-    """The rows that a clause gives over a table or a DataFrame: exactly the standard's columns."""
-    from ensue.languages.row_patterns.clause import read_clause
     from ensue.plan.limits import Limits
+    from ensue.runners.sql import sql as run
     from ensue.workload.arguments import Arguments
+
+    if isinstance(text, Path):
+        text = _text_of(text)
+    given = Arguments(time="", watermark=watermark, lanes=lanes)
+    limits: dict[str, Any] = {"max_matches": max_matches, "memory": memory}
+    Limits.given(**limits)  # a mistake in them shows before anything runs
+    return run(
+        text,
+        tables=tables,
+        spark=spark,
+        recognize=lambda clause, relation: _recognize(clause, relation, given, limits),
+        read=_clause_of,
+    )
+
+
+def _clause_of(clause: "ClauseText") -> Recognition:
+    from ensue.languages.row_patterns.clause import read_clause
+
+    return read_clause(clause.text, clause.start, clause.end, clause.table)
+
+
+def _recognize(clause: "ClauseText", relation: Any, given: "Arguments", limits: Any) -> Any:
+    """The rows that a clause gives over a table or a DataFrame: exactly the standard's columns.
+
+    Where the query asks for it, a column match_id stands before them.
+    """
+    from ensue.plan.limits import Limits
     from ensue.workload.asked import Asked
     from ensue.workload.planned import Wishes
     from ensue.workload.row_patterns.arranging import arranging
     from ensue.workload.workload import Workload
 
-    runner, asked = _runner(relation), (Asked(read_clause(*clause)),)
-    limits = Limits.given(lanes=_is_spark(relation))
-    planning = _planning(None, (), None, limits=limits)
-    wishes = Wishes(streaming=runner.STREAMING, planning=planning, ids=False)
-    given = Arguments(
-        time="",
-        arranging=arranging([(None, asked[0].query)], None, (), streaming=runner.STREAMING),
-    )
+    runner, asked = _runner(relation), (Asked(_clause_of(clause)),)
+    columns = relation.columns if _is_spark(relation) else relation.column_names
+    ids = clause.asks_ids and "match_id" not in map(str.lower, columns)
+    planning = _planning(None, (), None, limits=Limits.given(**limits, lanes=_is_spark(relation)))
+    wishes = Wishes(streaming=runner.STREAMING, planning=planning, ids=ids)
+    arranged = arranging([(None, asked[0].query)], None, (), streaming=runner.STREAMING)
+    given = replace(given, arranging=arranged, number=clause.number)
     frame, source = runner.read(relation, given)
     workload = Workload(asked, source, wishes, runner.lanes(frame, given))
     return next(iter(runner.run(workload, frame, given).values()))

@@ -11,6 +11,7 @@ from ensue.algebra.form import (
     is_event,
     is_input,
     is_list,
+    is_loop,
     is_result,
     is_sequence,
     parts,
@@ -19,7 +20,19 @@ from ensue.algebra.form import (
     with_parts,
 )
 from ensue.algebra.operator import operator
-from ensue.algebra.pattern import GROUPS, And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
+from ensue.algebra.pattern import (
+    GROUPS,
+    And,
+    Apply,
+    Atom,
+    Kleene,
+    Maybe,
+    Not,
+    Or,
+    Pattern,
+    Repeat,
+    Seq,
+)
 from ensue.algebra.text import show_head, show_pattern
 from ensue.languages.patterns import parse
 
@@ -28,6 +41,7 @@ NEAR = operator("near", q=lambda a, b: b.start - a.start < 5)
 EXAMPLES: dict[type, tuple[str, Pattern]] = {
     Atom: ("A a", A),
     Kleene: ("A+ a[]", Kleene(A, 1, None)),
+    Repeat: ("SEQ(A a, B b)+", Repeat(Seq((A, B)), 1, None)),
     Maybe: ("SEQ(A a, B? b)", Maybe(B)),
     Seq: ("SEQ(A a, B b)", Seq((A, B))),
     And: ("AND(A a, B b)", And((A, B))),
@@ -66,6 +80,7 @@ def test_tests_for_single_nodes_agree_with_the_form(example):
     kind = form(node)
     assert is_event(node) == (kind is Form.EVENT)
     assert is_list(node) == (kind is Form.LIST)
+    assert is_loop(node) == (kind is Form.LOOP)
     assert is_result(node) == (kind is Form.RESULT)
     assert is_input(node) == (kind in (Form.EVENT, Form.RESULT))
     assert is_absence(node) == (kind is Form.ABSENCE)

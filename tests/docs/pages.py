@@ -9,18 +9,26 @@ events it is asked of, which are written as comments:
 
 Where the query speaks of places, they are the columns x and y.
 
+A `sql` block is run by `ensue.sql`. The comments above it are its tables; the page's later blocks
+know them too. A block without a query only gives tables.
+
+    -- prices: day price   a table: its name and its columns
+    -- 1 9                 a row; what holds blanks is in single quotes
+
 `python tests/docs/pages.py PAGE...` writes what the examples give into the pages; with `--judge`
-it prints as JSON what the `ensue` blocks give. Read what it wrote before you keep it.
+it prints as JSON what the `ensue` and `sql` blocks give. Read what it wrote before you keep it.
 """
 
 import io
 import json
 import re
+import shlex
 import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from datetime import date, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -151,6 +159,85 @@ def shown(value: object) -> str:
             return str(value)
 
 
+# ------------------------------------------------------------------------------ sql blocks
+
+
+def queried(page: Path) -> Iterator[tuple[Example, str]]:
+    """The SQL examples of a page, each with what it gives."""
+    tables: dict[str, pa.Table] = {}
+    for example in examples(page, "sql"):
+        tables |= tables_of(example.code)
+        if all(line.startswith("--") for line in example.code.splitlines() if line):
+            continue
+        try:
+            found = printed_table(ensue.sql(example.code, tables=tables))
+        except ensue.EnsueError as error:
+            found = f"{error}\n"
+        yield example, found
+
+
+def tables_of(code: str) -> dict[str, pa.Table]:
+    """The tables in the comments at the top of a block, by their names.
+
+    >>> tables_of("-- t: id at\\n-- 1 2026-03-14T09:00\\nSELECT 1")["t"].to_pydict()
+    {'id': [1], 'at': [datetime.datetime(2026, 3, 14, 9, 0)]}
+    """
+    found: dict[str, list[list[str]]] = {}
+    rows: list[list[str]] = []
+    for line in code.splitlines():
+        if not line.startswith("--"):
+            break
+        words = shlex.split(line.removeprefix("--"))
+        if words and words[0].endswith(":"):
+            rows = found[words[0].removesuffix(":")] = [words[1:]]
+        elif words:
+            rows.append(words)
+    return {
+        name: pa.table({c: [cell_of(row[k]) for row in rows] for k, c in enumerate(columns)})
+        for name, (columns, *rows) in found.items()
+    }
+
+
+def cell_of(word: str) -> object:
+    """A value as a table of a `sql` block writes it, also a date or a time."""
+    if not re.match(r"\d{4}-\d\d-\d\d", word):
+        return value_of(word)
+    return date.fromisoformat(word) if len(word) == 10 else datetime.fromisoformat(word)
+
+
+def printed_table(table: pa.Table) -> str:
+    """Columns side by side, as wide as their values.
+
+    >>> print(printed_table(pa.table({"n": [1, None], "name": ["up", "down"]})), end="")
+    n     name
+    1     up
+    NULL  down
+    """
+    columns = [[name, *map(cell, table[name].to_pylist())] for name in table.column_names]
+    wide = [max(map(len, column)) for column in columns]
+    lines = ("  ".join(map(str.ljust, line, wide)) for line in zip(*columns, strict=True))
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+def cell(value: object) -> str:
+    """A value of a result.
+
+    >>> cell([1, None]), cell(datetime(2026, 3, 14, 9)), cell(True), cell(2.0)
+    ('[1, NULL]', '2026-03-14 09:00', 'true', '2.0')
+    """
+    match value:
+        case list():
+            return f"[{', '.join(map(cell, value))}]"
+        case bool():
+            return str(value).lower()
+        case datetime():
+            return value.isoformat(sep=" ", timespec="minutes" if not value.second else "auto")
+        case float() if value.is_integer():
+            return f"{value:.1f}"
+        case _:
+            return shown(value)
+
+
 # --------------------------------------------------------------------------- python blocks
 
 
@@ -166,18 +253,19 @@ def printed(page: Path) -> Iterator[tuple[Example, str]]:
 
 
 def judged() -> dict[str, str]:
-    """What each `ensue` block with an answer behind it gives, by its name."""
+    """What `ensue` blocks with an answer behind them, and all `sql` blocks, give, by name."""
     return {
         example.name: matched(example.code)
         for page in PAGES
         for example in examples(page, "ensue")
         if example.expected is not None
-    }
+    } | {example.name: given for page in PAGES for example, given in queried(page)}
 
 
 def bless(page: Path) -> None:
     """Writes what the examples of a page give into it."""
     given = [(e, matched(e.code)) for e in examples(page, "ensue") if e.expected is not None]
+    given += [(e, found) for e, found in queried(page) if e.expected is not None]
     given += [(e, output) for e, output in printed(page) if e.expected is not None]
     text = page.read_text(encoding="utf-8")
     for example, output in sorted(given, key=lambda pair: -pair[0].line):

@@ -13,7 +13,8 @@ from tests.docs.pages import PAGES, ROOT, Example, examples, printed
 import ensue
 
 QUERIES = [e for page in PAGES for e in examples(page, "ensue")]
-ANSWERED = [e for e in QUERIES if e.expected is not None]
+SQL = [e for page in PAGES for e in examples(page, "sql")]
+ANSWERED = [e for e in (*QUERIES, *SQL) if e.expected is not None]
 UNANSWERED = [e for e in QUERIES if e.expected is None]
 # streams, which other tests start every day
 SLOW = ("past.md", "history.md", "subscriptions_streams.md")

@@ -9,7 +9,7 @@ from ensue.algebra.chains import chain
 from ensue.algebra.check.arrangement import open_ended
 from ensue.algebra.correlation import Anchor, ArchiveJoin, Correlation, JoinKind, Range
 from ensue.algebra.functions import CIRCLE, EARTH_LOCATION, FUNCTIONS, LOCATION, WKT
-from ensue.algebra.pattern import And, Atom, Kleene, Maybe, Not, Or, Seq
+from ensue.algebra.pattern import And, Atom, Kleene, Leave, Maybe, Not, Or, Repeat, Seq
 from ensue.algebra.policy import AfterMatch, SkipTo, Strategy
 from ensue.algebra.predicate import (
     Aggregate,
@@ -66,19 +66,24 @@ def patterns(draw, taken=()):
     def group(kind):
         return kind(tuple(single() for _ in range(draw(st.integers(2, 3)))))
 
+    def times():
+        least = draw(st.integers(0, 3))
+        return least, draw(st.none() | st.integers(max(least, 1), 5))
+
+    def patient():
+        return draw(st.sampled_from([Leave.FORK, Leave.RELUCTANT]))
+
     def single():
         match draw(st.integers(0, 4)):
             case 0:
-                least = draw(st.integers(0, 3))
-                most = draw(st.none() | st.integers(max(least, 1), 5))
-                return Kleene(atom(), least, most)
+                return Kleene(atom(), *times(), leave=patient())
             case 1:
                 return Maybe(atom())
             case _:
                 return atom()
 
     def part():
-        match draw(st.integers(0, 8)):
+        match draw(st.integers(0, 10)):
             case 0:
                 return Not(atom())
             case 1:
@@ -91,6 +96,13 @@ def patterns(draw, taken=()):
                 return Maybe(Seq((atom(), atom())))
             case 5:
                 return Maybe(Kleene(atom(), 1, None))
+            case 6:
+                return Repeat(group(draw(st.sampled_from([Seq, Or]))), *times(), patient())
+            case 7:
+                eager = Kleene(atom(), *times(), leave=Leave.GREEDY)
+                return Repeat(
+                    Seq((eager, Repeat(Seq((atom(), single())), *times()), atom())), 1, 2
+                )
             case _:
                 return single()
 

@@ -112,7 +112,9 @@ KLEENE = [
     ("A{3,2} a[]", "A{3,2} a[]", "at least 3 but at most 2", "{2,3}"),
     ("A{0,0} a[]", "A{0,0} a[]", "zero times", "!A a"),
     ("A{1.5} a[]", "1.5", "a whole number", ""),
-    ("(SEQ(A a, B b))+", "(SEQ(A a, B b))+", "repeats one event type", "SEQ(A+ a[], B+ b[])"),
+    ("(A a, !B b, C c)+", "!B b", "a negation inside a repeated group", "before or behind"),
+    ("(A a, AND(B b, C c))+", "AND(B b, C c)", "AND inside a repeated group", "in which orders"),
+    ("SEQ(A a, B++ b[])", "B++ b[]", "a greedy loop at the end", "leave out the second +"),
     ("SEQ(A* a[], B? b)", "SEQ(A* a[], B? b)", "can match nothing", "+ in place of *"),
     ("OR(A a, B? b)", "OR(A a, B? b)", "can match nothing", ""),
 ]

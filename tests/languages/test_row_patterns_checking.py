@@ -181,7 +181,7 @@ def test_within_is_about_the_first_key_of_the_order(order, within, problem):
 
 def test_within_goes_with_times_and_with_numbers():
     for order, within in (("time, id", "INTERVAL '5' MINUTE"), ("price", "2.5"), ("id", "3")):
-        text = f"(ORDER BY {order} PATTERN (A) WITHIN {within} DEFINE A AS TRUE)"
+        text = f"(ORDER BY {order} MEASURES 1 AS one PATTERN (A) WITHIN {within} DEFINE A AS TRUE)"
         checked(read_bare(text), TICKS)
 
 

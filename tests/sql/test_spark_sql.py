@@ -3,10 +3,13 @@
 import json
 import subprocess
 import sys
+from datetime import datetime, timedelta
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+import ensue
 from ensue.errors import EventError, QueryError
 from ensue.runners.sql import sql
 
@@ -17,7 +20,7 @@ EVENTS = [(1, 10.0), (2, 20.0), (3, 30.0), (4, 40.0)]
 
 def small_ids(clause, relation):
     """`MATCH_RECOGNIZE (2)` finds the rows whose id is at most 2."""
-    text, start, end = clause
+    text, start, end, *_ = clause
     return relation.where(f"id <= {int(text[start:end])}")
 
 
@@ -225,3 +228,35 @@ def test_spark_connect_gives_the_same():
     assert found == [[2, "{x}"]]
     assert "unknown column 'prize'" in error
     assert "did you mean 'price'?" in error
+
+
+@pytest.mark.slow
+def test_what_is_left_of_a_stream_goes_through_the_query_too(spark, tmp_path):
+    """A stream that is started and flushed gives what the same query gives of a table."""
+    count = 60
+    table = pa.table(
+        {
+            "k": [("a", "b")[n % 2] for n in range(count)],
+            "ts": [datetime(2026, 1, 1) + timedelta(seconds=n) for n in range(count)],
+            "v": [n * 7 % 11 for n in range(count)],
+        }
+    )
+    query = """
+        SELECT m.match_id, m.k, m.n FROM t MATCH_RECOGNIZE (
+            PARTITION BY k ORDER BY ts MEASURES count(*) AS n
+            PATTERN (A B+) WITHIN INTERVAL '1' HOUR DEFINE B AS v > PREV(v)
+        ) AS m WHERE m.n > 2
+    """
+    (tmp_path / "live").mkdir()
+    for part in range(2):
+        pq.write_table(table.slice(part * 30, 30), tmp_path / "live" / f"{part}.parquet")
+    folder = str(tmp_path / "live")
+    stream = spark.readStream.schema(spark.read.parquet(folder).schema).parquet(folder)
+    found = ensue.sql(query, tables={"t": stream}, watermark="10 seconds")
+    ensue.start(
+        found, tmp_path / "found", checkpoint=tmp_path / "checkpoint", once=True, flush=True
+    )
+    given = spark.read.parquet(str(tmp_path / "found")).toArrow().to_pylist()
+    wanted = ensue.sql(query, tables={"t": table}).to_pylist()
+    assert sorted(map(str, given)) == sorted(map(str, wanted))
+    assert wanted

@@ -13,6 +13,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+import ensue
 from ensue.errors import EventError, QueryError, RunnerError
 from ensue.runners.sql import sql
 
@@ -22,7 +23,7 @@ TABLES = {"t": EVENTS}
 
 def first_rows(clause, relation):
     """`MATCH_RECOGNIZE (2)` finds the first two rows."""
-    text, start, end = clause
+    text, start, end, *_ = clause
     return relation.slice(0, int(text[start:end]))
 
 
@@ -374,3 +375,9 @@ def test_queries_of_several_threads():
     for thread in threads:
         thread.join()
     assert found == [[(3,)]] * 8
+
+
+def test_a_whole_query_is_not_what_match_takes():
+    with pytest.raises(QueryError, match="this is a SQL query") as error:
+        ensue.match(EVENTS, "SELECT * FROM t MATCH_RECOGNIZE (PATTERN (A) DEFINE A AS TRUE)")
+    assert "ensue.sql" in str(error.value)

@@ -28,11 +28,13 @@ from ensue.workload.lanes import state as lane_state
 from ensue.workload.lanes.micro_batch import Outcome, run_lane
 from ensue.workload.lanes.shelf import Shelf, forget_live
 from ensue.workload.workload import Workload
+from support.groups import random_groups
 from support.lanes import DictStore, Stream, delayed, tables_of, workload_of
 from support.queries import random_query, random_repeats
 from support.streams import PLAIN, Nature, random_events, random_nature, random_slices
 
 SEEDS = 400
+WRITERS = ((random_query, random_query, random_repeats), (random_groups,))
 SAMPLES = Path(__file__).parent.parent / "state"
 
 pytestmark = pytest.mark.filterwarnings("ignore:no event is of type")
@@ -66,8 +68,9 @@ def streamed(
 
 @pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("start", range(0, SEEDS, 100))
+@pytest.mark.parametrize("writers", WRITERS, ids=("sequences", "groups"))
 def test_any_cut_any_delay_any_crash_gives_the_matches_of_the_batch_run(
-    start, tmp_path, monkeypatch
+    start, writers, tmp_path, monkeypatch
 ):
     monkeypatch.setattr("ensue.workload.lanes.shelf.WORTH", 0)
     streams = 0
@@ -75,7 +78,7 @@ def test_any_cut_any_delay_any_crash_gives_the_matches_of_the_batch_run(
         random = Random(seed)
         monkeypatch.setattr(lane_state, "SMALL", random.choice((0, 2_000, 1 << 20)))
         nature = random_nature(random)
-        text = random.choice((random_query, random_query, random_repeats))(random, nature)
+        text = random.choice(writers)(random, nature)
         events = random_events(random, random.randint(1, 14), nature)
         try:
             job = job_for(text, events, nature, lanes=random.randint(1, 3))

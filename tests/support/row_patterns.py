@@ -1,6 +1,7 @@
 """Random MATCH_RECOGNIZE clauses and rows, and what they mean."""
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -41,6 +42,12 @@ from ensue.algebra.row_patterns.values import (
     RowValue,
 )
 from ensue.columns.arrow_kinds import fields_of
+from ensue.engine.row_patterns.finding import Finder
+from ensue.engine.row_patterns.found import Search
+from ensue.engine.row_patterns.partitions import partitions_of
+from ensue.errors import SkipError
+from ensue.plan.row_patterns.plan import RowPlan
+from ensue.results.row_patterns.table import ResultTable
 from ensue.schema import Kind
 from ensue.semantics.row_patterns import results
 
@@ -273,3 +280,26 @@ def meant(recognition: Recognition, table: pa.Table) -> list[tuple[Any, ...]]:
             of = () if recognition.rows is Rows.ONE else (rows[place]["id"],)
             found.append((*key, *of, *measures))
     return found
+
+
+def found(recognition: Recognition, table: pa.Table) -> list[tuple[Any, ...]]:
+    """The same as it is found, by a finder of its own."""
+    plan = RowPlan(recognition, fields_of(table.schema))
+    keys = [key.column for key in recognition.partition]
+    partitions = partitions_of(table, keys, recognition.order)
+    result = ResultTable(plan, table.schema)
+    whole = result.whole(
+        partitions, Finder(plan).find(partitions, Search.whole(partitions.bounds))
+    )
+    names = [*(key.name for key in recognition.partition)]
+    names += [] if recognition.rows is Rows.ONE else ["id"]
+    names += [measure.name for measure in recognition.measures]
+    return [tuple(row[name] for name in names) for row in whole.to_pylist()]
+
+
+def outcome(call: Callable[..., list[tuple[Any, ...]]], *given: Any) -> Any:
+    """What a call gives in no particular order, or that AFTER MATCH has no way on."""
+    try:
+        return sorted(call(*given), key=repr)
+    except SkipError:
+        return "no way on"

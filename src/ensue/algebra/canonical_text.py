@@ -21,11 +21,13 @@ from ensue.algebra.pattern import (
     Atom,
     Interval,
     Kleene,
+    Leave,
     Maybe,
     Not,
     Or,
     Pattern,
     Reading,
+    Repeat,
     Seq,
 )
 from ensue.algebra.policy import AfterMatch, Choice, SkipTo, Strategy
@@ -165,7 +167,19 @@ def pattern_text(pattern: Pattern) -> str:
             return node_text("Atom", type=plain(type), variable=plain(variable))
         case Kleene(atom=atom, least=least, most=most):
             return node_text(
-                "Kleene", atom=pattern_text(atom), least=plain(least), most=plain(most)
+                "Kleene",
+                atom=pattern_text(atom),
+                least=plain(least),
+                most=plain(most),
+                **_leave(pattern.leave),
+            )
+        case Repeat(part=part, least=least, most=most):
+            return node_text(
+                "Repeat",
+                part=pattern_text(part),
+                least=plain(least),
+                most=plain(most),
+                **_leave(pattern.leave),
             )
         case Maybe(part=part):
             return node_text("Maybe", part=pattern_text(part))
@@ -189,6 +203,16 @@ def pattern_text(pattern: Pattern) -> str:
                 time=optional(kind_text, pattern.time),
                 tick=plain(pattern.tick),
             )
+
+
+def _leave(leave: Leave) -> dict[str, str]:
+    match leave:
+        case Leave.FORK:
+            return {}
+        case Leave.GREEDY:
+            return {"leave": "'greedy'"}
+        case Leave.RELUCTANT:
+            return {"leave": "'reluctant'"}
 
 
 def _ends(interval: Interval) -> dict[str, str]:

@@ -74,7 +74,7 @@ def mandatory(pattern: Pattern) -> bool:
             return all(map(mandatory, inner))
         case Form.ABSENCE:
             return all(map(is_event, inner))
-        case Form.LIST | Form.OPTION | Form.CHOICE:
+        case Form.LIST | Form.LOOP | Form.OPTION | Form.CHOICE:
             return False
 
 

@@ -8,7 +8,18 @@ from dataclasses import replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
+from ensue.algebra.pattern import (
+    And,
+    Apply,
+    Atom,
+    Kleene,
+    Maybe,
+    Not,
+    Or,
+    Pattern,
+    Repeat,
+    Seq,
+)
 
 if TYPE_CHECKING:
     from typing import TypeGuard
@@ -21,6 +32,7 @@ class Form(Enum):
 
     EVENT = auto()  # one event; no parts
     LIST = auto()  # several events of its part, in order
+    LOOP = auto()  # several of its part, each ends before the next begins
     RESULT = auto()  # one of each part, and what an operator makes of them
     OPTION = auto()  # one of its part, or nothing
     CHOICE = auto()  # one of one part
@@ -30,7 +42,7 @@ class Form(Enum):
 
 
 def form(pattern: Pattern) -> Form:
-    """The form of a node. EVENT, LIST, RESULT and ABSENCE are of one node each.
+    """The form of a node. EVENT, LIST, LOOP, RESULT and ABSENCE are of one node each.
 
     >>> form(Seq((Atom("A", "a"), Atom("B", "b")))).name
     'SEQUENCE'
@@ -44,6 +56,8 @@ def form(pattern: Pattern) -> Form:
             return Form.ABSENCE
         case Kleene():
             return Form.LIST
+        case Repeat():
+            return Form.LOOP
         case And():
             return Form.TOGETHER
         case Or():
@@ -60,7 +74,7 @@ def plain(pattern: Pattern) -> bool:
     Then some of its parts may be taken out, or others put in, and the rest keep their meaning.
     """
     match pattern:
-        case Atom() | Kleene() | Maybe() | Or() | Seq() | And() | Not():
+        case Atom() | Kleene() | Repeat() | Maybe() | Or() | Seq() | And() | Not():
             return True
         case Apply():  # the operator has a say
             return False
@@ -75,6 +89,8 @@ def parts(pattern: Pattern) -> tuple[Pattern, ...]:
             return (atom,)
         case Maybe(part=part) | Not(part=part):
             return (part,)
+        case Repeat(part=part, begun=begun):
+            return (part,) if begun is None else (begun, part)
         case Seq(parts=inner) | And(parts=inner) | Or(parts=inner):
             return inner
         case Apply(inputs=inputs):
@@ -92,6 +108,9 @@ def with_parts(pattern: Pattern, new: tuple[Pattern, ...]) -> Pattern:
             return replace(pattern, atom=atom)
         case Maybe() | Not():
             return replace(pattern, part=new[0])
+        case Repeat():
+            *begun, part = new
+            return replace(pattern, part=part, begun=begun[0] if begun else None)
         case Seq() | And() | Or():
             return replace(pattern, parts=new)
         case Apply():
@@ -109,6 +128,11 @@ def is_event(pattern: Pattern) -> "TypeIs[Atom]":
 def is_list(pattern: Pattern) -> "TypeIs[Kleene]":
     """Whether it is several events under one variable."""
     return isinstance(pattern, Kleene)
+
+
+def is_loop(pattern: Pattern) -> "TypeIs[Repeat]":
+    """Whether it is a part several times, one after the other."""
+    return isinstance(pattern, Repeat)
 
 
 def is_result(pattern: Pattern) -> "TypeIs[Apply]":
@@ -159,8 +183,11 @@ def optional(pattern: Pattern) -> bool:
     """
     if is_list(pattern):
         return pattern.least == 0
+    if is_loop(pattern):
+        begun = pattern.begun is None or optional(pattern.begun)
+        return begun and (pattern.least == 0 or optional(pattern.part))
     match form(pattern):
-        case Form.EVENT | Form.LIST | Form.RESULT:
+        case Form.EVENT | Form.LIST | Form.LOOP | Form.RESULT:
             return False
         case Form.OPTION | Form.ABSENCE:
             return True

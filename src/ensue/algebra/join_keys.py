@@ -129,7 +129,7 @@ def _surely_bound(pattern: Pattern) -> Iterator[str]:
     match form(pattern):
         case Form.EVENT | Form.LIST:
             yield from (atom.variable for atom in positives(pattern))
-        case Form.SEQUENCE | Form.TOGETHER | Form.RESULT:
+        case Form.SEQUENCE | Form.TOGETHER | Form.RESULT | Form.LOOP:
             for part in parts(pattern):
                 yield from _surely_bound(part)
         case Form.CHOICE | Form.OPTION | Form.ABSENCE:

@@ -120,6 +120,13 @@ def _alternatives(pattern: Pattern) -> Iterator[Alternative]:
             yield Alternative((next(positives(pattern)).variable,))
         case Form.ABSENCE:
             yield Alternative()
+        case Form.LOOP:
+            # each time may bind others; together they may bind all, in any order
+            yield Alternative(tuple(atom.variable for atom in positives(pattern)))
+            for part in parts(pattern):
+                yield from _some(part)
+            if optional(pattern):
+                yield Alternative()
         case Form.OPTION:
             yield Alternative()
             yield from _some(parts(pattern)[0])

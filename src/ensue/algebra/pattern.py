@@ -1,6 +1,7 @@
 """What events must occur, and in which arrangement."""
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from ensue.algebra.predicate import Expr, Literal
@@ -20,6 +21,14 @@ class Atom:
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
+class Leave(Enum):
+    """When a loop ends, if an event can both go on with it and begin what is behind it."""
+
+    FORK = ""  # both are tried, as the strategies of SASE+ say
+    GREEDY = "+"  # it goes on as long as it can: `Stock++ a[]`
+    RELUCTANT = "?"  # it ends as soon as it can: `Stock+? a[]`
+
+
 @dataclass(frozen=True, slots=True)
 class Kleene:
     """From `least` to `most` events of one type, in order: `Stock+ a[]`, `Stock{2,5} a[]`."""
@@ -28,6 +37,23 @@ class Kleene:
     least: int
     most: int | None  # None: any number
     span: Span | None = field(default=None, compare=False, repr=False)
+    leave: Leave = Leave.FORK
+    begun: bool = field(default=False, repr=False)  # of what remains after some of its events
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """From `least` to `most` times a part, each time behind the one before: `(A a, B b)+`.
+
+    Its variables stand for several events, those of all times in order.
+    """
+
+    part: "Pattern"
+    least: int
+    most: int | None  # None: any number
+    leave: Leave = Leave.FORK
+    span: Span | None = field(default=None, compare=False, repr=False)
+    begun: "Pattern | None" = field(default=None, repr=False)  # what remains of the present time
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,5 +135,5 @@ class Apply:
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
-Pattern = Atom | Kleene | Maybe | Seq | And | Or | Not | Apply
+Pattern = Atom | Kleene | Repeat | Maybe | Seq | And | Or | Not | Apply
 GROUPS = ("SEQ", "AND", "OR")  # the words of those that are written like operators: SEQ(A a, B b)

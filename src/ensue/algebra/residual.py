@@ -1,18 +1,126 @@
 """What remains of a pattern once some of its events have come."""
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
-from ensue.algebra.form import is_absence, is_list, optional
-from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
+from ensue.algebra.form import is_absence, is_list, is_loop, optional, parts
+from ensue.algebra.pattern import (
+    And,
+    Apply,
+    Atom,
+    Kleene,
+    Leave,
+    Maybe,
+    Not,
+    Or,
+    Pattern,
+    Repeat,
+    Seq,
+)
 from ensue.algebra.walk import rewrite
 
 DONE = Seq(())
+Counted = TypeVar("Counted", Kleene, Repeat)
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A loop that has begun and may take more, by its place in what remains of a pattern."""
+
+    place: tuple[int, ...]
+    leave: Leave
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One event more: its variable, and what remains then."""
+
+    variable: str
+    rest: Pattern
+    inside: tuple[Loop, ...] = ()  # the loops that go on with it, the outermost first
+    again: tuple[Loop, ...] = ()  # those of them that begin another time with it
+    left: tuple[Loop, ...] = ()  # the loops that end with it
+
+
+def steps(pattern: Pattern, place: tuple[int, ...] = ()) -> Iterator[Step]:
+    """The events that may come next. Those of a repeated group may come in several ways.
+
+    >>> a, b = Atom("A", "a"), Atom("B", "b")
+    >>> [step.variable for step in steps(Seq((Maybe(a), b)))]
+    ['a', 'b']
+    """
+    match pattern:
+        case Atom():
+            yield Step(pattern.variable, DONE)
+        case Kleene(atom=atom):
+            more = DONE if pattern.most == 1 else replace(_once_less(pattern), begun=True)
+            inside = (Loop(place, pattern.leave),) if pattern.begun else ()
+            yield Step(atom.variable, more, inside, inside)
+        case Repeat():
+            yield from _rounds(pattern, place)
+        case Maybe(part=part):
+            yield from steps(part, (*place, 0))
+        case Not():
+            return
+        case Seq(parts=inner):
+            left: tuple[Loop, ...] = ()
+            for k, part in enumerate(inner):
+                for step in steps(part, (*place, k)):
+                    rest = _seq((step.rest, *inner[k + 1 :]))
+                    yield replace(step, rest=rest, left=(*left, *step.left))
+                if not optional(part):
+                    return
+                left += tuple(open_loops(part, (*place, k)))
+        case And(parts=inner):
+            for k, part in enumerate(inner):
+                for step in steps(part, (*place, k)):
+                    after = (*inner[:k], step.rest, *inner[k + 1 :])
+                    undone = tuple(p for p in after if p != DONE)
+                    yield replace(step, rest=And(undone) if undone else DONE)
+        case Or(parts=inner):
+            for k, part in enumerate(inner):
+                yield from steps(part, (*place, k))
+        case Apply(inputs=inputs):  # its inputs may come in any order
+            yield from steps(And(inputs), place)
+
+
+def _rounds(loop: Repeat, place: tuple[int, ...]) -> Iterator[Step]:
+    """The events that go on with the present time of a group, or begin the next one."""
+    mine: tuple[Loop, ...] = ()
+    left: tuple[Loop, ...] = ()
+    if loop.begun is not None:
+        mine, here = (Loop(place, loop.leave),), (*place, 0)
+        for step in steps(loop.begun, here):
+            more = replace(loop, begun=step.rest)
+            yield replace(step, rest=more, inside=(*mine, *step.inside))
+        if not optional(loop.begun):
+            return
+        left = tuple(open_loops(loop.begun, here))
+    for step in steps(loop.part, (*place, 1)):
+        # the last time is no longer a loop
+        rest = step.rest if loop.most == 1 else replace(_once_less(loop), begun=step.rest)
+        yield replace(step, rest=rest, inside=mine, again=mine, left=left)
+
+
+def _once_less(loop: Counted) -> Counted:
+    most = None if loop.most is None else loop.most - 1
+    return replace(loop, least=max(loop.least - 1, 0), most=most)
+
+
+def open_loops(pattern: Pattern, place: tuple[int, ...] = ()) -> Iterator[Loop]:
+    """The loops that have begun in what remains of a pattern, and may take more."""
+    if (is_list(pattern) and pattern.begun) or (is_loop(pattern) and pattern.begun is not None):
+        yield Loop(place, pattern.leave)
+    for k, part in enumerate(parts(pattern)):
+        yield from open_loops(part, (*place, k))
 
 
 def advance(pattern: Pattern, variable: str) -> Pattern | None:
     """What remains after an event for this variable, or None if none may come now.
 
-    Variables are unique in a pattern, so there is only one way to go on.
+    Variables are unique in a pattern, so there is only one way to go on; of a repeated group it is
+    the first of those that there are.
 
     >>> a, b = Atom("A", "a"), Atom("B", "b")
     >>> advance(Seq((a, b)), "a") == b, advance(Seq((a, b)), "b")
@@ -20,44 +128,21 @@ def advance(pattern: Pattern, variable: str) -> Pattern | None:
     >>> advance(Seq((Maybe(a), b)), "b") == DONE
     True
     """
-    match pattern:
-        case Atom():
-            return DONE if pattern.variable == variable else None
-        case Kleene(atom=atom, least=least, most=most):
-            if atom.variable != variable:
-                return None
-            if most == 1:
-                return DONE
-            return replace(
-                pattern, least=max(least - 1, 0), most=None if most is None else most - 1
-            )
-        case Maybe(part=part):
-            return advance(part, variable)
-        case Not():
-            return None
-        case Seq(parts=inner):
-            for k, part in enumerate(inner):
-                rest = advance(part, variable)
-                if rest is not None:
-                    return _seq((rest, *inner[k + 1 :]))
-                if not optional(part):
-                    return None
-            return None
-        case And(parts=inner):
-            for k, part in enumerate(inner):
-                rest = advance(part, variable)
-                if rest is not None:
-                    left = tuple(p for p in (*inner[:k], rest, *inner[k + 1 :]) if p != DONE)
-                    return And(left) if left else DONE
-            return None
-        case Or(parts=inner):
-            for part in inner:
-                rest = advance(part, variable)
-                if rest is not None:
-                    return rest
-            return None
-        case Apply(inputs=inputs):  # its inputs may come in any order
-            return advance(And(inputs), variable)
+    return next((s.rest for s in steps(pattern) if s.variable == variable), None)
+
+
+def readings(pattern: Pattern, taken: tuple[str, ...]) -> list[Pattern]:
+    """All that may remain after events for these variables, one behind the other.
+
+    >>> b = Maybe(Atom("B", "b"))
+    >>> len(readings(Repeat(Seq((Maybe(Atom("A", "a")), b)), 1, 2), ("a", "b")))
+    2
+    """
+    found = [pattern]
+    for variable in taken:
+        after = (s.rest for one in found for s in steps(one) if s.variable == variable)
+        found = list(dict.fromkeys(after))
+    return found
 
 
 def _seq(inner: tuple[Pattern, ...]) -> Pattern:
@@ -66,10 +151,10 @@ def _seq(inner: tuple[Pattern, ...]) -> Pattern:
 
 
 def uncounted(pattern: Pattern) -> Pattern:
-    """The pattern with every Kleene variable open until it is left, however many it may take."""
+    """The pattern with every loop open until it is left, however much it may take."""
 
     def unlimited(node: Pattern) -> Pattern:
-        if is_list(node):
+        if is_list(node) or is_loop(node):
             return replace(node, least=min(node.least, 1), most=None)
         return node
 

@@ -20,6 +20,7 @@ from ensue.algebra.pattern import (
     Not,
     Or,
     Pattern,
+    Repeat,
     Seq,
 )
 from ensue.algebra.policy import AfterMatch
@@ -82,6 +83,10 @@ def show_pattern(pattern: Pattern) -> str:
             return f"{show_name(type_)} {show_name(variable)}"
         case Kleene(atom=atom):
             return f"{show_name(atom.type)}{_quantifier(pattern)} {show_name(atom.variable)}[]"
+        case Repeat(part=part):
+            shown = show_pattern(part)
+            grouped = shown if show_head(part) in GROUPS else f"({shown})"
+            return f"{grouped}{_quantifier(pattern)}"
         case Maybe(part=Atom(type=type_, variable=variable)):
             return f"{show_name(type_)}? {show_name(variable)}"
         case Maybe(part=part):
@@ -118,12 +123,18 @@ def show_head(pattern: Pattern) -> str:
             return "NOT"
         case Maybe():
             return "?"
+        case Repeat():
+            return _quantifier(pattern)
         case Atom() | Kleene() | Apply():
             return show_pattern(pattern)
 
 
-def _quantifier(kleene: Kleene) -> str:
-    match kleene.least, kleene.most:
+def _quantifier(loop: Kleene | Repeat) -> str:
+    return _times(loop.least, loop.most) + loop.leave.value
+
+
+def _times(least: int, most: int | None) -> str:
+    match least, most:
         case 0, None:
             return "*"
         case 1, None:

@@ -4,15 +4,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from ensue.algebra.form import (
+    Form,
+    form,
     is_absence,
     is_event,
     is_input,
     is_list,
+    is_loop,
     is_result,
     parts,
     with_parts,
 )
-from ensue.algebra.pattern import Apply, Atom, Kleene, Not, Pattern
+from ensue.algebra.pattern import Apply, Atom, Kleene, Leave, Not, Pattern, Repeat
 from ensue.algebra.predicate import (
     Aggregate,
     Between,
@@ -66,11 +69,75 @@ def negations(pattern: Pattern) -> Iterator[Not]:
 
 
 def kleenes(pattern: Pattern) -> dict[str, Kleene]:
-    """The Kleene variables."""
+    """The variables that stand for several events.
+
+    Those of a repeated group, too. The one that begins each time has as many events as there are
+    times; of the others, as far as anybody can tell, there is no or one event at least.
+
+    >>> from ensue.algebra.pattern import Maybe, Repeat, Seq
+    >>> a, b = Atom("A", "a"), Atom("B", "b")
+    >>> found = kleenes(Repeat(Seq((a, Maybe(b))), 2, None))
+    >>> found["a"] == Kleene(a, 2, None), found["b"] == Kleene(b, 0, None)
+    (True, True)
+    """
+    if is_loop(pattern):
+        always = () if pattern.least == 0 else {*_once(pattern.part)}
+        inside = {
+            atom.variable: Kleene(atom, int(atom.variable in always), None)
+            for atom in positives(pattern)
+        }
+        first = opening(pattern)
+        if first is not None:
+            inside[first.variable] = Kleene(first, pattern.least, pattern.most)
+        return inside
     found = {pattern.atom.variable: pattern} if is_list(pattern) else {}
     for part in parts(pattern):
         found |= kleenes(part)
     return found
+
+
+def opening(loop: Repeat) -> Atom | None:
+    """The event that each time of a repeated group begins with, if it is always the same."""
+    first = loop.part
+    while form(first) is Form.SEQUENCE:
+        first = parts(first)[0]
+    return first if is_event(first) else None
+
+
+def leaves(pattern: Pattern) -> Iterator[Leave]:
+    """When its loops end, Kleene variables and repeated groups."""
+    if is_list(pattern) or is_loop(pattern):
+        yield pattern.leave
+    for part in parts(pattern):
+        yield from leaves(part)
+
+
+def loops(pattern: Pattern) -> Iterator[Repeat]:
+    """The repeated groups, each before those inside it."""
+    if is_loop(pattern):
+        yield pattern
+    for part in parts(pattern):
+        yield from loops(part)
+
+
+def in_step(pattern: Pattern) -> Iterator[frozenset[str]]:
+    """Variables that each time of a repeated group binds once, so that `[i]` is of one time.
+
+    >>> from ensue.algebra.pattern import Maybe, Seq
+    >>> a, b, c = Atom("A", "a"), Atom("B", "b"), Atom("C", "c")
+    >>> [sorted(names) for names in in_step(Repeat(Seq((a, b, Maybe(c))), 1, None))]
+    [['a', 'b']]
+    """
+    for loop in loops(pattern):
+        yield frozenset(_once(loop.part))
+
+
+def _once(pattern: Pattern) -> Iterator[str]:
+    if is_event(pattern):
+        yield pattern.variable
+    elif form(pattern) in (Form.SEQUENCE, Form.TOGETHER):
+        for part in parts(pattern):
+            yield from _once(part)
 
 
 def results(pattern: Pattern) -> Iterator[Apply]:

@@ -50,7 +50,8 @@ def archive_options(parser: ArgumentParser) -> None:
 def _events(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--events", metavar="PATH", action="append", required=True,
-        help="CSV, JSON lines or Parquet, a file or a folder; several times for several files",
+        help="CSV, JSON lines, Parquet or Arrow, a file or a folder; several times for several "
+        "files",
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Event files: CSV, JSON lines and Parquet, read by Arrow or by Spark."""
+"""Event files: CSV, JSON lines, Parquet and Arrow, read by Arrow or by Spark."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from ensue.errors import EventError
 
 FORMS = {
     ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".pq": "parquet",
-    ".jsonl": "json", ".ndjson": "json", ".json": "json",
+    ".jsonl": "json", ".ndjson": "json", ".json": "json", ".arrow": "arrow", ".feather": "arrow",
 }  # fmt: skip
 
 Events = Any  # an Arrow table or a Spark DataFrame, or one for each event type
@@ -33,7 +33,7 @@ class EventFile:
 
     @property
     def form(self) -> str:
-        """csv, tsv, json or parquet, by the name; of a folder, by the files in it.
+        """csv, tsv, json, parquet or arrow, by the name; of a folder, by the files in it.
 
         >>> EventFile("trades.csv.gz").form
         'csv'
@@ -45,8 +45,8 @@ class EventFile:
                 return inside.pop()
             found = "none" if not inside else " and ".join(sorted(inside))
             raise EventError(
-                f"the folder {self.path} should hold CSV, JSON lines or Parquet files of one "
-                f"form; found: {found}{_hidden(path)}"
+                f"the folder {self.path} should hold CSV, JSON lines, Parquet or Arrow files of "
+                f"one form; found: {found}{_hidden(path)}"
             )
         form = _form(path)
         if form is None:
@@ -81,8 +81,16 @@ def _hidden(folder: Path) -> str:
 
 
 def _form(path: Path) -> str | None:
-    name = path.with_suffix("") if path.suffix in (".gz", ".bz2", ".zst") else path
-    return FORMS.get(name.suffix.lower())
+    return FORMS.get(_unpacked(path).suffix.lower())
+
+
+def _stem(path: Path) -> str:
+    name = _unpacked(path)
+    return name.stem if name.suffix.lower() in FORMS else name.name
+
+
+def _unpacked(path: Path) -> Path:
+    return path.with_suffix("") if path.suffix in (".gz", ".bz2", ".zst") else path
 
 
 def event_files(arguments: Sequence[str], option: str = "--events") -> tuple[EventFile, ...]:
@@ -104,6 +112,20 @@ def _event_file(argument: str) -> EventFile:
     if typed and not Path(argument).exists():
         return EventFile(typed[2], typed[1])
     return EventFile(argument)
+
+
+def table_files(arguments: Sequence[str]) -> tuple[EventFile, ...]:
+    """What options name as tables of SQL; those without a name are called like their files.
+
+    >>> [file.type for file in table_files(["day/prices.csv.gz", "trades=2026.csv", "TRADES=x"])]
+    ['prices', 'trades', 'trades']
+    """
+    spelled: dict[str, str] = {}  # names of tables differ in more than case
+    named = []
+    for file in map(_event_file, arguments):
+        name = file.type or _stem(Path(file.path))
+        named.append(EventFile(file.path, spelled.setdefault(name.lower(), name)))
+    return tuple(named)
 
 
 def require(files: Sequence[EventFile]) -> None:
@@ -146,7 +168,10 @@ def read_spark(files: Sequence[EventFile]) -> Events:
     session = spark_session.embedded()
     frames: dict[str | None, Any] = {}
     for file, form in zip(files, forms, strict=True):
-        frame = spark_session.read(session, as_spark_reads(file), form)
+        if form == "arrow":  # Spark has no reader for it
+            frame = session.createDataFrame(_read(file, None))
+        else:
+            frame = spark_session.read(session, as_spark_reads(file), form)
         known = frames.get(file.type)
         frames[file.type] = frame if known is None else known.unionByName(frame)
     return frames.get(None, frames)
@@ -170,10 +195,9 @@ def as_spark_reads(file: EventFile) -> str:
 def _read(file: EventFile, rows: int | None) -> pa.Table:
     form = file.form
     try:
-        if rows is not None and form == "parquet":
-            return pa.dataset.dataset(file.path, partitioning="hive").head(rows)
-        if form == "parquet":
-            return pa.dataset.dataset(file.path, partitioning="hive").to_table()
+        if form in ("parquet", "arrow"):
+            kept = pa.dataset.dataset(file.path, partitioning="hive", format=form)
+            return kept.to_table() if rows is None else kept.head(rows)
         path = Path(file.path)
         inside = [path] if path.is_file() else [p for p in shown_files(path) if _form(p)]
         if form == "json":

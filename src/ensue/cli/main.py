@@ -11,6 +11,7 @@ from ensue.cli.limits import limits_options
 from ensue.cli.past_options import past_options
 from ensue.cli.planning import planning_options
 from ensue.cli.serve_options import serve_options, token_options
+from ensue.cli.sql_options import table_option
 from ensue.cli.terminal import Exit, UsageError, complain, plain_warnings
 from ensue.errors import EnsueError, EventError, RunnerError
 
@@ -34,6 +35,7 @@ examples:
   cat query.ensue | ensue run - --events trades.csv --output found.jsonl
   ensue run theft.ensue --stream readings/ --time ts --type reader \\
       --watermark "1 minute" --checkpoint state/ --output thefts/
+  ensue run v_shapes.sql --table prices=prices.csv --output found.parquet
   ensue archive create past/ --events trades.parquet --time ts --key symbol
   ensue run "SEQ(A a, !B b, C c) WHERE [key] WITHIN 1 s" --stream rate://1000 --watermark "1 s"
 """
@@ -71,7 +73,8 @@ def _exit(error: Exception) -> Exit:
 def _parser() -> ArgumentParser:
     parser = ArgumentParser(
         prog="ensue",
-        description="Finds patterns of events in files: complex event processing.",
+        description="Finds patterns of events in files: complex event processing.\n"
+        "A query is a pattern, SQL with MATCH_RECOGNIZE, or such a clause alone.",
         epilog=_EXAMPLES + "\n" + _ENDING,
         formatter_class=RawDescriptionHelpFormatter,
     )
@@ -91,7 +94,13 @@ def _parser() -> ArgumentParser:
         added.set_defaults(command=runs)
         return added
 
-    _run_options(command("run", "find the matches of a query in event files or in a stream", _run))
+    _run_options(
+        command(
+            "run",
+            "find the matches of a query in event files or in a stream, or the rows of SQL",
+            _run,
+        )
+    )
     explain = command("explain", "show how a query will be run", _explain)
     _query_and_events(explain, needed=False)
     explain.add_argument("--picture", metavar="FILE.svg", help="also draw the plan")
@@ -135,14 +144,16 @@ def _query_and_events(parser: ArgumentParser, *, needed: bool) -> None:
         )
     else:
         parser.add_argument("query", metavar="QUERY", help=said)
-    events = parser.add_mutually_exclusive_group(required=True) if needed else parser
+    events = parser.add_mutually_exclusive_group() if needed else parser
     events.add_argument(
         "--events",
         metavar="[TYPE=]PATH",
         action="append",
         default=None if needed else [],
-        help="CSV, JSON lines or Parquet, a file or a folder; several times for several files; "
-        "TYPE=PATH where each event type has a file of its own",
+        help="CSV, JSON lines, Parquet or Arrow, a file or a folder; several times for several "
+        "files; "
+        "TYPE=PATH where each event type has a file of its own; for SQL a table each, called like "
+        "its file",
     )
     if needed:
         events.add_argument(
@@ -171,6 +182,7 @@ def _query_and_events(parser: ArgumentParser, *, needed: bool) -> None:
         default=[],
         help="orders events of the same time; several times for several columns",
     )
+    table_option(parser)
 
 
 def _run_options(parser: ArgumentParser) -> None:

@@ -84,7 +84,8 @@ def drawn(matches: pa.Table, limit: int) -> Table:
     for row in rows(shown):
         table.add_row(*(Text(_cell(value)) for value in row.values()))
     if more:
-        table.caption = f"... and {more:,} more"
+        # in one line, however narrow the table is
+        table.caption = Text(f"... and {more:,} more", no_wrap=True, overflow="ignore")
     return table
 
 

@@ -1,5 +1,6 @@
 """The QUERY of a command line: a file, the text itself, or standard input."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -9,23 +10,50 @@ from ensue.algebra.row_patterns.recognition import Recognition
 from ensue.algebra.subscription import Subscription
 from ensue.algebra.tower import Tower
 from ensue.cli.terminal import UsageError
+from ensue.errors import QueryError
 from ensue.languages.query_files import SUFFIXES, is_file, meant, names_a_file
+from ensue.languages.sql.clauses import claims_sql, read_sql
+from ensue.languages.sql.query import SqlQuery
+from ensue.languages.sql.tokens import Dialect
+
+_SQL = re.compile(r"(?>\s|--[^\n]*|/\*[\s\S]*?\*/|\()*(?:SELECT|WITH|FROM)\b", re.IGNORECASE)
 
 
-def read_query(argument: str) -> Query | Tower | Correlation:
-    """The query, or the tower of definitions with a query on top. What a file imports is looked
-    for beside it, what another text imports in the current folder."""
+def read_pattern(argument: str) -> Query | Tower | Correlation:
+    """The query, or the tower of definitions with a query on top, where SQL has no place."""
+    read = read_query(argument)
+    if isinstance(read, SqlQuery | Recognition):
+        raise UsageError(
+            "this is SQL, and a pattern is meant here\n"
+            "  hint: ensue run takes one SQL query at a time, over files: --table NAME=PATH"
+        )
+    return read
+
+
+def read_query(
+    argument: str, engine: str | None = None
+) -> Query | Tower | Correlation | Recognition | SqlQuery:
+    """A query in any language. What a file imports is looked for beside it, what another text
+    imports in the current folder. The SQL around clauses is that of the engine."""
     from ensue.languages import table
 
     text = query_text(argument)
-    read = table.parse(text, Path(argument).parent if is_file(argument) else None)
+    if claims_sql(text):
+        return read_sql(text, Dialect.SPARK if engine == "spark" else Dialect.DUCKDB)
+    try:
+        read = table.parse(text, Path(argument).parent if is_file(argument) else None)
+    except QueryError:
+        if _SQL.match(text) is None:
+            raise
+        raise UsageError(
+            "this is SQL without MATCH_RECOGNIZE\n"
+            "  hint: SQL here has one: SELECT ... FROM name MATCH_RECOGNIZE (...)"
+        ) from None
     if isinstance(read, Subscription):
         raise UsageError(
             "this is a subscription, and a query is meant here\n"
             "  hint: put it into ensue.Subscriptions, in Python"
         )
-    if isinstance(read, Recognition):
-        raise UsageError("this is MATCH_RECOGNIZE, and a pattern is meant here")
     return read
 
 

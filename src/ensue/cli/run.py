@@ -9,26 +9,30 @@ from typing import Any
 import ensue
 from ensue.algebra.correlation import Correlation
 from ensue.algebra.query import Query
+from ensue.algebra.row_patterns.recognition import Recognition
 from ensue.algebra.tower import Tower
-from ensue.cli import event_files, levels, matches
+from ensue.cli import event_files, levels, matches, sql
 from ensue.cli.limits import limits_of
 from ensue.cli.past_options import past_of
 from ensue.cli.planning import MEASURE, planning_of
 from ensue.cli.query_text import read_query
+from ensue.cli.sql_options import require_no_stream, require_pattern_options
 from ensue.cli.stream_counters import many
 from ensue.cli.terminal import Exit, UsageError, notice, output, progress
+from ensue.languages.sql.query import SqlQuery
 
 _ENOUGH_TO_KNOW_THE_COLUMNS = 1_000
-_OF_STREAMS = (
-    "watermark", "max_ahead", "checkpoint", "schema", "late", "once", "flush", "every", "evict",
-    "shed", "packages", "jars", "history", "since", "allow_gap",
-)  # fmt: skip
 
 
 def run(options: Namespace) -> Exit:
     """Finds the matches and writes them."""
+    # a mistake in the query shows before a large file is read
+    query = read_query(options.query, options.engine)
+    if isinstance(query, SqlQuery | Recognition):
+        return sql.run(query, options)
     require_no_stream(options)
-    query = read_query(options.query)  # a mistake in it shows before a large file is read
+    require_pattern_options(options)
+    require_events(options)
     levels.checked(query)
     asked = levels.delivery(options, query)
     levels.require_folders(options, query)
@@ -84,12 +88,13 @@ def _run_here(
         )
 
 
-def require_no_stream(options: Namespace) -> None:
-    """Refuses what says something of streams only."""
-    given = [name for name in _OF_STREAMS if getattr(options, name)]
-    if given:
-        name = given[0].replace("_", "-")
-        raise UsageError(f"--{name} says something of a --stream; --events is none")
+def require_events(options: Namespace) -> None:
+    """A pattern is looked for in something."""
+    if not options.events:
+        raise UsageError(
+            "events are missing\n"
+            "  hint: --events FILE for those of a file, --stream SOURCE for those that keep coming"
+        )
 
 
 def _run_on_spark(
@@ -129,6 +134,9 @@ def _run_on_spark(
 def explain(options: Namespace) -> Exit:
     """Prints the plan, with --kernel its kernel; --picture writes it as SVG, --analyze runs it."""
     query: Any = read_query(options.query)
+    if isinstance(query, SqlQuery | Recognition):
+        return sql.explain(query, options)
+    require_pattern_options(options)
     if options.analyze and not options.events:
         raise UsageError("--analyze runs the query: name events with --events")
     whole = options.analyze or options.statistics == MEASURE
@@ -152,6 +160,9 @@ def explain(options: Namespace) -> Exit:
 def check(options: Namespace) -> Exit:
     """Says whether the query can be run; with events, also whether it fits their columns."""
     query = read_query(options.query)
+    if isinstance(query, SqlQuery | Recognition):
+        return sql.check(query, options)
+    require_pattern_options(options)
     levels.checked(query)
     events, columns = _known(options)
     if events is not None:

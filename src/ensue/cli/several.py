@@ -13,8 +13,9 @@ from ensue.cli import event_files
 from ensue.cli.levels import ALL, checked, form_of_several, places_of, write_each
 from ensue.cli.limits import limits_of
 from ensue.cli.past_options import past_of
-from ensue.cli.query_text import read_query
-from ensue.cli.run import event_columns, require_no_stream
+from ensue.cli.query_text import read_pattern
+from ensue.cli.run import event_columns, require_events
+from ensue.cli.sql_options import require_no_stream, require_pattern_options
 from ensue.cli.terminal import Exit, UsageError, notice, progress
 from ensue.languages.query_files import is_file
 
@@ -28,9 +29,11 @@ def run_several(options: Namespace) -> Exit:
     if given:
         raise UsageError(f"--{given[0]} goes with one query at a time")
     queries = named_queries(options.query)
+    require_pattern_options(options)
     if options.output != "-":
         places_of(queries)  # a name that is none of a file shows before events are read
     form_of_several(options, "several queries")
+    require_events(options)
     files = event_files.event_files(options.events)
     began = time.perf_counter()
     run = _on_spark if options.engine == "spark" else _here
@@ -45,7 +48,7 @@ def run_several(options: Namespace) -> Exit:
 
 def named_queries(arguments: list[str]) -> dict[str, Query | Tower | Correlation]:
     """The queries by their own names, else by those of their files, else by number."""
-    read = [read_query(argument) for argument in arguments]
+    read = [read_pattern(argument) for argument in arguments]
     for query in read:
         checked(query)
     own = [(query.query if isinstance(query, Tower) else query).name for query in read]

@@ -20,8 +20,9 @@ from ensue.cli import levels
 from ensue.cli.limits import limits_of
 from ensue.cli.past_options import past_of
 from ensue.cli.planning import planning_of
-from ensue.cli.query_text import read_query
+from ensue.cli.query_text import read_pattern
 from ensue.cli.run import event_columns
+from ensue.cli.sql_options import require_pattern_options
 from ensue.cli.stream_counters import Scale, Screen, many
 from ensue.cli.stream_ends import Folder as EventFolder
 from ensue.cli.stream_ends import Rate, Source, opened, require_output, sink, sources
@@ -33,7 +34,8 @@ _GLANCE = 0.5  # seconds between two looks at the query
 
 def run_stream(options: Namespace) -> Exit:
     """Finds matches as events come, and shows how it goes."""
-    query = read_query(options.query)
+    query = read_pattern(options.query)
+    require_pattern_options(options)
     levels.checked(query)
     asked = levels.delivery(options, query)
     levels.require_folders(options, query)

@@ -79,6 +79,7 @@ def topic(text: str) -> Topic:
 
 def _folder(text: str, *, declared: bool) -> Folder:
     named = FORMS.get(Path(text).suffix.lower())
+    _require_streamed(named, text)
     if "://" in text:  # only Spark can look there
         return Folder(text, named or "parquet")
     path = Path(text)
@@ -106,7 +107,17 @@ def _with_files(text: str, *, declared: bool) -> Folder:
                 f"  hint: say so by their names: --stream '{example}'"
             )
         raise EventError(_nothing_yet(text, example))
-    return Folder(literal(text), EventFile(text).form)
+    form = EventFile(text).form
+    _require_streamed(form, text)
+    return Folder(literal(text), form)
+
+
+def _require_streamed(form: str | None, text: str) -> None:
+    if form == "arrow":
+        raise EventError(
+            f"Spark takes no stream of Arrow files, as in {text}\n"
+            "  hint: put Parquet files there, or find the matches of files with --events"
+        )
 
 
 def _nothing_yet(folder: str, example: str) -> str:

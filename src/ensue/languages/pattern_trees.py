@@ -9,7 +9,20 @@ from lark import Token
 
 from ensue.algebra.form import Form, form, is_event, is_input
 from ensue.algebra.operator import Operator, known_operator
-from ensue.algebra.pattern import And, Apply, Atom, Interval, Kleene, Maybe, Not, Or, Pattern, Seq
+from ensue.algebra.pattern import (
+    And,
+    Apply,
+    Atom,
+    Interval,
+    Kleene,
+    Leave,
+    Maybe,
+    Not,
+    Or,
+    Pattern,
+    Repeat,
+    Seq,
+)
 from ensue.algebra.predicate import Literal, Unary
 from ensue.algebra.walk import atoms, results, rewrite
 from ensue.errors import QueryError
@@ -90,16 +103,16 @@ def _atom(type_: Token, quantifier: Node | None, variable: Node | None, span: Sp
 def _repeated(part: Pattern, quantifier: Node, span: Span) -> Pattern:
     if quantifier.data == "maybe":
         return part if form(part) is Form.OPTION else Maybe(part, span)
+    leave = Leave.FORK
+    if quantifier.data in ("greedy", "reluctant"):
+        leave = Leave[quantifier.data.upper()]
+        quantifier, *_ = pieces(quantifier)
+    least, most = _bounds(quantifier)
     match part:
         case Atom():
-            least, most = _bounds(quantifier)
-            return Kleene(part, least, most, span)
-        case Kleene() | Maybe() | Seq() | And() | Or() | Not() | Apply():
-            raise QueryError(
-                "a quantifier repeats one event type, not a group",
-                hint="repeat the types inside: SEQ(A+ a[], B+ b[])",
-                span=span,
-            )
+            return Kleene(part, least, most, span, leave)
+        case Kleene() | Repeat() | Maybe() | Seq() | And() | Or() | Not() | Apply():
+            return Repeat(part, least, most, leave, span)
 
 
 def _bounds(quantifier: Node) -> tuple[int, int | None]:

@@ -43,6 +43,7 @@ from ensue.plan.physical_rules.compact import asks_for_less, compact
 from ensue.plan.physical_rules.features import Kinds, fits_a_kernel
 from ensue.plan.physical_rules.fitting import RUNS, STACKS, unknown, why_unknown
 from ensue.plan.physical_rules.lapse_rules import why_not_on_matches, without_lapses
+from ensue.plan.physical_rules.looping import NoLoops, runs_in_step
 from ensue.plan.physical_rules.negations import inner_query, name_of, negations_of, why_not_inner
 from ensue.plan.physical_rules.ordering import order_decisions, predicate_order
 from ensue.plan.physical_rules.placement import MOVING, can_be_late, moving_variable, unary
@@ -331,7 +332,9 @@ def _can_wait(condition: Expr, query: Query) -> bool:
 def _automaton(query: Query, between: _Between) -> Structure:
     if (why := why_unknown(query.pattern, RUNS)) is not None:
         return Reference(why)
-    late = tuple(c for c in between.tied if between.late and can_be_late(c))
+    late = tuple(
+        c for c in between.tied if between.late and can_be_late(c) and not runs_in_step(c)
+    )
     early = tuple(c for c in between.tied if c not in late)
     try:
         built = automaton(
@@ -340,9 +343,12 @@ def _automaton(query: Query, between: _Between) -> Structure:
             between.absent,
             late=late,
             early=query.strategy is not Strategy.NEXT,
+            strategy=query.strategy,
         )
     except TooManyStates:
         return Reference("a pattern with too many orders of events")
+    except NoLoops as why:
+        return Reference(str(why))
     checks = [check for edge in built.edges for check in edge.checks]
     checks += [check for state in built.states for check in state.checks]
     if any(

@@ -67,6 +67,9 @@ class Edge:
     checks: tuple[Check, ...] = ()
     absences: tuple[Absence, ...] = ()
     leaves: tuple[str, ...] = ()  # Kleene variables that close: they need their least number
+    # of automata with `loops`:
+    demanded: bool = True  # under skip-till-next-match a run takes it and does not also wait on
+    yields: tuple[str, ...] = ()  # not if the event can take the run along one of these
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +88,11 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Automaton:
-    """Runs move along edges; states are numbered so that edges never lead backwards."""
+    """Runs move along edges; states are numbered so that they lead backwards in `loops` only."""
 
     states: tuple[State, ...]  # states[0] is the start: it holds no runs
     edges: tuple[Edge, ...]
+    loops: bool = False  # it repeats groups, or has loops that are greedy or reluctant
 
     @property
     def dropped(self) -> frozenset[str]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from ensue.errors import EventError, QueryError
 from ensue.languages.sql.clauses import read_sql
-from ensue.languages.sql.query import SqlQuery
+from ensue.languages.sql.query import ClauseText, SqlQuery
 from ensue.languages.sql.tokens import Dialect
 from ensue.runners.sql_tables import Recognize
 
@@ -16,7 +16,7 @@ def sql(
     tables: Mapping[str, Any] | None = None,
     spark: Any = None,
     recognize: Recognize,
-    read: Callable[[tuple[str, int, int]], object] | None = None,
+    read: Callable[[ClauseText], object] | None = None,
 ) -> Any:
     """What a query gives, in the world that its tables are of.
 
@@ -36,7 +36,7 @@ def sql(
     query = read_sql(text, Dialect.SPARK if on_spark else Dialect.DUCKDB)
     for clause in query.clauses if read is not None else ():
         assert read is not None
-        read((text, clause.body.start, clause.body.end))
+        read(query.body(clause))
     if not on_spark:
         return _over_tables(query, given, recognize)
     from ensue.runners.spark.sql import run

@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from ensue.errors import EnsueError, QueryError, RunnerError, did_you_mean
 from ensue.languages.sql.clauses import ALONE
-from ensue.languages.sql.query import Clause, SqlQuery
+from ensue.languages.sql.query import Clause, ClauseText, SqlQuery
 from ensue.languages.sql.rewriting import Rewritten, around, input_of
 
 # What a clause finds in a relation; the clause is a part of a text: (text, start, end).
-Recognize = Callable[[tuple[str, int, int], Any], Any]
+Recognize = Callable[[ClauseText, Any], Any]
 
 _OWN = "__ensue_match_"
 _OWN_NAME = re.compile(rf'"?{_OWN}(\d+)"?')
@@ -58,7 +58,7 @@ def run(
 def recognized(query: SqlQuery, clause: Clause, given: Any, recognize: Recognize) -> Any:
     """What a clause finds; errors that name no place point at the clause."""
     try:
-        return recognize((query.text, clause.body.start, clause.body.end), given)
+        return recognize(query.body(clause), given)
     except QueryError as error:
         raise error.at(clause.keyword, query.text) from None
 

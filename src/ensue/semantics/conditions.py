@@ -15,19 +15,23 @@ def holds(condition: Expr, binding: Mapping[str, tuple[Event, ...]]) -> bool:
 
     A conjunct that mentions an unbound variable or a missing element does not apply.
     """
-    moving = None
     first = 0
-    for ref in references(condition):
+    ends: dict[str, int] = {}  # of each list that [i] runs over, where i ends
+    found = list(references(condition))
+    several = len({ref.variable for ref in found if ref.at in MOVING}) > 1
+    for ref in found:
         count = len(binding.get(ref.variable, ()))
         if isinstance(ref, Field) and count < (ref.nth if ref.at is At.NTH else 1):
             return True
         if ref.at in MOVING:
-            moving = ref.variable
-            if ref.at in (At.PREVIOUS, At.BEFORE):
-                first = 1
-    if moving is None:
+            earlier = ref.at in (At.PREVIOUS, At.BEFORE)
+            # of a group the current time may have come as far as the other variable only
+            end = count + 1 if earlier and several else count
+            ends[ref.variable] = min(end, ends.get(ref.variable, end))
+            first = max(first, int(earlier))
+    if not ends:
         return is_true(condition, binding)
-    return all(is_true(condition, binding, i) for i in range(first, len(binding.get(moving, ()))))
+    return all(is_true(condition, binding, i) for i in range(first, min(ends.values())))
 
 
 def is_true(

@@ -4,16 +4,38 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice, pairwise, product
 
-from ensue.algebra.form import is_absence, is_event, is_input, is_lapse, is_sequence
+from ensue.algebra.form import is_absence, is_event, is_input, is_lapse, is_sequence, optional
 from ensue.algebra.form import parts as parts_of
 from ensue.algebra.lapses import bound_lapses, lapses
+from ensue.algebra.leaving import barred_by_the_end, demanded, preferred
 from ensue.algebra.operator import Over
-from ensue.algebra.pattern import And, Apply, Atom, Interval, Kleene, Maybe, Not, Or, Pattern, Seq
+from ensue.algebra.pattern import (
+    And,
+    Apply,
+    Atom,
+    Interval,
+    Kleene,
+    Leave,
+    Maybe,
+    Not,
+    Or,
+    Pattern,
+    Repeat,
+    Seq,
+)
 from ensue.algebra.policy import AfterMatch, SkipTo, Strategy
 from ensue.algebra.predicate import At, Expr, Field
 from ensue.algebra.query import Limit, Query
-from ensue.algebra.residual import advance, uncounted
-from ensue.algebra.walk import atoms, bound_variables, kleenes, positives, references, variables
+from ensue.algebra.residual import Step, advance, open_loops, readings, steps, uncounted
+from ensue.algebra.walk import (
+    atoms,
+    bound_variables,
+    kleenes,
+    leaves,
+    positives,
+    references,
+    variables,
+)
 from ensue.algebra.window import ByEvents, ByTime, ByUnits
 from ensue.semantics.choosing import chosen as chosen_by
 from ensue.semantics.conditions import MOVING, holds, is_true
@@ -102,6 +124,8 @@ def _ways(pattern: Pattern, partition: "Partition") -> list[Binding]:
         case Kleene(atom=atom):
             chains = _chains(partition.candidates(atom), pattern, partition)
             return partition.listed({atom.variable: c} if c else {} for c in chains)
+        case Repeat():
+            return _rounds(pattern, partition)
         case Maybe(part=part):
             return [{}, *(b for b in _ways(part, partition) if b)]
         case Not():
@@ -178,6 +202,45 @@ def _chains(
     return grow(())
 
 
+def _rounds(loop: Repeat, partition: "Partition") -> list[Binding]:
+    """So many ways of a group, one behind the other, their events in one list each.
+
+    What can be read as more than one division into times is one way. A time that binds nothing
+    counts and adds nothing.
+    """
+    once = _ways(loop.part, partition)
+    times = [way for way in once if way]
+    least = loop.least if len(times) == len(once) else 0
+    longest: list[Binding] = [{}]
+    found = [] if least else longest
+    count = 0
+    while longest and (loop.most is None or count < loop.most):
+        count += 1
+        longer = (
+            joined
+            for left in longest
+            for right in times
+            if _in_order(left, right) and partition.near(joined := _appended(left, right))
+        )
+        longest = partition.listed(_distinct(longer))
+        if count >= least:
+            found = partition.listed(_distinct([*found, *longest]))
+    return found
+
+
+def _appended(left: Binding, right: Binding) -> Binding:
+    return left | {v: (*left.get(v, ()), *events) for v, events in right.items()}
+
+
+def _distinct(bindings: Iterable[Binding]) -> Iterator[Binding]:
+    known = set()
+    for binding in bindings:
+        rows = frozenset((v, tuple(e.position for e in es)) for v, es in binding.items())
+        if rows not in known:
+            known.add(rows)
+            yield binding
+
+
 # -------------------------------------------------------------------------------- conditions
 
 
@@ -194,6 +257,8 @@ class Partition:
         self.positive = [c for c in query.where if not variables(c) & negated]
         self.negative = [c for c in query.where if variables(c) & negated]
         self.kleenes = kleenes(query.pattern)
+        self.leaves = {*leaves(query.pattern)} - {Leave.FORK}
+        self._waiting: dict[tuple[str, ...], set[str]] = {}  # by the variables bound so far
         self.fired: Fired | None = None  # by the events of a longer stream
         self.most: int | None = None  # ways to arrange events; None: any number
 
@@ -240,7 +305,7 @@ class Partition:
                 self.within(negation, interval, binding)
                 for negation, interval in bound_lapses(self.query.pattern, binding)
             )
-            and self.chosen(binding)
+            and self.chosen(binding, whole=True)
         )
 
     def near(self, binding: Binding) -> bool:
@@ -314,55 +379,78 @@ class Partition:
 
     # --------------------------------------------------------------------------- selection
 
-    def chosen(self, binding: Binding) -> bool:
-        """Whether the strategy allows every event that the match passes over."""
+    def chosen(self, binding: Binding, *, whole: bool = False) -> bool:
+        """Whether the strategy allows every event that the match passes over.
+
+        And whether its loops end when they should; `whole`: it is no partial match.
+        """
         chain = members(binding)
         match self.query.strategy:
             case Strategy.ANY:
-                return True
+                return not self.leaves or self._followed(binding, whole)
             case Strategy.STRICT:
-                return all(b.position - a.position == 1 for a, b in pairwise(chain))
+                adjacent = all(b.position - a.position == 1 for a, b in pairwise(chain))
+                return adjacent and (not self.leaves or self._followed(binding, whole))
             case Strategy.PARTITION:
-                index = self.index
-                return all(index[b.position] - index[a.position] == 1 for a, b in pairwise(chain))
+                ranks = [self.index[event.position] for event in chain]
+                adjacent = all(b - a == 1 for a, b in pairwise(ranks))
+                return adjacent and (not self.leaves or self._followed(binding, whole))
             case Strategy.NEXT:
-                return not any(
-                    self._usable(prefix, event)
-                    for prefix, passed in self._gaps(binding)
-                    for event in passed
-                )
+                return self._followed(binding, whole)
 
-    def _gaps(self, binding: Binding) -> Iterator[tuple[list[tuple[str, Event]], list[Event]]]:
-        """Each beginning of the match with the events passed over behind it."""
-        steps = sorted(
-            ((v, e) for v, es in binding.items() for e in es), key=lambda s: s[1].position
-        )
-        for k in range(1, len(steps)):
-            low, high = steps[k - 1][1].position, steps[k][1].position
-            yield steps[:k], [e for e in self.events if low < e.position < high]
+    def _followed(self, binding: Binding, whole: bool) -> bool:
+        """Whether a run could take these events, and no others.
 
-    def _usable(self, prefix: list[tuple[str, Event]], event: Event) -> bool:
-        """Whether a run that got this far must use this event.
-
-        An open Kleene variable must take what it can; as long as it is open, events that only
-        the next variable can use may be passed over. Without one, every usable event is used.
+        What remains of a pattern may be read in several ways: each is a run of its own.
         """
-        rest = rest_of(self.query.pattern, prefix)
-        waiting = {a.variable for a in positives(rest)}
-        bound = {v for v, _ in prefix}
-        candidates = [v for v in self.kleenes if v in bound & waiting] or sorted(waiting)
+        events = ((v, e) for v, es in binding.items() for e in es if not e.made_of)
+        taken = sorted(events, key=lambda step: step[1].position)
+        skips = self.query.strategy is Strategy.NEXT
+        runs = [self.query.pattern]
+        for k, (variable, event) in enumerate(taken):
+            prefix = taken[:k]
+            if k and skips:
+                low, high = taken[k - 1][1].position, event.position
+                passed = [e for e in self.events if low < e.position < high]
+                runs = [r for r in runs if not any(self._usable(r, prefix, e) for e in passed)]
+            further = (
+                step.rest
+                for run in runs
+                for step in self._steps(run, prefix, event)
+                if step.variable == variable
+            )
+            runs = list(dict.fromkeys(further))
+        return any(map(optional, runs)) if whole else bool(runs)
+
+    def _usable(self, run: Pattern, prefix: list[tuple[str, Event]], event: Event) -> bool:
+        """Whether a run that got this far must use this event."""
+        found = [s for s in steps(run) if not self._ends_rather(run, prefix, s)]
         return any(
-            advance(rest, v) is not None and self.goes_on([*prefix, (v, event)])
-            for v in candidates
+            self.goes_on([*prefix, (step.variable, event)])
+            for step in demanded(found, open_loops(run))
+        )
+
+    def _steps(self, run: Pattern, prefix: list[tuple[str, Event]], event: Event) -> list[Step]:
+        """What a run may do with an event: greedy and reluctant loops prefer one to another."""
+        found = list(steps(run))
+        if not self.leaves:
+            return found
+        found = [s for s in found if not self._ends_rather(run, prefix, s)]
+        able = [s for s in found if self.goes_on([*prefix, (s.variable, event)])]
+        return [s for s in found if not any(preferred(other, s) for other in able)]
+
+    def _ends_rather(self, run: Pattern, prefix: list[tuple[str, Event]], step: Step) -> bool:
+        """Whether a run is a match already, and a reluctant loop takes no more."""
+        return (
+            barred_by_the_end(step)
+            and optional(run)
+            and all(holds(condition, _bound(prefix)) for condition in self.positive)
         )
 
     def goes_on(self, prefix: list[tuple[str, Event]]) -> bool:
         """Whether these events may begin a match, as far as they can tell."""
-        binding: Binding = {}
-        for variable, event in prefix:
-            binding[variable] = (*binding.get(variable, ()), event)
-        # a Kleene variable may get more events until it is left
-        open_ = {a.variable for a in positives(rest_of(uncounted(self.query.pattern), prefix))}
+        binding = _bound(prefix)
+        open_ = self._open(tuple(v for v, _ in prefix))
         types = {a.variable: a.type for a in positives(self.query.pattern)}
         decided = [c for c in self.positive if self.decided(c, binding, open_)]
         closed = [
@@ -385,6 +473,13 @@ class Partition:
             and not any(self.occurs(s, binding) for s in closed)
         )
 
+    def _open(self, taken: tuple[str, ...]) -> set[str]:
+        """The variables that may get events; a loop is open until it is left."""
+        if taken not in self._waiting:
+            rests = readings(uncounted(self.query.pattern), taken)
+            self._waiting[taken] = {a.variable for rest in rests for a in positives(rest)}
+        return self._waiting[taken]
+
     def decided(
         self,
         condition: Expr,
@@ -401,6 +496,13 @@ class Partition:
             if ref.variable in open_ and not (plain and ref.variable in binding):
                 return False
         return True
+
+
+def _bound(prefix: list[tuple[str, Event]]) -> Binding:
+    binding: Binding = {}
+    for variable, event in prefix:
+        binding[variable] = (*binding.get(variable, ()), event)
+    return binding
 
 
 def rest_of(pattern: Pattern, prefix: list[tuple[str, Event]]) -> Pattern:
@@ -453,6 +555,9 @@ def _arranged(pattern: Pattern, binding: Binding) -> bool:
             return True
         case Kleene(atom=atom):
             return all(before(a, b) for a, b in pairwise(binding.get(atom.variable, ())))
+        case Repeat():  # its parts are sequences: what comes later comes behind all before it
+            inside = [e for a in positives(pattern) for e in binding.get(a.variable, ())]
+            return all(before(a, b) for a, b in pairwise(sorted(inside, key=lambda e: e.position)))
         case Maybe(part=part):
             return _arranged(part, binding)
         case And(parts=parts) | Or(parts=parts):

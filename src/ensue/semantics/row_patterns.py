@@ -217,9 +217,7 @@ class Seen:
     def _places(self, variables: tuple[str, ...], *, final: bool) -> list[int]:
         labels = self.labels if final else self.labels[: self.upto]
         return [
-            self.start + k
-            for k, label in enumerate(labels)
-            if not variables or label in variables
+            self.start + k for k, label in enumerate(labels) if not variables or label in variables
         ]
 
     def _at(self, place: int, expr: Expr) -> object:
@@ -227,7 +225,8 @@ class Seen:
             return None
 
         def column(field: Field | Aggregate) -> object:
-            assert isinstance(field, Field) and field.name is not None
+            assert isinstance(field, Field)
+            assert field.name is not None
             if field.name == NUMBER:
                 return self.number
             if field.name != CLASSIFIER:
@@ -281,4 +280,3 @@ def _measures(
 ) -> list[object]:
     seen = Seen(rows, match.start, match.labels, upto, match.number)
     return [seen.value(measure.value) for measure in recognition.measures]
-

@@ -43,6 +43,7 @@ from ensue.plan.row_patterns.plan import RowPlan
 from ensue.schema import Kind
 from ensue.source.constants import Constants
 from ensue.source.expressions import Feature, Features, Text, Writer
+from ensue.source.names import words
 from ensue.source.row_patterns import Registers, Taking, matched_text
 
 _HERE = "row"  # the variable of fields of the row that is to be mapped
@@ -203,7 +204,7 @@ class _ConditionWriter:
         fresh = {r.name: r.fresh for r in self.registers.values()}
         registers = Registers(whole, real, fresh)
         everything = {name for t in remembered for name in (t.condition, *t.prepared)}
-        used = {word for text in everything for word in _words(text)}
+        used = {word for text in everything for word in words(text)}
         text = matched_text(
             "Conditions on the match are written into it.",
             remembered, registers, tuple(self.constants.readings(used)),
@@ -366,7 +367,8 @@ class _Seen:
             )
             nothing = "0" if feature.integral else "0.0"
             self._say(
-                f"y{number} = s_{number}" + (f" + ({value} if {adds} else {nothing})" if own else "")
+                f"y{number} = s_{number}"
+                + (f" + ({value} if {adds} else {nothing})" if own else "")
             )
             if reach.function == "sum":
                 return f"y{number}", f"n{number} > 0"
@@ -377,9 +379,7 @@ class _Seen:
         self._say(f"y{number} = b_{number}")
         if own:
             better = _better(reach.function, value, f"b_{number}")
-            self._say(
-                f"if {adds} and (c_{number} == 0 or {better}):\n    y{number} = {value}"
-            )
+            self._say(f"if {adds} and (c_{number} == 0 or {better}):\n    y{number} = {value}")
         return f"y{number}", f"n{number} > 0"
 
 
@@ -418,9 +418,3 @@ def _texts_beside(expr: Expr) -> Expr:
                 return node
 
     return rewrite_expr(expr, beside)
-
-
-def _words(text: str) -> set[str]:
-    from ensue.source.names import words
-
-    return words(text)

@@ -240,7 +240,8 @@ def matched_text(
         # a place that was left without a match is not looked at again
         "steps += 1",
         "if steps > 64 + 4 * (i - r):",
-        f"    key = i * 2654435761 + e * 40503{''.join(f' + {n} * {3 + 2 * k}' for k, n in enumerate(registers.wholes))}",
+        "    key = i * 2654435761 + e * 40503",
+        *(f"    key += {name} * {3 + 2 * k}" for k, name in enumerate(registers.wholes)),
         *(f"    key = key * 31 + hash({name})" for name in registers.reals),
         "    at_seen = (key ^ key >> 17) & (len(seen) - 1)",
         "    known = False",

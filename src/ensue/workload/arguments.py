@@ -27,6 +27,7 @@ class Arguments:
     late_events: str = "count"
     lanes: int | None = None
     max_ahead: Any = USUAL
+    number: int = 1  # among those of one query of Spark, whose counters have names of their own
 
     def __post_init__(self) -> None:
         if self.bad_events not in ("raise", "drop"):

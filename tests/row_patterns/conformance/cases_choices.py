@@ -21,14 +21,16 @@ SYNTAX = [
     # {n} with n > 0 in Oracle and Trino. One reading of 9075-2 allows {0} (as the empty pattern),
     # but 19075-5 asks for a positive number as well.
     refused("no repetition", pattern="PATTERN (A B{0})"),
-    # The grammar of the standard has no reluctant {n}, which would change nothing. Trino reads it.
-    refused("a reluctant exact number", pattern="PATTERN (A B{2}?)"),
     # PATTERN takes a row pattern, and the empty one is (): so it is PATTERN (()).
     refused("a pattern of nothing at all", pattern="PATTERN ()", measures="MEASURES 1 AS one"),
-    # PATTERN (()) has no variable, DEFINE must define one: there is no way to write it.
-    refused("only the empty pattern", pattern="PATTERN (())", measures="MEASURES 1 AS one"),
-    # The standard orders by columns only; Snowflake and Flink take expressions.
-    refused("an order by an expression", order="ORDER BY id + 1"),
+    # PATTERN (()) has no variable, and DEFINE must define one: by the letter of the standard there
+    # is no way to write it. What stands in DEFINE is then of no use.
+    Case(
+        "only the empty pattern",
+        f"SELECT * FROM {series(7, 8)} MATCH_RECOGNIZE (ORDER BY id MEASURES MATCH_NUMBER() AS n, "
+        "CLASSIFIER() AS c PATTERN (()) DEFINE A AS TRUE)",
+        [(1, None), (2, None)],
+    ),
     # The columns of the output table have names of their own. Trino gives both columns one name.
     refused(
         "a measure named like a partition column",
@@ -147,24 +149,25 @@ MEASURES = [
         define="A AS TRUE",
         mode=ONE_ROW,
     ),
-    # A subquery that does not look out is a value (Trino); Oracle refuses subqueries here.
-    measured(
-        "a subquery that does not look out, in a measure",
-        [1],
-        "A.value + (SELECT 10) AS v",
-        [(11,)],
-        pattern="A",
-        define="A AS TRUE",
-        mode=ONE_ROW,
+    # Oracle refuses subqueries here, and so do we; to Trino one that does not look out is a value.
+    refused(
+        "a subquery that does not look out, in a measure", measures="MEASURES (SELECT 1) AS v"
     ),
-    measured(
-        "a subquery that does not look out, in a condition",
-        [1, 2],
-        "A.value AS v",
-        [(2,)],
-        pattern="A",
-        define="A AS A.value > (SELECT 1)",
-        mode=ONE_ROW,
+    # The grammar of the standard has no reluctant {n}, which changes nothing. Trino reads it.
+    matching("a reluctant exact number", "ABB", "A B{2}?", "A1 B2 B3"),
+    # The standard has columns in PARTITION BY; what is computed has its text for a name.
+    Case(
+        "a partition by an expression",
+        f"SELECT * FROM {series(1, 2, 3)} MATCH_RECOGNIZE (PARTITION BY value % 2 AS odd "
+        "ORDER BY id MEASURES COUNT(*) AS n PATTERN (A+) DEFINE A AS TRUE)",
+        [(1, 2), (0, 1)],
+    ),
+    # The standard orders by columns only; Snowflake and Flink take expressions.
+    Case(
+        "an order by an expression",
+        f"SELECT * FROM {series(3, 1, 2)} MATCH_RECOGNIZE (ORDER BY 10 - value "
+        "MEASURES FIRST(A.value) AS f, LAST(A.value) AS l PATTERN (A+) DEFINE A AS TRUE)",
+        [(3, 1)],
     ),
     # An aggregate without any column is over the whole match (Trino).
     measured(

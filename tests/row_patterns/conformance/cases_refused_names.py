@@ -60,7 +60,6 @@ COLUMNS = [
         "v",
         measures="MEASURES A.value AS v, B.value AS V",
     ),
-    refused("a partition by an expression", partition="PARTITION BY value + 1"),
     refused("a partition by a number of a column", partition="PARTITION BY 1"),
     refused("no output columns", measures=""),
     refused("all columns of a variable", measures="MEASURES A.* AS v"),
@@ -93,7 +92,7 @@ OUTSIDE = [
     Case("FINAL outside", f"SELECT FINAL SUM(value) FROM {series(1)}", None, error=""),
     refused("CLASSIFIER next to the clause", select="CLASSIFIER()"),
     Case(
-        "too few names for the output",
+        "too many names for the output",
         f"SELECT * FROM {series(1)} MATCH_RECOGNIZE (ORDER BY id MEASURES A.id AS i "
         "PATTERN (A) DEFINE A AS TRUE) AS m(x, y, z)",
         None,

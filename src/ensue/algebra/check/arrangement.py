@@ -9,6 +9,7 @@ from ensue.algebra.form import (
     is_event,
     is_lapse,
     is_list,
+    is_loop,
     is_result,
     is_sequence,
     optional,
@@ -17,7 +18,7 @@ from ensue.algebra.form import (
     stands,
 )
 from ensue.algebra.operator import Over
-from ensue.algebra.pattern import Apply, Kleene, Not, Pattern
+from ensue.algebra.pattern import Apply, Kleene, Leave, Not, Pattern, Repeat
 from ensue.algebra.walk import atoms, positives, results
 from ensue.errors import QueryError
 
@@ -33,6 +34,7 @@ def check_arrangement(pattern: Pattern) -> None:
             span=pattern.span,
         )
     _check_part(pattern)
+    _check_greedy(pattern, last=True)
     if is_lapse(pattern):
         return
     if optional(pattern):
@@ -87,6 +89,9 @@ def _check_part(pattern: Pattern) -> None:
         case Form.LIST:
             assert is_list(pattern)
             _check_bounds(pattern)
+        case Form.LOOP:
+            assert is_loop(pattern)
+            _check_loop(pattern)
         case Form.ABSENCE:
             _check_negated(*inner)
             if is_lapse(pattern) and not is_event(inner[0]):
@@ -124,20 +129,70 @@ def _check_part(pattern: Pattern) -> None:
         _check_part(part)
 
 
-def _check_bounds(kleene: Kleene) -> None:
-    least, most = kleene.least, kleene.most
+def _check_bounds(loop: Kleene | Repeat) -> None:
+    least, most = loop.least, loop.most
     if most is not None and most < least:
         raise QueryError(
-            f"at least {least} but at most {most} events",
+            f"at least {least} but at most {most} {'events' if is_list(loop) else 'times'}",
             hint=f"write {{{most},{least}}}",
-            span=kleene.span,
+            span=loop.span,
         )
     if most == 0:
         raise QueryError(
             "a part that occurs zero times",
-            hint=f"for its absence write !{kleene.atom.type} {kleene.atom.variable}",
-            span=kleene.span,
+            hint=f"for its absence write !{loop.atom.type} {loop.atom.variable}"
+            if is_list(loop)
+            else "leave it out, or negate it: !SEQ(A a, B b)",
+            span=loop.span,
         )
+
+
+def _check_loop(loop: Repeat) -> None:
+    _check_bounds(loop)
+    for inside in _inside(loop.part):
+        match form(inside):
+            case Form.ABSENCE:
+                what, hint = (
+                    "a negation",
+                    "put it before or behind the group: SEQ(!C c, (A a, B b)+)",
+                )
+            case Form.TOGETHER:
+                what, hint = "AND", "say in which orders: (SEQ(A a, B b) | SEQ(B b2, A a2))+"
+            case Form.RESULT:
+                what, hint = "an operator", "repeat events: (A a, B b)+"
+            case Form.EVENT | Form.LIST | Form.LOOP | Form.OPTION | Form.CHOICE | Form.SEQUENCE:
+                continue
+        raise QueryError(
+            f"{what} inside a repeated group is not supported yet", hint=hint, span=inside.span
+        )
+
+
+def _inside(pattern: Pattern) -> Iterator[Pattern]:
+    yield pattern
+    for part in parts(pattern):
+        yield from _inside(part)
+
+
+def _check_greedy(pattern: Pattern, *, last: bool) -> None:
+    """A greedy loop ends with an event behind it; `last`: nothing must come behind the pattern."""
+    inner = parts(pattern)
+    if is_list(pattern) or is_loop(pattern):
+        if last and pattern.leave is Leave.GREEDY:
+            raise QueryError(
+                "a greedy loop at the end: no event behind it says when it is over",
+                hint="leave out the second +, then each extension is a match; to get only the "
+                "longest, say that no further one follows: SEQ(A a, B+ b[], !B more) WITHIN 10",
+                span=pattern.span,
+            )
+        for part in inner:
+            _check_greedy(part, last=last)
+        return
+    if is_absence(pattern):
+        return
+    for k, part in enumerate(inner):
+        # what an AND has beside it may have come already
+        behind = inner[k + 1 :] if is_sequence(pattern) else ()
+        _check_greedy(part, last=last and all(map(optional, behind)))
 
 
 def _check_negated(pattern: Pattern) -> None:
@@ -148,13 +203,13 @@ def _check_negated(pattern: Pattern) -> None:
                 hint="write what must occur without !",
                 span=pattern.span,
             )
-        case Form.LIST | Form.OPTION:
+        case Form.LIST | Form.LOOP | Form.OPTION:
             (part,) = parts(pattern)
             raise QueryError(
                 "a negated part takes no quantifier",
                 hint=f"!{part.type} {part.variable} means that there is none at all"
                 if is_event(part)
-                else "leave out the ?",
+                else "leave out the quantifier",
                 span=pattern.span,
             )
         case Form.RESULT:

@@ -5,12 +5,15 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import NamedTuple
 
+from ensue.algebra.check.conversions import converted
 from ensue.algebra.check.kinds import kind_of
 from ensue.algebra.predicate import Expr, Field
 from ensue.algebra.row_patterns.aggregates import row_aggregate
 from ensue.algebra.row_patterns.recognition import Key, Recognition, Rows
 from ensue.algebra.row_patterns.values import (
     CLASSIFIER,
+    NUMBER,
+    OF_THE_MATCH,
     REACHED,
     MatchNumber,
     Navigation,
@@ -19,7 +22,7 @@ from ensue.algebra.row_patterns.values import (
     RowAggregate,
     RowValue,
 )
-from ensue.algebra.walk import rewrite_expr
+from ensue.algebra.walk import nodes, rewrite_expr
 from ensue.errors import QueryError, did_you_mean
 from ensue.schema import Kind
 from ensue.span import Span
@@ -27,6 +30,7 @@ from ensue.span import Span
 Columns = Mapping[str, Kind]
 
 _WITHOUT_ORDER = (Kind.OTHER, Kind.PLACE)
+_OF_MATCH = {CLASSIFIER: Kind.STRING, NUMBER: Kind.INTEGER}
 _TIMES = (Kind.TIMESTAMP, Kind.DATE, Kind.DURATION)
 
 
@@ -40,6 +44,7 @@ def checked(recognition: Recognition, columns: Columns) -> Recognition:
         _check_kinds(resolved, columns)
         _check_within(resolved, columns)
         _output(resolved, columns)
+        _require_columns(resolved)
         return resolved
     except QueryError as error:
         raise error.at(None, recognition.text) from None
@@ -91,11 +96,14 @@ class _Names:
 
     def resolved(self, expr: Expr) -> Expr:
         def change(node: Expr) -> Expr:
-            if isinstance(node, Field) and node.name is not None and node.name != CLASSIFIER:
+            if isinstance(node, Field) and node.name is not None and node.name not in OF_THE_MATCH:
                 return replace(node, name=self.meant(node.name, node.span))
             return node
 
-        return rewrite_expr(expr, change)
+        return converted(rewrite_expr(expr, change), self.kind)
+
+    def kind(self, column: Field) -> Kind:
+        return _OF_MATCH.get(column.name or "") or self.columns[column.name or ""]
 
 
 def _is_quoted(span: Span | None, text: str | None) -> bool:
@@ -142,7 +150,13 @@ def _value(value: RowValue, names: _Names) -> RowValue:
             return replace(node, name=numbers[node.name])
         return node
 
-    return replace(value, expr=rewrite_expr(value.expr, change), reaches=tuple(reaches))
+    expr = rewrite_expr(value.expr, change)
+    try:
+        kinds = [_reach_kind(reach, names.columns) for reach in reaches]
+        expr = converted(expr, lambda field: kinds[int(field.name or 0)])
+    except QueryError as error:
+        raise error.at(value.span, None) from None
+    return replace(value, expr=expr, reaches=tuple(reaches))
 
 
 def _reach(reach: Reach, names: _Names) -> Reach:
@@ -166,6 +180,12 @@ def _reach(reach: Reach, names: _Names) -> Reach:
 def _check_kinds(recognition: Recognition, columns: Columns) -> None:
     for key in recognition.partition:
         _require_order(_row_kind(key.expr, columns), "PARTITION BY", key.span)
+        if not any(isinstance(node, Field) for node in nodes(key.expr)):
+            raise QueryError(
+                "a key of PARTITION BY names columns, and this is the same for all rows",
+                hint="name a column, or leave PARTITION BY out",
+                span=key.span,
+            )
     _check_keys(recognition.order, columns, "ORDER BY")
     for measure in recognition.measures:
         _kind(measure.value, columns)
@@ -177,6 +197,15 @@ def _check_kinds(recognition: Recognition, columns: Columns) -> None:
                 hint=f"compare it with something: {define.variable} AS price > 3",
                 span=define.value.span,
             )
+
+
+def _require_columns(recognition: Recognition) -> None:
+    if recognition.rows is Rows.ONE and not (recognition.partition or recognition.measures):
+        raise QueryError(
+            "ONE ROW PER MATCH gives the keys of PARTITION BY and MEASURES, and there are none",
+            hint="add MEASURES, or ALL ROWS PER MATCH",
+            span=recognition.pattern.span,
+        )
 
 
 def _kind(value: RowValue, columns: Columns) -> Kind:
@@ -192,7 +221,7 @@ def _row_kind(expr: Expr, columns: Columns) -> Kind:
     """The kind of an expression over the columns of one row."""
 
     def kind_of_column(field: Field) -> Kind:
-        return Kind.STRING if field.name == CLASSIFIER else columns[field.name or ""]
+        return _OF_MATCH.get(field.name or "") or columns[field.name or ""]
 
     return kind_of(expr, kind_of_column)
 

@@ -15,12 +15,12 @@ from ensue.algebra.form import (
     plain,
 )
 from ensue.algebra.lapses import lapses
-from ensue.algebra.pattern import Pattern
+from ensue.algebra.pattern import Leave, Pattern
 from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import At, Field
 from ensue.algebra.query import Query
 from ensue.algebra.text import show_head
-from ensue.algebra.walk import atoms, kleenes, positives, references, variables
+from ensue.algebra.walk import atoms, kleenes, leaves, positives, references, variables
 from ensue.algebra.window import ByEvents
 from ensue.errors import QueryError
 
@@ -108,11 +108,17 @@ def _check_names(query: Query, column: str) -> None:
 def _check_part(part: Pattern) -> None:
     match form(part):
         case Form.EVENT | Form.LIST | Form.ABSENCE:
-            return
+            if all(leave is Leave.FORK for leave in leaves(part)):
+                return
+            name = "a greedy or reluctant loop"
         case Form.OPTION:
             if all(is_event(p) or is_list(p) for p in parts(part)):
+                for inner in parts(part):
+                    _check_part(inner)
                 return
             name = "an optional group"
+        case Form.LOOP:
+            name = "a repeated group"
         case Form.TOGETHER | Form.CHOICE:
             name = show_head(part)
         case Form.RESULT:

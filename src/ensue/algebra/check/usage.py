@@ -22,6 +22,7 @@ from ensue.algebra.predicate import (
 from ensue.algebra.walk import (
     atoms,
     bound_variables,
+    in_step,
     kleenes,
     negations,
     operands,
@@ -43,6 +44,7 @@ class Roles:
     lists: frozenset[str]  # the Kleene variables
     absent: dict[str, int]  # the negated variables, with the number of their negation
     text: str | None = None
+    together: tuple[frozenset[str], ...] = ()  # lists of one group, whose [i] is the same time
 
 
 def roles_of(pattern: Pattern, text: str | None = None) -> Roles:
@@ -58,6 +60,7 @@ def roles_of(pattern: Pattern, text: str | None = None) -> Roles:
             for atom in atoms(negation)
         },
         text=text,
+        together=tuple(in_step(pattern)),
     )
 
 
@@ -67,7 +70,7 @@ def in_where(expr: Expr, roles: Roles) -> Expr:
     for reference in references(expr):
         _check_one_value(reference, roles)
     moving = sorted({r.variable for r in references(expr) if r.at in _MOVING})
-    if len(moving) > 1:
+    if len(moving) > 1 and not any({*moving} <= group for group in roles.together):
         raise QueryError(
             f"{moving[0]}[i] and {moving[1]}[i] both run in one condition",
             hint="compare one of them with an aggregate or a fixed event: "

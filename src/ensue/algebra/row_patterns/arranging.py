@@ -17,10 +17,14 @@ def arranged(
     >>> arranged(RowAggregate("sum", distinct=True), [(1,), (2,), (1,)], [(), (), ()])
     [(1,), (2,)]
     """
-    places = list(range(len(values)))
+    found = list(values)
     if aggregate.order:
-        places.sort(key=cmp_to_key(lambda a, b: _order(aggregate, keys[a], keys[b])))
-    found = [values[place] for place in places]
+
+        def order(a: tuple[Values, Values], b: tuple[Values, Values]) -> int:
+            return _order(aggregate, a[0], b[0])
+
+        pairs = sorted(zip(keys, values, strict=True), key=cmp_to_key(order))
+        found = [value for _, value in pairs]
     if not aggregate.distinct:
         return found
     kept: list[Values] = []

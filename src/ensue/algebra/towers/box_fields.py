@@ -76,7 +76,7 @@ def _edge(pattern: Pattern, column: Mapping[str, str], *, first: bool) -> tuple[
             return _one_of("least" if first else "greatest", times), certain
         case Form.ABSENCE:
             return None, False
-        case Form.EVENT | Form.LIST | Form.RESULT | Form.OPTION | Form.CHOICE:
+        case Form.EVENT | Form.LIST | Form.LOOP | Form.RESULT | Form.OPTION | Form.CHOICE:
             raise AssertionError(f"{form(pattern)} in a box")  # boxes are without them
 
 

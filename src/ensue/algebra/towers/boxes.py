@@ -102,6 +102,8 @@ def _why_not_pattern(pattern: Pattern, name: str) -> str | None:
     match form(pattern):
         case Form.EVENT | Form.LIST | Form.ABSENCE:
             return None
+        case Form.LOOP:
+            return f"{name} repeats a group"
         case Form.CHOICE | Form.OPTION:
             return f"{name} has alternatives, or parts that may be missing"
         case Form.RESULT:
@@ -157,7 +159,7 @@ def _why_not_said(query: Query, variable: str, below: Query) -> str | None:
 def _why_not_there(pattern: Pattern, variable: str, known: Mapping[str, Layer]) -> str | None:
     for inside in _around(pattern, variable):
         match form(inside):
-            case Form.LIST:
+            case Form.LIST | Form.LOOP:
                 return f"{variable} stands for several complex events"
             case Form.ABSENCE:
                 return f"{variable} is negated"

@@ -332,6 +332,10 @@ def _certain(pattern: Pattern) -> Iterator[str]:
         case Form.SEQUENCE | Form.TOGETHER:
             for part in parts(pattern):
                 yield from _certain(part)
+        case Form.LOOP:
+            if not optional(pattern):
+                for part in parts(pattern):
+                    yield from _certain(part)
         case Form.EVENT | Form.LIST | Form.RESULT | Form.OPTION | Form.CHOICE | Form.ABSENCE:
             names = list(bound_variables(pattern))
             if len(names) == 1 and not optional(pattern):

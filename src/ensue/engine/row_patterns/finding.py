@@ -6,19 +6,20 @@ from datetime import timedelta
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from ensue.algebra.predicate import Field
 from ensue.algebra.row_patterns.recognition import Rows, SkipTo
 from ensue.columns.arrow_kinds import Unit
-from ensue.columns.buffers import Bools, Ints
+from ensue.columns.buffers import Ints
 from ensue.computed import cached_property
 from ensue.engine.interrupts import interruptible
 from ensue.engine.row_patterns.found import Found, Labels, Search
-from ensue.engine.row_patterns.masks import masks
 from ensue.engine.row_patterns.judging import Judges
+from ensue.engine.row_patterns.masks import masks
 from ensue.engine.row_patterns.partitions import Partitions
 from ensue.engine.row_patterns.plain import PlainConditions
-from ensue.engine.row_patterns.possible import Possible, TooManyStates
+from ensue.engine.row_patterns.possible import Possible, TooManyStatesError
 from ensue.errors import SkipError
 from ensue.plan.row_patterns.plan import RowPlan
 from ensue.source import row_patterns as source
@@ -96,12 +97,14 @@ class Finder:
         try:
             alive = self._possible.of(mask, bounds, limits, search.opened, search.begun)
             sets = self._possible.members()
-        except TooManyStates:  # then the search comes back where it went wrong
+        except TooManyStatesError:  # then the search comes back where it went wrong
             judged = True
             alive = np.zeros(partitions.rows + len(partitions), np.int32)
             sets = np.ones((1, len(self.plan.automaton.entries)), np.uint8)
-        run = _Run(self.plan, partitions, search, self.plan.recognition.rows is Rows.ALL_AND_UNMATCHED)
-        fixed = (mask, alive, sets, *self._choices, bounds, limits)
+        run = _Run(
+            self.plan, partitions, search, self.plan.recognition.rows is Rows.ALL_AND_UNMATCHED
+        )
+        fixed: tuple[Any, ...] = (mask, alive, sets, *self._choices, bounds, limits)
         fixed += (search.opened, search.begun, *self._skip)
         state = (search.position, search.number, search.covered)
         if judged:
@@ -116,8 +119,9 @@ class Finder:
         self, partitions: Partitions, search: Search, judge: Judge, values: tuple[Any, ...]
     ) -> "_Given":
         recognition = self.plan.recognition
-        times, now = np.zeros(1, np.int64), np.zeros(1, np.int64)
-        horizon: int | float = -1
+        times: npt.NDArray[Any] = np.zeros(1, np.int64)
+        horizon: float = -1
+        now: npt.NDArray[Any] = np.zeros(1, np.int64)
         if recognition.within is not None:
             vector = partitions.vector(recognition.order[0].expr)
             times = np.ascontiguousarray(vector.values)
@@ -125,7 +129,6 @@ class Finder:
             least = np.finfo(np.float64).min if times.dtype.kind == "f" else np.iinfo(np.int64).min
             now = np.array([least if search.now is None else search.now], times.dtype)
         return _Given(judge.wholes, judge.reals, (now, horizon, times), values)
-
 
 
 def length_of(within: timedelta | float, unit: Unit) -> int | float:
@@ -215,7 +218,9 @@ class _Run:
 
     def _handed_over(self) -> Found:
         meta = self._meta
-        count, used, missed = (int(meta[k]) for k in (source.MATCHES, source.LABELS, source.UNMATCHED))
+        count, used, missed = (
+            int(meta[k]) for k in (source.MATCHES, source.LABELS, source.UNMATCHED)
+        )
         starts, stops, numbers, partitions = (column[:count] for column in self._matches)
         offsets = np.zeros(count + 1, np.int64)
         np.cumsum(stops - starts, out=offsets[1:])
@@ -233,7 +238,9 @@ class _Run:
         partition, row = int(meta[source.PARTITION]), int(meta[source.ROW])
         number = int(self._search.number[partition])
         names = [key.name for key in recognition.partition]
-        names += [by.expr.name for by in recognition.order if isinstance(by.expr, Field)]
+        names += [
+            by.expr.name for by in recognition.order if isinstance(by.expr, Field) and by.expr.name
+        ]
         place = int(self._partitions.places(np.array([row]))[0])
         table = self._partitions.table
         told = ", ".join(f"{n} = {table.column(n)[place].as_py()!r}" for n in dict.fromkeys(names))
@@ -249,6 +256,3 @@ class _Run:
             f"{what} has {skip.name} as its first row, so the same match would be found for ever\n"
             "  hint: SKIP TO NEXT ROW, or PAST LAST ROW, or to a variable that comes later"
         )
-
-
-__all__ = ["Bools", "Finder"]

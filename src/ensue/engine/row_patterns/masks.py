@@ -16,8 +16,12 @@ _IN_A_BYTE = 8  # variables
 def masks(plan: RowPlan, partitions: Partitions) -> Masks:
     """One bit for each variable of the pattern."""
     variables = len(plan.conditions)
-    width = np.uint8 if variables <= _IN_A_BYTE else np.int64
-    found = np.full(partitions.rows, (1 << variables) - 1, width)
+    every = (1 << variables) - 1
+    found: Masks
+    if variables <= _IN_A_BYTE:
+        found = np.full(partitions.rows, every, np.uint8)
+    else:
+        found = np.full(partitions.rows, every, np.int64)
     conditions = [(n, value) for n, c in enumerate(plan.conditions) for value in c.alone]
     # what looks at one row is judged as rows stand in the table: then only bits change places
     of_one_row = [(n, value) for n, value in conditions if not _looks_around(value)]

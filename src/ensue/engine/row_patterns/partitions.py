@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +12,7 @@ import pyarrow.compute as pc
 from ensue.algebra.predicate import Aggregate, Expr, Field
 from ensue.algebra.row_patterns.values import OrderedBy
 from ensue.columns.arrow_kinds import Unit, time_unit
-from ensue.columns.buffers import Bools, Ints, floats, single
+from ensue.columns.buffers import Ints, single
 from ensue.columns.evaluate import evaluate
 from ensue.columns.keys import ColumnCodes
 from ensue.columns.rows import taken
@@ -19,6 +20,8 @@ from ensue.columns.values import Refused, Vector, from_arrow, to_arrow
 from ensue.computed import cached_property
 from ensue.kernels.row_patterns import Codes, at_places, grouped, inside
 from ensue.schema import Kind
+
+Numbers = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class Partitions:
 
     @property
     def rows(self) -> int:
-        return self.table.num_rows
+        return int(self.table.num_rows)
 
     @cached_property
     def unit(self) -> Unit:
@@ -58,7 +61,8 @@ class Partitions:
         """Where rows are in the table; those below 0 stay so."""
         if self.order is None or not len(self.order):
             return rows
-        return at_places(self.order, rows)
+        found: Ints = at_places(self.order, rows)
+        return found
 
     def column(self, name: str) -> Vector:
         """The values of a column, in the order of the rows here."""
@@ -71,7 +75,8 @@ class Partitions:
         """The values of an expression over one row, for all rows."""
 
         def lookup(field: Field | Aggregate) -> Vector:
-            assert isinstance(field, Field) and field.name is not None
+            assert isinstance(field, Field)
+            assert field.name is not None
             return self.column(field.name)
 
         return evaluate(expr, lookup, self.rows, self.unit)
@@ -98,7 +103,7 @@ class Partitions:
         return from_arrow(taken(to_arrow(vector, self.unit), rows), self.unit)
 
 
-def _move(values: npt.NDArray[np.generic], moved: npt.NDArray[np.generic], shift: int) -> None:
+def _move(values: Numbers, moved: Numbers, shift: int) -> None:
     if shift < 0:
         moved[-shift:] = values[:shift]
     else:
@@ -182,7 +187,7 @@ def places_by(table: pa.Table, order: Sequence[OrderedBy]) -> Ints | None:
     if not order or table.num_rows < 2:
         return None
     whole = Partitions(table, None, np.array([0, table.num_rows], np.int64))
-    keys: list[npt.NDArray[np.generic]] = []
+    keys: list[Numbers] = []
     for by in order:
         keys += sort_keys(whole.vector(by.expr), by)
     if len(keys) == 1:
@@ -194,9 +199,9 @@ def places_by(table: pa.Table, order: Sequence[OrderedBy]) -> Ints | None:
     return None if bool((places[1:] > places[:-1]).all()) else places
 
 
-def sort_keys(vector: Vector, by: OrderedBy) -> list[npt.NDArray[np.generic]]:
+def sort_keys(vector: Vector, by: OrderedBy) -> list[Numbers]:
     """Arrays of numbers that sort as the values do: NULLs first or last, NaN above all numbers."""
-    values: npt.NDArray[np.generic]
+    values: Numbers
     if vector.kind is Kind.NULL:
         return []
     if not isinstance(vector.values, np.ndarray):
@@ -205,7 +210,7 @@ def sort_keys(vector: Vector, by: OrderedBy) -> list[npt.NDArray[np.generic]]:
         values = vector.values
         if values.dtype == np.bool_:
             values = values.astype(np.int8)
-    keys: list[npt.NDArray[np.generic]] = []
+    keys: list[Numbers] = []
     if vector.valid is not None and not vector.valid.all():
         there = vector.valid
         keys.append((there if by.nulls_first else ~there).astype(np.int8))
@@ -234,9 +239,3 @@ def text_ranks(vectors: Sequence[Vector]) -> list[Ints]:
         ranks = pc.index_in(text, value_set=known)
         found.append(pc.fill_null(ranks, -1).cast(pa.int64()).to_numpy(zero_copy_only=False))
     return found
-
-
-__all__ = [
-    "Bools", "Partitions", "floats", "key_codes", "partitions_of", "places_by", "sort_keys",
-    "text_ranks",
-]  # fmt: skip

@@ -16,6 +16,7 @@ from ensue.algebra.row_patterns.values import (
     RowAggregate,
     RowValue,
     asks_match,
+    expressions_of,
 )
 from ensue.columns.values import to_arrow
 from ensue.computed import cached_property
@@ -49,7 +50,7 @@ class PlainConditions:
         recognition = self._plan.recognition
         in_time = "times[i] - times[r] < horizon and " if recognition.within is not None else ""
         takings = [
-            Taking(number, f"{in_time}F(v, i, r, h, p, number[p] + 1)", ("h = V(h, v, i)",))
+            Taking(number, f"{in_time}F(v, i, h, p, number[p] + 1)", ("h = V(h, v, i)",))
             for number in range(len(self._plan.automaton.variables))
         ]
         registers = Registers(("h",), (), {"h": "0"})
@@ -74,7 +75,7 @@ class _Judged:
         for conditions in self._conditions:
             for condition in conditions:
                 for reach in condition.reaches:
-                    for expr in _read(reach):
+                    for expr in expressions_of(reach):
                         names |= row_columns(expr)
         unit = partitions.unit
         self._columns = {
@@ -101,7 +102,7 @@ class _Judged:
             for group, rows in zip(self._groups, kept, strict=True)
         )
 
-    def fits(self, variable: int, row: int, start: int, kept: int, p: int, number: int) -> bool:
+    def fits(self, variable: int, row: int, kept: int, p: int, number: int) -> bool:
         """Whether a row may be mapped to a variable behind what is kept."""
         conditions = self._conditions[variable]
         if not conditions:
@@ -135,9 +136,16 @@ class _Judged:
                 wanted = {self._numbers[v] for v in reach.variables}
                 members = [row for row, v in kept if not wanted or v in wanted]
                 if only is not None:
-                    members = [m for m in members if self._at(m, only, kept, bounds, number) is True]
-                values = [tuple(self._at(m, a, kept, bounds, number) for a in arguments) for m in members]
-                keys = [tuple(self._at(m, o.expr, kept, bounds, number) for o in reach.order) for m in members]
+                    members = [
+                        m for m in members if self._at(m, only, kept, bounds, number) is True
+                    ]
+                values = [
+                    tuple(self._at(m, a, kept, bounds, number) for a in arguments) for m in members
+                ]
+                keys = [
+                    tuple(self._at(m, o.expr, kept, bounds, number) for o in reach.order)
+                    for m in members
+                ]
                 return aggregated(reach.function, arranged(reach, values, keys))
 
     def _at(
@@ -147,7 +155,8 @@ class _Judged:
             return None
 
         def column(field: Field | Aggregate) -> object:
-            assert isinstance(field, Field) and field.name is not None
+            assert isinstance(field, Field)
+            assert field.name is not None
             if field.name == NUMBER:
                 return number
             if field.name != CLASSIFIER:
@@ -155,12 +164,6 @@ class _Judged:
             return next((self._variables[v] for mapped, v in kept if mapped == row), None)
 
         return evaluate(expr, column)
-
-
-def _read(reach: Reach) -> list[Expr]:
-    from ensue.algebra.row_patterns.values import expressions_of
-
-    return list(expressions_of(reach))
 
 
 class _Group:

@@ -18,7 +18,7 @@ _STATES = 20_000  # sets that are worked out at the most
 _CELLS = 1 << 26  # of the table of transitions
 
 
-class TooManyStates(Exception):
+class TooManyStatesError(Exception):
     """A pattern of which more sets of entries occur than are worth to be told apart."""
 
 
@@ -34,7 +34,9 @@ class Possible:
 
     def __post_init__(self) -> None:
         entries = self.automaton.entries
-        at_end = [any(c.variable == END and not c.at_start for c in choices) for choices in entries]
+        at_end = [
+            any(c.variable == END and not c.at_start for c in choices) for choices in entries
+        ]
         self.closed = self._state(sum(1 << e for e, ends in enumerate(at_end) if ends))
         self.opened = self._state(self._possible_later())
 
@@ -118,7 +120,7 @@ class Possible:
             return
         rows = max(16, 2 * states)
         if states > _STATES or rows * symbols > _CELLS:
-            raise TooManyStates
+            raise TooManyStatesError
         wider = np.full((rows, symbols), UNKNOWN, np.int32)
         if self.table.shape[1] == symbols:
             wider[: len(self.table)] = self.table

@@ -27,17 +27,18 @@ from ensue.span import Span
 LONGEST = 1_000_000  # characters of a text
 
 
-def read_clause(text: str, start: int, stop: int) -> Recognition:
+def read_clause(text: str, start: int, stop: int, table: str | None = None) -> Recognition:
     """What stands between the parentheses of MATCH_RECOGNIZE ( ... ): `text[start:stop]`.
 
-    Places in errors and nodes are those in the whole text.
+    Places in errors and nodes are those in the whole text. `table` is the name of the table that
+    the clause is over, if it has one.
 
     >>> found = read_clause("PATTERN (A B+) DEFINE B AS price > PREV(price)", 0, 46)
     >>> found.variables, [define.variable for define in found.defines]
     (('A', 'B'), ['B'])
     """
     try:
-        return _Clause(tokens_of(text, start, stop), Span(start, stop)).recognition()
+        return _Clause(tokens_of(text, start, stop), Span(start, stop), table).recognition()
     except QueryError as error:
         raise error.at(None, text) from None
 
@@ -73,7 +74,7 @@ def read_bare(text: str) -> Recognition:
             )
         inside = [token for token in found if found[0].start < token.start < closed]
         inner = Tokens(text, tuple(t._replace(depth=t.depth - 1) for t in inside), tokens.closing)
-        return _Clause(inner, Span(found[0].end, closed)).recognition()
+        return _Clause(inner, Span(found[0].end, closed), None).recognition()
     except QueryError as error:
         raise error.at(None, text) from None
 
@@ -94,7 +95,8 @@ def _expressions() -> ModuleType:
 class _Clause:
     """The tokens of a clause, cut into its parts."""
 
-    def __init__(self, tokens: Tokens, span: Span) -> None:
+    def __init__(self, tokens: Tokens, span: Span, table: str | None) -> None:
+        self.table = table
         self.tokens = tokens
         self.span = span
         self.sections = sections_of(tokens, span)
@@ -153,16 +155,12 @@ class _Clause:
     def _key(self, item: list[Token]) -> Key:
         span = item[0].span.to(item[-1].span)
         item, alias = _named(item)
-        expr = self.expressions.read_columns(self.tokens, item, "PARTITION BY")
+        expr = self.expressions.read_columns(self.tokens, item, "PARTITION BY", self.table)
         if alias is not None:
             return Key(expr, alias.name, span)
         if isinstance(expr, Field) and expr.name is not None:
             return Key(expr, expr.name, span)
-        raise QueryError(
-            "a key that is computed needs a name",
-            hint="give it one: PARTITION BY upper(symbol) AS symbol",
-            span=span,
-        )
+        return Key(expr, " ".join(span.over(self.tokens.text).split()), span)
 
     def _order(self) -> tuple[OrderedBy, ...]:
         return tuple(map(self._ordered, self._items("ORDER BY")))
@@ -176,7 +174,9 @@ class _Clause:
             del words[-2:]
         if words[-1] in ("ASC", "DESC") and len(words) > 1:
             descending = words.pop() == "DESC"
-        expr = self.expressions.read_columns(self.tokens, item[: len(words)], "ORDER BY")
+        expr = self.expressions.read_columns(
+            self.tokens, item[: len(words)], "ORDER BY", self.table
+        )
         return OrderedBy(expr, descending, nulls_first, span)
 
     # ---- what a match gives
@@ -341,6 +341,8 @@ class _Clause:
 
     def _defines(self, names: Names) -> tuple[Define, ...]:
         defines: list[Define] = []
+        if not names.variables:
+            return ()  # the pattern is empty, and there is nothing to define
         self._required("DEFINE")
         for item in self._items("DEFINE"):
             span = item[0].span.to(item[-1].span)

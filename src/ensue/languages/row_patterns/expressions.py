@@ -31,13 +31,19 @@ def read_value(tokens: Tokens, items: Sequence[Token], names: Names, define: boo
     return RowValue(expr, tuple(reading.reaches), place.whole)
 
 
-def read_columns(tokens: Tokens, items: Sequence[Token], clause: str) -> Expr:
-    """An expression over the columns of one row, of PARTITION BY or ORDER BY."""
+def read_columns(tokens: Tokens, items: Sequence[Token], clause: str, table: str | None) -> Expr:
+    """An expression over the columns of one row, of PARTITION BY or ORDER BY.
+
+    A column may be written with the name of its table, where that has one.
+    """
     tree, place, _ = _syntax(tokens, items)
 
     def leaf(node: exp.Expr, span: Span) -> Expr | None:
         if isinstance(node, exp.Column):
-            if node.args.get("table") is not None or isinstance(node.this, exp.Star):
+            owner = node.args.get("table")
+            if owner is not None and table is not None and owner.name.lower() == table.lower():
+                return Field(ROW, node.name, span=place.span(node.this))
+            if owner is not None or isinstance(node.this, exp.Star):
                 raise QueryError(
                     f"{clause} names columns of the table, without a variable",
                     hint=f"write {node.name}" if node.name != "*" else None,

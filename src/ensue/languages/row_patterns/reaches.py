@@ -10,6 +10,7 @@ from ensue.algebra.predicate import Expr, Field
 from ensue.algebra.row_patterns.aggregates import row_aggregate
 from ensue.algebra.row_patterns.values import (
     CLASSIFIER,
+    NUMBER,
     REACHED,
     ROW,
     MatchNumber,
@@ -160,11 +161,8 @@ class Reading:
             if name == "classifier":
                 return self._classifier(node, span, argument)
             if name == "match_number":
-                raise QueryError(
-                    f"MATCH_NUMBER() stands outside of {argument.what}",
-                    hint="it is the same for all rows of a match: write it beside",
-                    span=span,
-                )
+                self._no_arguments(node, span)
+                return Field(ROW, NUMBER, span=span)
             if name in OF_MATCHES or row_aggregate(name) is not None:
                 raise _nested(argument.what, name.upper(), span)
             return None

@@ -333,7 +333,8 @@ def _cast(node: exp.Cast, inner: Callable[[exp.Expr], Expr], span: Span, explici
         )
     operand = node.this
     if function in _INSTANTS and not explicit and operand.is_string:  # DATE '2026-01-31'
-        return Literal(instant(function == "to_date", operand.name, span), span)
+        moment = Literal(instant(function == "to_date", operand.name, span), span)
+        return called("to_date", (moment,), span) if function == "to_date" else moment
     found = called(function, (inner(operand),), span)
     if written != "DECIMAL" or not wanted.expressions:
         return found

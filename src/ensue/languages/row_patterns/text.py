@@ -19,6 +19,7 @@ from ensue.algebra.row_patterns.pattern import (
 from ensue.algebra.row_patterns.recognition import Key, Recognition, Skip
 from ensue.algebra.row_patterns.values import (
     CLASSIFIER,
+    NUMBER,
     MatchNumber,
     Navigation,
     OrderedBy,
@@ -188,6 +189,8 @@ def _column(field: Field, owner: str) -> str:
     assert field.name is not None
     if field.name == CLASSIFIER:
         return f"CLASSIFIER({owner})"
+    if field.name == NUMBER:
+        return "MATCH_NUMBER()"
     return f"{owner}.{show_name(field.name)}" if owner else show_name(field.name)
 
 

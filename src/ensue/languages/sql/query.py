@@ -1,6 +1,7 @@
 """A SQL query with clauses in it, as it is read."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ensue.span import Span
 
@@ -17,6 +18,17 @@ class Clause:
     table: str | None = None  # the name that the input is, if it is nothing else
     input_alias: str | None = None
     alias: str | None = None  # the name behind the clause
+
+
+class ClauseText(NamedTuple):
+    """Where the body of a clause stands in a text, and the name of the table that it is over."""
+
+    text: str
+    start: int
+    end: int
+    table: str | None
+    asks_ids: bool = False  # the query names a column match_id
+    number: int = 1  # of the clause in its query
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +67,13 @@ class SqlQuery:
             if one.scope.start <= place < one.scope.end
             and (known := tuple(q for q in one.queries if q.span.end <= place))
         )
+
+    def body(self, clause: Clause) -> ClauseText:
+        """The body of a clause; columns may be called by the name of the table before it."""
+        table = clause.input_alias or clause.table
+        ids = "match_id" in self.names
+        body = clause.body
+        return ClauseText(self.text, body.start, body.end, table, ids, clause.number)
 
     def plain_table(self, clause: Clause) -> str | None:
         """The table that is the whole input of a clause, unless it is a named query's."""

@@ -225,7 +225,7 @@ def can_be_joined(query: Query) -> bool:
                 return True
             case Form.SEQUENCE | Form.TOGETHER:
                 return all(map(fits, present(pattern)))
-            case Form.RESULT | Form.OPTION | Form.CHOICE | Form.ABSENCE:
+            case Form.LOOP | Form.RESULT | Form.OPTION | Form.CHOICE | Form.ABSENCE:
                 return False
 
     return fits(query.pattern)

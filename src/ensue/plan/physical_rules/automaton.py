@@ -4,10 +4,22 @@ from dataclasses import replace
 
 from ensue.algebra.form import optional
 from ensue.algebra.pattern import Kleene, Pattern
+from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import Expr
 from ensue.algebra.residual import advance, uncounted
 from ensue.algebra.walk import kleenes, positives
 from ensue.plan.physical import Automaton, Edge, State
+from ensue.plan.physical_rules.looping import (
+    NoLoops,
+    Place,
+    Way,
+    checks_in_step,
+    ends_by_itself,
+    has_loops,
+    runs_in_step,
+    start_of,
+    ways,
+)
 from ensue.plan.physical_rules.negations import Negation, negations_of
 from ensue.plan.physical_rules.placement import (
     Moment,
@@ -33,14 +45,18 @@ def automaton(
     *,
     late: tuple[Expr, ...] = (),
     early: bool = True,
+    strategy: Strategy = Strategy.ANY,
 ) -> Automaton:
     """Builds the states reachable from the whole pattern.
 
     `conditions` are the conjuncts on positive variables that no single event decides,
     `negative` those that tie a negated variable to others. Those of `late` wait for the end of
     the match. Numbers of repetitions are left to counters in the runs. `early`: a negation in
-    AND may end a run before its match is whole.
+    AND may end a run before its match is whole. Raises TooManyStates, and NoLoops where the
+    repeated groups of a pattern ask for more than runs know.
     """
+    if has_loops(pattern):
+        return _looping(pattern, conditions, negative, late, early, strategy)
     counted = kleenes(pattern)
     kleene = frozenset(counted)
     start: Key = (uncounted(pattern), frozenset())
@@ -72,6 +88,50 @@ def automaton(
         for source, variable, target in found
     )
     return Automaton(states, tuple(sorted(edges, key=lambda e: (e.source, e.target, e.variable))))
+
+
+def _looping(
+    pattern: Pattern,
+    conditions: tuple[Expr, ...],
+    negative: tuple[Expr, ...],
+    late: tuple[Expr, ...],
+    early: bool,
+    strategy: Strategy,
+) -> Automaton:
+    """The automaton of a pattern with repeated groups: its edges may lead backwards."""
+    start = start_of(pattern, strategy)
+    found = ways(start, strategy)
+    places = list(dict.fromkeys([start, *(way.target for way in found)]))
+    numbers = {place: n for n, place in enumerate(places)}
+    counted = kleenes(pattern)
+    kleene = frozenset(counted)
+    stepping = tuple(c for c in conditions if runs_in_step(c))
+    others = tuple(c for c in conditions if not runs_in_step(c))
+    negations = negations_of(pattern, negative)
+
+    def state(place: Place) -> State:
+        moment = Moment(place.bound, place.waiting)
+        built = State(numbers[place], place.bound, place.bound & place.waiting & kleene)
+        if place.accepting:
+            built = _ending(built, moment, others, late, negations, kleene, early)
+        if built.checks and ends_by_itself(place):
+            raise NoLoops("a reluctant loop at the end with a condition on all of its events")
+        return built
+
+    def edge(way: Way) -> Edge:
+        before, after = (Moment(p.bound, p.waiting) for p in (way.source, way.target))
+        ends = numbers[way.source], numbers[way.target]
+        plain = _between(ends, way.variable, before, after, others, negations, counted, early)
+        in_step = checks_in_step(stepping, pattern, way.variable, before.bound)
+        return replace(
+            plain,
+            checks=(*plain.checks, *in_step),
+            demanded=way.demanded,
+            yields=way.yields,
+        )
+
+    edges = sorted(map(edge, found), key=lambda e: (e.source, e.target, e.variable))
+    return Automaton(tuple(map(state, places)), tuple(edges), loops=True)
 
 
 def _deepen(depth: dict[Key, int], edges: list[tuple[Key, str, Key]]) -> None:
@@ -106,11 +166,24 @@ def _edge(
     early: bool,
 ) -> Edge:
     before, after = _moment(source), _moment(target)
+    ends = numbers[source], numbers[target]
+    return _between(ends, variable, before, after, conditions, negations, counted, early)
+
+
+def _between(
+    ends: tuple[int, int],
+    variable: str,
+    before: Moment,
+    after: Moment,
+    conditions: tuple[Expr, ...],
+    negations: tuple[Negation, ...],
+    counted: dict[str, Kleene],
+    early: bool,
+) -> Edge:
     kleene = frozenset(counted)
     closed = (before.bound & before.waiting & kleene) - after.waiting
     return Edge(
-        numbers[source],
-        numbers[target],
+        *ends,
         variable,
         first=variable not in before.bound,
         checks=checks_on_the_way(conditions, before, after, variable, kleene),
@@ -135,14 +208,28 @@ def _state(
     rest, bound = key
     moment = _moment(key)
     accepting = optional(rest) and bool(bound)
-    state = State(number, bound, bound & moment.waiting & kleene, accepting)
+    state = State(number, bound, bound & moment.waiting & kleene)
     if not accepting:
         return state
+    return _ending(state, moment, conditions, late, negations, kleene, early)
+
+
+def _ending(
+    state: State,
+    moment: Moment,
+    conditions: tuple[Expr, ...],
+    late: tuple[Expr, ...],
+    negations: tuple[Negation, ...],
+    kleene: frozenset[str],
+    early: bool,
+) -> State:
+    """A state in which a match may end, with all that its end decides."""
     undecided = [
         n for n in negations if n.concerns(moment) and not n.decided(moment, kleene, early=early)
     ]
     return replace(
         state,
+        accepting=True,
         checks=(*checks_at_the_end(conditions, moment, kleene), *checks_late(late, moment)),
         absences=tuple(n.absence(moment) for n in undecided),
         pending=tuple(n.absence(moment) for n in negations if n.waits(moment)),

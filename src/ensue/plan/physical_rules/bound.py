@@ -17,5 +17,9 @@ def always_bound(pattern: Pattern, *, kleene: bool = True) -> set[str]:
         case Form.EVENT | Form.LIST | Form.RESULT | Form.SEQUENCE | Form.TOGETHER:
             inside = {v for p in parts(pattern) for v in always_bound(p, kleene=kleene)}
             return {pattern.variable, *inside} if is_input(pattern) else inside
+        case Form.LOOP:
+            if not kleene or optional(pattern):
+                return set()
+            return {v for p in parts(pattern) for v in always_bound(p)}
         case Form.OPTION | Form.CHOICE | Form.ABSENCE:
             return set()

@@ -6,7 +6,19 @@ What a structure makes of the nodes it knows, it asks of their forms.
 from collections.abc import Iterator
 
 from ensue.algebra.form import Form, form, present
-from ensue.algebra.pattern import And, Apply, Atom, Kleene, Maybe, Not, Or, Pattern, Seq
+from ensue.algebra.pattern import (
+    And,
+    Apply,
+    Atom,
+    Kleene,
+    Leave,
+    Maybe,
+    Not,
+    Or,
+    Pattern,
+    Repeat,
+    Seq,
+)
 from ensue.algebra.text import show_head
 from ensue.algebra.walk import positives
 
@@ -24,6 +36,10 @@ def structures(pattern: Pattern) -> frozenset[str]:
     match pattern:
         case Atom() | Seq() | Not():
             return frozenset({STACKS, RUNS, TREE, COMPACT})
+        case Repeat():
+            return frozenset({RUNS})
+        case Kleene(leave=leave) if leave is not Leave.FORK:
+            return frozenset({RUNS})
         case Kleene() | And():
             return frozenset({RUNS, TREE, COMPACT})
         case Maybe() | Or():
@@ -67,7 +83,7 @@ def is_leaf(pattern: Pattern) -> bool:
             return True
         case Form.RESULT | Form.SEQUENCE | Form.TOGETHER:
             return False
-        case Form.OPTION | Form.CHOICE | Form.ABSENCE:
+        case Form.LOOP | Form.OPTION | Form.CHOICE | Form.ABSENCE:
             raise ValueError("only sequences and conjunctions of events are joined")
 
 

@@ -138,7 +138,7 @@ def _walk(
                         (),
                         open=open_,
                     )
-        case Form.CHOICE | Form.OPTION:
+        case Form.CHOICE | Form.OPTION | Form.LOOP:
             for part in parts:
                 yield from _walk(part, around, beside)
         case Form.EVENT | Form.LIST | Form.RESULT | Form.ABSENCE:

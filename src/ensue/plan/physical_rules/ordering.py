@@ -46,8 +46,9 @@ def ordered_by(structure: Structure, key: Key) -> Structure:
 
     match structure:
         case Automaton(states=states, edges=edges):
-            return Automaton(
-                tuple(
+            return replace(
+                structure,
+                states=tuple(
                     replace(
                         s,
                         checks=checks(s.checks),
@@ -56,7 +57,7 @@ def ordered_by(structure: Structure, key: Key) -> Structure:
                     )
                     for s in states
                 ),
-                tuple(
+                edges=tuple(
                     replace(e, checks=checks(e.checks), absences=absences(e.absences))
                     for e in edges
                 ),

@@ -1,6 +1,6 @@
 """Which variables a sequence puts before which."""
 
-from ensue.algebra.form import is_absence, is_list, is_sequence, parts
+from ensue.algebra.form import is_absence, is_list, is_loop, is_sequence, parts
 from ensue.algebra.pattern import Pattern
 from ensue.algebra.walk import positives
 
@@ -19,6 +19,11 @@ def predecessors(pattern: Pattern) -> dict[str, list[str]]:
             return
         if is_list(node):
             found[node.atom.variable].append(node.atom.variable)
+        if is_loop(node):  # whatever it has taken so far
+            inside = [a.variable for a in positives(node)]
+            for variable in inside:
+                found[variable] = [*inside, *(v for v in found[variable] if v not in inside)]
+            return
         if is_sequence(node):
             front: list[str] = []
             for part in parts(node):

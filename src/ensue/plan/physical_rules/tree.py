@@ -54,6 +54,8 @@ def _why_not(pattern: Pattern) -> str | None:
     match form(pattern):
         case Form.EVENT | Form.LIST:
             return None
+        case Form.LOOP:
+            return "a group is repeated"
         case Form.OPTION | Form.CHOICE:
             return "the pattern has parts that may be missing or that exclude each other"
         case Form.ABSENCE:

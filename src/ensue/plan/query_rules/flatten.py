@@ -42,7 +42,7 @@ def _spliced(pattern: Pattern) -> Pattern:
             for part in inner:
                 flat += parts(part) if _alike(pattern, part) and _closed(part) else (part,)
             return flat[0] if len(flat) == 1 else with_parts(pattern, tuple(flat))
-        case Form.EVENT | Form.LIST | Form.RESULT | Form.ABSENCE:
+        case Form.EVENT | Form.LIST | Form.LOOP | Form.RESULT | Form.ABSENCE:
             return pattern
 
 

@@ -21,6 +21,7 @@ from ensue.algebra.row_patterns.pattern import (
 )
 from ensue.errors import QueryError
 
+_VARIABLES = 60  # each is a bit of 64
 _PERMUTED = 6  # parts of PERMUTE of which every order is written out
 _ORDERED = 10
 _STEPS = 200_000  # of a pattern that is written out
@@ -112,7 +113,13 @@ class _Step:
 
 def automaton_of(pattern: RowTerm) -> Automaton:
     """The automaton of a pattern."""
-    writer = _Writer(variables_of(pattern))
+    variables = variables_of(pattern)
+    if len(variables) > _VARIABLES:
+        raise QueryError(
+            f"a pattern has at most {_VARIABLES} variables, and this one has {len(variables)}",
+            hint="use one variable for rows of one kind; a SUBSET gives several a name",
+        )
+    writer = _Writer(variables)
     accept = writer.add(_Step("accept"))
     first = writer.write(pattern, accept, excluded=False)
     return writer.automaton(first)

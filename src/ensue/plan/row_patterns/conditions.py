@@ -18,9 +18,6 @@ from ensue.algebra.row_patterns.values import (
 from ensue.algebra.walk import nodes, rewrite_expr
 
 
-_NONE = (None, *OF_THE_MATCH)
-
-
 @dataclass(frozen=True, slots=True)
 class Conditions:
     """What a variable asks of a row: of the row and its neighbours alone, and of the match."""
@@ -122,6 +119,6 @@ def row_columns(expr: Expr) -> set[str]:
     return {
         node.name
         for node in nodes(expr)
-        if isinstance(node, Field) and node.variable == ROW and node.name not in _NONE
-    }  # type: ignore[return-value]
-
+        if isinstance(node, Field) and node.variable == ROW and node.name is not None
+        if node.name not in OF_THE_MATCH
+    }

@@ -217,6 +217,7 @@ def tests_on(plan: Plan, edge: Edge) -> list[str]:
     if kleene is not None and kleene.most is not None and not edge.first:
         tests.append(f"at most {kleene.most} events in {_named(plan, edge.variable)}")
     tests += [_least(plan, variable) for variable in edge.leaves]
+    tests += [f"unless it can be {_named(plan, variable)}" for variable in edge.yields]
     return tests + [check_text(check) for check in edge.checks]
 
 

@@ -7,7 +7,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ensue.algebra.evaluate import as_double
 from ensue.algebra.predicate import Aggregate, Expr, Field, Literal
 from ensue.algebra.row_patterns.aggregates import aggregated
 from ensue.algebra.row_patterns.arranging import arranged
@@ -21,7 +20,7 @@ from ensue.algebra.row_patterns.values import (
     RowAggregate,
     RowValue,
 )
-from ensue.columns.buffers import Bools, Ints, fixed_array, known_to_kernels
+from ensue.columns.buffers import Bools, Ints, fixed_array
 from ensue.columns.evaluate import evaluate
 from ensue.columns.operators import both
 from ensue.columns.rows import taken, whole_column
@@ -29,9 +28,8 @@ from ensue.columns.values import Vector, arrow_type, from_arrow, to_arrow, truth
 from ensue.engine.row_patterns.found import Found
 from ensue.engine.row_patterns.partitions import Partitions, text_ranks
 from ensue.kernels import row_patterns as loops
-from ensue.plan.row_patterns.kinds import reach_kind, row_kind
+from ensue.plan.row_patterns.kinds import reach_kind
 from ensue.plan.row_patterns.plan import RowPlan
-from ensue.results.gather import picked
 from ensue.schema import Kind
 
 _KERNELS = ("count", "sum", "avg", "min", "max")
@@ -58,7 +56,9 @@ class Reached:
         self._members: dict[tuple[str, ...], tuple[Ints, Ints, Ints]] = {}
         self._places: dict[Navigation, Ints] = {}
         # every label is a row of the result, and in its place
-        self._all_labels = place is not None and np.array_equal(place, np.arange(len(found.labels)))
+        self._all_labels = place is not None and np.array_equal(
+            place, np.arange(len(found.labels))
+        )
 
     def __len__(self) -> int:
         return len(self._match)
@@ -67,7 +67,8 @@ class Reached:
         """The values of a measure."""
         only = value.only
         if isinstance(only, Navigation) and _is_column(only.expr):
-            assert isinstance(only.expr, Field) and only.expr.name is not None
+            assert isinstance(only.expr, Field)
+            assert only.expr.name is not None
             column = whole_column(self._partitions.table, only.expr.name)
             return taken(column, self._places_of(only))
         if isinstance(only, RowAggregate):
@@ -142,7 +143,11 @@ class Reached:
             place = self._place
             if not len(so_far):
                 return np.full(len(match), -1, np.int64)
-            rows = so_far if self._all_labels else np.where(place >= 0, so_far[np.maximum(place, 0)], -1)
+            rows = (
+                so_far
+                if self._all_labels
+                else np.where(place >= 0, so_far[np.maximum(place, 0)], -1)
+            )
         if reach.shift == 0:
             return rows
         bounds, p = self._partitions.bounds, found.partitions[np.maximum(match, 0)]
@@ -165,7 +170,8 @@ class Reached:
         return found if there.all() else _where(found, there)
 
     def _column(self, field: Field | Aggregate, rows: Ints, match: Ints) -> Vector:
-        assert isinstance(field, Field) and field.name is not None
+        assert isinstance(field, Field)
+        assert field.name is not None
         if field.name == CLASSIFIER:
             return self._classified(rows, match)
         if field.name == NUMBER:
@@ -231,7 +237,8 @@ class Reached:
     def _whole(self, expr: Expr, rows: Ints) -> pa.Array | None:
         if not _is_column(expr):
             return None
-        assert isinstance(expr, Field) and expr.name is not None
+        assert isinstance(expr, Field)
+        assert expr.name is not None
         return taken(
             whole_column(self._partitions.table, expr.name), self._partitions.places(rows)
         )
@@ -360,7 +367,7 @@ class Reached:
         items = taken(values, rows) if len(rows) else values.slice(0, 0)
         empty = sizes == 0
         whole = pa.LargeListArray.from_arrays(
-            pa.array(offsets[:-1].tolist() + [int(offsets[-1])], pa.int64()), items
+            pa.array([*offsets[:-1].tolist(), int(offsets[-1])], pa.int64()), items
         )
         if empty.any():
             whole = whole.take(pa.array(np.where(empty, 0, np.arange(len(sizes))), mask=empty))
@@ -411,6 +418,3 @@ def _where(vector: Vector, there: Bools) -> Vector:
         return Vector(vector.kind, vector.values, both(vector.valid, there))
     rows = np.where(there, np.arange(len(there)), -1)
     return from_arrow(taken(to_arrow(vector, "us"), rows), "us")
-
-
-__all__ = ["Reached", "as_double", "known_to_kernels", "picked", "row_kind"]

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from ensue.runners.spark.progress import BatchProgress, read
-from ensue.runners.spark.stream import OBSERVED
+from ensue.runners.spark.stream import is_ours
 
 LOGGER = "ensue.stream"
 _heard: "WeakSet[SparkSession]" = WeakSet()  # sessions with a listener
@@ -70,7 +70,7 @@ class Listener(StreamingQueryListener):
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
         progress = event.progress
-        if OBSERVED not in dict(progress["observedMetrics"] or {}):
+        if not any(map(is_ours, dict(progress["observedMetrics"] or {}))):
             return  # a stream of somebody else
         concerns = self.concerns.setdefault(str(progress["runId"]), Concerns())
         name = progress["name"]

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ensue.runners.spark.failure import failed
-from ensue.runners.spark.stream import NUMBERS, OBSERVED
+from ensue.runners.spark.stream import NUMBERS, is_ours
 
 _BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
 _KEPT = ("partial_matches", "waiting", "state_bytes", "recent", "stored_keys", "stored_bytes")
@@ -83,11 +83,11 @@ def progress_of(query: Any) -> list[BatchProgress]:
 
 def read(progress: Any) -> BatchProgress:
     """One report of Spark."""
-    observed = dict(progress["observedMetrics"] or {}).get(OBSERVED)
-    counts: Mapping[str, Any] = {} if observed is None else observed.asDict()
+    observed = dict(progress["observedMetrics"] or {}).items()
+    several: list[Mapping[str, Any]] = [row.asDict() for name, row in observed if is_ours(name)]
 
     def count(name: str) -> int:
-        return int(counts.get(name) or 0)
+        return sum(int(counts.get(name) or 0) for counts in several)
 
     times = progress["eventTime"] or {}
     watermark, newest = _milliseconds(times.get("watermark")), _milliseconds(times.get("max"))
@@ -111,7 +111,7 @@ def read(progress: Any) -> BatchProgress:
         input_rows=int(progress.numInputRows),  # over Connect it is not among the items
         seconds=int(dict(progress["durationMs"]).get("triggerExecution", 0)) / 1_000,
         matching_share=count("matching_us") / busy if busy else 0.0,
-        watermark=_moment(watermark, numbers=NUMBERS in counts),
+        watermark=_moment(watermark, numbers=any(NUMBERS in counts for counts in several)),
         lag_seconds=lag,
         probes=count("probes"),
         files_read=count("files_read"),

@@ -9,6 +9,7 @@ from ensue.errors import EnsueError, QueryError, did_you_mean
 from ensue.languages.sql.clauses import ALONE
 from ensue.languages.sql.query import Clause, SqlQuery
 from ensue.languages.sql.rewriting import Rewritten, around, input_of
+from ensue.runners.spark.around import Around, remember
 from ensue.runners.spark.failure import condition_of, failure, spark_errors
 from ensue.runners.spark.frames import quoted
 from ensue.runners.sql_tables import Recognize, recognized
@@ -41,7 +42,8 @@ def run(
         if clause is query.only:
             return found  # type: ignore[no-any-return]
         session.found[clause.number] = found
-    return session.asked(around(query, _named))
+    whole = session.asked(around(query, _named))
+    return remember(whole, session.rest()) if whole.isStreaming else whole
 
 
 def _named(clause: Clause) -> str:
@@ -80,6 +82,24 @@ class _Session:
         except spark_errors() as error:
             raise self._meant(error, clause) from None
         return frame
+
+    def rest(self) -> Around | None:
+        """How the query goes on from what is left of the only stream in it, a clause's."""
+        streams = [number for number, frame in self.found.items() if frame.isStreaming]
+        text = around(self.query, _named)
+        named = {int(number) for number in _OWN_NAME.findall(text.text)}
+        words = set(re.findall(r"\w+", text.text.lower()))
+        others = [n for n, f in self._used.items() if f.isStreaming and n.lower() in words]
+        if len(streams) != 1 or others or not named.issuperset(streams):
+            return None
+
+        def rest(left: "DataFrame") -> "DataFrame":
+            mine = _Session(self.query, self._spark, {})
+            mine._used = {n: f for n, f in self._used.items() if not f.isStreaming}
+            mine.found = self.found | {streams[0]: left}
+            return mine.asked(text)
+
+        return rest
 
     def _filled(self, text: str) -> tuple[str, dict[str, Any]]:
         """A text with places for DataFrames, and the DataFrames."""

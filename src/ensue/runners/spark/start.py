@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 
 from ensue.errors import EventError
 from ensue.runners.spark.apart import Folder, require_apart
+from ensue.runners.spark.around import Around, around_of
 from ensue.runners.spark.backfill import Past
 from ensue.runners.spark.checkpoint_files import has_begun, require_sound
 from ensue.runners.spark.concerns import listen
@@ -63,6 +64,7 @@ def start(
     if flush:
         _require_stream(matches)
         require_readable(_session(matches), checkpoint)
+        around = around_of(matches)
     first = History.given(history, since, gap)
     wanted = Wanted(archive, archive_rows, archive_age)
     begun = _begun(
@@ -75,7 +77,7 @@ def start(
             begun.query.stop()
             raise
     if flush:
-        flushed(begun)
+        flushed(begun, around)
     return begun.query
 
 
@@ -90,7 +92,7 @@ class Begun:
     past: Past | None  # the history that it began with
 
 
-def flushed(begun: Begun) -> None:
+def flushed(begun: Begun, around: Around) -> None:
     """The stream is over: what only waited for more events or for time is delivered too."""
     session, where = begun.session, begun.checkpoint
     here = seen_from_here(session, where)
@@ -100,7 +102,7 @@ def flushed(begun: Begun) -> None:
         left, number = begun.past.remaining(), 0
     else:
         left, number = remaining(session, where), next_batch(session, where)
-    packed = left.packed if isinstance(left, SeveralMatches) else left
+    packed = left.packed if isinstance(left, SeveralMatches) else around(left)
     with own_errors():
         begun.deliver(packed, number)
 

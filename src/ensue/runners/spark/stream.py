@@ -163,7 +163,7 @@ def packed_flow(
                 processor, FLOW, "append", "EventTime", first
             )
         flows.append(flow)
-    flow = reduce(DataFrame.union, flows).observe(OBSERVED, *observed(shape))
+    flow = reduce(DataFrame.union, flows).observe(counters(given.number), *observed(shape))
     kind = sql.col("number")
     done = flow.filter((kind >= LATE_EVENTS) | kind.isin(ARCHIVED, *((SHED,) if shed else ())))
     return done.select(kind.alias("query"), sql.col("blob").alias("matches"))
@@ -175,6 +175,20 @@ def _refuse_names(query: Query, frame: DataFrame) -> None:
     refuse_column(query, LATE, "the late events of a stream are in a column of that name")
     if frame.sparkSession.conf.get("spark.sql.caseSensitive") != "true":
         refuse_other_cases(query, ("match_id", "start", "end", LATE))
+
+
+def counters(number: int) -> str:
+    """The name of the counters of one of the streams that a query of Spark is made of."""
+    return OBSERVED if number == 1 else f"{OBSERVED}_{number}"
+
+
+def is_ours(name: str) -> bool:
+    """Whether these are counters of ours.
+
+    >>> is_ours(counters(1)), is_ours(counters(2)), is_ours("ensued")
+    (True, True, False)
+    """
+    return name == OBSERVED or name.startswith(f"{OBSERVED}_")
 
 
 def observed(shape: Shape) -> list[Column]:

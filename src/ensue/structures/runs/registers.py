@@ -235,6 +235,11 @@ class RunAccess:
                 return registers.node_feature(variable, feature, before)
             case At.CURRENT:
                 return here
+            case At.PREVIOUS if variable != self.taking:
+                # of a repeated group: its newest event is of this time
+                newest = registers.node(variable, self.run)
+                before = registers.nodes.at("previous", newest)
+                return registers.node_feature(variable, feature, before)
             case At.PREVIOUS | At.LAST:
                 return registers.feature(variable, "last", feature, self.run)
             case At.NTH if variable == self.taking and self.first and nth == 1:

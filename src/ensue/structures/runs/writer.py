@@ -114,8 +114,17 @@ class _Runs:
 
     def _event(self, out: Source) -> None:
         self.instances.push_complexes(out)
+        returning = self._returning()
+        if returning:
+            out.note("runs that go back to a state which the event is still to be shown to")
+            out(*(f"{self._back(state)} = -1" for state in returning))
         for state in reversed(self.automaton.states[1:]):
             self._visit(out, state)
+        for state in returning:
+            out.note("", f"runs that are back in state {state.number}")
+            with out.block(f"while {self._back(state)} >= 0:"):
+                out(f"q = {self._back(state)}", f"{self._back(state)} = nxt[q]")
+                self._push(out, "q", self.lists.list(state))
         for edge in self.automaton.out_of(0):
             self._start(out, edge)
         for role in self.frame.negatives:
@@ -123,6 +132,14 @@ class _Runs:
             out.note("", f"!{name}: kept, to be looked for between events of runs")
             with out.block(f"if {self.frame.test(role.variable)}:"):
                 self.instances.push(out, role.variable)
+
+    def _returning(self) -> list[State]:
+        """The states that edges lead back to."""
+        back = sorted({e.target for e in self.automaton.edges if e.target < e.source})
+        return [self.automaton.states[number] for number in back]
+
+    def _back(self, state: State) -> str:
+        return f"back_{state.number}"
 
     def _visit(self, out: Source, state: State) -> None:
         """Shows the event to every run in a state."""
@@ -160,6 +177,7 @@ class _Runs:
                 out("r = nx", "continue")
         out(*self.tally.tried(place_label(state_place(state.number))))
         enabled = self._flags(edges)
+        followed = [self._followed(edges, number) for number in range(len(edges))]
         for flag, edge in zip(enabled, edges, strict=True):
             out.note(f"may it be {show_name(edge.variable)}, on to state {edge.target}?")
             self.guards.guard(out, edge, flag)
@@ -175,8 +193,8 @@ class _Runs:
                 self.lists.unlink(out, place)
             out("spare = not stay")
         for number, edge in enumerate(edges):
-            with out.block(f"if {enabled[number]}:"):
-                later = enabled[number + 1 :]
+            with out.block(f"if {followed[number]}:"):
+                later = followed[number + 1 :]
                 self._follow(out, edge, later, may_reuse=stay != "True")
         if stay != "True":
             with out.block("if spare:"):
@@ -189,6 +207,9 @@ class _Runs:
         if self.strategy is not Strategy.NEXT:
             return "False"
         flags = self._flags(edges)
+        if self.automaton.loops:
+            demanded = [f for f, e in zip(flags, edges, strict=True) if e.demanded]
+            return f"not ({' or '.join(demanded)})" if demanded else "True"
         every = " or ".join(flags)
         if not state.open:
             return f"not ({every})"
@@ -211,6 +232,16 @@ class _Runs:
         """Whether the event takes a run along an edge: `takes0_b`."""
         names = self.frame.names
         return [f"takes{n}_{names.variable(e.variable)}" for n, e in enumerate(edges)]
+
+    def _followed(self, edges: tuple[Edge, ...], number: int) -> str:
+        """Whether a run goes along an edge that it may take: a loop may want another one."""
+        flags = self._flags(edges)
+        rather = [
+            flag
+            for flag, e in zip(flags, edges, strict=True)
+            if e.variable in edges[number].yields
+        ]
+        return f"({' and not '.join([flags[number], *rather])})" if rather else flags[number]
 
     def _told(self, state: State) -> str:
         """What waits in a state, in words."""
@@ -246,7 +277,7 @@ class _Runs:
         out.note(f"{show_name(edge.variable)} is bound")
         self.registers.take(out, edge.variable, "q")
         loop = edge.target == edge.source
-        self._arrive(out, target, ends, loop=loop)
+        self._arrive(out, target, ends, loop=loop, back=edge.target < edge.source)
 
     def _new_node(self, out: Source, variable: str, run: str) -> None:
         nodes = self.registers.nodes
@@ -287,7 +318,9 @@ class _Runs:
 
     # ------------------------------------------------------------------------ arriving
 
-    def _arrive(self, out: Source, target: State, ends: bool, *, loop: bool) -> None:
+    def _arrive(
+        self, out: Source, target: State, ends: bool, *, loop: bool, back: bool = False
+    ) -> None:
         """The run `q` is in its new state: deliver it, keep it, or both."""
         if target.accepting:
             self._accept(out, target)
@@ -300,6 +333,8 @@ class _Runs:
             with out.block("if added_last < 0:"):
                 out("added_last = q")
             out("live[k] += 1", "alive += 1")
+        elif back:
+            out(f"nxt[q] = {self._back(target)}", f"{self._back(target)} = q")
         else:
             self._push(out, "q", self.lists.list(target))
 

@@ -30,7 +30,7 @@ def _no_time(recognition: Recognition, why: str) -> QueryError:
 
 
 def plain_ties(recognition: Recognition) -> tuple[str, ...] | None:
-    """The further columns of ORDER BY, if events can come ordered by them: ascending."""
+    """Further columns of ORDER BY, if events can come ordered by them: ascending, NULL last."""
     found = []
     for by in recognition.order[1:]:
         if by.descending or by.nulls_first or not isinstance(by.expr, Field):

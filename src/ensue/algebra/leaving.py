@@ -1,0 +1,44 @@
+"""When the loops of a pattern go on and when they end, event by event."""
+
+from collections.abc import Iterable, Sequence
+
+from ensue.algebra.pattern import Leave
+from ensue.algebra.residual import Loop, Step
+
+
+def demanded(found: Sequence[Step], open_: Iterable[Loop]) -> list[Step]:
+    """The steps that a run under skip-till-next-match may not pass over.
+
+    As long as a loop is open, what ends it may be passed over, and what goes on with it may not.
+    A reluctant loop holds nothing back. Without open loops every usable event is used.
+    """
+    holding = {loop for loop in open_ if loop.leave is not Leave.RELUCTANT}
+    if not holding:
+        return list(found)
+    return [s for s in found if holding & {*s.inside} and not holding & {*s.left}]
+
+
+def preferred(one: Step, other: Step) -> bool:
+    """Whether a step bars another one with the same event.
+
+    Of the loops that go on with one and end with the other, the innermost with a will decides.
+    """
+    return (
+        _decides(one, other.left) is Leave.GREEDY or _decides(other, one.left) is Leave.RELUCTANT
+    )
+
+
+def barred_by_the_end(step: Step) -> bool:
+    """Whether a match that may end here does not go on with this step."""
+    return _decides(step, step.inside) is Leave.RELUCTANT
+
+
+def _decides(step: Step, ended: Iterable[Loop]) -> Leave:
+    """What says whether a step goes on with loops, or they rather end."""
+    for loop in reversed(step.inside):
+        if loop not in ended:
+            continue
+        # inside a time of its group a reluctant loop has nothing to say
+        if loop.leave is Leave.GREEDY or (loop.leave is Leave.RELUCTANT and loop in step.again):
+            return loop.leave
+    return Leave.FORK

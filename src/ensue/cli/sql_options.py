@@ -1,0 +1,66 @@
+"""Options of SQL: the files that are its tables, and what is only for patterns."""
+
+from argparse import ArgumentParser, Namespace
+
+from ensue.cli.terminal import UsageError
+
+_SAYS_ITSELF = "the query says it itself, in ORDER BY and PARTITION BY"
+_NOT_NEEDED = {"time": _SAYS_ITSELF, "type": _SAYS_ITSELF, "order": _SAYS_ITSELF}
+_OF_PATTERNS = (
+    "timeouts", "levels", "trace", "picture", "statistics", "off", "structure", "archive",
+    "archive_key", "access", "latency", "max_partial_matches",
+)  # fmt: skip
+_OF_STREAMS = (
+    "watermark", "max_ahead", "checkpoint", "schema", "late", "once", "flush", "every", "evict",
+    "shed", "packages", "jars", "history", "since", "allow_gap",
+)  # fmt: skip
+
+
+def table_option(parser: ArgumentParser) -> None:
+    """Adds the option."""
+    group = parser.add_argument_group("SQL with MATCH_RECOGNIZE, or such a clause alone")
+    group.add_argument(
+        "--table",
+        metavar="[NAME=]PATH",
+        action="append",
+        default=[],
+        help="a table that the query names, from files as --events takes them; without NAME it "
+        "is called like its file; several times for several tables",
+    )
+
+
+def require_pattern_options(options: Namespace) -> None:
+    """Refuses what says something of SQL, where the query is a pattern."""
+    if options.table:
+        raise UsageError(
+            "--table names a table of SQL, and this query is a pattern\n"
+            "  hint: its events are given by --events"
+        )
+
+
+def require_no_stream(options: Namespace) -> None:
+    """Refuses what says something of streams only."""
+    given = _given(options, _OF_STREAMS)
+    if given is not None:
+        raise UsageError(f"--{given} says something of a --stream; --events is none")
+
+
+def require_sql_options(options: Namespace) -> None:
+    """Refuses what says something of patterns or streams, where the query is SQL."""
+    for name, why in _NOT_NEEDED.items():
+        if getattr(options, name):
+            raise UsageError(f"--{name} is not needed for SQL: {why}\n  hint: leave it out")
+    given = _given(options, _OF_PATTERNS)
+    if given is None and getattr(options, "bad_events", "raise") != "raise":
+        given = "bad-events"
+    if given is not None:
+        raise UsageError(f"--{given} is for patterns, and this query is SQL")
+    given = _given(options, _OF_STREAMS)
+    if given is not None:
+        raise UsageError(f"--{given} says something of a stream, and SQL runs on files here")
+
+
+def _given(options: Namespace, names: tuple[str, ...]) -> str | None:
+    """The first of these options that is on the command line, as it is written there."""
+    given = (name.replace("_", "-") for name in names if getattr(options, name, None))
+    return next(given, None)

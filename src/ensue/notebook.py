@@ -1,0 +1,189 @@
+"""The cell magic `%%ensue`: a query in a cell of its own, over the tables of a notebook."""
+
+import shlex
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ensue import api
+from ensue.errors import EnsueError, EventError, did_you_mean
+from ensue.languages.sql.clauses import claims_sql
+from ensue.languages.sql.named_tables import named_tables
+from ensue.languages.sql.tokens import Dialect
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+
+def load_ipython_extension(ipython: Any) -> None:
+    """Makes `%%ensue` known, after `%load_ext ensue`."""
+
+    def ensue(line: str, cell: str) -> Any:
+        try:
+            return _answer(ipython, _arguments(line), cell)
+        except EnsueError as error:
+            raise _shown_as_text(error) from None
+
+    ensue.__doc__ = _parser().format_help()
+    ipython.register_magic_function(ensue, magic_kind="cell", magic_name="ensue")
+
+
+def _shown_as_text(error: EnsueError) -> EnsueError:
+    """The same error, of which a notebook shows what it says and not where it was raised."""
+    error._render_traceback_ = lambda: str(error).splitlines()  # type: ignore[attr-defined]
+    return error
+
+
+def _parser() -> Any:
+    from IPython.core import magic_arguments
+
+    made: Any = magic_arguments.MagicArgumentParser  # it has no types
+    parser = made(
+        "%%ensue",
+        description="Runs the query in the cell: SQL with MATCH_RECOGNIZE over tables that are "
+        "variables, or a pattern, or a clause alone, over --events.",
+        add_help=False,
+    )
+    parser.add_argument("name", nargs="?", help="the variable that the result is put into")
+    parser.add_argument("--events", metavar="VARIABLE", help="the table of events")
+    parser.add_argument("--time", metavar="COLUMN", help="the time of an event, or START,END")
+    parser.add_argument("--type", metavar="COLUMN", help="the type of an event")
+    parser.add_argument("--order", metavar="COLUMN,COLUMN", help="orders events of the same time")
+    parser.add_argument("--spark", action="store_true", help="run it on Spark")
+    return parser
+
+
+def _arguments(line: str) -> "Namespace":
+    from IPython.core.error import UsageError
+
+    try:
+        given: Namespace = _parser().parse_args(shlex.split(line))
+    except ValueError as error:
+        raise UsageError(f"%%ensue {line}: {error}") from None
+    if given.name is not None and not given.name.isidentifier():
+        raise UsageError(f"%%ensue {given.name}: the result needs the name of a variable")
+    return given
+
+
+def _answer(shell: Any, given: "Namespace", cell: str) -> Any:
+    run = _sql if claims_sql(cell) else _match
+    found = run(shell.user_ns, given, cell)
+    if given.name is not None:
+        shell.push({given.name: found})
+    return found
+
+
+# ---------------------------------------------------------------------- SQL
+
+
+def _sql(variables: Mapping[str, Any], given: "Namespace", cell: str) -> Any:
+    for option in ("events", "time", "type", "order"):
+        if getattr(given, option):
+            raise EventError(
+                f"--{option} is not needed for SQL: its tables are variables that go by the names "
+                "in it, and ORDER BY says how rows follow each other"
+            )
+    session = _session(variables) if given.spark else None
+    dialect = Dialect.DUCKDB if session is None else Dialect.SPARK
+    tables = _tables(variables, named_tables(cell, dialect))
+    if session is not None:
+        tables = {name: _on_spark(session, table) for name, table in tables.items()}
+    return api.sql(cell, tables=tables, spark=session)
+
+
+def _tables(variables: Mapping[str, Any], named: Iterable[str]) -> dict[str, Any]:
+    """The variables that are tables and that a query names: as it is written, or in any case."""
+    found: dict[str, Any] = {}
+    spelled = {name.lower(): name for name in variables}
+    for name in named:
+        variable = name if name in variables else spelled.get(name.lower())
+        if variable is not None and _is_table(variables[variable]):
+            found.setdefault(name.lower(), variables[variable])
+    return found
+
+
+# ---------------------------------------------------------------------- patterns
+
+
+def _match(variables: Mapping[str, Any], given: "Namespace", cell: str) -> Any:
+    events = _events(variables, given.events)
+    if given.spark:
+        session = _session(variables)
+        if isinstance(events, Mapping):
+            events = {name: _on_spark(session, table) for name, table in events.items()}
+        else:
+            events = _on_spark(session, events)
+    columns = {"time": _time(given.time), "type": given.type}
+    order = tuple(name.strip() for name in (given.order or "").split(",") if name.strip())
+    found = api.match(events, cell, **columns, order=order)
+    if isinstance(found, Mapping):
+        return {name: _as(events, table) for name, table in found.items()}
+    return _as(events, found)
+
+
+def _events(variables: Mapping[str, Any], name: str | None) -> Any:
+    tables = [n for n, value in variables.items() if not n.startswith("_") and _is_table(value)]
+    if name is None:
+        hint = f"%%ensue --events {tables[-1] if tables else 'VARIABLE'}"
+        raise EventError(f"a pattern is looked for in a table of events\n  hint: {hint}")
+    if name not in variables:
+        hint = did_you_mean(name, tables) or "events are a table, or a dict of one for each type"
+        raise EventError(f"--events {name}: there is no such variable\n  hint: {hint}")
+    return variables[name]
+
+
+def _time(text: str | None) -> str | tuple[str, str] | None:
+    if text is None or "," not in text:
+        return text
+    start, _, end = text.partition(",")
+    return (start.strip(), end.strip())
+
+
+# ---------------------------------------------------------------------- worlds of tables
+
+
+def _world(table: object) -> str:
+    """The library that a value is of."""
+    return type(table).__module__.partition(".")[0]
+
+
+def _is_table(value: object) -> bool:
+    """Whether it is a table of pandas, Polars, Arrow or Spark; a column is none."""
+    match _world(value):
+        case "pandas" | "polars" | "pyspark":
+            return type(value).__name__ in ("DataFrame", "LazyFrame")
+        case "pyarrow":
+            return type(value).__name__ in ("Table", "RecordBatch", "RecordBatchReader")
+        case _:
+            return hasattr(value, "__arrow_c_stream__") and hasattr(value, "columns")
+
+
+def _as(events: object, found: Any) -> Any:
+    """What was found, as a table of the world that the events are of."""
+    tables = events.values() if isinstance(events, Mapping) else (events,)
+    worlds = {_world(table) for table in tables}
+    if worlds == {"pandas"}:
+        return found.to_pandas()
+    if worlds == {"polars"}:
+        import polars
+
+        return polars.from_arrow(found)
+    return found
+
+
+def _session(variables: Mapping[str, Any]) -> Any:
+    """The session that the notebook calls `spark`, or the one that runs, or a new one."""
+    named = variables.get("spark")
+    if _world(named) == "pyspark":
+        return named
+    from ensue.runners.spark.session import embedded
+
+    return embedded()
+
+
+def _on_spark(session: Any, table: Any) -> Any:
+    """A DataFrame of a table that is none yet."""
+    if _world(table) == "pyspark":
+        return table
+    from ensue.runners.tables import without_index
+
+    return session.createDataFrame(without_index(table))

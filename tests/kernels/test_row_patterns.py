@@ -1,0 +1,39 @@
+"""The kernels of MATCH_RECOGNIZE: also run uncompiled, and compiled with bounds checks."""
+
+import random
+
+import pytest
+
+from ensue.algebra.check.row_patterns import checked
+from ensue.languages.row_patterns.clause import read_bare
+from support.row_patterns import COLUMNS, a_clause, found, meant, outcome, some_rows
+
+pytestmark = pytest.mark.kernels
+
+# each has a kernel of its own
+JUDGED = (
+    """PARTITION BY k ORDER BY id MEASURES FIRST(id) AS f, LAST(id) AS l, sum(A.v) AS s
+    PATTERN (A+ B) DEFINE A AS sum(A.v) < 9 OR A.v IS NULL, B AS B.v > LAST(A.v) OR B.x = 'B'""",
+    """ORDER BY id MEASURES MATCH_NUMBER() AS n, CLASSIFIER() AS c ALL ROWS PER MATCH
+    PATTERN ((A | B)* C+?) WITHIN 5
+    DEFINE A AS A.f <= FIRST(A.f, 1) OR FIRST(A.f, 1) IS NULL, C AS C.v > avg(B.v)""",
+    """PARTITION BY k ORDER BY id MEASURES count(*) AS n, min(A.v) AS low, max(B.f) AS high
+    AFTER MATCH SKIP TO NEXT ROW PATTERN (A (A | B){0,3} A)
+    DEFINE B AS B.x <> LAST(A.x) AND min(B.v) >= 1 AND count(B.*) < 3""",
+)
+
+
+@pytest.mark.parametrize("block", range(8))
+def test_rows_alone_decide(block):
+    for seed in range(block * 25, block * 25 + 25):
+        rng = random.Random(seed)
+        recognition, table = a_clause(rng, "alone"), some_rows(rng, 30)
+        assert outcome(found, recognition, table) == outcome(meant, recognition, table), seed
+
+
+@pytest.mark.parametrize("text", JUDGED)
+def test_the_match_so_far_decides(text):
+    recognition = checked(read_bare(f"({text})"), COLUMNS)
+    for seed in range(60):
+        table = some_rows(random.Random(seed), 25)
+        assert outcome(found, recognition, table) == outcome(meant, recognition, table), seed
