@@ -141,9 +141,11 @@ NODES = {
     "Like": "operand pattern negated",
     "Call": "function arguments",
     "Atom": "type variable",
-    "Kleene": "atom least most",
+    "Kleene": "atom least most leave begun",
+    "Repeat": "part least most leave begun",
     "Maybe": "part",
     "Seq": "parts",
+    "Then": "part how",
     "And": "parts",
     "Or": "parts",
     "Interval": "after until",
@@ -181,7 +183,9 @@ def test_every_field_of_a_node_is_in_its_text():
 
 
 def by_repr(found: Query) -> str:
-    text = repr(found).replace(", interval=None", "")  # written only where there is one
+    text = repr(found)
+    for default in (", interval=None", ", leave=<Leave.FORK: ''>"):
+        text = text.replace(default, "")  # written only where there is one
     later = f", exists={found.exists}, limit={found.limit!r}, choose={found.choose!r})"
     assert text.endswith(later)
     text = text.removesuffix(later) + ")"

@@ -9,7 +9,7 @@ from ensue.algebra.chains import chain
 from ensue.algebra.check.arrangement import open_ended
 from ensue.algebra.correlation import Anchor, ArchiveJoin, Correlation, JoinKind, Range
 from ensue.algebra.functions import CIRCLE, EARTH_LOCATION, FUNCTIONS, LOCATION, WKT
-from ensue.algebra.pattern import And, Atom, Kleene, Leave, Maybe, Not, Or, Repeat, Seq
+from ensue.algebra.pattern import And, Atom, Kleene, Leave, Maybe, Not, Or, Repeat, Seq, Then
 from ensue.algebra.policy import AfterMatch, SkipTo, Strategy
 from ensue.algebra.predicate import (
     Aggregate,
@@ -31,6 +31,7 @@ from ensue.algebra.window import ByEvents, ByTime, ByUnits
 AWKWARD = (
     *("and", "Where", "within5", "seq", "null", "false", "between", "is", "or", "having"),
     *("pattern", "x y", 'q"t', "über", "i", "s", "end", "`", "5x"),
+    *("using", "next", "any", "strict", "partition", "from"),
     *("case", "cast", "when", "then", "else", "ilike", "distinct"),
     *("join", "archive", "left", "anti", "range", "before", "start", "last", "on"),
 )
@@ -106,14 +107,20 @@ def patterns(draw, taken=()):
             case _:
                 return single()
 
+    def entered():
+        chosen = part()
+        if isinstance(chosen, Not) or draw(st.integers(0, 2)):
+            return chosen
+        return Then(chosen, draw(st.sampled_from(Strategy)))
+
     shape = draw(st.sampled_from(["atom", "seq", "and", "or"]))
     if shape == "atom":
         return atom()
     if shape == "or":
-        return Or((atom(), Seq((atom(), part()))))
+        return Or((atom(), Seq((atom(), entered()))))
     if shape == "and":
         return And((atom(), Seq((atom(), part())), atom()))
-    return Seq((atom(), *(part() for _ in range(draw(st.integers(1, 3))))))
+    return Seq((atom(), *(entered() for _ in range(draw(st.integers(1, 3))))))
 
 
 def expressions(leaves):

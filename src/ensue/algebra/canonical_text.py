@@ -29,6 +29,7 @@ from ensue.algebra.pattern import (
     Reading,
     Repeat,
     Seq,
+    Then,
 )
 from ensue.algebra.policy import AfterMatch, Choice, SkipTo, Strategy
 from ensue.algebra.predicate import (
@@ -185,6 +186,8 @@ def pattern_text(pattern: Pattern) -> str:
             return node_text("Maybe", part=pattern_text(part))
         case Seq(parts=parts):
             return node_text("Seq", parts=tuple_text(pattern_text, parts))
+        case Then(part=part, how=how):
+            return node_text("Then", part=pattern_text(part), how=_strategy(how))
         case And(parts=parts):
             return node_text("And", parts=tuple_text(pattern_text, parts))
         case Or(parts=parts):

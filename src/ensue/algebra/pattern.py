@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import Expr, Literal
 from ensue.schema import Kind
 from ensue.span import Span
@@ -73,6 +74,18 @@ class Seq:
 
 
 @dataclass(frozen=True, slots=True)
+class Then:
+    """A part of a sequence that says itself how it follows what is before it: `THEN ANY B b`.
+
+    `how` is about its first event; all else goes by the query's strategy.
+    """
+
+    part: "Pattern"
+    how: Strategy
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class And:
     """All of the parts, in any order."""
 
@@ -135,5 +148,5 @@ class Apply:
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
-Pattern = Atom | Kleene | Repeat | Maybe | Seq | And | Or | Not | Apply
+Pattern = Atom | Kleene | Repeat | Maybe | Seq | Then | And | Or | Not | Apply
 GROUPS = ("SEQ", "AND", "OR")  # the words of those that are written like operators: SEQ(A a, B b)

@@ -17,7 +17,9 @@ from ensue.algebra.pattern import (
     Pattern,
     Repeat,
     Seq,
+    Then,
 )
+from ensue.algebra.policy import Strategy
 from ensue.algebra.walk import rewrite
 
 DONE = Seq(())
@@ -41,6 +43,7 @@ class Step:
     inside: tuple[Loop, ...] = ()  # the loops that go on with it, the outermost first
     again: tuple[Loop, ...] = ()  # those of them that begin another time with it
     left: tuple[Loop, ...] = ()  # the loops that end with it
+    how: Strategy | None = None  # what may lie before it; None: as the query says
 
 
 def steps(pattern: Pattern, place: tuple[int, ...] = ()) -> Iterator[Step]:
@@ -61,6 +64,9 @@ def steps(pattern: Pattern, place: tuple[int, ...] = ()) -> Iterator[Step]:
             yield from _rounds(pattern, place)
         case Maybe(part=part):
             yield from steps(part, (*place, 0))
+        case Then(part=part, how=how):
+            for step in steps(part, (*place, 0)):
+                yield replace(step, how=step.how or how)
         case Not():
             return
         case Seq(parts=inner):

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from ensue.algebra.chains import chain, links
 from ensue.algebra.correlation import Range
 from ensue.algebra.durations import show_duration
+from ensue.algebra.form import is_entry
 from ensue.algebra.functions.choices import CASE
 from ensue.algebra.functions.places import EARTH_LOCATION, LOCATION, WKT
 from ensue.algebra.pattern import (
@@ -22,8 +23,9 @@ from ensue.algebra.pattern import (
     Pattern,
     Repeat,
     Seq,
+    Then,
 )
-from ensue.algebra.policy import AfterMatch
+from ensue.algebra.policy import AfterMatch, Strategy
 from ensue.algebra.predicate import (
     COMPARISONS,
     MATCHES,
@@ -51,6 +53,12 @@ _LONG_PLACE = re.compile(r"WKT '([^']{32})[^']{9,}'")
 _RESERVED = re.compile(
     rf"{'|'.join(GROUPS)}|pattern|event|as|and|or|not|where|within\d*|after|return|having|is|in"
     r"|between|like|ilike|true|false|null|exists|case|cast|try_cast",
+    re.IGNORECASE,
+)
+
+# Types that are called so would not be read as such behind THEN.
+_READ_WITH_THEN = re.compile(
+    r"(strict|partition|next|any|then|using|limit|choose|left|anti|join|from|range)\b",
     re.IGNORECASE,
 )
 
@@ -95,7 +103,12 @@ def show_pattern(pattern: Pattern) -> str:
             shown = f"!{show_pattern(part)}"
             return shown if interval is None else f"{shown} {show_interval(interval)}"
         case Seq(parts=parts):
-            return f"SEQ({', '.join(map(show_pattern, parts))})"
+            first, *others = map(_in_sequence, parts)
+            return f"SEQ({first.removeprefix(', ')}{''.join(others)})" if parts else "SEQ()"
+        case Then(part=part):
+            shown = show_pattern(part)
+            apart = f"({shown})" if _READ_WITH_THEN.match(shown) else shown
+            return f"{show_head(pattern)} {apart}"
         case And(parts=parts):
             return f"AND({', '.join(map(show_pattern, parts))})"
         case Or(parts=parts):
@@ -103,6 +116,11 @@ def show_pattern(pattern: Pattern) -> str:
         case Apply(operator=operator, inputs=inputs, parameters=parameters, variable=variable):
             inside = [*map(show_pattern, inputs), *(show_expr(p) for p in parameters)]
             return f"{show_name(operator.name)}({', '.join(inside)}) {show_name(variable)}"
+
+
+def _in_sequence(part: Pattern) -> str:
+    """A part behind others, with what stands between them."""
+    return f" {show_pattern(part)}" if is_entry(part) else f", {show_pattern(part)}"
 
 
 def show_interval(interval: Interval) -> str:
@@ -125,6 +143,10 @@ def show_head(pattern: Pattern) -> str:
             return "?"
         case Repeat():
             return _quantifier(pattern)
+        case Then(how=Strategy.PARTITION):
+            return "THEN"
+        case Then(how=how):
+            return f"THEN {how.name}"
         case Atom() | Kleene() | Apply():
             return show_pattern(pattern)
 

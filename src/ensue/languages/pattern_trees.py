@@ -22,7 +22,9 @@ from ensue.algebra.pattern import (
     Pattern,
     Repeat,
     Seq,
+    Then,
 )
+from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import Literal, Unary
 from ensue.algebra.walk import atoms, results, rewrite
 from ensue.errors import QueryError
@@ -42,6 +44,8 @@ def pattern_of(node: Node, operators: tuple[Operator, ...]) -> Pattern:
     match node.data, pieces(node):
         case "seq", parts:
             return _group(Seq, map(inner, parts), span)
+        case "entered", [how, part]:
+            return Then(inner(part), Strategy[how.upper()] if how else Strategy.PARTITION, span)
         case "all", parts:
             return _group(And, map(inner, parts), span)
         case "any", parts:
@@ -111,7 +115,7 @@ def _repeated(part: Pattern, quantifier: Node, span: Span) -> Pattern:
     match part:
         case Atom():
             return Kleene(part, least, most, span, leave)
-        case Kleene() | Repeat() | Maybe() | Seq() | And() | Or() | Not() | Apply():
+        case Kleene() | Repeat() | Maybe() | Seq() | Then() | And() | Or() | Not() | Apply():
             return Repeat(part, least, most, leave, span)
 
 

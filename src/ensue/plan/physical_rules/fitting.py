@@ -18,6 +18,7 @@ from ensue.algebra.pattern import (
     Pattern,
     Repeat,
     Seq,
+    Then,
 )
 from ensue.algebra.text import show_head
 from ensue.algebra.walk import positives
@@ -46,6 +47,8 @@ def structures(pattern: Pattern) -> frozenset[str]:
             return frozenset({RUNS, COMPACT})
         case Apply():
             return frozenset({TREE})
+        case Then():
+            return frozenset()
 
 
 def unknown(pattern: Pattern, structure: str) -> Pattern | None:

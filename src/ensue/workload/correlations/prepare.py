@@ -331,7 +331,7 @@ def _impossible(
         yield name, "no field that all live events have alike says which objects have a past"
     elif reach(live.query, intervals=live.shape.schema.intervals) != Reach():
         yield name, "live matches depend on events before them, which would be left out"
-    elif live.plan.query.strategy is Strategy.STRICT:
+    elif Strategy.STRICT in live.plan.query.strategies:
         yield name, "strict contiguity looks at the events of all objects"
     elif own and correlation.joins[0].range.anchor is Anchor.END:
         yield name, "with BEFORE END a past may be complete only after the live match began"
