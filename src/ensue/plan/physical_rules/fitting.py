@@ -37,7 +37,7 @@ def structures(pattern: Pattern) -> frozenset[str]:
     match pattern:
         case Atom() | Seq() | Not():
             return frozenset({STACKS, RUNS, TREE, COMPACT})
-        case Repeat():
+        case Repeat() | Then():
             return frozenset({RUNS})
         case Kleene(leave=leave) if leave is not Leave.FORK:
             return frozenset({RUNS})
@@ -47,8 +47,6 @@ def structures(pattern: Pattern) -> frozenset[str]:
             return frozenset({RUNS, COMPACT})
         case Apply():
             return frozenset({TREE})
-        case Then():
-            return frozenset()
 
 
 def unknown(pattern: Pattern, structure: str) -> Pattern | None:
