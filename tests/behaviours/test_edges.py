@@ -104,6 +104,30 @@ def test_words_inside_a_repeated_group(matched):
     assert matched(query, "AXBC") == []
 
 
+@pytest.mark.everywhere(slow=True)
+def test_a_loop_says_how_one_event_follows_another(matched):
+    query = "A a -> (B b THEN)+ -> C c USING next"
+    assert matched(query, "AXBBXC") == [(0, (2, 3), 5)]
+    assert matched(query, "ABXBCC") == [(0, (1,), 4)]
+
+
+def test_a_loop_of_any_events_in_a_query_of_next_ones(matched):
+    query = "A a -> (B b THEN ANY)+ THEN ANY C c USING next"
+    assert matched(query, "ABBC") == [(0, (1,), 3), (0, (1, 2), 3)]
+    assert matched(query, "ABBBC") == [
+        (0, (1,), 4),
+        (0, (1, 2), 4),
+        (0, (1, 2, 3), 4),
+        (0, (1, 3), 4),
+    ]
+
+
+def test_a_group_says_how_one_time_follows_another(matched):
+    query = "SEQ((A a, B b THEN)+, C c) USING next"
+    assert matched(query, "AXBABC") == [((0, 3), (2, 4), 5), ((3,), (4,), 5)]
+    assert matched(query, "ABXABC") == [((0,), (1,), 5), ((3,), (4,), 5)]
+
+
 def test_alternatives_follow_by_one_word(matched):
     query = "A a THEN (B b | C c)"
     assert matched(query, "AC") == [(0, None, 1)]
@@ -158,6 +182,8 @@ def test_explain_says_what_follows_what():
         ("A a THEN !B b", "what is negated does not come"),
         ("AND(A a THEN B b, C c)", "THEN inside AND is not supported yet"),
         ("SEQ(A a, !(B b THEN NEXT C c), D d)", "THEN NEXT inside a negation"),
+        ("AND((A a THEN)+, C c)", "THEN inside AND is not supported yet"),
+        ("(A a THEN)? -> B b", "says how one time of it follows another"),
         ("A a THEN", "a part follows THEN"),
         ("A a USING soon", "USING STRICT, USING PARTITION, USING NEXT or USING ANY"),
         ("A a USING next WHERE strict_contiguity(a) {}", "the strategy is named twice"),
@@ -178,6 +204,9 @@ def test_emit_timeouts_takes_no_words():
     ("text", "shown"),
     [
         ("A a THEN B b -> C c", "SEQ(A a THEN B b, C c)"),
+        ("A a -> (B b then)*", "SEQ(A a, (B b THEN)*)"),
+        ("(A a, B b THEN ANY){2}?", "(SEQ(A a, B b) THEN ANY){2}?"),
+        ("(A then THEN)+", "(A then THEN)+"),
         ("A THEN B", "SEQ(A A THEN B B)"),
         ("A a then any (B b, C c)", "SEQ(A a THEN ANY SEQ(B b, C c))"),
         ("SEQ(A then, B b)", "SEQ(A then, B b)"),

@@ -29,6 +29,8 @@ QUERIES = {
     "consecutive": "A a THEN NEXT B+ b[] THEN NEXT C c USING partition WHERE b[i].x >= b[i-1].x",
     "free": "A a -> B+ b[] THEN ANY C c USING next WHERE c.x >= b[b.LEN].x WITHIN 7",
     "group": "SEQ((A a THEN B b)+ THEN NEXT C c) USING next",
+    "again": "A a THEN NEXT (B b THEN)+ THEN NEXT C c WHERE b[i].x >= b[i-1].x",
+    "times": "SEQ((A a, B b THEN STRICT)+ THEN ANY C c) USING next",
     "greedy": "A a THEN NEXT B++ b[] THEN ANY B c WHERE b[i].x < 3",
     "negated": "A a -> !C x THEN NEXT B b WHERE [k] and x.x > a.x",
 }

@@ -65,7 +65,7 @@ def patterns(draw, taken=()):
         return Atom(draw(names), next(fresh))
 
     def group(kind):
-        return kind(tuple(single() for _ in range(draw(st.integers(2, 3)))))
+        return kind(tuple(single(kind is not And) for _ in range(draw(st.integers(2, 3)))))
 
     def times():
         least = draw(st.integers(0, 3))
@@ -74,10 +74,14 @@ def patterns(draw, taken=()):
     def patient():
         return draw(st.sampled_from([Leave.FORK, Leave.RELUCTANT]))
 
-    def single():
+    def again(said=True):
+        said = said and shape != "and"
+        return draw(st.sampled_from(Strategy)) if said and not draw(st.integers(0, 3)) else None
+
+    def single(said=True):
         match draw(st.integers(0, 4)):
             case 0:
-                return Kleene(atom(), *times(), leave=patient())
+                return Kleene(atom(), *times(), leave=patient(), inner=again(said))
             case 1:
                 return Maybe(atom())
             case _:
@@ -98,7 +102,8 @@ def patterns(draw, taken=()):
             case 5:
                 return Maybe(Kleene(atom(), 1, None))
             case 6:
-                return Repeat(group(draw(st.sampled_from([Seq, Or]))), *times(), patient())
+                loop = Repeat(group(draw(st.sampled_from([Seq, Or]))), *times(), patient())
+                return replace(loop, inner=again())
             case 7:
                 eager = Kleene(atom(), *times(), leave=Leave.GREEDY)
                 return Repeat(

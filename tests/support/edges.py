@@ -23,6 +23,16 @@ def random_edges(random: Random, nature: Nature = PLAIN, types: str = TYPES) -> 
     # the pattern is all before the first clause
     pattern, *clauses = re.split(r"(?= WHERE | WITHIN | AFTER | HAVING )", text, maxsplit=1)
     mixed = re.sub(r", (?!!)", lambda _: random.choice(WORDS), pattern)
+    mixed = re.sub(
+        r"(\w)([+*]|\{[\d,]+\})([?+]?) (\w+)\[\]", lambda m: _loop(random, *m.groups()), mixed
+    )
     if " THEN " not in mixed:
         mixed = re.sub(r", (?!!)", " THEN NEXT ", mixed, count=1)
     return mixed + "".join(clauses)
+
+
+def _loop(random: Random, type: str, times: str, leave: str, variable: str) -> str:
+    """A Kleene variable, or one that says how its events follow each other."""
+    if random.random() < 0.6:
+        return f"{type}{times}{leave} {variable}[]"
+    return f"({type} {variable}{random.choice(WORDS[1:]).rstrip()}){times}{leave}"

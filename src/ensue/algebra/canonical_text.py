@@ -173,6 +173,7 @@ def pattern_text(pattern: Pattern) -> str:
                 least=plain(least),
                 most=plain(most),
                 **_leave(pattern.leave),
+                **_inner(pattern.inner),
             )
         case Repeat(part=part, least=least, most=most):
             return node_text(
@@ -181,6 +182,7 @@ def pattern_text(pattern: Pattern) -> str:
                 least=plain(least),
                 most=plain(most),
                 **_leave(pattern.leave),
+                **_inner(pattern.inner),
             )
         case Maybe(part=part):
             return node_text("Maybe", part=pattern_text(part))
@@ -216,6 +218,10 @@ def _leave(leave: Leave) -> dict[str, str]:
             return {"leave": "'greedy'"}
         case Leave.RELUCTANT:
             return {"leave": "'reluctant'"}
+
+
+def _inner(inner: Strategy | None) -> dict[str, str]:
+    return {} if inner is None else {"inner": _strategy(inner)}
 
 
 def _ends(interval: Interval) -> dict[str, str]:

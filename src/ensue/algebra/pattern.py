@@ -40,6 +40,7 @@ class Kleene:
     span: Span | None = field(default=None, compare=False, repr=False)
     leave: Leave = Leave.FORK
     begun: bool = field(default=False, repr=False)  # of what remains after some of its events
+    inner: Strategy | None = None  # how one event follows another; None: as the query says
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,7 @@ class Repeat:
     leave: Leave = Leave.FORK
     span: Span | None = field(default=None, compare=False, repr=False)
     begun: "Pattern | None" = field(default=None, repr=False)  # what remains of the present time
+    inner: Strategy | None = None  # how one time follows another; None: as the query says
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,8 @@ def steps(pattern: Pattern, place: tuple[int, ...] = ()) -> Iterator[Step]:
         case Kleene(atom=atom):
             more = DONE if pattern.most == 1 else replace(_once_less(pattern), begun=True)
             inside = (Loop(place, pattern.leave),) if pattern.begun else ()
-            yield Step(atom.variable, more, inside, inside)
+            how = pattern.inner if pattern.begun else None
+            yield Step(atom.variable, more, inside, inside, how=how)
         case Repeat():
             yield from _rounds(pattern, place)
         case Maybe(part=part):
@@ -106,7 +107,8 @@ def _rounds(loop: Repeat, place: tuple[int, ...]) -> Iterator[Step]:
     for step in steps(loop.part, (*place, 1)):
         # the last time is no longer a loop
         rest = step.rest if loop.most == 1 else replace(_once_less(loop), begun=step.rest)
-        yield replace(step, rest=rest, inside=mine, again=mine, left=left)
+        how = step.how or (loop.inner if mine else None)
+        yield replace(step, rest=rest, inside=mine, again=mine, left=left, how=how)
 
 
 def _once_less(loop: Counted) -> Counted:

@@ -89,10 +89,14 @@ def show_pattern(pattern: Pattern) -> str:
     match pattern:
         case Atom(type=type_, variable=variable):
             return f"{show_name(type_)} {show_name(variable)}"
+        case Kleene(atom=atom, inner=Strategy() as inner):
+            return f"({show_pattern(atom)} {show_word(inner)}){_quantifier(pattern)}"
         case Kleene(atom=atom):
             return f"{show_name(atom.type)}{_quantifier(pattern)} {show_name(atom.variable)}[]"
         case Repeat(part=part):
             shown = show_pattern(part)
+            if pattern.inner is not None:
+                return f"({shown} {show_word(pattern.inner)}){_quantifier(pattern)}"
             grouped = shown if show_head(part) in GROUPS else f"({shown})"
             return f"{grouped}{_quantifier(pattern)}"
         case Maybe(part=Atom(type=type_, variable=variable)):
@@ -143,12 +147,19 @@ def show_head(pattern: Pattern) -> str:
             return "?"
         case Repeat():
             return _quantifier(pattern)
-        case Then(how=Strategy.PARTITION):
-            return "THEN"
         case Then(how=how):
-            return f"THEN {how.name}"
+            return show_word(how)
         case Atom() | Kleene() | Apply():
             return show_pattern(pattern)
+
+
+def show_word(how: Strategy) -> str:
+    """What stands between two parts.
+
+    >>> show_word(Strategy.PARTITION), show_word(Strategy.ANY)
+    ('THEN', 'THEN ANY')
+    """
+    return "THEN" if how is Strategy.PARTITION else f"THEN {how.name}"
 
 
 def _quantifier(loop: Kleene | Repeat) -> str:

@@ -118,6 +118,8 @@ def entries(pattern: Pattern) -> Iterator[Strategy]:
     """How its parts follow what is before them, where they say so themselves."""
     if is_entry(pattern):
         yield pattern.how
+    if (is_list(pattern) or is_loop(pattern)) and pattern.inner is not None:
+        yield pattern.inner
     for part in parts(pattern):
         yield from entries(part)
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from lark import Token
 
-from ensue.algebra.form import Form, form, is_event, is_input
+from ensue.algebra.form import Form, form, is_event, is_input, is_list, is_loop
 from ensue.algebra.operator import Operator, known_operator
 from ensue.algebra.pattern import (
     And,
@@ -60,6 +60,18 @@ def pattern_of(node: Node, operators: tuple[Operator, ...]) -> Pattern:
             return Not(inner(part), span, within)
         case "repeated", [part, quantifier]:
             return _repeated(inner(part), quantifier, span)
+        case "looped", [*parts, again, quantifier]:
+            if quantifier.data == "maybe":
+                raise QueryError(
+                    "THEN at the end of a group says how one time of it follows another",
+                    hint="repeat the group: (A a THEN)+",
+                    span=span_of(again),
+                )
+            (words,) = pieces(again)
+            how = Strategy[(words.split()[1:] or ["PARTITION"])[0].upper()]
+            repeated = _repeated(_group(Seq, map(inner, parts), span), quantifier, span)
+            assert is_list(repeated) or is_loop(repeated)
+            return replace(repeated, inner=how)
         case "applied", [name, *given, variable]:
             operator = known_operator(name_of(name), operators, span_of(name))
             inputs = [inner(g) for g in given if g.data not in _CONSTANTS]

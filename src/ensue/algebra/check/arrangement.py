@@ -20,8 +20,8 @@ from ensue.algebra.form import (
 )
 from ensue.algebra.operator import Over
 from ensue.algebra.pattern import Apply, Kleene, Leave, Not, Pattern, Repeat
-from ensue.algebra.text import show_head
-from ensue.algebra.walk import atoms, positives, results
+from ensue.algebra.text import show_head, show_word
+from ensue.algebra.walk import atoms, entries, positives, results
 from ensue.errors import QueryError
 
 
@@ -137,18 +137,19 @@ def _check_entries(pattern: Pattern, refused: tuple[str, str] | None = None) -> 
 
     `refused`: what is around it that does not go with it, and what to do instead.
     """
-    if is_entry(pattern):
-        word = show_head(pattern)
-        if refused is not None:
-            raise QueryError(
-                f"{word} {refused[0]} is not supported yet", hint=refused[1], span=pattern.span
-            )
-        if is_absence(pattern.part):
-            raise QueryError(
-                f"{word} says how an event follows, and what is negated does not come",
-                hint="put the negation between: A a -> !C c THEN B b",
-                span=pattern.span,
-            )
+    said = next(entries(pattern), None)
+    if refused is not None and said is not None:
+        raise QueryError(
+            f"{show_word(said)} {refused[0]} is not supported yet",
+            hint=refused[1],
+            span=pattern.span,
+        )
+    if is_entry(pattern) and is_absence(pattern.part):
+        raise QueryError(
+            f"{show_head(pattern)} says how an event follows, and what is negated does not come",
+            hint="put the negation between: A a -> !C c THEN B b",
+            span=pattern.span,
+        )
     match form(pattern):
         case Form.ABSENCE:
             refused = "inside a negation", "join the parts by commas: !SEQ(A a, B b)"

@@ -39,7 +39,7 @@ def structures(pattern: Pattern) -> frozenset[str]:
             return frozenset({STACKS, RUNS, TREE, COMPACT})
         case Repeat() | Then():
             return frozenset({RUNS})
-        case Kleene(leave=leave) if leave is not Leave.FORK:
+        case Kleene() if pattern.leave is not Leave.FORK or pattern.inner is not None:
             return frozenset({RUNS})
         case Kleene() | And():
             return frozenset({RUNS, TREE, COMPACT})
