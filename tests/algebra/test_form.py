@@ -32,7 +32,9 @@ from ensue.algebra.pattern import (
     Pattern,
     Repeat,
     Seq,
+    Then,
 )
+from ensue.algebra.policy import Strategy
 from ensue.algebra.text import show_head, show_pattern
 from ensue.languages.patterns import parse
 
@@ -44,6 +46,7 @@ EXAMPLES: dict[type, tuple[str, Pattern]] = {
     Repeat: ("SEQ(A a, B b)+", Repeat(Seq((A, B)), 1, None)),
     Maybe: ("SEQ(A a, B? b)", Maybe(B)),
     Seq: ("SEQ(A a, B b)", Seq((A, B))),
+    Then: ("SEQ(A a THEN NEXT B b)", Then(B, Strategy.NEXT)),
     And: ("AND(A a, B b)", And((A, B))),
     Or: ("OR(A a, B b)", Or((A, B))),
     Not: ("SEQ(A a, !B b, C c)", Not(B)),
@@ -99,6 +102,7 @@ def test_a_group_of_absences_has_no_parts_present():
     assert present(A) == []
 
 
-def test_what_an_operator_asks_is_more_than_its_form():
-    assert not plain(EXAMPLES[Apply][1])
-    assert all(plain(node) for kind, (_, node) in EXAMPLES.items() if kind is not Apply)
+def test_what_an_operator_or_an_entry_asks_is_more_than_its_form():
+    more = (Apply, Then)
+    assert not any(plain(EXAMPLES[kind][1]) for kind in more)
+    assert all(plain(node) for kind, (_, node) in EXAMPLES.items() if kind not in more)

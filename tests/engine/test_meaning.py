@@ -142,10 +142,11 @@ NODES = {
     "Like": "operand pattern negated",
     "Call": "function arguments",
     "Atom": "type variable",
-    "Kleene": "atom least most leave begun",
-    "Repeat": "part least most leave begun",
+    "Kleene": "atom least most leave begun inner",
+    "Repeat": "part least most leave begun inner",
     "Maybe": "part",
     "Seq": "parts",
+    "Then": "part how",
     "And": "parts",
     "Or": "parts",
     "Interval": "after until",
@@ -184,7 +185,7 @@ def test_every_field_of_a_node_is_in_its_text():
 
 def by_repr(found: Query) -> str:
     text = repr(found).replace(", interval=None", "")  # written only where there is one
-    text = text.replace(f", leave={Leave.FORK!r}", "")
+    text = text.replace(f", leave={Leave.FORK!r}", "").replace(", inner=None", "")
     later = f", exists={found.exists}, limit={found.limit!r}, choose={found.choose!r})"
     assert text.endswith(later)
     text = text.removesuffix(later) + ")"

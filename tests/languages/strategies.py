@@ -9,7 +9,7 @@ from ensue.algebra.chains import chain
 from ensue.algebra.check.arrangement import open_ended
 from ensue.algebra.correlation import Anchor, ArchiveJoin, Correlation, JoinKind, Range
 from ensue.algebra.functions import CIRCLE, EARTH_LOCATION, FUNCTIONS, LOCATION, WKT
-from ensue.algebra.pattern import And, Atom, Kleene, Leave, Maybe, Not, Or, Repeat, Seq
+from ensue.algebra.pattern import And, Atom, Kleene, Leave, Maybe, Not, Or, Repeat, Seq, Then
 from ensue.algebra.policy import AfterMatch, SkipTo, Strategy
 from ensue.algebra.predicate import (
     Aggregate,
@@ -31,6 +31,7 @@ from ensue.algebra.window import ByEvents, ByTime, ByUnits
 AWKWARD = (
     *("and", "Where", "within5", "seq", "null", "false", "between", "is", "or", "having"),
     *("pattern", "x y", 'q"t', "über", "i", "s", "end", "`", "5x"),
+    *("using", "next", "any", "strict", "partition", "from"),
     *("case", "cast", "when", "then", "else", "ilike", "distinct"),
     *("join", "archive", "left", "anti", "range", "before", "start", "last", "on"),
 )
@@ -64,7 +65,7 @@ def patterns(draw, taken=()):
         return Atom(draw(names), next(fresh))
 
     def group(kind):
-        return kind(tuple(single() for _ in range(draw(st.integers(2, 3)))))
+        return kind(tuple(single(kind is not And) for _ in range(draw(st.integers(2, 3)))))
 
     def times():
         least = draw(st.integers(0, 3))
@@ -73,10 +74,14 @@ def patterns(draw, taken=()):
     def patient():
         return draw(st.sampled_from([Leave.FORK, Leave.RELUCTANT]))
 
-    def single():
+    def again(said=True):
+        said = said and shape != "and"
+        return draw(st.sampled_from(Strategy)) if said and not draw(st.integers(0, 3)) else None
+
+    def single(said=True):
         match draw(st.integers(0, 4)):
             case 0:
-                return Kleene(atom(), *times(), leave=patient())
+                return Kleene(atom(), *times(), leave=patient(), inner=again(said))
             case 1:
                 return Maybe(atom())
             case _:
@@ -97,7 +102,8 @@ def patterns(draw, taken=()):
             case 5:
                 return Maybe(Kleene(atom(), 1, None))
             case 6:
-                return Repeat(group(draw(st.sampled_from([Seq, Or]))), *times(), patient())
+                loop = Repeat(group(draw(st.sampled_from([Seq, Or]))), *times(), patient())
+                return replace(loop, inner=again())
             case 7:
                 eager = Kleene(atom(), *times(), leave=Leave.GREEDY)
                 return Repeat(
@@ -106,14 +112,20 @@ def patterns(draw, taken=()):
             case _:
                 return single()
 
+    def entered():
+        chosen = part()
+        if isinstance(chosen, Not) or draw(st.integers(0, 2)):
+            return chosen
+        return Then(chosen, draw(st.sampled_from(Strategy)))
+
     shape = draw(st.sampled_from(["atom", "seq", "and", "or"]))
     if shape == "atom":
         return atom()
     if shape == "or":
-        return Or((atom(), Seq((atom(), part()))))
+        return Or((atom(), Seq((atom(), entered()))))
     if shape == "and":
         return And((atom(), Seq((atom(), part())), atom()))
-    return Seq((atom(), *(part() for _ in range(draw(st.integers(1, 3))))))
+    return Seq((atom(), *(entered() for _ in range(draw(st.integers(1, 3))))))
 
 
 def expressions(leaves):

@@ -29,6 +29,7 @@ from ensue.algebra.pattern import (
     Reading,
     Repeat,
     Seq,
+    Then,
 )
 from ensue.algebra.policy import AfterMatch, Choice, SkipTo, Strategy
 from ensue.algebra.predicate import (
@@ -177,6 +178,7 @@ def pattern_text(pattern: Pattern) -> str:
                 least=plain(least),
                 most=plain(most),
                 **_leave(pattern.leave),
+                **_inner(pattern.inner),
             )
         case Repeat(part=part, least=least, most=most):
             return node_text(
@@ -185,11 +187,14 @@ def pattern_text(pattern: Pattern) -> str:
                 least=plain(least),
                 most=plain(most),
                 **_leave(pattern.leave),
+                **_inner(pattern.inner),
             )
         case Maybe(part=part):
             return node_text("Maybe", part=pattern_text(part))
         case Seq(parts=parts):
             return node_text("Seq", parts=tuple_text(pattern_text, parts))
+        case Then(part=part, how=how):
+            return node_text("Then", part=pattern_text(part), how=_strategy(how))
         case And(parts=parts):
             return node_text("And", parts=tuple_text(pattern_text, parts))
         case Or(parts=parts):
@@ -218,6 +223,10 @@ def _leave(leave: Leave) -> dict[str, str]:
             return {"leave": "'greedy'"}
         case Leave.RELUCTANT:
             return {"leave": "'reluctant'"}
+
+
+def _inner(inner: Strategy | None) -> dict[str, str]:
+    return {} if inner is None else {"inner": _strategy(inner)}
 
 
 def _ends(interval: Interval) -> dict[str, str]:

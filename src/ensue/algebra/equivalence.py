@@ -82,7 +82,7 @@ def partitioning(query: Query) -> tuple[str, ...]:
     """The fields whose equalities in WHERE amount to `[field]`."""
     if (
         isinstance(query.within, ByEvents)
-        or query.strategy is Strategy.PARTITION
+        or Strategy.PARTITION in query.strategies
         or query.after is not None
         or not mandatory(query.pattern)
     ):
@@ -94,7 +94,7 @@ def _tie_all(query: Query, pairs: list[tuple[str, str]]) -> bool:
     order = [a.variable for a in positives(query.pattern)]
     if len(order) < 2:
         return False  # an equality with a negated event alone lets the field be NULL
-    if query.strategy is Strategy.NEXT:
+    if Strategy.NEXT in query.strategies:
         among_earlier = all(
             any({variable, other} == set(pair) for other in order[:k] for pair in pairs)
             for k, variable in enumerate(order)

@@ -19,6 +19,7 @@ from ensue.algebra.pattern import (
     Pattern,
     Repeat,
     Seq,
+    Then,
 )
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def form(pattern: Pattern) -> Form:
     match pattern:
         case Atom():
             return Form.EVENT
-        case Seq():
+        case Seq() | Then():
             return Form.SEQUENCE
         case Not():
             return Form.ABSENCE
@@ -78,6 +79,8 @@ def plain(pattern: Pattern) -> bool:
             return True
         case Apply():  # the operator has a say
             return False
+        case Then():  # so has what lies between
+            return False
 
 
 def parts(pattern: Pattern) -> tuple[Pattern, ...]:
@@ -87,7 +90,7 @@ def parts(pattern: Pattern) -> tuple[Pattern, ...]:
             return ()
         case Kleene(atom=atom):
             return (atom,)
-        case Maybe(part=part) | Not(part=part):
+        case Maybe(part=part) | Not(part=part) | Then(part=part):
             return (part,)
         case Repeat(part=part, begun=begun):
             return (part,) if begun is None else (begun, part)
@@ -106,7 +109,7 @@ def with_parts(pattern: Pattern, new: tuple[Pattern, ...]) -> Pattern:
             (atom,) = new
             assert is_event(atom)
             return replace(pattern, atom=atom)
-        case Maybe() | Not():
+        case Maybe() | Not() | Then():
             return replace(pattern, part=new[0])
         case Repeat():
             *begun, part = new
@@ -158,6 +161,11 @@ def is_lapse(pattern: Pattern) -> "TypeGuard[Not]":
 def stands(pattern: Pattern) -> "TypeGuard[Not]":
     """Whether it says what must not occur between the parts around it."""
     return isinstance(pattern, Not) and pattern.interval is None
+
+
+def is_entry(pattern: Pattern) -> "TypeIs[Then]":
+    """Whether it says how it follows the part before it."""
+    return isinstance(pattern, Then)
 
 
 def is_sequence(pattern: Pattern) -> bool:

@@ -61,7 +61,7 @@ def derived_window(query: Query, schema: Schema) -> ByTime | ByUnits | None:
     if (
         any(results(query.pattern))
         or _looks_back(query.pattern)
-        or (query.strategy is Strategy.NEXT and schema.intervals)
+        or (Strategy.NEXT in query.strategies and schema.intervals)
     ):
         return None
     times = Times(schema, frozenset(kleenes(query.pattern)))

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import Expr, Literal
 from ensue.schema import Kind
 from ensue.span import Span
@@ -39,6 +40,7 @@ class Kleene:
     span: Span | None = field(default=None, compare=False, repr=False)
     leave: Leave = Leave.FORK
     begun: bool = field(default=False, repr=False)  # of what remains after some of its events
+    inner: Strategy | None = None  # how one event follows another; None: as the query says
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ class Repeat:
     leave: Leave = Leave.FORK
     span: Span | None = field(default=None, compare=False, repr=False)
     begun: "Pattern | None" = field(default=None, repr=False)  # what remains of the present time
+    inner: Strategy | None = None  # how one time follows another; None: as the query says
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,18 @@ class Seq:
     """The parts one after the other; a part ends before the next begins."""
 
     parts: tuple["Pattern", ...]
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Then:
+    """A part of a sequence that says itself how it follows what is before it: `THEN ANY B b`.
+
+    `how` is about its first event; all else goes by the query's strategy.
+    """
+
+    part: "Pattern"
+    how: Strategy
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
@@ -135,5 +150,5 @@ class Apply:
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
-Pattern = Atom | Kleene | Repeat | Maybe | Seq | And | Or | Not | Apply
+Pattern = Atom | Kleene | Repeat | Maybe | Seq | Then | And | Or | Not | Apply
 GROUPS = ("SEQ", "AND", "OR")  # the words of those that are written like operators: SEQ(A a, B b)

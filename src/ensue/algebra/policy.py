@@ -15,6 +15,10 @@ class Strategy(Enum):
     STRICT = "strict_contiguity"  # no event at all
 
 
+# what neither passes over any event of the stream nor of the partition
+CONTIGUOUS = frozenset({Strategy.PARTITION, Strategy.STRICT})
+
+
 class SkipTo(Enum):
     """Where the next match of a partition may begin, once a match is found."""
 

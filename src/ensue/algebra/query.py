@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from ensue.algebra.pattern import Pattern
 from ensue.algebra.policy import AfterMatch, Choose, Strategy
 from ensue.algebra.predicate import Expr
+from ensue.algebra.walk import entries
 from ensue.algebra.window import Window
 from ensue.span import Span
 
@@ -54,6 +55,11 @@ class Query:
     limit: Limit | None = None
     choose: Choose | None = None  # None: all
     text: str | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def strategies(self) -> frozenset[Strategy]:
+        """Its strategy, and those that parts of its pattern name for themselves."""
+        return frozenset((self.strategy, *entries(self.pattern)))
 
     @property
     def weighs_matches(self) -> bool:

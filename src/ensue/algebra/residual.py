@@ -17,7 +17,9 @@ from ensue.algebra.pattern import (
     Pattern,
     Repeat,
     Seq,
+    Then,
 )
+from ensue.algebra.policy import Strategy
 from ensue.algebra.walk import rewrite
 
 DONE = Seq(())
@@ -41,6 +43,7 @@ class Step:
     inside: tuple[Loop, ...] = ()  # the loops that go on with it, the outermost first
     again: tuple[Loop, ...] = ()  # those of them that begin another time with it
     left: tuple[Loop, ...] = ()  # the loops that end with it
+    how: Strategy | None = None  # what may lie before it; None: as the query says
 
 
 def steps(pattern: Pattern, place: tuple[int, ...] = ()) -> Iterator[Step]:
@@ -56,11 +59,15 @@ def steps(pattern: Pattern, place: tuple[int, ...] = ()) -> Iterator[Step]:
         case Kleene(atom=atom):
             more = DONE if pattern.most == 1 else replace(_once_less(pattern), begun=True)
             inside = (Loop(place, pattern.leave),) if pattern.begun else ()
-            yield Step(atom.variable, more, inside, inside)
+            how = pattern.inner if pattern.begun else None
+            yield Step(atom.variable, more, inside, inside, how=how)
         case Repeat():
             yield from _rounds(pattern, place)
         case Maybe(part=part):
             yield from steps(part, (*place, 0))
+        case Then(part=part, how=how):
+            for step in steps(part, (*place, 0)):
+                yield replace(step, how=step.how or how)
         case Not():
             return
         case Seq(parts=inner):
@@ -100,7 +107,8 @@ def _rounds(loop: Repeat, place: tuple[int, ...]) -> Iterator[Step]:
     for step in steps(loop.part, (*place, 1)):
         # the last time is no longer a loop
         rest = step.rest if loop.most == 1 else replace(_once_less(loop), begun=step.rest)
-        yield replace(step, rest=rest, inside=mine, again=mine, left=left)
+        how = step.how or (loop.inner if mine else None)
+        yield replace(step, rest=rest, inside=mine, again=mine, left=left, how=how)
 
 
 def _once_less(loop: Counted) -> Counted:

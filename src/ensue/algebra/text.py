@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from ensue.algebra.chains import chain, links
 from ensue.algebra.correlation import Range
 from ensue.algebra.durations import show_duration
+from ensue.algebra.form import is_entry
 from ensue.algebra.functions.choices import CASE
 from ensue.algebra.functions.places import EARTH_LOCATION, LOCATION, WKT
 from ensue.algebra.pattern import (
@@ -22,8 +23,9 @@ from ensue.algebra.pattern import (
     Pattern,
     Repeat,
     Seq,
+    Then,
 )
-from ensue.algebra.policy import AfterMatch
+from ensue.algebra.policy import AfterMatch, Strategy
 from ensue.algebra.predicate import (
     COMPARISONS,
     MATCHES,
@@ -54,6 +56,12 @@ _RESERVED = re.compile(
     re.IGNORECASE,
 )
 
+# Types that are called so would not be read as such behind THEN.
+_READ_WITH_THEN = re.compile(
+    r"(strict|partition|next|any|then|using|limit|choose|left|anti|join|from|range)\b",
+    re.IGNORECASE,
+)
+
 # How tightly an expression holds together; an operand that is looser goes into brackets.
 _OR, _AND, _NOT, _COMPARISON, _SUM, _PRODUCT, _SIGNED, _VALUE = range(8)
 
@@ -81,10 +89,14 @@ def show_pattern(pattern: Pattern) -> str:
     match pattern:
         case Atom(type=type_, variable=variable):
             return f"{show_name(type_)} {show_name(variable)}"
+        case Kleene(atom=atom, inner=Strategy() as inner):
+            return f"({show_pattern(atom)} {show_word(inner)}){_quantifier(pattern)}"
         case Kleene(atom=atom):
             return f"{show_name(atom.type)}{_quantifier(pattern)} {show_name(atom.variable)}[]"
         case Repeat(part=part):
             shown = show_pattern(part)
+            if pattern.inner is not None:
+                return f"({shown} {show_word(pattern.inner)}){_quantifier(pattern)}"
             grouped = shown if show_head(part) in GROUPS else f"({shown})"
             return f"{grouped}{_quantifier(pattern)}"
         case Maybe(part=Atom(type=type_, variable=variable)):
@@ -95,7 +107,12 @@ def show_pattern(pattern: Pattern) -> str:
             shown = f"!{show_pattern(part)}"
             return shown if interval is None else f"{shown} {show_interval(interval)}"
         case Seq(parts=parts):
-            return f"SEQ({', '.join(map(show_pattern, parts))})"
+            first, *others = map(_in_sequence, parts)
+            return f"SEQ({first.removeprefix(', ')}{''.join(others)})" if parts else "SEQ()"
+        case Then(part=part):
+            shown = show_pattern(part)
+            apart = f"({shown})" if _READ_WITH_THEN.match(shown) else shown
+            return f"{show_head(pattern)} {apart}"
         case And(parts=parts):
             return f"AND({', '.join(map(show_pattern, parts))})"
         case Or(parts=parts):
@@ -103,6 +120,11 @@ def show_pattern(pattern: Pattern) -> str:
         case Apply(operator=operator, inputs=inputs, parameters=parameters, variable=variable):
             inside = [*map(show_pattern, inputs), *(show_expr(p) for p in parameters)]
             return f"{show_name(operator.name)}({', '.join(inside)}) {show_name(variable)}"
+
+
+def _in_sequence(part: Pattern) -> str:
+    """A part behind others, with what stands between them."""
+    return f" {show_pattern(part)}" if is_entry(part) else f", {show_pattern(part)}"
 
 
 def show_interval(interval: Interval) -> str:
@@ -125,8 +147,19 @@ def show_head(pattern: Pattern) -> str:
             return "?"
         case Repeat():
             return _quantifier(pattern)
+        case Then(how=how):
+            return show_word(how)
         case Atom() | Kleene() | Apply():
             return show_pattern(pattern)
+
+
+def show_word(how: Strategy) -> str:
+    """What stands between two parts.
+
+    >>> show_word(Strategy.PARTITION), show_word(Strategy.ANY)
+    ('THEN', 'THEN ANY')
+    """
+    return "THEN" if how is Strategy.PARTITION else f"THEN {how.name}"
 
 
 def _quantifier(loop: Kleene | Repeat) -> str:

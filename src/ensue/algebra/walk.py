@@ -7,6 +7,7 @@ from ensue.algebra.form import (
     Form,
     form,
     is_absence,
+    is_entry,
     is_event,
     is_input,
     is_list,
@@ -16,6 +17,7 @@ from ensue.algebra.form import (
     with_parts,
 )
 from ensue.algebra.pattern import Apply, Atom, Kleene, Leave, Not, Pattern, Repeat
+from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import (
     Aggregate,
     Between,
@@ -110,6 +112,16 @@ def leaves(pattern: Pattern) -> Iterator[Leave]:
         yield pattern.leave
     for part in parts(pattern):
         yield from leaves(part)
+
+
+def entries(pattern: Pattern) -> Iterator[Strategy]:
+    """How its parts follow what is before them, where they say so themselves."""
+    if is_entry(pattern):
+        yield pattern.how
+    if (is_list(pattern) or is_loop(pattern)) and pattern.inner is not None:
+        yield pattern.inner
+    for part in parts(pattern):
+        yield from entries(part)
 
 
 def loops(pattern: Pattern) -> Iterator[Repeat]:

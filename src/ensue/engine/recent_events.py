@@ -39,7 +39,7 @@ class RecentEvents:
         within = plan.query.within
         self._count = within.count if isinstance(within, ByEvents) else None
         self._length = None if self._count is not None else length_of(within, unit)
-        strict = plan.query.strategy is Strategy.STRICT  # events of other partitions matter too
+        strict = Strategy.STRICT in plan.query.strategies  # events of other partitions matter too
         self._keys = [] if strict else [e.field_name for e in plan.query.equivalence]
         self._kept = 0  # when it was last looked through
 

@@ -52,7 +52,7 @@ def matters(query: Query, event: Event) -> bool:
     """Whether an event can change anything: be in a match, forbid one, or be counted."""
     if key_of(query, event) is None:
         return False
-    if query.strategy is Strategy.PARTITION or isinstance(query.within, ByEvents):
+    if Strategy.PARTITION in query.strategies or isinstance(query.within, ByEvents):
         return True
     return event.type in {atom.type for atom in atoms(query.pattern)}
 

@@ -17,7 +17,7 @@ def joined_pattern(node: Node) -> Node:
 
 def archive_join(node: Node, shape: Pattern, text: str) -> ArchiveJoin:
     """A JOIN ARCHIVE whose pattern is `shape`."""
-    keyword, name, _, where, within, after, range_, latest, on = pieces(node)
+    keyword, name, _, using, where, within, after, range_, latest, on = pieces(node)
     archive, span = name_of(name), span_of(name)
     if range_ is None:
         raise QueryError(
@@ -31,7 +31,7 @@ def archive_join(node: Node, shape: Pattern, text: str) -> ArchiveJoin:
         check_last(last.count, last.span)
     return ArchiveJoin(
         archive=archive,
-        query=matched(shape, where, within, after, text),
+        query=matched(shape, (using, where), within, after, text),
         range=_range(range_),
         on=conjuncts,
         equivalence=equivalence,

@@ -25,13 +25,25 @@ from ensue.span import Span
 
 
 def matched(
-    shape: Pattern, where: Node | None, within: Node | None, after: Node | None, text: str
+    shape: Pattern,
+    selecting: tuple[Node | None, Node | None],
+    within: Node | None,
+    after: Node | None,
+    text: str,
 ) -> Query:
-    """What is to be matched: a pattern with WHERE, WITHIN and AFTER MATCH."""
-    strategy, conditions = Strategy.ANY, None
+    """What is to be matched: a pattern with USING, WHERE, WITHIN and AFTER MATCH."""
+    using, where = selecting
+    conditions = None
+    strategy = Strategy[pieces(using)[0].upper()] if using else Strategy.ANY
     if where is not None:
         *selection, conditions = pieces(where)
         if selection:
+            if using:
+                raise QueryError(
+                    "the strategy is named twice",
+                    hint=f"leave out {selection[0]}(...) {{ }} around the conditions, or USING",
+                    span=span_of(using),
+                )
             strategy = Strategy(selection[0].lower())
             _expect_all(selection[1:], shape, span_of(where))
     conjuncts, equivalence = condition(conditions) if conditions else ((), ())

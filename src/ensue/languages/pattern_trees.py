@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from lark import Token
 
-from ensue.algebra.form import Form, form, is_event, is_input
+from ensue.algebra.form import Form, form, is_event, is_input, is_list, is_loop
 from ensue.algebra.operator import Operator, known_operator
 from ensue.algebra.pattern import (
     And,
@@ -22,7 +22,9 @@ from ensue.algebra.pattern import (
     Pattern,
     Repeat,
     Seq,
+    Then,
 )
+from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import Literal, Unary
 from ensue.algebra.walk import atoms, results, rewrite
 from ensue.errors import QueryError
@@ -42,6 +44,8 @@ def pattern_of(node: Node, operators: tuple[Operator, ...]) -> Pattern:
     match node.data, pieces(node):
         case "seq", parts:
             return _group(Seq, map(inner, parts), span)
+        case "entered", [how, part]:
+            return Then(inner(part), Strategy[how.upper()] if how else Strategy.PARTITION, span)
         case "all", parts:
             return _group(And, map(inner, parts), span)
         case "any", parts:
@@ -56,6 +60,18 @@ def pattern_of(node: Node, operators: tuple[Operator, ...]) -> Pattern:
             return Not(inner(part), span, within)
         case "repeated", [part, quantifier]:
             return _repeated(inner(part), quantifier, span)
+        case "looped", [*parts, again, quantifier]:
+            if quantifier.data == "maybe":
+                raise QueryError(
+                    "THEN at the end of a group says how one time of it follows another",
+                    hint="repeat the group: (A a THEN)+",
+                    span=span_of(again),
+                )
+            (words,) = pieces(again)
+            how = Strategy[(words.split()[1:] or ["PARTITION"])[0].upper()]
+            repeated = _repeated(_group(Seq, map(inner, parts), span), quantifier, span)
+            assert is_list(repeated) or is_loop(repeated)
+            return replace(repeated, inner=how)
         case "applied", [name, *given, variable]:
             operator = known_operator(name_of(name), operators, span_of(name))
             inputs = [inner(g) for g in given if g.data not in _CONSTANTS]
@@ -111,7 +127,7 @@ def _repeated(part: Pattern, quantifier: Node, span: Span) -> Pattern:
     match part:
         case Atom():
             return Kleene(part, least, most, span, leave)
-        case Kleene() | Repeat() | Maybe() | Seq() | And() | Or() | Not() | Apply():
+        case Kleene() | Repeat() | Maybe() | Seq() | Then() | And() | Or() | Not() | Apply():
             return Repeat(part, least, most, leave, span)
 
 

@@ -88,12 +88,12 @@ def _limit_depth(tree: Node) -> None:
 
 def _statement(tree: Node, text: str, operators: tuple[Operator, ...]) -> Query | Correlation:
     *name, body = pieces(tree)
-    pattern, where, within, after, *joins, returning, having, limit, choose = pieces(body)
+    pattern, using, where, within, after, *joins, returning, having, limit, choose = pieces(body)
     shapes = [pattern_of(node, operators) for node in (pattern, *map(joined_pattern, joins))]
     taken = {named for shape in shapes for named in explicit_names(shape)}
     live, *past = [with_names(shape, taken) for shape in shapes]
     query = replace(
-        matched(live, where, within, after, text), name=name_of(name[0]) if name else None
+        matched(live, (using, where), within, after, text), name=name_of(name[0]) if name else None
     )
     columns = pieces(returning) if returning else []
     exists = [column for column in columns if column.data == "exists"]

@@ -24,6 +24,7 @@ _WORDS = {
     "UNIT": "a unit of time", "$END": "the end", "SEMICOLON": "the end",
     "_INTERVAL": "INTERVAL '...'", "EVENTS": "EVENTS", "ANCHOR": "START or END",
     "JOIN_ARCHIVE": "JOIN ARCHIVE", "_UNTIL": "TO", "_DISTINCT_FROM": "DISTINCT FROM",
+    "HOW": "STRICT, PARTITION, NEXT or ANY", "_THEN": "'->'", "THEN_AGAIN": "'->'",
 }  # fmt: skip
 # Terminals that say one thing together; the first ones tell that all of them are meant.
 _GROUPS: tuple[tuple[str, set[str], set[str]], ...] = (
@@ -49,8 +50,8 @@ _GROUPS: tuple[tuple[str, set[str], set[str]], ...] = (
     (
         "the next clause",
         {"_HAVING", "_RETURN"},
-        {"_WHERE", "_WITHIN", "_AFTER", "_RANGE", "JOIN_ARCHIVE", "_RETURN", "_HAVING", "_LIMIT",
-         "_CHOOSE", "SEMICOLON", "$END"},
+        {"_USING", "_WHERE", "_WITHIN", "_AFTER", "_RANGE", "JOIN_ARCHIVE", "_RETURN", "_HAVING",
+         "_LIMIT", "_CHOOSE", "SEMICOLON", "$END"},
     ),
 )  # fmt: skip
 _SCAN = re.compile(
@@ -162,6 +163,10 @@ def _hints(text: str, start: int, found: str, expected: set[str]) -> Iterator[st
         yield f"positions are {POSITIONS}"
     if found and expected == {"$END"}:
         yield "the query ends at ';': one query at a time"
+    if found == "USING" and "_USING" in expected:
+        yield "say USING STRICT, USING PARTITION, USING NEXT or USING ANY"
+    if found == "THEN" and expected & {"_THEN", "_WHERE"}:
+        yield "a part follows THEN, as in A a THEN B b; a type called like a keyword is quoted"
     if {"_FIRST", "_NEXT"} <= expected:
         yield "say TO FIRST a, TO LAST a, or TO NEXT EVENT"
     yield from _unjoined(found, expected)

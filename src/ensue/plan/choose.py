@@ -74,7 +74,7 @@ def choose(
     """
     planning = planning.without(off)
     off, statistics = planning.off, planning.statistics
-    late = "predicate_placement" in off and query.strategy is Strategy.ANY
+    late = "predicate_placement" in off and query.strategies == {Strategy.ANY}
     query, notes = _rewritten(query, schema, off)
     # what a repeat is asked about depends on the conditions on its event
     late = late and not any(results(query.pattern))
@@ -116,7 +116,7 @@ def choose(
         return Plan(
             query,
             structure,
-            whole_stream=query.strategy is Strategy.STRICT,
+            whole_stream=Strategy.STRICT in query.strategies,
             notes=tuple(notes),
             statistics=statistics,
         )
@@ -126,7 +126,7 @@ def choose(
         roles=sorted_out.roles,
         residual=tuple(residual),
         prune="window" not in off,
-        whole_stream=query.strategy is Strategy.STRICT,
+        whole_stream=Strategy.STRICT in query.strategies,
         notes=tuple(notes),
         statistics=statistics,
         decisions=decisions,
@@ -318,7 +318,7 @@ def _has_and(pattern: Pattern) -> bool:
 
 def _can_wait(condition: Expr, query: Query) -> bool:
     """Whether a condition may be tried on finished matches: it must choose no event on the way."""
-    if query.strategy is Strategy.NEXT or query.weighs_matches:
+    if Strategy.NEXT in query.strategies or query.weighs_matches:
         return False
     always = always_bound(query.pattern)
     return all(
@@ -342,7 +342,7 @@ def _automaton(query: Query, between: _Between) -> Structure:
             early,
             between.absent,
             late=late,
-            early=query.strategy is not Strategy.NEXT,
+            early=Strategy.NEXT not in query.strategies,
             strategy=query.strategy,
         )
     except TooManyStates:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ensue.algebra.pattern import Kleene
+from ensue.algebra.policy import CONTIGUOUS, Strategy
 from ensue.algebra.predicate import Expr
 from ensue.algebra.query import Query
 from ensue.plan.estimates.decisions import Decision
@@ -70,6 +71,9 @@ class Edge:
     # of automata with `loops`:
     demanded: bool = True  # under skip-till-next-match a run takes it and does not also wait on
     yields: tuple[str, ...] = ()  # not if the event can take the run along one of these
+    # of automata whose pattern says how parts follow each other:
+    how: Strategy | None = None  # what a run may have passed over
+    demanded_late: bool = True  # as `demanded`, of an event that is not the very next one
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +105,20 @@ class Automaton:
 
     def out_of(self, state: int) -> tuple[Edge, ...]:
         return tuple(e for e in self.edges if e.source == state)
+
+    @property
+    def mixed(self) -> bool:
+        """Whether the edges say themselves what may lie before their event."""
+        return any(edge.how is not None for edge in self.edges)
+
+    def contiguous(self, state: int, strategy: Strategy) -> Strategy | None:
+        """The strategy of a state whose runs wait for the very next event only, if it is one."""
+        if not self.mixed:
+            return strategy if strategy in CONTIGUOUS else None
+        hows = {edge.how for edge in self.out_of(state)}
+        if not hows or not hows <= CONTIGUOUS:
+            return None
+        return Strategy.PARTITION if Strategy.PARTITION in hows else Strategy.STRICT
 
 
 @dataclass(frozen=True, slots=True)

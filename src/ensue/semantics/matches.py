@@ -22,6 +22,7 @@ from ensue.algebra.pattern import (
     Pattern,
     Repeat,
     Seq,
+    Then,
 )
 from ensue.algebra.policy import AfterMatch, SkipTo, Strategy
 from ensue.algebra.predicate import At, Expr, Field
@@ -30,6 +31,7 @@ from ensue.algebra.residual import Step, advance, open_loops, readings, steps, u
 from ensue.algebra.walk import (
     atoms,
     bound_variables,
+    entries,
     kleenes,
     leaves,
     positives,
@@ -128,6 +130,8 @@ def _ways(pattern: Pattern, partition: "Partition") -> list[Binding]:
             return _rounds(pattern, partition)
         case Maybe(part=part):
             return [{}, *(b for b in _ways(part, partition) if b)]
+        case Then(part=part):
+            return _ways(part, partition)
         case Not():
             return [{}]
         case Or(parts=parts):
@@ -258,6 +262,7 @@ class Partition:
         self.negative = [c for c in query.where if variables(c) & negated]
         self.kleenes = kleenes(query.pattern)
         self.leaves = {*leaves(query.pattern)} - {Leave.FORK}
+        self.mixed = any(entries(query.pattern))
         self._waiting: dict[tuple[str, ...], set[str]] = {}  # by the variables bound so far
         self.fired: Fired | None = None  # by the events of a longer stream
         self.most: int | None = None  # ways to arrange events; None: any number
@@ -384,6 +389,8 @@ class Partition:
 
         And whether its loops end when they should; `whole`: it is no partial match.
         """
+        if self.mixed:
+            return self._followed(binding, whole)
         chain = members(binding)
         match self.query.strategy:
             case Strategy.ANY:
@@ -405,39 +412,71 @@ class Partition:
         """
         events = ((v, e) for v, es in binding.items() for e in es if not e.made_of)
         taken = sorted(events, key=lambda step: step[1].position)
-        skips = self.query.strategy is Strategy.NEXT
         runs = [self.query.pattern]
         for k, (variable, event) in enumerate(taken):
-            prefix = taken[:k]
-            if k and skips:
-                low, high = taken[k - 1][1].position, event.position
-                passed = [e for e in self.events if low < e.position < high]
-                runs = [r for r in runs if not any(self._usable(r, prefix, e) for e in passed)]
             further = (
                 step.rest
                 for run in runs
-                for step in self._steps(run, prefix, event)
+                for step in self._steps(run, taken[:k], event)
                 if step.variable == variable
             )
             runs = list(dict.fromkeys(further))
         return any(map(optional, runs)) if whole else bool(runs)
 
-    def _usable(self, run: Pattern, prefix: list[tuple[str, Event]], event: Event) -> bool:
-        """Whether a run that got this far must use this event."""
-        found = [s for s in steps(run) if not self._ends_rather(run, prefix, s)]
-        return any(
-            self.goes_on([*prefix, (step.variable, event)])
-            for step in demanded(found, open_loops(run))
-        )
-
     def _steps(self, run: Pattern, prefix: list[tuple[str, Event]], event: Event) -> list[Step]:
         """What a run may do with an event: greedy and reluctant loops prefer one to another."""
-        found = list(steps(run))
+        found = self._allowed(run, prefix, event)
         if not self.leaves:
             return found
         found = [s for s in found if not self._ends_rather(run, prefix, s)]
         able = [s for s in found if self.goes_on([*prefix, (s.variable, event)])]
         return [s for s in found if not any(preferred(other, s) for other in able)]
+
+    def _allowed(self, run: Pattern, prefix: list[tuple[str, Event]], event: Event) -> list[Step]:
+        """The steps whose strategy allows what lies between the event and the one before it."""
+        found = list(steps(run))
+        if not prefix:
+            return found
+        last = prefix[-1][1].position
+        passed = [e for e in self.events if last < e.position < event.position]
+        could: bool | None = None  # whether the run could use one of them
+        kept = []
+        for step in found:
+            match step.how or self.query.strategy:
+                case Strategy.ANY:
+                    kept.append(step)
+                case Strategy.NEXT:
+                    if could is None:
+                        could = any(self._usable(run, prefix, e) for e in passed)
+                    if not could:
+                        kept.append(step)
+                case Strategy.STRICT | Strategy.PARTITION as how:
+                    if self._adjacent(how, prefix[-1][1], event):
+                        kept.append(step)
+        return kept
+
+    def _adjacent(self, how: Strategy, left: Event, right: Event) -> bool:
+        """Whether nothing lies between two events, of the stream or of the partition."""
+        if how is Strategy.STRICT:
+            return right.position - left.position == 1
+        return self.index[right.position] - self.index[left.position] == 1
+
+    def _usable(self, run: Pattern, prefix: list[tuple[str, Event]], event: Event) -> bool:
+        """Whether a run that got this far must use this event."""
+        found = [s for s in steps(run) if self._reaches(s, prefix, event)]
+        # a loop that could only go on with the very next event is over when that has passed
+        going = {loop for step in found for loop in step.inside}
+        open_ = [loop for loop in open_loops(run) if not self.mixed or loop in going]
+        found = [s for s in found if not self._ends_rather(run, prefix, s)]
+        return any(
+            self.goes_on([*prefix, (step.variable, event)]) for step in demanded(found, open_)
+        )
+
+    def _reaches(self, step: Step, prefix: list[tuple[str, Event]], event: Event) -> bool:
+        """Whether a step may be taken with an event that comes so late."""
+        how = step.how or self.query.strategy
+        contiguous = how in (Strategy.STRICT, Strategy.PARTITION)
+        return not prefix or not contiguous or self._adjacent(how, prefix[-1][1], event)
 
     def _ends_rather(self, run: Pattern, prefix: list[tuple[str, Event]], step: Step) -> bool:
         """Whether a run is a match already, and a reluctant loop takes no more."""
@@ -558,7 +597,7 @@ def _arranged(pattern: Pattern, binding: Binding) -> bool:
         case Repeat():  # its parts are sequences: what comes later comes behind all before it
             inside = [e for a in positives(pattern) for e in binding.get(a.variable, ())]
             return all(before(a, b) for a, b in pairwise(sorted(inside, key=lambda e: e.position)))
-        case Maybe(part=part):
+        case Maybe(part=part) | Then(part=part):
             return _arranged(part, binding)
         case And(parts=parts) | Or(parts=parts):
             return all(_arranged(p, binding) for p in parts)

@@ -186,7 +186,7 @@ class Frame:
     @property
     def counts(self) -> bool:
         """Whether the events of each partition are counted."""
-        return self.by_events or self.plan.query.strategy is Strategy.PARTITION
+        return self.by_events or Strategy.PARTITION in self.plan.query.strategies
 
     @property
     def negatives(self) -> tuple[Role, ...]:

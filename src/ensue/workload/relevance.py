@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from ensue.algebra.policy import Strategy
+from ensue.algebra.policy import CONTIGUOUS
 from ensue.algebra.walk import atoms
 from ensue.algebra.window import ByEvents
 from ensue.workload.prepared import Prepared
@@ -14,7 +14,7 @@ def types_that_matter(queries: Iterable[Prepared]) -> frozenset[str] | None:
     names: set[str] = set()
     for prepared in queries:
         query = prepared.plan.query
-        contiguous = query.strategy in (Strategy.STRICT, Strategy.PARTITION)
+        contiguous = bool(query.strategies & CONTIGUOUS)
         untyped = prepared.shape.schema.type_column is None
         if untyped or contiguous or isinstance(query.within, ByEvents):
             return None

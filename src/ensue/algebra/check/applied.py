@@ -24,9 +24,10 @@ def check_operators(query: Query) -> None:
     applied = next(results(query.pattern), None)
     if applied is None:
         return
-    if query.strategy is not Strategy.ANY:
+    others = sorted(s.value for s in query.strategies - {Strategy.ANY})
+    if others:
         raise QueryError(
-            f"{query.strategy.value} does not go with an operator ({applied.operator.name})",
+            f"{others[0]} does not go with an operator ({applied.operator.name})",
             hint="leave the strategy out: every combination of events is tried",
             span=applied.span,
         )

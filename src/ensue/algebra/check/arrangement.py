@@ -6,6 +6,7 @@ from ensue.algebra.form import (
     Form,
     form,
     is_absence,
+    is_entry,
     is_event,
     is_lapse,
     is_list,
@@ -19,7 +20,8 @@ from ensue.algebra.form import (
 )
 from ensue.algebra.operator import Over
 from ensue.algebra.pattern import Apply, Kleene, Leave, Not, Pattern, Repeat
-from ensue.algebra.walk import atoms, positives, results
+from ensue.algebra.text import show_head, show_word
+from ensue.algebra.walk import atoms, entries, positives, results
 from ensue.errors import QueryError
 
 
@@ -33,6 +35,7 @@ def check_arrangement(pattern: Pattern) -> None:
             "!B b FROM ... TO ...",
             span=pattern.span,
         )
+    _check_entries(pattern)
     _check_part(pattern)
     _check_greedy(pattern, last=True)
     if is_lapse(pattern):
@@ -127,6 +130,37 @@ def _check_part(pattern: Pattern) -> None:
             pass
     for part in inner:
         _check_part(part)
+
+
+def _check_entries(pattern: Pattern, refused: tuple[str, str] | None = None) -> None:
+    """Only what must come, and comes behind something, says how it follows that.
+
+    `refused`: what is around it that does not go with it, and what to do instead.
+    """
+    said = next(entries(pattern), None)
+    if refused is not None and said is not None:
+        raise QueryError(
+            f"{show_word(said)} {refused[0]} is not supported yet",
+            hint=refused[1],
+            span=pattern.span,
+        )
+    if is_entry(pattern) and is_absence(pattern.part):
+        raise QueryError(
+            f"{show_head(pattern)} says how an event follows, and what is negated does not come",
+            hint="put the negation between: A a -> !C c THEN B b",
+            span=pattern.span,
+        )
+    match form(pattern):
+        case Form.ABSENCE:
+            refused = "inside a negation", "join the parts by commas: !SEQ(A a, B b)"
+        case Form.TOGETHER:
+            refused = "inside AND", "join the parts by commas: AND(SEQ(A a, B b), C c)"
+        case Form.RESULT:
+            refused = "inside an operator", "apply the operator to events"
+        case Form.EVENT | Form.LIST | Form.LOOP | Form.OPTION | Form.CHOICE | Form.SEQUENCE:
+            pass
+    for part in parts(pattern):
+        _check_entries(part, refused)
 
 
 def _check_bounds(loop: Kleene | Repeat) -> None:

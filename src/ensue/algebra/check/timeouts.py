@@ -20,7 +20,7 @@ from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import At, Field
 from ensue.algebra.query import Query
 from ensue.algebra.text import show_head
-from ensue.algebra.walk import atoms, kleenes, leaves, positives, references, variables
+from ensue.algebra.walk import atoms, entries, kleenes, leaves, positives, references, variables
 from ensue.algebra.window import ByEvents
 from ensue.errors import QueryError
 
@@ -108,9 +108,12 @@ def _check_names(query: Query, column: str) -> None:
 def _check_part(part: Pattern) -> None:
     match form(part):
         case Form.EVENT | Form.LIST | Form.ABSENCE:
-            if all(leave is Leave.FORK for leave in leaves(part)):
+            if any(entries(part)):
+                name = "a loop with THEN"
+            elif any(leave is not Leave.FORK for leave in leaves(part)):
+                name = "a greedy or reluctant loop"
+            else:
                 return
-            name = "a greedy or reluctant loop"
         case Form.OPTION:
             if all(is_event(p) or is_list(p) for p in parts(part)):
                 for inner in parts(part):

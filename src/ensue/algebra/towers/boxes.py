@@ -69,8 +69,8 @@ def why_not_inlined(
 
 
 def _why_not_above(query: Query) -> str | None:
-    if query.strategy is not Strategy.ANY:
-        return f"{query.strategy.value} looks at the events that are passed over"
+    for strategy in sorted(s.value for s in query.strategies - {Strategy.ANY}):
+        return f"{strategy} looks at the events that are passed over"
     if query.after is not None:
         return "AFTER MATCH looks at complex events as such"
     if query.limit is not None or summarised(query):
@@ -86,8 +86,8 @@ def _why_not_below(layer: Layer, *, delivered_too: bool) -> str | None:
     query, name = layer.query, layer.name
     if layer.delivered and not delivered_too:
         return f"{name} is delivered itself"
-    if query.strategy is not Strategy.ANY:
-        return f"{name} is found by {query.strategy.value}"
+    for strategy in sorted(s.value for s in query.strategies - {Strategy.ANY}):
+        return f"{name} is found by {strategy}"
     if query.after is not None or query.limit is not None:
         return f"{name} has AFTER MATCH or LIMIT"
     if query.having is not None or summarised(query):

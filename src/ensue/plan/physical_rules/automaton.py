@@ -128,6 +128,8 @@ def _looping(
             checks=(*plain.checks, *in_step),
             demanded=way.demanded,
             yields=way.yields,
+            how=way.how,
+            demanded_late=way.demanded_late,
         )
 
     edges = sorted(map(edge, found), key=lambda e: (e.source, e.target, e.variable))

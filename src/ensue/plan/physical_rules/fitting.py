@@ -18,6 +18,7 @@ from ensue.algebra.pattern import (
     Pattern,
     Repeat,
     Seq,
+    Then,
 )
 from ensue.algebra.text import show_head
 from ensue.algebra.walk import positives
@@ -36,9 +37,9 @@ def structures(pattern: Pattern) -> frozenset[str]:
     match pattern:
         case Atom() | Seq() | Not():
             return frozenset({STACKS, RUNS, TREE, COMPACT})
-        case Repeat():
+        case Repeat() | Then():
             return frozenset({RUNS})
-        case Kleene(leave=leave) if leave is not Leave.FORK:
+        case Kleene() if pattern.leave is not Leave.FORK or pattern.inner is not None:
             return frozenset({RUNS})
         case Kleene() | And():
             return frozenset({RUNS, TREE, COMPACT})

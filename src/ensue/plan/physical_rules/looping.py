@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 from ensue.algebra.form import is_list, is_loop, optional, parts, with_parts
 from ensue.algebra.leaving import barred_by_the_end, demanded, preferred
 from ensue.algebra.pattern import Leave, Pattern
-from ensue.algebra.policy import Strategy
+from ensue.algebra.policy import CONTIGUOUS, Strategy
 from ensue.algebra.predicate import At, Expr, Field
 from ensue.algebra.residual import Step, open_loops, steps, uncounted
 from ensue.algebra.text import show_condition
 from ensue.algebra.walk import (
+    entries,
     in_step,
     leaves,
     loops,
@@ -34,8 +35,9 @@ class NoLoops(Exception):  # noqa: N818
 
 
 def has_loops(pattern: Pattern) -> bool:
-    """Whether a pattern repeats groups, or has loops that do not fork."""
-    return any(loops(pattern)) or any(leave is not Leave.FORK for leave in leaves(pattern))
+    """Whether a pattern repeats groups, has loops that do not fork, or says what follows how."""
+    wilful = any(leave is not Leave.FORK for leave in leaves(pattern))
+    return wilful or any(loops(pattern)) or any(entries(pattern))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,33 +67,37 @@ class Way:
     target: Place
     demanded: bool
     yields: tuple[str, ...]
+    how: Strategy | None = None  # of patterns that say it
+    demanded_late: bool = True  # the same of an event that is not the very next one
 
 
 def start_of(pattern: Pattern, strategy: Strategy) -> Place:
     """Where every run begins."""
-    return Place((_counted_by_runs(pattern, strategy),), (uncounted(pattern),), frozenset())
+    skips = Strategy.NEXT in (strategy, *entries(pattern))
+    return Place((_counted_by_runs(pattern, skips),), (uncounted(pattern),), frozenset())
 
 
-def _counted_by_runs(pattern: Pattern, strategy: Strategy) -> Pattern:
+def _counted_by_runs(pattern: Pattern, skips: bool) -> Pattern:
     """The pattern without the numbers that runs know by counting the events of a variable.
 
     Not what loops inside loops count, nor where a full loop changes what a run must take.
     """
     if is_list(pattern) or is_loop(pattern):
         by_events = is_list(pattern) or opening(pattern) is not None
-        full = pattern.most is not None and strategy is Strategy.NEXT
+        full = pattern.most is not None and skips
         if pattern.leave is not Leave.FORK or full or not by_events:
             return pattern
         return replace(pattern, least=min(pattern.least, 1), most=None)
-    return with_parts(pattern, tuple(_counted_by_runs(p, strategy) for p in parts(pattern)))
+    return with_parts(pattern, tuple(_counted_by_runs(p, skips) for p in parts(pattern)))
 
 
 def ways(start: Place, strategy: Strategy) -> list[Way]:
     """All ways from all places, in the order they are found. Raises NoLoops."""
     found: list[Way] = []
     known, todo = {start}, [start]
+    mixed = any(entry for rest in start.rests for entry in entries(rest))
     for place in todo:
-        for way in _ways(place, strategy):
+        for way in _ways(place, strategy, mixed):
             found.append(way)
             if way.target not in known:
                 if len(known) >= LIMIT:
@@ -101,11 +107,12 @@ def ways(start: Place, strategy: Strategy) -> list[Way]:
     return found
 
 
-def _ways(place: Place, strategy: Strategy) -> Iterator[Way]:
+def _ways(place: Place, strategy: Strategy, mixed: bool) -> Iterator[Way]:
     possible = [_possible(rest, place) for rest in place.rests]
-    if len(place.rests) > 1 and strategy is Strategy.NEXT:
-        raise NoLoops("a group whose events can be divided into times in several ways")
     every = [step for found in possible for step in found]
+    skips = any((step.how or strategy) is Strategy.NEXT for step in every)
+    if len(place.rests) > 1 and skips:
+        raise NoLoops("a group whose events can be divided into times in several ways")
     if len(place.rests) > 1 and any(_wilful(step) for step in every):
         raise NoLoops("a group whose events can be divided into times in several ways")
     wanted = [
@@ -113,6 +120,7 @@ def _ways(place: Place, strategy: Strategy) -> Iterator[Way]:
         for rest, found in zip(place.rests, possible, strict=True)
         for step in demanded(found, open_loops(rest))
     ]
+    later = _wanted_late(place, strategy, skips) if mixed else wanted
     for variable in dict.fromkeys(step.variable for step in every):
         mine = [s for s in every if s.variable == variable]
         barred = {s: {o.variable for o in every if preferred(o, s)} for s in mine}
@@ -121,6 +129,9 @@ def _ways(place: Place, strategy: Strategy) -> Iterator[Way]:
         yields = {frozenset(barred[s]) for s in mine}
         if frozenset() in yields:
             yields = {frozenset()}
+        hows = {s.how or strategy for s in mine} if mixed and place.bound else {None}
+        if len(hows) > 1:
+            raise NoLoops(f"{variable}, which may follow in several ways")
         rests = tuple(dict.fromkeys(s.rest for s in mine))
         if len(yields) > 1 or (len(rests) > 1 and yields != {frozenset()}):
             raise NoLoops("loops that can end in several ways")
@@ -132,7 +143,29 @@ def _ways(place: Place, strategy: Strategy) -> Iterator[Way]:
             target,
             any(s.variable == variable for s in wanted),
             tuple(sorted(yields.pop())),
+            hows.pop() if hows else None,
+            any(s.variable == variable for s in later),
         )
+
+
+def _wanted_late(place: Place, strategy: Strategy, skips: bool) -> list[Step]:
+    """The steps that are demanded of an event that is not the very next one. Raises NoLoops."""
+    wanted = []
+    for rest in place.rests:
+        open_ = list(open_loops(rest))
+        kinds = {s.how or strategy for s in steps(rest)} & CONTIGUOUS
+        if open_ and skips and len(kinds) > 1:
+            raise NoLoops("a loop beside THEN, THEN STRICT and THEN NEXT")
+        going = {
+            loop
+            for step in steps(rest)
+            if (step.how or strategy) not in CONTIGUOUS
+            for loop in step.inside
+        }
+        found = [s for s in _possible(rest, place) if (s.how or strategy) not in CONTIGUOUS]
+        # a loop that could only go on with the very next event is over
+        wanted += demanded(found, [loop for loop in open_ if loop in going])
+    return wanted
 
 
 def _possible(rest: Pattern, place: Place) -> list[Step]:

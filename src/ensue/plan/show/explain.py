@@ -15,6 +15,7 @@ from ensue.algebra.text import (
     show_pattern,
     show_window,
 )
+from ensue.algebra.walk import entries
 from ensue.plan.choose import structure_name, why_no_stacks
 from ensue.plan.physical import (
     Absence,
@@ -46,6 +47,12 @@ CHOICES = {
     Choice.ONCE: "ONCE: likewise, and what is up to it in its partition is not used again",
 }
 
+FOLLOWS = {
+    Strategy.ANY: "any event may lie before it",
+    Strategy.NEXT: "no usable event before it",
+    Strategy.PARTITION: "the very next event of the partition",
+    Strategy.STRICT: "the very next event of the stream",
+}
 STRATEGIES = {
     Strategy.ANY: "any event may be passed over",
     Strategy.NEXT: "only events that the match cannot use are passed over",
@@ -82,7 +89,8 @@ def _query(plan: Plan) -> Iterator[str]:
     if query.name is not None:
         yield f"event      {show_name(query.name)}"
     yield f"pattern    {show_pattern(query.pattern)}"
-    yield f"strategy   {query.strategy.value}: {STRATEGIES[query.strategy]}"
+    unsaid = ", where THEN says nothing else" if any(entries(query.pattern)) else ""
+    yield f"strategy   {query.strategy.value}: {STRATEGIES[query.strategy]}{unsaid}"
     yield f"window     {_window(plan)}"
     yield f"partition  {_partition(plan)}"
     rules = [note for note in plan.notes if is_rule(note)]
@@ -213,7 +221,7 @@ def _holds(plan: Plan, state: State) -> str:
 def tests_on(plan: Plan, edge: Edge) -> list[str]:
     """What an event must pass to take a run along an edge, beside the tests of the scan."""
     kleene = plan.role(edge.variable).kleene
-    tests = []
+    tests = [] if edge.how is None else [FOLLOWS[edge.how]]
     if kleene is not None and kleene.most is not None and not edge.first:
         tests.append(f"at most {kleene.most} events in {_named(plan, edge.variable)}")
     tests += [_least(plan, variable) for variable in edge.leaves]

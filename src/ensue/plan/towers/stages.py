@@ -7,7 +7,7 @@ comes from the same lane or from an earlier stage, and then it is sent to the la
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ensue.algebra.policy import Strategy
+from ensue.algebra.policy import CONTIGUOUS, Strategy
 from ensue.algebra.predicate import Field
 from ensue.algebra.tower import types_of
 from ensue.algebra.towers.layers import Layer
@@ -68,7 +68,7 @@ def stages_of(layers: Sequence[Layer]) -> tuple[Stage, ...]:
 
 def _key(layer: Layer) -> frozenset[str]:
     """What splits a layer's stream; nothing, where it looks at the events of every partition."""
-    strict = layer.query.strategy is Strategy.STRICT
+    strict = Strategy.STRICT in layer.query.strategies
     return frozenset() if strict else frozenset(layer.key)
 
 
@@ -104,7 +104,7 @@ def _raw(layers: Sequence[Layer]) -> frozenset[str] | None:
         if not layer.reads_raw:
             continue
         query = layer.query
-        contiguous = query.strategy in (Strategy.STRICT, Strategy.PARTITION)
+        contiguous = bool(query.strategies & CONTIGUOUS)
         if contiguous or isinstance(query.within, ByEvents):
             return None
         found |= set(types_of(query)) - set(layer.uses)

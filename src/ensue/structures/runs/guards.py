@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from functools import partial
 
+from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import At, Expr, Field
 from ensue.algebra.text import show_condition, show_name
 from ensue.algebra.walk import references
@@ -48,6 +49,8 @@ class Guards:
         role = self.frame.plan.role(edge.variable)
         if role.kleene is not None and role.kleene.most is not None and not edge.first:
             tests.append(f"{self.registers.count(edge.variable, 'r')} < {role.kleene.most}")
+        if edge.how is not None:
+            tests += self.followed(edge.how)
         for variable in edge.leaves:
             kleene = self.frame.plan.role(variable).kleene
             assert kleene is not None
@@ -68,6 +71,18 @@ class Guards:
             out, flag, [*((t, None) for t in tests), *self.labelled(edge.checks, access, at)]
         )
         self.judge(out, edge.checks, edge.absences, flag, "r", edge, at)
+
+    def followed(self, how: Strategy) -> list[str]:
+        """What must not lie between a run and the event."""
+        match how:
+            case Strategy.ANY:
+                return []
+            case Strategy.NEXT:
+                return [f"{self.registers.passed('r')} == 0"]
+            case Strategy.PARTITION:
+                return [f"idx - {self.registers.runs.at('last_index', 'r')} == 1"]
+            case Strategy.STRICT:
+                return [f"row - {self.registers.runs.at('last_row', 'r')} == 1"]
 
     def labelled(
         self, checks: Iterable[Check], access: RunAccess, at: str

@@ -59,6 +59,10 @@ class Registers:
     def first_index(self, run: str) -> str:
         return self.runs.at("first_index", run)
 
+    def passed(self, run: str) -> str:
+        """Whether a run has passed over an event that it could have used."""
+        return self.runs.at("passed", run)
+
     def last_row(self, variable: str, run: str) -> str:
         """The row of a variable's newest event."""
         if variable in self.kleene:
@@ -127,6 +131,8 @@ class Registers:
             out(f"{self.runs.at('last_row', run)} = row")
         if self.runs.has("last_index"):
             out(f"{self.runs.at('last_index', run)} = idx")
+        if self.runs.has("passed"):
+            out(f"{self.passed(run)} = 0")
         if self.frame.intervals and self.runs.has("first"):
             with out.block(f"if s < {self.first_time(run)}:"):
                 out(f"{self.first_time(run)} = s")

@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from ensue.algebra.policy import Strategy
+from ensue.algebra.policy import CONTIGUOUS, Strategy
 from ensue.columns.distinct import distinct
 from ensue.kernels import arena
 from ensue.source.kernel_inputs import (
@@ -95,17 +95,27 @@ class RunsState(InstancesState[RunsSource]):
 
     def _drop_broken(self, rows: int) -> None:
         """Drops the runs whose events are not adjacent any more, after so many events."""
+        automaton, strategy = self.source.automaton, self.frame.plan.query.strategy
+        for how in sorted(CONTIGUOUS, key=lambda how: how.name):
+            numbers = [s.number for s in automaton.states]
+            waiting = [n for n in numbers if automaton.contiguous(n, strategy) is how]
+            if len(waiting) == len(numbers):
+                self._drop_apart(how, self.tables["head"], rows)
+            elif waiting:
+                places = [place for n in waiting for place in (2 * n, 2 * n + 1)]
+                lists = np.ascontiguousarray(self.tables["head"][:, places])
+                self._drop_apart(how, lists, rows)
+                self.tables["head"][:, places] = lists
+
+    def _drop_apart(self, how: Strategy, lists: Table, rows: int) -> None:
         tables, meta = self.tables, self.meta
-        match self.frame.plan.query.strategy:
-            case Strategy.STRICT:
-                name, newest = "last_row", np.full(len(tables["counts"]), rows - 1)
-            case Strategy.PARTITION:
-                name, newest = "last_index", tables["counts"]
-            case _:
-                return
+        if how is Strategy.STRICT:
+            name, newest = "last_row", np.full(len(tables["counts"]), rows - 1)
+        else:
+            name, newest = "last_index", tables["counts"]
         last = tables["I"][:, self.source.registers.runs.wholes[name]]
         meta[FREE], dropped = arena.drop_runs(
-            tables["head"], tables["live"], tables["nxt"], last, newest, meta[FREE]
+            lists, tables["live"], tables["nxt"], last, newest, meta[FREE]
         )
         meta[FREE_COUNT] += dropped
         meta[LIVE] -= dropped

@@ -1,6 +1,6 @@
 """Writes the source of a runs kernel: every partial match is a run that moves along edges."""
 
-from ensue.algebra.policy import Strategy
+from ensue.algebra.policy import CONTIGUOUS, Strategy
 from ensue.algebra.text import show_name
 from ensue.plan.physical import Automaton, Edge, State
 from ensue.plan.physical_rules.ordering import edge_place, end_place, state_place
@@ -63,10 +63,14 @@ class _Runs:
                 self.registers.first_index("")
             else:
                 self.registers.first_time("")
-        if self.strategy is Strategy.STRICT:
+        self.mixed = structure.mixed
+        strategies = frame.plan.query.strategies
+        if Strategy.STRICT in strategies:
             self.registers.runs.at("last_row", "")
-        if self.strategy is Strategy.PARTITION:
+        if Strategy.PARTITION in strategies:
             self.registers.runs.at("last_index", "")
+        if self.mixed and Strategy.NEXT in strategies:
+            self.registers.passed("")
 
     def _pending(self) -> list[State]:
         return [s for s in self.automaton.states if s.pending]
@@ -124,7 +128,7 @@ class _Runs:
             out.note("", f"runs that are back in state {state.number}")
             with out.block(f"while {self._back(state)} >= 0:"):
                 out(f"q = {self._back(state)}", f"{self._back(state)} = nxt[q]")
-                self._push(out, "q", self.lists.list(state))
+                self._push(out, "q", state)
         for edge in self.automaton.out_of(0):
             self._start(out, edge)
         for role in self.frame.negatives:
@@ -163,9 +167,10 @@ class _Runs:
     def _advance(self, out: Source, state: State, edges: tuple[Edge, ...]) -> None:
         place = self.lists.list(state)
         stale = []
-        if self.strategy is Strategy.STRICT:
+        contiguous = self.automaton.contiguous(state.number, self.strategy)
+        if contiguous is Strategy.STRICT:
             stale.append(f"row - {self.registers.runs.at('last_row', 'r')} != 1")
-        if self.strategy is Strategy.PARTITION:
+        if contiguous is Strategy.PARTITION:
             stale.append(f"idx - {self.registers.runs.at('last_index', 'r')} != 1")
         if self.frame.plan.prune and (expired := self.guards.expired(state.number)):
             stale.append(expired)
@@ -196,12 +201,23 @@ class _Runs:
             with out.block(f"if {followed[number]}:"):
                 later = followed[number + 1 :]
                 self._follow(out, edge, later, may_reuse=stay != "True")
+        hows = {e.how for e in edges}
+        if {Strategy.ANY, Strategy.NEXT} <= hows and (used := self._used(edges)):
+            out.note("from now on it takes only what may follow anything")
+            with out.block(f"if {used}:"):
+                out(f"{self.registers.passed('r')} = 1")
         if stay != "True":
             with out.block("if spare:"):
                 self.lists.release(out, "r")
 
     def _stays(self, state: State, edges: tuple[Edge, ...]) -> str:
         """When a run also waits on where it is."""
+        if self.mixed:
+            hows = {e.how for e in edges}
+            if Strategy.ANY in hows:
+                return "True"
+            used = self._used(edges)
+            return "False" if Strategy.NEXT not in hows else f"not ({used})" if used else "True"
         if self.strategy is Strategy.ANY:
             return "True"
         if self.strategy is not Strategy.NEXT:
@@ -227,6 +243,23 @@ class _Runs:
         if "True" in grows:
             return f"not ({taken})"
         return f"(not ({taken})) if ({' or '.join(grows)}) else (not ({every}))"
+
+    def _used(self, edges: tuple[Edge, ...]) -> str:
+        """Whether a run could use the event, so that THEN NEXT may not pass over it."""
+        near = "True"
+        for how in (Strategy.STRICT, Strategy.PARTITION):
+            if any(edge.how is how for edge in edges):
+                (near,) = self.guards.followed(how)
+        used = []
+        for flag, edge in zip(self._flags(edges), edges, strict=True):
+            always = edge.how in CONTIGUOUS or edge.demanded_late
+            if edge.demanded and always:
+                used.append(flag)
+            elif edge.demanded:
+                used.append(f"({flag} and {near})")
+            elif edge.demanded_late and edge.how not in CONTIGUOUS:
+                used.append(f"({flag} and not ({near}))")
+        return " or ".join(used)
 
     def _flags(self, edges: tuple[Edge, ...]) -> list[str]:
         """Whether the event takes a run along an edge: `takes0_b`."""
@@ -336,13 +369,15 @@ class _Runs:
         elif back:
             out(f"nxt[q] = {self._back(target)}", f"{self._back(target)} = q")
         else:
-            self._push(out, "q", self.lists.list(target))
+            self._push(out, "q", target)
 
-    def _push(self, out: Source, run: str, place: str) -> None:
-        if self.strategy in (Strategy.STRICT, Strategy.PARTITION):
+    def _push(self, out: Source, run: str, state: State) -> None:
+        place = self.lists.list(state)
+        contiguous = self.automaton.contiguous(state.number, self.strategy)
+        if contiguous is not None:
             # what stands there from an earlier event has missed its chance
-            name = "last_row" if self.strategy is Strategy.STRICT else "last_index"
-            now = "row" if self.strategy is Strategy.STRICT else "idx"
+            name = "last_row" if contiguous is Strategy.STRICT else "last_index"
+            now = "row" if contiguous is Strategy.STRICT else "idx"
             out(f"z = head[k, {place}]")
             with out.block(f"while z >= 0 and {self.registers.runs.at(name, 'z')} != {now}:"):
                 out("y = nxt[z]")

@@ -92,7 +92,7 @@ class Watcher:
         """Whether events that play no role count: for what is adjacent, or for a window."""
         if self._scanning is None:
             return True
-        strict = self.prepared.plan.query.strategy is Strategy.STRICT
+        strict = Strategy.STRICT in self.prepared.plan.query.strategies
         return strict or self._scanning.program.frame.counts
 
     def count(self, uses: Uses) -> None:

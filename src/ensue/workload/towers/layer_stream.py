@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ensue.algebra.policy import Strategy
+from ensue.algebra.policy import CONTIGUOUS
 from ensue.algebra.tower import types_of
 from ensue.algebra.towers.behind import AT, FROM
 from ensue.algebra.towers.layers import MEMBERS, Layer
@@ -222,8 +222,7 @@ def layer_stream(
     hidden = (*HIDDEN, PLACE) if PLACE in arrow.names else HIDDEN
     shape = Shape(_schema(arrow, by_type, raw), arrow, raw.unit, by_type, whole, named_by, hidden)
     every = bool(named) and (
-        layer.query.strategy in (Strategy.STRICT, Strategy.PARTITION)
-        or isinstance(layer.query.within, ByEvents)
+        bool(layer.query.strategies & CONTIGUOUS) or isinstance(layer.query.within, ByEvents)
     )
     return LayerStream(shape, raw, (*named, *used), complex_, bool(named), every)
 

@@ -231,7 +231,7 @@ def _ranked(made: Sequence[Layer]) -> set[str]:
 
 def _goes_by_order(query: Query) -> bool:
     return (
-        query.strategy is not Strategy.ANY
+        query.strategies != {Strategy.ANY}
         or query.after is not None
         or query.limit is not None
         or isinstance(query.within, ByEvents)

@@ -156,15 +156,13 @@ def way_of(query: Query) -> Way:
 
     Where any event, or any that is of no use, may be passed over, what is not there never matters.
     """
-    match query.strategy:
-        case Strategy.STRICT:
-            return Way("strict_contiguity looks at every event of the stream", every_event=True)
-        case Strategy.PARTITION:
-            return Way("partition_contiguity looks at every event of its key", every_event=True)
-        case Strategy.ANY | Strategy.NEXT:
-            if isinstance(query.within, ByEvents):
-                return Way("its window counts every event", every_event=True)
-            return Way()
+    if Strategy.STRICT in query.strategies:
+        return Way("strict_contiguity looks at every event of the stream", every_event=True)
+    if Strategy.PARTITION in query.strategies:
+        return Way("partition_contiguity looks at every event of its key", every_event=True)
+    if isinstance(query.within, ByEvents):
+        return Way("its window counts every event", every_event=True)
+    return Way()
 
 
 def shape_id(query: Query, kinds: tuple[Kind, ...]) -> ShapeId:

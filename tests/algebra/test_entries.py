@@ -1,0 +1,38 @@
+"""THEN between all parts means what the strategy of that name means for the whole query."""
+
+from random import Random
+
+import pytest
+
+from ensue import semantics
+from ensue.algebra.policy import Strategy
+from ensue.languages.patterns import parse
+from ensue.semantics import Event
+
+PARTS = ("A a", "B b", "C c", "A? d", "B? e", "(B f | C g)")
+
+
+def stream(random: Random) -> list[Event]:
+    return [
+        Event(n, random.choice("AABBCX"), n, n, {"k": random.choice("pq"), "x": n % 3})
+        for n in range(8)
+    ]
+
+
+@pytest.mark.parametrize("how", Strategy, ids=lambda how: how.name)
+@pytest.mark.parametrize("filled", Strategy, ids=lambda how: how.name)
+def test_a_word_everywhere_is_a_strategy(how, filled):
+    random, seen = Random(f"{how} {filled}"), 0
+    for _ in range(15):
+        first, *others = random.sample(PARTS, 3)
+        where = random.choice(("", " WHERE [k]", " WHERE [k] and a.x <= b.x"))
+        if "a.x" in where and not {"A a", "B b"} <= {first, *others}:
+            where = " WHERE [k]"
+        word = "THEN" if how is Strategy.PARTITION else f"THEN {how.name}"
+        mixed = parse(f" {word} ".join([first, *others]) + f" USING {filled.name}{where}")
+        whole = parse(f"SEQ({', '.join([first, *others])}) USING {how.name}{where}")
+        events = stream(random)
+        found = semantics.matches(mixed, events)
+        assert found == semantics.matches(whole, events)
+        seen += bool(found)
+    assert seen

@@ -1,0 +1,65 @@
+"""THEN between parts, on runs: the matches of the semantics, however a stream is cut.
+
+Few queries are compiled; with NUMBA_DISABLE_JIT=1 many random ones run.
+"""
+
+from collections import Counter
+from random import Random
+
+import numba
+import pytest
+
+from ensue.errors import QueryError
+from support.edges import random_edges
+from support.judged import judged
+from support.streams import PLAIN, random_events, random_nature, random_slices
+
+pytestmark = [
+    pytest.mark.kernels,
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),  # with JIT off, scalars warn
+]
+
+UNCOMPILED = bool(numba.config.DISABLE_JIT)
+LEFT_OUT = ((), (), ("window",), ("push_negation",), ("predicate_placement",))
+QUERIES = {
+    "each": "A a THEN NEXT B b THEN ANY C c THEN NEXT A d",
+    "optional": "A a THEN NEXT (B b)? THEN ANY C c WHERE b.x >= a.x WITHIN 8",
+    "key": "A a THEN B b THEN NEXT C c WHERE [k]",
+    "strict": "A a THEN STRICT B+ b[] THEN ANY C c USING strict WHERE [k]",
+    "consecutive": "A a THEN NEXT B+ b[] THEN NEXT C c USING partition WHERE b[i].x >= b[i-1].x",
+    "free": "A a -> B+ b[] THEN ANY C c USING next WHERE c.x >= b[b.LEN].x WITHIN 7",
+    "group": "SEQ((A a THEN B b)+ THEN NEXT C c) USING next",
+    "again": "A a THEN NEXT (B b THEN)+ THEN NEXT C c WHERE b[i].x >= b[i-1].x",
+    "times": "SEQ((A a, B b THEN STRICT)+ THEN ANY C c) USING next",
+    "greedy": "A a THEN NEXT B++ b[] THEN ANY B c WHERE b[i].x < 3",
+    "negated": "A a -> !C x THEN NEXT B b WHERE [k] and x.x > a.x",
+}
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_the_matches_are_those_of_the_semantics(name):
+    random, outcomes = Random(name), Counter()
+    for _ in range(80):
+        events = random_events(random, random.randint(4, 11))
+        pieces = random_slices(random, events)
+        outcomes[judged(QUERIES[name], events, pieces, PLAIN)] += 1
+    assert outcomes["matches"] > 5
+    assert not outcomes["reference"]
+
+
+@pytest.mark.skipif(not UNCOMPILED, reason="hundreds of queries would be compiled")
+@pytest.mark.first_rounds(6)
+@pytest.mark.parametrize("seed", range(40))
+def test_random_words_between_parts(seed, monkeypatch):
+    monkeypatch.setattr("ensue.structures.tables.FIRST_ROOM", (1, 2, 4, 1_024)[seed % 4])
+    random, outcomes = Random(seed), Counter()
+    for _ in range(60):
+        nature = random_nature(random)
+        text, off = random_edges(random, nature), random.choice(LEFT_OUT)
+        for _ in range(2):
+            events = random_events(random, random.randint(3, 9), nature)
+            try:
+                outcomes[judged(text, events, random_slices(random, events), nature, off)] += 1
+            except QueryError:
+                outcomes["refused"] += 1
+    assert outcomes["matches"] > 5, outcomes

@@ -1,0 +1,45 @@
+"""An engine against the semantics, on one query and one stream that is cut into pieces."""
+
+import pyarrow as pa
+
+from ensue import semantics
+from ensue.columns.stream import shape_of
+from ensue.engine.engine import Engine
+from ensue.engine.output import joined
+from ensue.engine.reference_events import events_of
+from ensue.languages.patterns import parse
+from ensue.workload.prepared import build_result, prepare
+from support.streams import Nature
+
+
+def judged(
+    text: str, events: pa.Table, pieces: list[pa.Table], nature: Nature, off: tuple[str, ...] = ()
+) -> str:
+    """Compares an engine with the semantics; says how it went."""
+    shape = shape_of(events.schema, time=nature.columns, type="type", order=())
+    prepared = prepare(parse(text), shape, off=off)
+    engine = prepared.engine()
+    if not isinstance(engine, Engine):
+        return "reference"
+    found = [engine.feed(piece) for piece in pieces]
+    found.append(engine.finish())
+    matches = joined(found, engine.program.source.output)
+    table = build_result(prepared, matches, events).select(list(matches.variables))
+    given = [_written({v: _rows(row[v]) for v in row}) for row in table.to_pylist()]
+    expected = [
+        _written({v: [e.position for e in es] for v, es in binding.items()})
+        for binding in semantics.matches(
+            prepared.query, events_of(events, shape.schema, shape.unit)
+        )
+    ]
+    assert sorted(given) == sorted(expected), f"{text}\n{events.to_pydict()}"
+    return "matches" if expected else "nothing"
+
+
+def _rows(bound: object) -> list[int]:
+    events = bound if isinstance(bound, list) else [] if bound is None else [bound]
+    return [event["row"] for event in events]
+
+
+def _written(binding: dict[str, list[int]]) -> tuple:
+    return tuple(sorted((v, tuple(rows)) for v, rows in binding.items() if rows))
