@@ -61,6 +61,34 @@ def test_it_is_what_a_join_of_tables_gives(start):
         assert rows_of(joined) == told.meant, f"seed {seed}: {told.text}"
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_ids_do_not_tell_how_the_archive_was_read(seed):
+    told = random_told(Random(seed))
+    named = Told(
+        told.text.replace("SELECT", "SELECT match_id, L.match_id AS mine,"),
+        told.live, told.past, told.own,
+    )  # fmt: skip
+    ids = [
+        Counter(zip(*(found[name].to_pylist() for name in ("match_id", "mine")), strict=True))
+        for access in ("eager", "lazy", "grouped")
+        for found in [found_by(named, access)]
+    ]
+    assert ids[0] == ids[1] == ids[2]
+    assert len(ids[0]) == sum(told.meant.values())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_events_that_are_fed_one_by_one(seed):
+    told = random_told(Random(seed))
+    live = ensue.live(
+        told.correlation, schema=told.live.schema, time="ts", order="row",
+        archives={"old": archive_of(told)}, archive="old" if told.own else None, access="eager",
+    )  # fmt: skip
+    rows = sorted(told.live.to_pylist(), key=lambda row: (row["ts"], row["row"]))
+    found = [live.feed([row]) for row in rows] + [live.finish()]
+    assert sum(map(rows_of, found), Counter()) == told.meant
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_its_text_is_read_as_the_same(seed):
     meant = random_told(Random(seed)).correlation
@@ -261,6 +289,19 @@ def test_an_archive_of_another_unit_of_time(nodes):
     for access in ("eager", "lazy", "grouped"):
         found = ensue.sql(JOINED, tables={"live": LIVE}, archives=archives, access=access)
         assert values(found) == [5.0, 6.0, 7.0, 7.0]
+    assert nodes
+
+
+def test_zones_and_dictionaries(nodes):
+    def changed(table: pa.Table) -> pa.Table:
+        times = table["ts"].cast(pa.timestamp("us", "UTC"))
+        return table.set_column(0, "ts", times).set_column(1, "k", table["k"].dictionary_encode())
+
+    archives = {"old": ensue.archive(changed(PAST), time="ts", key="k")}
+    for access in ("eager", "lazy", "grouped"):
+        found = ensue.sql(JOINED, tables={"live": changed(LIVE)}, archives=archives, access=access)
+        assert values(found) == [5.0, 6.0, 7.0, 7.0]
+        assert found.schema.field("before").type == pa.timestamp("us", "UTC")
     assert nodes
 
 

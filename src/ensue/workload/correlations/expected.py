@@ -22,7 +22,7 @@ from ensue.columns.stream import Shape, ends, in_order, with_time
 from ensue.columns.values import from_arrow
 from ensue.computed import cached_property
 from ensue.engine.sampling import sampled, ticks_per_second
-from ensue.errors import LimitError
+from ensue.errors import LimitError, SkipError
 from ensue.plan.access import KEYS, OF_A_KEY, ROWS, LiveSide, PastSide, decide
 from ensue.plan.estimates.estimates import estimate
 from ensue.plan.estimates.load import Load
@@ -338,7 +338,10 @@ def _met(side: PreparedSide, events: pa.Table, field: str | None) -> Met:
 def _met_by_clause(side: PreparedSide, events: pa.Table, objects: int | None) -> Met:
     """The same for a clause: every row is of use to it."""
     rows = events.num_rows
-    matches = max(side.matches(events).num_rows, FEWEST) / rows if rows else 0.0
+    try:
+        matches = max(side.matches(events).num_rows, FEWEST) / rows if rows else 0.0
+    except (LimitError, SkipError):  # rows from the middle of a partition may match otherwise
+        matches = 1.0
     times = ends(events, side.shape)
     lasting = float(times.max() - times.min()) if rows else 0.0
     return Met(rows, 1.0, objects, matches, OF_A_ROW, rows / lasting if lasting else None)

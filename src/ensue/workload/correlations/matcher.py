@@ -60,7 +60,7 @@ class CorrelatedMatcher:
         for known in self._accesses:
             if type(known) is _WAYS[query.access] and known.lookup == join.lookup:
                 if isinstance(known, Eager):
-                    known.share(join.far, query.keeps)
+                    known.share(join.far, query.asks)
                 return known
         past = self.pasts[join.lookup.archive]
         made: Access
@@ -70,7 +70,7 @@ class CorrelatedMatcher:
             case "lazy":
                 made = Lazy(join.lookup, past)
             case _:
-                made = Eager(join.lookup, past, join.far, query.keeps)
+                made = Eager(join.lookup, past, join.far, query.asks)
         self._accesses.append(made)
         return made
 

@@ -150,5 +150,13 @@ class PreparedCorrelation:
         return self.live_window + self.latency + max(reached, default=0)
 
     @property
+    def asks(self) -> float | None:
+        """How long behind it an archived match may start that is asked for; None: for ever."""
+        if self.live_window is None:
+            return None
+        reached = (join.far + join.waits for join in self.joins)
+        return self.live_window + self.latency + max(reached, default=0)
+
+    @property
     def access(self) -> str:
         return self.decision.access

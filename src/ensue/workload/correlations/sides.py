@@ -219,6 +219,8 @@ class PreparedClause:
 
     @property
     def longest(self) -> ByTime | ByUnits | None:
+        if self.clause.plan.awaited:
+            return None  # it is told when a row behind it comes, however late
         return longest_of(self.clause.recognition)
 
     @cached_property
