@@ -336,7 +336,7 @@ def _endless(join: ArchiveJoin) -> bool:
 
 
 def _is_strict(live: PatternSide) -> bool:
-    return live.prepared.plan.query.strategy is Strategy.STRICT
+    return Strategy.STRICT in live.prepared.plan.query.strategies
 
 
 def latency_of(latency: str | int | float | None, shape: Shape, unit: Unit) -> float:
