@@ -59,7 +59,9 @@ PLAIN := src $(addprefix tests/,algebra architecture correlations languages live
 # what is tested of them here runs uncompiled. The examples, the docs and Spark run them compiled, make
 # test-slow with bounds checks.
 UNCOMPILED := $(addprefix tests/,row_patterns routing subscriptions service console)
-test-python: java $(DEV_STAMP)
+# The longest comes first: a check for Java before it would let the others take its place.
+test-python: $(DEV_STAMP)
+	@$(MAKE) --no-print-directory java
 	$(BIN)/python -m pytest tests --ignore tests/kernels $(addprefix --ignore ,$(PLAIN) $(UNCOMPILED))
 
 test-plain: $(DEV_STAMP)
