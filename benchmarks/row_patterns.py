@@ -7,6 +7,7 @@ cores disturbs it less. Writes `benchmarks/results/row_patterns.json`; with --qu
 """
 
 import argparse
+import itertools
 import json
 import os
 import re
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from rich.console import Console
 
 import ensue
@@ -75,12 +77,27 @@ def main() -> int:
 # ---------------------------------------------------------------------------- from Arrow
 
 
+def rows_of(count: int, keys: int) -> pa.Table:
+    """Rows of many keys, or of one: then the same prices, one symbol's behind the other's.
+
+    One walk of millions of steps would not do. It comes to prices of which most are equal, so more
+    rows would be easier ones.
+    """
+    table = events(count, FEW_KEYS)
+    if keys == FEW_KEYS:
+        return table
+    assert keys == 1
+    by_symbol = table.take(pc.sort_indices(table["symbol"]))
+    one = pa.repeat(pa.scalar("SYM00000"), count)
+    return by_symbol.set_column(0, "ts", table["ts"]).set_column(2, "symbol", one)
+
+
 def measure_tables(count: int, times: int) -> list[Report]:
     """`ensue.sql` and its engine alone, of many partitions and of one."""
     reports = []
     for keys in (FEW_KEYS, 1):
         console.print(f"making {count:,} rows of {keys:,} keys ...", style="dim")
-        table = events(count, keys)
+        table = rows_of(count, keys)
         copied = _copied(table, times)
         for clause in CLAUSES.values():
             console.print(f"{clause.name}: {clause.meaning} ...", style="dim")
@@ -124,13 +141,14 @@ def _copied(table: pa.Table, times: int) -> Runs:
 def _whole(clause: Clause, table: pa.Table, times: int) -> Runs:
     """The whole call, from a table to a table."""
 
-    def run() -> tuple[Clock, int]:
-        clock = Clock()
-        with clock:
-            found = ensue.sql(clause.sql, tables={"ticks": table})
-        return clock, found.num_rows
+    return repeated(lambda: _called(clause, table), times)
 
-    return repeated(run, times)
+
+def _called(clause: Clause, table: pa.Table) -> tuple[Clock, int]:
+    clock = Clock()
+    with clock:
+        found = ensue.sql(clause.sql, tables={"ticks": table})
+    return clock, found.num_rows
 
 
 def _alone(clause: Clause, table: pa.Table, times: int) -> Runs:
@@ -169,31 +187,38 @@ def measure_growth(count: int, times: int, *, quick: bool) -> list[Report]:
     reports = []
     sizes = [count // 20, count // 2] + ([] if quick else [count * 5])
     for keys in (FEW_KEYS, 1):
-        seconds: dict[str, list[float]] = {name: [] for name in GROWN}
+        runs: dict[str, list[list[Clock]]] = {name: [] for name in GROWN}
         matches: dict[str, list[int]] = {name: [] for name in GROWN}
         for size in sizes:
             console.print(f"{size:,} rows of {keys:,} keys ...", style="dim")
-            table = events(size, keys)
+            table = rows_of(size, keys)
             for name in GROWN:
-                runs = _whole(CLAUSES[name], table, times + 2 * (size < count))
-                seconds[name].append(min(runs.cpu_seconds))
-                matches[name].append(runs.matches)
+                clocks = [_called(CLAUSES[name], table) for _ in range(times + 4)]
+                runs[name].append([clock for clock, _ in clocks])
+                matches[name].append(clocks[0][1])
             del table
         reports += [
             {
                 "query": name,
                 "symbols": keys,
                 "rows": sizes,
-                "cpu_seconds": seconds[name],
                 "matches": matches[name],
-                "growth": [
-                    after / before
-                    for before, after in zip(seconds[name], seconds[name][1:], strict=False)
-                ],
+                "cpu_seconds": (cpu := [min(c.cpu_seconds for c in some) for some in runs[name]]),
+                "user_seconds": (
+                    user := [min(c.user_seconds for c in some) for some in runs[name]]
+                ),
+                "growth": _ratios(cpu),
+                "user_growth": _ratios(user),
+                "all_cpu_seconds": [[c.cpu_seconds for c in some] for some in runs[name]],
             }
             for name in GROWN
         ]
     return reports
+
+
+def _ratios(seconds: list[float]) -> list[float | None]:
+    """None where the shorter run was too short to be timed."""
+    return [after / before if before else None for before, after in itertools.pairwise(seconds)]
 
 
 def _memory_of(clause: Clause, rows: int, keys: int) -> float | None:
@@ -207,7 +232,7 @@ def _memory_of(clause: Clause, rows: int, keys: int) -> float | None:
 
 def grown_memory(clause: Clause, rows: int, keys: int) -> Report:
     """How far a process grows at most while it runs a clause; None where no system says it."""
-    table = events(rows, keys)
+    table = rows_of(rows, keys)
     ensue.sql(clause.sql, tables={"ticks": table.slice(0, 1_000)})
     pa.default_memory_pool().release_unused()
     forget = Path("/proc/self/clear_refs")

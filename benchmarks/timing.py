@@ -1,5 +1,6 @@
 """Runs of one piece of work, and their times."""
 
+import resource
 import statistics
 import time
 from collections.abc import Callable
@@ -58,11 +59,14 @@ class Clock:
     def __init__(self) -> None:
         self.seconds = 0.0
         self.cpu_seconds = 0.0
+        self.user_seconds = 0.0  # of these, without what the system did, such as finding memory
 
     def __enter__(self) -> "Clock":
+        self._user = resource.getrusage(resource.RUSAGE_SELF).ru_utime
         self._wall, self._cpu = time.perf_counter(), time.process_time()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.seconds += time.perf_counter() - self._wall
         self.cpu_seconds += time.process_time() - self._cpu
+        self.user_seconds += resource.getrusage(resource.RUSAGE_SELF).ru_utime - self._user
