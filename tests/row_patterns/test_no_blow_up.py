@@ -13,9 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import ensue
+from ensue.engine.row_patterns import finding
 from ensue.engine.row_patterns.finding import Finder
 from ensue.engine.row_patterns.found import Search
 from ensue.engine.row_patterns.partitions import partitions_of
+from ensue.errors import LimitError, SkipError
 from ensue.languages.row_patterns.clause import read_bare
 from ensue.plan.limits import Limits
 from ensue.source import cache
@@ -182,3 +185,21 @@ def test_memory_grows_with_the_rows(pattern: str, define: str, last: int) -> Non
     few, many = (peak(asked, rows(count, last)) for count in (250_000, 1_000_000))
     assert many <= 4.5 * few
     assert many <= 300 * 1_000_000
+
+
+def test_a_search_without_an_end_is_given_up(uncompiled: None, monkeypatch: Any) -> None:
+    """No kernel takes string_agg, and every way to map rows has a text of its own."""
+    monkeypatch.setattr(finding, "_PLAIN_STEPS", 10_000)
+    asked = clause("(A | B | A B)* Z", "Z AS string_agg(to_string(A.id)) = '?'")
+    with pytest.raises(LimitError, match="begins with the row id = 0") as error:
+        steps(asked, rows(60), 10**7)
+    assert "WITHIN" in str(error.value)
+
+
+def test_what_cannot_be_skipped_to_is_told_by_computed_keys() -> None:
+    with pytest.raises(SkipError, match="which begins with the row up = 'A', id = 1"):
+        ensue.sql(
+            "SELECT * FROM t MATCH_RECOGNIZE (PARTITION BY upper(k) AS up ORDER BY id MEASURES 1 "
+            "AS x AFTER MATCH SKIP TO B PATTERN (A B?) DEFINE B AS id > 9)",
+            tables={"t": pa.table({"k": ["a", "a"], "id": [1, 2]})},
+        )

@@ -13,11 +13,13 @@ from ensue.source.names import words
 from ensue.source.prelude import BOUNDS, called, imported
 
 # what `search` returns
-DONE, MATCHES_FULL, LABELS_FULL, UNMATCHED_FULL, STACK_FULL, SEEN_FULL, STOPPED = range(7)
+DONE, MATCHES_FULL, LABELS_FULL, UNMATCHED_FULL, STACK_FULL, SEEN_FULL, STOPPED, TOO_LONG = range(
+    8
+)
 NO_ROW_TO_SKIP_TO, SKIPS_TO_FIRST_ROW = -1, -2
 
 # places in `meta`
-PARTITION, MATCHES, LABELS, UNMATCHED, STOP, ROW, STEPS = range(7)
+PARTITION, MATCHES, LABELS, UNMATCHED, STOP, ROW, SEARCHES, MOST_STEPS = range(8)
 
 PARAMETERS = (
     "mask", "alive", "sets", "offsets", "variables", "entries", "flags", "bounds", "limits",
@@ -239,6 +241,7 @@ def matched_text(
         "i += 1", "e = entries[c]", "c = offsets[e]",
         # a place that was left without a match is not looked at again
         "steps += 1",
+        "if steps > meta[7]:", "    code = 7", "    meta[5] = r", "    break",
         "if steps > 64 + 4 * (i - r):",
         "    key = i * 2654435761 + e * 40503",
         *(f"    key += {name} * {3 + 2 * k}" for k, name in enumerate(registers.wholes)),
@@ -260,6 +263,7 @@ def matched_text(
         "    else:",
         "        if 2 * held > len(seen):",
         "            code = 5",
+        "            meta[5] = r",
         "            break",
         "        held += 1",
         "        seen[at_seen, 0] = mark",

@@ -20,12 +20,15 @@ from ensue.engine.row_patterns.masks import masks
 from ensue.engine.row_patterns.partitions import Partitions
 from ensue.engine.row_patterns.plain import PlainConditions
 from ensue.engine.row_patterns.possible import Possible, TooManyStatesError
-from ensue.errors import SkipError
+from ensue.errors import LimitError, SkipError
 from ensue.plan.row_patterns.plan import RowPlan
 from ensue.source import row_patterns as source
 from ensue.source.cache import compiled
 
 _SKIPS = {SkipTo.PAST_LAST: 0, SkipTo.NEXT: 1, SkipTo.FIRST: 2, SkipTo.LAST: 3}
+_STEPS = 1 << 34  # that a search from one row may take: some minutes
+_PLAIN_STEPS = 1 << 23  # the same where conditions are judged by their plain meaning
+_SEEN = 1 << 24  # places that a search remembers at the most
 LABELS = 1 << 22  # rows of matches that are handed over at a time
 _MATCHES = 1 << 20
 
@@ -110,6 +113,7 @@ class Finder:
         if judged:
             judge, values = self.judge(partitions)
             given = self._given(partitions, search, judge, values)
+            run.most_steps = _STEPS if judge.compiled else _PLAIN_STEPS + 8 * partitions.rows
             yield from run.search(judge.kernel, (*fixed, *state), given)
         else:
             kernel = compiled(source.search_text(), "search", None)
@@ -207,11 +211,48 @@ class _Run:
                     given.room(4 * len(given.stack), len(given.seen))
                 case source.SEEN_FULL:
                     assert given is not None
+                    if len(given.seen) >= _SEEN:
+                        raise self._too_long()
                     given.room(len(given.stack), 4 * len(given.seen))
+                case source.TOO_LONG:
+                    raise self._too_long()
                 case source.STOPPED:
                     raise KeyboardInterrupt
                 case _:
                     raise self._no_way_on(code)
+
+    @property
+    def most_steps(self) -> int:
+        """How many steps a search from one row may take."""
+        return int(self._meta[source.MOST_STEPS])
+
+    @most_steps.setter
+    def most_steps(self, most: int) -> None:
+        self._meta[source.MOST_STEPS] = most
+
+    def _too_long(self) -> LimitError:
+        _, begins = self._told()
+        return LimitError(
+            f"the search for a match that {begins} was given up: too many ways to map rows to "
+            "variables had to be tried, because conditions look at the match so far\n"
+            "  hint: bound the match by WITHIN or by numbers in {n,m}, or let conditions say more "
+            "of a row by itself"
+        )
+
+    def _told(self) -> tuple[int, str]:
+        """The partition of the match that is spoken of, and how it begins, in words."""
+        recognition, meta = self._plan.recognition, self._meta
+        partition, row = int(meta[source.PARTITION]), int(meta[source.ROW])
+        columns = {key.name: key.column or key.name for key in recognition.partition}
+        for by in recognition.order:
+            if isinstance(by.expr, Field) and by.expr.name is not None:
+                columns.setdefault(by.expr.name, by.expr.name)
+        place = int(self._partitions.places(np.array([row]))[0])
+        table = self._partitions.table
+        values = {name: table.column(column)[place] for name, column in columns.items()}
+        told = ", ".join(f"{name} = {value.as_py()!r}" for name, value in values.items())
+        begins = f"begins with the row {told}" if told else f"begins with row {place}"
+        return partition, begins
 
     def _stop(self) -> None:
         self._meta[source.STOP] = 1
@@ -234,18 +275,9 @@ class _Run:
 
     def _no_way_on(self, code: int) -> SkipError:
         """Why the search cannot go on behind a match."""
-        recognition, meta = self._plan.recognition, self._meta
-        partition, row = int(meta[source.PARTITION]), int(meta[source.ROW])
+        partition, begins = self._told()
         number = int(self._search.number[partition])
-        names = [key.name for key in recognition.partition]
-        names += [
-            by.expr.name for by in recognition.order if isinstance(by.expr, Field) and by.expr.name
-        ]
-        place = int(self._partitions.places(np.array([row]))[0])
-        table = self._partitions.table
-        told = ", ".join(f"{n} = {table.column(n)[place].as_py()!r}" for n in dict.fromkeys(names))
-        begins = f"begins with the row {told}" if told else f"begins with row {place}"
-        skip = recognition.skip
+        skip = self._plan.recognition.skip
         what = f"AFTER MATCH SKIP {skip.to.value} {skip.name}: match {number}, which {begins},"
         if code == source.NO_ROW_TO_SKIP_TO:
             return SkipError(
