@@ -13,9 +13,8 @@ from ensue.source.names import words
 from ensue.source.prelude import BOUNDS, called, imported
 
 # what `search` returns
-DONE, MATCHES_FULL, LABELS_FULL, UNMATCHED_FULL, STACK_FULL, SEEN_FULL, STOPPED, TOO_LONG = range(
-    8
-)
+DONE, MATCHES_FULL, LABELS_FULL, UNMATCHED_FULL = range(4)
+STACK_FULL, SEEN_FULL, STOPPED, TOO_LONG = range(4, 8)
 NO_ROW_TO_SKIP_TO, SKIPS_TO_FIRST_ROW = -1, -2
 
 # places in `meta`
