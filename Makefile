@@ -71,7 +71,8 @@ test-plain: $(DEV_STAMP)
 # compare plans of one query compile each of them: make test-slow does that.
 CHECKED := NUMBA_BOUNDSCHECK=1
 PLANS := $(addprefix tests/kernels/test_,planning.py counters.py adaptive.py operator_engine.py \
-	nodes.py routing.py regions.py geometry.py earth.py readable.py modules.py repeats.py place_patterns.py)
+	nodes.py routing.py regions.py geometry.py earth.py readable.py modules.py repeats.py place_patterns.py \
+	groups.py edges.py)
 test-kernels: test-uncompiled test-checked  ## kernel tests with JIT off, and with bounds checks
 
 test-uncompiled: $(DEV_STAMP)

@@ -68,23 +68,17 @@ def test_answers(case: Case) -> None:
         assert names == [name.lower() for name in case.columns]
 
 
+# refused by DuckDB, which does not say where
+WITHOUT_PLACE = ("a variable outside", "too many names for the output")
+
+
 @pytest.mark.parametrize("case", chosen(wrong=True))
 def test_refuses(case: Case) -> None:
     with pytest.raises(ensue.QueryError) as caught:
         run(case)
     assert re.search(case.error, str(caught.value), re.IGNORECASE)
-
-
-# refused by DuckDB, which does not say where
-WITHOUT_PLACE = ("a variable outside", "too many names for the output")
-
-
-@pytest.mark.parametrize(
-    "case", [p for p in chosen(wrong=True) if p.values[0].name not in WITHOUT_PLACE]
-)
-def test_refusal_names_the_place(case: Case) -> None:
-    with pytest.raises(ensue.QueryError, match=r"line \d+, column \d+"):
-        run(case)
+    if case.name not in WITHOUT_PLACE:
+        assert re.search(r"line \d+, column \d+", str(caught.value))
 
 
 @pytest.mark.parametrize("case", chosen(fails=True))
