@@ -313,6 +313,7 @@ def test_explain(nodes):
     assert "MATCH_RECOGNIZE (...) AS L, [k]" in str(shown)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_on_spark(spark, tmp_path):
     """A DataFrame, a view, a stream, and what does not fit."""

@@ -75,7 +75,7 @@ def streamed(
     return rows_of(pa.concat_tables(found))
 
 
-@pytest.mark.first_rounds(4)
+@pytest.mark.first_rounds(2)
 @pytest.mark.parametrize("how", ["alone", "matched"])
 @pytest.mark.parametrize("block", range(20))
 def test_pieces_of_a_stream_find_what_the_whole_does(how, block):
