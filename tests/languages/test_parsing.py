@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+import ensue
 from ensue.algebra.durations import _LENGTH
 from ensue.algebra.pattern import And, Atom, Kleene, Maybe, Not, Or, Seq
 from ensue.algebra.policy import AfterMatch, SkipTo, Strategy
@@ -279,3 +280,9 @@ def test_spans_cover_what_was_written():
 def test_keywords_are_names_where_no_keyword_can_stand():
     query = parse("SEQ(Order match, Event skip) WHERE match.end = skip.date and match.in = 1")
     assert [atom.variable for atom in query.pattern.parts] == ["match", "skip"]
+
+
+@pytest.mark.parametrize("text", ["SEQ(A from THEN B b)", "SEQ(B b, (A from THEN ANY)*)"])
+def test_from_before_then_is_a_name(text):
+    query = ensue.parse(text)
+    assert ensue.parse(ensue.show(query)) == query
