@@ -507,9 +507,11 @@ def test_a_real_service_finds_matches_in_what_comes(place, tmp_path):
                 s.add_source(place.make(place.config()))
                 times = range(1 + 50 * part, 51 + 50 * part)
                 await send([json.dumps(point(t, 1, 0.0)).encode() for t in times])
-                while len(found := await matches(s)) < 50 * (part + 1):
+                while (ends := [m["end"] for m in await matches(s)]).count(times[-1]) == 0:
                     await asyncio.sleep(0.02)
-        assert [m["end"] for m in found] == list(range(1, 101))
+        if isinstance(place, Mqtt):  # sends an unnumbered message again whose answer was lost at the restart
+            ends = list(dict.fromkeys(ends))
+        assert ends == list(range(1, 101))
 
     run(story)
 
