@@ -4,6 +4,7 @@ A node has parts and a form: how a match of it is made of matches of its parts. 
 drawings and planners ask for these; a new node answers here, once.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING
@@ -171,6 +172,15 @@ def is_entry(pattern: Pattern) -> "TypeIs[Then]":
 def bars_next(pattern: Pattern) -> "TypeGuard[Then]":
     """Whether it says what the very next event must not be: `THEN !B b`."""
     return isinstance(pattern, Then) and isinstance(pattern.part, Not)
+
+
+def guards_entry(behind: Sequence[Pattern]) -> bool:
+    """Whether a negation with these parts behind it belongs to a part that says how it follows.
+
+    Then it counts only where one of them is bound: `A a -> !C c THEN NEXT B? b`.
+    """
+    following = next((part for part in behind if not is_absence(part)), None)
+    return following is not None and is_entry(following) and not bars_next(following)
 
 
 def is_sequence(pattern: Pattern) -> bool:
