@@ -1,4 +1,4 @@
-"""Asks Flink's own matcher: `answers(questions)`. Maven fetches Flink and compiles the asking program once."""
+"""Asks Flink's own matcher. Maven fetches Flink and compiles the program that asks, once."""
 
 import json
 import subprocess
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.peers.flink_cep.notation import calls, rows
+from benchmarks.peers.flink_cep.notation import Row, calls, rows
 
 HERE = Path(__file__).parent
 CLASSES = HERE / "target" / "classes"
@@ -20,18 +20,52 @@ Answer = dict[str, Any]
 def answers(questions: Iterable[Question]) -> list[Answer]:
     """Flink's answer to each question, in their order.
 
-    An answer has `matches`, each the numbers of its events (from 0) by the name of their part; `complete`, for each
-    match the event that let Flink emit it, or -1 for the end of the stream; `timeouts`, the partial matches whose
-    window ran out; or an `error`.
+    An answer has `matches`, each the numbers of its events (from 0) by the name of their part;
+    `complete`, for each match the event that let Flink emit it, or -1 for the end of the stream;
+    `timeouts`, the partial matches whose window ran out; or an `error`.
     """
     build()
+    asked = list(questions)
+    streams = [_streams(question) for question in asked]
     lines = [
-        json.dumps({"name": q["name"], "events": rows(q["events"]), "pattern": calls(q["flink"])})
-        for q in questions
+        {
+            "name": question["name"],
+            "events": list(stream.values()),
+            "pattern": calls(question["flink"]),
+        }
+        for question, keyed in zip(asked, streams, strict=True)
+        for stream in keyed
     ]
+    found = iter(_run(lines))
+    return [
+        _merged(question["name"], [(stream, next(found)) for stream in keyed])
+        for question, keyed in zip(asked, streams, strict=True)
+    ]
+
+
+def build() -> None:
+    """Fetches Flink's jars and compiles the program, unless that is done and newer than both."""
+    sources = [HERE / "pom.xml", *HERE.glob("src/**/*.java")]
+    newest = max(path.stat().st_mtime for path in sources)
+    compiled = list(CLASSES.glob("**/*.class"))
+    if compiled and JARS.exists() and min(p.stat().st_mtime for p in compiled) >= newest:
+        return
+    goals = ["clean", "compile", "dependency:copy-dependencies", f"-DoutputDirectory={JARS}"]
+    subprocess.run(["mvn", "-q", "-B", *goals], cwd=HERE, check=True)
+
+
+def _streams(question: Question) -> list[dict[int, Row]]:
+    """The events by their numbers: one stream, or one for each value of the question's key."""
+    streams: dict[Any, dict[int, Row]] = {}
+    for number, row in enumerate(rows(question["events"])):
+        streams.setdefault(row.get(question.get("key")), {})[number] = row
+    return list(streams.values())
+
+
+def _run(lines: list[Question]) -> list[Answer]:
     done = subprocess.run(
         ["java", "-cp", f"{CLASSES}:{JARS}/*", MAIN],
-        input="\n".join(lines),
+        input="\n".join(map(json.dumps, lines)),
         capture_output=True,
         text=True,
         check=True,
@@ -42,12 +76,17 @@ def answers(questions: Iterable[Question]) -> list[Answer]:
     return found
 
 
-def build() -> None:
-    """Fetches Flink's jars and compiles the program, unless both are there and newer than the sources."""
-    sources = [HERE / "pom.xml", *HERE.glob("src/**/*.java")]
-    newest = max(path.stat().st_mtime for path in sources)
-    compiled = list(CLASSES.glob("**/*.class"))
-    if compiled and JARS.exists() and min(p.stat().st_mtime for p in compiled) >= newest:
-        return
-    goals = ["clean", "compile", "dependency:copy-dependencies", f"-DoutputDirectory={JARS}"]
-    subprocess.run(["mvn", "-q", "-B", *goals], cwd=HERE, check=True)
+def _merged(name: str, parts: list[tuple[dict[int, Row], Answer]]) -> Answer:
+    """One answer of those for each key, with the events numbered as in the whole stream."""
+    merged: Answer = {"name": name, "matches": [], "complete": [], "timeouts": []}
+    for stream, answer in parts:
+        if "error" in answer:
+            return {"name": name, "error": answer["error"]}
+        numbers = [*stream, -1]
+        merged["complete"] += [numbers[each] for each in answer["complete"]]
+        for kind in ("matches", "timeouts"):
+            merged[kind] += [
+                {part: [numbers[each] for each in events] for part, events in match.items()}
+                for match in answer[kind]
+            ]
+    return merged

@@ -1,14 +1,20 @@
-"""Flink patterns and events as short texts, and what they are for the recorder.
+"""Flink patterns and events as short texts, and what they are for the program that asks Flink.
 
-A pattern is written as one would call Flink's builder, with two short forms: the second argument of `begin`,
-`next`, ... is the event's type, and conditions are texts in which a bare name is a field of the event that is judged
-and `last(a.price)`, `sum(a.price)`, `count(a)` speak of the events that a part holds so far:
+A pattern is written as one would call Flink's builder, with two short forms. The second argument
+of `begin`, `next`, ... is the event's type; conditions are texts, in which a bare name is a field
+of the event that is judged, and `last(a.price)`, `sum(a.price)`, `count(a)` speak of the events
+that a part holds so far:
 
->>> calls('begin("a", "A").followedBy("b", "B").where("price > last(a.price)").oneOrMore()')[2:]
-[{'call': 'followedBy', 'name': 'b'}, {'call': 'where', 'condition': ['==', ['field', 'type'], 'B']}, \
-{'call': 'where', 'condition': ['>', ['field', 'price'], ['last', 'a', 'price']]}, {'call': 'oneOrMore'}]
+>>> for call in calls('begin("a", "A").oneOrMore().next("b").where("x > last(a.x)")'):
+...     print(call)
+{'call': 'begin', 'name': 'a'}
+{'call': 'where', 'condition': ['==', ['field', 'type'], 'A']}
+{'call': 'oneOrMore'}
+{'call': 'next', 'name': 'b'}
+{'call': 'where', 'condition': ['>', ['field', 'x'], ['last', 'a', 'x']]}
 
-Events are letters, each a type, at the times 1, 2, 3 and so on, or a table with its names in the first row:
+Events are letters, each a type, at the times 1, 2, 3 and so on, or a table with its names in the
+first row:
 
 >>> rows("A B")
 [{'ts': 1, 'type': 'A'}, {'ts': 2, 'type': 'B'}]
