@@ -9,6 +9,7 @@ from benchmarks.peers.flink_cep.notation import rows
 
 import ensue
 from ensue import semantics
+from ensue.algebra.walk import atoms
 from ensue.columns.stream import shape_of
 from ensue.engine.reference_events import events_of
 from ensue.languages.patterns import parse
@@ -44,7 +45,9 @@ def meant(question: Question) -> Matches:
     events = _table(question)
     shape = shape_of(events.schema, time="ts", type=_type(question), order=())
     prepared = prepare(parse(question["ensue"]), shape)
-    bindings = semantics.matches(prepared.query, events_of(events, shape.schema, shape.unit))
+    only = next(atoms(prepared.query.pattern)).type
+    stream = events_of(events, shape.schema, shape.unit, untyped=only)
+    bindings = semantics.matches(prepared.query, stream)
     return {
         _written({v: [e.position for e in es] for v, es in binding.items()})
         for binding in bindings

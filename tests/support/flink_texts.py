@@ -1,10 +1,12 @@
 """Flink patterns, written in Ensue's language part by part.
 
->>> print(translated('begin("a", "A").next("b", "B").oneOrMore().greedy().followedByAny("c", "C")'))
+>>> print(
+...     translated('begin("a", "A").next("b", "B").oneOrMore().greedy().followedByAny("c", "C")')
+... )
 A a THEN (B b THEN NEXT)++ THEN ANY C c
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from benchmarks.peers.flink_cep.notation import Call, Tree, calls
@@ -13,8 +15,8 @@ WORDS = {"next": "THEN", "followedBy": "THEN NEXT", "followedByAny": "THEN ANY"}
 NEGATIONS = ("notNext", "notFollowedBy")
 
 
-class Untranslatable(Exception):
-    """Ensue has no words for this part of the pattern."""
+class NoWordsError(Exception):
+    """There are no words for this part of the pattern."""
 
 
 @dataclass
@@ -32,6 +34,8 @@ class Part:
     inner: str = "THEN NEXT"
     optional: bool = False
     greedy: bool = False
+    listed: bool = False  # it binds several events, by itself or by a group around it
+    lists: frozenset[str] = frozenset()  # all parts that do
     step_window: int | None = None
     loop_window: int | None = None
 
@@ -41,8 +45,10 @@ def translated(pattern: str) -> str:
     chain = calls(pattern)
     parts = _parts(chain)
     typed = all(_type(part) is not None for part in _leaves(parts))
+    if parts[-1].greedy:
+        parts[-1].greedy = False  # in Flink it changes nothing at the end of a pattern
     text = _sequence(parts, typed)
-    conditions = [each for part in _leaves(parts) for each in _conditions(part, typed)]
+    conditions = [each for part in _leaves(parts) for each in _conditions(part, parts, typed)]
     if conditions:
         text += " WHERE " + " and ".join(conditions)
     return text + _window(chain) + _after_match(chain[0].get("skip"))
@@ -66,6 +72,10 @@ def _parts(chain: list[Call]) -> list[Part]:
             parts.append(Part(method, call.get("name", ""), group))
         else:
             _describe(parts[-1], method, call)
+    for part in parts:
+        part.listed = part.repeated
+        for leaf in _leaves(part.group or []):
+            leaf.listed = leaf.listed or part.repeated
     return parts
 
 
@@ -103,7 +113,9 @@ def _describe(part: Part, method: str, call: Call) -> None:
 
 def _leaves(parts: list[Part]) -> list[Part]:
     return [
-        leaf for part in parts for leaf in (_leaves(part.group) if part.group is not None else [part])
+        leaf
+        for part in parts
+        for leaf in (_leaves(part.group) if part.group is not None else [part])
     ]
 
 
@@ -118,28 +130,26 @@ def _type(part: Part) -> str | None:
 
 def _sequence(parts: list[Part], typed: bool) -> str:
     text = ""
-    for part in parts:
-        shown = _shown(part, typed)
+    for number, part in enumerate(parts):
+        before = parts[number - 1] if number else None
+        behind = parts[number + 1] if number + 1 < len(parts) else None
+        shown = _shown(part, behind, typed)
         if part.step == "notFollowedBy":
             text += f" -> !{shown}"
+            if part.step_window is not None and before is not None:
+                text += f" FROM {before.name}.end TO {before.name}.end + {part.step_window - 1}"
         elif part.step == "notNext":
-            raise Untranslatable("a negation of the very next event")
+            text += f" THEN !{shown}"
         else:
-            text += f" {WORDS[part.step]} {shown}" if text else shown
+            text += f" {WORDS[part.step]}{_pause(part)} {shown}" if text else shown
     return text
 
 
-def _shown(part: Part, typed: bool) -> str:
+def _shown(part: Part, behind: Part | None, typed: bool) -> str:
     if part.group is not None:
         inside = _sequence(part.group, typed)
     else:
         inside = f"{_type(part) if typed else 'E'} {part.name}"
-    if part.until is not None:
-        raise Untranslatable("until")
-    if part.step_window is not None:
-        raise Untranslatable("a window between two steps")
-    if part.loop_window is not None:
-        raise Untranslatable("a window between the events of a loop")
     if not part.repeated:
         if not part.optional:
             return f"({inside})" if part.group is not None else inside
@@ -148,7 +158,43 @@ def _shown(part: Part, typed: bool) -> str:
     times = _times(0 if star else part.least, part.most)
     # a greedy loop of a fixed number of times has nothing to choose
     shown = f"({inside} {part.inner}){times}" + "+" * (part.greedy and part.least != part.most)
+    shown += _until(part, typed) or _until_forbidden(part, behind, typed)
     return f"({shown})?" if part.optional and not star else shown
+
+
+def _pause(part: Part) -> str:
+    """How long ago the event before may be.
+
+    A window of a loop holds in Flink for the way into it (of two times), another has no effect.
+    """
+    length = part.loop_window if part.repeated else part.step_window
+    return "" if length is None else f" WITHIN {length - 1}"
+
+
+def _until(part: Part, typed: bool) -> str:
+    """What ends a loop: an event of another type, or one of its own with a condition."""
+    if part.until is None:
+        return ""
+    if not typed:
+        return f" UNTIL E until_{_first(part)}"
+    match part.until:
+        case ["==", ["field", "type"], str(type_)]:
+            return f" UNTIL {type_} until_{_first(part)}"
+    return f" UNTIL {_text(part.until, replace(part, listed=False))}"
+
+
+def _until_forbidden(part: Part, behind: Part | None, typed: bool) -> str:
+    """In Flink, what must not follow a loop must not come from its first event on."""
+    forbidden = behind is not None and behind.step == "notFollowedBy" and part.group is None
+    if not forbidden or behind is None:
+        return ""
+    if not typed or len(behind.conditions) > 1:
+        raise NoWordsError("a negation with conditions behind a loop")
+    return f" UNTIL {_type(behind)} until_{part.name}"
+
+
+def _first(part: Part) -> str:
+    return _first(part.group[0]) if part.group is not None else part.name
 
 
 def _times(least: int, most: int | None) -> str:
@@ -164,10 +210,13 @@ def _times(least: int, most: int | None) -> str:
     return f"{{{least},{most}}}"
 
 
-def _conditions(part: Part, typed: bool) -> list[str]:
+def _conditions(part: Part, parts: list[Part], typed: bool) -> list[str]:
     """The conditions of a part but for its type, which the pattern names."""
+    part = replace(part, lists=frozenset(leaf.name for leaf in _leaves(parts) if leaf.listed))
     rest = [each for each in part.conditions if not (typed and _asks_type(each))]
-    return [_text(each, part) for each in rest]
+    stops = [] if typed or part.until is None else [part.until]
+    ending = Part("until", f"until_{part.name}")
+    return [_text(each, part) for each in rest] + [_text(each, ending) for each in stops]
 
 
 def _asks_type(condition: Tree) -> bool:
@@ -178,7 +227,7 @@ def _asks_type(condition: Tree) -> bool:
 
 
 def _text(tree: Tree, part: Part) -> str:
-    own = f"{part.name}[i]" if part.repeated else part.name
+    own = f"{part.name}[i]" if part.listed else part.name
     match tree:
         case str():
             return f"'{tree}'"
@@ -193,17 +242,21 @@ def _text(tree: Tree, part: Part) -> str:
         case ["not", inner]:
             return f"not ({_text(inner, part)})"
         case ["last", name, column]:
-            return f"{name}[i-1].{column}" if name == part.name else f"{name}.{column}"
+            if name == part.name:
+                return f"{name}[i-1].{column}"
+            return f"{name}[{name}.LEN].{column}" if name in part.lists else f"{name}.{column}"
         case ["+", ["sum", name, column], ["field", own_column]] if (
-            name == part.name and column == own_column
+            name == part.name and column == own_column and part.listed
         ):
             return f"sum({name}[..i].{column})"
+        case ["sum", name, column]:
+            return f"sum({name}.{column})"
         case [str(sign), left, right] if not sign[0].isalpha():
             sign = {"==": "="}.get(sign, sign)
             return f"{_text(left, part)} {sign} {_text(right, part)}"
         case int() | float():
             return str(tree)
-    raise Untranslatable(f"a condition like {tree}")
+    raise NoWordsError(f"a condition like {tree}")
 
 
 def _all(conditions: list[Tree]) -> Tree:
@@ -221,4 +274,10 @@ def _window(chain: list[Call]) -> str:
 def _after_match(skip: dict[str, Any] | None) -> str:
     if skip is None or skip["kind"] == "noSkip":
         return ""
-    raise Untranslatable("after match in order of start")
+    targets = {
+        "skipToNext": "TO NEXT EVENT",
+        "skipPastLastEvent": "PAST LAST EVENT",
+        "skipToFirst": f"TO FIRST {skip.get('name')}",
+        "skipToLast": f"TO LAST {skip.get('name')}",
+    }
+    return f" AFTER MATCH SKIP {targets[skip['kind']]} IN ORDER OF START"
