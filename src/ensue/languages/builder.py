@@ -14,7 +14,7 @@ from ensue.algebra.query import Equivalence, Limit, Query, Returned
 from ensue.algebra.text import show_pattern
 from ensue.algebra.walk import atoms
 from ensue.algebra.window import ByEvents, ByTime, ByUnits, Window, constant_of
-from ensue.errors import QueryError, did_you_mean
+from ensue.errors import QueryError
 from ensue.languages.steps import Loop, Said, Step, ended_by, of_each, pattern_of
 
 if TYPE_CHECKING:
@@ -506,9 +506,8 @@ def _chosen(call: str, word: object, choices: type[Choices]) -> Choices:
     for choice in choices:
         if isinstance(word, str) and word.upper() == choice.value:
             return choice
-    words = [choice.value.lower() for choice in choices]
-    listed = "one of " + ", ".join(f"'{known}'" for known in words)
-    raise refused(call, f"{word!r} is none of its words", did_you_mean(str(word), words) or listed)
+    words = ", ".join(f"'{choice.value.lower()}'" for choice in choices)
+    raise refused(call, f"{word!r} is none of its words", f"one of {words}")
 
 
 def refused(call: str, problem: str, hint: str) -> QueryError:
