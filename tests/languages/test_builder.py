@@ -7,7 +7,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.seeds import some
 from tests.languages.strategies import names, texts
 
 import ensue
@@ -16,6 +15,7 @@ from ensue.algebra.check.arrangement import open_ended
 from ensue.algebra.check.query import check_structure
 from ensue.algebra.text import show_pattern
 from ensue.algebra.walk import atoms
+from support.seeds import some
 
 A = pattern("a", "A")
 GROUP = pattern("b", "B").followed_by("c", "C")
@@ -66,6 +66,10 @@ GROUP = pattern("b", "B").followed_by("c", "C")
         (A.then("b", "B").one_or_more().greedy(), "A a THEN (B b THEN NEXT)++"),
         (A.then("b", "B").one_or_more().reluctant(), "A a THEN (B b THEN NEXT)+?"),
         (A.then("b", "B").one_or_more().until("u", "U"), "A a THEN (B b THEN NEXT)+ UNTIL U u"),
+        (
+            A.then("b", "B").one_or_more().until("u", "using"),
+            'A a THEN (B b THEN NEXT)+ UNTIL "using" u',
+        ),
         (
             A.then("b", "B").one_or_more().until("x > 3"),
             "A a THEN (B b THEN NEXT)+ UNTIL b.x > 3",
@@ -152,8 +156,9 @@ def test_no_call_changes_what_it_is_called_on():
     ],
 )
 def test_what_a_condition_is_about(built, conditions):
-    shape = ensue.parse(built).pattern
-    assert ensue.parse(built).where == ensue.parse(f"{show_pattern(shape)} WHERE {conditions}").where
+    query = ensue.parse(built)
+    text = f"{show_pattern(query.pattern)} WHERE {conditions}"
+    assert query.where == ensue.parse(text).where
 
 
 def test_a_condition_of_a_group_compares_events_of_one_time():
@@ -252,7 +257,7 @@ CHANGES = (
 def whole_queries(draw):
     built = draw(builders())
     variables = [atom.variable for step in built.steps for atom in atoms(step.part)]
-    taken = {atom.type for step in built.steps for atom in atoms(step.part)}
+    taken = {atom.type for atom in atoms(built.pattern)}
     open_end = any(open_ended(built.pattern))
     if open_end or draw(st.booleans()):
         built = built.within(draw(st.sampled_from([5, "2 hours", "20 EVENTS"])))
