@@ -287,7 +287,8 @@ def shelled(page: Path) -> Iterator[tuple[Example, str]]:
                 text=True,
                 check=False,
             )
-            yield example, re.sub(r"in \d+\.\d+ s", "in 0.01 s", done.stdout)
+            lines = (line.rstrip() for line in done.stdout.splitlines())
+            yield example, re.sub(r"in \d+\.\d+ s", "in 0.01 s", "".join(f"{x}\n" for x in lines))
 
 
 def judged() -> dict[str, str]:
