@@ -9,7 +9,7 @@ from ensue.algebra.policy import SkipTo
 from ensue.algebra.query import Query
 from ensue.algebra.walk import positives
 from ensue.columns.matches import Matches
-from ensue.kernels.arena import skip_matches
+from ensue.kernels.skipping import is_ordered, order_by_members, skip_matches
 
 Rows = npt.NDArray[np.int64]
 NEVER = np.iinfo(np.int64).max
@@ -34,7 +34,7 @@ class Skipping:
             self.earliest = grown
         kept = np.zeros(found.count, np.bool_)
         target = self._target(found, first, last)
-        skip_matches(self._sorted(found, last), key, first, target, self.earliest, kept)
+        skip_matches(self._sorted(found, first, last), key, first, target, self.earliest, kept)
         return found.where(kept)
 
     def keep(self, kept: npt.NDArray[np.intp]) -> None:
@@ -72,30 +72,35 @@ class Skipping:
                 front, back = _list_ends(found, variable)
                 return front if self.after.to is SkipTo.FIRST else back
 
-    def _sorted(self, found: Matches, last: Rows) -> Rows:
+    def _sorted(self, found: Matches, first: Rows, last: Rows) -> Rows:
         """By last event, then by the members in their order: what the reference does."""
-        if found.lists:
-            steps = [self._steps(found, k) for k in range(found.count)]
-            return np.array(
-                sorted(range(found.count), key=lambda k: (last[k], steps[k])), np.int64
-            )
-        rows = np.stack([found.rows[v] for v in self.order], axis=1)
-        rows = np.where(rows < 0, NEVER, rows)
-        numbers = np.argsort(rows, axis=1, kind="stable")
-        rows = np.take_along_axis(rows, numbers, axis=1)
-        keys = [c for k in range(rows.shape[1]) for c in (rows[:, k], numbers[:, k])]
-        return np.lexsort([*reversed(keys), last])
+        order = np.arange(found.count)
+        if not is_ordered(last, first):
+            order = np.lexsort([first, last])
+        same = (np.diff(last[order]) == 0) & (np.diff(first[order]) == 0)
+        if not same.any():
+            return order
+        places = np.flatnonzero(np.append(same, False) | np.insert(same, 0, False))
+        tied = order[places]
+        group = np.cumsum(np.insert(~same, 0, True))[places]
+        offsets, steps = self._steps(found.pick(tied))
+        order[places] = tied[order_by_members(group, offsets, steps)]
+        return order
 
-    def _steps(self, found: Matches, k: int) -> list[tuple[int, int]]:
-        steps = []
+    def _steps(self, found: Matches) -> tuple[Rows, Rows]:
+        """The members of each match in their order, as offsets and numbers.
+
+        A number has the row first; a row that plays two roles has them as the text goes.
+        """
+        match, steps = [], []
         for number, variable in enumerate(self.order):
-            if variable in found.rows:
-                rows = found.rows[variable][k : k + 1]
-            else:
-                offsets, values = found.lists[variable]
-                rows = values[offsets[k] : offsets[k + 1]]
-            steps += [(int(row), number) for row in rows if row >= 0]
-        return sorted(steps)
+            offsets, rows = found.segments(variable)
+            match.append(np.repeat(np.arange(found.count), np.diff(offsets)))
+            steps.append(rows[offsets[0] : offsets[-1]] * len(self.order) + number)
+        of, step = np.concatenate(match), np.concatenate(steps)
+        places = np.zeros(found.count + 1, np.int64)
+        np.cumsum(np.bincount(of, minlength=found.count), out=places[1:])
+        return places, step[np.lexsort([step, of])]
 
 
 def _list_ends(found: Matches, variable: str) -> tuple[Rows, Rows]:
