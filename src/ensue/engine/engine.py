@@ -30,6 +30,7 @@ from ensue.schema import Schema
 from ensue.source.counting import TABLE, ScanCounts
 from ensue.source.kernel_inputs import DONE, OUT_TOP, POSITION, STOP
 from ensue.source.operator_functions import failing_functions
+from ensue.structures.runs.skipped import USED
 from ensue.structures.tables import Table
 
 FEW_CODES = 4_096  # up to so many, codes of keys and strings are never forgotten
@@ -281,6 +282,12 @@ class Engine:
         self.room.keep(found)
         return found
 
+    def skip_up_to(self, earliest: npt.NDArray[np.int64]) -> None:
+        """By partition, the first row that AFTER MATCH SKIP lets a match begin with."""
+        assert self.skipping is not None
+        self.skipping.earliest = earliest
+        self.state.know_used(earliest)
+
     # ---------------------------------------------------------------------------- saving
 
     def save(self) -> bytes:
@@ -292,6 +299,7 @@ class Engine:
         arrays = self.state.used_parts(len(self.scan.keys))
         if self.skipping is not None:
             arrays["earliest"] = self.skipping.earliest
+            arrays.pop(USED, None)  # the same
         if self.lapsing is not None:
             arrays |= self.lapsing.save()
         saved = Saved(
@@ -323,7 +331,7 @@ class Engine:
         for inner, data in zip(self.inner, saved.inner, strict=True):
             inner.restore(data)
         if self.skipping is not None:
-            self.skipping.earliest = saved.arrays["earliest"]
+            self.skip_up_to(saved.arrays["earliest"])
         if self.lapsing is not None:
             self.lapsing = lapsing_of(self.program)
             assert self.lapsing is not None

@@ -9,7 +9,7 @@ from ensue.algebra.policy import SkipTo
 from ensue.algebra.query import Query
 from ensue.algebra.walk import positives
 from ensue.columns.matches import Matches
-from ensue.kernels.skipping import is_ordered, order_by_members, skip_matches
+from ensue.kernels.skipping import order_by_ends, order_by_members, skip_matches
 
 Rows = npt.NDArray[np.int64]
 NEVER = np.iinfo(np.int64).max
@@ -74,9 +74,7 @@ class Skipping:
 
     def _sorted(self, found: Matches, first: Rows, last: Rows) -> Rows:
         """By last event, then by the members in their order: what the reference does."""
-        order = np.arange(found.count)
-        if not is_ordered(last, first):
-            order = np.lexsort([first, last])
+        order: Rows = order_by_ends(last, first)
         same = (np.diff(last[order]) == 0) & (np.diff(first[order]) == 0)
         if not same.any():
             return order

@@ -9,14 +9,39 @@ from ensue.kernels.kept_code import kernel
 
 Table = npt.NDArray[Any]
 
+FEW = 32  # up to so many matches are sorted one by one
+
 
 @kernel(nogil=True)
-def is_ordered(last: Table, first: Table) -> bool:
-    """Whether matches come by last event, then by first."""
-    for k in range(1, last.shape[0]):
-        if last[k] < last[k - 1] or (last[k] == last[k - 1] and first[k] < first[k - 1]):
-            return False
-    return True
+def order_by_ends(last: Table, first: Table) -> Table:
+    """The order by last event, then by first. Matches mostly come by last event already."""
+    count = last.shape[0]
+    order = np.arange(count)
+    for k in range(1, count):
+        if last[k] < last[k - 1]:
+            order = np.argsort(last, kind="mergesort")
+            break
+    begin = 0
+    while begin < count:
+        end = begin + 1
+        falls = True
+        while end < count and last[order[end]] == last[order[begin]]:
+            falls = falls and first[order[end]] < first[order[end - 1]]
+            end += 1
+        if falls:  # the newest run was asked first
+            order[begin:end] = order[begin:end][::-1].copy()
+        elif end - begin <= FEW:
+            for k in range(begin + 1, end):
+                moved, place = order[k], k
+                while place > begin and first[order[place - 1]] > first[moved]:
+                    order[place] = order[place - 1]
+                    place -= 1
+                order[place] = moved
+        else:
+            group = order[begin:end].copy()
+            order[begin:end] = group[np.argsort(first[group], kind="mergesort")]
+        begin = end
+    return order
 
 
 @kernel(nogil=True)

@@ -5,7 +5,7 @@ and saves by what is said here, and knows of no structure in particular.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -107,6 +107,14 @@ class State(Tables, ABC, Generic[S]):
         """The same state for the same plan with marks of which values are there."""
         self.take_shape(source.shapes, self.source.columns, source.columns)
         self.frame, self.source, self.kernel = frame, source, kernel
+
+    # ---------------------------------------------------------------------------- taking over
+
+    def know_used(self, earliest: Table) -> None:
+        """By partition, the first row that AFTER MATCH SKIP lets a match begin with."""
+
+    def recall(self, lacking: Collection[str]) -> None:
+        """Works out the columns that an earlier release did not save; the tables are filled."""
 
     # ---------------------------------------------------------------------------- room
 
