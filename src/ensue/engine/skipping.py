@@ -9,7 +9,13 @@ from ensue.algebra.policy import SkipTo
 from ensue.algebra.query import Query
 from ensue.algebra.walk import positives
 from ensue.columns.matches import Matches
-from ensue.kernels.skipping import order_by_ends, order_by_members, skip_matches
+from ensue.kernels.skipping import (
+    order_by_ends,
+    order_by_members,
+    skip_matches,
+    widen_by_lists,
+    widen_by_rows,
+)
 
 Rows = npt.NDArray[np.int64]
 NEVER = np.iinfo(np.int64).max
@@ -35,7 +41,7 @@ class Skipping:
         kept = np.zeros(found.count, np.bool_)
         target = self._target(found, first, last)
         skip_matches(self._sorted(found, first, last), key, first, target, self.earliest, kept)
-        return found.where(kept)
+        return found if kept.all() else found.where(kept)
 
     def keep(self, kept: npt.NDArray[np.intp]) -> None:
         """Goes on with these partitions, numbered from 0.
@@ -51,12 +57,9 @@ class Skipping:
     def _ends(self, found: Matches) -> tuple[Rows, Rows]:
         first, last = np.full(found.count, NEVER), np.full(found.count, -1, np.int64)
         for rows in found.rows.values():
-            first = np.minimum(first, np.where(rows < 0, NEVER, rows))
-            last = np.maximum(last, rows)
-        for variable in found.lists:
-            front, back = _list_ends(found, variable)
-            first = np.minimum(first, np.where(front < 0, NEVER, front))
-            last = np.maximum(last, back)
+            widen_by_rows(rows, first, last)
+        for offsets, rows in found.lists.values():
+            widen_by_lists(offsets, rows, first, last)
         return first, last
 
     def _target(self, found: Matches, first: Rows, last: Rows) -> Rows:

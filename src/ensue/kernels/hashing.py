@@ -112,6 +112,24 @@ def add_column(
 
 
 @kernel(**_OPTIONS)
+def add_words(
+    words: Ints,
+    valid: Bools,
+    salt_high: np.uint64,
+    salt_low: np.uint64,
+    total_high: Words,
+    total_low: Words,
+) -> None:
+    """The same for a column of 64-bit words, which are hashed on the way."""
+    every = len(valid) == 0
+    for k in range(len(words)):
+        if every or valid[k]:
+            word = np.uint64(words[k])
+            total_high[k] += mixed(mixed(word + _GOLDEN) ^ salt_high)
+            total_low[k] += mixed(mixed((word ^ _FOURTH) * _THIRD) + salt_low)
+
+
+@kernel(**_OPTIONS)
 def fold_rows(
     rows: Ints,
     row_high: Words,

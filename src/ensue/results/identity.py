@@ -168,11 +168,16 @@ def _event_hashes(
         alike = np.asarray(single(events.column(ORDINAL)))[chosen]
     else:
         twins = rows_beside_equals(times_of(events, end), wanted)
-        chosen = np.flatnonzero(wanted | twins)
+        if np.count_nonzero(wanted) * 3 > len(wanted):  # the rest costs less than to leave it out
+            chosen = np.arange(len(wanted))
+        else:
+            chosen = np.flatnonzero(wanted | twins)
         some = hash_rows(events, columns, chosen)
         within = twins[chosen]
         alike = np.zeros(len(chosen), np.int64)
-        if len(columns) == events.num_columns:
+        if not within.any():
+            pass
+        elif len(columns) == events.num_columns:
             alike[within] = hashing.ordinals(some[0][within], some[1][within])
         else:
             alike[within] = _numbered(events, twins)
@@ -182,6 +187,8 @@ def _event_hashes(
         hashing.hash_words(frozen(alike), number_high, number_low)
         some[0][later] += number_high[later]
         some[1][later] += number_low[later]
+    if len(chosen) == events.num_rows:
+        return some
     high, low = np.zeros(events.num_rows, np.uint64), np.zeros(events.num_rows, np.uint64)
     high[chosen], low[chosen] = some
     return high, low
@@ -224,6 +231,8 @@ def rows_beside_equals(times: npt.NDArray[np.generic], wanted: Bools) -> Bools:
     array([False,  True,  True, False, False])
     """
     inside = np.zeros(len(times), np.bool_)
+    if not (times[1:] == times[:-1]).any():
+        return inside
     rows = np.flatnonzero(wanted)
     if not len(rows):
         return inside
@@ -264,6 +273,10 @@ def hash_rows(events: pa.Table, columns: Sequence[tuple[str, str]], rows: Ints) 
             continue
         valid = validity(array)
         own = salts(f"{_FAMILY.get(kind, kind.value)}\0{field}".encode())
+        words = _words(array, kind)
+        if words is not None:
+            hashing.add_words(frozen(words), known_to_kernels(valid), *own, high, low)
+            continue
         hashed = _hashes(array, kind)
         hashing.add_column(*hashed, known_to_kernels(valid), *own, high, low)
     return high, low
@@ -281,6 +294,9 @@ def _hashes(array: pa.Array, kind: Kind) -> Pair:
         high, low = _hashes(array.dictionary, kind)
         places = codes(array)
         return high[places], low[places]
+    words = _words(array, kind)
+    if words is not None:
+        return word_hashes(words)
     match kind:
         case Kind.STRING:
             return _of_texts(plain_text(array))
@@ -288,17 +304,29 @@ def _hashes(array: pa.Array, kind: Kind) -> Pair:
             return _of_texts(decimal_texts(array))
         case Kind.OTHER | Kind.PLACE:
             return _of_texts(nested_texts(array))
-        case Kind.INTEGER:
-            return word_hashes(integers(array))
-        case Kind.FLOAT:
-            values = floats(array)
-            return word_hashes(np.where(np.isnan(values), np.nan, values + 0.0).view(np.int64))
-        case Kind.BOOLEAN:
-            return word_hashes(booleans(array).astype(np.int64))
-        case Kind.TIMESTAMP | Kind.DATE | Kind.DURATION:
-            return word_hashes(ticks(array, "ns"))
-        case Kind.NULL:
+        case _:
             return np.zeros(len(array), np.uint64), np.zeros(len(array), np.uint64)
+
+
+def _words(array: pa.Array, kind: Kind) -> Ints | None:
+    """Values that one word of 64 bits stands for, as such words; None: they are of another kind."""
+    if types.is_dictionary(array.type):
+        return None
+    match kind:
+        case Kind.INTEGER:
+            return integers(array)
+        case Kind.FLOAT:
+            values = floats(array) + 0.0  # of two zeros one
+            unknown = np.isnan(values)
+            if unknown.any():
+                values[unknown] = np.nan  # of many one
+            return values.view(np.int64)
+        case Kind.BOOLEAN:
+            return booleans(array).astype(np.int64)
+        case Kind.TIMESTAMP | Kind.DATE | Kind.DURATION:
+            return ticks(array, "ns")
+        case _:
+            return None
 
 
 def word_hashes(words: Ints) -> Pair:

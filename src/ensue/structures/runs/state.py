@@ -74,7 +74,7 @@ class RunsState(InstancesState[RunsSource]):
             room.drain()
             self._keep_nodes()
             # to look for dead ones takes as long as there are lists: seldom, then
-            small = len(tables["N"]) < min(8 * tables["head"].size, SPARSE)
+            small = len(tables["N"]) < min(16 * tables["head"].size, SPARSE)
             if asked.again or small or meta[NODE_TOP] * 2 > len(tables["N"]):
                 room.grow("N", "NF")
         else:
