@@ -13,7 +13,7 @@ import pytest
 
 from ensue.engine.saving import Saved
 from ensue.errors import QueryError
-from ensue.kernels.skipping import order_by_ends, order_by_members
+from ensue.kernels.skipping import falls_or_rises, order_by_ends, order_by_members
 from ensue.structures.runs.skipped import BEGAN, USED
 from support.edges import random_edges
 from support.groups import random_groups
@@ -138,6 +138,20 @@ def test_the_order_by_last_and_first_event():
             last.sort()
         first = np.array([random.randint(0, 9) for _ in range(count)], int)
         assert order_by_ends(last, first).tolist() == np.lexsort([first, last]).tolist()
+
+
+def test_matches_that_begin_and_end_alike_are_never_overlooked():
+    random, answers = Random(7), Counter()
+    for _ in range(400):
+        ends = sorted((random.randint(0, 4), random.randint(0, 5)) for _ in range(random.randint(0, 5)))
+        if random.random() < 0.5:
+            ends.sort(key=lambda pair: (pair[0], -pair[1]))
+        last, first = (np.array(some, int) for some in (zip(*ends) if ends else ((), ())))
+        apart = len(set(ends)) == len(ends)
+        assert falls_or_rises(last, first) == apart
+        answers[apart] += 1
+    assert min(answers.values()) > 50
+    assert not falls_or_rises(np.array([2, 1]), np.array([0, 0]))  # not by last event
 
 
 def test_the_order_by_members():

@@ -201,7 +201,7 @@ class AdaptiveEngine:
         before, self._numbers = self._numbers, AsFed(self._recent.rows, old.rows)
         if old.skipping is not None:
             # matches of the events that are fed again have been weighed
-            earliest = before.in_stream(old.skipping.earliest)
+            earliest = before.in_stream(old.skipped_up_to)
             new.skip_up_to(self._numbers.own(earliest))
         recent = self._recent.events
         new.replay([] if recent is None else slices(recent, PIECE), old.rows, old.now)

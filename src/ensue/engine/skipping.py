@@ -10,6 +10,7 @@ from ensue.algebra.query import Query
 from ensue.algebra.walk import positives
 from ensue.columns.matches import Matches
 from ensue.kernels.skipping import (
+    falls_or_rises,
     order_by_ends,
     order_by_members,
     skip_matches,
@@ -41,6 +42,20 @@ class Skipping:
         kept = np.zeros(found.count, np.bool_)
         target = self._target(found, first, last)
         skip_matches(self._sorted(found, first, last), key, first, target, self.earliest, kept)
+        return found if kept.all() else found.where(kept)
+
+    def among_weighed(self, found: Matches) -> Matches:
+        """The same for matches of a kernel that drops what began among used events.
+
+        It leaves open which of the matches with the same first and last event is kept.
+        """
+        first, last = self._ends(found)
+        if falls_or_rises(last, first):
+            return found
+        order = self._sorted(found, first, last)
+        kept = np.ones(found.count, np.bool_)
+        same = (np.diff(last[order]) == 0) & (np.diff(first[order]) == 0)
+        kept[order[1:][same]] = False
         return found if kept.all() else found.where(kept)
 
     def keep(self, kept: npt.NDArray[np.intp]) -> None:

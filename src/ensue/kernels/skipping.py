@@ -32,6 +32,26 @@ def widen_by_lists(offsets: Table, rows: Table, first: Table, last: Table) -> No
 
 
 @kernel(nogil=True)
+def falls_or_rises(last: Table, first: Table) -> bool:
+    """Whether no two matches with the same last event can have the same first event.
+
+    That is so where they stand together and their first events only rise, or only fall.
+    """
+    direction = 0
+    for k in range(1, last.shape[0]):
+        if last[k] < last[k - 1]:
+            return False
+        if last[k] > last[k - 1]:
+            direction = 0
+            continue
+        step = 1 if first[k] > first[k - 1] else -1
+        if first[k] == first[k - 1] or step == -direction:
+            return False
+        direction = step
+    return True
+
+
+@kernel(nogil=True)
 def order_by_ends(last: Table, first: Table) -> Table:
     """The order by last event, then by first. Matches mostly come by last event already."""
     count = last.shape[0]

@@ -42,6 +42,7 @@ ColumnsOf = Mapping[str, Sequence[tuple[str, str]]]  # variable -> (field, colum
 
 DIGITS = np.frombuffer(bytes(range(256)).hex().encode(), np.uint8)
 ORDINAL = "__ordinal"  # where a column of this name is, events know their number already
+_BLOCK = 1 << 15  # values that are hashed at once: what they take stays in the processor's cache
 _MOST = (2**31 - 1) // 32  # as many ids have offsets of 32 bits
 
 
@@ -162,36 +163,40 @@ def _event_hashes(
     wanted = np.zeros(events.num_rows, np.bool_)
     for rows in members:
         wanted[rows] = True
-    if ORDINAL in events.column_names:
-        chosen = np.flatnonzero(wanted)
-        some = hash_rows(events, columns, chosen)
-        alike = np.asarray(single(events.column(ORDINAL)))[chosen]
+    known = ORDINAL in events.column_names
+    twins = None if known else rows_beside_equals(times_of(events, end), wanted)
+    if twins is None or not twins.any():
+        twins = None
     else:
-        twins = rows_beside_equals(times_of(events, end), wanted)
-        if np.count_nonzero(wanted) * 3 > len(wanted):  # the rest costs less than to leave it out
-            chosen = np.arange(len(wanted))
-        else:
-            chosen = np.flatnonzero(wanted | twins)
-        some = hash_rows(events, columns, chosen)
-        within = twins[chosen]
-        alike = np.zeros(len(chosen), np.int64)
-        if not within.any():
-            pass
-        elif len(columns) == events.num_columns:
+        wanted |= twins
+    # what is not asked for costs less than to leave it out
+    chosen = None if np.count_nonzero(wanted) * 3 > len(wanted) else np.flatnonzero(wanted)
+    some = hash_rows(events, columns, chosen)
+    if known:
+        alike = np.asarray(single(events.column(ORDINAL)))
+        _number(some, alike if chosen is None else alike[chosen])
+    elif twins is not None:
+        within = twins if chosen is None else twins[chosen]
+        alike = np.zeros(len(within), np.int64)
+        if len(columns) == events.num_columns:
             alike[within] = hashing.ordinals(some[0][within], some[1][within])
         else:
             alike[within] = _numbered(events, twins)
-    later = alike > 0
-    if later.any():
-        number_high, number_low = np.empty_like(some[0]), np.empty_like(some[1])
-        hashing.hash_words(frozen(alike), number_high, number_low)
-        some[0][later] += number_high[later]
-        some[1][later] += number_low[later]
-    if len(chosen) == events.num_rows:
+        _number(some, alike)
+    if chosen is None:
         return some
     high, low = np.zeros(events.num_rows, np.uint64), np.zeros(events.num_rows, np.uint64)
     high[chosen], low[chosen] = some
     return high, low
+
+
+def _number(some: Pair, alike: Ints) -> None:
+    """Tells events of the same content apart by their number; the first is what it is."""
+    later = alike > 0
+    if later.any():
+        number_high, number_low = word_hashes(alike[later])
+        some[0][later] += number_high
+        some[1][later] += number_low
 
 
 def ordinals(events: pa.Table, wanted: Bools, times: npt.NDArray[np.generic]) -> Ints:
@@ -254,8 +259,10 @@ def times_of(events: pa.Table, end: str, unit: Unit | None = None) -> npt.NDArra
     return np.asarray(from_arrow(events.column(end), unit, end).values)
 
 
-def hash_rows(events: pa.Table, columns: Sequence[tuple[str, str]], rows: Ints) -> Pair:
-    """128-bit hashes of the content of some rows; the order of the columns does not matter.
+def hash_rows(
+    events: pa.Table, columns: Sequence[tuple[str, str]], rows: Ints | None = None
+) -> Pair:
+    """128-bit hashes of the content of some rows or of all; the order of columns does not matter.
 
     >>> one = pa.table({"id": pa.array([1, 2], pa.int8()), "x": [None, None]})
     >>> other = pa.table({"id": [2]})
@@ -263,23 +270,30 @@ def hash_rows(events: pa.Table, columns: Sequence[tuple[str, str]], rows: Ints) 
     >>> a == hash_rows(other, [("id", "id")], np.array([0]))
     True
     """
-    high, low = np.zeros(len(rows), np.uint64), np.zeros(len(rows), np.uint64)
+    count = events.num_rows if rows is None else len(rows)
+    high, low = np.zeros(count, np.uint64), np.zeros(count, np.uint64)
     for field, column in columns:
         array = single(events.column(column))
-        if len(rows) != len(array):
+        if rows is not None and count != len(array):
             array = single(taken(array, rows))
         kind = kind_of_arrow(array.type)
         if kind is Kind.NULL:
             continue
-        valid = validity(array)
         own = salts(f"{_FAMILY.get(kind, kind.value)}\0{field}".encode())
-        words = _words(array, kind)
-        if words is not None:
-            hashing.add_words(frozen(words), known_to_kernels(valid), *own, high, low)
-            continue
-        hashed = _hashes(array, kind)
-        hashing.add_column(*hashed, known_to_kernels(valid), *own, high, low)
+        for begin in range(0, len(array), _BLOCK):
+            _add(array.slice(begin, _BLOCK), kind, own, high[begin:], low[begin:])
     return high, low
+
+
+def _add(
+    array: pa.Array, kind: Kind, own: tuple[np.uint64, np.uint64], high: Words, low: Words
+) -> None:
+    """Adds some values of a column to the hashes of their rows."""
+    valid, words = known_to_kernels(validity(array)), _words(array, kind)
+    if words is not None:
+        hashing.add_words(frozen(words), valid, *own, high, low)
+    else:
+        hashing.add_column(*_hashes(array, kind), valid, *own, high, low)
 
 
 # Kinds that hash alike where their values are the same.

@@ -110,6 +110,11 @@ class State(Tables, ABC, Generic[S]):
 
     # ---------------------------------------------------------------------------- taking over
 
+    @property
+    def knows_used(self) -> bool:
+        """Whether the kernel itself drops what AFTER MATCH SKIP forbids."""
+        return False
+
     def know_used(self, earliest: Table) -> None:
         """By partition, the first row that AFTER MATCH SKIP lets a match begin with."""
 

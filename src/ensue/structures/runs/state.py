@@ -41,6 +41,10 @@ class RunsState(InstancesState[RunsSource]):
 
     # ---------------------------------------------------------------------------- taking over
 
+    @property
+    def knows_used(self) -> bool:
+        return bool(self.source.used)
+
     def know_used(self, earliest: Table) -> None:
         for name in self.source.used:
             self.tables[name] = self.shapes[name].filled(self.key_room)
