@@ -1,7 +1,7 @@
 """Runs one query on Ensue from an Arrow table in memory, in a process of its own.
 
-Reads a JSON object from standard input: `events` and `matches` (files), `query`, `typed`, `passes`.
-Prints a line of JSON for each pass; the kernel is compiled before, on few events.
+Reads a JSON object from standard input: `events` and `matches` (files), `query`, `typed` and
+`passes`. Prints a line of JSON for each pass; the kernel is compiled before, on few events.
 """
 
 import json

@@ -1,8 +1,8 @@
 """The questions, each in Esper's EPL and in Ensue's language; a match is its start and its end.
 
-Esper's `timer:within` and its windows leave an event at their very end out, Ensue's WITHIN takes it
-in; times are whole milliseconds, so 120 seconds there are 119999 ms here. Without a last event that
-ends it, `STRT DOWN+ UP+` gives no match on Esper's streams until the run is broken: both sides have one.
+Esper's `timer:within` leaves out an event at its very end, Ensue's WITHIN takes it in; times are
+whole milliseconds, so 120 seconds there are 119999 ms here. Esper does not give out a run that may
+still grow, so the V shape has a last event `e` on both sides.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The same questions on Esper and on Ensue, from events in memory: matches compared, ratio printed.
+"""The same questions on Esper and on Ensue, events in memory: matches compared, ratio printed.
 
 python -m benchmarks.peers.esper.run [--events 500000] [--query NAME ...]
 """
@@ -52,7 +52,7 @@ def main() -> int:
 
 
 def compare(pair: Pair, folder: Path, classes: str, options: argparse.Namespace) -> Report:
-    """One question on Esper, then on Ensue; of each the pass that took the least processor time."""
+    """One question on Esper, then on Ensue; of each the pass with the least processor time."""
     events, statement = folder / "events.csv", folder / "statement.epl"
     statement.write_text(pair.esper)
     one = "false" if pair.typed else "true"

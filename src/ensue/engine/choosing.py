@@ -45,7 +45,7 @@ class Latest(Once):
     """The newest match of each last event; nothing has to be remembered."""
 
     def __call__(self, found: Matches, keys: npt.NDArray[Any], base: int) -> Matches:  # noqa: ARG002
-        first, last = self._ends(found)
+        first, last = found.ends()
         order = self._sorted(found, first, last)
         kept = np.zeros(found.count, np.bool_)
         kept[order[np.diff(last[order], prepend=-1) != 0]] = True

@@ -30,7 +30,7 @@ from ensue.schema import Schema
 from ensue.source.counting import TABLE, ScanCounts
 from ensue.source.kernel_inputs import DONE, OUT_TOP, POSITION, STOP
 from ensue.source.operator_functions import failing_functions
-from ensue.structures.runs.skipped import USED
+from ensue.structures.contract import USED
 from ensue.structures.tables import Table
 
 FEW_CODES = 4_096  # up to so many, codes of keys and strings are never forgotten

@@ -14,8 +14,7 @@ from ensue.errors import StateError
 from ensue.plan.estimates.counters import Label
 from ensue.plan.physical_rules.pushing import not_pushed
 from ensue.source.counting import TABLE
-from ensue.structures.contract import State
-from ensue.structures.runs.skipped import BEGAN, USED
+from ensue.structures.contract import BEGAN, USED, State
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,16 +10,13 @@ from ensue.algebra.query import Query
 from ensue.algebra.walk import positives
 from ensue.columns.matches import Matches
 from ensue.kernels.skipping import (
-    falls_or_rises,
+    are_apart,
     order_by_ends,
     order_by_members,
     skip_matches,
-    widen_by_lists,
-    widen_by_rows,
 )
 
 Rows = npt.NDArray[np.int64]
-NEVER = np.iinfo(np.int64).max
 
 
 class Skipping:
@@ -33,7 +30,7 @@ class Skipping:
 
     def __call__(self, found: Matches, keys: npt.NDArray[Any], base: int) -> Matches:
         """The matches that are kept; `keys` are the partitions of the rows from `base` on."""
-        first, last = self._ends(found)
+        first, last = found.ends()
         key = keys[last - base].astype(np.int64)
         if len(self.earliest) <= int(key.max()):
             grown = np.zeros(int(key.max()) * 2 + 1, np.int64)
@@ -49,8 +46,8 @@ class Skipping:
 
         It leaves open which of the matches with the same first and last event is kept.
         """
-        first, last = self._ends(found)
-        if falls_or_rises(last, first):
+        first, last = found.ends()
+        if are_apart(last, first):
             return found
         order = self._sorted(found, first, last)
         kept = np.ones(found.count, np.bool_)
@@ -68,14 +65,6 @@ class Skipping:
         earliest = np.zeros(max(1, len(kept)), np.int64)
         earliest[: len(inside)] = self.earliest[inside]
         self.earliest = earliest
-
-    def _ends(self, found: Matches) -> tuple[Rows, Rows]:
-        first, last = np.full(found.count, NEVER), np.full(found.count, -1, np.int64)
-        for rows in found.rows.values():
-            widen_by_rows(rows, first, last)
-        for offsets, rows in found.lists.values():
-            widen_by_lists(offsets, rows, first, last)
-        return first, last
 
     def _target(self, found: Matches, first: Rows, last: Rows) -> Rows:
         match self.after.to:

@@ -9,45 +9,32 @@ from ensue.kernels.kept_code import kernel
 
 Table = npt.NDArray[Any]
 
-FEW = 32  # up to so many matches are sorted one by one
+FEW = 32  # up to so many matches are compared one by one
 
 
 @kernel(nogil=True)
-def widen_by_rows(rows: Table, first: Table, last: Table) -> None:
-    """Takes a variable's event into the first and last rows of matches; -1 is none."""
-    for k in range(rows.shape[0]):
-        row = rows[k]
-        if row >= 0:
-            first[k] = min(first[k], row)
-            last[k] = max(last[k], row)
+def are_apart(last: Table, first: Table) -> bool:
+    """Whether no two matches have the same first and last event, as far as is easily seen.
 
-
-@kernel(nogil=True)
-def widen_by_lists(offsets: Table, rows: Table, first: Table, last: Table) -> None:
-    """The same for the events of a Kleene variable, which ascend."""
-    for k in range(offsets.shape[0] - 1):
-        if offsets[k] < offsets[k + 1]:
-            first[k] = min(first[k], rows[offsets[k]])
-            last[k] = max(last[k], rows[offsets[k + 1] - 1])
-
-
-@kernel(nogil=True)
-def falls_or_rises(last: Table, first: Table) -> bool:
-    """Whether no two matches with the same last event can have the same first event.
-
-    That is so where they stand together and their first events only rise, or only fall.
+    Those with the same last event stand together, and are few, or their first events only rise
+    or only fall.
     """
-    direction = 0
+    begin, falls, rises = 0, True, True
     for k in range(1, last.shape[0]):
         if last[k] < last[k - 1]:
             return False
         if last[k] > last[k - 1]:
-            direction = 0
+            begin, falls, rises = k, True, True
             continue
-        step = 1 if first[k] > first[k - 1] else -1
-        if first[k] == first[k - 1] or step == -direction:
+        falls = falls and first[k] < first[k - 1]
+        rises = rises and first[k] > first[k - 1]
+        if falls or rises:
+            continue
+        if k - begin > FEW:
             return False
-        direction = step
+        for other in range(begin, k):
+            if first[other] == first[k]:
+                return False
     return True
 
 

@@ -323,7 +323,7 @@ def _hashes(array: pa.Array, kind: Kind) -> Pair:
 
 
 def _words(array: pa.Array, kind: Kind) -> Ints | None:
-    """Values that one word of 64 bits stands for, as such words; None: they are of another kind."""
+    """Values that fit into one word of 64 bits, as such words; None: those of other kinds."""
     if types.is_dictionary(array.type):
         return None
     match kind:

@@ -17,6 +17,9 @@ from ensue.source.kernel_inputs import Frame
 from ensue.source.table_columns import Columns
 from ensue.structures.tables import Table, Tables, TableShape
 
+USED = "used"  # a table: by partition, the first row that a match may still begin with
+BEGAN = "began"  # a column of what is kept: the row of its first event
+
 Kernels = Callable[[str], Callable[..., Any]]  # a compiled function of a kernel's text, by name
 
 

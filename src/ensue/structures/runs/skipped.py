@@ -12,10 +12,8 @@ from ensue.algebra.policy import SkipTo
 from ensue.algebra.query import Query
 from ensue.plan.physical import Automaton
 from ensue.source.table_columns import Source
+from ensue.structures.contract import BEGAN, USED
 from ensue.structures.runs.registers import Registers
-
-USED = "used"  # the table: by partition, the first row that a match may still begin with
-BEGAN = "began"  # the column of a run: its first row
 
 
 class Skipped:

@@ -19,9 +19,8 @@ from ensue.source.kernel_inputs import (
     RUN_TOP,
     Frame,
 )
-from ensue.structures.contract import Asked, Kernels, Room
+from ensue.structures.contract import BEGAN, Asked, Kernels, Room
 from ensue.structures.instances import InstancesState
-from ensue.structures.runs.skipped import BEGAN
 from ensue.structures.runs.source import SWEEP, SWEPT, RunsSource
 from ensue.structures.tables import SPARSE, Table
 
@@ -61,7 +60,7 @@ class RunsState(InstancesState[RunsSource]):
                 for node in runs[run, lists]:
                     while node >= 0:
                         found.append(int(nodes[node, 1]))
-                        node = nodes[node, 0]  # noqa: PLW2901  along its links
+                        node = nodes[node, 0]
                 runs[run, column] = min(found)
 
     # ---------------------------------------------------------------------------- room
