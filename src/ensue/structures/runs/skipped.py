@@ -8,7 +8,7 @@ pass do not come in the order of their last events, so the kernel does not weigh
 """
 
 from ensue.algebra.lapses import lapses
-from ensue.algebra.policy import SkipTo
+from ensue.algebra.policy import InOrderOf, SkipTo
 from ensue.algebra.query import Query
 from ensue.plan.physical import Automaton
 from ensue.source.table_columns import Source
@@ -73,8 +73,10 @@ class Skipped:
 
 def _weighed(query: Query, automaton: Automaton) -> SkipTo | None:
     """Where to a match skips, if the kernel can tell it."""
-    waits = any(state.pending for state in automaton.states) or any(lapses(query.pattern))
-    if query.after is None or query.choose is not None or waits:
+    waits = any(state.pending or state.lasting for state in automaton.states)
+    if query.after is None or query.choose is not None or waits or any(lapses(query.pattern)):
+        return None
+    if query.after.order is not InOrderOf.END:
         return None
     simple = query.after.to in (SkipTo.PAST_LAST, SkipTo.NEXT_EVENT)
     return query.after.to if simple else None
