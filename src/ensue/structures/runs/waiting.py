@@ -98,27 +98,24 @@ class Waiting:
             over = f"counts[k] + 1 - {self.registers.first_index('r')} > {window}"
         else:
             over = f"now - {self.registers.first_time('r')} > {window}"
-        for state in self.automaton.states[1:]:
-            if self.automaton.out_of(state.number):
-                self._sweep_list(out, state, over, pending=False)
-            if state.pending:
-                self._sweep_list(out, state, f"flush or {over}", pending=True)
-
-    def _sweep_list(self, out: Source, state: State, over: str, *, pending: bool) -> None:
-        place = self.lists.list(state, pending=pending)
-        waiting = ", matches that wait for the end of their window" if pending else ""
-        out.note("", f"state {state.number}{waiting}")
+        pending = any(state.pending for state in self.automaton.states)
+        out.note("of each state the runs, and the matches that wait for the end of their window")
 
         def visit() -> None:
-            with out.block(f"if {over}:"):
+            gone = f"{over} or (flush and waits)" if pending else over
+            with out.block(f"if {gone}:"):
                 if pending:
-                    self.deliver(out)
-                self.lists.unlink(out, place)
+                    with out.block("if waits:"):
+                        self.deliver(out)
+                self.lists.unlink(out, "place")
                 self.lists.release(out, "r")
             with out.block("else:"):
                 out("p = r")
 
-        self.lists.walk(out, place, visit, loops=False)
+        with out.block("for place in range(head.shape[1]):"):
+            if pending:
+                out("waits = place % 2 == 1")
+            self.lists.walk(out, "place", visit, loops=False)
 
 
 class _NewNegative(RunAccess):

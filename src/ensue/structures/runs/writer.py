@@ -1,5 +1,7 @@
 """Writes the source of a runs kernel: every partial match is a run that moves along edges."""
 
+from collections.abc import Iterator
+
 from ensue.algebra.policy import CONTIGUOUS, Strategy
 from ensue.algebra.text import show_name
 from ensue.plan.physical import Automaton, Edge, State
@@ -28,13 +30,9 @@ REGISTERS = {
 STATE = ["head", "live", "nxt", "I", "F", "N", "NF", "A", "AF", "tops", "counts"]
 
 
-def runs_source(frame: Frame) -> RunsSource:
-    """The kernel of an automaton."""
-    writer = _Runs(frame)
-    return writer.written()
+class RunsWriter:
+    """Writes the kernel of an automaton: each state and each edge has code of its own."""
 
-
-class _Runs:
     def __init__(self, frame: Frame) -> None:
         structure = frame.plan.structure
         assert isinstance(structure, Automaton)
@@ -88,17 +86,27 @@ class _Runs:
         branching = (
             1 + max(len(self.automaton.out_of(s.number)) for s in self.automaton.states)
         ) * (2 if pending else 1)
-        given = [name for name, _ in self.instances.parameters()]
+        inside = [name for name, _ in self.instances.parameters()]
         step = event_loop(
             body,
             self.frame,
-            [*given, *STATE, *self.tally.tables],
+            [*inside, *STATE, *self.tally.tables],
             registers=REGISTERS,
             needs=lambda out: self._needs(out, branching),
+            begin=self._begin,
         )
         functions = [step, function(self.frame, "sweep", SWEPT, sweep)]
-        text = kernel_text(self.frame, "Runs along an automaton.", functions)
+        used = set().union(*(written.used for written in functions))
+        given = list(self._given(used))
+        text = kernel_text(self.frame, "Runs along an automaton.", functions, given=given)
         return RunsSource(text, self.output, self.instances, self.registers, self.automaton)
+
+    def _begin(self, out: Source) -> None:
+        """What comes before the first event."""
+
+    def _given(self, used: set[str]) -> Iterator[str]:
+        """Texts that stand before the functions, of those that are used."""
+        yield from ()
 
     def _needs(self, out: Source, branching: int) -> Needs:
         """The room that an event may need."""
@@ -131,6 +139,9 @@ class _Runs:
                 self._push(out, "q", state)
         for edge in self.automaton.out_of(0):
             self._start(out, edge)
+        self._keep_negatives(out)
+
+    def _keep_negatives(self, out: Source) -> None:
         for role in self.frame.negatives:
             name = show_name(role.variable)
             out.note("", f"!{name}: kept, to be looked for between events of runs")
@@ -166,14 +177,7 @@ class _Runs:
 
     def _advance(self, out: Source, state: State, edges: tuple[Edge, ...]) -> None:
         place = self.lists.list(state)
-        stale = []
-        contiguous = self.automaton.contiguous(state.number, self.strategy)
-        if contiguous is Strategy.STRICT:
-            stale.append(f"row - {self.registers.runs.at('last_row', 'r')} != 1")
-        if contiguous is Strategy.PARTITION:
-            stale.append(f"idx - {self.registers.runs.at('last_index', 'r')} != 1")
-        if self.frame.plan.prune and (expired := self.guards.expired(state.number)):
-            stale.append(expired)
+        stale = self._stale(state)
         if stale:
             out.note("it is too late for this run")
             with out.block(f"if {' or '.join(stale)}:"):
@@ -209,6 +213,18 @@ class _Runs:
         if stay != "True":
             with out.block("if spare:"):
                 self.lists.release(out, "r")
+
+    def _stale(self, state: State) -> list[str]:
+        """When it is too late for the run `r` of a state."""
+        stale = []
+        contiguous = self.automaton.contiguous(state.number, self.strategy)
+        if contiguous is Strategy.STRICT:
+            stale.append(f"row - {self.registers.runs.at('last_row', 'r')} != 1")
+        if contiguous is Strategy.PARTITION:
+            stale.append(f"idx - {self.registers.runs.at('last_index', 'r')} != 1")
+        if self.frame.plan.prune and (expired := self.guards.expired(state.number)):
+            stale.append(expired)
+        return stale
 
     def _stays(self, state: State, edges: tuple[Edge, ...]) -> str:
         """When a run also waits on where it is."""
@@ -362,14 +378,18 @@ class _Runs:
             return
         out(*self.tally.passed(place_label(state_place(target.number))))
         if loop:
-            out("nxt[q] = added", "added = q")
-            with out.block("if added_last < 0:"):
-                out("added_last = q")
-            out("live[k] += 1", "alive += 1")
+            self._add_to_loop(out)
         elif back:
             out(f"nxt[q] = {self._back(target)}", f"{self._back(target)} = q")
         else:
             self._push(out, "q", target)
+
+    def _add_to_loop(self, out: Source) -> None:
+        """The run `q` comes back to the list that is walked."""
+        out("nxt[q] = added", "added = q")
+        with out.block("if added_last < 0:"):
+            out("added_last = q")
+        out("live[k] += 1", "alive += 1")
 
     def _push(self, out: Source, run: str, state: State) -> None:
         place = self.lists.list(state)

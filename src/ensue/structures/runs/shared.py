@@ -1,0 +1,301 @@
+"""Writes a runs kernel whose states and edges are rows of tables, for automata with many of them.
+
+What edges test and do is written once for all that are alike: AND of n events has 2^n states and
+n sorts of edges. It does what the kernel with code for each state does, in the same order, on the
+same state. A look into a table for each step makes it somewhat slower, and its text stays short.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from ensue.algebra.policy import Strategy
+from ensue.plan.physical import Edge, State
+from ensue.plan.physical_rules.ordering import state_place
+from ensue.source.cases import Cases
+from ensue.source.counting import place_label
+from ensue.source.kernel_inputs import Frame
+from ensue.source.table_columns import Source
+from ensue.structures.runs.lists import RunLists
+from ensue.structures.runs.registers import Registers
+from ensue.structures.runs.writer import RunsWriter
+
+MEANINGS = {
+    "ROLES": "of each state: the roles of events that its runs may take",
+    "WAITED": "of each state: the roles that matches which wait there must not meet",
+    "BARRED": "of each state: the roles that end its runs",
+    "EDGES": "of each state: its first edge",
+    "TARGETS": "of each edge: the state that it leads to",
+    "RATHER": "of each edge: the edges of its state that are taken instead where they can be",
+    "ENDS": "of each state: whether nothing follows it",
+    "BACK": "the states that edges lead back to",
+    "STATE_ROWS": "of each state: its row of T",
+    "LATE": "of each state: when it is too late for its runs",
+    "GUARDS": "of each edge: what it asks for",
+    "STAYS": "of each state: when a run also waits on",
+    "USED": "of each state: when a run could have used an event",
+    "TAKES": "of each edge: what its event is to the run",
+    "ACCEPTS": "of each state: what is to be done with a run that ends there",
+    "PUSHES": "of each state: how a run gets there",
+    "WAITS": "of each state: what an event does to the matches that wait there",
+}
+
+
+class SharedWriter(RunsWriter):
+    """Writes the kernel of an automaton: alike edges have their code in common."""
+
+    def __init__(self, frame: Frame) -> None:
+        super().__init__(frame)
+        self.lists = self.waiting.lists = _Lists(self.registers)
+        self.guards.one_window = True
+        self.tables: dict[str, list[int | str]] = {}
+
+    # ------------------------------------------------------------------------ the whole
+
+    def _given(self, used: set[str]) -> Iterator[str]:
+        """The tables in use."""
+        for name, numbers in self.tables.items():
+            if name in used:
+                told = f"# {MEANINGS.get(name, 'where they count')}\n"
+                text = f"{name} = np.array([{', '.join(map(str, numbers))}])"
+                yield (told if self.frame.names.readable else "") + text
+
+    def _begin(self, out: Source) -> None:
+        if self._returning():
+            out.note("runs that go back to a state which the event is still to be shown to")
+            out(f"back = np.full({len(self.automaton.states)}, -1)")
+
+    # ------------------------------------------------------------------------ one event
+
+    def _event(self, out: Source) -> None:
+        self.instances.push_complexes(out)
+        self._tabulate()
+        out.note("", "the states, from the last to the first; 0: the event begins a run")
+        out(f"state = {len(self.automaton.states) - 1}")
+        with out.block("while state >= 0:"):
+            if self._pending():
+                with out.block("if roles & WAITED[state]:"):
+                    self._cases("WAITS", "state", self.automaton.states, self._wait).write(out)
+            if self._returning():
+                with out.block("if state == 0:"):
+                    self._push_back(out)
+            with out.block("if roles & ROLES[state]:"):
+                with out.block("if state == 0:"):
+                    self._nothing_yet(out)
+                place = self.lists.list(self.automaton.states[0])
+                self.lists.walk(out, place, lambda: self._move(out), loops=True)
+            if any(state.barred for state in self.automaton.states):
+                with out.block("if roles & BARRED[state]:"):
+                    self.lists.clear(out, self.lists.list(self.automaton.states[0]))
+            out("state -= 1")
+        self._keep_negatives(out)
+
+    def _tabulate(self) -> None:
+        """The tables of states and edges."""
+        role, masks = self.frame.role, self._any_role
+        states = [(state, self.automaton.out_of(state.number)) for state in self.automaton.states]
+        edges = [edge for _, out_of in states for edge in out_of]
+        firsts = [sum(edge.source < state.number for edge in edges) for state, _ in states]
+        self.tables = {
+            "ROLES": [masks(role(e.variable, first=e.first) for e in out) for _, out in states],
+            "WAITED": [masks(role(a.variable) for a in s.pending) for s, _ in states],
+            "BARRED": [masks(map(role, s.barred)) for s, _ in states],
+            "EDGES": [*firsts, len(edges)],
+            "TARGETS": [edge.target for edge in edges],
+            "RATHER": [_mask(edge.yields, out) for _, out in states for edge in out],
+            "ENDS": [int(not out) for _, out in states],
+            "BACK": [state.number for state in self._returning()],
+        }
+        if self.tally.on:
+            for state in self.automaton.states:
+                self.tally.tried(place_label(state_place(state.number)))
+            places = (place_label(state_place(s.number)) for s in self.automaton.states)
+            self.tables["STATE_ROWS"] = [self.tally.labels[place] for place in places]
+
+    def _any_role(self, roles: Iterator[str]) -> str:
+        return self.frame.any_role(roles) or "0"
+
+    def _push_back(self, out: Source) -> None:
+        """Runs that are back in a state."""
+        out.note("runs that are back in their states")
+        with out.block("for target in BACK:"), out.block("while back[target] >= 0:"):
+            out("q = back[target]", "back[target] = nxt[q]")
+            with self.lists.of("target"):
+                self._pushes().write(out)
+
+    def _nothing_yet(self, out: Source) -> None:
+        """A run without an event stands in the list of state 0, for this event only."""
+        out.note("a run that has nothing yet")
+        self.lists.allocate(out, "q")
+        self.registers.begin(out, "q")
+        if self.registers.runs.has("first"):
+            out(f"{self.registers.first_time('q')} = s")
+        if self.registers.runs.has("first_index"):
+            out(f"{self.registers.first_index('q')} = idx")
+        # nothing lies between it and the event
+        for name, now in (("last_row", "row"), ("last_index", "idx")):
+            if self.registers.runs.has(name):
+                out(f"{self.registers.runs.at(name, 'q')} = {now} - 1")
+        self.lists.push(out, "q", self.lists.list(self.automaton.states[0]))
+
+    def _cases(
+        self,
+        table: str,
+        place: str,
+        all_: tuple[State, ...] | tuple[Edge, ...],
+        write: Callable[[Source, State], None] | Callable[[Source, Edge], None],
+    ) -> Cases:
+        """What is written for each state or edge, alike pieces once."""
+        cases = Cases(self.frame, table, place)
+        for one in all_:
+            cases.add(lambda out, one=one: write(out, one))
+        self.tables |= cases.tables()
+        return cases
+
+    # ------------------------------------------------------------------------ one run
+
+    def _move(self, out: Source) -> None:
+        """Shows the event to the run `r`."""
+        place, states = self.lists.list(self.automaton.states[0]), self.automaton.states
+        if any(map(self._stale, states)):
+            self._cases("LATE", "state", states, self._late).write(out)
+            with out.block("if late:"):
+                self.lists.unlink(out, place)
+                self.lists.release(out, "r")
+                out("r = nx", "continue")
+        if self.tally.on:
+            with out.block("if state > 0:"):
+                out("T[STATE_ROWS[state], TRIED] += 1")
+        out.note("takes: a bit for each edge of the state that the event can take it along")
+        out("takes = 0", "edge = EDGES[state]", "stop_edge = EDGES[state + 1]")
+        with out.block("while edge < stop_edge:"):
+            self._cases("GUARDS", "edge", self._edges(), self._guard).write(out)
+            with out.block("if taken:"):
+                out("takes |= 1 << (edge - EDGES[state])")
+            out("edge += 1")
+        out.note("does it also wait on?")
+        self._cases("STAYS", "state", states, self._stay).write(out)
+        with out.block("if stay:"):
+            out("p = r")
+        with out.block("else:"):
+            self.lists.unlink(out, place)
+        out("spare = not stay")
+        self._choose(out)
+        with out.block("while follows != 0:"):
+            with out.block("if follows & 1 != 0:"):
+                self._follow_edge(out)
+            out("follows >>= 1", "edge += 1")
+        used = self._cases("USED", "state", states, self._could_use)
+        if not used.is_empty:
+            out.note("from now on it takes only what may follow anything")
+            used.write(out)
+        with out.block("if spare:"):
+            self.lists.release(out, "r")
+
+    def _edges(self) -> tuple[Edge, ...]:
+        return tuple(e for s in self.automaton.states for e in self.automaton.out_of(s.number))
+
+    def _late(self, out: Source, state: State) -> None:
+        out(f"late = {' or '.join(self._stale(state)) or 'False'}")
+
+    def _guard(self, out: Source, edge: Edge) -> None:
+        if edge.source == 0:
+            checks = tuple(check for check in edge.checks if not check.each)
+            edge = replace(edge, how=None, absences=(), checks=checks)
+        self.guards.guard(out, edge, "taken")
+
+    def _stay(self, out: Source, state: State) -> None:
+        edges = self.automaton.out_of(state.number)
+        staying = self._stays(state, edges) if state.number and edges else "False"
+        out(f"stay = {staying}")
+
+    def _choose(self, out: Source) -> None:
+        """Of the edges that it can take, those that it does: a loop may want another one."""
+        if not any(self.tables["RATHER"]):
+            out("follows = takes", "edge = EDGES[state]")
+            return
+        out("follows = 0", "edge = EDGES[state]")
+        with out.block("while edge < stop_edge:"):
+            out("bit = 1 << (edge - EDGES[state])")
+            with out.block("if takes & bit != 0 and takes & RATHER[edge] == 0:"):
+                out("follows |= bit")
+            out("edge += 1")
+        out("edge = EDGES[state]")
+
+    def _could_use(self, out: Source, state: State) -> None:
+        edges = self.automaton.out_of(state.number)
+        both = {Strategy.ANY, Strategy.NEXT} <= {e.how for e in edges}
+        if state.number and both and (used := self._used(edges)):
+            with out.block(f"if {used}:"):
+                out(f"{self.registers.passed('r')} = 1")
+
+    def _flags(self, edges: tuple[Edge, ...]) -> list[str]:
+        return [f"(takes & {1 << number} != 0)" for number in range(len(edges))]
+
+    # ------------------------------------------------------------------------ edges
+
+    def _follow_edge(self, out: Source) -> None:
+        """Takes the event: a copy of the run, or the run itself where nothing else needs it."""
+        with out.block("if spare and follows == 1:"):
+            out("q = r", "spare = False", "live[k] -= 1", "alive -= 1")
+        with out.block("else:"):
+            self.lists.allocate(out, "q")
+            self.lists.copy(out, "r", "q")
+        take = lambda into, edge: self.registers.take(into, edge.variable, "q")
+        self._cases("TAKES", "edge", self._edges(), take).write(out)
+        out("target = TARGETS[edge]")
+        states = self.automaton.states
+        with self.lists.of("target"):
+            self._cases("ACCEPTS", "target", states, self._accept_if_it_may).write(out)
+            pushes = self._pushes()
+        with out.block("if ENDS[target] != 0:"):
+            self.lists.give_back(out, "q")
+        with out.block("else:"):
+            if self.tally.on:
+                out("T[STATE_ROWS[target], PASSED] += 1")
+            with out.block("if target == state:"):
+                self._add_to_loop(out)
+            if self._returning():
+                with out.block("elif target < state:"):
+                    out("nxt[q] = back[target]", "back[target] = q")
+            with out.block("else:"):
+                pushes.write(out)
+
+    def _accept_if_it_may(self, out: Source, state: State) -> None:
+        if state.accepting:
+            self._accept(out, state)
+
+    def _pushes(self) -> Cases:
+        return self._cases(
+            "PUSHES", "target", self.automaton.states, lambda out, s: self._push(out, "q", s)
+        )
+
+    def _wait(self, out: Source, state: State) -> None:
+        if state.pending:
+            self.waiting.visit(out, state)
+
+
+class _Lists(RunLists):
+    """The lists of a state that is known by number when the kernel runs."""
+
+    def __init__(self, registers: Registers) -> None:
+        super().__init__(registers)
+        self._state = "state"
+
+    def list(self, state: State, *, pending: bool = False) -> str:
+        return f"2 * {self._state} + 1" if pending else f"2 * {self._state}"
+
+    def of(self, name: str) -> "_Lists":
+        """Inside of a `with`, the lists are those of another state."""
+        self._state = name
+        return self
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        self._state = "state"
+
+
+def _mask(variables: tuple[str, ...], edges: tuple[Edge, ...]) -> int:
+    """Bits of the edges that bind one of some variables."""
+    return sum(1 << number for number, edge in enumerate(edges) if edge.variable in variables)
