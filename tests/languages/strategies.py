@@ -114,9 +114,14 @@ def patterns(draw, taken=()):
 
     def entered():
         chosen = part()
+        if isinstance(chosen, Not) and isinstance(chosen.part, Atom) and draw(st.booleans()):
+            return Then(chosen, Strategy.PARTITION)
+        if isinstance(chosen, Kleene) and draw(st.booleans()):
+            chosen = replace(chosen, until=Not(atom()))
         if isinstance(chosen, Not) or draw(st.integers(0, 2)):
             return chosen
-        return Then(chosen, draw(st.sampled_from(Strategy)))
+        pause = draw(st.sampled_from([None, None, ByUnits(5), ByTime(90_000_000_000)]))
+        return Then(chosen, draw(st.sampled_from(Strategy)), pause)
 
     shape = draw(st.sampled_from(["atom", "seq", "and", "or"]))
     if shape == "atom":

@@ -509,7 +509,9 @@ def test_a_real_service_finds_matches_in_what_comes(place, tmp_path):
                 await send([json.dumps(point(t, 1, 0.0)).encode() for t in times])
                 while (ends := [m["end"] for m in await matches(s)]).count(times[-1]) == 0:
                     await asyncio.sleep(0.02)
-        if isinstance(place, Mqtt):  # sends an unnumbered message again whose answer was lost at the restart
+        if isinstance(
+            place, Mqtt
+        ):  # sends an unnumbered message again whose answer was lost at the restart
             ends = list(dict.fromkeys(ends))
         assert ends == list(range(1, 101))
 

@@ -26,12 +26,13 @@ from ensue.algebra.pattern import (
     Not,
     Or,
     Pattern,
+    Pause,
     Reading,
     Repeat,
     Seq,
     Then,
 )
-from ensue.algebra.policy import AfterMatch, Choice, SkipTo, Strategy
+from ensue.algebra.policy import AfterMatch, Choice, InOrderOf, SkipTo, Strategy
 from ensue.algebra.predicate import (
     Aggregate,
     At,
@@ -179,6 +180,8 @@ def pattern_text(pattern: Pattern) -> str:
                 most=plain(most),
                 **_leave(pattern.leave),
                 **_inner(pattern.inner),
+                **_pause(pattern.pause),
+                **_until(pattern.until),
             )
         case Repeat(part=part, least=least, most=most):
             return node_text(
@@ -188,13 +191,17 @@ def pattern_text(pattern: Pattern) -> str:
                 most=plain(most),
                 **_leave(pattern.leave),
                 **_inner(pattern.inner),
+                **_pause(pattern.pause),
+                **_until(pattern.until),
             )
         case Maybe(part=part):
             return node_text("Maybe", part=pattern_text(part))
         case Seq(parts=parts):
             return node_text("Seq", parts=tuple_text(pattern_text, parts))
         case Then(part=part, how=how):
-            return node_text("Then", part=pattern_text(part), how=_strategy(how))
+            return node_text(
+                "Then", part=pattern_text(part), how=_strategy(how), **_pause(pattern.pause)
+            )
         case And(parts=parts):
             return node_text("And", parts=tuple_text(pattern_text, parts))
         case Or(parts=parts):
@@ -227,6 +234,14 @@ def _leave(leave: Leave) -> dict[str, str]:
 
 def _inner(inner: Strategy | None) -> dict[str, str]:
     return {} if inner is None else {"inner": _strategy(inner)}
+
+
+def _pause(pause: Pause | None) -> dict[str, str]:
+    return {} if pause is None else {"pause": window_text(pause)}
+
+
+def _until(until: Not | None) -> dict[str, str]:
+    return {} if until is None else {"until": pattern_text(until)}
 
 
 def _ends(interval: Interval) -> dict[str, str]:
@@ -271,7 +286,8 @@ def _strategy(strategy: Strategy) -> str:
 
 
 def _after(after: AfterMatch) -> str:
-    return node_text("AfterMatch", to=_skip_to(after.to), variable=plain(after.variable))
+    order = {} if after.order is InOrderOf.END else {"order": "'start'"}
+    return node_text("AfterMatch", to=_skip_to(after.to), variable=plain(after.variable), **order)
 
 
 def _skip_to(to: SkipTo) -> str:

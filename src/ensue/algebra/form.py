@@ -168,6 +168,11 @@ def is_entry(pattern: Pattern) -> "TypeIs[Then]":
     return isinstance(pattern, Then)
 
 
+def bars_next(pattern: Pattern) -> "TypeGuard[Then]":
+    """Whether it says what the very next event must not be: `THEN !B b`."""
+    return isinstance(pattern, Then) and isinstance(pattern.part, Not)
+
+
 def is_sequence(pattern: Pattern) -> bool:
     """Whether its parts come one after the other."""
     return form(pattern) is Form.SEQUENCE

@@ -18,19 +18,37 @@ def demanded(found: Sequence[Step], open_: Iterable[Loop]) -> list[Step]:
     return [s for s in found if holding & {*s.inside} and not holding & {*s.left}]
 
 
-def preferred(one: Step, other: Step) -> bool:
-    """Whether a step bars another one with the same event.
+def goes_on_longer(one: Step, other: Step) -> bool:
+    """Whether a step goes on with a greedy loop that another one would end.
 
     Of the loops that go on with one and end with the other, the innermost with a will decides.
     """
-    return (
-        _decides(one, other.left) is Leave.GREEDY or _decides(other, one.left) is Leave.RELUCTANT
-    )
+    return _decides(one, other.left) is Leave.GREEDY or _begins(one, other) is Leave.GREEDY
+
+
+def ends_sooner(one: Step, other: Step) -> bool:
+    """Whether a step ends a reluctant loop that another one would go on with."""
+    return _decides(other, one.left) is Leave.RELUCTANT or _begins(other, one) is Leave.RELUCTANT
+
+
+def preferred(one: Step, other: Step) -> bool:
+    """Whether a step bars another one with the same event."""
+    return goes_on_longer(one, other) or ends_sooner(one, other)
+
+
+def goes_on_at_the_end(step: Step) -> bool:
+    """Whether a match that may end here goes on with this step as long as it can."""
+    return _decides(step, step.inside) is Leave.GREEDY
 
 
 def barred_by_the_end(step: Step) -> bool:
     """Whether a match that may end here does not go on with this step."""
     return _decides(step, step.inside) is Leave.RELUCTANT
+
+
+def _begins(one: Step, other: Step) -> Leave:
+    """The will of a loop that begins with one step and is left out with the other."""
+    return next((loop.leave for loop in one.begins if loop in other.skips), Leave.FORK)
 
 
 def _decides(step: Step, ended: Iterable[Loop]) -> Leave:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import Expr, Literal
+from ensue.algebra.window import ByTime, ByUnits
 from ensue.schema import Kind
 from ensue.span import Span
 
@@ -41,6 +42,8 @@ class Kleene:
     leave: Leave = Leave.FORK
     begun: bool = field(default=False, repr=False)  # of what remains after some of its events
     inner: Strategy | None = None  # how one event follows another; None: as the query says
+    pause: "Pause | None" = None  # from one event to the next at most; None: any time
+    until: "Not | None" = None  # an event that ends it
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,8 @@ class Repeat:
     span: Span | None = field(default=None, compare=False, repr=False)
     begun: "Pattern | None" = field(default=None, repr=False)  # what remains of the present time
     inner: Strategy | None = None  # how one time follows another; None: as the query says
+    pause: "Pause | None" = None  # from one time to the next at most; None: as long as one likes
+    until: "Not | None" = None  # an event that ends it
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +84,13 @@ class Seq:
 class Then:
     """A part of a sequence that says itself how it follows what is before it: `THEN ANY B b`.
 
-    `how` is about its first event; all else goes by the query's strategy.
+    `how` and `pause` are about the gap before its first event; all else goes by the query's
+    strategy. Of a negation: it forbids the very next event only, `THEN !B b`.
     """
 
     part: "Pattern"
     how: Strategy
+    pause: "Pause | None" = None  # from the event before at most: `THEN NEXT WITHIN 5 minutes B b`
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
@@ -150,5 +157,6 @@ class Apply:
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
+Pause = ByTime | ByUnits
 Pattern = Atom | Kleene | Repeat | Maybe | Seq | Then | And | Or | Not | Apply
 GROUPS = ("SEQ", "AND", "OR")  # the words of those that are written like operators: SEQ(A a, B b)

@@ -43,10 +43,18 @@ class Choose:
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
+class InOrderOf(Enum):
+    """Which of two matches comes first, so that it may use up what the other one needs."""
+
+    END = "END"  # the one that is complete first
+    START = "START"  # the one that begins first, then the one that is complete first
+
+
 @dataclass(frozen=True, slots=True)
 class AfterMatch:
     """`AFTER MATCH SKIP ...`; a query without it keeps every match."""
 
     to: SkipTo
     variable: str | None = None
+    order: InOrderOf = InOrderOf.END
     span: Span | None = field(default=None, compare=False, repr=False)

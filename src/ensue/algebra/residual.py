@@ -2,9 +2,20 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from typing import TypeVar
 
-from ensue.algebra.form import is_absence, is_list, is_loop, optional, parts
+from ensue.algebra.form import (
+    bars_next,
+    is_absence,
+    is_entry,
+    is_list,
+    is_loop,
+    is_sequence,
+    optional,
+    parts,
+    stands,
+)
 from ensue.algebra.pattern import (
     And,
     Apply,
@@ -15,6 +26,7 @@ from ensue.algebra.pattern import (
     Not,
     Or,
     Pattern,
+    Pause,
     Repeat,
     Seq,
     Then,
@@ -34,6 +46,23 @@ class Loop:
     leave: Leave
 
 
+class Where(Enum):
+    """Which events a guard forbids, from the last event of a run to the one that it takes."""
+
+    BETWEEN = auto()  # those between the two
+    UP_TO = auto()  # likewise, and the one that it takes
+    TAKEN = auto()  # only the one that it takes
+    NEXT = auto()  # only the very next one of the partition, be it taken or not
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """What must not lie before an event that a run takes."""
+
+    negation: Not
+    where: Where
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One event more: its variable, and what remains then."""
@@ -42,8 +71,12 @@ class Step:
     rest: Pattern
     inside: tuple[Loop, ...] = ()  # the loops that go on with it, the outermost first
     again: tuple[Loop, ...] = ()  # those of them that begin another time with it
+    begins: tuple[Loop, ...] = ()  # the loops that begin with it
     left: tuple[Loop, ...] = ()  # the loops that end with it
+    skips: tuple[Loop, ...] = ()  # the loops that it leaves out
     how: Strategy | None = None  # what may lie before it; None: as the query says
+    pause: Pause | None = None  # how long the event before it may be ago; None: any time
+    guards: tuple[Guard, ...] = ()  # what must not lie before it, besides
 
 
 def steps(pattern: Pattern, place: tuple[int, ...] = ()) -> Iterator[Step]:
@@ -58,27 +91,46 @@ def steps(pattern: Pattern, place: tuple[int, ...] = ()) -> Iterator[Step]:
             yield Step(pattern.variable, DONE)
         case Kleene(atom=atom):
             more = DONE if pattern.most == 1 else replace(_once_less(pattern), begun=True)
-            inside = (Loop(place, pattern.leave),) if pattern.begun else ()
-            how = pattern.inner if pattern.begun else None
-            yield Step(atom.variable, more, inside, inside, how=how)
+            if not pattern.begun:
+                begins, stops = (Loop(place, pattern.leave),), _until(pattern, Where.TAKEN)
+                yield Step(atom.variable, more, begins=begins, guards=stops)
+                return
+            yield Step(
+                atom.variable,
+                more,
+                inside=(Loop(place, pattern.leave),),
+                again=(Loop(place, pattern.leave),),
+                how=pattern.inner,
+                pause=pattern.pause,
+                guards=_until(pattern, Where.UP_TO),
+            )
         case Repeat():
             yield from _rounds(pattern, place)
         case Maybe(part=part):
             yield from steps(part, (*place, 0))
-        case Then(part=part, how=how):
+        case Then(part=part, how=how, pause=pause):
             for step in steps(part, (*place, 0)):
-                yield replace(step, how=step.how or how)
+                yield replace(step, how=step.how or how, pause=step.pause or pause)
         case Not():
             return
         case Seq(parts=inner):
             left: tuple[Loop, ...] = ()
+            skips: tuple[Loop, ...] = ()
+            guards: tuple[Guard, ...] = ()
             for k, part in enumerate(inner):
                 for step in steps(part, (*place, k)):
-                    rest = _seq((step.rest, *inner[k + 1 :]))
-                    yield replace(step, rest=rest, left=(*left, *step.left))
+                    yield replace(
+                        step,
+                        rest=_seq((step.rest, *inner[k + 1 :])),
+                        left=(*left, *step.left),
+                        skips=(*skips, *step.skips),
+                        guards=(*guards, *step.guards),
+                    )
                 if not optional(part):
                     return
                 left += tuple(open_loops(part, (*place, k)))
+                skips += tuple(_closed_loops(part, (*place, k)))
+                guards += tuple(passed(part))
         case And(parts=inner):
             for k, part in enumerate(inner):
                 for step in steps(part, (*place, k)):
@@ -96,19 +148,50 @@ def _rounds(loop: Repeat, place: tuple[int, ...]) -> Iterator[Step]:
     """The events that go on with the present time of a group, or begin the next one."""
     mine: tuple[Loop, ...] = ()
     left: tuple[Loop, ...] = ()
+    guards: tuple[Guard, ...] = ()
     if loop.begun is not None:
         mine, here = (Loop(place, loop.leave),), (*place, 0)
         for step in steps(loop.begun, here):
             more = replace(loop, begun=step.rest)
-            yield replace(step, rest=more, inside=(*mine, *step.inside))
+            inside, stops = (*mine, *step.inside), _until(loop, Where.UP_TO)
+            yield replace(step, rest=more, inside=inside, guards=(*step.guards, *stops))
         if not optional(loop.begun):
             return
         left = tuple(open_loops(loop.begun, here))
+        guards = tuple(passed(loop.begun))
     for step in steps(loop.part, (*place, 1)):
         # the last time is no longer a loop
         rest = step.rest if loop.most == 1 else replace(_once_less(loop), begun=step.rest)
-        how = step.how or (loop.inner if mine else None)
-        yield replace(step, rest=rest, inside=mine, again=mine, left=left, how=how)
+        stops = _until(loop, Where.UP_TO if mine else Where.TAKEN)
+        yield replace(
+            step,
+            rest=rest,
+            inside=mine,
+            again=mine,
+            begins=step.begins if mine else (Loop(place, loop.leave), *step.begins),
+            left=left,
+            how=step.how or (loop.inner if mine else None),
+            pause=step.pause or (loop.pause if mine else None),
+            guards=(*guards, *step.guards, *stops),
+        )
+
+
+def _until(loop: Kleene | Repeat, where: Where) -> tuple[Guard, ...]:
+    return () if loop.until is None else (Guard(loop.until, where),)
+
+
+def passed(pattern: Pattern) -> Iterator[Guard]:
+    """The negations in what remains of a pattern, where nothing more of it comes."""
+    if stands(pattern):
+        yield Guard(pattern, Where.BETWEEN)
+    elif bars_next(pattern):
+        assert is_absence(pattern.part)
+        yield Guard(pattern.part, Where.NEXT)
+    elif is_sequence(pattern):
+        for part in parts(pattern):
+            yield from passed(part)
+    elif is_loop(pattern) and pattern.begun is not None:
+        yield from passed(pattern.begun)
 
 
 def _once_less(loop: Counted) -> Counted:
@@ -122,6 +205,14 @@ def open_loops(pattern: Pattern, place: tuple[int, ...] = ()) -> Iterator[Loop]:
         yield Loop(place, pattern.leave)
     for k, part in enumerate(parts(pattern)):
         yield from open_loops(part, (*place, k))
+
+
+def _closed_loops(pattern: Pattern, place: tuple[int, ...]) -> Iterator[Loop]:
+    """The loop that a part is, if it has not begun; THEN may stand before it."""
+    if is_entry(pattern):
+        yield from _closed_loops(pattern.part, (*place, 0))
+    elif (is_list(pattern) and not pattern.begun) or (is_loop(pattern) and pattern.begun is None):
+        yield Loop(place, pattern.leave)
 
 
 def advance(pattern: Pattern, variable: str) -> Pattern | None:

@@ -21,11 +21,12 @@ from ensue.algebra.pattern import (
     Not,
     Or,
     Pattern,
+    Pause,
     Repeat,
     Seq,
     Then,
 )
-from ensue.algebra.policy import AfterMatch, Strategy
+from ensue.algebra.policy import AfterMatch, InOrderOf, Strategy
 from ensue.algebra.predicate import (
     COMPARISONS,
     MATCHES,
@@ -90,15 +91,18 @@ def show_pattern(pattern: Pattern) -> str:
         case Atom(type=type_, variable=variable):
             return f"{show_name(type_)} {show_name(variable)}"
         case Kleene(atom=atom, inner=Strategy() as inner):
-            return f"({show_pattern(atom)} {show_word(inner)}){_quantifier(pattern)}"
+            again = show_word(inner, pattern.pause)
+            return f"({show_pattern(atom)} {again}){_quantifier(pattern)}{_until(pattern)}"
         case Kleene(atom=atom):
-            return f"{show_name(atom.type)}{_quantifier(pattern)} {show_name(atom.variable)}[]"
+            variable = show_name(atom.variable)
+            return f"{show_name(atom.type)}{_quantifier(pattern)} {variable}[]{_until(pattern)}"
         case Repeat(part=part):
             shown = show_pattern(part)
             if pattern.inner is not None:
-                return f"({shown} {show_word(pattern.inner)}){_quantifier(pattern)}"
+                again = show_word(pattern.inner, pattern.pause)
+                return f"({shown} {again}){_quantifier(pattern)}{_until(pattern)}"
             grouped = shown if show_head(part) in GROUPS else f"({shown})"
-            return f"{grouped}{_quantifier(pattern)}"
+            return f"{grouped}{_quantifier(pattern)}{_until(pattern)}"
         case Maybe(part=Atom(type=type_, variable=variable)):
             return f"{show_name(type_)}? {show_name(variable)}"
         case Maybe(part=part):
@@ -147,19 +151,26 @@ def show_head(pattern: Pattern) -> str:
             return "?"
         case Repeat():
             return _quantifier(pattern)
-        case Then(how=how):
-            return show_word(how)
+        case Then(part=Not()):
+            return "THEN"
+        case Then(how=how, pause=pause):
+            return show_word(how, pause)
         case Atom() | Kleene() | Apply():
             return show_pattern(pattern)
 
 
-def show_word(how: Strategy) -> str:
+def show_word(how: Strategy, pause: Pause | None = None) -> str:
     """What stands between two parts.
 
-    >>> show_word(Strategy.PARTITION), show_word(Strategy.ANY)
-    ('THEN', 'THEN ANY')
+    >>> show_word(Strategy.PARTITION), show_word(Strategy.ANY, ByUnits(5))
+    ('THEN', 'THEN ANY WITHIN 5')
     """
-    return "THEN" if how is Strategy.PARTITION else f"THEN {how.name}"
+    word = "THEN" if how is Strategy.PARTITION else f"THEN {how.name}"
+    return word if pause is None else f"{word} WITHIN {show_window(pause)}"
+
+
+def _until(loop: Kleene | Repeat) -> str:
+    return "" if loop.until is None else f" UNTIL {show_pattern(loop.until.part)}"
 
 
 def _quantifier(loop: Kleene | Repeat) -> str:
@@ -212,9 +223,10 @@ def show_range(range_: Range) -> str:
 
 def show_after(after: AfterMatch) -> str:
     """Where the next match begins, as it stands behind AFTER MATCH SKIP."""
-    if after.variable is None:
-        return after.to.value
-    return f"{after.to.value} {show_name(after.variable)}"
+    shown = after.to.value
+    if after.variable is not None:
+        shown += f" {show_name(after.variable)}"
+    return shown if after.order is InOrderOf.END else f"{shown} IN ORDER OF {after.order.value}"
 
 
 def show_columns(query: Query) -> list[str]:

@@ -16,7 +16,7 @@ from ensue.algebra.form import (
     parts,
     with_parts,
 )
-from ensue.algebra.pattern import Apply, Atom, Kleene, Leave, Not, Pattern, Repeat
+from ensue.algebra.pattern import Apply, Atom, Kleene, Leave, Not, Pattern, Pause, Repeat
 from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import (
     Aggregate,
@@ -35,16 +35,23 @@ from ensue.algebra.predicate import (
 
 def rewrite(pattern: Pattern, change: Callable[[Pattern], Pattern]) -> Pattern:
     """Applies `change` to every node, the inner ones first."""
-    return change(with_parts(pattern, tuple(rewrite(p, change) for p in parts(pattern))))
+    changed = with_parts(pattern, tuple(rewrite(p, change) for p in parts(pattern)))
+    if (is_list(changed) or is_loop(changed)) and changed.until is not None:
+        until = rewrite(changed.until, change)
+        assert is_absence(until)
+        changed = replace(changed, until=until)
+    return change(changed)
 
 
 def atoms(pattern: Pattern) -> Iterator[Atom]:
-    """Every atom in the order of the text, the negated ones too."""
+    """Every atom in the order of the text, the negated ones and those that end loops too."""
     if is_event(pattern):
         yield pattern
-    else:
-        for part in parts(pattern):
-            yield from atoms(part)
+        return
+    for part in parts(pattern):
+        yield from atoms(part)
+    if (is_list(pattern) or is_loop(pattern)) and pattern.until is not None:
+        yield from atoms(pattern.until)
 
 
 def positives(pattern: Pattern) -> Iterator[Atom]:
@@ -122,6 +129,22 @@ def entries(pattern: Pattern) -> Iterator[Strategy]:
         yield pattern.inner
     for part in parts(pattern):
         yield from entries(part)
+
+
+def untils(pattern: Pattern) -> Iterator[Not]:
+    """What ends its loops."""
+    if (is_list(pattern) or is_loop(pattern)) and pattern.until is not None:
+        yield pattern.until
+    for part in parts(pattern):
+        yield from untils(part)
+
+
+def pauses(pattern: Pattern) -> Iterator[Pause]:
+    """How long it may take from one event to the next, where parts say so themselves."""
+    if (is_entry(pattern) or is_list(pattern) or is_loop(pattern)) and pattern.pause is not None:
+        yield pattern.pause
+    for part in parts(pattern):
+        yield from pauses(part)
 
 
 def loops(pattern: Pattern) -> Iterator[Repeat]:

@@ -10,7 +10,7 @@ from ensue.algebra.query import Query
 from ensue.algebra.walk import results
 from ensue.engine.retention import key_of
 from ensue.semantics import Event
-from ensue.semantics.matches import Partition
+from ensue.semantics.partition import Partition
 from ensue.semantics.results import Fired, fires, latest, latest_names, record
 
 

@@ -1,12 +1,16 @@
 """Syntax trees of JOIN ARCHIVE to algebra."""
 
+from collections.abc import Sequence
+
 from ensue.algebra.check.correlation import check_last
 from ensue.algebra.correlation import Anchor, ArchiveJoin, JoinKind, Range
 from ensue.algebra.pattern import Pattern
+from ensue.algebra.predicate import Expr
 from ensue.algebra.window import ByEvents, ByTime, ByUnits
 from ensue.errors import QueryError
-from ensue.languages.clauses import limit_of, matched, window_of
+from ensue.languages.clauses import limit_of, matched
 from ensue.languages.expressions import Node, condition, name_of, pieces, span_of
+from ensue.languages.windows import window_of
 
 
 def joined_pattern(node: Node) -> Node:
@@ -15,8 +19,10 @@ def joined_pattern(node: Node) -> Node:
     return pattern
 
 
-def archive_join(node: Node, shape: Pattern, text: str) -> ArchiveJoin:
-    """A JOIN ARCHIVE whose pattern is `shape`."""
+def archive_join(
+    node: Node, shape: Pattern, text: str, beside: Sequence[Expr] = ()
+) -> ArchiveJoin:
+    """A JOIN ARCHIVE whose pattern is `shape`, with conditions that stand beside its parts."""
     keyword, name, _, using, where, within, after, range_, latest, on = pieces(node)
     archive, span = name_of(name), span_of(name)
     if range_ is None:
@@ -31,7 +37,7 @@ def archive_join(node: Node, shape: Pattern, text: str) -> ArchiveJoin:
         check_last(last.count, last.span)
     return ArchiveJoin(
         archive=archive,
-        query=matched(shape, (using, where), within, after, text),
+        query=matched(shape, (using, where), within, after, text, beside),
         range=_range(range_),
         on=conjuncts,
         equivalence=equivalence,

@@ -2,25 +2,22 @@
 
 from collections.abc import Sequence
 
-from ensue.algebra.durations import nanoseconds
 from ensue.algebra.pattern import Pattern
-from ensue.algebra.policy import AfterMatch, Choice, Choose, SkipTo, Strategy
+from ensue.algebra.policy import AfterMatch, Choice, Choose, InOrderOf, SkipTo, Strategy
+from ensue.algebra.predicate import Expr
 from ensue.algebra.query import Limit, Query, Returned
 from ensue.algebra.text import default_name
 from ensue.algebra.walk import atoms, positives
-from ensue.algebra.window import ByEvents, ByTime, ByUnits, Window
 from ensue.errors import QueryError, did_you_mean
 from ensue.languages.expressions import (
     Node,
     condition,
     expr_of,
-    interval,
     name_of,
-    number,
     pieces,
     span_of,
 )
-from ensue.languages.pattern_trees import whole
+from ensue.languages.windows import whole, window_of
 from ensue.span import Span
 
 
@@ -30,8 +27,12 @@ def matched(
     within: Node | None,
     after: Node | None,
     text: str,
+    beside: Sequence[Expr] = (),
 ) -> Query:
-    """What is to be matched: a pattern with USING, WHERE, WITHIN and AFTER MATCH."""
+    """What is to be matched: a pattern with USING, WHERE, WITHIN and AFTER MATCH.
+
+    `beside` are conditions that stand beside parts of the pattern.
+    """
     using, where = selecting
     conditions = None
     strategy = Strategy[pieces(using)[0].upper()] if using else Strategy.ANY
@@ -50,7 +51,7 @@ def matched(
     return Query(
         pattern=shape,
         strategy=strategy,
-        where=conjuncts,
+        where=(*beside, *conjuncts),
         equivalence=equivalence,
         within=window_of(pieces(within)[0]) if within else None,
         after=_after_of(after) if after else None,
@@ -87,36 +88,22 @@ def _expect_all(listed: Sequence[Node], pattern: Pattern, clause: Span) -> None:
         )
 
 
-def window_of(node: Node) -> Window:
-    """A length of time, or a number of events."""
-    span = span_of(node)
-    match node.data, pieces(node):
-        case "interval", [text, unit]:
-            return ByTime(interval(text, unit, span), span)
-        case "units", [sign, amount]:
-            return ByUnits(-number(amount) if sign else number(amount), span)
-        case "time", [sign, amount, unit]:
-            length = nanoseconds(amount, unit, span)
-            return ByTime(-length if sign else length, span)
-        case _, [sign, amount, _]:
-            count = whole(amount)
-            return ByEvents(-count if sign else count, span)
-        case _:
-            raise AssertionError(node.data)
-
-
 def _after_of(node: Node) -> AfterMatch:
     span = span_of(node)
     match node.data, pieces(node):
-        case "next_event", _:
-            return AfterMatch(SkipTo.NEXT_EVENT, None, span)
-        case "past_last", _:
-            return AfterMatch(SkipTo.PAST_LAST, None, span)
-        case kind, [variable]:
+        case "next_event", [order]:
+            return AfterMatch(SkipTo.NEXT_EVENT, None, _order(order), span)
+        case "past_last", [order]:
+            return AfterMatch(SkipTo.PAST_LAST, None, _order(order), span)
+        case kind, [variable, order]:
             to = SkipTo.FIRST if kind == "to_first" else SkipTo.LAST
-            return AfterMatch(to, name_of(variable), span_of(variable))
+            return AfterMatch(to, name_of(variable), _order(order), span_of(variable))
         case _:
             raise AssertionError(node.data)
+
+
+def _order(node: Node | None) -> InOrderOf:
+    return InOrderOf(str(pieces(node)[0]).upper()) if node else InOrderOf.END
 
 
 def returned_of(node: Node) -> Returned:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 
 from lark import Token
 
@@ -20,32 +21,41 @@ from ensue.algebra.pattern import (
     Not,
     Or,
     Pattern,
+    Pause,
     Repeat,
     Seq,
     Then,
 )
 from ensue.algebra.policy import Strategy
-from ensue.algebra.predicate import Literal, Unary
-from ensue.algebra.walk import atoms, results, rewrite
-from ensue.errors import QueryError
+from ensue.algebra.predicate import At, Binary, Expr, Field, Literal, Unary
+from ensue.algebra.walk import atoms, references, results, rewrite, rewrite_expr
+from ensue.algebra.window import ByTime, ByUnits
+from ensue.errors import QueryError, did_you_mean
 from ensue.languages.expressions import Node, expr_of, name_of, pieces, span_of
+from ensue.languages.windows import length_of, whole
 from ensue.span import Span
 
+_UNTIL = "_until"  # behind the name of a loop's variable: the event that would be its next one
+_LIKE = "like "  # a type that is not known yet: that of a variable
 _CONSTANTS = ("number", "percent", "duration", "interval", "string", "minus")
 
 
-def pattern_of(node: Node, operators: tuple[Operator, ...]) -> Pattern:
-    """The pattern that a syntax tree stands for; variables that it does not name are empty."""
+def pattern_of(node: Node, operators: tuple[Operator, ...], conditions: list[Expr]) -> Pattern:
+    """The pattern that a syntax tree stands for; variables that it does not name are empty.
+
+    Conditions that stand beside parts are added to `conditions`.
+    """
     span = span_of(node)
 
     def inner(part: Node) -> Pattern:
-        return pattern_of(part, operators)
+        return pattern_of(part, operators, conditions)
 
     match node.data, pieces(node):
         case "seq", parts:
             return _group(Seq, map(inner, parts), span)
-        case "entered", [how, part]:
-            return Then(inner(part), Strategy[how.upper()] if how else Strategy.PARTITION, span)
+        case "entered", [how, pause, part]:
+            word = Strategy[how.upper()] if how else Strategy.PARTITION
+            return Then(inner(part), word, _pause(pause), span)
         case "all", parts:
             return _group(And, map(inner, parts), span)
         case "any", parts:
@@ -58,30 +68,117 @@ def pattern_of(node: Node, operators: tuple[Operator, ...]) -> Pattern:
             ends = expr_of(after), expr_of(until)
             within = Interval(*ends, span_of(after).to(span_of(until)))
             return Not(inner(part), span, within)
-        case "repeated", [part, quantifier]:
-            return _repeated(inner(part), quantifier, span)
-        case "looped", [*parts, again, quantifier]:
+        case "repeated", [part, quantifier, until]:
+            repeated = _repeated(inner(part), quantifier, span)
+            return _stopped(repeated, until, conditions)
+        case "looped", [*parts, again, quantifier, until]:
             if quantifier.data == "maybe":
                 raise QueryError(
                     "THEN at the end of a group says how one time of it follows another",
                     hint="repeat the group: (A a THEN)+",
                     span=span_of(again),
                 )
-            (words,) = pieces(again)
-            how = Strategy[(words.split()[1:] or ["PARTITION"])[0].upper()]
+            words, pause = pieces(again)
+            how = Strategy[(words.split()[1:] or ["PARTITION"])[-1].upper()]
             repeated = _repeated(_group(Seq, map(inner, parts), span), quantifier, span)
             assert is_list(repeated) or is_loop(repeated)
-            return replace(repeated, inner=how)
+            repeated = replace(repeated, inner=how, pause=_pause(pause))
+            return _stopped(repeated, until, conditions)
         case "applied", [name, *given, variable]:
             operator = known_operator(name_of(name), operators, span_of(name))
             inputs = [inner(g) for g in given if g.data not in _CONSTANTS]
             constants = [_constant(g) for g in given if g.data in _CONSTANTS]
             called = name_of(variable) if variable else ""
             return Apply(operator, tuple(inputs), tuple(constants), called, span=span)
-        case "atom", [type_, quantifier, variable]:
-            return _atom(type_, quantifier, variable, span)
+        case "atom", [type_, quantifier, variable, until, reach]:
+            part = _stopped(_atom(type_, quantifier, variable, span), until, conditions)
+            if reach:
+                conditions.append(_near(part, reach))
+            return part
         case _:
             raise AssertionError(node.data)
+
+
+def _pause(node: Node | None) -> Pause | None:
+    return None if node is None else length_of(node)
+
+
+def _stopped(part: Pattern, until: Node | None, conditions: list[Expr]) -> Pattern:
+    """A loop with what ends it."""
+    if until is None:
+        return part
+    if not (is_list(part) or is_loop(part)):
+        raise QueryError(
+            "UNTIL ends a loop, and this is none",
+            hint="repeat it: B+ b[] UNTIL C c",
+            span=span_of(until),
+        )
+    span = span_of(until)
+    if until.data == "until_event":
+        type_, variable = pieces(until)
+        atom = Atom(name_of(type_), name_of(variable) if variable else "", span)
+        return replace(part, until=Not(atom, span))
+    (test,) = pieces(until)
+    stop = expr_of(test)
+    plain = [r for r in references(stop) if isinstance(r, Field) and r.at is At.ONLY]
+    own = {a.variable for a in atoms(part)}
+    meant = [r for r in plain if r.variable in own] or plain
+    if len({r.variable for r in meant}) != 1:
+        raise QueryError(
+            "UNTIL with a condition is about one event: which one is not clear here",
+            hint="as in B+ b[] UNTIL b.price > 3; of another event: B+ b[] UNTIL C c, and what "
+            "c must be in WHERE",
+            span=span,
+        )
+    variable = meant[0].variable
+    conditions.append(rewrite_expr(stop, partial(_renamed, variable)))
+    return replace(part, until=Not(Atom(_LIKE + variable, variable + _UNTIL, span), span))
+
+
+def _renamed(variable: str, node: Expr) -> Expr:
+    """`b.price` of the event that ends a loop; `b[1].price` and `avg(b.price)` are the loop's."""
+    if isinstance(node, Field) and node.variable == variable and node.at is At.ONLY:
+        return replace(node, variable=variable + _UNTIL)
+    return node
+
+
+def with_types(pattern: Pattern) -> Pattern:
+    """Gives events that end loops the type of the variable that their condition names."""
+    types = {a.variable: a.type for a in atoms(pattern)}
+
+    def typed(part: Pattern) -> Pattern:
+        if not is_event(part) or not part.type.startswith(_LIKE):
+            return part
+        variable = part.type.removeprefix(_LIKE)
+        if variable not in types:
+            raise QueryError(
+                f"unknown variable '{variable}'",
+                hint=did_you_mean(variable, [v for v in types if not v.endswith(_UNTIL)])
+                or "say of which type the event is that ends the loop: B+ b[] UNTIL C c",
+                span=part.span,
+            )
+        return replace(part, type=types[variable])
+
+    return rewrite(pattern, typed)
+
+
+def _near(part: Pattern, reach: Node) -> Expr:
+    """`B b WITHIN 5 minutes OF a` as a condition."""
+    *_, other = pieces(reach)
+    span = span_of(reach)
+    most = Literal(_constant_of(length_of(reach)), span)
+    (atom,) = atoms(part) if not is_list(part) else (part.atom,)
+    mine = Field(atom.variable, "end", at=At.CURRENT if is_list(part) else At.ONLY, span=span)
+    ago = Binary("-", mine, Field(name_of(other), "start", span=span_of(other)), span)
+    return Binary("<=", ago, most, span)
+
+
+def _constant_of(length: Pause) -> timedelta | int | float:
+    match length:
+        case ByTime(nanoseconds=nanoseconds):
+            return timedelta(microseconds=nanoseconds / 1_000)
+        case ByUnits(amount=amount):
+            return amount
 
 
 def _constant(node: Node) -> Literal:
@@ -147,15 +244,6 @@ def _bounds(quantifier: Node) -> tuple[int, int | None]:
             return whole(least), whole(most)
         case _:
             raise AssertionError(quantifier.data)
-
-
-def whole(digits: Token) -> int:
-    """A whole number that is not too large."""
-    if digits.isdigit() and len(digits) <= 9:
-        return int(digits)
-    raise QueryError(
-        "this must be a whole number", hint="below a thousand million", span=span_of(digits)
-    )
 
 
 def explicit_names(pattern: Pattern) -> set[str]:

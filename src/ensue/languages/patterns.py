@@ -12,12 +12,13 @@ from ensue.algebra.check.query import check_structure
 from ensue.algebra.correlation import Correlation
 from ensue.algebra.lapses import lapses
 from ensue.algebra.operator import Operator
+from ensue.algebra.predicate import Expr
 from ensue.algebra.query import Query
 from ensue.errors import QueryError
 from ensue.languages.archive_joins import archive_join, joined_pattern
 from ensue.languages.clauses import choose_of, limit_of, matched, returned_of
 from ensue.languages.expressions import Node, expr_of, name_of, pieces, span_of
-from ensue.languages.pattern_trees import explicit_names, pattern_of, with_names
+from ensue.languages.pattern_trees import explicit_names, pattern_of, with_names, with_types
 from ensue.languages.syntax import explain
 
 _DEEPEST = 200  # levels of syntax: what follows walks trees recursively
@@ -89,11 +90,16 @@ def _limit_depth(tree: Node) -> None:
 def _statement(tree: Node, text: str, operators: tuple[Operator, ...]) -> Query | Correlation:
     *name, body = pieces(tree)
     pattern, using, where, within, after, *joins, returning, having, limit, choose = pieces(body)
-    shapes = [pattern_of(node, operators) for node in (pattern, *map(joined_pattern, joins))]
+    beside: list[list[Expr]] = [[] for _ in (pattern, *joins)]
+    written = (pattern, *map(joined_pattern, joins))
+    shapes = [
+        pattern_of(node, operators, found) for node, found in zip(written, beside, strict=True)
+    ]
     taken = {named for shape in shapes for named in explicit_names(shape)}
-    live, *past = [with_names(shape, taken) for shape in shapes]
+    live, *past = [with_types(with_names(shape, taken)) for shape in shapes]
     query = replace(
-        matched(live, (using, where), within, after, text), name=name_of(name[0]) if name else None
+        matched(live, (using, where), within, after, text, beside[0]),
+        name=name_of(name[0]) if name else None,
     )
     columns = pieces(returning) if returning else []
     exists = [column for column in columns if column.data == "exists"]
@@ -118,7 +124,10 @@ def _statement(tree: Node, text: str, operators: tuple[Operator, ...]) -> Query 
         )
     if exists:
         raise no_summary("EXISTS", span_of(exists[0]))
-    found = tuple(archive_join(node, shape, text) for node, shape in zip(joins, past, strict=True))
+    found = tuple(
+        archive_join(node, shape, text, conditions)
+        for node, shape, conditions in zip(joins, past, beside[1:], strict=True)
+    )
     return check_correlation_structure(
         Correlation(query, found, returns, condition, most, text=text)
     )

@@ -13,7 +13,8 @@ from ensue.semantics.conditions import holds, value_of
 from ensue.semantics.correlation import Correlated, correlated, in_range
 from ensue.semantics.events import Binding, Event, before, members
 from ensue.semantics.lapses import over_after
-from ensue.semantics.matches import TooManyWays, matches, spoilt
+from ensue.semantics.matches import matches, spoilt
+from ensue.semantics.partition import TooManyWays
 from ensue.semantics.results import Fired, derived
 from ensue.semantics.summaries import Summary, summaries
 from ensue.semantics.timeouts import timeouts

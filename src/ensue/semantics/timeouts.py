@@ -14,7 +14,9 @@ from ensue.algebra.query import Query
 from ensue.algebra.residual import advance
 from ensue.algebra.walk import atoms, positives, variables
 from ensue.semantics.events import Binding, Event, members
-from ensue.semantics.matches import Partition, Scope, partitions, rank, rest_of, scopes
+from ensue.semantics.following import rest_of
+from ensue.semantics.matches import partitions, rank
+from ensue.semantics.partition import Partition, Scope, scopes
 
 Steps = list[tuple[str, Event]]
 
@@ -40,7 +42,7 @@ def _bound(steps: Steps) -> Binding:
 def _partial(partition: Partition, steps: Steps) -> Iterator[Steps]:
     """All ways to go on from here; what breaks a condition now will not mend it later."""
     for longer in _further(partition, steps):
-        if partition.chosen(_bound(longer)):
+        if partition.following.chosen(_bound(longer)):
             yield longer
             yield from _partial(partition, longer)
 
@@ -53,7 +55,7 @@ def _further(partition: Partition, steps: Steps) -> Iterator[Steps]:
         for event in partition.events:
             longer = [*steps, (variable, event)]
             later = not steps or event.position > steps[-1][1].position
-            if later and partition.goes_on(longer):
+            if later and partition.following.goes_on(longer):
                 yield longer
 
 

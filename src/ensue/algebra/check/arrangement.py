@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from ensue.algebra.form import (
     Form,
+    bars_next,
     form,
     is_absence,
     is_entry,
@@ -19,8 +20,9 @@ from ensue.algebra.form import (
     stands,
 )
 from ensue.algebra.operator import Over
-from ensue.algebra.pattern import Apply, Kleene, Leave, Not, Pattern, Repeat
-from ensue.algebra.text import show_head, show_word
+from ensue.algebra.pattern import Apply, Kleene, Not, Pattern, Repeat, Then
+from ensue.algebra.policy import Strategy
+from ensue.algebra.text import show_word
 from ensue.algebra.walk import atoms, entries, positives, results
 from ensue.errors import QueryError
 
@@ -37,7 +39,6 @@ def check_arrangement(pattern: Pattern) -> None:
         )
     _check_entries(pattern)
     _check_part(pattern)
-    _check_greedy(pattern, last=True)
     if is_lapse(pattern):
         return
     if optional(pattern):
@@ -55,13 +56,14 @@ def open_ended(pattern: Pattern) -> Iterator[Not]:
     >>> list(open_ended(Seq((Atom("A", "a"), Not(Atom("B", "b"))))))
     [Not(part=Atom(type='B', variable='b'), interval=None)]
     """
-    if is_absence(pattern):
+    if is_absence(pattern) or is_loop(pattern) or bars_next(pattern):
         return
     inner = parts(pattern)
     if is_sequence(pattern):
         for place, part in enumerate(inner):
-            if stands(part) and all(map(optional, inner[place:])):
-                yield part
+            absence = part.part if bars_next(part) else part
+            if stands(absence) and all(map(optional, inner[place:])):
+                yield absence
     for part in inner:
         yield from open_ended(part)
 
@@ -115,7 +117,7 @@ def _check_part(pattern: Pattern) -> None:
             for part in inner:
                 _check_alternative(part)
         case Form.SEQUENCE:
-            if all(map(is_absence, inner)):
+            if all(map(is_absence, inner)) and not is_entry(pattern):
                 raise QueryError(
                     "this sequence only says what must not happen",
                     hint="put the negation between events that must occur: SEQ(A a, !B b, C c)",
@@ -144,12 +146,8 @@ def _check_entries(pattern: Pattern, refused: tuple[str, str] | None = None) -> 
             hint=refused[1],
             span=pattern.span,
         )
-    if is_entry(pattern) and is_absence(pattern.part):
-        raise QueryError(
-            f"{show_head(pattern)} says how an event follows, and what is negated does not come",
-            hint="put the negation between: A a -> !C c THEN B b",
-            span=pattern.span,
-        )
+    if bars_next(pattern):
+        _check_not_next(pattern, pattern.part)
     match form(pattern):
         case Form.ABSENCE:
             refused = "inside a negation", "join the parts by commas: !SEQ(A a, B b)"
@@ -161,6 +159,25 @@ def _check_entries(pattern: Pattern, refused: tuple[str, str] | None = None) -> 
             pass
     for part in parts(pattern):
         _check_entries(part, refused)
+
+
+def _check_not_next(entry: Then, absence: Pattern) -> None:
+    """`THEN !B b`: the very next event is no B."""
+    if entry.how is not Strategy.PARTITION or entry.pause is not None:
+        raise QueryError(
+            f"{show_word(entry.how, entry.pause)} says how an event follows, and what is negated "
+            "does not come",
+            hint="THEN !B b: the very next event is no B; none at all up to what follows: "
+            "A a -> !B b THEN NEXT C c",
+            span=entry.span,
+        )
+    if not all(map(is_event, parts(absence))) or is_lapse(absence):
+        raise QueryError(
+            "the very next event is one event",
+            hint="as in A a THEN !B b; a negation of several stands without THEN: "
+            "A a -> !SEQ(B b, C c) -> D d",
+            span=entry.span,
+        )
 
 
 def _check_bounds(loop: Kleene | Repeat) -> None:
@@ -183,18 +200,22 @@ def _check_bounds(loop: Kleene | Repeat) -> None:
 
 def _check_loop(loop: Repeat) -> None:
     _check_bounds(loop)
+    last = parts(loop.part)[-1] if is_sequence(loop.part) else loop.part
+    if is_absence(last) or bars_next(last):
+        raise QueryError(
+            "a repeated group ends with a negation, and nothing says how far it reaches",
+            hint="put it before an event of the group: (!C c, A a, B b)+, or behind the group",
+            span=last.span,
+        )
     for inside in _inside(loop.part):
         match form(inside):
-            case Form.ABSENCE:
-                what, hint = (
-                    "a negation",
-                    "put it before or behind the group: SEQ(!C c, (A a, B b)+)",
-                )
             case Form.TOGETHER:
                 what, hint = "AND", "say in which orders: (SEQ(A a, B b) | SEQ(B b2, A a2))+"
             case Form.RESULT:
                 what, hint = "an operator", "repeat events: (A a, B b)+"
-            case Form.EVENT | Form.LIST | Form.LOOP | Form.OPTION | Form.CHOICE | Form.SEQUENCE:
+            case Form.ABSENCE if is_lapse(inside):
+                what, hint = "an absence with an interval of its own", "put it behind the group"
+            case _:
                 continue
         raise QueryError(
             f"{what} inside a repeated group is not supported yet", hint=hint, span=inside.span
@@ -205,28 +226,6 @@ def _inside(pattern: Pattern) -> Iterator[Pattern]:
     yield pattern
     for part in parts(pattern):
         yield from _inside(part)
-
-
-def _check_greedy(pattern: Pattern, *, last: bool) -> None:
-    """A greedy loop ends with an event behind it; `last`: nothing must come behind the pattern."""
-    inner = parts(pattern)
-    if is_list(pattern) or is_loop(pattern):
-        if last and pattern.leave is Leave.GREEDY:
-            raise QueryError(
-                "a greedy loop at the end: no event behind it says when it is over",
-                hint="leave out the second +, then each extension is a match; to get only the "
-                "longest, say that no further one follows: SEQ(A a, B+ b[], !B more) WITHIN 10",
-                span=pattern.span,
-            )
-        for part in inner:
-            _check_greedy(part, last=last)
-        return
-    if is_absence(pattern):
-        return
-    for k, part in enumerate(inner):
-        # what an AND has beside it may have come already
-        behind = inner[k + 1 :] if is_sequence(pattern) else ()
-        _check_greedy(part, last=last and all(map(optional, behind)))
 
 
 def _check_negated(pattern: Pattern) -> None:

@@ -20,6 +20,7 @@ from ensue.algebra.pattern import (
     Seq,
     Then,
 )
+from ensue.algebra.policy import Strategy
 from ensue.algebra.text import show_head
 from ensue.algebra.walk import positives
 
@@ -39,7 +40,9 @@ def structures(pattern: Pattern) -> frozenset[str]:
             return frozenset({STACKS, RUNS, TREE, COMPACT})
         case Repeat() | Then():
             return frozenset({RUNS})
-        case Kleene() if pattern.leave is not Leave.FORK or pattern.inner is not None:
+        case Kleene(leave=Leave.GREEDY | Leave.RELUCTANT) | Kleene(inner=Strategy()):
+            return frozenset({RUNS})
+        case Kleene(until=Not()):
             return frozenset({RUNS})
         case Kleene() | And():
             return frozenset({RUNS, TREE, COMPACT})

@@ -7,7 +7,7 @@ three times is written out. A pattern that can be read in several ways is in all
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from ensue.algebra.form import is_list, is_loop, optional, parts, with_parts
+from ensue.algebra.form import bars_next, is_list, is_loop, optional, parts, with_parts
 from ensue.algebra.leaving import barred_by_the_end, demanded, preferred
 from ensue.algebra.pattern import Leave, Pattern
 from ensue.algebra.policy import CONTIGUOUS, Strategy
@@ -19,10 +19,13 @@ from ensue.algebra.walk import (
     in_step,
     leaves,
     loops,
+    negations,
     opening,
+    pauses,
     positives,
     references,
     rewrite_expr,
+    untils,
 )
 from ensue.plan.physical import Check
 from ensue.plan.physical_rules.placement import MOVING
@@ -36,7 +39,7 @@ class NoLoops(Exception):  # noqa: N818
 
 def has_loops(pattern: Pattern) -> bool:
     """Whether a pattern repeats groups, has loops that do not fork, or says what follows how."""
-    wilful = any(leave is not Leave.FORK for leave in leaves(pattern))
+    wilful = any(leave is not Leave.FORK for leave in leaves(pattern)) or any(untils(pattern))
     return wilful or any(loops(pattern)) or any(entries(pattern))
 
 
@@ -71,8 +74,22 @@ class Way:
     demanded_late: bool = True  # the same of an event that is not the very next one
 
 
+def _refuse(pattern: Pattern) -> None:
+    if any(untils(pattern)) or any(pauses(pattern)) or Strategy.NEXT in entries(pattern):
+        raise NoLoops("THEN NEXT, UNTIL and pauses")
+    if any(any(negations(loop)) for loop in loops(pattern)) or _bars(pattern):
+        raise NoLoops("negations in a group, and THEN !")
+    if any(leave is not Leave.FORK for leave in leaves(pattern)):
+        raise NoLoops("greedy")
+
+
+def _bars(pattern: Pattern) -> bool:
+    return bars_next(pattern) or any(map(_bars, parts(pattern)))
+
+
 def start_of(pattern: Pattern, strategy: Strategy) -> Place:
     """Where every run begins."""
+    _refuse(pattern)
     skips = Strategy.NEXT in (strategy, *entries(pattern))
     return Place((_counted_by_runs(pattern, skips),), (uncounted(pattern),), frozenset())
 
