@@ -12,8 +12,6 @@ from ensue.plan.estimates.statistics import ASSUMED, Statistics
 from ensue.plan.physical_rules.operators import Operator
 from ensue.plan.towers.modules import Module
 
-MOST_EDGES = 11  # of an automaton that has code for each of them: about 2 s to compile
-
 
 @dataclass(frozen=True, slots=True)
 class Role:
@@ -107,11 +105,6 @@ class Automaton:
 
     def out_of(self, state: int) -> tuple[Edge, ...]:
         return tuple(e for e in self.edges if e.source == state)
-
-    @property
-    def shares_code(self) -> bool:
-        """Whether the code for each edge would take too long to compile: alike ones share it."""
-        return len(self.edges) > MOST_EDGES
 
     @property
     def mixed(self) -> bool:

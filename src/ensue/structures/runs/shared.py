@@ -14,7 +14,7 @@ from ensue.plan.physical_rules.ordering import state_place
 from ensue.source.cases import Cases
 from ensue.source.counting import place_label
 from ensue.source.kernel_inputs import Frame
-from ensue.source.table_columns import Source
+from ensue.source.table_columns import Source, output_column
 from ensue.structures.runs.lists import RunLists
 from ensue.structures.runs.registers import Registers
 from ensue.structures.runs.writer import RunsWriter
@@ -27,6 +27,7 @@ MEANINGS = {
     "TARGETS": "of each edge: the state that it leads to",
     "RATHER": "of each edge: the edges of its state that are taken instead where they can be",
     "ENDS": "of each state: whether nothing follows it",
+    "COMPLETES": "of each state: whether a run is a match there, and nothing else",
     "BACK": "the states that edges lead back to",
     "STATE_ROWS": "of each state: its row of T",
     "LATE": "of each state: when it is too late for its runs",
@@ -34,6 +35,7 @@ MEANINGS = {
     "STAYS": "of each state: when a run also waits on",
     "USED": "of each state: when a run could have used an event",
     "TAKES": "of each edge: what its event is to the run",
+    "LAST": "of each edge: what its event is to a match",
     "ACCEPTS": "of each state: what is to be done with a run that ends there",
     "PUSHES": "of each state: how a run gets there",
     "WAITS": "of each state: what an event does to the matches that wait there",
@@ -103,6 +105,7 @@ class SharedWriter(RunsWriter):
             "TARGETS": [edge.target for edge in edges],
             "RATHER": [_mask(edge.yields, out) for _, out in states for edge in out],
             "ENDS": [int(not out) for _, out in states],
+            "COMPLETES": [int(self._completes(s)) for s, _ in states],
             "BACK": [state.number for state in self._returning()],
         }
         if self.tally.on:
@@ -234,7 +237,34 @@ class SharedWriter(RunsWriter):
     # ------------------------------------------------------------------------ edges
 
     def _follow_edge(self, out: Source) -> None:
-        """Takes the event: a copy of the run, or the run itself where nothing else needs it."""
+        """Takes the event: at once into a match, or into a run."""
+        out("target = TARGETS[edge]")
+        if any(self.tables["COMPLETES"]):
+            with out.block("if COMPLETES[target] != 0:"):
+                self._emit(out, "r", None)
+                self._cases("LAST", "edge", self._edges(), self._emit_last).write(out)
+            with out.block("else:"):
+                self._move_along(out)
+        else:
+            self._move_along(out)
+
+    def _emit_last(self, out: Source, edge: Edge) -> None:
+        """Puts the event at hand, which is not in the run, into the match just written."""
+        variable, names = edge.variable, self.frame.names
+        if not self._completes(self.automaton.states[edge.target]):
+            return
+        if variable in self.registers.kleene:
+            self._new_node(out, variable, "r")
+            node, count = (
+                output_column(names, self.output, f"{kind}_{variable}")
+                for kind in ("node", "count")
+            )
+            out(f"O[otop - 1, {node}] = ntop - 1", f"O[otop - 1, {count}] += 1")
+        else:
+            out(f"O[otop - 1, {output_column(names, self.output, f'row_{variable}')}] = row")
+
+    def _move_along(self, out: Source) -> None:
+        """A copy of the run takes the event, or the run itself where nothing else needs it."""
         with out.block("if spare and follows == 1:"):
             out("q = r", "spare = False", "live[k] -= 1", "alive -= 1")
         with out.block("else:"):
@@ -242,7 +272,6 @@ class SharedWriter(RunsWriter):
             self.lists.copy(out, "r", "q")
         take = lambda into, edge: self.registers.take(into, edge.variable, "q")
         self._cases("TAKES", "edge", self._edges(), take).write(out)
-        out("target = TARGETS[edge]")
         states = self.automaton.states
         with self.lists.of("target"):
             self._cases("ACCEPTS", "target", states, self._accept_if_it_may).write(out)

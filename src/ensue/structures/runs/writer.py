@@ -308,7 +308,7 @@ class RunsWriter:
         """Takes the event: a copy of the run, or the run itself where it does not stay."""
         target = self.automaton.states[edge.target]
         ends = not self.automaton.out_of(edge.target)
-        if ends and not target.checks and not target.absences and not target.pending:
+        if self._completes(target):
             if edge.variable in self.registers.kleene:
                 self._new_node(out, edge.variable, "r")
             self._emit(out, "r", edge.variable)
@@ -327,6 +327,11 @@ class RunsWriter:
         self.registers.take(out, edge.variable, "q")
         loop = edge.target == edge.source
         self._arrive(out, target, ends, loop=loop, back=edge.target < edge.source)
+
+    def _completes(self, state: State) -> bool:
+        """Whether a run that gets there is a match and has nothing more to wait for."""
+        asked = state.checks or state.absences or state.pending
+        return not asked and not self.automaton.out_of(state.number)
 
     def _new_node(self, out: Source, variable: str, run: str) -> None:
         nodes = self.registers.nodes
