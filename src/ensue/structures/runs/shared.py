@@ -5,8 +5,10 @@ n sorts of edges. It does what the kernel with code for each state does, in the 
 same state. A look into a table for each step makes it somewhat slower, and its text stays short.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import TypeVar
 
 from ensue.algebra.policy import Strategy
 from ensue.plan.physical import Edge, State
@@ -18,6 +20,8 @@ from ensue.source.table_columns import Source, output_column
 from ensue.structures.runs.lists import RunLists
 from ensue.structures.runs.registers import Registers
 from ensue.structures.runs.writer import RunsWriter
+
+T = TypeVar("T", State, Edge)
 
 MEANINGS = {
     "ROLES": "of each state: the roles of events that its runs may take",
@@ -47,9 +51,10 @@ class SharedWriter(RunsWriter):
 
     def __init__(self, frame: Frame) -> None:
         super().__init__(frame)
-        self.lists = self.waiting.lists = _Lists(self.registers)
+        self.lists: _Lists = _Lists(self.registers)
+        self.waiting.lists = self.lists
         self.guards.one_window = True
-        self.tables: dict[str, list[int | str]] = {}
+        self.tables: dict[str, Sequence[int | str]] = {}
 
     # ------------------------------------------------------------------------ the whole
 
@@ -141,16 +146,12 @@ class SharedWriter(RunsWriter):
         self.lists.push(out, "q", self.lists.list(self.automaton.states[0]))
 
     def _cases(
-        self,
-        table: str,
-        place: str,
-        all_: tuple[State, ...] | tuple[Edge, ...],
-        write: Callable[[Source, State], None] | Callable[[Source, Edge], None],
+        self, table: str, place: str, all_: Sequence[T], write: Callable[[Source, T], None]
     ) -> Cases:
         """What is written for each state or edge, alike pieces once."""
         cases = Cases(self.frame, table, place)
         for one in all_:
-            cases.add(lambda out, one=one: write(out, one))
+            cases.add(partial(_in_turn, write, one))
         self.tables |= cases.tables()
         return cases
 
@@ -310,7 +311,7 @@ class _Lists(RunLists):
         super().__init__(registers)
         self._state = "state"
 
-    def list(self, state: State, *, pending: bool = False) -> str:
+    def list(self, state: State, *, pending: bool = False) -> str:  # noqa: ARG002
         return f"2 * {self._state} + 1" if pending else f"2 * {self._state}"
 
     def of(self, name: str) -> "_Lists":
@@ -323,6 +324,10 @@ class _Lists(RunLists):
 
     def __exit__(self, *_: object) -> None:
         self._state = "state"
+
+
+def _in_turn(write: Callable[[Source, T], None], one: T, out: Source) -> None:
+    write(out, one)
 
 
 def _mask(variables: tuple[str, ...], edges: tuple[Edge, ...]) -> int:

@@ -104,7 +104,7 @@ class RunsWriter:
     def _begin(self, out: Source) -> None:
         """What comes before the first event."""
 
-    def _given(self, used: set[str]) -> Iterator[str]:
+    def _given(self, used: set[str]) -> Iterator[str]:  # noqa: ARG002
         """Texts that stand before the functions, of those that are used."""
         yield from ()
 
