@@ -84,16 +84,16 @@ def kernel(
         return cache.compiled(text, function, signature)
     if seconds > NEVER:
         return cache.compiled(text, function, signature, python=True)
-    later = _later(text, function, signature, seconds)
+    waiting = later(text, function, signature)
     if function != "step":
-        return later
-    return partial(later.step, returned=returned, arrangements=arrangements)
+        return waiting
+    return partial(waiting.step, returned=returned, arrangements=arrangements)
 
 
 @lru_cache(maxsize=256)
-def _later(text: str, function: str, signature: object, seconds: float) -> "Later":
+def later(text: str, function: str, signature: object) -> "Later":
     """One for each kernel: many short tables pay for compiling it together."""
-    return Later(text, function, signature, seconds)
+    return Later(text, function, signature, seconds_to_compile(text, function))
 
 
 class Later:

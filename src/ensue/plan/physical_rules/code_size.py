@@ -7,7 +7,7 @@ edges those that are alike share their code (`structures/runs/shared.py`).
 from ensue.algebra.policy import Strategy
 from ensue.plan.physical import Automaton, Edge
 
-MOST_LINES = 500  # with code for each edge: up to about 3 s to compile
+MOST_LINES = 445  # with code for each edge: up to about 3 s to compile
 MOST_WAYS = 62  # edges out of a state, where alike ones share their code: bits of a number
 
 
@@ -21,7 +21,7 @@ def lines_with_own_code(automaton: Automaton, strategy: Strategy) -> int:
     """About how many lines a kernel with code for each edge has: three quarters to four thirds."""
     bound = {variable for state in automaton.states for variable in state.bound}
     open_ = {variable for state in automaton.states for variable in state.open}
-    columns = 3 + len(bound) + 2 * len(open_)
+    columns = 3 + len(bound) + 3 * len(open_)
     lines = 90 + columns + sum(8 + 30 * len(state.pending) for state in automaton.states)
     lines += sum(_lines(edge, automaton, columns) for edge in automaton.edges)
     # where runs always wait on, nothing is written for when they do not
