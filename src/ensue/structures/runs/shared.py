@@ -5,12 +5,12 @@ n sorts of edges. It does what the kernel with code for each state does, in the 
 same state. A look into a table for each step makes it somewhat slower, and its text stays short.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from ensue.algebra.policy import Strategy
 from ensue.plan.physical import Edge, State
 from ensue.plan.physical_rules.ordering import state_place
 from ensue.source.cases import Cases
@@ -22,6 +22,7 @@ from ensue.structures.runs.registers import Registers
 from ensue.structures.runs.writer import RunsWriter
 
 T = TypeVar("T", State, Edge)
+_EITHER = re.compile(r"\(takes & (\d+) != 0\) or \(takes & (\d+) != 0\)")
 
 MEANINGS = {
     "ROLES": "of each state: the roles of events that its runs may take",
@@ -29,15 +30,14 @@ MEANINGS = {
     "BARRED": "of each state: the roles that end its runs",
     "EDGES": "of each state: its first edge",
     "TARGETS": "of each edge: the state that it leads to",
-    "RATHER": "of each edge: the edges of its state that are taken instead where they can be",
     "ENDS": "of each state: whether nothing follows it",
     "COMPLETES": "of each state: whether a run is a match there, and nothing else",
     "BACK": "the states that edges lead back to",
     "STATE_ROWS": "of each state: its row of T",
     "LATE": "of each state: when it is too late for its runs",
     "GUARDS": "of each edge: what it asks for",
-    "STAYS": "of each state: when a run also waits on",
-    "USED": "of each state: when a run could have used an event",
+    "OVERS": "of each state: what is to be done with a run that is too late",
+    "WAYS": "of each state: along which edges a run goes, and whether it also waits on",
     "TAKES": "of each edge: what its event is to the run",
     "LAST": "of each edge: what its event is to a match",
     "ACCEPTS": "of each state: what is to be done with a run that ends there",
@@ -103,12 +103,11 @@ class SharedWriter(RunsWriter):
         edges = [edge for _, out_of in states for edge in out_of]
         firsts = [sum(edge.source < state.number for edge in edges) for state, _ in states]
         self.tables = {
-            "ROLES": [masks(role(e.variable, first=e.first) for e in out) for _, out in states],
+            "ROLES": [self._looked_at(s) or "0" for s, _ in states],
             "WAITED": [masks(role(a.variable) for a in s.pending) for s, _ in states],
             "BARRED": [masks(map(role, s.barred)) for s, _ in states],
             "EDGES": [*firsts, len(edges)],
             "TARGETS": [edge.target for edge in edges],
-            "RATHER": [_mask(edge.yields, out) for _, out in states for edge in out],
             "ENDS": [int(not out) for _, out in states],
             "COMPLETES": [int(self._completes(s)) for s, _ in states],
             "BACK": [state.number for state in self._returning()],
@@ -160,9 +159,11 @@ class SharedWriter(RunsWriter):
     def _move(self, out: Source) -> None:
         """Shows the event to the run `r`."""
         place, states = self.lists.list(self.automaton.states[0]), self.automaton.states
-        if any(map(self._stale, states)):
+        if any(map(self._late_when, states)):
             self._cases("LATE", "state", states, self._late).write(out)
             with out.block("if late:"):
+                over = lambda into, state: self._over(into, state, "r")
+                self._cases("OVERS", "state", states, over).write(out)
                 self.lists.unlink(out, place)
                 self.lists.release(out, "r")
                 out("r = nx", "continue")
@@ -176,22 +177,22 @@ class SharedWriter(RunsWriter):
             with out.block("if taken:"):
                 out("takes |= 1 << (edge - EDGES[state])")
             out("edge += 1")
-        out.note("does it also wait on?")
-        self._cases("STAYS", "state", states, self._stay).write(out)
+        out.note("follows: those that it goes along; does it also wait on?")
+        closing = self._closing()
+        self._cases("WAYS", "state", states, self._choose).write(out)
         with out.block("if stay:"):
             out("p = r")
         with out.block("else:"):
             self.lists.unlink(out, place)
-        out("spare = not stay")
-        self._choose(out)
+        out("spare = not stay", "edge = EDGES[state]")
         with out.block("while follows != 0:"):
             with out.block("if follows & 1 != 0:"):
                 self._follow_edge(out)
             out("follows >>= 1", "edge += 1")
-        used = self._cases("USED", "state", states, self._could_use)
-        if not used.is_empty:
-            out.note("from now on it takes only what may follow anything")
-            used.write(out)
+        if closing:
+            out.note("ways that are closed to it from now on")
+            with out.block("if stay:"):
+                out(f"{self.registers.passed('r')} |= closed")
         with out.block("if spare:"):
             self.lists.release(out, "r")
 
@@ -199,38 +200,49 @@ class SharedWriter(RunsWriter):
         return tuple(e for s in self.automaton.states for e in self.automaton.out_of(s.number))
 
     def _late(self, out: Source, state: State) -> None:
-        out(f"late = {' or '.join(self._stale(state)) or 'False'}")
+        out(f"late = {' or '.join(self._late_when(state)) or 'False'}")
+
+    def _late_when(self, state: State) -> list[str]:
+        """When it is too late for a run; there is no gap before a first event."""
+        if state.number == 0 and self.automaton.loops:
+            return []
+        return self._stale(state) if self.automaton.out_of(state.number) else []
 
     def _guard(self, out: Source, edge: Edge) -> None:
-        if edge.source == 0:
-            checks = tuple(check for check in edge.checks if not check.each)
-            edge = replace(edge, how=None, absences=(), checks=checks)
-        self.guards.guard(out, edge, "taken")
-
-    def _stay(self, out: Source, state: State) -> None:
-        edges = self.automaton.out_of(state.number)
-        staying = self._stays(state, edges) if state.number and edges else "False"
-        out(f"stay = {staying}")
-
-    def _choose(self, out: Source) -> None:
-        """Of the edges that it can take, those that it does: a loop may want another one."""
-        if not any(self.tables["RATHER"]):
-            out("follows = takes", "edge = EDGES[state]")
+        if edge.source:
+            self.guards.guard(out, edge, "taken")
             return
-        out("follows = 0", "edge = EDGES[state]")
-        with out.block("while edge < stop_edge:"):
-            out("bit = 1 << (edge - EDGES[state])")
-            with out.block("if takes & bit != 0 and takes & RATHER[edge] == 0:"):
-                out("follows |= bit")
-            out("edge += 1")
-        out("edge = EDGES[state]")
+        checks = tuple(check for check in edge.checks if not check.each)
+        self.guards.guard(out, replace(edge, absences=(), checks=checks), "taken")
+        if tests := [*self._begins(edge)[1:], *self._not_rather(edge)]:
+            with out.block("if taken:"):
+                out(f"taken = {' and '.join(tests)}")
 
-    def _could_use(self, out: Source, state: State) -> None:
-        edges = self.automaton.out_of(state.number)
-        both = {Strategy.ANY, Strategy.NEXT} <= {e.how for e in edges}
-        if state.number and both and (used := self._used(edges)):
-            with out.block(f"if {used}:"):
-                out(f"{self.registers.passed('r')} = 1")
+    def _choose(self, out: Source, state: State) -> None:
+        """Along which edges the run goes, whether it stays, and what is closed to it then."""
+        edges, closed = self.automaton.out_of(state.number), None
+        if state.number and edges and self.automaton.loops:
+            judging = self.frame.source()
+            judged = self.gaps.judge(judging, state, self._flags(edges))
+            stay, closed = judged.stay, judged.closed
+            plain = dict(zip(judged.goes, self._flags(edges), strict=True))
+            if not state.lasting and all(line in _set(plain) for line in judging.lines):
+                follows = "takes"
+            else:
+                out(*map(_together, judging.lines))
+                self._ends_here(out, state, judged)
+                ways = [f"({1 << n} if {goes} else 0)" for n, goes in enumerate(judged.goes)]
+                follows = " | ".join(ways)
+        else:
+            follows = "takes"
+            stay = self._stays(state, edges) if state.number and edges else "False"
+        out(f"follows = {follows}", f"stay = {_together(stay)}")
+        if self._closing():
+            out(f"closed = {_together(closed or '0')}")
+
+    def _closing(self) -> bool:
+        """Whether edges may be closed to runs that wait on."""
+        return self.automaton.loops and self.registers.runs.has("passed")
 
     def _flags(self, edges: tuple[Edge, ...]) -> list[str]:
         return [f"(takes & {1 << number} != 0)" for number in range(len(edges))]
@@ -291,7 +303,7 @@ class SharedWriter(RunsWriter):
                 pushes.write(out)
 
     def _accept_if_it_may(self, out: Source, state: State) -> None:
-        if state.accepting:
+        if state.accepting and not state.lasting:
             self._accept(out, state)
 
     def _pushes(self) -> Cases:
@@ -326,10 +338,21 @@ class _Lists(RunLists):
         self._state = "state"
 
 
+def _set(names: Mapping[str, str]) -> set[str]:
+    return {f"{name} = {text}" for name, text in names.items()}
+
+
+def _together(text: str) -> str:
+    """The same with one test for several edges.
+
+    >>> _together("not ((takes & 1 != 0) or (takes & 2 != 0) or late)")
+    'not ((takes & 3 != 0) or late)'
+    """
+    while (found := _EITHER.search(text)) is not None:
+        bits = int(found[1]) | int(found[2])
+        text = f"{text[: found.start()]}(takes & {bits} != 0){text[found.end() :]}"
+    return text
+
+
 def _in_turn(write: Callable[[Source, T], None], one: T, out: Source) -> None:
     write(out, one)
-
-
-def _mask(variables: tuple[str, ...], edges: tuple[Edge, ...]) -> int:
-    """Bits of the edges that bind one of some variables."""
-    return sum(1 << number for number, edge in enumerate(edges) if edge.variable in variables)
