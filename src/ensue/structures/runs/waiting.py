@@ -13,7 +13,7 @@ from ensue.structures.runs.guards import Guards, NewNegative
 from ensue.structures.runs.lists import RunLists
 
 KEPT = {"free": "FREE", "frees": "FREE_COUNT", "otop": "OUT_TOP", "alive": "LIVE"}
-SWEPT = ("now", "flush", "head", "live", "nxt", "I", "F", "counts", "O", "meta")
+SWEPT = ("now", "flush", "head", "live", "nxt", "I", "F", "N", "NF", "counts", "O", "meta")
 
 
 class Waiting:
@@ -94,7 +94,7 @@ class Waiting:
         out = self.frame.source(depth=1)
         out.note("drops runs that are out of time; delivers those that only waited for it")
         out(*(f"{name} = meta[{place}]" for name, place in KEPT.items()))
-        if self.frame.window is not None or any(s.lasting for s in self.automaton.states):
+        if self.frame.window is not None or self.gaps.by_time:
             with out.block("for k in range(head.shape[0]):"):
                 with out.block("if live[k] == 0:"):
                     out("continue")
@@ -115,6 +115,11 @@ class Waiting:
         states = [state for state in self.automaton.states if state.lasting]
         for state in states:
             lasting.add(partial(self._tell_lasting, state, over))
+        paused: dict[str, list[State]] = {}  # when time alone ends the runs of states
+        for state in self.automaton.states[1:]:
+            if not state.lasting and self.automaton.out_of(state.number):
+                for late in self.gaps.out_of_time(state):
+                    paused.setdefault(late, []).append(state)
         out.note("of each state the runs, and the matches that wait for the end of their window")
 
         def visit() -> None:
@@ -127,6 +132,7 @@ class Waiting:
             if contiguous:
                 last = self.registers.runs.at("last_index", "r")
                 gone.append(f"(({self._is_of(contiguous)}) and counts[k] != {last})")
+            gone += [f"(({self._is_of(alike)}) and ({late}))" for late, alike in paused.items()]
             if not gone:
                 out("p = r")
                 return
@@ -149,7 +155,9 @@ class Waiting:
         out.note("matches if they do not go on")
         ended = " or ".join(["flush", *([over] if over else []), *self.gaps.lasts_no_more(state)])
         with out.block(f"if {self.registers.passed('r')} & {TOLD} == 0 and ({ended}):"):
+            counting, self.frame.tally.on = self.frame.tally.on, False  # `sweep` has no counters
             self.complete(out, state)
+            self.frame.tally.on = counting
             out(f"{self.registers.passed('r')} |= {TOLD}")
 
     def _is_of(self, states: list[State]) -> str:
