@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import accumulate
 from typing import TypeVar
 
 from ensue.plan.physical import Edge, State
@@ -101,12 +102,12 @@ class SharedWriter(RunsWriter):
         role, masks = self.frame.role, self._any_role
         states = [(state, self.automaton.out_of(state.number)) for state in self.automaton.states]
         edges = [edge for _, out_of in states for edge in out_of]
-        firsts = [sum(edge.source < state.number for edge in edges) for state, _ in states]
+        firsts = accumulate((len(out_of) for _, out_of in states), initial=0)
         self.tables = {
             "ROLES": [self._looked_at(s) or "0" for s, _ in states],
             "WAITED": [masks(role(a.variable) for a in s.pending) for s, _ in states],
             "BARRED": [masks(map(role, s.barred)) for s, _ in states],
-            "EDGES": [*firsts, len(edges)],
+            "EDGES": [*firsts],
             "TARGETS": [edge.target for edge in edges],
             "ENDS": [int(not out) for _, out in states],
             "COMPLETES": [int(self._completes(s)) for s, _ in states],
