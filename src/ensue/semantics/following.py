@@ -42,6 +42,7 @@ from ensue.algebra.walk import (
     variables,
 )
 from ensue.algebra.window import ByTime, ByUnits
+from ensue.schema import takes
 from ensue.semantics.arrangements import arranged, ways
 from ensue.semantics.conditions import MOVING, holds
 from ensue.semantics.events import Binding, Event, members
@@ -305,7 +306,7 @@ class Following:
             )
         ]
         return (
-            all(e.type == types[v] for v, e in prefix)
+            all(takes(types[v], e.type) for v, e in prefix)
             and arranged(pattern, binding)
             and partition.near(binding)
             and all(holds(c, binding) for c in decided)

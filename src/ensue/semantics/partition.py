@@ -12,6 +12,7 @@ from ensue.algebra.predicate import At, Field
 from ensue.algebra.query import Query
 from ensue.algebra.walk import atoms, bound_variables, kleenes, positives, references, variables
 from ensue.algebra.window import ByEvents, ByTime, ByUnits
+from ensue.schema import takes
 from ensue.semantics.arrangements import ways
 from ensue.semantics.conditions import holds
 from ensue.semantics.events import Binding, Event, before, members, seen
@@ -66,7 +67,7 @@ class Partition:
         return [
             e
             for e in self.events
-            if e.type == atom.type and all(holds(c, {atom.variable: (e,)}) for c in alone)
+            if takes(atom.type, e.type) and all(holds(c, {atom.variable: (e,)}) for c in alone)
         ]
 
     def fires(self, applied: Apply, candidates: Sequence[Event]) -> Mapping[int, Event]:
