@@ -13,6 +13,7 @@ from ensue.algebra.form import (
     is_list,
     is_loop,
     is_result,
+    optional,
     parts,
     with_parts,
 )
@@ -119,6 +120,28 @@ def leaves(pattern: Pattern) -> Iterator[Leave]:
         yield pattern.leave
     for part in parts(pattern):
         yield from leaves(part)
+
+
+def ends_greedily(pattern: Pattern) -> bool:
+    """Whether a match may end with a greedy loop, so that only what comes later ends it.
+
+    >>> from ensue.algebra.pattern import Maybe, Seq
+    >>> a, b = Atom("A", "a"), Kleene(Atom("B", "b"), 1, None, leave=Leave.GREEDY)
+    >>> ends_greedily(Seq((a, b))), ends_greedily(Seq((b, Maybe(a)))), ends_greedily(Seq((b, a)))
+    (True, True, False)
+    """
+    if is_absence(pattern):
+        return False
+    if (is_list(pattern) or is_loop(pattern)) and pattern.leave is Leave.GREEDY:
+        return True
+    if form(pattern) is not Form.SEQUENCE:
+        return any(map(ends_greedily, parts(pattern)))
+    for part in reversed(parts(pattern)):
+        if ends_greedily(part):
+            return True
+        if not optional(part):
+            break
+    return False
 
 
 def entries(pattern: Pattern) -> Iterator[Strategy]:

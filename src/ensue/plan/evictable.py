@@ -9,7 +9,7 @@ from ensue.algebra.lapses import lapses
 from ensue.algebra.operator import Over
 from ensue.algebra.pattern import Pattern
 from ensue.algebra.policy import Choice
-from ensue.algebra.walk import negations, results
+from ensue.algebra.walk import ends_greedily, negations, results
 from ensue.algebra.window import ByEvents
 from ensue.plan.physical import Plan
 
@@ -49,6 +49,8 @@ def may_wait(pattern: Pattern) -> bool:
     """
     if is_absence(pattern):
         return False
+    if ends_greedily(pattern):
+        return True
     if is_sequence(pattern):
         for part in reversed(parts(pattern)):
             if stands(part):

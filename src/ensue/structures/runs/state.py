@@ -30,7 +30,7 @@ class RunsState(InstancesState[RunsSource]):
         super().__init__(frame, source, kernel)
         self.meta[FREE] = -1
         states = source.automaton.states
-        self.waits = any(state.pending for state in states)
+        self.waits = any(state.pending or state.lasting for state in states)
         absences = [a for s in states for a in (*s.absences, *s.pending)]
         absences += [a for edge in source.automaton.edges for a in edge.absences]
         # every negation looks only behind an event of the run: what is older is of no use
@@ -82,7 +82,7 @@ class RunsState(InstancesState[RunsSource]):
         if self.waits:
             output = tables["O"]
             room.ask(2.0 * int(meta[LIVE]) * output.itemsize * output.shape[1])
-        if self.frame.window is None:
+        if self.frame.window is None and not self.waits:
             return
         while self.waits and len(tables["O"]) < meta[OUT_TOP] + meta[LIVE]:
             self.grow("O")
@@ -98,7 +98,12 @@ class RunsState(InstancesState[RunsSource]):
         automaton, strategy = self.source.automaton, self.frame.plan.query.strategy
         for how in sorted(CONTIGUOUS, key=lambda how: how.name):
             numbers = [s.number for s in automaton.states]
-            waiting = [n for n in numbers if automaton.contiguous(n, strategy) is how]
+            # those that only wait to be told as matches go when they are swept
+            waiting = [
+                n
+                for n in numbers
+                if automaton.contiguous(n, strategy) is how and not automaton.states[n].lasting
+            ]
             if len(waiting) == len(numbers):
                 self._drop_apart(how, self.tables["head"], rows)
             elif waiting:
