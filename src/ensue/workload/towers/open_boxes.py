@@ -90,11 +90,8 @@ class _Opening:
             self.prepared[layer.name] = replace(self.prepared[layer.name], opened=opened)
         for atom in boxes:
             down = atom.variable in best
-            reason = (
-                why
-                if down
-                else reasons[atom.variable] or self._why_apart(types[atom.variable], known)
-            )
+            apart = reasons[atom.variable] or self._why_apart(types[atom.variable], known)
+            reason = why if down else apart
             self.choices.append(
                 BoxChoice(layer.name, atom.variable, types[atom.variable], down, reason, figures)
             )
