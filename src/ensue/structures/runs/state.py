@@ -19,6 +19,7 @@ from ensue.source.kernel_inputs import (
 )
 from ensue.structures.contract import Asked, Kernels, Room
 from ensue.structures.instances import InstancesState
+from ensue.structures.runs.gaps import TOLD
 from ensue.structures.runs.source import SWEEP, SWEPT, RunsSource
 from ensue.structures.tables import Table
 
@@ -82,7 +83,8 @@ class RunsState(InstancesState[RunsSource]):
         if self.waits:
             output = tables["O"]
             room.ask(2.0 * int(meta[LIVE]) * output.itemsize * output.shape[1])
-        if self.frame.window is None and not self.waits:
+        paused = any(edge.pause is not None for edge in self.source.automaton.edges)
+        if self.frame.window is None and not self.waits and not paused:
             return
         while self.waits and len(tables["O"]) < meta[OUT_TOP] + meta[LIVE]:
             self.grow("O")
@@ -159,16 +161,29 @@ class RunsState(InstancesState[RunsSource]):
         return oldest
 
     def deadline(self) -> float | None:
-        frame = self.frame
-        if not self.waits or frame.by_events or frame.window is None:
-            return None
-        waiting = self._live_runs(waiting=True)
+        ends = []
+        if self.waits and self.frame.window is not None and not self.frame.by_events:
+            ends.append(("first", self.frame.window))
+        pauses = [
+            length
+            for edge in self.source.automaton.edges
+            if edge.variable in self.source.automaton.states[edge.source].lasting
+            if edge.pause is not None and (length := self.frame.length(edge.pause)) is not None
+        ]
+        if pauses:
+            ends.append(("last_end", min(pauses)))
+        waiting = self._live_runs(waiting=True) if ends else np.zeros(0, np.int64)
         if not len(waiting):
             return None
+        over: list[float] = [self._times(n)[waiting].min().item() + length for n, length in ends]
+        return min(over)
+
+    def _times(self, name: str) -> Table:
+        """A column of times, of all runs."""
         columns = self.source.registers.runs
-        if frame.real_time:
-            return float(self.tables["F"][waiting, columns.reals["first"]].min()) + frame.window
-        return int(self.tables["I"][waiting, columns.wholes["first"]].min()) + frame.window
+        if self.frame.real_time:
+            return self.tables["F"][:, columns.reals[name]]
+        return self.tables["I"][:, columns.wholes[name]]
 
     # ---------------------------------------------------------------------------- what is alive
 
@@ -197,10 +212,17 @@ class RunsState(InstancesState[RunsSource]):
 
     def _live_runs(self, *, waiting: bool = False) -> Table:
         """The numbers of the live runs, or of those that wait for time to pass."""
-        tables = self.tables
         runs = np.empty(int(self.meta[LIVE]), np.int64)
-        first, step = (1, 2) if waiting else (0, 1)
-        return runs[: arena.live_runs(tables["head"], tables["nxt"], first, step, runs)]
+        lists, states = self.tables["head"], self.source.automaton.states
+        if waiting:
+            pending = [2 * s.number + 1 for s in states if s.pending]
+            lasting = [2 * s.number for s in states if s.lasting]
+            lists = np.ascontiguousarray(lists[:, pending + lasting])
+        found = runs[: arena.live_runs(lists, self.tables["nxt"], 0, 1, runs)]
+        if waiting and "passed" in self.source.registers.runs.wholes:
+            passed = self.tables["I"][found, self.source.registers.runs.wholes["passed"]]
+            found = found[passed & TOLD == 0]
+        return found
 
     def _run_columns(self, prefix: str) -> Table:
         wholes = self.source.registers.runs.wholes
