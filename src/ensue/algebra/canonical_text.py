@@ -77,6 +77,8 @@ def query_text(query: Query) -> str:
         text += f" exists={query.exists} limit={optional(_limit, query.limit)}"
     if query.choose is not None:
         text += f" choose={_choice(query.choose.choice)}"
+    if query.unfinished:
+        text += " unfinished=True"
     return text
 
 

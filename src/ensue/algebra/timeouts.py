@@ -1,13 +1,14 @@
 """Timed-out partial matches as matches of other queries, which end in a negation.
 
 An order that was paid and not shipped within its window is a match of `SEQ(Order o, Payment p,
-!Ship s)`. So every runner that knows negation at the end finds timed-out partial matches.
+!Ship s)`. So every runner that knows negation at the end finds timed-out partial matches. Those of
+patterns that say how their parts follow, of groups and alternatives are found by the definition.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ensue.algebra.check.timeouts import check_timeouts, steps_of, up_to_required
+from ensue.algebra.check.timeouts import check_timeouts, is_rewritten, steps_of, up_to_required
 from ensue.algebra.form import Form, form, is_absence, is_event, is_list
 from ensue.algebra.form import parts as parts_of
 from ensue.algebra.pattern import Atom, Kleene, Not, Pattern, Seq
@@ -43,9 +44,26 @@ def timeout_queries(query: Query, time: str = "end") -> tuple[Query, ...]:
     """
     try:
         check_timeouts(query, TIMED_OUT)
+        if not is_rewritten(query):
+            return (_unfinished(query),)
         return tuple(_query(query, state, time) for state in _states(query.pattern))
     except QueryError as error:
         raise error.at(None, query.text) from None
+
+
+def _unfinished(query: Query) -> Query:
+    """The query that asks for its timed-out partial matches by their definition."""
+    flag = (Returned(Literal(True), TIMED_OUT),) if query.returns else ()
+    return replace(
+        query,
+        after=None,
+        returns=(*query.returns, *flag),
+        having=None,
+        limit=None,
+        choose=None,
+        unfinished=True,
+        text=None,
+    )
 
 
 # ------------------------------------------------------------------------------------ states

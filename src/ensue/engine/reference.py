@@ -40,6 +40,7 @@ from ensue.semantics import (
     known,
     matches,
     members,
+    timeouts,
     value_of,
     waits,
 )
@@ -173,7 +174,8 @@ class ReferenceEngine:
             past = members(binding)[-1].position < self._mark.rows
             if past and _rows_bound(binding) not in waited:
                 continue
-            undecided = waits(pattern, binding) and not window.is_over(binding)
+            late = self._query.unfinished or waits(pattern, binding)
+            undecided = late and not window.is_over(binding)
             undecided = undecided or self._lapsing(binding, mark)
             (waiting if undecided and not over else found).append(binding)
         self._mark, self._waiting = mark, waiting
@@ -195,6 +197,8 @@ class ReferenceEngine:
     def _matches(self, events: Sequence[Event], fired: Fired) -> list[Binding]:
         """The matches in some events, if there are not too many ways to arrange them."""
         most = self.allowance.most_ways()
+        if self._query.unfinished:
+            return timeouts(self._query, events)
         try:
             return matches(self._query, events, fired, most)
         except TooManyWays as error:

@@ -3,11 +3,11 @@
 from collections.abc import Collection, Iterable
 from itertools import groupby
 
-from ensue.algebra.form import is_absence, is_sequence, parts, stands
+from ensue.algebra.form import bars_next, guards_entry, is_absence, is_sequence, parts, stands
 from ensue.algebra.pattern import Pattern
 from ensue.algebra.policy import Choice
 from ensue.algebra.query import Query
-from ensue.algebra.walk import positives
+from ensue.algebra.walk import ends_greedily, positives
 from ensue.algebra.window import ByTime, ByUnits
 from ensue.semantics.events import Binding, members
 from ensue.semantics.lapses import over_after
@@ -49,7 +49,7 @@ def known(query: Query, binding: Binding) -> Known:
     until = over_after(query.pattern, binding)
     if until is not None and until >= last.end:  # an event of that time may still come
         moments.append((until, True))
-    if waits(query.pattern, binding):
+    if query.unfinished or waits(query.pattern, binding):
         match query.within:
             case ByTime(nanoseconds=length) | ByUnits(amount=length):
                 moments.append((min(e.start for e in inside) + length, True))
@@ -74,9 +74,12 @@ def waits(pattern: Pattern, bound: Collection[str]) -> bool:
         return any(atom.variable in bound for atom in positives(part))
 
     if is_sequence(pattern) and is_bound(pattern):
-        for part in reversed(parts(pattern)):
-            if stands(part):
+        inner = parts(pattern)
+        for k, part in reversed([*enumerate(inner)]):
+            if bars_next(part) or (stands(part) and not guards_entry(inner[k + 1 :])):
                 return True
             if is_bound(part):
-                break
-    return any(waits(part, bound) for part in parts(pattern))
+                return ends_greedily(part) or waits(part, bound)
+    return any(waits(part, bound) for part in parts(pattern)) or (
+        is_bound(pattern) and ends_greedily(pattern)
+    )

@@ -3,15 +3,20 @@
 A partial match is a beginning of a match: events for the first variables of the pattern that break
 no condition, as far as they can tell, and that the strategy allows. It is timed out if events are
 missing, none came that takes it further, and none that a negation in its way forbids.
+
+Where parts say how they follow, a partial match is timed out if one of the parts that it waits for
+could still have come: by what THEN says of the gap before that part, whatever other parts took.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from ensue.algebra.check.timeouts import is_rewritten
 from ensue.algebra.form import is_absence, is_sequence, optional, parts
 from ensue.algebra.pattern import Pattern
 from ensue.algebra.query import Query
-from ensue.algebra.residual import advance
+from ensue.algebra.residual import readings
+from ensue.algebra.residual import steps as steps_of
 from ensue.algebra.walk import atoms, positives, variables
 from ensue.semantics.events import Binding, Event, members
 from ensue.semantics.following import rest_of
@@ -27,7 +32,8 @@ def timeouts(query: Query, events: Sequence[Event]) -> list[Binding]:
     AFTER MATCH and HAVING speak of matches only.
     """
     found: list[Binding] = []
-    for partition in partitions(replace(query, after=None, having=None, choose=None), events):
+    plain = replace(query, after=None, having=None, choose=None, unfinished=False)
+    for partition in partitions(plain, events):
         found += [_bound(steps) for steps in _partial(partition, []) if _over(partition, steps)]
     return sorted(found, key=lambda binding: rank(query.pattern, binding))
 
@@ -49,9 +55,8 @@ def _partial(partition: Partition, steps: Steps) -> Iterator[Steps]:
 
 def _further(partition: Partition, steps: Steps) -> Iterator[Steps]:
     """The partial matches with one event more."""
-    rest = rest_of(partition.query.pattern, steps)
-    waiting = [a.variable for a in positives(rest) if advance(rest, a.variable) is not None]
-    for variable in waiting:
+    runs = readings(partition.query.pattern, tuple(v for v, _ in steps))
+    for variable in dict.fromkeys(step.variable for run in runs for step in steps_of(run)):
         for event in partition.events:
             longer = [*steps, (variable, event)]
             later = not steps or event.position > steps[-1][1].position
@@ -61,12 +66,23 @@ def _further(partition: Partition, steps: Steps) -> Iterator[Steps]:
 
 def _over(partition: Partition, steps: Steps) -> bool:
     """Whether this is all that came of a partial match, and nothing forbade more."""
+    if not is_rewritten(partition.query):
+        return any(_waits(partition, run, steps) for run in partition.following.runs(steps))
     rest = rest_of(partition.query.pattern, steps)
     return (
         not optional(rest)
         and not any(_further(partition, steps))
         and not _forbidden(partition, rest, _bound(steps))
         and not _begun_wrongly(partition, rest, _bound(steps))
+    )
+
+
+def _waits(partition: Partition, run: Pattern, steps: Steps) -> bool:
+    """Whether events are missing that could still have come."""
+    return (
+        not optional(run)
+        and any(partition.following.waits(run, steps, step) for step in steps_of(run))
+        and not _begun_wrongly(partition, run, _bound(steps))
     )
 
 
