@@ -257,12 +257,6 @@ def test_what_is_refused(query, message):
         ensue.parse(query)
 
 
-def test_emit_timeouts_takes_no_words():
-    events = pa.table({"t": [1, 2], "type": ["A", "B"]})
-    with pytest.raises(ensue.QueryError, match="emit_timeouts does not take THEN"):
-        ensue.match(events, "A a THEN B b WITHIN 5", time="t", type="type", emit_timeouts=True)
-
-
 @pytest.mark.parametrize(
     ("text", "shown"),
     [

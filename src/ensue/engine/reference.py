@@ -40,7 +40,6 @@ from ensue.semantics import (
     known,
     matches,
     members,
-    timeouts,
     value_of,
     waits,
 )
@@ -197,8 +196,6 @@ class ReferenceEngine:
     def _matches(self, events: Sequence[Event], fired: Fired) -> list[Binding]:
         """The matches in some events, if there are not too many ways to arrange them."""
         most = self.allowance.most_ways()
-        if self._query.unfinished:
-            return timeouts(self._query, events)
         try:
             return matches(self._query, events, fired, most)
         except TooManyWays as error:

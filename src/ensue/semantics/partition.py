@@ -164,6 +164,26 @@ class Partition:
         return all(self._together(first, n, [match[0], n]) for n in events)
 
 
+def partitions(query: Query, events: Sequence[Event]) -> Iterator[Partition]:
+    """The events of each key; without `[attr]` all of them."""
+    by_key: dict[tuple[object, ...], list[Event]] = {}
+    for event in events:
+        key = tuple(event.values.get(e.field_name) for e in query.equivalence)
+        # NULL equals nothing, and NaN not even itself
+        if all(value is not None and value == value for value in key):
+            by_key.setdefault(key, []).append(event)
+    for inside in by_key.values():
+        yield Partition(query, inside)
+
+
+def rank(pattern: Pattern, binding: Binding) -> tuple[object, ...]:
+    """The place of a match among others: by its last event, then by its members."""
+    number = {atom.variable: k for k, atom in enumerate(positives(pattern))}
+    bound = ((v, e) for v, es in binding.items() if v in number for e in es)
+    steps = sorted((e.position, number[v]) for v, e in bound)
+    return (steps[-1][0], steps)
+
+
 @dataclass(frozen=True, slots=True)
 class Scope:
     """Where a negation forbids events: after all of `after` and before all of `before`."""

@@ -4,24 +4,21 @@ A partial match is a beginning of a match: events for the first variables of the
 no condition, as far as they can tell, and that the strategy allows. It is timed out if events are
 missing, none came that takes it further, and none that a negation in its way forbids.
 
-Where parts say how they follow, a partial match is timed out if one of the parts that it waits for
-could still have come: by what THEN says of the gap before that part, whatever other parts took.
+Where parts say how they follow, it is timed out if one of the parts that it waits for could still
+have come: by what THEN says of the gap before that part, whatever other parts took.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ensue.algebra.check.timeouts import is_rewritten
-from ensue.algebra.form import is_absence, is_sequence, optional, parts
+from ensue.algebra.form import optional
 from ensue.algebra.pattern import Pattern
 from ensue.algebra.query import Query
 from ensue.algebra.residual import readings
 from ensue.algebra.residual import steps as steps_of
 from ensue.algebra.walk import atoms, positives, variables
-from ensue.semantics.events import Binding, Event, members
-from ensue.semantics.following import rest_of
-from ensue.semantics.matches import partitions, rank
-from ensue.semantics.partition import Partition, Scope, scopes
+from ensue.semantics.events import Binding, Event
+from ensue.semantics.partition import Partition, Scope, partitions, rank, scopes
 
 Steps = list[tuple[str, Event]]
 
@@ -65,16 +62,8 @@ def _further(partition: Partition, steps: Steps) -> Iterator[Steps]:
 
 
 def _over(partition: Partition, steps: Steps) -> bool:
-    """Whether this is all that came of a partial match, and nothing forbade more."""
-    if not is_rewritten(partition.query):
-        return any(_waits(partition, run, steps) for run in partition.following.runs(steps))
-    rest = rest_of(partition.query.pattern, steps)
-    return (
-        not optional(rest)
-        and not any(_further(partition, steps))
-        and not _forbidden(partition, rest, _bound(steps))
-        and not _begun_wrongly(partition, rest, _bound(steps))
-    )
+    """Whether events are missing, and one of them could still have come."""
+    return any(_waits(partition, run, steps) for run in partition.following.runs(steps))
 
 
 def _waits(partition: Partition, run: Pattern, steps: Steps) -> bool:
@@ -84,17 +73,6 @@ def _waits(partition: Partition, run: Pattern, steps: Steps) -> bool:
         and any(partition.following.waits(run, steps, step) for step in steps_of(run))
         and not _begun_wrongly(partition, run, _bound(steps))
     )
-
-
-def _forbidden(partition: Partition, rest: Pattern, binding: Binding) -> bool:
-    """Whether an event came that a negation before the next required part forbids."""
-    after = members(binding)
-    for part in parts(rest) if is_sequence(rest) else (rest,):
-        if is_absence(part) and partition.occurs(Scope(part, after, []), binding):
-            return True
-        if not optional(part):
-            return False
-    return False
 
 
 def _begun_wrongly(partition: Partition, rest: Pattern, binding: Binding) -> bool:
