@@ -28,7 +28,7 @@ def matches(
     it gives up where there are more ways than that to arrange the events of one partition.
     """
     if query.unfinished:
-        return timeouts(query, events)
+        return timeouts(query, events, most)
     if is_lapse(query.pattern):
         return [] if spoilt(query, events) else [{}]
     found: list[Binding] = []

@@ -11,27 +11,32 @@ have come: by what THEN says of the gap before that part, whatever other parts t
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ensue.algebra.form import optional
+from ensue.algebra.form import is_absence, is_sequence, optional, parts
 from ensue.algebra.pattern import Pattern
 from ensue.algebra.query import Query
 from ensue.algebra.residual import readings
 from ensue.algebra.residual import steps as steps_of
 from ensue.algebra.walk import atoms, positives, variables
-from ensue.semantics.events import Binding, Event
-from ensue.semantics.partition import Partition, Scope, partitions, rank, scopes
+from ensue.semantics.events import Binding, Event, members
+from ensue.semantics.partition import Partition, Scope, TooManyWays, partitions, rank, scopes
 
 Steps = list[tuple[str, Event]]
 
 
-def timeouts(query: Query, events: Sequence[Event]) -> list[Binding]:
+def timeouts(query: Query, events: Sequence[Event], most: int | None = None) -> list[Binding]:
     """All timed-out partial matches, in the order of their last event, then of their members.
 
-    AFTER MATCH and HAVING speak of matches only.
+    AFTER MATCH and HAVING speak of matches only. With `most` it gives up where there are more
+    partial matches than that in one partition.
     """
     found: list[Binding] = []
     plain = replace(query, after=None, having=None, choose=None, unfinished=False)
     for partition in partitions(plain, events):
-        found += [_bound(steps) for steps in _partial(partition, []) if _over(partition, steps)]
+        for number, steps in enumerate(_partial(partition, [])):
+            if most is not None and number >= most:
+                raise TooManyWays(steps[-1][1].position)
+            if _over(partition, steps):
+                found.append(_bound(steps))
     return sorted(found, key=lambda binding: rank(query.pattern, binding))
 
 
@@ -68,11 +73,24 @@ def _over(partition: Partition, steps: Steps) -> bool:
 
 def _waits(partition: Partition, run: Pattern, steps: Steps) -> bool:
     """Whether events are missing that could still have come."""
-    return (
-        not optional(run)
-        and any(partition.following.waits(run, steps, step) for step in steps_of(run))
-        and not _begun_wrongly(partition, run, _bound(steps))
+    if optional(run) or _begun_wrongly(partition, run, _bound(steps)):
+        return False
+    forbidden = _forbidden(partition, run, _bound(steps))
+    return any(
+        partition.following.waits(run, steps, step) and not (forbidden and step.how is None)
+        for step in steps_of(run)
     )
+
+
+def _forbidden(partition: Partition, rest: Pattern, binding: Binding) -> bool:
+    """Whether an event came that a negation before the next required part forbids."""
+    after = members(binding)
+    for part in parts(rest) if is_sequence(rest) else (rest,):
+        if is_absence(part) and partition.occurs(Scope(part, after, []), binding):
+            return True
+        if not optional(part):
+            return False
+    return False
 
 
 def _begun_wrongly(partition: Partition, rest: Pattern, binding: Binding) -> bool:
