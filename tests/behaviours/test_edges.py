@@ -267,7 +267,8 @@ def test_what_is_refused(query, message):
         ("A THEN B", "SEQ(A A THEN B B)"),
         ("A a then any (B b, C c)", "SEQ(A a THEN ANY SEQ(B b, C c))"),
         ("SEQ(A then, B b)", "SEQ(A then, B b)"),
-        ("A then THEN (Any x)", "SEQ(A then THEN (Any x))"),
+        ("A then THEN (Any x)", "SEQ(A then THEN (ANY x))"),
+        ('A then THEN ("Any" x)', 'SEQ(A then THEN "Any" x)'),
         ("SEQ(A a, B b THEN/* soon */C c)", "SEQ(A a, B b THEN C c)"),
     ],
 )

@@ -69,7 +69,7 @@ def _is_plain(part: Pattern) -> bool:
             return True
         case Form.OPTION:
             return all(is_event(p) or is_list(p) for p in parts(part))
-        case _:
+        case Form.LOOP | Form.RESULT | Form.CHOICE | Form.SEQUENCE | Form.TOGETHER:
             return False
 
 
@@ -151,14 +151,12 @@ def _check_names(query: Query, column: str) -> None:
 def _check_part(part: Pattern) -> None:
     """AND and operators have no first variables."""
     for inner in (part, *_inside(part)):
-        match form(inner):
-            case Form.TOGETHER:
-                name = show_head(inner)
-            case Form.RESULT:
-                assert is_result(inner)
-                name = f"results of an operator ({inner.operator.name})"
-            case _:
-                continue
+        if form(inner) is Form.TOGETHER:
+            name = show_head(inner)
+        elif is_result(inner):
+            name = f"results of an operator ({inner.operator.name})"
+        else:
+            continue
         raise QueryError(
             f"emit_timeouts does not take {name}",
             hint="it takes a SEQ of events, loops, groups and negations, also with THEN",
