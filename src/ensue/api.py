@@ -894,6 +894,8 @@ def wait(query: "StreamingQuery", seconds: float | None = None) -> bool:
 
     Like `query.awaitTermination`, but if the stream has failed, the error is one of Ensue's that
     says why in a line or two. With `seconds=0` it only looks.
+
+    `ensue.wait(running, 0)` in a health check: False while the stream runs, an error if it failed.
     """
     from ensue.runners.spark import start as spark_start
 
@@ -908,8 +910,6 @@ def remaining(
     Nothing is changed: the stream can go on from the checkpoint. Operators that its query uses
     must be known, or given here.
 
-    `ensue.wait(running, 0)` in a health check: False while the stream runs, an error if it failed.
-
     `ensue.remaining(spark, "checkpoint/").show()`
     """
     from ensue.runners.spark import finish as spark_finish
@@ -918,21 +918,32 @@ def remaining(
 
 
 def progress_of(query: "StreamingQuery") -> "list[BatchProgress]":
-    """What a running stream did in its last micro-batches (Spark remembers 100)."""
+    """What a running stream did in its last micro-batches (Spark remembers 100).
+
+    `ensue.progress_of(running)[-1].late` is how many events of the last one were late.
+    """
     from ensue.runners.spark import progress as spark_progress
 
     return spark_progress.progress_of(query)
 
 
 def parquet_table(path: "str | Path") -> "Sink":
-    """A folder of Parquet files for `start`: a match that is there already is not added again."""
+    """A folder of Parquet files for `start`: a match that is there already is not added again.
+
+    `start(matches, parquet_table("matches/"), checkpoint="checkpoint/")` is the same as with the
+    folder itself.
+    """
     from ensue.runners.spark import sinks as spark_sinks
 
     return spark_sinks.ParquetTable(str(path))
 
 
 def delta_table(path: "str | Path", storage_options: dict[str, str] | None = None) -> "Sink":
-    """A Delta table for `start`: a match that is there already is not added again."""
+    """A Delta table for `start`: a match that is there already is not added again.
+
+    `start(matches, delta_table("s3://bucket/matches", {"AWS_REGION": "eu-west-1"}), ...)`: the
+    options are those of the package `deltalake`.
+    """
     from ensue.runners.spark import sinks as spark_sinks
 
     return spark_sinks.DeltaTable(str(path), storage_options)
@@ -942,6 +953,8 @@ def kafka_topic(servers: str, topic: str, **options: str) -> "Sink":
     """A Kafka topic for `start`: the key is `match_id`, the value the match as JSON.
 
     Kafka may get a match again after a crash; readers drop repetitions by the key.
+
+    `start(matches, kafka_topic("localhost:9092", "matches"), checkpoint="checkpoint/")`
     """
     from ensue.runners.spark import sinks as spark_sinks
 
@@ -977,16 +990,6 @@ def archive(
         key: The columns that say which object an event belongs to.
         version: Fixes the version of a Delta or Iceberg table.
         complete: Up to when the table is whole, where others write it from the same stream.
-
-    `start(matches, parquet_table("matches/"), checkpoint="checkpoint/")` is the same as with the
-    folder itself.
-
-    `start(matches, delta_table("s3://bucket/matches", {"AWS_REGION": "eu-west-1"}), ...)`: the
-    options are those of the package `deltalake`.
-
-    `start(matches, kafka_topic("localhost:9092", "matches"), checkpoint="checkpoint/")`
-
-    `ensue.progress_of(running)[-1].late` is how many events of the last one were late.
     """
     from ensue.archives.opening import opened
 
@@ -1049,6 +1052,13 @@ def append_archive(place: "str | Path", events: Any) -> int:
     """Puts events into an archive of `create_archive`; returns how many.
 
     They count as arrived behind all that are there. An archive that a stream writes is refused.
+
+    >>> import tempfile
+    >>> import pyarrow as pa
+    >>> folder, passes = tempfile.mkdtemp() + "/passes", pa.table({"t": [1], "tag": ["x"]})
+    >>> made = create_archive(folder, passes.schema, time="t", key="tag", day=100.0)
+    >>> append_archive(folder, passes)
+    1
     """
     from ensue.archives.opening import table_of
     from ensue.archives.writing import append
@@ -1064,9 +1074,15 @@ def compact_archive(
     Days and buckets with fewer than `fewest` files are left alone. With `vacuum`, files are
     removed that no version of so many hours needs.
 
-    See `create_archive` for an example.
-
-    `compact_archive("passes/", vacuum=168)` once a night keeps a week of versions.
+    >>> import tempfile
+    >>> import pyarrow as pa
+    >>> folder, passes = tempfile.mkdtemp() + "/passes", pa.table({"t": [1], "tag": ["x"]})
+    >>> made = create_archive(folder, passes, time="t", key="tag", day=100.0)
+    >>> for _ in range(4):
+    ...     added = append_archive(folder, passes)
+    >>> done = compact_archive(folder)
+    >>> done.before, done.after, done.rows
+    (5, 1, 5)
     """
     from ensue.archives import compaction
 
