@@ -276,6 +276,7 @@ def shelled(page: Path) -> Iterator[tuple[Example, str]]:
     shown = [e for e in examples(page, "sh") if e.expected is not None]
     paths = (str(Path(sys.executable).parent), os.environ["PATH"])
     settings = os.environ | {"PATH": os.pathsep.join(paths), "COLUMNS": "100"}
+    settings["PYTHONPATH"] = str(Path(ensue.__file__).parents[1])  # the package that is tested
     with tempfile.TemporaryDirectory() as folder:
         for example in shown:
             done = subprocess.run(
