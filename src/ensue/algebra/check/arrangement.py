@@ -73,6 +73,10 @@ def open_ended(pattern: Pattern) -> Iterator[Not]:
 def check_guards(pattern: Pattern, conditions: Iterable[Expr]) -> None:
     """What closes a gap is judged when it comes: by events of the match that came before."""
     known = [a.variable for a in positives(pattern)]
+    negated = {a.variable for a in atoms(pattern)} - {*known}
+    conditions = [c for c in conditions if variables(c) & negated]
+    if not conditions:
+        return
     later = {a.variable: names for a, names in _guards(pattern, (), known)}
     for condition in conditions:
         for name in variables(condition) & later.keys():
