@@ -64,6 +64,13 @@ def check_answer(query: Query) -> None:
             hint="end the pattern with an event that occurs",
             span=next(open_ended(query.pattern)).span,
         )
+    if query.after is not None and query.after.by_start:
+        raise QueryError(
+            f"{shown} does not go with AFTER MATCH IN ORDER OF START: "
+            "the matches of one event are decided at different times",
+            hint="leave out IN ORDER OF START",
+            span=query.after.span,
+        )
     if not summarised(query):
         return
     if column is not None and query.exists:

@@ -9,6 +9,7 @@ from ensue.algebra.policy import SkipTo
 from ensue.algebra.query import Query
 from ensue.algebra.walk import positives
 from ensue.columns.matches import Matches
+from ensue.engine.state import Arrays
 from ensue.kernels.arena import skip_matches
 
 Rows = npt.NDArray[np.int64]
@@ -28,14 +29,18 @@ class Skipping:
         """The matches that are kept; `keys` are the partitions of the rows from `base` on."""
         first, last = self._ends(found)
         key = keys[last - base].astype(np.int64)
-        if len(self.earliest) <= int(key.max()):
-            grown = np.zeros(int(key.max()) * 2 + 1, np.int64)
-            grown[: len(self.earliest)] = self.earliest
-            self.earliest = grown
+        self._make_room(key)
         kept = np.zeros(found.count, np.bool_)
         target = self._target(found, first, last)
         skip_matches(self._sorted(found, last), key, first, target, self.earliest, kept)
         return found.where(kept)
+
+    def _make_room(self, key: Rows) -> None:
+        """Room for these keys, of which there are some."""
+        if len(self.earliest) <= int(key.max()):
+            grown = np.zeros(int(key.max()) * 2 + 1, np.int64)
+            grown[: len(self.earliest)] = self.earliest
+            self.earliest = grown
 
     def keep(self, kept: npt.NDArray[np.intp]) -> None:
         """Goes on with these partitions, numbered from 0.
@@ -47,6 +52,17 @@ class Skipping:
         earliest = np.zeros(max(1, len(kept)), np.int64)
         earliest[: len(inside)] = self.earliest[inside]
         self.earliest = earliest
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.earliest.nbytes)
+
+    def save(self) -> Arrays:
+        return {"earliest": self.earliest}
+
+    def restore(self, saved: Arrays) -> None:
+        """Goes on with what was saved."""
+        self.earliest = saved["earliest"]
 
     def _ends(self, found: Matches) -> tuple[Rows, Rows]:
         first, last = np.full(found.count, NEVER), np.full(found.count, -1, np.int64)

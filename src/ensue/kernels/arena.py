@@ -280,6 +280,88 @@ def skip_matches(
 
 
 @kernel(nogil=True)
+def take_turns(
+    order: Table,
+    matches: tuple[Table, Table, Table, Table, Table],
+    runs: tuple[Table, Table, Table, Table],
+    earliest: Table,
+    fate: Table,
+) -> None:
+    """AFTER MATCH SKIP where a match waits for those that come before it, and may not be found yet.
+
+    `matches` are keys, first rows, where the next match may begin, and two numbers by which they
+    come one after the other; `order` sorts them by key, then by these. `runs` are keys, first rows
+    and the least two numbers that a match of a partial match can have, sorted likewise. One that
+    begins before the ones kept allow is in nobody's way. Fates: 0 used up, 1 kept, 2 waits.
+    """
+    keys, first, target, turn, later = matches
+    run_keys, run_first, run_turn, run_later = runs
+    run, count = 0, run_keys.shape[0]
+    for k in order:
+        key = keys[k]
+        while run < count and (
+            run_keys[run] < key or (run_keys[run] == key and run_first[run] < earliest[key])
+        ):
+            run += 1
+        if first[k] < earliest[key]:
+            fate[k] = 0
+        elif (
+            run < count
+            and run_keys[run] == key
+            and (
+                run_turn[run] < turn[k] or (run_turn[run] == turn[k] and run_later[run] <= later[k])
+            )
+        ):
+            fate[k] = 2
+        else:
+            fate[k] = 1
+            earliest[key] = max(target[k], first[k] + 1)
+
+
+@kernel(nogil=True)
+def ends_of_runs(
+    head: Table,
+    nxt: Table,
+    runs: Table,
+    rows: Table,
+    lists: Table,
+    nodes: Table,
+    top: int,
+    found: Table,
+) -> int:
+    """Writes of each run its number, key, first and last row, and the list that it is in.
+
+    `rows` are the places of rows in a run, `lists` those of its Kleene variables' newest events.
+    Returns how many runs there are.
+    """
+    first = np.empty(top, np.int64)  # of the list that ends with a node; links lead to older ones
+    for node in range(top):
+        previous = nodes[node, 0]
+        first[node] = nodes[node, 1] if previous < 0 else first[previous]
+    count = 0
+    for key in range(head.shape[0]):
+        for place in range(head.shape[1]):
+            run = head[key, place]
+            while run >= 0:
+                begin, end = np.iinfo(np.int64).max, np.int64(-1)
+                for column in rows:
+                    if runs[run, column] >= 0:
+                        begin = min(begin, runs[run, column])
+                        end = max(end, runs[run, column])
+                for column in lists:
+                    node = runs[run, column]
+                    if node >= 0:
+                        begin = min(begin, first[node])
+                        end = max(end, nodes[node, 1])
+                found[count, 0], found[count, 1] = run, key
+                found[count, 2], found[count, 3] = begin, end
+                found[count, 4] = place
+                count += 1
+                run = nxt[run]
+    return count
+
+
+@kernel(nogil=True)
 def set_bits(mask: Table, codes: Table, bits: Table) -> None:
     """The roles of each event by its type's code; a code of -1 plays none."""
     for i in range(codes.shape[0]):

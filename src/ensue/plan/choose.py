@@ -41,7 +41,7 @@ from ensue.plan.physical_rules.automaton import TooManyStates, automaton
 from ensue.plan.physical_rules.bound import always_bound
 from ensue.plan.physical_rules.compact import asks_for_less, compact
 from ensue.plan.physical_rules.features import Kinds, fits_a_kernel
-from ensue.plan.physical_rules.fitting import RUNS, STACKS, unknown, why_unknown
+from ensue.plan.physical_rules.fitting import BY_START, RUNS, STACKS, unknown, why_unknown
 from ensue.plan.physical_rules.lapse_rules import why_not_on_matches, without_lapses
 from ensue.plan.physical_rules.looping import NoLoops, runs_in_step
 from ensue.plan.physical_rules.negations import inner_query, name_of, negations_of, why_not_inner
@@ -389,6 +389,8 @@ def why_no_stacks(query: Query) -> str | None:
     """Why a query cannot be run on instance stacks, if it cannot."""
     if query.strategy is not Strategy.ANY:
         return f"{query.strategy.value} decides event by event what a match takes"
+    if query.after is not None and query.after.by_start:
+        return BY_START
     if is_event(query.pattern):
         return "there is only one event to wait for"
     events = present(query.pattern)

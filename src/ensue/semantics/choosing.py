@@ -2,8 +2,10 @@
 
 from collections.abc import Collection, Iterable
 from itertools import groupby
+from math import inf
 
-from ensue.algebra.form import is_absence, is_sequence, parts, stands
+from ensue.algebra.form import bars_next, is_absence, is_sequence, parts, stands
+from ensue.algebra.leaving import ends_greedily
 from ensue.algebra.pattern import Pattern
 from ensue.algebra.policy import Choice
 from ensue.algebra.query import Query
@@ -53,6 +55,8 @@ def known(query: Query, binding: Binding) -> Known:
         match query.within:
             case ByTime(nanoseconds=length) | ByUnits(amount=length):
                 moments.append((min(e.start for e in inside) + length, True))
+            case None:
+                moments.append((inf, True))  # when there are no more events
             case _:
                 raise ValueError("the end of a window of events is no moment")
     return *max(moments), last.position
@@ -67,6 +71,10 @@ def waits(pattern: Pattern, bound: Collection[str]) -> bool:
     >>> waits(pattern, {"a"}), waits(pattern, {"c"})
     (True, False)
     """
+    return _absent_at_the_end(pattern, bound) or ends_greedily(pattern, bound)
+
+
+def _absent_at_the_end(pattern: Pattern, bound: Collection[str]) -> bool:
     if is_absence(pattern):
         return False
 
@@ -75,8 +83,8 @@ def waits(pattern: Pattern, bound: Collection[str]) -> bool:
 
     if is_sequence(pattern) and is_bound(pattern):
         for part in reversed(parts(pattern)):
-            if stands(part):
+            if stands(part) or bars_next(part):
                 return True
             if is_bound(part):
                 break
-    return any(waits(part, bound) for part in parts(pattern))
+    return any(_absent_at_the_end(part, bound) for part in parts(pattern))

@@ -6,7 +6,7 @@ from itertools import groupby, islice
 from ensue.algebra.form import is_lapse
 from ensue.algebra.lapses import lapses
 from ensue.algebra.pattern import Pattern
-from ensue.algebra.policy import AfterMatch, InOrderOf, SkipTo
+from ensue.algebra.policy import AfterMatch, SkipTo
 from ensue.algebra.query import Limit, Query
 from ensue.algebra.walk import positives
 from ensue.semantics.arrangements import ways
@@ -84,7 +84,7 @@ def _skipping(after: AfterMatch, found: Iterable[Binding]) -> Iterator[Binding]:
 
     `found` are in the order of their last event.
     """
-    if after.order is InOrderOf.START:
+    if after.by_start:
         found = sorted(found, key=lambda binding: members(binding)[0].position)
     earliest = -1
     for binding in found:

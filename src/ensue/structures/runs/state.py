@@ -17,7 +17,7 @@ from ensue.source.kernel_inputs import (
     RUN_TOP,
     Frame,
 )
-from ensue.structures.contract import Asked, Kernels, Room
+from ensue.structures.contract import Alive, Asked, Kernels, Room
 from ensue.structures.instances import InstancesState
 from ensue.structures.runs.source import SWEEP, SWEPT, RunsSource
 from ensue.structures.tables import Table
@@ -189,6 +189,27 @@ class RunsState(InstancesState[RunsSource]):
         pieces.append(self.used("N")[:, 1])
         rows = distinct(np.concatenate(pieces))
         return rows[rows >= 0]
+
+    def alive(self) -> Alive:
+        tables, frame = self.tables, self.frame
+        found = np.empty((int(self.meta[LIVE]), 5), np.int64)
+        count = arena.ends_of_runs(
+            tables["head"],
+            tables["nxt"],
+            tables["I"],
+            self._run_columns("row_"),
+            self._run_columns("node_"),
+            tables["N"],
+            int(self.meta[NODE_TOP]),
+            found,
+        )
+        runs, key, first, last, place = found[:count].T
+        until = None
+        if count and frame.window is not None and not frame.by_events:
+            columns, real = self.source.registers.runs, frame.real_time
+            table, names = ("F", columns.reals) if real else ("I", columns.wholes)
+            until = tables[table][runs, names["first"]].min().item() + frame.window
+        return Alive(key, first, last, place % 2 == 1, until)
 
     def _live_runs(self, *, waiting: bool = False) -> Table:
         """The numbers of the live runs, or of those that wait for time to pass."""

@@ -241,15 +241,17 @@ def _goes_by_order(query: Query) -> bool:
 def _decided_after(query: Query, shape: Shape, *, streaming: bool) -> int | float:
     """How long after a match ends it may take to be certain."""
     negation = next(open_ended(query.pattern), None)
-    if negation is None:
+    by_start = query.after is not None and query.after.by_start
+    if negation is None and not by_start:
         return 0
     length = length_of(query.within, shape.unit)
     if length is None and streaming:
+        what = "AFTER MATCH IN ORDER OF START" if negation is None else "a negation at the end"
         raise QueryError(
-            "a negation at the end with WITHIN n EVENTS may take any time to decide, "
+            f"{what} with WITHIN n EVENTS may take any time to decide, "
             "and layers above cannot wait for it",
             hint="give the window as a length of time",
-            span=negation.span,
+            span=query.pattern.span if negation is None else negation.span,
             text=query.text,
         )
     return math.inf if length is None else length
