@@ -34,6 +34,13 @@ QUERIES = {
     "stacks": "SEQ(A a, !B n, B b, C c) WHERE [k] and c.y != a.y WITHIN 9",
     "waiting": "SEQ(A a, B b, !C c) WHERE [k] and c.x > a.x WITHIN 6",
     "skipping": "SEQ(A a, B b) WITHIN 9 AFTER MATCH SKIP PAST LAST EVENT",
+    "in order of start": (
+        "SEQ(A a, B+ b[], C c) WHERE [k] WITHIN 9 "
+        "AFTER MATCH SKIP PAST LAST EVENT IN ORDER OF START"
+    ),
+    "skipping and waiting": (
+        "SEQ(A a, B b, !C c) WHERE [k] and c.x > a.x WITHIN 6 AFTER MATCH SKIP PAST LAST EVENT"
+    ),
     "counted": "SEQ(A a, B b) WHERE [k] WITHIN 4 EVENTS",
 }
 
