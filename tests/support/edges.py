@@ -28,7 +28,43 @@ def random_edges(random: Random, nature: Nature = PLAIN, types: str = TYPES) -> 
     )
     if " THEN " not in mixed:
         mixed = re.sub(r", (?!!)", " THEN NEXT ", mixed, count=1)
+    if random.random() < 0.5:
+        mixed, tied = _guarded(random, mixed, types)
+        if tied and not any(" WHERE " in clause for clause in clauses):
+            clauses = [f" WHERE {tied}", *clauses]
     return mixed + "".join(clauses)
+
+
+def _guarded(random: Random, pattern: str, types: str) -> tuple[str, str]:
+    """The pattern with some of UNTIL, pauses, and negations; and a condition on them."""
+    names = iter(f"n{k}" for k in range(99))
+
+    def until(m: re.Match[str]) -> str:
+        stop = f" UNTIL {random.choice(types)} {next(names)}"
+        return m[0] + (stop if random.random() < 0.5 else "")
+
+    def paused(m: re.Match[str]) -> str:
+        words = m[0].rstrip()
+        return f"{words} WITHIN {random.randint(1, 4)} " if random.random() < 0.25 else m[0]
+
+    def barred(m: re.Match[str]) -> str:
+        bar = f" THEN !{random.choice(types)} {next(names)}"
+        return (bar if random.random() < 0.2 else "") + m[0]
+
+    def negated(m: re.Match[str]) -> str:
+        bar = f"!{random.choice(types)} {next(names)}, "
+        return m[0] + (bar if random.random() < 0.3 else "")
+
+    pattern = re.sub(r"\w([+*]|\{[\d,]+\})[?+]? \w+\[\]", until, pattern)
+    pattern = re.sub(r"(?<=\))([+*]|\{[\d,]+\})[?+]?", until, pattern)
+    pattern = re.sub(r" THEN( NEXT| ANY| STRICT)? (?!\))", paused, pattern)
+    pattern = re.sub(r" THEN(?= NEXT| ANY)", barred, pattern)
+    pattern = re.sub(r"(?<=[ (])\((?=\w+ \w)", negated, pattern)
+    used = re.findall(r"\bn\d+\b", pattern)
+    first = re.search(r"\b[A-Z] (\w+)(?=[, )])", pattern)
+    if not used or not first or random.random() < 0.5:
+        return pattern, ""
+    return pattern, f"{random.choice(used)}.x > {first[1]}.x"
 
 
 def _loop(random: Random, type: str, times: str, leave: str, variable: str) -> str:

@@ -1,11 +1,9 @@
 """When the loops of a pattern go on and when they end, event by event."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
-from ensue.algebra.form import is_list, is_loop, is_sequence, optional, present
-from ensue.algebra.pattern import Leave, Pattern
+from ensue.algebra.pattern import Leave
 from ensue.algebra.residual import Loop, Step
-from ensue.algebra.walk import positives
 
 
 def demanded(found: Sequence[Step], open_: Iterable[Loop]) -> list[Step]:
@@ -41,31 +39,6 @@ def preferred(one: Step, other: Step) -> bool:
 def goes_on_at_the_end(step: Step) -> bool:
     """Whether a match that may end here goes on with this step as long as it can."""
     return _decides(step, step.inside) is Leave.GREEDY
-
-
-def ends_greedily(pattern: Pattern, bound: Collection[str] | None = None) -> bool:
-    """Whether a greedy loop at the end of a match may take more; None: of any match.
-
-    >>> from ensue.algebra.pattern import Atom, Kleene, Seq
-    >>> a, b = Atom("A", "a"), Kleene(Atom("B", "b"), 1, None, leave=Leave.GREEDY)
-    >>> ends_greedily(Seq((a, b))), ends_greedily(Seq((b, a)))
-    (True, False)
-    """
-    if (is_list(pattern) or is_loop(pattern)) and pattern.leave is Leave.GREEDY:
-        return True
-
-    def is_bound(part: Pattern) -> bool:
-        return any(bound is None or atom.variable in bound for atom in positives(part))
-
-    inner = present(pattern)
-    if is_sequence(pattern):
-        for part in reversed(inner):
-            if ends_greedily(part, bound):
-                return True
-            if not optional(part) if bound is None else is_bound(part):
-                return False
-        return False
-    return any(is_bound(part) and ends_greedily(part, bound) for part in inner)
 
 
 def barred_by_the_end(step: Step) -> bool:

@@ -6,12 +6,11 @@ is possible where the window says how far back matches reach, and where nothing 
 
 from ensue.algebra.form import bars_next, is_absence, is_sequence, optional, parts, stands
 from ensue.algebra.lapses import lapses
-from ensue.algebra.leaving import ends_greedily
 from ensue.algebra.operator import Over
 from ensue.algebra.pattern import Pattern
 from ensue.algebra.policy import Choice
 from ensue.algebra.query import Query
-from ensue.algebra.walk import negations, results
+from ensue.algebra.walk import ends_greedily, negations, results
 from ensue.algebra.window import ByEvents
 from ensue.plan.physical import Plan
 

@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 from enum import Enum
 
-from ensue.algebra.pattern import Kleene
+from ensue.algebra.pattern import Kleene, Pause
 from ensue.algebra.policy import CONTIGUOUS, Strategy
 from ensue.algebra.predicate import Expr
 from ensue.algebra.query import Query
+from ensue.algebra.residual import Where
 from ensue.plan.estimates.decisions import Decision
 from ensue.plan.estimates.statistics import ASSUMED, Statistics
 from ensue.plan.physical_rules.operators import Operator
@@ -58,6 +59,15 @@ class Absence:
 
 
 @dataclass(frozen=True, slots=True)
+class Stop:
+    """An event of `variable` closes an edge to the runs that wait before it."""
+
+    variable: str
+    conditions: tuple[Expr, ...]  # that tie it to what a run has
+    where: Where
+
+
+@dataclass(frozen=True, slots=True)
 class Edge:
     """An event for `variable` takes a run from one state to another."""
 
@@ -69,11 +79,16 @@ class Edge:
     absences: tuple[Absence, ...] = ()
     leaves: tuple[str, ...] = ()  # Kleene variables that close: they need their least number
     # of automata with `loops`:
-    demanded: bool = True  # under skip-till-next-match a run takes it and does not also wait on
-    yields: tuple[str, ...] = ()  # not if the event can take the run along one of these
-    # of automata whose pattern says how parts follow each other:
     how: Strategy | None = None  # what a run may have passed over
-    demanded_late: bool = True  # as `demanded`, of an event that is not the very next one
+    own: bool = False  # of NEXT: only what could have taken this very edge counts
+    demanded: bool = True  # under skip-till-next-match a run takes it and does not also wait on
+    demanded_late: bool = True  # as `demanded`, when the loop that is open may no longer go on
+    closes: bool = False  # it goes on with such a loop
+    # not if this event, or one that was passed over, could take the run along one of these:
+    longer: tuple[str, ...] = ()  # they go on with a greedy loop that it ends
+    sooner: tuple[str, ...] = ()  # they end a reluctant loop that it goes on with
+    pause: Pause | None = None  # how long the run's last event may be ago
+    stops: tuple[Stop, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +103,7 @@ class State:
     absences: tuple[Absence, ...] = ()  # likewise
     pending: tuple[Absence, ...] = ()  # negations at the end: decided when the window closes
     barred: tuple[str, ...] = ()  # negated variables whose events end the runs here
+    lasting: tuple[str, ...] = ()  # a match that ends here is one if it cannot go on with these
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,24 +112,20 @@ class Automaton:
 
     states: tuple[State, ...]  # states[0] is the start: it holds no runs
     edges: tuple[Edge, ...]
-    loops: bool = False  # it repeats groups, or has loops that are greedy or reluctant
+    loops: bool = False  # it repeats groups, or its edges say more than the strategy does
 
     @property
     def dropped(self) -> frozenset[str]:
         """The negated variables whose events are not kept."""
-        return frozenset(v for state in self.states for v in state.barred)
+        stops = {stop.variable for edge in self.edges for stop in edge.stops}
+        return frozenset(v for state in self.states for v in state.barred) | stops
 
     def out_of(self, state: int) -> tuple[Edge, ...]:
         return tuple(e for e in self.edges if e.source == state)
 
-    @property
-    def mixed(self) -> bool:
-        """Whether the edges say themselves what may lie before their event."""
-        return any(edge.how is not None for edge in self.edges)
-
     def contiguous(self, state: int, strategy: Strategy) -> Strategy | None:
         """The strategy of a state whose runs wait for the very next event only, if it is one."""
-        if not self.mixed:
+        if not self.loops:
             return strategy if strategy in CONTIGUOUS else None
         hows = {edge.how for edge in self.out_of(state)}
         if not hows or not hows <= CONTIGUOUS:

@@ -5,11 +5,10 @@ from itertools import groupby
 from math import inf
 
 from ensue.algebra.form import bars_next, is_absence, is_sequence, parts, stands
-from ensue.algebra.leaving import ends_greedily
 from ensue.algebra.pattern import Pattern
 from ensue.algebra.policy import Choice
 from ensue.algebra.query import Query
-from ensue.algebra.walk import positives
+from ensue.algebra.walk import ends_greedily, positives
 from ensue.algebra.window import ByTime, ByUnits
 from ensue.semantics.events import Binding, members
 from ensue.semantics.lapses import over_after

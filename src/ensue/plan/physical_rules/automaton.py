@@ -2,26 +2,31 @@
 
 from dataclasses import replace
 
-from ensue.algebra.form import optional
+from ensue.algebra.form import is_event, optional
 from ensue.algebra.pattern import Kleene, Pattern
 from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import Expr
-from ensue.algebra.residual import advance, uncounted
-from ensue.algebra.walk import kleenes, positives
-from ensue.plan.physical import Automaton, Edge, State
+from ensue.algebra.residual import Guard, Where, advance, uncounted
+from ensue.algebra.text import show_condition
+from ensue.algebra.walk import kleenes, positives, references, variables
+from ensue.plan.physical import Automaton, Edge, State, Stop
 from ensue.plan.physical_rules.looping import (
     NoLoops,
     Place,
     Way,
+    barred_at_the_end,
     checks_in_step,
     ends_by_itself,
     has_loops,
+    lasting,
     runs_in_step,
     start_of,
     ways,
+    without_guards,
 )
 from ensue.plan.physical_rules.negations import Negation, negations_of
 from ensue.plan.physical_rules.placement import (
+    MOVING,
     Moment,
     checks_at_the_end,
     checks_late,
@@ -107,7 +112,7 @@ def _looping(
     kleene = frozenset(counted)
     stepping = tuple(c for c in conditions if runs_in_step(c))
     others = tuple(c for c in conditions if not runs_in_step(c))
-    negations = negations_of(pattern, negative)
+    negations = negations_of(without_guards(pattern), negative)
 
     def state(place: Place) -> State:
         moment = Moment(place.bound, place.waiting)
@@ -116,24 +121,58 @@ def _looping(
             built = _ending(built, moment, others, late, negations, kleene, early)
         if built.checks and ends_by_itself(place):
             raise NoLoops("a reluctant loop at the end with a condition on all of its events")
-        return built
+        if barred_at_the_end(place):
+            raise NoLoops("THEN with a negation at the end")
+        last = lasting(place)
+        if last and negations:
+            raise NoLoops("a greedy loop at the end beside negations")
+        return replace(built, lasting=last)
 
     def edge(way: Way) -> Edge:
         before, after = (Moment(p.bound, p.waiting) for p in (way.source, way.target))
         ends = numbers[way.source], numbers[way.target]
         plain = _between(ends, way.variable, before, after, others, negations, counted, early)
         in_step = checks_in_step(stepping, pattern, way.variable, before.bound)
+        step, follows = way.step, bool(way.source.bound)
         return replace(
             plain,
             checks=(*plain.checks, *in_step),
+            how=step.how or strategy if follows else None,
+            own=follows and step.how is Strategy.NEXT,
             demanded=way.demanded,
-            yields=way.yields,
-            how=way.how,
             demanded_late=way.demanded_late,
+            closes=way.closes,
+            longer=way.longer,
+            sooner=way.sooner,
+            pause=step.pause if follows else None,
+            stops=tuple(
+                _stop(g, negative, before.bound) for g in step.guards if _stops(g, follows)
+            ),
         )
 
     edges = sorted(map(edge, found), key=lambda e: (e.source, e.target, e.variable))
+    first = [e for e in edges if e.source == 0]
+    if any(e.longer or e.sooner for e in first) and any(e.checks for e in first):
+        raise NoLoops("a loop at the start that may be left out, with conditions on it")
     return Automaton(tuple(map(state, places)), tuple(edges), loops=True)
+
+
+def _stops(guard: Guard, follows: bool) -> bool:
+    """Whether a guard has something to say; before the first event of a match nothing lies."""
+    return follows or guard.where in (Where.TAKEN, Where.UP_TO)
+
+
+def _stop(guard: Guard, negative: tuple[Expr, ...], bound: frozenset[str]) -> Stop:
+    atom = guard.negation.part
+    if not is_event(atom):
+        raise NoLoops("a negation of several events inside a group")
+    tied = tuple(c for c in negative if atom.variable in variables(c))
+    for condition in tied:
+        if not variables(condition) - {atom.variable} <= bound or any(
+            r.at in MOVING for r in references(condition)
+        ):
+            raise NoLoops(f"{show_condition(condition)}, which is known only later")
+    return Stop(atom.variable, tied, guard.where)
 
 
 def _deepen(depth: dict[Key, int], edges: list[tuple[Key, str, Key]]) -> None:

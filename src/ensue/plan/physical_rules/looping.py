@@ -4,15 +4,21 @@ Their states are what may still come, and where runs cannot count it, how often:
 three times is written out. A pattern that can be read in several ways is in all of them at once.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from ensue.algebra.form import bars_next, is_list, is_loop, optional, parts, with_parts
-from ensue.algebra.leaving import barred_by_the_end, demanded, preferred
-from ensue.algebra.pattern import Leave, Pattern
+from ensue.algebra.form import bars_next, is_absence, is_list, is_loop, optional, parts, with_parts
+from ensue.algebra.leaving import (
+    barred_by_the_end,
+    demanded,
+    ends_sooner,
+    goes_on_at_the_end,
+    goes_on_longer,
+)
+from ensue.algebra.pattern import Leave, Not, Pattern
 from ensue.algebra.policy import CONTIGUOUS, Strategy
 from ensue.algebra.predicate import At, Expr, Field
-from ensue.algebra.residual import Step, open_loops, steps, uncounted
+from ensue.algebra.residual import Guard, Step, Where, open_loops, passed, steps, uncounted
 from ensue.algebra.text import show_condition
 from ensue.algebra.walk import (
     entries,
@@ -21,9 +27,9 @@ from ensue.algebra.walk import (
     loops,
     negations,
     opening,
-    pauses,
     positives,
     references,
+    rewrite,
     rewrite_expr,
     untils,
 )
@@ -69,27 +75,15 @@ class Way:
     variable: str
     target: Place
     demanded: bool
-    yields: tuple[str, ...]
-    how: Strategy | None = None  # of patterns that say it
-    demanded_late: bool = True  # the same of an event that is not the very next one
-
-
-def _refuse(pattern: Pattern) -> None:
-    if any(untils(pattern)) or any(pauses(pattern)) or Strategy.NEXT in entries(pattern):
-        raise NoLoops("THEN NEXT, UNTIL and pauses")
-    if any(any(negations(loop)) for loop in loops(pattern)) or _bars(pattern):
-        raise NoLoops("negations in a group, and THEN !")
-    if any(leave is not Leave.FORK for leave in leaves(pattern)):
-        raise NoLoops("greedy")
-
-
-def _bars(pattern: Pattern) -> bool:
-    return bars_next(pattern) or any(map(_bars, parts(pattern)))
+    demanded_late: bool
+    step: Step  # with all that it says of the gap before the event
+    longer: tuple[str, ...]
+    sooner: tuple[str, ...]
+    closes: bool
 
 
 def start_of(pattern: Pattern, strategy: Strategy) -> Place:
     """Where every run begins."""
-    _refuse(pattern)
     skips = Strategy.NEXT in (strategy, *entries(pattern))
     return Place((_counted_by_runs(pattern, skips),), (uncounted(pattern),), frozenset())
 
@@ -112,9 +106,9 @@ def ways(start: Place, strategy: Strategy) -> list[Way]:
     """All ways from all places, in the order they are found. Raises NoLoops."""
     found: list[Way] = []
     known, todo = {start}, [start]
-    mixed = any(entry for rest in start.rests for entry in entries(rest))
+    looped = {n for rest in start.rests for loop in loops(rest) for n in negations(loop)}
     for place in todo:
-        for way in _ways(place, strategy, mixed):
+        for way in _ways(place, strategy, looped):
             found.append(way)
             if way.target not in known:
                 if len(known) >= LIMIT:
@@ -124,64 +118,83 @@ def ways(start: Place, strategy: Strategy) -> list[Way]:
     return found
 
 
-def _ways(place: Place, strategy: Strategy, mixed: bool) -> Iterator[Way]:
+def _ways(place: Place, strategy: Strategy, looped: Collection[Not]) -> Iterator[Way]:
     possible = [_possible(rest, place) for rest in place.rests]
     every = [step for found in possible for step in found]
-    skips = any((step.how or strategy) is Strategy.NEXT for step in every)
-    if len(place.rests) > 1 and skips:
-        raise NoLoops("a group whose events can be divided into times in several ways")
-    if len(place.rests) > 1 and any(_wilful(step) for step in every):
+    skips = any(step.how is None and strategy is Strategy.NEXT for step in every)
+    if len(place.rests) > 1 and (skips or any(_wilful(step) for step in every)):
         raise NoLoops("a group whose events can be divided into times in several ways")
     wanted = [
         step
         for rest, found in zip(place.rests, possible, strict=True)
         for step in demanded(found, open_loops(rest))
     ]
-    later = _wanted_late(place, strategy, skips) if mixed else wanted
+    later = _wanted_late(place, strategy, skips)
     for variable in dict.fromkeys(step.variable for step in every):
         mine = [s for s in every if s.variable == variable]
-        barred = {s: {o.variable for o in every if preferred(o, s)} for s in mine}
+        rivals = {s: _rivals(s, every) for s in mine}
         # what the same event would rather do is done
-        mine = [s for s in mine if variable not in barred[s]]
-        yields = {frozenset(barred[s]) for s in mine}
-        if frozenset() in yields:
-            yields = {frozenset()}
-        hows = {s.how or strategy for s in mine} if mixed and place.bound else {None}
-        if len(hows) > 1:
+        mine = [s for s in mine if not any(variable in names for names in rivals[s])]
+        if not mine:
+            continue
+        wills = {rivals[s] for s in mine}
+        if (frozenset(), frozenset()) in wills:
+            wills = {(frozenset(), frozenset())}
+        gaps = {(s.how, s.pause, _guards(s, looped)) for s in mine} if place.bound else {None}
+        if len(gaps) > 1:
             raise NoLoops(f"{variable}, which may follow in several ways")
         rests = tuple(dict.fromkeys(s.rest for s in mine))
-        if len(yields) > 1 or (len(rests) > 1 and yields != {frozenset()}):
+        if len(wills) > 1 or (len(rests) > 1 and wills != {(frozenset(), frozenset())}):
             raise NoLoops("loops that can end in several ways")
+        ((longer, sooner),) = wills
         after = (s.rest for one in place.open for s in steps(one) if s.variable == variable)
-        target = Place(rests, tuple(dict.fromkeys(after)), place.bound | {variable})
+        first = mine[0]
         yield Way(
             place,
             variable,
-            target,
+            Place(rests, tuple(dict.fromkeys(after)), place.bound | {variable}),
             any(s.variable == variable for s in wanted),
-            tuple(sorted(yields.pop())),
-            hows.pop() if hows else None,
             any(s.variable == variable for s in later),
+            replace(first, how=first.how if place.bound else None, guards=_guards(first, looped)),
+            tuple(sorted(longer)),
+            tuple(sorted(sooner)),
+            any(_closable(s, strategy) and s.inside for s in mine),
         )
 
 
+def _rivals(step: Step, every: Iterable[Step]) -> tuple[frozenset[str], frozenset[str]]:
+    """The variables that go on with a greedy loop, or end a reluctant one, unlike the step."""
+    return (
+        frozenset(s.variable for s in every if goes_on_longer(s, step)),
+        frozenset(s.variable for s in every if ends_sooner(s, step)),
+    )
+
+
+def _guards(step: Step, looped: Collection[Not]) -> tuple[Guard, ...]:
+    """What must not lie before a step; negations outside of loops are judged elsewhere."""
+    return tuple(g for g in step.guards if g.where is not Where.BETWEEN or g.negation in looped)
+
+
+def _closable(step: Step, strategy: Strategy) -> bool:
+    """Whether a step may be over while its run waits on."""
+    stopped = any(guard.where is Where.UP_TO for guard in step.guards)
+    return (step.how or strategy) in CONTIGUOUS or step.pause is not None or stopped
+
+
 def _wanted_late(place: Place, strategy: Strategy, skips: bool) -> list[Step]:
-    """The steps that are demanded of an event that is not the very next one. Raises NoLoops."""
+    """The steps that are demanded once those that may be over are over. Raises NoLoops."""
     wanted = []
     for rest in place.rests:
         open_ = list(open_loops(rest))
-        kinds = {s.how or strategy for s in steps(rest)} & CONTIGUOUS
-        if open_ and skips and len(kinds) > 1:
-            raise NoLoops("a loop beside THEN, THEN STRICT and THEN NEXT")
-        going = {
-            loop
-            for step in steps(rest)
-            if (step.how or strategy) not in CONTIGUOUS
-            for loop in step.inside
-        }
-        found = [s for s in _possible(rest, place) if (s.how or strategy) not in CONTIGUOUS]
-        # a loop that could only go on with the very next event is over
-        wanted += demanded(found, [loop for loop in open_ if loop in going])
+        found = _possible(rest, place)
+        over = [s for s in found if _closable(s, strategy)]
+        kinds = {(s.how if s.how in CONTIGUOUS else None, s.pause, s.guards) for s in over}
+        if skips and len(kinds) > 1:
+            raise NoLoops("several steps that may be over while others are waited for")
+        left = [s for s in found if s not in over]
+        going = {loop for step in left for loop in step.inside}
+        # a loop that may no longer go on is over
+        wanted += demanded(left, [loop for loop in open_ if loop in going])
     return wanted
 
 
@@ -190,6 +203,44 @@ def _possible(rest: Pattern, place: Place) -> list[Step]:
     if not (optional(rest) and place.bound):
         return found
     return [step for step in found if not barred_by_the_end(step)]
+
+
+def without_guards(pattern: Pattern) -> Pattern:
+    """The pattern without the negations that edges judge: those in loops, and THEN with one."""
+
+    def present(node: Pattern) -> Pattern:
+        kept = tuple(p for p in parts(node) if not bars_next(p))
+        return node if len(kept) == len(parts(node)) else with_parts(node, kept)
+
+    def unguarded(node: Pattern) -> Pattern:
+        if is_loop(node):
+            return replace(node, part=rewrite(node.part, _positive))
+        return present(node)
+
+    return rewrite(pattern, unguarded)
+
+
+def _positive(node: Pattern) -> Pattern:
+    if not any(map(is_absence, parts(node))):
+        return node
+    return with_parts(node, tuple(p for p in parts(node) if not is_absence(p)))
+
+
+def lasting(place: Place) -> tuple[str, ...]:
+    """The variables that a greedy loop at the end takes as long as it can. Raises NoLoops."""
+    found = [s for rest in place.rests for s in steps(rest) if goes_on_at_the_end(s)]
+    if not place.accepting or not found:
+        return ()
+    if len(place.rests) > 1:
+        raise NoLoops("a greedy loop at the end that can be read in several ways")
+    return tuple(dict.fromkeys(step.variable for step in found))
+
+
+def barred_at_the_end(place: Place) -> bool:
+    """Whether what comes next decides if a match ends here: `THEN !B b` at the end."""
+    return place.accepting and any(
+        guard.where is Where.NEXT for rest in place.rests for guard in passed(rest)
+    )
 
 
 def _wilful(step: Step) -> bool:

@@ -6,6 +6,7 @@ from ensue.algebra.lapses import lapses
 from ensue.algebra.pattern import Atom
 from ensue.algebra.policy import Choice, Strategy
 from ensue.algebra.query import Query
+from ensue.algebra.residual import Where
 from ensue.algebra.text import (
     shortened,
     show_after,
@@ -54,6 +55,12 @@ FOLLOWS = {
     Strategy.NEXT: "no usable event before it",
     Strategy.PARTITION: "the very next event of the partition",
     Strategy.STRICT: "the very next event of the stream",
+}
+STOPS = {
+    Where.BETWEEN: "not behind",
+    Where.UP_TO: "not up to",
+    Where.TAKEN: "unless it is",
+    Where.NEXT: "not if the very next event is",
 }
 STRATEGIES = {
     Strategy.ANY: "any event may be passed over",
@@ -223,11 +230,21 @@ def _holds(plan: Plan, state: State) -> str:
 def tests_on(plan: Plan, edge: Edge) -> list[str]:
     """What an event must pass to take a run along an edge, beside the tests of the scan."""
     kleene = plan.role(edge.variable).kleene
-    tests = [] if edge.how is None else [FOLLOWS[edge.how]]
+    tests = []
+    if edge.own:
+        tests.append("no event before it that could be it")
+    elif edge.how not in (None, plan.query.strategy):
+        tests.append(FOLLOWS[edge.how])
     if kleene is not None and kleene.most is not None and not edge.first:
         tests.append(f"at most {kleene.most} events in {_named(plan, edge.variable)}")
     tests += [_least(plan, variable) for variable in edge.leaves]
-    tests += [f"unless it can be {_named(plan, variable)}" for variable in edge.yields]
+    tests += [
+        f"unless this event, or one passed over, can be {_named(plan, variable)}"
+        for variable in (*edge.longer, *edge.sooner)
+    ]
+    if edge.pause is not None:
+        tests.append(f"at most {show_window(edge.pause)} after the event before")
+    tests += [f"{STOPS[stop.where]} {_named(plan, stop.variable)}" for stop in edge.stops]
     return tests + [check_text(check) for check in edge.checks]
 
 

@@ -49,8 +49,6 @@ class Guards:
         role = self.frame.plan.role(edge.variable)
         if role.kleene is not None and role.kleene.most is not None and not edge.first:
             tests.append(f"{self.registers.count(edge.variable, 'r')} < {role.kleene.most}")
-        if edge.how is not None:
-            tests += self.followed(edge.how)
         for variable in edge.leaves:
             kleene = self.frame.plan.role(variable).kleene
             assert kleene is not None
@@ -72,17 +70,11 @@ class Guards:
         )
         self.judge(out, edge.checks, edge.absences, flag, "r", edge, at)
 
-    def followed(self, how: Strategy) -> list[str]:
-        """What must not lie between a run and the event."""
-        match how:
-            case Strategy.ANY:
-                return []
-            case Strategy.NEXT:
-                return [f"{self.registers.passed('r')} == 0"]
-            case Strategy.PARTITION:
-                return [f"idx - {self.registers.runs.at('last_index', 'r')} == 1"]
-            case Strategy.STRICT:
-                return [f"row - {self.registers.runs.at('last_row', 'r')} == 1"]
+    def near(self, how: Strategy) -> str:
+        """Whether nothing lies between a run and the event."""
+        if how is Strategy.STRICT:
+            return f"row - {self.registers.runs.at('last_row', 'r')} == 1"
+        return f"idx - {self.registers.runs.at('last_index', 'r')} == 1"
 
     def labelled(
         self, checks: Iterable[Check], access: RunAccess, at: str
@@ -225,6 +217,14 @@ class Guards:
                 out(f"{node} = {nodes.at('previous', node)}")
             tests.append(f"{node} < 0")
         return tests
+
+
+class NewNegative(RunAccess):
+    """Conditions on a negated event at hand and the run that waits."""
+
+    def __init__(self, registers: Registers, variable: str) -> None:
+        super().__init__(registers, "r")
+        self.taking = variable
 
 
 def _least(rows: list[str]) -> str:

@@ -60,8 +60,12 @@ class Registers:
         return self.runs.at("first_index", run)
 
     def passed(self, run: str) -> str:
-        """Whether a run has passed over an event that it could have used."""
+        """The edges that are closed to a run by what it has passed over, as bits."""
         return self.runs.at("passed", run)
+
+    def last_end(self, run: str) -> str:
+        """The end of the run's last event."""
+        return self.runs.at("last_end", run, real=self.frame.real_time)
 
     def last_row(self, variable: str, run: str) -> str:
         """The row of a variable's newest event."""
@@ -133,6 +137,8 @@ class Registers:
             out(f"{self.runs.at('last_index', run)} = idx")
         if self.runs.has("passed"):
             out(f"{self.passed(run)} = 0")
+        if self.runs.has("last_end"):
+            out(f"{self.last_end(run)} = t")
         if self.frame.intervals and self.runs.has("first"):
             with out.block(f"if s < {self.first_time(run)}:"):
                 out(f"{self.first_time(run)} = s")

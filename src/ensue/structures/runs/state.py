@@ -19,6 +19,7 @@ from ensue.source.kernel_inputs import (
 )
 from ensue.structures.contract import Alive, Asked, Kernels, Room
 from ensue.structures.instances import InstancesState
+from ensue.structures.runs.gaps import TOLD
 from ensue.structures.runs.source import SWEEP, SWEPT, RunsSource
 from ensue.structures.tables import Table
 
@@ -30,7 +31,7 @@ class RunsState(InstancesState[RunsSource]):
         super().__init__(frame, source, kernel)
         self.meta[FREE] = -1
         states = source.automaton.states
-        self.waits = any(state.pending for state in states)
+        self.waits = any(state.pending or state.lasting for state in states)
         absences = [a for s in states for a in (*s.absences, *s.pending)]
         absences += [a for edge in source.automaton.edges for a in edge.absences]
         # every negation looks only behind an event of the run: what is older is of no use
@@ -82,7 +83,7 @@ class RunsState(InstancesState[RunsSource]):
         if self.waits:
             output = tables["O"]
             room.ask(2.0 * int(meta[LIVE]) * output.itemsize * output.shape[1])
-        if self.frame.window is None:
+        if self.frame.window is None and not self.waits:
             return
         while self.waits and len(tables["O"]) < meta[OUT_TOP] + meta[LIVE]:
             self.grow("O")
@@ -98,7 +99,12 @@ class RunsState(InstancesState[RunsSource]):
         automaton, strategy = self.source.automaton, self.frame.plan.query.strategy
         for how in sorted(CONTIGUOUS, key=lambda how: how.name):
             numbers = [s.number for s in automaton.states]
-            waiting = [n for n in numbers if automaton.contiguous(n, strategy) is how]
+            # those that only wait to be told as matches go when they are swept
+            waiting = [
+                n
+                for n in numbers
+                if automaton.contiguous(n, strategy) is how and not automaton.states[n].lasting
+            ]
             if len(waiting) == len(numbers):
                 self._drop_apart(how, self.tables["head"], rows)
             elif waiting:
@@ -154,16 +160,10 @@ class RunsState(InstancesState[RunsSource]):
         return oldest
 
     def deadline(self) -> float | None:
-        frame = self.frame
-        if not self.waits or frame.by_events or frame.window is None:
+        if not self.waits:
             return None
-        waiting = self._live_runs(waiting=True)
-        if not len(waiting):
-            return None
-        columns = self.source.registers.runs
-        if frame.real_time:
-            return float(self.tables["F"][waiting, columns.reals["first"]].min()) + frame.window
-        return int(self.tables["I"][waiting, columns.wholes["first"]].min()) + frame.window
+        runs, *_, waits = self._ends()
+        return self._over(runs[waits])
 
     # ---------------------------------------------------------------------------- what is alive
 
@@ -191,7 +191,12 @@ class RunsState(InstancesState[RunsSource]):
         return rows[rows >= 0]
 
     def alive(self) -> Alive:
-        tables, frame = self.tables, self.frame
+        runs, key, first, last, waits = self._ends()
+        return Alive(key, first, last, waits, self._over(runs))
+
+    def _ends(self) -> tuple[Table, Table, Table, Table, Table]:
+        """The live runs, their keys, first and last rows, and which may be matches as they are."""
+        tables = self.tables
         found = np.empty((int(self.meta[LIVE]), 5), np.int64)
         count = arena.ends_of_runs(
             tables["head"],
@@ -204,19 +209,27 @@ class RunsState(InstancesState[RunsSource]):
             found,
         )
         runs, key, first, last, place = found[:count].T
-        until = None
-        if count and frame.window is not None and not frame.by_events:
-            columns, real = self.source.registers.runs, frame.real_time
-            table, names = ("F", columns.reals) if real else ("I", columns.wholes)
-            until = tables[table][runs, names["first"]].min().item() + frame.window
-        return Alive(key, first, last, place % 2 == 1, until)
+        waits = place % 2 == 1
+        lasting = np.array([bool(state.lasting) for state in self.source.automaton.states])
+        if lasting.any():
+            passed = tables["I"][runs, self.source.registers.runs.wholes["passed"]]
+            waits |= lasting[place // 2] & (passed & TOLD == 0)
+        return runs, key, first, last, waits
 
-    def _live_runs(self, *, waiting: bool = False) -> Table:
-        """The numbers of the live runs, or of those that wait for time to pass."""
+    def _over(self, runs: Table) -> float | None:
+        """When the first window of some runs is over, if time decides it."""
+        frame, columns = self.frame, self.source.registers.runs
+        if not len(runs) or frame.by_events or frame.window is None:
+            return None
+        if frame.real_time:
+            return float(self.tables["F"][runs, columns.reals["first"]].min()) + frame.window
+        return int(self.tables["I"][runs, columns.wholes["first"]].min()) + frame.window
+
+    def _live_runs(self) -> Table:
+        """The numbers of the live runs."""
         tables = self.tables
         runs = np.empty(int(self.meta[LIVE]), np.int64)
-        first, step = (1, 2) if waiting else (0, 1)
-        return runs[: arena.live_runs(tables["head"], tables["nxt"], first, step, runs)]
+        return runs[: arena.live_runs(tables["head"], tables["nxt"], 0, 1, runs)]
 
     def _run_columns(self, prefix: str) -> Table:
         wholes = self.source.registers.runs.wholes

@@ -2,33 +2,41 @@
 
 from collections.abc import Callable
 
+from ensue.algebra.policy import Strategy
 from ensue.algebra.text import show_condition, show_name
 from ensue.plan.physical import Absence, Automaton, State
 from ensue.source.table_columns import Source
-from ensue.structures.runs.guards import Guards
+from ensue.structures.runs.gaps import TOLD, Gaps
+from ensue.structures.runs.guards import Guards, NewNegative
 from ensue.structures.runs.lists import RunLists
-from ensue.structures.runs.registers import Registers, RunAccess
 
 KEPT = {"free": "FREE", "frees": "FREE_COUNT", "otop": "OUT_TOP", "alive": "LIVE"}
 SWEPT = ("now", "flush", "head", "live", "nxt", "I", "F", "counts", "O", "meta")
 
 
 class Waiting:
-    """Writes what time does to runs; `deliver` writes the match of the run `r`."""
+    """Writes what time does to runs.
+
+    `deliver` writes the match of the run `r`, `complete` the same if it is one in a state.
+    """
 
     def __init__(
         self,
         automaton: Automaton,
         guards: Guards,
+        gaps: Gaps,
         lists: RunLists,
         deliver: Callable[[Source], None],
+        complete: Callable[[Source, State], None],
     ) -> None:
         self.automaton = automaton
         self.guards = guards
         self.frame = guards.frame
         self.registers = guards.registers
+        self.gaps = gaps
         self.lists = lists
         self.deliver = deliver
+        self.complete = complete
 
     def visit(self, out: Source, state: State) -> None:
         """A negated event ends the waiting; time passing delivers."""
@@ -51,7 +59,7 @@ class Waiting:
                 tests = [self.frame.test(absence.variable)]
                 if self.frame.intervals:
                     tests += [f"s >= {self.registers.time(v, 'end', 'r')}" for v in absence.after]
-                access = _NewNegative(self.registers, absence.variable)
+                access = NewNegative(self.registers, absence.variable)
                 tests += [self.guards.tested(c, access) for c in absence.conditions]
                 told = (f"  with {show_condition(c)}" for c in absence.conditions)
                 out.note(f"!{show_name(absence.variable)}: the run is in vain", *told)
@@ -84,7 +92,7 @@ class Waiting:
         out = self.frame.source(depth=1)
         out.note("drops runs that are out of time; delivers those that only waited for it")
         out(*(f"{name} = meta[{place}]" for name, place in KEPT.items()))
-        if self.frame.window is not None:
+        if self.frame.window is not None or any(s.lasting for s in self.automaton.states):
             with out.block("for k in range(head.shape[0]):"):
                 with out.block("if live[k] == 0:"):
                     out("continue")
@@ -94,15 +102,49 @@ class Waiting:
 
     def _sweep_states(self, out: Source) -> None:
         window = self.frame.window_text
-        if self.frame.by_events:
+        if self.frame.window is None:
+            over = None
+        elif self.frame.by_events:
             over = f"counts[k] + 1 - {self.registers.first_index('r')} > {window}"
         else:
             over = f"now - {self.registers.first_time('r')} > {window}"
         for state in self.automaton.states[1:]:
-            if self.automaton.out_of(state.number):
+            if state.lasting:
+                self._sweep_lasting(out, state, over)
+            elif over is not None and self.automaton.out_of(state.number):
                 self._sweep_list(out, state, over, pending=False)
             if state.pending:
+                assert over is not None
                 self._sweep_list(out, state, f"flush or {over}", pending=True)
+
+    def _sweep_lasting(self, out: Source, state: State, over: str | None) -> None:
+        """Runs that are matches if their last loop does not go on."""
+        place = self.lists.list(state)
+        out.note("", f"state {state.number}, matches if they do not go on")
+        ended = " or ".join(["flush", *([over] if over else []), *self.gaps.lasts_no_more(state)])
+
+        def visit() -> None:
+            untold = f"{self.registers.passed('r')} & {TOLD} == 0"
+            with out.block(f"if {untold} and ({ended}):"):
+                self.complete(out, state)
+                out(f"{self.registers.passed('r')} |= {TOLD}")
+            gone = [*([over] if over else []), *self._contiguous(state)]
+            if not gone:
+                out("p = r")
+                return
+            with out.block(f"if {' or '.join(gone)}:"):
+                self.lists.unlink(out, place)
+                self.lists.release(out, "r")
+            with out.block("else:"):
+                out("p = r")
+
+        self.lists.walk(out, place, visit, loops=False)
+
+    def _contiguous(self, state: State) -> list[str]:
+        """When a run that waits for the very next event only has missed it."""
+        if self.automaton.contiguous(state.number, Strategy.ANY) is not Strategy.PARTITION:
+            return []
+        return [f"counts[k] != {self.registers.runs.at('last_index', 'r')}"]
 
     def _sweep_list(self, out: Source, state: State, over: str, *, pending: bool) -> None:
         place = self.lists.list(state, pending=pending)
@@ -119,11 +161,3 @@ class Waiting:
                 out("p = r")
 
         self.lists.walk(out, place, visit, loops=False)
-
-
-class _NewNegative(RunAccess):
-    """Conditions on a negated event at hand and the run that waits."""
-
-    def __init__(self, registers: Registers, variable: str) -> None:
-        super().__init__(registers, "r")
-        self.taking = variable

@@ -2,6 +2,7 @@
 
 from ensue.algebra.policy import CONTIGUOUS, Strategy
 from ensue.algebra.text import show_name
+from ensue.plan.estimates.counters import Label
 from ensue.plan.physical import Automaton, Edge, State
 from ensue.plan.physical_rules.ordering import edge_place, end_place, state_place
 from ensue.source.absence import Instances
@@ -10,6 +11,7 @@ from ensue.source.event_loop import Needs, event_loop
 from ensue.source.kernel_inputs import Frame
 from ensue.source.kernel_text import function, kernel_text
 from ensue.source.table_columns import Source, output_column
+from ensue.structures.runs.gaps import TOLD, Gaps, Judged
 from ensue.structures.runs.guards import Guards
 from ensue.structures.runs.lists import RunLists
 from ensue.structures.runs.registers import Registers, RunAccess
@@ -46,8 +48,15 @@ class _Runs:
         self.lists = RunLists(self.registers)
         self.tally = frame.tally
         self.guards = Guards(frame, structure, self.registers, self.instances)
-        deliver = lambda out: self._emit(out, "r", None)
-        self.waiting = Waiting(structure, self.guards, self.lists, deliver)
+        self.gaps = Gaps(structure, self.guards)
+        self.waiting = Waiting(
+            structure,
+            self.guards,
+            self.gaps,
+            self.lists,
+            lambda out: self._emit(out, "r", None),
+            lambda out, state: self._complete(out, state, "r"),
+        )
         self.output = tuple(
             column
             for role in frame.plan.roles
@@ -63,14 +72,10 @@ class _Runs:
                 self.registers.first_index("")
             else:
                 self.registers.first_time("")
-        self.mixed = structure.mixed
-        strategies = frame.plan.query.strategies
-        if Strategy.STRICT in strategies:
+        if not structure.loops and self.strategy is Strategy.STRICT:
             self.registers.runs.at("last_row", "")
-        if Strategy.PARTITION in strategies:
+        if not structure.loops and self.strategy is Strategy.PARTITION:
             self.registers.runs.at("last_index", "")
-        if self.mixed and Strategy.NEXT in strategies:
-            self.registers.passed("")
 
     def _pending(self) -> list[State]:
         return [s for s in self.automaton.states if s.pending]
@@ -87,7 +92,7 @@ class _Runs:
         # a run that is both kept and waiting for the window's end takes two places
         branching = (
             1 + max(len(self.automaton.out_of(s.number)) for s in self.automaton.states)
-        ) * (2 if pending else 1)
+        ) * (2 if pending or any(s.lasting for s in self.automaton.states) else 1)
         given = [name for name, _ in self.instances.parameters()]
         step = event_loop(
             body,
@@ -152,7 +157,13 @@ class _Runs:
             self.waiting.visit(out, state)
         if not edges:
             return
-        roles = self.frame.any_role(self.frame.role(e.variable, first=e.first) for e in edges)
+        stops = dict.fromkeys(stop.variable for edge in edges for stop in edge.stops)
+        roles = self.frame.any_role(
+            [
+                *(self.frame.role(e.variable, first=e.first) for e in edges),
+                *map(self.frame.role, stops),
+            ]
+        )
         loops = any(e.target == state.number for e in edges)
         out.note("", self._told(state))
         with out.block(f"if roles & {roles}:"):
@@ -166,27 +177,25 @@ class _Runs:
 
     def _advance(self, out: Source, state: State, edges: tuple[Edge, ...]) -> None:
         place = self.lists.list(state)
-        stale = []
-        contiguous = self.automaton.contiguous(state.number, self.strategy)
-        if contiguous is Strategy.STRICT:
-            stale.append(f"row - {self.registers.runs.at('last_row', 'r')} != 1")
-        if contiguous is Strategy.PARTITION:
-            stale.append(f"idx - {self.registers.runs.at('last_index', 'r')} != 1")
-        if self.frame.plan.prune and (expired := self.guards.expired(state.number)):
-            stale.append(expired)
-        if stale:
+        if stale := self._stale(state):
             out.note("it is too late for this run")
             with out.block(f"if {' or '.join(stale)}:"):
+                self._over(out, state, "r")
                 self.lists.unlink(out, place)
                 self.lists.release(out, "r")
                 out("r = nx", "continue")
         out(*self.tally.tried(place_label(state_place(state.number))))
-        enabled = self._flags(edges)
-        followed = [self._followed(edges, number) for number in range(len(edges))]
-        for flag, edge in zip(enabled, edges, strict=True):
+        flags = self._flags(edges)
+        for flag, edge in zip(flags, edges, strict=True):
             out.note(f"may it be {show_name(edge.variable)}, on to state {edge.target}?")
             self.guards.guard(out, edge, flag)
-        stay = self._stays(state, edges)
+        closed = None
+        if self.automaton.loops:
+            judged = self.gaps.judge(out, state, flags)
+            followed, stay, closed = list(judged.goes), judged.stay, judged.closed
+            self._ends_here(out, state, judged)
+        else:
+            followed, stay = flags, self._stays(state, edges)
         if stay == "True":
             out("p = r")
         else:
@@ -201,31 +210,50 @@ class _Runs:
             with out.block(f"if {followed[number]}:"):
                 later = followed[number + 1 :]
                 self._follow(out, edge, later, may_reuse=stay != "True")
-        hows = {e.how for e in edges}
-        if {Strategy.ANY, Strategy.NEXT} <= hows and (used := self._used(edges)):
-            out.note("from now on it takes only what may follow anything")
-            with out.block(f"if {used}:"):
-                out(f"{self.registers.passed('r')} = 1")
+        if closed is not None:
+            out.note("ways that are closed to it from now on")
+            with out.block(f"if {stay if stay == 'True' else 'stay'}:"):
+                out(f"{self.registers.passed('r')} |= {closed}")
         if stay != "True":
             with out.block("if spare:"):
                 self.lists.release(out, "r")
 
+    def _stale(self, state: State) -> list[str]:
+        """When a run can take nothing more where it is."""
+        stale = self.gaps.stale(state) if self.automaton.loops else []
+        if not self.automaton.loops and self.strategy in CONTIGUOUS:
+            stale.append(f"not ({self.guards.near(self.strategy)})")
+        if self.frame.plan.prune and (expired := self.guards.expired(state.number)):
+            stale.append(expired)
+        return stale
+
+    def _ends_here(self, out: Source, state: State, judged: Judged) -> None:
+        """A match whose last loop does not go on is delivered when that is clear."""
+        if not state.lasting:
+            return
+        passed = self.registers.passed("r")
+        went, may = self.gaps.lasting(state, judged)
+        out.note("does its last loop go on?")
+        with out.block(f"if {passed} & {TOLD} == 0:"):
+            with out.block(f"if {went}:"):
+                out(f"{passed} |= {TOLD}")
+            with out.block(f"elif not ({may}):"):
+                self._complete(out, state, "r")
+                out(f"{passed} |= {TOLD}")
+
+    def _over(self, out: Source, state: State, run: str) -> None:
+        """Delivers a run that only waited for its last loop to go on."""
+        if state.lasting:
+            with out.block(f"if {self.registers.passed(run)} & {TOLD} == 0:"):
+                self._complete(out, state, run)
+
     def _stays(self, state: State, edges: tuple[Edge, ...]) -> str:
         """When a run also waits on where it is."""
-        if self.mixed:
-            hows = {e.how for e in edges}
-            if Strategy.ANY in hows:
-                return "True"
-            used = self._used(edges)
-            return "False" if Strategy.NEXT not in hows else f"not ({used})" if used else "True"
         if self.strategy is Strategy.ANY:
             return "True"
         if self.strategy is not Strategy.NEXT:
             return "False"
         flags = self._flags(edges)
-        if self.automaton.loops:
-            demanded = [f for f, e in zip(flags, edges, strict=True) if e.demanded]
-            return f"not ({' or '.join(demanded)})" if demanded else "True"
         every = " or ".join(flags)
         if not state.open:
             return f"not ({every})"
@@ -244,37 +272,10 @@ class _Runs:
             return f"not ({taken})"
         return f"(not ({taken})) if ({' or '.join(grows)}) else (not ({every}))"
 
-    def _used(self, edges: tuple[Edge, ...]) -> str:
-        """Whether a run could use the event, so that THEN NEXT may not pass over it."""
-        near = "True"
-        for how in (Strategy.STRICT, Strategy.PARTITION):
-            if any(edge.how is how for edge in edges):
-                (near,) = self.guards.followed(how)
-        used = []
-        for flag, edge in zip(self._flags(edges), edges, strict=True):
-            always = edge.how in CONTIGUOUS or edge.demanded_late
-            if edge.demanded and always:
-                used.append(flag)
-            elif edge.demanded:
-                used.append(f"({flag} and {near})")
-            elif edge.demanded_late and edge.how not in CONTIGUOUS:
-                used.append(f"({flag} and not ({near}))")
-        return " or ".join(used)
-
     def _flags(self, edges: tuple[Edge, ...]) -> list[str]:
         """Whether the event takes a run along an edge: `takes0_b`."""
         names = self.frame.names
         return [f"takes{n}_{names.variable(e.variable)}" for n, e in enumerate(edges)]
-
-    def _followed(self, edges: tuple[Edge, ...], number: int) -> str:
-        """Whether a run goes along an edge that it may take: a loop may want another one."""
-        flags = self._flags(edges)
-        rather = [
-            flag
-            for flag, e in zip(flags, edges, strict=True)
-            if e.variable in edges[number].yields
-        ]
-        return f"({' and not '.join([flags[number], *rather])})" if rather else flags[number]
 
     def _told(self, state: State) -> str:
         """What waits in a state, in words."""
@@ -324,7 +325,12 @@ class _Runs:
         """Begins a run with the event at hand."""
         target = self.automaton.states[edge.target]
         ends = not self.automaton.out_of(edge.target)
-        tests = [self.frame.test(edge.variable, first=edge.first)]
+        tests = self._begins(edge)
+        tests += [
+            f"not ({' and '.join(self._begins(other))})"
+            for other in self.automaton.out_of(0)
+            if other.variable in (*edge.longer, *edge.sooner)
+        ]
         if self.frame.intervals and self.frame.window is not None and not self.frame.by_events:
             tests.append(f"t - s <= {self.frame.window_text}")
         out.note("", f"{show_name(edge.variable)} begins a run, in state {edge.target}")
@@ -349,13 +355,18 @@ class _Runs:
                 self.registers.take(out, edge.variable, "q")
                 self._arrive(out, target, ends, loop=False)
 
+    def _begins(self, edge: Edge) -> list[str]:
+        """Whether the event at hand could begin a run along an edge."""
+        stops = [f"not ({self.frame.test(stop.variable)})" for stop in edge.stops]
+        return [self.frame.test(edge.variable, first=edge.first), *stops]
+
     # ------------------------------------------------------------------------ arriving
 
     def _arrive(
         self, out: Source, target: State, ends: bool, *, loop: bool, back: bool = False
     ) -> None:
         """The run `q` is in its new state: deliver it, keep it, or both."""
-        if target.accepting:
+        if target.accepting and not target.lasting:
             self._accept(out, target)
         if ends:
             self.lists.give_back(out, "q")
@@ -381,24 +392,40 @@ class _Runs:
             out(f"z = head[k, {place}]")
             with out.block(f"while z >= 0 and {self.registers.runs.at(name, 'z')} != {now}:"):
                 out("y = nxt[z]")
+                self._over(out, state, "z")
                 self.lists.release(out, "z")
                 out("z = y")
             out(f"head[k, {place}] = z")
         self.lists.push(out, run, place)
 
-    def _accept(self, out: Source, state: State) -> None:
-        access = RunAccess(self.registers, "q")
+    def _complete(self, out: Source, state: State, run: str) -> None:
+        """Delivers a run that ends in a state, if all that only its end decides holds."""
         at = end_place(state.number)
-        tests = self.guards.labelled(state.checks, access, at)
+        tests = self._end_tests(state, run)
+        if not tests and not state.checks:
+            self._emit(out, run, None)
+            return
+        self.tally.all_hold(out, "done", tests)
+        self.guards.judge(out, state.checks, (), "done", run, None, at)
+        with out.block("if done:"):
+            self._emit(out, run, None)
+
+    def _end_tests(self, state: State, run: str) -> list[tuple[str, Label | None]]:
+        access = RunAccess(self.registers, run)
+        tests = self.guards.labelled(state.checks, access, end_place(state.number))
         for variable in sorted(state.open):
             kleene = self.frame.plan.role(variable).kleene
             assert kleene is not None
             if kleene.least > 1:
-                tests.append((f"{self.registers.count(variable, 'q')} >= {kleene.least}", None))
-        if not tests and not state.checks and not state.absences and not state.pending:
-            self._emit(out, "q", None)
+                tests.append((f"{self.registers.count(variable, run)} >= {kleene.least}", None))
+        return tests
+
+    def _accept(self, out: Source, state: State) -> None:
+        if not state.absences and not state.pending:
+            self._complete(out, state, "q")
             return
-        self.tally.all_hold(out, "done", tests)
+        at = end_place(state.number)
+        self.tally.all_hold(out, "done", self._end_tests(state, "q"))
         absences = (*state.absences, *state.pending)
         self.guards.judge(out, state.checks, absences, "done", "q", None, at)
         with out.block("if done:"):
