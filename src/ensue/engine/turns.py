@@ -53,7 +53,6 @@ class InTurn(Skipping):
         if found.count:
             self._add(found, keys, base)
         given = self._decided(alive) if self._held.count else joined([], self._output)
-        self._until = None if alive is None or not self._held.count else alive.until
         self.remember(alive)
         return given
 
@@ -95,7 +94,8 @@ class InTurn(Skipping):
         return alive.key[order], alive.first[order], turn[order], later[order]
 
     def remember(self, alive: Alive | None) -> None:
-        """Takes note of the keys of matches that will be found without an event of theirs."""
+        """Takes note of what is in the way, and of the keys of matches that time will show."""
+        self._until = None if alive is None or not self._held.count else alive.until
         if alive is None:
             self._last, self._last_key = NONE, NONE
             return

@@ -13,7 +13,6 @@ from ensue.algebra.query import Query
 from ensue.algebra.walk import (
     atoms,
     bound_variables,
-    ends_greedily,
     kleenes,
     negations,
     references,
@@ -297,8 +296,6 @@ def _no_kernel(query: Query, schema: Schema, conditions: _Sorted, kinds: Kinds) 
     """Why compiled code cannot take this query, if it cannot."""
     if len(conditions.roles) > MOST_ROLES:
         return f"more than {MOST_ROLES} variables"
-    if query.after is not None and ends_greedily(query.pattern):
-        return "AFTER MATCH among matches that wait for what comes next"
     if query.choose is not None and may_wait(query.pattern):
         return "CHOOSE among matches that wait for time to pass"
     negated = any(role.negative and not role.lapse for role in conditions.roles)
