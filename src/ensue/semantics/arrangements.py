@@ -68,18 +68,18 @@ def ways(pattern: Pattern, partition: "Partition") -> list[Binding]:
 
 def _applied(applied: Apply, partition: "Partition") -> list[Binding]:
     """The results of an operator, each with the events it is made of."""
-    ways = [ways(part, partition) for part in applied.inputs]
+    of_inputs = [ways(part, partition) for part in applied.inputs]
     if applied.operator.over is Over.REPEAT:
         atom = applied.inputs[0]
         assert is_event(atom)
-        made = partition.fires(applied, [way[atom.variable][0] for way in ways[0]])
+        made = partition.fires(applied, [way[atom.variable][0] for way in of_inputs[0]])
         return [
             way | {applied.variable: (made[way[atom.variable][0].position],)}
-            for way in ways[0]
+            for way in of_inputs[0]
             if way[atom.variable][0].position in made
         ]
     found: list[Binding] = []
-    for chosen in product(*ways):
+    for chosen in product(*of_inputs):
         way = {v: es for one in chosen for v, es in one.items()}
         if len(chosen) > 1 and not _disjoint(*chosen):
             continue

@@ -1,6 +1,6 @@
 """Whether a pattern makes sense as an arrangement of events."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from ensue.algebra.form import (
     Form,
@@ -20,10 +20,11 @@ from ensue.algebra.form import (
     stands,
 )
 from ensue.algebra.operator import Over
-from ensue.algebra.pattern import Apply, Kleene, Not, Pattern, Repeat, Then
+from ensue.algebra.pattern import Apply, Atom, Kleene, Not, Pattern, Repeat, Then
 from ensue.algebra.policy import Strategy
+from ensue.algebra.predicate import Expr
 from ensue.algebra.text import show_word
-from ensue.algebra.walk import atoms, entries, positives, results
+from ensue.algebra.walk import atoms, entries, positives, results, variables
 from ensue.errors import QueryError
 
 
@@ -66,6 +67,72 @@ def open_ended(pattern: Pattern) -> Iterator[Not]:
                 yield absence
     for part in inner:
         yield from open_ended(part)
+
+
+def check_guards(pattern: Pattern, conditions: Iterable[Expr]) -> None:
+    """What closes a gap is judged when it comes: by events of the match that came before."""
+    known = [a.variable for a in positives(pattern)]
+    later = {a.variable: names for a, names in _guards(pattern, (), known)}
+    for condition in conditions:
+        for name in variables(condition) & later.keys():
+            if unknown := sorted(variables(condition) & {*later[name]}):
+                raise QueryError(
+                    f"'{unknown[0]}' comes behind '{name}', which is judged when it comes",
+                    hint="compare it with events that come before it",
+                    span=condition.span,
+                )
+
+
+def _guards(
+    pattern: Pattern, inside: tuple[str, ...], behind: Sequence[str]
+) -> Iterator[tuple[Atom, tuple[str, ...]]]:
+    """The events that close gaps, each with the variables that come later.
+
+    `inside`: the variables of the loop around it, `behind`: those that have not come before it.
+    """
+    mine = [a.variable for a in positives(pattern)]
+    if is_absence(pattern):
+        for atom in atoms(pattern) if inside else ():
+            yield atom, tuple(v for v in behind if v not in inside)
+    elif bars_next(pattern):
+        for atom in atoms(pattern):
+            yield atom, tuple(v for v in behind if v not in inside)
+    elif is_loop(pattern):
+        yield from _guards(pattern.part, (*inside, *mine), behind)
+    else:
+        left = list(behind)
+        for part in parts(pattern):
+            yield from _guards(part, inside, left)
+            if is_sequence(pattern):
+                left = [v for v in left if v not in {a.variable for a in positives(part)}]
+    if (is_list(pattern) or is_loop(pattern)) and pattern.until is not None:
+        for atom in atoms(pattern.until):
+            yield atom, tuple(v for v in behind if v not in (*mine, *inside))
+
+
+def always_paused(pattern: Pattern, *, first: bool = True) -> bool:
+    """Whether the pattern says for every gap of a match how long it takes at most."""
+    if is_event(pattern):
+        return first
+    if is_entry(pattern):
+        inner = pattern.part
+        return pattern.pause is not None and always_paused(inner, first=True)
+    if is_list(pattern):
+        return first and pattern.pause is not None
+    if is_loop(pattern):
+        return pattern.pause is not None and always_paused(pattern.part, first=first)
+    match form(pattern):
+        case Form.SEQUENCE:
+            inner_parts = parts(pattern)
+            return all(
+                stands(part) or always_paused(part, first=first and all(map(optional, before)))
+                for k, part in enumerate(inner_parts)
+                for before in [inner_parts[:k]]
+            )
+        case Form.OPTION | Form.CHOICE:
+            return all(always_paused(part, first=first) for part in parts(pattern))
+        case _:
+            return False
 
 
 def _check_variables(pattern: Pattern) -> None:

@@ -5,7 +5,12 @@ from dataclasses import replace
 
 from ensue.algebra.answers import check_answer, check_choice, check_lapses
 from ensue.algebra.check.applied import check_operators, resolved, result_types
-from ensue.algebra.check.arrangement import check_arrangement, open_ended
+from ensue.algebra.check.arrangement import (
+    always_paused,
+    check_arrangement,
+    check_guards,
+    open_ended,
+)
 from ensue.algebra.check.kinds import comparable, kind_of
 from ensue.algebra.check.places import placed, refuse_list
 from ensue.algebra.check.usage import Roles, in_having, in_interval, in_return, in_where, roles_of
@@ -16,7 +21,7 @@ from ensue.algebra.lives import derived_window, looks_as_far
 from ensue.algebra.policy import Choice
 from ensue.algebra.predicate import Expr, Field, Literal
 from ensue.algebra.query import Equivalence, Query, Returned
-from ensue.algebra.walk import atoms, conjuncts, rewrite_expr
+from ensue.algebra.walk import atoms, conjuncts, pauses, rewrite_expr
 from ensue.algebra.window import ByEvents, ByTime, ByUnits, Window
 from ensue.errors import QueryError, did_you_mean
 from ensue.schema import EventType, Kind, Schema
@@ -32,8 +37,9 @@ def check_structure(query: Query) -> Query:
         check_arrangement(query.pattern)
         _check_definition(query)
         roles = roles_of(query.pattern, query.text)
-        if query.within is not None:
-            _check_length(query.within)
+        for length in (query.within, *pauses(query.pattern)):
+            if length is not None:
+                _check_length(length)
         _check_end(query)
         check_operators(query)
         _check_after(query, roles)
@@ -42,6 +48,7 @@ def check_structure(query: Query) -> Query:
         check_choice(query)
         check_lapses(query)
         split = [part for expr in query.where for part in conjuncts(expr)]
+        check_guards(query.pattern, split)
         return replace(
             query,
             pattern=with_interval_ends(query.pattern, lambda end: in_interval(end, roles)),
@@ -209,6 +216,8 @@ def _check_bounded(query: Query, schema: Schema, *, derived: bool) -> None:
             )
     if query.within is not None or is_event(query.pattern) or is_lapse(query.pattern):
         return
+    if always_paused(query.pattern):
+        return
     if derived and derived_window(query, schema) is not None:
         return
     numbers = schema.time_kind.numeric
@@ -216,6 +225,7 @@ def _check_bounded(query: Query, schema: Schema, *, derived: bool) -> None:
     if derived:
         length = "20" if numbers else "5 minutes"
         hint += f", or bound all its events by conditions, as in b.end <= a.start + {length}"
+        hint += f", or each of its gaps, as in A a THEN NEXT WITHIN {length} B b"
     raise QueryError(
         "a streaming query without a window would have to remember every event",
         hint=hint,
@@ -224,8 +234,12 @@ def _check_bounded(query: Query, schema: Schema, *, derived: bool) -> None:
 
 
 def _check_window(query: Query, schema: Schema) -> None:
+    for window in (query.within, *pauses(query.pattern)):
+        _check_unit(window, schema)
+
+
+def _check_unit(window: Window | None, schema: Schema) -> None:
     numbers = schema.time_kind.numeric
-    window = query.within
     match window:
         case ByUnits(amount=amount) if not numbers:
             raise QueryError(

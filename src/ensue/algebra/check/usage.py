@@ -28,6 +28,7 @@ from ensue.algebra.walk import (
     operands,
     references,
     rewrite_expr,
+    untils,
     variables,
     with_operands,
 )
@@ -56,7 +57,7 @@ def roles_of(pattern: Pattern, text: str | None = None) -> Roles:
         lists=frozenset(kleenes(pattern)),
         absent={
             atom.variable: number
-            for number, negation in enumerate(negations(pattern))
+            for number, negation in enumerate([*negations(pattern), *untils(pattern)])
             for atom in atoms(negation)
         },
         text=text,

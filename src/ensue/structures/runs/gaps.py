@@ -214,6 +214,20 @@ class Gaps:
         mine = [n for n, e in enumerate(self._edges(state)) if e.variable in state.lasting]
         return _any([judged.goes[n] for n in mine]), _any([judged.waits[n] for n in mine])
 
+    @property
+    def by_time(self) -> bool:
+        """Whether time says something to runs that no window holds together."""
+        lasting = any(state.lasting for state in self.automaton.states)
+        return lasting or any(edge.pause is not None for edge in self.automaton.edges)
+
+    def out_of_time(self, state: State) -> list[str]:
+        """When time alone says that a run `r` can take nothing more."""
+        edges = self._edges(state)
+        if any(edge.pause is None for edge in edges):
+            return []
+        late = [f"not ({self._in_time(edge).replace('s - ', 'now - ', 1)})" for edge in edges]
+        return [" and ".join(dict.fromkeys(late))]
+
     def lasts_no_more(self, state: State) -> list[str]:
         """When time alone says that a greedy loop at the end of a run `r` is over."""
         mine = [e for e in self._edges(state) if e.variable in state.lasting]

@@ -83,7 +83,8 @@ class RunsState(InstancesState[RunsSource]):
         if self.waits:
             output = tables["O"]
             room.ask(2.0 * int(meta[LIVE]) * output.itemsize * output.shape[1])
-        if self.frame.window is None and not self.waits:
+        paused = any(edge.pause is not None for edge in self.source.automaton.edges)
+        if self.frame.window is None and not self.waits and not paused:
             return
         while self.waits and len(tables["O"]) < meta[OUT_TOP] + meta[LIVE]:
             self.grow("O")
@@ -160,10 +161,29 @@ class RunsState(InstancesState[RunsSource]):
         return oldest
 
     def deadline(self) -> float | None:
-        if not self.waits:
+        ends = []
+        if self.waits and self.frame.window is not None and not self.frame.by_events:
+            ends.append(("first", self.frame.window))
+        pauses = [
+            length
+            for edge in self.source.automaton.edges
+            if edge.variable in self.source.automaton.states[edge.source].lasting
+            if edge.pause is not None and (length := self.frame.length(edge.pause)) is not None
+        ]
+        if pauses:
+            ends.append(("last_end", min(pauses)))
+        waiting = self._live_runs(waiting=True) if ends else np.zeros(0, np.int64)
+        if not len(waiting):
             return None
-        runs, *_, waits = self._ends()
-        return self._over(runs[waits])
+        over: list[float] = [self._times(n)[waiting].min().item() + length for n, length in ends]
+        return min(over)
+
+    def _times(self, name: str) -> Table:
+        """A column of times, of all runs."""
+        columns = self.source.registers.runs
+        if self.frame.real_time:
+            return self.tables["F"][:, columns.reals[name]]
+        return self.tables["I"][:, columns.wholes[name]]
 
     # ---------------------------------------------------------------------------- what is alive
 
@@ -191,12 +211,7 @@ class RunsState(InstancesState[RunsSource]):
         return rows[rows >= 0]
 
     def alive(self) -> Alive:
-        runs, key, first, last, waits = self._ends()
-        return Alive(key, first, last, waits, self._over(runs))
-
-    def _ends(self) -> tuple[Table, Table, Table, Table, Table]:
-        """The live runs, their keys, first and last rows, and which may be matches as they are."""
-        tables = self.tables
+        tables, source = self.tables, self.source
         found = np.empty((int(self.meta[LIVE]), 5), np.int64)
         count = arena.ends_of_runs(
             tables["head"],
@@ -210,26 +225,40 @@ class RunsState(InstancesState[RunsSource]):
         )
         runs, key, first, last, place = found[:count].T
         waits = place % 2 == 1
-        lasting = np.array([bool(state.lasting) for state in self.source.automaton.states])
+        lasting = np.array([bool(state.lasting) for state in source.automaton.states])
         if lasting.any():
-            passed = tables["I"][runs, self.source.registers.runs.wholes["passed"]]
+            passed = tables["I"][runs, source.registers.runs.wholes["passed"]]
             waits |= lasting[place // 2] & (passed & TOLD == 0)
-        return runs, key, first, last, waits
+        ends = [self._times(name)[runs].min().item() + far for name, far in self._lives if count]
+        return Alive(key, first, last, waits, min(ends, default=None))
 
-    def _over(self, runs: Table) -> float | None:
-        """When the first window of some runs is over, if time decides it."""
-        frame, columns = self.frame, self.source.registers.runs
-        if not len(runs) or frame.by_events or frame.window is None:
-            return None
-        if frame.real_time:
-            return float(self.tables["F"][runs, columns.reals["first"]].min()) + frame.window
-        return int(self.tables["I"][runs, columns.wholes["first"]].min()) + frame.window
+    @property
+    def _lives(self) -> list[tuple[str, float]]:
+        """Behind which of its times a run is gone, and how far."""
+        frame, edges = self.frame, self.source.automaton.edges
+        lives: list[tuple[str, float]] = []
+        if frame.window is not None and not frame.by_events:
+            lives.append(("first", frame.window))
+        pauses = [edge.pause for edge in edges if edge.source]
+        lengths = [None if pause is None else frame.length(pause) for pause in pauses]
+        known = [length for length in lengths if length is not None]
+        if known and len(known) == len(lengths):
+            lives.append(("last_end", max(known)))
+        return lives
 
-    def _live_runs(self) -> Table:
-        """The numbers of the live runs."""
-        tables = self.tables
+    def _live_runs(self, *, waiting: bool = False) -> Table:
+        """The numbers of the live runs, or of those that wait for time to pass."""
         runs = np.empty(int(self.meta[LIVE]), np.int64)
-        return runs[: arena.live_runs(tables["head"], tables["nxt"], 0, 1, runs)]
+        lists, states = self.tables["head"], self.source.automaton.states
+        if waiting:
+            pending = [2 * s.number + 1 for s in states if s.pending]
+            lasting = [2 * s.number for s in states if s.lasting]
+            lists = np.ascontiguousarray(lists[:, pending + lasting])
+        found = runs[: arena.live_runs(lists, self.tables["nxt"], 0, 1, runs)]
+        if waiting and "passed" in self.source.registers.runs.wholes:
+            passed = self.tables["I"][found, self.source.registers.runs.wholes["passed"]]
+            found = found[passed & TOLD == 0]
+        return found
 
     def _run_columns(self, prefix: str) -> Table:
         wholes = self.source.registers.runs.wholes

@@ -92,7 +92,7 @@ class Waiting:
         out = self.frame.source(depth=1)
         out.note("drops runs that are out of time; delivers those that only waited for it")
         out(*(f"{name} = meta[{place}]" for name, place in KEPT.items()))
-        if self.frame.window is not None or any(s.lasting for s in self.automaton.states):
+        if self.frame.window is not None or self.gaps.by_time:
             with out.block("for k in range(head.shape[0]):"):
                 with out.block("if live[k] == 0:"):
                     out("continue")
@@ -111,8 +111,10 @@ class Waiting:
         for state in self.automaton.states[1:]:
             if state.lasting:
                 self._sweep_lasting(out, state, over)
-            elif over is not None and self.automaton.out_of(state.number):
-                self._sweep_list(out, state, over, pending=False)
+            elif self.automaton.out_of(state.number):
+                late = [*([over] if over else []), *self.gaps.out_of_time(state)]
+                if late:
+                    self._sweep_list(out, state, " or ".join(late), pending=False)
             if state.pending:
                 assert over is not None
                 self._sweep_list(out, state, f"flush or {over}", pending=True)
