@@ -58,7 +58,7 @@ PLAIN := src $(addprefix tests/,algebra architecture correlations languages live
 # Kernels of subscriptions take a minute to compile, and many clauses of SQL have a kernel of their own:
 # what is tested of them here runs uncompiled. The examples, the docs and Spark run them compiled, make
 # test-slow with bounds checks.
-UNCOMPILED := $(addprefix tests/,row_patterns routing subscriptions service console)
+UNCOMPILED := $(addprefix tests/,row_patterns routing subscriptions service console flink)
 # The longest comes first: a check for Java before it would let the others take its place.
 test-python: $(DEV_STAMP)
 	@$(MAKE) --no-print-directory java

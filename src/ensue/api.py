@@ -26,6 +26,7 @@ from ensue.errors import (
     StateError,
     SubscriptionWarning,
 )
+from ensue.languages.builder import PatternBuilder, all_of, one_of, pattern
 from ensue.plan.estimates.statistics import Statistics
 from ensue.subscriptions import Subscriptions
 
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
     from ensue.workload.source import Source
     from ensue.workload.work import Progress
 
-OneQuery = str | Path | Query | Tower | Correlation | Recognition
+OneQuery = str | Path | PatternBuilder | Query | Tower | Correlation | Recognition
 ManyQueries = Sequence[OneQuery] | Mapping[str, OneQuery]
 
 __all__ = [
@@ -68,6 +69,7 @@ __all__ = [
     "LimitWarning",
     "Operator",
     "OperatorError",
+    "PatternBuilder",
     "Query",
     "QueryError",
     "RunnerError",
@@ -79,6 +81,7 @@ __all__ = [
     "SubscriptionWarning",
     "Subscriptions",
     "Tower",
+    "all_of",
     "append_archive",
     "archive",
     "compact_archive",
@@ -89,9 +92,11 @@ __all__ = [
     "kafka_topic",
     "live",
     "match",
+    "one_of",
     "operator",
     "parquet_table",
     "parse",
+    "pattern",
     "picture",
     "progress_of",
     "remaining",
@@ -145,7 +150,7 @@ def operator(
 
 
 def define(
-    text: str,
+    text: str | PatternBuilder,
     *,
     folder: "str | Path | None" = None,
     operators: Iterable[Operator] = (),
@@ -162,6 +167,8 @@ def define(
     """
     from ensue.languages import towers
 
+    if isinstance(text, PatternBuilder):
+        text = text.text
     found = towers.define(text, None if folder is None else Path(folder), operators)
     if known:
         towers.make_known(found)
@@ -169,7 +176,7 @@ def define(
 
 
 def parse(
-    text: str | Path,
+    text: str | Path | PatternBuilder,
     *,
     folder: "str | Path | None" = None,
     definitions: Iterable[Definition] = (),
@@ -196,6 +203,8 @@ def parse(
     if isinstance(text, Path):
         folder = folder or text.parent
         text = _text_of(text)
+    if isinstance(text, PatternBuilder):
+        text, language = text.text, "patterns"
     if not isinstance(text, str):
         raise QueryError(f"a query is a text, not {_a_type(text)}")
     if names_a_file(text):
@@ -243,7 +252,8 @@ def _file_as_text(text: str) -> QueryError:
 
 
 def show(
-    query: Query | Correlation | Subscription | Recognition, language: str = "patterns"
+    query: PatternBuilder | Query | Correlation | Subscription | Recognition,
+    language: str = "patterns",
 ) -> str:
     """The text of a query, in one spelling; parsing it gives the same query.
 
@@ -253,7 +263,7 @@ def show(
     """
     from ensue.languages import table
 
-    return table.show(query, language)
+    return table.show(query.query if isinstance(query, PatternBuilder) else query, language)
 
 
 def match(
@@ -308,9 +318,9 @@ def match(
     `emit_timeouts=True` also gives the partial matches whose window was over before they were
     complete: a column `timed_out` tells them from matches, and what they lack is NULL.
     `progress` is called with the number of events done and of all events.
-    The `query` is a text, or the Path of a file with one. `operators` and `definitions` are known
-    in the query beside those that `operator` and `define`
-    have made known; files to IMPORT are looked for in `folder`.
+    The `query` is a text, the Path of a file with one, or made by `pattern`. `operators` and
+    `definitions` are known in the query beside those that `operator` and `define` have made
+    known; files to IMPORT are looked for in `folder`.
 
     With definitions in the query, `levels` names those whose events are delivered too ("all" for
     every one); with more levels than the one on top the result is a dict by level, in which the
@@ -693,6 +703,8 @@ def _read(
             return query
         case Query():
             return built_on(query, definitions)
+        case PatternBuilder():
+            return built_on(query.query, definitions)
         case Subscription():
             return _no_subscription(query)
         case _:
@@ -963,7 +975,7 @@ def compact_archive(
 
 def statistics(
     events: Any,
-    query: str | Path | Query | Tower,
+    query: str | Path | PatternBuilder | Query | Tower,
     *,
     time: str | tuple[str, str],
     type: str | None = None,
@@ -1082,7 +1094,7 @@ def picture(
 
 def trace(
     match: Any,
-    query: str | Path | Query | Tower | None = None,
+    query: str | Path | PatternBuilder | Query | Tower | None = None,
     *,
     level: str | None = None,
     time: str | tuple[str, str] | None = None,
@@ -1096,8 +1108,9 @@ def trace(
     """
     from ensue.tracing.trace import trace_of
 
-    asked = _without_archives(_read(query)) if isinstance(query, str | Path) else query
-    return trace_of(match, asked, level, None if time is None else _time(time))
+    if isinstance(query, str | Path | PatternBuilder):
+        query = _query_or_tower(query)
+    return trace_of(match, query, level, None if time is None else _time(time))
 
 
 def _explained_set(fleet: Subscriptions, events: Any, limits: "Limits") -> str:

@@ -9,6 +9,7 @@ from ensue.algebra.alternatives import alternatives
 from ensue.algebra.event_test import EventTest, tells_events_apart
 from ensue.algebra.subscription import Placed, Region, Subscription, parts_of
 from ensue.errors import EventError, QueryError, SubscriptionWarning, did_you_mean
+from ensue.languages.builder import PatternBuilder
 
 if TYPE_CHECKING:
     from ensue.workload.subscriptions.catalogue.change import Change
@@ -81,7 +82,7 @@ class Subscriptions:
     def add(
         self,
         name: str,
-        text: str,
+        text: str | PatternBuilder,
         *,
         regions: Mapping[str, Any] | None = None,
         language: str | None = None,
@@ -98,7 +99,7 @@ class Subscriptions:
 
     def add_all(
         self,
-        texts: Mapping[str, str] | Iterable[tuple[str, str]],
+        texts: Mapping[str, str | PatternBuilder] | Iterable[tuple[str, str | PatternBuilder]],
         *,
         regions: Mapping[str, Any] | None = None,
         language: str | None = None,
@@ -115,7 +116,7 @@ class Subscriptions:
     def replace(
         self,
         name: str,
-        text: str,
+        text: str | PatternBuilder,
         *,
         regions: Mapping[str, Any] | None = None,
         language: str | None = None,
@@ -135,7 +136,7 @@ class Subscriptions:
         self,
         make: Any,
         name: str,
-        text: str,
+        text: str | PatternBuilder,
         regions: Mapping[str, Any] | None = None,
         language: str | None = None,
         said: list[str] | None = None,
@@ -146,6 +147,8 @@ class Subscriptions:
         """
         if not isinstance(name, str) or not name:  # type: ignore[redundant-expr]
             raise QueryError(f"a subscription has a name, and {name!r} is none")
+        if isinstance(text, PatternBuilder):
+            text, language = text.text, "patterns"
         given = self._given(regions)
         if language != "opsl" and _is_pattern(text, language):
             self._read_pattern(name, text)

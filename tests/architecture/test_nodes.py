@@ -25,7 +25,7 @@ KNOW_NODES = {
     "algebra/text.py",  # how it is written
     "languages/pattern_trees.py",  # how it is read
     "plan/physical_rules/fitting.py",  # which structures know it
-    "semantics/matches.py",  # what it means
+    "semantics/arrangements.py",  # what it means
 }
 MOST_FILES = 8
 

@@ -57,7 +57,7 @@ def test_a_word_is_about_the_first_event_of_a_part(matched):
 def test_a_part_that_is_missing_says_nothing(matched):
     query = "A a THEN (B b)? THEN NEXT C c"
     assert matched(query, "AXC") == [(0, None, 2)]
-    assert matched(query, "ABXC") == [(0, 1, 3)]
+    assert matched(query, "ABXC") == [(0, None, 3), (0, 1, 3)]
 
 
 def test_what_begins_the_match_follows_nothing(matched):
@@ -65,9 +65,72 @@ def test_what_begins_the_match_follows_nothing(matched):
     assert matched("(A a)? THEN B b", "AXB") == [(None, 2)]
 
 
-def test_next_passes_over_nothing_that_another_part_could_use(matched):
+@pytest.mark.everywhere
+def test_next_speaks_of_its_own_event_only(matched):
     query = "A a THEN NEXT (B b)? THEN NEXT C c"
-    assert matched(query, "ABC") == [(0, 1, 2)]
+    assert matched(query, "ABC") == [(0, None, 2), (0, 1, 2)]
+    assert matched(query, "ACBC") == [(0, None, 1), (0, 2, 3)]
+
+
+@pytest.mark.everywhere
+def test_a_loop_is_left_at_any_time_where_each_gap_says_so(matched):
+    query = "A a THEN NEXT (B b THEN NEXT)+ THEN NEXT C c"
+    assert matched(query, "ABBC") == [(0, (1,), 3), (0, (1, 2), 3)]
+    assert matched(query, "ABCC") == [(0, (1,), 2)]
+    assert matched(query, "ABCBC") == [(0, (1,), 2), (0, (1, 3), 4)]
+
+
+@pytest.mark.everywhere
+def test_a_greedy_loop_is_left_by_nothing_that_it_could_have_taken_since(matched):
+    query = "A a THEN NEXT (B b THEN NEXT)++ THEN NEXT C c"
+    assert matched(query, "ABXBC") == [(0, (1, 3), 4)]
+    assert matched(query, "ABCBC") == [(0, (1,), 2), (0, (1, 3), 4)]
+    assert matched("A a THEN NEXT (B b THEN)++ THEN ANY C c", "ABXBC") == []
+    assert matched("A a THEN NEXT (B b THEN NEXT)*+ THEN NEXT C c", "ABBC") == [(0, (1, 2), 3)]
+
+
+@pytest.mark.everywhere
+def test_a_loop_ends_at_an_event(matched):
+    query = "A a THEN NEXT (B b THEN NEXT)+ UNTIL X u THEN NEXT C c"
+    assert matched(query, "ABXBC") == [(0, (1,), 4)]
+    assert matched(query, "AXBBC") == [(0, (2,), 4), (0, (2, 3), 4)]
+    tied = "A a -> B+ b[] UNTIL X u -> C c USING next WHERE u.x > a.x"
+    assert matched(tied, "ABXBXBC", x=[1, 0, 1, 0, 2, 0, 0]) == [(0, (1, 3), 6)]
+
+
+@pytest.mark.everywhere
+def test_a_loop_ends_at_an_event_of_its_own(matched):
+    query = "A a -> B+ b[] UNTIL b.x > 2 -> C c USING next"
+    assert matched(query, "ABBBC", x=[0, 1, 3, 1, 0]) == [(0, (1,), 4)]
+
+
+@pytest.mark.everywhere
+def test_the_very_next_event_is_something_else(matched):
+    query = "A a THEN !B n THEN NEXT C c"
+    assert matched(query, "AXBCABC") == [(0, 3)]
+    assert matched("A a THEN !B n THEN NEXT C c WHERE n.x > a.x", "ABC", x=[1, 1, 1]) == [(0, 2)]
+
+
+@pytest.mark.everywhere
+def test_a_gap_takes_only_so_long(matched):
+    query = "A a THEN NEXT WITHIN 2 B b"
+    assert matched(query, "AXBAXXB") == [(0, 2)]
+    assert matched("SEQ(A a, B b WITHIN 2 OF a)", "AXBB") == [(0, 2)]
+
+
+@pytest.mark.everywhere
+def test_a_negation_in_a_group_counts_in_every_time(matched):
+    query = "A a -> (!X x, B b)+ -> C c USING next"
+    assert matched(query, "ABXBC") == [(0, (1,), 4)]
+    assert matched(query, "ABBC") == [(0, (1, 2), 3)]
+
+
+@pytest.mark.everywhere
+def test_a_greedy_loop_at_the_end_is_as_long_as_it_can_be(matched):
+    assert matched("A a -> (B b THEN)++ USING next", "ABBXBAB") == [(0, (1, 2)), (5, (6,))]
+    assert matched("A a -> B++ b[] USING next WITHIN 3", "ABXBB") == [(0, (1, 3))]
+    sessions = "(B b THEN WITHIN 1)++ AFTER MATCH SKIP PAST LAST EVENT"
+    assert matched(sessions, "BBXBBB") == [((0, 1),), ((3, 4, 5),)]
 
 
 def test_any_passes_over_what_another_part_could_use(matched):
@@ -94,7 +157,7 @@ def test_a_loop_may_be_left_by_the_very_next_event_only(matched):
 
 def test_a_loop_is_entered_by_its_word_and_goes_on_by_the_strategy(matched):
     query = "A a THEN B+ b[] THEN NEXT C c USING next"
-    assert matched(query, "ABXBC") == [(0, (1, 3), 4)]
+    assert matched(query, "ABXBC") == [(0, (1,), 4), (0, (1, 3), 4)]
     assert matched(query, "AXBC") == []
 
 

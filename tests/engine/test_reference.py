@@ -170,7 +170,8 @@ CHOSEN = {
     ),
     "skipping to": "SEQ(A+ a[], B b) WHERE [s] WITHIN 5 AFTER MATCH SKIP TO LAST a HAVING b.x > 1",
     "in order of start": (
-        "SEQ(A a, B+ b[], C c) WHERE [k] WITHIN 6 AFTER MATCH SKIP PAST LAST EVENT IN ORDER OF START"
+        "SEQ(A a, B+ b[], C c) WHERE [k] WITHIN 6 "
+        "AFTER MATCH SKIP PAST LAST EVENT IN ORDER OF START"
     ),
     "in order of start, without a window": (
         "SEQ(A a, B b) WHERE a.x < b.x AFTER MATCH SKIP TO NEXT EVENT IN ORDER OF START"

@@ -4,6 +4,7 @@ A node has parts and a form: how a match of it is made of matches of its parts. 
 drawings and planners ask for these; a new node answers here, once.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ from ensue.algebra.pattern import (
     Seq,
     Then,
 )
+from ensue.span import Span
 
 if TYPE_CHECKING:
     from typing import TypeGuard
@@ -120,6 +122,21 @@ def with_parts(pattern: Pattern, new: tuple[Pattern, ...]) -> Pattern:
             return replace(pattern, inputs=new)
 
 
+def grouped(
+    kind: type[Seq] | type[And] | type[Or], inside: Iterable[Pattern], span: Span | None = None
+) -> Pattern:
+    """The parts together; a group directly inside one of its kind is spliced into it.
+
+    >>> a, b, c = Atom("A", "a"), Atom("B", "b"), Atom("C", "c")
+    >>> grouped(Seq, (a, Seq((b, c)))) == Seq((a, b, c)), grouped(Or, (a,)) == a
+    (True, True)
+    """
+    parts: list[Pattern] = []
+    for part in inside:
+        parts += part.parts if isinstance(part, kind) else [part]
+    return kind(tuple(parts), span) if len(parts) > 1 else parts[0]
+
+
 # --------------------------------------------------------------------------- what follows
 
 
@@ -171,6 +188,15 @@ def is_entry(pattern: Pattern) -> "TypeIs[Then]":
 def bars_next(pattern: Pattern) -> "TypeGuard[Then]":
     """Whether it says what the very next event must not be: `THEN !B b`."""
     return isinstance(pattern, Then) and isinstance(pattern.part, Not)
+
+
+def guards_entry(behind: Sequence[Pattern]) -> bool:
+    """Whether a negation with these parts behind it belongs to a part that says how it follows.
+
+    Then it counts only where one of them is bound: `A a -> !C c THEN NEXT B? b`.
+    """
+    following = next((part for part in behind if not is_absence(part)), None)
+    return following is not None and is_entry(following) and not bars_next(following)
 
 
 def is_sequence(pattern: Pattern) -> bool:

@@ -159,4 +159,5 @@ class Apply:
 
 Pause = ByTime | ByUnits
 Pattern = Atom | Kleene | Repeat | Maybe | Seq | Then | And | Or | Not | Apply
+UNTIL = "_until"  # behind the name of a loop's variable: the event that would be its next one
 GROUPS = ("SEQ", "AND", "OR")  # the words of those that are written like operators: SEQ(A a, B b)

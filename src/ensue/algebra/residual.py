@@ -6,7 +6,9 @@ from enum import Enum, auto
 from typing import TypeVar
 
 from ensue.algebra.form import (
+    Form,
     bars_next,
+    form,
     is_absence,
     is_entry,
     is_list,
@@ -208,9 +210,10 @@ def open_loops(pattern: Pattern, place: tuple[int, ...] = ()) -> Iterator[Loop]:
 
 
 def _closed_loops(pattern: Pattern, place: tuple[int, ...]) -> Iterator[Loop]:
-    """The loop that a part is, if it has not begun; THEN may stand before it."""
-    if is_entry(pattern):
-        yield from _closed_loops(pattern.part, (*place, 0))
+    """The loop that a part is, if it has not begun; THEN and ? may be around it."""
+    if is_entry(pattern) or form(pattern) is Form.OPTION:
+        (inner,) = parts(pattern)
+        yield from _closed_loops(inner, (*place, 0))
     elif (is_list(pattern) and not pattern.begun) or (is_loop(pattern) and pattern.begun is None):
         yield Loop(place, pattern.leave)
 

@@ -170,7 +170,11 @@ def show_word(how: Strategy, pause: Pause | None = None) -> str:
 
 
 def _until(loop: Kleene | Repeat) -> str:
-    return "" if loop.until is None else f" UNTIL {show_pattern(loop.until.part)}"
+    if loop.until is None:
+        return ""
+    shown = show_pattern(loop.until.part)
+    word = _READ_WITH_THEN.match(shown)  # it would be read as what comes behind the loop
+    return f" UNTIL {shown}" if word is None else f' UNTIL "{word[0]}"{shown[word.end() :]}'
 
 
 def _quantifier(loop: Kleene | Repeat) -> str:

@@ -1,6 +1,7 @@
 """How far apart the events of a match may be."""
 
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from ensue.span import Span
 
@@ -30,3 +31,12 @@ class ByEvents:
 
 
 Window = ByTime | ByUnits | ByEvents
+
+
+def constant_of(length: ByTime | ByUnits) -> timedelta | int | float:
+    """A length as a value that the difference of two times is compared with."""
+    match length:
+        case ByTime(nanoseconds=nanoseconds):
+            return timedelta(microseconds=nanoseconds / 1_000)
+        case ByUnits(amount=amount):
+            return amount

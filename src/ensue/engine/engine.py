@@ -62,9 +62,7 @@ class Engine:
         self.rows = 0  # events fed so far
         self.now: float | None = None  # no event that ends before can still come
         self.inner = self._inners()
-        self.skipping = skipping_of(
-            plan.query, self.program.source.output, waits=self.state.waits
-        )
+        self.skipping = skipping_of(plan.query, self.program.source.output, waits=self.state.waits)
         self.lapsing = lapsing_of(self.program)
         self.found = 0  # matches so far
         self._pieces: list[Matches] = []
@@ -394,7 +392,9 @@ class Engine:
     def is_blank(self) -> bool:
         """Whether it is known to be as good as a new one: nothing bears on what comes."""
         waits = self.turns is not None and self.turns.held > 0
-        return self.state.is_blank and not waits and (self.lapsing is None or self.lapsing.is_blank)
+        return (
+            self.state.is_blank and not waits and (self.lapsing is None or self.lapsing.is_blank)
+        )
 
     def count_anew(self) -> None:
         """Forgets what was counted so far."""

@@ -255,9 +255,7 @@ class ReferenceEngine:
         assert after is not None
         return members(binding)[0].position if after.by_start else 0, self._rank(binding)
 
-    def _has_others_before(
-        self, binding: Binding, events: Sequence[Event], window: Reach
-    ) -> bool:
+    def _has_others_before(self, binding: Binding, events: Sequence[Event], window: Reach) -> bool:
         """Whether a match that comes before this one may still be found."""
         after, first = self.plan.query.after, members(binding)[0]
         assert after is not None
@@ -445,9 +443,7 @@ class ReferenceEngine:
             arrays[f"{of}at_{v}"], arrays[f"{of}rows_{v}"] = found.segments(v)
         return arrays
 
-    def _bound(
-        self, arrays: Mapping[str, npt.NDArray[Any]], of: str, held: Held
-    ) -> list[Binding]:
+    def _bound(self, arrays: Mapping[str, npt.NDArray[Any]], of: str, held: Held) -> list[Binding]:
         """The matches that waited when the state was saved."""
         events = {event.position: event for event in held.events}
         found: list[Binding] = [{} for _ in range(int(arrays[f"{of}waiting"][0]))]

@@ -287,7 +287,7 @@ def take_turns(
     earliest: Table,
     fate: Table,
 ) -> None:
-    """AFTER MATCH SKIP where a match waits for those that come before it, and may not be found yet.
+    """AFTER MATCH SKIP where a match waits for others that come before it and are not found yet.
 
     `matches` are keys, first rows, where the next match may begin, and two numbers by which they
     come one after the other; `order` sorts them by key, then by these. `runs` are keys, first rows
@@ -309,7 +309,8 @@ def take_turns(
             run < count
             and run_keys[run] == key
             and (
-                run_turn[run] < turn[k] or (run_turn[run] == turn[k] and run_later[run] <= later[k])
+                run_turn[run] < turn[k]
+                or (run_turn[run] == turn[k] and run_later[run] <= later[k])
             )
         ):
             fate[k] = 2

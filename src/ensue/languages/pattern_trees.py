@@ -1,16 +1,16 @@
 """Syntax trees of patterns to algebra."""
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
 from lark import Token
 
-from ensue.algebra.form import Form, form, is_event, is_input, is_list, is_loop
+from ensue.algebra.form import Form, form, grouped, is_event, is_input, is_list, is_loop
 from ensue.algebra.operator import Operator, known_operator
 from ensue.algebra.pattern import (
+    UNTIL,
     And,
     Apply,
     Atom,
@@ -29,13 +29,12 @@ from ensue.algebra.pattern import (
 from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import At, Binary, Expr, Field, Literal, Unary
 from ensue.algebra.walk import atoms, references, results, rewrite, rewrite_expr
-from ensue.algebra.window import ByTime, ByUnits
+from ensue.algebra.window import constant_of
 from ensue.errors import QueryError, did_you_mean
 from ensue.languages.expressions import Node, expr_of, name_of, pieces, span_of
 from ensue.languages.windows import length_of, whole
 from ensue.span import Span
 
-_UNTIL = "_until"  # behind the name of a loop's variable: the event that would be its next one
 _LIKE = "like "  # a type that is not known yet: that of a variable
 _CONSTANTS = ("number", "percent", "duration", "interval", "string", "minus")
 
@@ -52,14 +51,14 @@ def pattern_of(node: Node, operators: tuple[Operator, ...], conditions: list[Exp
 
     match node.data, pieces(node):
         case "seq", parts:
-            return _group(Seq, map(inner, parts), span)
+            return grouped(Seq, map(inner, parts), span)
         case "entered", [how, pause, part]:
             word = Strategy[how.upper()] if how else Strategy.PARTITION
             return Then(inner(part), word, _pause(pause), span)
         case "all", parts:
-            return _group(And, map(inner, parts), span)
+            return grouped(And, map(inner, parts), span)
         case "any", parts:
-            return _group(Or, map(inner, parts), span)
+            return grouped(Or, map(inner, parts), span)
         case "bracketed", [inside]:
             return inner(inside)
         case "negated", [part]:
@@ -80,7 +79,7 @@ def pattern_of(node: Node, operators: tuple[Operator, ...], conditions: list[Exp
                 )
             words, pause = pieces(again)
             how = Strategy[(words.split()[1:] or ["PARTITION"])[-1].upper()]
-            repeated = _repeated(_group(Seq, map(inner, parts), span), quantifier, span)
+            repeated = _repeated(grouped(Seq, map(inner, parts), span), quantifier, span)
             assert is_list(repeated) or is_loop(repeated)
             repeated = replace(repeated, inner=how, pause=_pause(pause))
             return _stopped(repeated, until, conditions)
@@ -132,13 +131,13 @@ def _stopped(part: Pattern, until: Node | None, conditions: list[Expr]) -> Patte
         )
     variable = meant[0].variable
     conditions.append(rewrite_expr(stop, partial(_renamed, variable)))
-    return replace(part, until=Not(Atom(_LIKE + variable, variable + _UNTIL, span), span))
+    return replace(part, until=Not(Atom(_LIKE + variable, variable + UNTIL, span), span))
 
 
 def _renamed(variable: str, node: Expr) -> Expr:
     """`b.price` of the event that ends a loop; `b[1].price` and `avg(b.price)` are the loop's."""
     if isinstance(node, Field) and node.variable == variable and node.at is At.ONLY:
-        return replace(node, variable=variable + _UNTIL)
+        return replace(node, variable=variable + UNTIL)
     return node
 
 
@@ -153,7 +152,7 @@ def with_types(pattern: Pattern) -> Pattern:
         if variable not in types:
             raise QueryError(
                 f"unknown variable '{variable}'",
-                hint=did_you_mean(variable, [v for v in types if not v.endswith(_UNTIL)])
+                hint=did_you_mean(variable, [v for v in types if not v.endswith(UNTIL)])
                 or "say of which type the event is that ends the loop: B+ b[] UNTIL C c",
                 span=part.span,
             )
@@ -166,19 +165,11 @@ def _near(part: Pattern, reach: Node) -> Expr:
     """`B b WITHIN 5 minutes OF a` as a condition."""
     *_, other = pieces(reach)
     span = span_of(reach)
-    most = Literal(_constant_of(length_of(reach)), span)
+    most = Literal(constant_of(length_of(reach)), span)
     (atom,) = atoms(part) if not is_list(part) else (part.atom,)
     mine = Field(atom.variable, "end", at=At.CURRENT if is_list(part) else At.ONLY, span=span)
     ago = Binary("-", mine, Field(name_of(other), "start", span=span_of(other)), span)
     return Binary("<=", ago, most, span)
-
-
-def _constant_of(length: Pause) -> timedelta | int | float:
-    match length:
-        case ByTime(nanoseconds=nanoseconds):
-            return timedelta(microseconds=nanoseconds / 1_000)
-        case ByUnits(amount=amount):
-            return amount
 
 
 def _constant(node: Node) -> Literal:
@@ -189,16 +180,6 @@ def _constant(node: Node) -> Literal:
             return Literal(-value, span)
         case _:
             raise QueryError("this has no negative", span=span_of(node))
-
-
-def _group(
-    kind: type[Seq] | type[And] | type[Or], inside: Iterable[Pattern], span: Span
-) -> Pattern:
-    """The parts together; a group directly inside one of its kind is spliced into it."""
-    parts: list[Pattern] = []
-    for part in inside:
-        parts += part.parts if isinstance(part, kind) else [part]
-    return kind(tuple(parts), span) if len(parts) > 1 else parts[0]
 
 
 def _atom(type_: Token, quantifier: Node | None, variable: Node | None, span: Span) -> Pattern:

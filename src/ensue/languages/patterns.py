@@ -53,7 +53,7 @@ def statement(text: str, operators: Iterable[Operator] = ()) -> Query | Correlat
     """
     try:
         tree = _grammar().parse(text)
-        _limit_depth(tree)
+        limit_depth(tree)
         return _statement(tree, text, tuple(operators))
     except UnexpectedInput as error:
         raise explain(error, text) from None
@@ -63,8 +63,14 @@ def statement(text: str, operators: Iterable[Operator] = ()) -> Query | Correlat
 
 @cache
 def _grammar() -> Lark:
+    return grammar_of("start")
+
+
+def grammar_of(*rules: str) -> Lark:
+    """The language, or as much of it as these rules need."""
     return Lark(
         files("ensue.languages").joinpath("patterns.lark").read_text("utf-8"),
+        start=list(rules),
         parser="lalr",
         lexer="contextual",
         propagate_positions=True,
@@ -72,7 +78,8 @@ def _grammar() -> Lark:
     )
 
 
-def _limit_depth(tree: Node) -> None:
+def limit_depth(tree: Node) -> None:
+    """Raises a QueryError for a tree that is too deep to be walked."""
     left: list[tuple[Node, int]] = [(tree, 0)]
     while left:
         node, depth = left.pop()

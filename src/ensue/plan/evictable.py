@@ -4,7 +4,15 @@ A key is stored as its events of the last window, and brought back by matching t
 is possible where the window says how far back matches reach, and where nothing else is remembered.
 """
 
-from ensue.algebra.form import bars_next, is_absence, is_sequence, optional, parts, stands
+from ensue.algebra.form import (
+    bars_next,
+    guards_entry,
+    is_absence,
+    is_sequence,
+    optional,
+    parts,
+    stands,
+)
 from ensue.algebra.lapses import lapses
 from ensue.algebra.operator import Over
 from ensue.algebra.pattern import Pattern
@@ -55,8 +63,9 @@ def _absent_at_the_end(pattern: Pattern) -> bool:
     if is_absence(pattern):
         return False
     if is_sequence(pattern):
-        for part in reversed(parts(pattern)):
-            if stands(part) or bars_next(part):
+        inner = parts(pattern)
+        for k, part in reversed([*enumerate(inner)]):
+            if bars_next(part) or (stands(part) and not guards_entry(inner[k + 1 :])):
                 return True
             if not optional(part):
                 break

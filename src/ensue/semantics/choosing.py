@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 from itertools import groupby
 from math import inf
 
-from ensue.algebra.form import bars_next, is_absence, is_sequence, parts, stands
+from ensue.algebra.form import bars_next, guards_entry, is_absence, is_sequence, parts, stands
 from ensue.algebra.pattern import Pattern
 from ensue.algebra.policy import Choice
 from ensue.algebra.query import Query
@@ -81,9 +81,10 @@ def _absent_at_the_end(pattern: Pattern, bound: Collection[str]) -> bool:
         return any(atom.variable in bound for atom in positives(part))
 
     if is_sequence(pattern) and is_bound(pattern):
-        for part in reversed(parts(pattern)):
-            if stands(part) or bars_next(part):
+        inner = parts(pattern)
+        for k, part in reversed([*enumerate(inner)]):
+            if bars_next(part) or (stands(part) and not guards_entry(inner[k + 1 :])):
                 return True
             if is_bound(part):
-                break
+                return _absent_at_the_end(part, bound)
     return any(_absent_at_the_end(part, bound) for part in parts(pattern))

@@ -237,7 +237,9 @@ class Following:
             return where is Where.UP_TO and taken
         last = prefix[-1][1]
         if where is Where.NEXT:
-            return len(inside) == 1 and self._adjacent(Strategy.PARTITION, last, inside[0])
+            (first,) = inside
+            reached = event is not None or self.partition.near({**_bound(prefix), "": (first,)})
+            return reached and self._adjacent(Strategy.PARTITION, last, first)
         between = all(
             e.start >= last.end
             and e.position > last.position

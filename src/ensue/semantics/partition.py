@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from ensue.algebra.form import is_absence, is_event, is_lapse, is_loop, is_sequence
+from ensue.algebra.form import guards_entry, is_absence, is_event, is_lapse, is_loop, is_sequence
 from ensue.algebra.form import parts as parts_of
 from ensue.algebra.lapses import bound_lapses
 from ensue.algebra.pattern import Apply, Atom, Interval, Not, Pattern
@@ -194,6 +194,8 @@ def scopes(pattern: Pattern, binding: Binding) -> Iterator[Scope]:
         elif is_lapse(part):
             continue  # it is judged by its interval
         elif inside and is_sequence(pattern):
-            yield Scope(part, bound(inner[:k]), bound(inner[k + 1 :]))
+            behind = bound(inner[k + 1 :])
+            if behind or not guards_entry(inner[k + 1 :]):
+                yield Scope(part, bound(inner[:k]), behind)
         elif inside:  # it stands in AND: elsewhere it is refused
             yield Scope(part, inside[:1], inside[-1:], whole=True)

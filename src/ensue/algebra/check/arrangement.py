@@ -6,6 +6,7 @@ from ensue.algebra.form import (
     Form,
     bars_next,
     form,
+    guards_entry,
     is_absence,
     is_entry,
     is_event,
@@ -62,9 +63,9 @@ def open_ended(pattern: Pattern) -> Iterator[Not]:
     inner = parts(pattern)
     if is_sequence(pattern):
         for place, part in enumerate(inner):
-            absence = part.part if bars_next(part) else part
-            if stands(absence) and all(map(optional, inner[place:])):
-                yield absence
+            behind = inner[place + 1 :]
+            if stands(part) and all(map(optional, behind)) and not guards_entry(behind):
+                yield part
     for part in inner:
         yield from open_ended(part)
 
@@ -117,11 +118,11 @@ def always_paused(pattern: Pattern, *, first: bool = True) -> bool:
     if is_entry(pattern):
         inner = pattern.part
         return pattern.pause is not None and always_paused(inner, first=True)
-    if is_list(pattern):
-        return first and pattern.pause is not None
-    if is_loop(pattern):
-        return pattern.pause is not None and always_paused(pattern.part, first=first)
     match form(pattern):
+        case Form.LIST | Form.LOOP:
+            assert is_list(pattern) or is_loop(pattern)
+            once = is_list(pattern) or always_paused(pattern.part)
+            return first and once and pattern.pause is not None
         case Form.SEQUENCE:
             inner_parts = parts(pattern)
             return all(
@@ -131,7 +132,7 @@ def always_paused(pattern: Pattern, *, first: bool = True) -> bool:
             )
         case Form.OPTION | Form.CHOICE:
             return all(always_paused(part, first=first) for part in parts(pattern))
-        case _:
+        case Form.EVENT | Form.TOGETHER | Form.RESULT | Form.ABSENCE:
             return False
 
 
@@ -282,7 +283,9 @@ def _check_loop(loop: Repeat) -> None:
                 what, hint = "an operator", "repeat events: (A a, B b)+"
             case Form.ABSENCE if is_lapse(inside):
                 what, hint = "an absence with an interval of its own", "put it behind the group"
-            case _:
+            case Form.EVENT | Form.LIST | Form.LOOP | Form.OPTION | Form.CHOICE | Form.SEQUENCE:
+                continue
+            case Form.ABSENCE:
                 continue
         raise QueryError(
             f"{what} inside a repeated group is not supported yet", hint=hint, span=inside.span

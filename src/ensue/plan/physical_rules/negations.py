@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ensue.algebra.form import Form, form, is_absence, is_event, optional
+from ensue.algebra.form import Form, form, guards_entry, is_absence, is_event, optional
 from ensue.algebra.form import parts as parts_of
 from ensue.algebra.pattern import Atom, Pattern
 from ensue.algebra.policy import Strategy
@@ -32,6 +32,7 @@ class Negation:
     conditions: tuple[Expr, ...]  # that tie it to other variables
     whole: bool = False
     open: bool = False  # a match may have nothing in front of it, or nothing behind it
+    guards: bool = False  # it counts only where something behind it is bound
 
     @property
     def variable(self) -> str:
@@ -69,7 +70,8 @@ class Negation:
     def waits(self, moment: Moment) -> bool:
         """Whether only the end of the window decides it, if the match ends here."""
         bound = moment.bound
-        return not self.whole and bool(bound & set(self.front)) and not bound & set(self.behind)
+        waiting = bool(bound & set(self.front)) and not bound & set(self.behind)
+        return waiting and not self.whole and not self.guards
 
     def concerns(self, moment: Moment) -> bool:
         """Whether there is something behind it."""
@@ -137,6 +139,7 @@ def _walk(
                         _own(part.part, around if open_ else beside),
                         (),
                         open=open_,
+                        guards=guards_entry(behind),
                     )
         case Form.CHOICE | Form.OPTION | Form.LOOP:
             for part in parts:

@@ -15,7 +15,7 @@ from ensue.structures.runs.registers import Registers
 from ensue.structures.tables import ByKey, TableShape, UpTo, named
 
 SWEEP = "sweep"  # the function that lets time pass, and the tables that it takes
-SWEPT = ("head", "live", "nxt", "I", "F", "counts", "O", "meta")
+SWEPT = ("head", "live", "nxt", "I", "F", "N", "NF", "counts", "O", "meta")
 
 
 @dataclass(frozen=True, slots=True)

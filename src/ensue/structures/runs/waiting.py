@@ -11,7 +11,7 @@ from ensue.structures.runs.guards import Guards, NewNegative
 from ensue.structures.runs.lists import RunLists
 
 KEPT = {"free": "FREE", "frees": "FREE_COUNT", "otop": "OUT_TOP", "alive": "LIVE"}
-SWEPT = ("now", "flush", "head", "live", "nxt", "I", "F", "counts", "O", "meta")
+SWEPT = ("now", "flush", "head", "live", "nxt", "I", "F", "N", "NF", "counts", "O", "meta")
 
 
 class Waiting:

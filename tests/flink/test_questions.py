@@ -1,0 +1,67 @@
+"""Questions in Flink's Pattern API, asked of Ensue in its own words: it finds what Flink finds.
+
+`questions.jsonl` has the questions, `recorded.jsonl` Flink's own answers, `random.jsonl` random
+patterns with Flink's answers; `python -m benchmarks.peers.flink_cep.record` asks Flink again. A
+question with `not_yet` cannot be asked of Ensue so far, one with `differs` has another answer
+here; both say why.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ensue.source import cache
+from support.flink_questions import Matches, Question, flinks, matched, meant, read
+from support.flink_texts import is_typed, translated
+
+QUESTIONS = read("questions.jsonl")
+ANSWERS = {answer["name"]: answer for answer in read("recorded.jsonl")}
+RANDOM = read("random.jsonl")
+
+SKIPPED = "a greedy loop that may be left out as a whole is left out even where it could begin"
+RANDOM_DIFFERS = {"random_146": SKIPPED}
+
+pytestmark = pytest.mark.filterwarnings("ignore:no event is of type")
+
+
+@pytest.fixture(autouse=True)
+def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each question has a kernel of its own: compiling them all would take half an hour."""
+    monkeypatch.setattr(cache, "interpreted", True)
+
+
+def _case(question: Question, reason: str | None) -> Any:
+    marks = [pytest.mark.xfail(strict=True, reason=reason)] if reason else []
+    return pytest.param(question, id=question["name"], marks=marks)
+
+
+@pytest.mark.parametrize("ask", [meant, matched])
+@pytest.mark.parametrize(
+    "question", [_case(q, q.get("not_yet") or q.get("differs")) for q in QUESTIONS]
+)
+def test_ensue_finds_what_flink_finds(
+    question: Question, ask: Callable[[Question], Matches]
+) -> None:
+    assert question["ensue"], "no words for it"
+    assert ask(question) == flinks(ANSWERS[question["name"]])
+
+
+def test_every_question_has_an_answer_and_a_text_or_a_reason() -> None:
+    assert [question["name"] for question in QUESTIONS] == list(ANSWERS)
+    assert all(question["ensue"] or "not_yet" in question for question in QUESTIONS)
+    assert len(QUESTIONS) >= 240
+
+
+@pytest.mark.parametrize("ask", [meant, matched])
+@pytest.mark.parametrize("question", [_case(q, RANDOM_DIFFERS.get(q["name"])) for q in RANDOM])
+def test_random_patterns_find_what_flink_finds(
+    question: Question, ask: Callable[[Question], Matches]
+) -> None:
+    text = translated(question["flink"])
+    asked = question | {"ensue": text, "typed": is_typed(question["flink"])}
+    assert ask(asked) == flinks(question), text
+
+
+def test_most_random_patterns_have_matches() -> None:
+    assert sum(bool(question["matches"]) for question in RANDOM) > len(RANDOM) / 2
