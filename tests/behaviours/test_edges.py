@@ -242,7 +242,7 @@ def test_explain_says_what_follows_what():
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ("A a THEN !B b", "what is negated does not come"),
+        ("A a THEN NEXT !B b THEN C c", "what is negated does not come"),
         ("AND(A a THEN B b, C c)", "THEN inside AND is not supported yet"),
         ("SEQ(A a, !(B b THEN NEXT C c), D d)", "THEN NEXT inside a negation"),
         ("AND((A a THEN)+, C c)", "THEN inside AND is not supported yet"),

@@ -31,6 +31,7 @@ from ensue.schema import Schema
 from ensue.source.counting import TABLE, ScanCounts
 from ensue.source.kernel_inputs import DONE, OUT_TOP, POSITION, STOP
 from ensue.source.operator_functions import failing_functions
+from ensue.structures.contract import USED
 from ensue.structures.tables import Table
 
 FEW_CODES = 4_096  # up to so many, codes of keys and strings are never forgotten
@@ -282,7 +283,10 @@ class Engine:
         if turns is not None:
             found = turns.in_turn(found, keys, base, None if over else self.state.alive())
         elif self.skipping is not None and found.count:
-            found = self.skipping(found, keys, base)
+            if self.state.knows_used:
+                found = self.skipping.among_weighed(found)
+            else:
+                found = self.skipping(found, keys, base)
         self.found += found.number
         self.room.keep(found)
         return found
@@ -291,6 +295,20 @@ class Engine:
     def turns(self) -> InTurn | None:
         """What holds back matches until those before them are known, if they have to wait."""
         return self.skipping if isinstance(self.skipping, InTurn) else None
+
+    def skip_up_to(self, earliest: npt.NDArray[np.int64]) -> None:
+        """Goes on with the rows that AFTER MATCH SKIP lets matches begin with."""
+        assert self.skipping is not None
+        if self.state.knows_used:
+            self.state.know_used(earliest)
+        else:
+            self.skipping.earliest = earliest
+
+    @property
+    def skipped_up_to(self) -> npt.NDArray[np.int64]:
+        """By partition, the first row that AFTER MATCH SKIP lets a match begin with."""
+        assert self.skipping is not None
+        return self.state.tables[USED] if self.state.knows_used else self.skipping.earliest
 
     # ---------------------------------------------------------------------------- saving
 
@@ -302,7 +320,9 @@ class Engine:
             self.state.tidy()
         arrays = self.state.used_parts(len(self.scan.keys))
         if self.skipping is not None:
-            arrays |= self.skipping.save()
+            arrays["earliest"] = arrays.pop(USED, self.skipping.earliest)
+        if self.turns is not None:
+            arrays |= self.turns.save()
         if self.lapsing is not None:
             arrays |= self.lapsing.save()
         saved = Saved(
@@ -334,8 +354,9 @@ class Engine:
         for inner, data in zip(self.inner, saved.inner, strict=True):
             inner.restore(data)
         if self.skipping is not None:
-            self.skipping.restore(saved.arrays)
+            self.skip_up_to(saved.arrays["earliest"])
         if self.turns is not None:
+            self.turns.restore(saved.arrays)
             self.turns.remember(self.state.alive())
         if self.lapsing is not None:
             self.lapsing = lapsing_of(self.program)

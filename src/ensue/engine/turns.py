@@ -17,12 +17,13 @@ from ensue.algebra.walk import kleenes
 from ensue.columns.matches import Matches
 from ensue.engine.output import joined
 from ensue.engine.saved_matches import as_arrays, from_arrays
-from ensue.engine.skipping import NEVER, Rows, Skipping
+from ensue.engine.skipping import Rows, Skipping
 from ensue.engine.state import Arrays
-from ensue.kernels.arena import take_turns
+from ensue.kernels.skipping import take_turns
 from ensue.structures.contract import Alive
 
 NONE = np.zeros(0, np.int64)
+NEVER = np.iinfo(np.int64).max
 KEPT, WAITS = 1, 2  # fates
 
 
@@ -57,7 +58,7 @@ class InTurn(Skipping):
         return given
 
     def _add(self, found: Matches, keys: npt.NDArray[Any], base: int) -> None:
-        _, last = self._ends(found)
+        _, last = found.ends()
         key = np.empty(found.count, np.int64)
         here = last >= base
         key[here] = keys[last[here] - base]
@@ -67,9 +68,9 @@ class InTurn(Skipping):
 
     def _decided(self, alive: Alive | None) -> Matches:
         held, key = self._held, self._key_of
-        first, last = self._ends(held)
+        first, last = held.ends()
         turn, later = (first, last) if self._by_start else (last, np.zeros_like(last))
-        order = self._sorted(held, last)
+        order = self._sorted(held, first, last)
         order = order[np.lexsort([turn[order], key[order]])]
         self._make_room(key)
         fate = np.zeros(held.count, np.int8)
@@ -136,11 +137,10 @@ class InTurn(Skipping):
     # ---------------------------------------------------------------------------- saving
 
     def save(self) -> Arrays:
-        held = as_arrays(self._held, "turn")
-        return {**super().save(), **held, "turn keys": self._key_of}
+        """What is held; where the next match may begin is saved with the engine."""
+        return {**as_arrays(self._held, "turn"), "turn keys": self._key_of}
 
     def restore(self, saved: Arrays) -> None:
-        super().restore(saved)
         self._key_of = saved["turn keys"]
         count = len(self._key_of)
         self._held = from_arrays(saved, "turn", self._held.variables, self._several, count)

@@ -15,6 +15,7 @@ from ensue.structures.runs.gaps import TOLD, Gaps, Judged
 from ensue.structures.runs.guards import Guards
 from ensue.structures.runs.lists import RunLists
 from ensue.structures.runs.registers import Registers, RunAccess
+from ensue.structures.runs.skipped import Skipped
 from ensue.structures.runs.source import RunsSource
 from ensue.structures.runs.waiting import SWEPT, Waiting
 
@@ -48,6 +49,7 @@ class _Runs:
         self.lists = RunLists(self.registers)
         self.tally = frame.tally
         self.guards = Guards(frame, structure, self.registers, self.instances)
+        self.skipped = Skipped(structure, self.registers)
         self.gaps = Gaps(structure, self.guards)
         self.waiting = Waiting(
             structure,
@@ -97,13 +99,15 @@ class _Runs:
         step = event_loop(
             body,
             self.frame,
-            [*given, *STATE, *self.tally.tables],
+            [*given, *STATE, *self.skipped.tables, *self.tally.tables],
             registers=REGISTERS,
             needs=lambda out: self._needs(out, branching),
         )
         functions = [step, function(self.frame, "sweep", SWEPT, sweep)]
         text = kernel_text(self.frame, "Runs along an automaton.", functions)
-        return RunsSource(text, self.output, self.instances, self.registers, self.automaton)
+        return RunsSource(
+            text, self.output, self.instances, self.registers, self.automaton, self.skipped.tables
+        )
 
     def _needs(self, out: Source, branching: int) -> Needs:
         """The room that an event may need."""
@@ -123,6 +127,7 @@ class _Runs:
 
     def _event(self, out: Source) -> None:
         self.instances.push_complexes(out)
+        self.skipped.begin_event(out)
         returning = self._returning()
         if returning:
             out.note("runs that go back to a state which the event is still to be shown to")
@@ -136,6 +141,7 @@ class _Runs:
                 self._push(out, "q", state)
         for edge in self.automaton.out_of(0):
             self._start(out, edge)
+        self.skipped.end_event(out)
         for role in self.frame.negatives:
             name = show_name(role.variable)
             out.note("", f"!{name}: kept, to be looked for between events of runs")
@@ -225,7 +231,7 @@ class _Runs:
             stale.append(f"not ({self.guards.near(self.strategy)})")
         if self.frame.plan.prune and (expired := self.guards.expired(state.number)):
             stale.append(expired)
-        return stale
+        return [*stale, *self.skipped.too_late("r")]
 
     def _ends_here(self, out: Source, state: State, judged: Judged) -> None:
         """A match whose last loop does not go on is delivered when that is clear."""
@@ -333,6 +339,7 @@ class _Runs:
         ]
         if self.frame.intervals and self.frame.window is not None and not self.frame.by_events:
             tests.append(f"t - s <= {self.frame.window_text}")
+        tests += self.skipped.may_begin()
         out.note("", f"{show_name(edge.variable)} begins a run, in state {edge.target}")
         with out.when(*tests):
             self.lists.allocate(out, "q")
@@ -341,6 +348,7 @@ class _Runs:
                 out(f"{self.registers.first_time('q')} = s")
             if self.registers.runs.has("first_index"):
                 out(f"{self.registers.first_index('q')} = idx")
+            self.skipped.begin_run(out, "q")
             access = RunAccess(self.registers, "q", edge)
             at = edge_place(edge.source, edge.target, edge.variable)
             tested = self.guards.labelled(edge.checks, access, at)
@@ -442,15 +450,17 @@ class _Runs:
     def _emit(self, out: Source, run: str, taking: str | None) -> None:
         """Writes a match; `taking` is a variable whose event is not in the run yet."""
         out.note("a match")
-        for column in self.output:
-            kind, variable = column.split("_", 1)
-            if variable != taking:
-                text = self.registers.of(variable, kind, run)
-            elif kind == "row":
-                text = "row"
-            elif kind == "node":
-                text = "ntop - 1"
-            else:
-                text = f"{self.registers.count(variable, run)} + 1"
-            out(f"O[otop, {output_column(self.frame.names, self.output, column)}] = {text}")
-        out("otop += 1")
+        with out.when(*self.skipped.may_end(run)):
+            self.skipped.found(out, run)
+            for column in self.output:
+                kind, variable = column.split("_", 1)
+                if variable != taking:
+                    text = self.registers.of(variable, kind, run)
+                elif kind == "row":
+                    text = "row"
+                elif kind == "node":
+                    text = "ntop - 1"
+                else:
+                    text = f"{self.registers.count(variable, run)} + 1"
+                out(f"O[otop, {output_column(self.frame.names, self.output, column)}] = {text}")
+            out("otop += 1")
