@@ -32,6 +32,9 @@ from ensue.algebra.row_patterns.recognition import Recognition
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True)
 hypothesis.settings.load_profile("ci")
 
+# Short tables would never be compiled for; tests of that say so themselves.
+os.environ.setdefault("ENSUE_COMPILE", "always")
+
 RUNNERS = ("semantics", "local", "live", "lanes")
 EVERYWHERE = (*RUNNERS, "spark")
 

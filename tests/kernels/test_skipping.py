@@ -87,7 +87,7 @@ def test_random_queries_that_skip(seed, monkeypatch):
                 outcomes[judged(text, events, pieces, nature, off=off, saved=saved)] += 1
             except QueryError:
                 outcomes["refused"] += 1
-    assert outcomes["matches"] > 10, outcomes
+    assert outcomes["matches"] > 5, outcomes
 
 
 # ------------------------------------------------------------------------------- what is kept

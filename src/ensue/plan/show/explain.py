@@ -38,6 +38,7 @@ from ensue.plan.physical import (
     State,
     Tree,
 )
+from ensue.plan.physical_rules.code_size import shares_code
 from ensue.plan.physical_rules.tree import tree_text
 from ensue.plan.query_rules.derive_window import derive_window
 from ensue.plan.show.explain_decisions import decided
@@ -188,6 +189,11 @@ def _structure(plan: Plan) -> Iterator[str]:
 
 def _automaton(plan: Plan, automaton: Automaton) -> Iterator[str]:
     yield f"runs along an automaton: {why_runs(plan)}"
+    if shares_code(automaton, plan.query.strategy):
+        yield (
+            f"  its {len(automaton.edges)} edges share the code of those that are alike: a kernel "
+            "with code for each would take long to compile"
+        )
     for state in automaton.states[:MOST_STATES]:
         accepting = " (match)" if state.accepting else ""
         yield f"  state {state.number}{accepting}: {_holds(plan, state)}"

@@ -19,9 +19,9 @@ from ensue.structures.runs.registers import Registers
 class Skipped:
     """Writes what is dropped once a match is found."""
 
-    def __init__(self, automaton: Automaton, registers: Registers) -> None:
+    def __init__(self, automaton: Automaton, registers: Registers, *, weighs: bool) -> None:
         self.registers = registers
-        self.to = _weighed(registers.frame.plan.query, automaton)
+        self.to = _weighed(registers.frame.plan.query, automaton) if weighs else None
         self.tables: tuple[str, ...] = () if self.to is None else (USED,)
         if self.to is not None:
             self.began("")
