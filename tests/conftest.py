@@ -184,6 +184,7 @@ class Semantics:
             ]
             # several queries may end in one variable: the last of them then shows them all
             mine = [b for b in waiting if last not in later and last == _last_bound(b)]
+            mine = waiting if prepared.query.unfinished else mine  # it finds all of them
             tables.append(build_result(prepared, rows_of(prepared.plan, mine), events))
         return tables
 

@@ -312,10 +312,11 @@ def ends_of_runs(
 
 @kernel(nogil=True)
 def set_bits(mask: Table, codes: Table, bits: Table) -> None:
-    """The roles of each event by its type's code; a code of -1 plays none."""
+    """The roles of each event by its type's code; at the end those of other types, of code -1."""
+    others = bits[bits.shape[0] - 1]
     for i in range(codes.shape[0]):
         code = codes[i]
-        mask[i] = bits[code] if code >= 0 else 0
+        mask[i] = bits[code] if code >= 0 else others
 
 
 @kernel(nogil=True)

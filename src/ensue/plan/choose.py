@@ -296,6 +296,8 @@ def _no_kernel(query: Query, schema: Schema, conditions: _Sorted, kinds: Kinds) 
     """Why compiled code cannot take this query, if it cannot."""
     if len(conditions.roles) > MOST_ROLES:
         return f"more than {MOST_ROLES} variables"
+    if query.unfinished:
+        return "timed-out partial matches of more than a plain SEQ"
     if query.choose is not None and may_wait(query.pattern):
         return "CHOOSE among matches that wait for time to pass"
     negated = any(role.negative and not role.lapse for role in conditions.roles)
