@@ -216,6 +216,17 @@ CHOSEN = {
     "skipping past": (
         "SEQ(A a, B+ b[]) WHERE sum(b.x) > 2 WITHIN 5 AFTER MATCH SKIP PAST LAST EVENT"
     ),
+    "in order of start": (
+        "SEQ(A a, B+ b[]) WHERE [k] and sum(b.x) > 2 "
+        "WITHIN 5 AFTER MATCH SKIP PAST LAST EVENT IN ORDER OF START"
+    ),
+    "waiting, in order of start": (
+        "OR(SEQ(A a, B b, !C c), SEQ(C d, A e)) "
+        "WITHIN 5 AFTER MATCH SKIP TO NEXT EVENT IN ORDER OF START"
+    ),
+    "skipping past what waits": (
+        "OR(SEQ(A a, B b, !C c), SEQ(B d, A e)) WITHIN 5 AFTER MATCH SKIP PAST LAST EVENT"
+    ),
 }
 
 
@@ -485,18 +496,24 @@ def _advanced(engine: Engine, now: float, ends: list) -> Matches:
     assert engine.now is not None
     now = max(engine.now, now)
     if not frame.by_events:
-        assert (found.count > 0) == (deadline is not None and now > deadline)
+        # what another match uses up, or has to wait for, is not delivered with it
+        due = deadline is not None and now > deadline
+        assert due or not found.count
+        assert found.count or not due or engine.turns is not None
         if frame.window is not None:
-            assert all(now - ends[row] <= frame.window for row in engine.held_rows())
+            # the last event of one that waits is in the window of another
+            windows = 1 if engine.turns is None else 2
+            assert all(now - ends[row] <= windows * frame.window for row in engine.held_rows())
     assert engine.advance(now).count == 0
     return found
 
 
 def _most_keys(engine: Engine) -> int:
-    """A key of n columns has n values and n - 1 pairs; each has a run or an instance."""
+    """A key of n columns has n values and n - 1 pairs; each has a run, an instance or a match."""
     meta = engine.state.meta
     columns = len(engine.program.plan.query.equivalence)
-    return max(0, 2 * columns - 1) * int(meta[LIVE] + meta[INSTANCE_TOP])
+    held = 0 if engine.turns is None else engine.turns.held
+    return max(0, 2 * columns - 1) * int(meta[LIVE] + meta[INSTANCE_TOP] + held)
 
 
 def assert_interrupted_case_is_exact(random: Random) -> str:
@@ -559,6 +576,16 @@ ENDLESS = {
     ),
     "waiting": "SEQ(A a, B b, !C c) WHERE [k] and c.s != a.s WITHIN 20",
     "skipping": "SEQ(A a, B b) WHERE [k] WITHIN 20 AFTER MATCH SKIP PAST LAST EVENT",
+    "in order of start": (
+        "SEQ(A a, B b) WHERE [k] WITHIN 20 AFTER MATCH SKIP PAST LAST EVENT IN ORDER OF START"
+    ),
+    "adjacent, in order of start": (
+        "SEQ(A a, B b) WHERE partition_contiguity(a, b) { [k] } "
+        "AFTER MATCH SKIP PAST LAST EVENT IN ORDER OF START"
+    ),
+    "skipping and waiting": (
+        "SEQ(A a, B b, !C c) WHERE [k] and c.s != a.s WITHIN 20 AFTER MATCH SKIP PAST LAST EVENT"
+    ),
     "strict": "SEQ(A a, B b) WHERE strict_contiguity(a, b) { [k] }",
     "adjacent": "SEQ(A a, B b) WHERE partition_contiguity(a, b) { [k] }",
     "adjacent in a window": "SEQ(A a, B b) WHERE partition_contiguity(a, b) { [k] } WITHIN 20",

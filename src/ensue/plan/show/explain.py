@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from ensue.algebra.lapses import lapses
 from ensue.algebra.pattern import Atom
 from ensue.algebra.policy import Choice, Strategy
+from ensue.algebra.query import Query
 from ensue.algebra.residual import Where
 from ensue.algebra.text import (
     shortened,
@@ -19,6 +20,7 @@ from ensue.algebra.text import (
 )
 from ensue.algebra.walk import entries
 from ensue.plan.choose import structure_name, why_no_stacks
+from ensue.plan.evictable import in_turn
 from ensue.plan.physical import (
     Absence,
     Answer,
@@ -390,7 +392,7 @@ def _finished(plan: Plan) -> Iterator[str]:
         for negation, interval in lapses(query.pattern)
     ]
     if query.after is not None:
-        lines.append(f"  AFTER MATCH SKIP {show_after(query.after)}")
+        lines.append(f"  AFTER MATCH SKIP {show_after(query.after)}{_turn(query)}")
     if query.having is not None:
         lines.append(f"  HAVING {show_expr(query.having)}")
     if query.returns or query.exists:
@@ -402,6 +404,14 @@ def _finished(plan: Plan) -> Iterator[str]:
     if lines:
         yield "finished matches"
         yield from lines
+
+
+def _turn(query: Query) -> str:
+    """Until when AFTER MATCH lets a match wait."""
+    assert query.after is not None
+    if query.after.by_start:
+        return ": held back while a partial match that began earlier is alive"
+    return ": held back while one that ends earlier is undecided" if in_turn(query) else ""
 
 
 def _notes(plan: Plan) -> Iterator[str]:

@@ -19,7 +19,7 @@ from ensue.source.kernel_inputs import (
     RUN_TOP,
     Frame,
 )
-from ensue.structures.contract import BEGAN, Asked, Kernels, Room
+from ensue.structures.contract import BEGAN, Alive, Asked, Kernels, Room
 from ensue.structures.instances import InstancesState
 from ensue.structures.runs.gaps import TOLD
 from ensue.structures.runs.source import SWEEP, SWEPT, RunsSource
@@ -238,6 +238,42 @@ class RunsState(InstancesState[RunsSource]):
         pieces.append(self.used("N")[:, 1])
         rows = distinct(np.concatenate(pieces))
         return rows[rows >= 0]
+
+    def alive(self) -> Alive:
+        tables, source = self.tables, self.source
+        found = np.empty((int(self.meta[LIVE]), 5), np.int64)
+        count = arena.ends_of_runs(
+            tables["head"],
+            tables["nxt"],
+            tables["I"],
+            self._run_columns("row_"),
+            self._run_columns("node_"),
+            tables["N"],
+            int(self.meta[NODE_TOP]),
+            found,
+        )
+        runs, key, first, last, place = found[:count].T
+        waits = place % 2 == 1
+        lasting = np.array([bool(state.lasting) for state in source.automaton.states])
+        if lasting.any():
+            passed = tables["I"][runs, source.registers.runs.wholes["passed"]]
+            waits |= lasting[place // 2] & (passed & TOLD == 0)
+        ends = [self._times(name)[runs].min().item() + far for name, far in self._lives if count]
+        return Alive(key, first, last, waits, min(ends, default=None))
+
+    @property
+    def _lives(self) -> list[tuple[str, float]]:
+        """Behind which of its times a run is gone, and how far."""
+        frame, edges = self.frame, self.source.automaton.edges
+        lives: list[tuple[str, float]] = []
+        if frame.window is not None and not frame.by_events:
+            lives.append(("first", frame.window))
+        pauses = [edge.pause for edge in edges if edge.source]
+        lengths = [None if pause is None else frame.length(pause) for pause in pauses]
+        known = [length for length in lengths if length is not None]
+        if known and len(known) == len(lengths):
+            lives.append(("last_end", max(known)))
+        return lives
 
     def _live_runs(self, *, waiting: bool = False) -> Table:
         """The numbers of the live runs, or of those that wait for time to pass."""
