@@ -135,7 +135,10 @@ CHOSEN = {
 }
 
 
-@pytest.mark.parametrize("text", cases(CHOSEN, ["events in any order", "an event for two"]))
+DEAR = ("events in any order", "an event for two", "the paper's", "a negation at the start")
+
+
+@pytest.mark.parametrize("text", cases(CHOSEN, DEAR))
 def test_every_shape_is_exact(text, monkeypatch):
     monkeypatch.setattr("ensue.structures.tables.FIRST_ROOM", 2)
     monkeypatch.setattr("ensue.engine.engine.FEW_CODES", 0)
