@@ -29,7 +29,7 @@ SAYS = {
     "fleet_service": "listening    1267 received, 1267 planted: 0 missed, 0 false",
     "geofences": "on a table   6845 found, 6845 planted: 0 missed, 0 false",
 }
-# the first three go the ways of tests/streaming/test_archive_streams.py, the others those of convoy
+# the first three go the ways of tests/streaming/test_archive_streams.py, the others of convoy
 SLOW = ("toll_travel", "stock_comeback", "new_device", "geofences", "warehouse", "fleet_service")
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 

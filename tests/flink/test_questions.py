@@ -39,7 +39,7 @@ def _case(question: Question, ask: Ask, reason: str | None, *, slow: bool) -> An
     return pytest.param(question, ask, id=f"{question['name']}-{ask.__name__}", marks=marks)
 
 
-# The reference semantics is asked every day, too, but not everything: it is the judge of all kernels.
+# The reference semantics is the judge of all kernels, too: every day it is asked a part of this.
 @pytest.mark.parametrize(
     ("question", "ask"),
     [
