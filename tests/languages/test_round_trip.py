@@ -29,7 +29,7 @@ def test_any_query_survives_printing(query):
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(queries())
 def test_many_queries_survive_printing(query):
     survives(query)
