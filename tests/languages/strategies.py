@@ -143,25 +143,14 @@ def patterns(draw, taken=()):
     return Seq((atom(), *(entered() for _ in range(draw(st.integers(1, 3))))))
 
 
-def _called() -> dict[int, list[str]]:
-    """Names of functions by the number of what they take at least."""
-    found: dict[int, list[str]] = {}
-    for function in FUNCTIONS.values():
-        if function.name not in (CIRCLE, LOCATION, EARTH_LOCATION, WKT):  # not of any expression
-            found.setdefault(function.least, []).append(function.name)
-    return found
-
-
-CALLED = _called()  # a strategy for each function would take most of the time of a test
-
-
 def expressions(leaves):
     """Expressions of any shape over some leaves, without regard for kinds."""
 
     def around(inner):
         calls = [
-            st.builds(Call, st.sampled_from(called), st.tuples(*[inner] * count))
-            for count, called in CALLED.items()
+            st.builds(Call, st.just(f.name), st.tuples(*[inner] * f.least))
+            for f in FUNCTIONS.values()
+            if f.name not in (CIRCLE, LOCATION, EARTH_LOCATION, WKT)  # not of any expression
         ]
         return st.one_of(
             # Two of them, because what binds tighter than what is the hard part of printing.
