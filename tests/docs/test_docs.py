@@ -17,7 +17,7 @@ SQL = [e for page in PAGES for e in examples(page, "sql")]
 ANSWERED = [e for e in (*QUERIES, *SQL) if e.expected is not None]
 UNANSWERED = [e for e in QUERIES if e.expected is None]
 # streams, which other tests start every day
-SLOW = ("past.md", "history.md", "subscriptions_streams.md")
+SLOW = ("streaming.md", "past.md", "history.md", "subscriptions_streams.md")
 _LINK = re.compile(r"\]\(([^)#\s]+)?(?:#([\w-]+))?\)")
 
 

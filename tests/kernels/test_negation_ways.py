@@ -113,7 +113,10 @@ OTHER_FORMS = {
 }
 
 
-@pytest.mark.parametrize("text", cases(OTHER_FORMS, ["in AND", "in AND beside its own"]))
+DEAR = ("in AND", "in AND beside its own", "of a sequence, at the end", "of alternatives")
+
+
+@pytest.mark.parametrize("text", cases(OTHER_FORMS, DEAR))
 def test_other_forms_are_exact(text, monkeypatch):
     monkeypatch.setattr("ensue.structures.tables.FIRST_ROOM", 2)
     monkeypatch.setattr("ensue.engine.engine.FEW_CODES", 0)

@@ -104,7 +104,7 @@ def queries(random: Random, nature: Nature, events: pa.Table, count: int) -> lis
     return found
 
 
-@pytest.mark.first_rounds(60)
+@pytest.mark.first_rounds(25)
 @pytest.mark.parametrize("seed", range(400))
 def test_one_query(seed):
     random = Random(seed)
@@ -114,7 +114,7 @@ def test_one_query(seed):
     check(random, events, query, nature, **options)
 
 
-@pytest.mark.first_rounds(15)
+@pytest.mark.first_rounds(5)
 @pytest.mark.parametrize("seed", range(100))
 def test_several_queries(seed):
     random = Random(seed)
@@ -124,7 +124,7 @@ def test_several_queries(seed):
     check(random, events, texts, nature, **options)
 
 
-@pytest.mark.first_rounds(25)
+@pytest.mark.first_rounds(10)
 @pytest.mark.parametrize("seed", range(200))
 def test_a_random_tower(seed):
     random = Random(seed)
@@ -134,7 +134,7 @@ def test_a_random_tower(seed):
     check(random, events, random_tower(random, nature), nature, **options)
 
 
-@pytest.mark.first_rounds(2)
+@pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("name", TOWERS)
 def test_a_tower_of_many_keys(name, seed):

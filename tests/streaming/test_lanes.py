@@ -97,7 +97,7 @@ def test_any_cut_any_delay_any_crash_gives_the_matches_of_the_batch_run(
     assert streams > 50
 
 
-@pytest.mark.first_rounds(10)
+@pytest.mark.first_rounds(4)
 @pytest.mark.parametrize("seed", range(40))
 def test_a_plan_that_changes_in_a_lane_changes_no_match(seed, tmp_path, monkeypatch):
     """Every lane plans anew after a few events, and takes what is not dearer."""
@@ -121,7 +121,7 @@ def test_a_plan_that_changes_in_a_lane_changes_no_match(seed, tmp_path, monkeypa
     assert ids(found) == ids(wanted)
 
 
-@pytest.mark.first_rounds(15)
+@pytest.mark.first_rounds(5)
 @pytest.mark.parametrize("seed", range(40))
 def test_timed_out_partial_matches_come_with_the_watermark(seed):
     random = Random(seed)

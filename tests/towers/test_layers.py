@@ -116,14 +116,14 @@ def stream_of(nature: Nature) -> dict:
     return {"time": nature.columns, "type": "type", "order": ()}
 
 
-@pytest.mark.first_rounds(2)
+@pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("round", range(30))
 def test_layers_from_the_bottom_up(round):
     counts = [agree(seed, Habits(), UP, "all") for seed in range(round * 20, round * 20 + 20)]
     assert any(c > 0 for c in counts)
 
 
-@pytest.mark.first_rounds(2)
+@pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("round", range(30))
 def test_boxes_from_the_top_down(round):
     habits = Habits(flat=True)
