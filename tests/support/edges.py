@@ -64,7 +64,9 @@ def _guarded(random: Random, pattern: str, types: str) -> tuple[str, str]:
     first = re.search(r"\b[A-Z] (\w+)(?=[, )])", pattern)
     if not used or not first or random.random() < 0.5:
         return pattern, ""
-    return pattern, f"{random.choice(used)}.x > {first[1]}.x"
+    single = re.findall(r"\b[A-Z]\?? (\w+)(?=[, )])", pattern)
+    of = random.choice((f"{first[1]}.x", f"{first[1]}.x", f"count({random.choice(single)})"))
+    return pattern, f"{random.choice(used)}.x > {of}"
 
 
 def _loop(random: Random, type: str, times: str, leave: str, variable: str) -> str:
