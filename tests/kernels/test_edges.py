@@ -8,11 +8,13 @@ from random import Random
 
 import numba
 import pytest
+from tests.kernels.test_engine import interrupted, prepared_for, rows_of, wanted
 
 from ensue.errors import QueryError
+from ensue.plan.physical import Reference
 from support.edges import random_edges
 from support.judged import judged
-from support.streams import PLAIN, random_events, random_nature, random_slices
+from support.streams import PLAIN, Nature, random_events, random_nature, random_slices
 
 pytestmark = [
     pytest.mark.kernels,
@@ -64,3 +66,44 @@ def test_random_words_between_parts(seed, monkeypatch):
             except QueryError:
                 outcomes["refused"] += 1
     assert outcomes["matches"] > 5, outcomes
+
+
+# -------------------------------------------------------------------------------- interrupted
+
+
+def _survives(text: str, random: Random, nature: Nature) -> str:
+    """Compares an engine that is saved, restored and told of time with the semantics."""
+    events = random_events(random, random.randint(3, 11), nature)
+    prepared = prepared_for(text, events, nature)
+    if isinstance(prepared.plan.structure, Reference):
+        return "reference"
+    expected = wanted(prepared, events)
+    pieces = [p for s in random_slices(random, events) for p in random_slices(random, s)]
+    found = interrupted(random, prepared, events, pieces)
+    shown = f"{text}\n{events.to_pydict()}\n{[p.num_rows for p in pieces]}"
+    assert rows_of(prepared, found, events) == expected, shown
+    return "matches" if expected else "nothing"
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_a_saved_engine_goes_on_as_if_nothing_had_happened(name):
+    random = Random(name)
+    outcomes = Counter(_survives(QUERIES[name], random, PLAIN) for _ in range(40))
+    assert outcomes["matches"]
+    assert not outcomes["reference"]
+
+
+@pytest.mark.skipif(not UNCOMPILED, reason="hundreds of queries would be compiled")
+@pytest.mark.first_rounds(3)
+@pytest.mark.parametrize("seed", range(40))
+def test_random_words_in_engines_that_are_saved(seed, monkeypatch):
+    monkeypatch.setattr("ensue.structures.tables.FIRST_ROOM", (1, 2, 4, 1_024)[seed % 4])
+    random, outcomes = Random(f"saved {seed}"), Counter()
+    for _ in range(60):
+        nature = random_nature(random)
+        text = random_edges(random, nature)
+        try:
+            outcomes[_survives(text, random, nature)] += 1
+        except QueryError:
+            outcomes["refused"] += 1
+    assert outcomes["matches"] > 3, outcomes
