@@ -34,6 +34,9 @@ QUERIES = {
     "again": "A a THEN NEXT (B b THEN)+ THEN NEXT C c WHERE b[i].x >= b[i-1].x",
     "times": "SEQ((A a, B b THEN STRICT)+ THEN ANY C c) USING next",
     "greedy": "A a THEN NEXT B++ b[] THEN ANY B c WHERE b[i].x < 3",
+    "until": "A a THEN NEXT (B b THEN NEXT)+ UNTIL C u THEN ANY A c WHERE u.x > a.x",
+    "longest": "A a THEN NEXT (B b THEN NEXT WITHIN 2)++ WHERE [k] WITHIN 9",
+    "ended by a neighbour": "SEQ((A? a THEN B b)++) USING strict",
     "counted": "A a THEN NEXT (B b)? THEN (A d, !C x, B e)+ THEN ANY C c WHERE x.x > count(b) + 1",
     "negated": "A a -> !C x THEN NEXT B b WHERE [k] and x.x > a.x",
 }

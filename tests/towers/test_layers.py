@@ -156,7 +156,7 @@ def test_any_query_over_complex_events(round, planning, writers):
         except Exception as error:
             error.add_note(f"seed {seed}")
             raise
-    assert sum(c > 0 for c in counts) > 8
+    assert sum(c > 0 for c in counts) > 3
 
 
 def test_boxes_are_open_in_random_towers():

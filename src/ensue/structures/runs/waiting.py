@@ -123,14 +123,14 @@ class Waiting:
         """Runs that are matches if their last loop does not go on."""
         place = self.lists.list(state)
         out.note("", f"state {state.number}, matches if they do not go on")
-        ended = " or ".join(["flush", *([over] if over else []), *self.gaps.lasts_no_more(state)])
+        gone = [*([over] if over else []), *self._contiguous(state)]
+        ended = " or ".join(dict.fromkeys(["flush", *gone, *self.gaps.lasts_no_more(state)]))
 
         def visit() -> None:
             untold = f"{self.registers.passed('r')} & {TOLD} == 0"
             with out.block(f"if {untold} and ({ended}):"):
                 self.complete(out, state)
                 out(f"{self.registers.passed('r')} |= {TOLD}")
-            gone = [*([over] if over else []), *self._contiguous(state)]
             if not gone:
                 out("p = r")
                 return
