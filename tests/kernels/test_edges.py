@@ -7,9 +7,11 @@ from collections import Counter
 from random import Random
 
 import numba
+import pyarrow as pa
 import pytest
 from tests.kernels.test_engine import interrupted, prepared_for, rows_of, wanted
 
+from ensue.engine.engine import Engine
 from ensue.errors import QueryError
 from ensue.plan.physical import Reference
 from support.edges import random_edges
@@ -110,3 +112,34 @@ def test_random_words_in_engines_that_are_saved(seed, monkeypatch):
         except QueryError:
             outcomes["refused"] += 1
     assert outcomes["matches"] > 3, outcomes
+
+
+# -------------------------------------------------------------------------------- what it costs
+
+
+def _held(text: str, count: int) -> tuple[int, int, int]:
+    """A, so many B, C: partial matches and all that is kept before C, and the matches."""
+    types = ["A", *"B" * count, "C"]
+    events = pa.table({"t": range(len(types)), "type": types})
+    engine = prepared_for(text, events).engine()
+    assert isinstance(engine, Engine)
+    engine.feed(events.slice(0, count + 1))
+    partial, kept = engine.partial_matches, engine.state.population
+    return partial, kept, engine.feed(events.slice(count + 1)).count + engine.finish().count
+
+
+@pytest.mark.parametrize("count", [10, 100, 1_000])
+def test_a_loop_of_n_events_holds_as_much_as_the_n_matches_that_come_out(count):
+    partial, kept, found = _held("A a THEN NEXT (B b THEN NEXT)+ THEN NEXT C c", count)
+    assert found == count
+    assert partial <= count + 1  # one for each number of B, and the one that waits for the first
+    assert kept <= 2 * count + 3  # these share their B
+
+
+@pytest.mark.parametrize("loop", ["(B b THEN NEXT)++", "(B b THEN)++", "B++ b[]"])
+@pytest.mark.parametrize("count", [10, 1_000])
+def test_a_greedy_loop_of_n_events_is_one_partial_match(loop, count):
+    partial, kept, found = _held(f"A a THEN NEXT {loop} THEN NEXT C c USING next", count)
+    assert found == 1
+    assert partial <= 2
+    assert kept <= count + 3
