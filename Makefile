@@ -127,8 +127,9 @@ bench-streaming: java $(DEV_STAMP)  ## measure Structured Streaming: throughput,
 soak: java $(DEV_STAMP)  ## 30 million events through a stream with 100 MB of state: it and memory stay level
 	$(BIN)/python -m benchmarks.soak
 
-bench-peers: java $(DEV_STAMP)  ## the same queries on Apache Flink, in an environment of its own
+bench-peers: java $(DEV_STAMP)  ## the same queries on Apache Flink (in an environment of its own) and on Esper
 	$(BIN)/python -m benchmarks.peers.run
+	$(BIN)/python -m benchmarks.peers.esper.run
 
 PAPERS := negation operators user_operators dense several drift hierarchies towers tower_spark \
 	live_archive partial_matches archive_probe archive_stream history routing shapes \

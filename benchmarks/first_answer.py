@@ -61,7 +61,7 @@ def _in_a_fresh_process(name: str, folder: str) -> dict[str, float]:
         capture_output=True,
         text=True,
         cwd=Path(__file__).resolve().parents[1],
-        env=os.environ | {"ENSUE_CACHE": folder},
+        env=os.environ | {"ENSUE_CACHE": folder, "ENSUE_COMPILE": "auto"},
         check=False,
     )
     if done.returncode:

@@ -1,7 +1,7 @@
 """Measures Ensue on this machine: `python -m benchmarks.run [--quick] [--only local ...]`.
 
-Kernel, `ensue.match` from Arrow, loops beside their encodings, Spark batch from Parquet, and the
-first answer of a new query.
+Kernel, `ensue.match` from Arrow, loops beside their encodings, Spark batch from Parquet, the
+first answer of a new query, and how long kernels compile.
 Writes `benchmarks/results` and the figures of the README; with --quick only prints.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from rich.console import Console
 
 import ensue
-from benchmarks import arrow, first_answer, kernel, loops, readme, spark
+from benchmarks import arrow, compile_time, first_answer, kernel, loops, readme, spark
 from benchmarks.machine import machine, sentence
 from benchmarks.tables import (
     Report,
@@ -27,7 +27,7 @@ from benchmarks.tables import (
 )
 from benchmarks.workloads import FEW_KEYS, MANY_KEYS, WARM_UP, WORKLOADS, events
 
-PARTS = ("local", "loops", "first-answer", "spark")
+PARTS = ("local", "loops", "first-answer", "compile-time", "spark")
 console = Console(width=None if sys.stdout.isatty() else 140, highlight=False)
 
 
@@ -40,6 +40,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="ensue-bench-") as name:
         # every kernel is compiled here and now; Spark's workers inherit the variable
         os.environ["ENSUE_CACHE"] = str(Path(name, "kernels"))
+        os.environ["ENSUE_COMPILE"] = "always"
         if "local" in options.only:
             said["local"] = measure_local(options.events, options.times)
             console.print(local_sheet(said["local"]).rich())
@@ -53,6 +54,8 @@ def main() -> int:
         if "first-answer" in options.only:
             said["first_answer"] = first_answer.measured(options.times)
             console.print(first_answer_sheet(said["first_answer"]).rich())
+        if "compile-time" in options.only:
+            said["compile_time"] = compile_time.measured()
         if "spark" in options.only:
             said["spark"] = measure_spark(options.events, options.times, Path(name))
             console.print(spark_sheet(said["spark"]).rich())

@@ -270,6 +270,24 @@ def peers_sheet(reports: Sequence[Report]) -> Sheet:
     )
 
 
+def esper_sheet(reports: Sequence[Report]) -> Sheet:
+    """Esper and Ensue on the same events, in processor time."""
+    return Sheet(
+        f"From events in memory, {_counted(reports)} events, events a second of processor time",
+        ("query", "matches", "Esper", "Ensue", "ratio"),
+        tuple(
+            (
+                r["query"],
+                f"{r['matches']:,}" + ("" if r["same"] else " (differ)"),
+                f"{r['events'] / r['esper']['cpu_seconds']:,.0f}",
+                f"{r['events'] / r['ensue']['cpu_seconds']:,.0f}",
+                f"{r['ratio']:.1f}",
+            )
+            for r in reports
+        ),
+    )
+
+
 def row_pattern_sheet(reports: Sequence[Report]) -> Sheet:
     """`ensue.sql` from Arrow and its engine alone, in processor time."""
     return Sheet(

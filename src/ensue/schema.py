@@ -39,13 +39,63 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class OneOf:
+    """Several types of events, `(A|B) x`; without names every type there is, `ANY x`."""
+
+    names: tuple[str, ...] = ()
+
+
+ANY = OneOf()
+Types = str | OneOf  # which events a variable takes: those of one type, or of one of several
+
+
+def names_of(types: Types) -> tuple[str, ...]:
+    """The types that are named.
+
+    >>> names_of("A"), names_of(OneOf(("A", "B"))), names_of(ANY)
+    (('A',), ('A', 'B'), ())
+    """
+    return (types,) if isinstance(types, str) else types.names
+
+
+def takes(types: Types, name: str) -> bool:
+    """Whether events of a type are meant.
+
+    >>> takes("A", "B"), takes(OneOf(("A", "B")), "B"), takes(ANY, "B")
+    (False, True, True)
+    """
+    return types == ANY or name in names_of(types)
+
+
+def overlap(left: Types, right: Types) -> bool:
+    """Whether both may take the same event.
+
+    >>> overlap("A", "B"), overlap("A", OneOf(("A", "B"))), overlap(ANY, "A")
+    (False, True, True)
+    """
+    return ANY in (left, right) or not set(names_of(left)).isdisjoint(names_of(right))
+
+
+@dataclass(frozen=True, slots=True)
 class EventType:
-    """A named type of events and the fields each of them has."""
+    """A named type of events and the fields each of them has.
+
+    Of several types: the fields that some of them have. `unlike` are those that are not of the
+    same kind in all of them.
+    """
 
     name: str
     fields: Mapping[str, Kind]
+    unlike: frozenset[str] = frozenset()
 
     def kind_of(self, field: str, span: Span | None, owner: str) -> Kind:
+        if field in self.unlike:
+            raise QueryError(
+                f"field '{field}' of event {owner} is not of the same kind in all its types: "
+                f"{self.name}",
+                hint="give it the same kind everywhere, or ask for events of one type",
+                span=span,
+            )
         try:
             return self.fields[field]
         except KeyError:
@@ -75,7 +125,10 @@ class Schema:
     location: str | tuple[str, str] | None = None  # the column of where it happened, or x and y
     space: str = "plane"  # or "earth": x and y are degrees, lengths metres
 
-    def event_type(self, name: str, span: Span | None) -> EventType:
+    def event_type(self, name: Types, span: Span | None) -> EventType:
+        """The type of that name; of several types, what their events have."""
+        if isinstance(name, OneOf):
+            return self._one_of(name, span)
         if name in self.types:
             return self.types[name]
         if self.common is not None:
@@ -83,6 +136,20 @@ class Schema:
         raise QueryError(
             f"unknown event type '{name}'", hint=did_you_mean(name, self.types), span=span
         )
+
+    def _one_of(self, several: OneOf, span: Span | None) -> EventType:
+        if several == ANY and self.common is not None:
+            return EventType("ANY", self.common)
+        found = [self.event_type(name, span) for name in several.names or self.types]
+        fields: dict[str, Kind] = {}
+        unlike = set()
+        for one in found:
+            for field, kind in one.fields.items():
+                if fields.setdefault(field, kind) is not kind:
+                    unlike.add(field)
+        shown = "|".join(several.names) or "ANY"
+        kept = {field: kind for field, kind in fields.items() if field not in unlike}
+        return EventType(shown, MappingProxyType(kept), frozenset(unlike))
 
     @property
     def intervals(self) -> bool:

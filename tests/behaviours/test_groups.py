@@ -310,12 +310,3 @@ def test_counting_and_limiting_matches_of_a_group(runner):
     assert found["n"].to_pylist() == [4, 12]
     found = runner.match(events, query.format("a[].t AS a LIMIT 1"), time="t", type="type")
     assert found["a"].to_pylist() == [[0, 2], [0, 2, 5]]
-
-
-@pytest.mark.parametrize("pattern", ["(A a, B b)+", "A a, B+? b[]"])
-def test_timed_out_partial_matches_are_not_known_of_groups(pattern):
-    events = pa.table({"t": range(3), "type": list("ABC")})
-    with pytest.raises(ensue.QueryError, match="emit_timeouts does not take"):
-        ensue.match(
-            events, f"SEQ({pattern}, C c) WITHIN 5", time="t", type="type", emit_timeouts=True
-        )

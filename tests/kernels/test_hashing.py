@@ -157,6 +157,19 @@ def test_columns_are_added_in_any_order():
     assert total([1])[0][1] == 0  # a NULL adds nothing
 
 
+def test_words_are_added_as_their_hashes_are():
+    words = np.array([0, 1, -1, 2**62], np.int64)
+    valid, salts = np.array([True, True, False, True]), np.array([1, 2], np.uint64)
+    hashes = np.empty(4, np.uint64), np.empty(4, np.uint64)
+    hashing.hash_words(words, *hashes)
+    at_once, in_two = (
+        tuple(np.full(4, k, np.uint64) for k in range(2)) for _ in range(2)
+    )  # fmt: skip
+    hashing.add_words(words, valid, *salts, *at_once)
+    hashing.add_column(*hashes, valid, *salts, *in_two)
+    assert np.array_equal(np.array(at_once), np.array(in_two))
+
+
 def test_ordinals_count_the_equals_before():
     high = np.array([1, 2, 1, 1, 2], np.uint64)
     low = np.array([0, 0, 0, 9, 0], np.uint64)

@@ -27,6 +27,7 @@ from ensue.algebra.predicate import (
 from ensue.algebra.query import Equivalence, Limit, Query, Returned
 from ensue.algebra.walk import atoms, kleenes, positives
 from ensue.algebra.window import ByEvents, ByTime, ByUnits
+from ensue.schema import ANY, OneOf
 
 AWKWARD = (
     *("and", "Where", "within5", "seq", "null", "false", "between", "is", "or", "having"),
@@ -61,8 +62,17 @@ def patterns(draw, taken=()):
     free = names.filter(lambda name: name not in taken)
     fresh = iter(draw(st.lists(free, min_size=20, max_size=20, unique=True)))
 
+    def types():
+        match draw(st.integers(0, 7)):
+            case 0:
+                return ANY
+            case 1:
+                return OneOf(tuple(draw(st.lists(names, min_size=2, max_size=3, unique=True))))
+            case _:
+                return draw(names)
+
     def atom():
-        return Atom(draw(names), next(fresh))
+        return Atom(types(), next(fresh))
 
     def group(kind):
         return kind(tuple(single(kind is not And) for _ in range(draw(st.integers(2, 3)))))

@@ -8,20 +8,40 @@ from ensue.engine.engine import Engine
 from ensue.engine.output import joined
 from ensue.engine.reference_events import events_of
 from ensue.languages.patterns import parse
-from ensue.workload.prepared import build_result, prepare
+from ensue.workload.prepared import Prepared, build_result, prepare
 from support.streams import Nature
 
 
-def judged(
-    text: str, events: pa.Table, pieces: list[pa.Table], nature: Nature, off: tuple[str, ...] = ()
-) -> str:
-    """Compares an engine with the semantics; says how it went."""
+def prepared_for(
+    text: str, events: pa.Table, nature: Nature, off: tuple[str, ...] = ()
+) -> Prepared:
     shape = shape_of(events.schema, time=nature.columns, type="type", order=())
-    prepared = prepare(parse(text), shape, off=off)
-    engine = prepared.engine()
+    return prepare(parse(text), shape, off=off)
+
+
+def judged(
+    text: str,
+    events: pa.Table,
+    pieces: list[pa.Table],
+    nature: Nature,
+    off: tuple[str, ...] = (),
+    *,
+    saved: bool = False,
+) -> str:
+    """Compares an engine with the semantics; says how it went.
+
+    With `saved`, another engine takes up the state after each piece.
+    """
+    prepared = prepared_for(text, events, nature, off)
+    shape, engine = prepared.shape, prepared.engine()
     if not isinstance(engine, Engine):
         return "reference"
-    found = [engine.feed(piece) for piece in pieces]
+    found = []
+    for piece in pieces:
+        found.append(engine.feed(piece))
+        if saved:
+            data, engine = engine.save(), prepared.engine()
+            engine.restore(data)
     found.append(engine.finish())
     matches = joined(found, engine.program.source.output)
     table = build_result(prepared, matches, events).select(list(matches.variables))

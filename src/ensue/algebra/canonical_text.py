@@ -50,7 +50,7 @@ from ensue.algebra.predicate import (
 )
 from ensue.algebra.query import Equivalence, Limit, Query, Returned
 from ensue.algebra.window import ByEvents, ByTime, ByUnits, Window
-from ensue.schema import Kind
+from ensue.schema import Kind, OneOf, Types
 
 Item = TypeVar("Item")
 
@@ -77,6 +77,8 @@ def query_text(query: Query) -> str:
         text += f" exists={query.exists} limit={optional(_limit, query.limit)}"
     if query.choose is not None:
         text += f" choose={_choice(query.choose.choice)}"
+    if query.unfinished:
+        text += " unfinished=True"
     return text
 
 
@@ -171,7 +173,7 @@ def pattern_text(pattern: Pattern) -> str:
     """A pattern, or a part of one."""
     match pattern:
         case Atom(type=type, variable=variable):
-            return node_text("Atom", type=plain(type), variable=plain(variable))
+            return node_text("Atom", type=_types(type), variable=plain(variable))
         case Kleene(atom=atom, least=least, most=most):
             return node_text(
                 "Kleene",
@@ -220,6 +222,14 @@ def pattern_text(pattern: Pattern) -> str:
                 time=optional(kind_text, pattern.time),
                 tick=plain(pattern.tick),
             )
+
+
+def _types(types: Types) -> str:
+    match types:
+        case str():
+            return plain(types)
+        case OneOf(names=names):
+            return node_text("OneOf", names=tuple_text(plain, names))
 
 
 def _leave(leave: Leave) -> dict[str, str]:

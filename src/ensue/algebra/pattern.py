@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import Expr, Literal
 from ensue.algebra.window import ByTime, ByUnits
-from ensue.schema import Kind
+from ensue.schema import Kind, Types
 from ensue.span import Span
 
 if TYPE_CHECKING:
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Atom:
-    """One event of a type, bound to a variable: `Shelf x`."""
+    """One event, bound to a variable: `Shelf x`, `(Shelf|Exit) x`, `ANY x`."""
 
-    type: str
+    type: Types
     variable: str
     span: Span | None = field(default=None, compare=False, repr=False)
 

@@ -54,6 +54,7 @@ class Query:
     exists: bool = False  # RETURN EXISTS: one row a trigger
     limit: Limit | None = None
     choose: Choose | None = None  # None: all
+    unfinished: bool = False  # it asks for timed-out partial matches, in place of matches
     text: str | None = field(default=None, compare=False, repr=False)
 
     @property

@@ -47,6 +47,7 @@ from ensue.algebra.predicate import (
 from ensue.algebra.query import Query, Returned
 from ensue.algebra.walk import rewrite_expr
 from ensue.algebra.window import ByEvents, ByTime, ByUnits, Window
+from ensue.schema import OneOf, Types
 
 _NAME = re.compile(r"[^\W\d]\w*")
 LOCATIONS = (LOCATION, EARTH_LOCATION)
@@ -78,6 +79,21 @@ def show_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def show_types(types: Types) -> str:
+    """The types of events that a variable takes.
+
+    >>> show_types("A"), show_types("any"), show_types(OneOf(("A", "B"))), show_types(ANY)
+    ('A', '"any"', '(A|B)', 'ANY')
+    """
+    match types:
+        case str():
+            return f'"{types}"' if types.upper() == "ANY" else show_name(types)
+        case OneOf(names=()):
+            return "ANY"
+        case OneOf(names=names):
+            return f"({'|'.join(map(show_types, names))})"
+
+
 # ----------------------------------------------------------------------------------- patterns
 
 
@@ -89,13 +105,13 @@ def show_pattern(pattern: Pattern) -> str:
     """
     match pattern:
         case Atom(type=type_, variable=variable):
-            return f"{show_name(type_)} {show_name(variable)}"
+            return f"{show_types(type_)} {show_name(variable)}"
         case Kleene(atom=atom, inner=Strategy() as inner):
             again = show_word(inner, pattern.pause)
             return f"({show_pattern(atom)} {again}){_quantifier(pattern)}{_until(pattern)}"
         case Kleene(atom=atom):
             variable = show_name(atom.variable)
-            return f"{show_name(atom.type)}{_quantifier(pattern)} {variable}[]{_until(pattern)}"
+            return f"{show_types(atom.type)}{_quantifier(pattern)} {variable}[]{_until(pattern)}"
         case Repeat(part=part):
             shown = show_pattern(part)
             if pattern.inner is not None:
@@ -104,7 +120,7 @@ def show_pattern(pattern: Pattern) -> str:
             grouped = shown if show_head(part) in GROUPS else f"({shown})"
             return f"{grouped}{_quantifier(pattern)}{_until(pattern)}"
         case Maybe(part=Atom(type=type_, variable=variable)):
-            return f"{show_name(type_)}? {show_name(variable)}"
+            return f"{show_types(type_)}? {show_name(variable)}"
         case Maybe(part=part):
             return f"({show_pattern(part)})?"
         case Not(part=part, interval=interval):

@@ -1,17 +1,19 @@
 """Timed-out partial matches as matches of other queries, which end in a negation.
 
 An order that was paid and not shipped within its window is a match of `SEQ(Order o, Payment p,
-!Ship s)`. So every runner that knows negation at the end finds timed-out partial matches.
+!Ship s)`. So every runner that knows negation at the end finds timed-out partial matches. Those of
+patterns that say how their parts follow, of groups and alternatives are found by the definition.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ensue.algebra.check.timeouts import check_timeouts, steps_of, up_to_required
+from ensue.algebra.check.timeouts import check_timeouts, is_rewritten, steps_of, up_to_required
 from ensue.algebra.form import Form, form, is_absence, is_event, is_list
 from ensue.algebra.form import parts as parts_of
+from ensue.algebra.functions.choices import CASE
 from ensue.algebra.pattern import Atom, Kleene, Not, Pattern, Seq
-from ensue.algebra.predicate import Aggregate, At, Binary, Expr, Field, IsNull, Literal
+from ensue.algebra.predicate import Aggregate, At, Binary, Call, Expr, Field, IsNull, Literal
 from ensue.algebra.query import Query, Returned
 from ensue.algebra.walk import atoms, kleenes, positives, references, rewrite_expr, variables
 from ensue.errors import QueryError
@@ -43,9 +45,38 @@ def timeout_queries(query: Query, time: str = "end") -> tuple[Query, ...]:
     """
     try:
         check_timeouts(query, TIMED_OUT)
+        if not is_rewritten(query):
+            return (_unfinished(query, time),)
         return tuple(_query(query, state, time) for state in _states(query.pattern))
     except QueryError as error:
         raise error.at(None, query.text) from None
+
+
+def _unfinished(query: Query, time: str) -> Query:
+    """The query that asks for its timed-out partial matches by their definition."""
+    flag = (Returned(Literal(True), TIMED_OUT),) if query.returns else ()
+    lists = kleenes(query.pattern)
+
+    def of_bound(returned: Returned) -> Returned:
+        """NULL where a variable has no event: a count would be 0."""
+        if isinstance(returned.expr, Field | Literal):
+            return returned
+        value = returned.expr
+        for variable in sorted(variables(value)):
+            first = Field(variable, time, At.NTH if variable in lists else At.ONLY)
+            value = Call(CASE, (IsNull(first, negated=True), value))
+        return replace(returned, expr=value)
+
+    return replace(
+        query,
+        after=None,
+        returns=(*map(of_bound, query.returns), *flag),
+        having=None,
+        limit=None,
+        choose=None,
+        unfinished=True,
+        text=None,
+    )
 
 
 # ------------------------------------------------------------------------------------ states

@@ -1,12 +1,13 @@
 """Definitions of events by events, and a query on top of them."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 
 from ensue.algebra.lapses import lapses
 from ensue.algebra.query import Query
 from ensue.algebra.walk import atoms
 from ensue.errors import QueryError, did_you_mean
+from ensue.schema import ANY, names_of
 from ensue.span import Span
 
 
@@ -96,7 +97,8 @@ def layer_of(label: str) -> str:
 
 def types_of(query: Query) -> tuple[str, ...]:
     """The types of events a query speaks of, each once."""
-    return tuple(dict.fromkeys(atom.type for atom in atoms(query.pattern)))
+    found = (name for atom in atoms(query.pattern) for name in names_of(atom.type))
+    return tuple(dict.fromkeys(found))
 
 
 def tower(definitions: Sequence[Definition], query: Query, emit: Sequence[str] = ()) -> Tower:
@@ -119,6 +121,7 @@ def tower(definitions: Sequence[Definition], query: Query, emit: Sequence[str] =
                 span=negation.span,
                 text=each.text,
             )
+        _check_several(each, {definition.name for definition in definitions})
     known: dict[str, Definition] = {}
     for definition in definitions:
         _check_once(known.get(definition.name), definition)
@@ -167,6 +170,29 @@ def tower(definitions: Sequence[Definition], query: Query, emit: Sequence[str] =
     unused = tuple(name for name in known if name not in used)
     kept = tuple(definition for name, definition in ordered.items() if name in used)
     return Tower(kept, query, tuple(emit), unused)
+
+
+def _check_several(query: Query, defined: Set[str]) -> None:
+    """Several types of one variable are types of events that come in."""
+    for atom in atoms(query.pattern):
+        if isinstance(atom.type, str):
+            continue
+        above = sorted(defined & set(atom.type.names or types_of(query)))
+        if above and atom.type == ANY:
+            raise QueryError(
+                f"ANY means events that come in, and the pattern also has defined events: "
+                f"{above[0]}",
+                hint="name the types: (A|B) x",
+                span=atom.span,
+                text=query.text,
+            )
+        if above:
+            raise QueryError(
+                f"'{above[0]}' is a defined event: it is no alternative to other types yet",
+                hint=f"give it a variable of its own: OR({above[0]} x, ... y)",
+                span=atom.span,
+                text=query.text,
+            )
 
 
 def _check_once(other: Definition | None, definition: Definition) -> None:

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ensue.columns.buffers import Bools, Ints
+from ensue.columns.buffers import Bools, Ints, frozen
+from ensue.kernels import match_ends
 
 FIRST, TRIGGER = " first", " trigger"  # variables of matches that were only counted
 
@@ -76,6 +77,20 @@ class Matches:
         if not len(rows):
             return np.full(self.count, -1, np.int64)
         return np.where(found, rows[np.where(found, place, 0)], np.int64(-1))
+
+    def ends(self) -> tuple[Ints, Ints]:
+        """The first and the last row of each match; where it has no event, the highest and -1.
+
+        >>> Matches({"b": np.array([9])}, {"a": (np.array([0, 2]), np.array([5, 7]))}, 1).ends()
+        (array([5]), array([9]))
+        """
+        first = np.full(self.count, np.iinfo(np.int64).max)
+        last = np.full(self.count, -1, np.int64)
+        for rows in self.rows.values():
+            match_ends.widen_by_rows(frozen(rows), first, last)
+        for offsets, rows in self.lists.values():
+            match_ends.widen_by_lists(frozen(offsets), frozen(rows), first, last)
+        return first, last
 
     def moved(self, change: Callable[[Ints], Ints]) -> "Matches":
         """The same matches with other numbers for their rows."""

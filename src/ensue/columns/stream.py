@@ -21,7 +21,7 @@ from ensue.columns.arrow_kinds import Unit, fields_of, time_unit
 from ensue.columns.location import check_location
 from ensue.columns.rows import rows_taken
 from ensue.errors import EventError, QueryError, did_you_mean
-from ensue.schema import EventType, Kind, Schema, one_table
+from ensue.schema import EventType, Kind, Schema, Types, one_table
 
 TYPE = "__type"  # the column that tells the types of several tables apart
 PLACE = "__place"  # the column that says in which order rows came, where nothing else does
@@ -65,7 +65,7 @@ class Shape:
         if self.hidden:
             found = {v: [c for c in cs if c[1] not in self.hidden] for v, cs in found.items()}
         for atom in atoms(query.pattern):
-            if others is not None and atom.type in others:
+            if others is not None and isinstance(atom.type, str) and atom.type in others:
                 found[atom.variable] = others[atom.type]
         return found
 
@@ -74,11 +74,29 @@ class Shape:
         found: dict[str, Columns] = {}
         for atom in atoms(query.pattern):  # results of operators have no columns
             if self.by_type is not None:
-                own = self.by_type.get(atom.type, ())
+                own = self._columns_of_types(atom.type)
                 found[atom.variable] = [*own, *((n, n) for n in self.hidden)]
             else:
                 found[atom.variable] = [(n, n) for n in self.arrow.names]
         return found
+
+    def _columns_of_types(self, types: Types) -> Columns:
+        """The fields of a type; of several types, those that some have.
+
+        Fields of one name that are not alike keep the names of their columns.
+        """
+        assert self.by_type is not None
+        if isinstance(types, str):
+            return self.by_type.get(types, ())
+        found: dict[str, set[str]] = {}
+        for name in types.names or self.by_type:
+            for field, column in self.by_type.get(name, ()):
+                found.setdefault(field, set()).add(column)
+        return [
+            (field if len(columns) == 1 else column, column)
+            for field, columns in found.items()
+            for column in sorted(columns)
+        ]
 
     def physical(self, query: Query) -> tuple[Query, Schema]:
         """The query in terms of columns, where fields of one name had to be told apart."""

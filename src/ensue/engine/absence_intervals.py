@@ -7,7 +7,7 @@ from ensue.algebra.lives import looks_as_far
 from ensue.algebra.query import Query
 from ensue.algebra.walk import atoms
 from ensue.algebra.window import ByTime, ByUnits
-from ensue.schema import Schema
+from ensue.schema import Schema, Types, takes
 from ensue.semantics import Binding, Event, members, over_after
 
 
@@ -16,8 +16,8 @@ class AbsenceIntervals:
 
     def __init__(self, query: Query, schema: Schema) -> None:
         self._query = query
-        # by type, how long before the first event of a match it matters; None: for ever
-        self._types: dict[str, int | float | None] = {}
+        # by types, how long before the first event of a match they matter; None: for ever
+        self._types: dict[Types, int | float | None] = {}
         for negation, interval in lapses(query.pattern):
             looks = looks_as_far(interval, query, schema)
             back = None if looks is None or looks.back is None else float(looks.back)
@@ -50,9 +50,11 @@ class AbsenceIntervals:
 
     def _matters(self, event: Event, time: float | None) -> bool:
         """Whether an event may lie in an interval of a match to come."""
-        if event.type not in self._types:
+        looks = [back for types, back in self._types.items() if takes(types, event.type)]
+        if not looks:
             return False
-        back = self._types[event.type]
+        known = [back for back in looks if back is not None]
+        back = max(known) if len(known) == len(looks) else None
         match self._query.within:
             case ByTime(nanoseconds=length) | ByUnits(amount=length):
                 return back is None or time is None or time - event.start <= length + back

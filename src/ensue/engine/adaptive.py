@@ -198,15 +198,15 @@ class AdaptiveEngine:
         old = self.engine
         new = self._engine(plan, nullable=old.program.nullable)
         new.scan.keys, new.scan.strings = old.scan.keys, old.scan.strings
+        before, self._numbers = self._numbers, AsFed(self._recent.rows, old.rows)
+        if old.skipping is not None:
+            # matches of the events that are fed again have been weighed
+            earliest = before.in_stream(old.skipped_up_to)
+            new.skip_up_to(self._numbers.own(earliest))
         recent = self._recent.events
         new.replay([] if recent is None else slices(recent, PIECE), old.rows, old.now)
         new.count_anew()
         new.scan.seen |= old.scan.seen if _same_roles(plan, old.program.plan) else 0
-        new.skipping = old.skipping
-        before, self._numbers = self._numbers, AsFed(self._recent.rows, old.rows)
-        if new.skipping is not None:
-            earliest = before.in_stream(new.skipping.earliest)
-            new.skipping.earliest = self._numbers.own(earliest)
         new.room.take_over(old.room)
         return new
 

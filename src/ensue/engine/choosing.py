@@ -33,9 +33,9 @@ class Once(Skipping):
     def __init__(self, query: Query) -> None:
         super().__init__(replace(query, after=AfterMatch(SkipTo.PAST_LAST)))
 
-    def _sorted(self, found: Matches, last: Rows) -> Rows:
+    def _sorted(self, found: Matches, first: Rows, last: Rows) -> Rows:
         """By last event, then from the newest to the oldest; the same events as the text goes."""
-        oldest_first = super()._sorted(found, last)
+        oldest_first = super()._sorted(found, first, last)
         members = newest_first(found)[oldest_first]
         keys = [-members[:, k] for k in range(members.shape[1])]
         return np.asarray(oldest_first[np.lexsort([*reversed(keys), last[oldest_first]])])
@@ -45,8 +45,8 @@ class Latest(Once):
     """The newest match of each last event; nothing has to be remembered."""
 
     def __call__(self, found: Matches, keys: npt.NDArray[Any], base: int) -> Matches:  # noqa: ARG002
-        _, last = self._ends(found)
-        order = self._sorted(found, last)
+        first, last = found.ends()
+        order = self._sorted(found, first, last)
         kept = np.zeros(found.count, np.bool_)
         kept[order[np.diff(last[order], prepend=-1) != 0]] = True
         return found.where(kept)

@@ -17,7 +17,7 @@ def counters_of(
     return Counters(
         scan.events,
         passed / frame.ticks_per_second,
-        {role.variable: role.type for role in frame.plan.roles},
+        {r.variable: r.type for r in frame.plan.roles if isinstance(r.type, str)},
         {variable: Tried(*count) for variable, count in scan.roles.items()},
         {label: Tried(*count) for label, count in scan.conditions.items()},
         checks,

@@ -30,6 +30,7 @@ from ensue.schema import Schema
 from ensue.source.counting import TABLE, ScanCounts
 from ensue.source.kernel_inputs import DONE, OUT_TOP, POSITION, STOP
 from ensue.source.operator_functions import failing_functions
+from ensue.structures.contract import USED
 from ensue.structures.tables import Table
 
 FEW_CODES = 4_096  # up to so many, codes of keys and strings are never forgotten
@@ -276,10 +277,27 @@ class Engine:
         if self.lapsing is not None:
             found = self.lapsing(found, self.now, over=over)
         if self.skipping is not None and found.count:
-            found = self.skipping(found, keys, base)
+            if self.state.knows_used:
+                found = self.skipping.among_weighed(found)
+            else:
+                found = self.skipping(found, keys, base)
         self.found += found.number
         self.room.keep(found)
         return found
+
+    def skip_up_to(self, earliest: npt.NDArray[np.int64]) -> None:
+        """Goes on with the rows that AFTER MATCH SKIP lets matches begin with."""
+        assert self.skipping is not None
+        if self.state.knows_used:
+            self.state.know_used(earliest)
+        else:
+            self.skipping.earliest = earliest
+
+    @property
+    def skipped_up_to(self) -> npt.NDArray[np.int64]:
+        """By partition, the first row that AFTER MATCH SKIP lets a match begin with."""
+        assert self.skipping is not None
+        return self.state.tables[USED] if self.state.knows_used else self.skipping.earliest
 
     # ---------------------------------------------------------------------------- saving
 
@@ -291,7 +309,7 @@ class Engine:
             self.state.tidy()
         arrays = self.state.used_parts(len(self.scan.keys))
         if self.skipping is not None:
-            arrays["earliest"] = self.skipping.earliest
+            arrays["earliest"] = arrays.pop(USED, self.skipping.earliest)
         if self.lapsing is not None:
             arrays |= self.lapsing.save()
         saved = Saved(
@@ -323,7 +341,7 @@ class Engine:
         for inner, data in zip(self.inner, saved.inner, strict=True):
             inner.restore(data)
         if self.skipping is not None:
-            self.skipping.earliest = saved.arrays["earliest"]
+            self.skip_up_to(saved.arrays["earliest"])
         if self.lapsing is not None:
             self.lapsing = lapsing_of(self.program)
             assert self.lapsing is not None

@@ -1,5 +1,6 @@
 """A plan made executable: the compiled kernel and the shape of its state."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -12,10 +13,11 @@ from numba import types as nb
 
 from ensue.columns.arrow_kinds import Unit
 from ensue.computed import cached_property
-from ensue.plan.physical import Plan
+from ensue.engine.arrangements import arrangements
+from ensue.plan.physical import Automaton, Plan
 from ensue.plan.physical_rules.ordering import as_written
 from ensue.schema import Schema
-from ensue.source.cache import compiled
+from ensue.source.compiling import kernel
 from ensue.source.expressions import Feature
 from ensue.source.kernel_inputs import Frame
 from ensue.source.operator_functions import know
@@ -87,8 +89,28 @@ class Program:
         for inside in self.source.complexes.values():
             events += [_readonly(self._sorts[sort]) for _, sort in inside.parameters()]
         types = (*CONSTANTS, nb.int64, nb.int64, nb.int64, *events, *self._types(self.tables))
-        step = compiled(self.source.text, "step", types, python=self.plan.interpreted)
+        returned = [self.tables.index(name) - len(self.tables) for name in self.source.returned]
+        python = self.plan.interpreted
+        many = None if isinstance(self.plan.structure, Automaton) else self._arrangements
+        step = kernel(
+            self.source.text, "step", types, python=python, returned=returned, arrangements=many
+        )
         return partial(step, *self.constants)
+
+    def _arrangements(
+        self,
+        mask: npt.NDArray[np.int64],
+        key: npt.NDArray[np.int32],
+        ends: npt.NDArray[Any],
+    ) -> float:
+        """At most so many arrangements of these events fit the pattern, conditions apart."""
+        if self.plan.tallies:
+            return 0.0  # they are not gone through one by one
+        if any(role.kleene is not None for role in self.plan.roles):
+            return math.inf
+        window = None if self.frame.by_events else self.frame.window
+        bits = [self.frame.bits[r.variable] for r in self.plan.roles if not r.negative]
+        return arrangements(mask, key, ends, bits, window)
 
     def kernel(self, name: str) -> Callable[..., Any]:
         """Another function of the kernel's text."""
@@ -96,7 +118,7 @@ class Program:
             signature = self.source.kernels[name]
             given = [self._sorts[sort] for sort in signature.given]
             types = (*CONSTANTS, *given, *self._types(signature.tables))
-            self._kernels[name] = partial(compiled(self.source.text, name, types), *self.constants)
+            self._kernels[name] = partial(kernel(self.source.text, name, types), *self.constants)
         return self._kernels[name]
 
     @cached_property

@@ -13,7 +13,8 @@ from ensue.algebra.lapses import interval_ends
 from ensue.algebra.policy import SkipTo
 from ensue.algebra.predicate import Field
 from ensue.algebra.query import Query
-from ensue.algebra.walk import atoms, kleenes, nodes, positives
+from ensue.algebra.tower import types_of
+from ensue.algebra.walk import kleenes, nodes, positives
 from ensue.algebra.window import ByEvents
 from ensue.columns import evaluate as vectors
 from ensue.columns.arrow_kinds import Unit
@@ -86,7 +87,7 @@ class ReferenceEngine:
         self._query = replace(plan.query, after=None, having=None, limit=None, choose=None)
         self._columns = columns_used(plan.query, schema)
         self._computed = computed_columns(plan.query)
-        self._untyped = next(iter(atoms(plan.query.pattern))).type
+        self._untyped = next(iter(types_of(plan.query)), "")
         self._scale = nanoseconds(schema, unit)
         self._fresh: list[pa.Table] = []  # not judged yet
         self._held = Held()
@@ -172,7 +173,8 @@ class ReferenceEngine:
             past = members(binding)[-1].position < self._mark.rows
             if past and _rows_bound(binding) not in waited:
                 continue
-            undecided = waits(pattern, binding) and not window.is_over(binding)
+            late = self._query.unfinished or waits(pattern, binding)
+            undecided = late and not window.is_over(binding)
             undecided = undecided or self._lapsing(binding, mark)
             (waiting if undecided and not over else found).append(binding)
         self._mark, self._waiting = mark, waiting

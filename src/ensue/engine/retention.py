@@ -9,6 +9,7 @@ from ensue.algebra.policy import Strategy
 from ensue.algebra.query import Query
 from ensue.algebra.walk import atoms
 from ensue.algebra.window import ByEvents, ByTime, ByUnits
+from ensue.schema import takes
 from ensue.semantics import Binding, Event, members
 
 Key = tuple[object, ...]
@@ -54,7 +55,7 @@ def matters(query: Query, event: Event) -> bool:
         return False
     if Strategy.PARTITION in query.strategies or isinstance(query.within, ByEvents):
         return True
-    return event.type in {atom.type for atom in atoms(query.pattern)}
+    return any(takes(atom.type, event.type) for atom in atoms(query.pattern))
 
 
 @dataclass(frozen=True, slots=True)

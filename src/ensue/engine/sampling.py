@@ -13,10 +13,12 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ensue.algebra.predicate import Aggregate, At, Expr, Field
 from ensue.algebra.text import show_condition
-from ensue.algebra.walk import atoms, references, variables
+from ensue.algebra.tower import types_of
+from ensue.algebra.walk import references, variables
 from ensue.algebra.window import ByEvents, ByTime, ByUnits
 from ensue.columns import evaluate as vectors
 from ensue.columns.evaluate import Vector
@@ -27,7 +29,7 @@ from ensue.computed import cached_property
 from ensue.plan.estimates.statistics import Statistics
 from ensue.plan.physical import Plan, Role
 from ensue.plan.physical_rules.sequence import predecessors
-from ensue.schema import Kind
+from ensue.schema import ANY, Kind, names_of
 
 Rows = npt.NDArray[np.int64]
 
@@ -184,10 +186,11 @@ class _Sample:
 
     def _of_type(self, role: Role) -> Rows:
         column = self.prepared.shape.schema.type_column
-        if column is None:
+        if column is None or role.type == ANY:
             return np.arange(self.events.num_rows)
         types = self.events.column(column).cast(pa.string()).combine_chunks()
-        return np.flatnonzero(np.asarray(types.to_numpy(zero_copy_only=False) == role.type))
+        wanted = pa.array(names_of(role.type), pa.string())
+        return np.flatnonzero(pc.is_in(types, value_set=wanted).to_numpy(zero_copy_only=False))
 
     # ------------------------------------------------------------------------ between events
 
@@ -305,7 +308,7 @@ def _single(ref: Field | Aggregate) -> bool:
 
 def type_counts(prepared: Planned, events: pa.Table) -> dict[str, int]:
     """How many events there are of each type that the pattern names."""
-    names = {atom.type for atom in atoms(prepared.plan.query.pattern)}
+    names = types_of(prepared.plan.query)
     column = prepared.shape.schema.type_column
     if column is None:
         return dict.fromkeys(names, events.num_rows)

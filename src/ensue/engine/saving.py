@@ -14,7 +14,7 @@ from ensue.errors import StateError
 from ensue.plan.estimates.counters import Label
 from ensue.plan.physical_rules.pushing import not_pushed
 from ensue.source.counting import TABLE
-from ensue.structures.contract import State
+from ensue.structures.contract import BEGAN, USED, State
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,11 +97,13 @@ def column_names(state: State[Any]) -> dict[str, list[str]]:
 
 def take_up(state: State[Any], saved: Saved) -> None:
     """Fills a fresh state with what was saved."""
-    arrays = dict(saved.arrays)
+    arrays, lacking = dict(saved.arrays), set()
     for name, columns in column_names(state).items():
         known = list(saved.columns[name])
         for column in set(columns) - set(known):
-            if column.startswith("carry_"):  # earlier releases did not keep it: none so far
+            # earlier releases did not keep these: a carry of none so far, the run's first row
+            if column.startswith("carry_") or column == BEGAN:
+                lacking.add(column)
                 none = np.zeros((len(arrays[name]), 1), arrays[name].dtype)
                 arrays[name] = np.concatenate([arrays[name][:, : len(known)], none], axis=1)
                 known.append(column)
@@ -116,7 +118,7 @@ def take_up(state: State[Any], saved: Saved) -> None:
         if name == TABLE:
             _take_up_counts(fresh, state.frame.tally.labels, saved)
             continue
-        if name == "O":
+        if name in ("O", USED):
             continue
         table = arrays[name]
         if name in state.listed:
@@ -124,6 +126,7 @@ def take_up(state: State[Any], saved: Saved) -> None:
             room[: len(table)] = table
             table = room
         state.tables[name] = np.ascontiguousarray(table)
+    state.recall(lacking)
 
 
 def _take_up_counts(table: npt.NDArray[np.int64], labels: dict[Label, int], saved: Saved) -> None:

@@ -16,7 +16,7 @@ from ensue.columns.keys import KeyCodes
 from ensue.engine.program import Program
 from ensue.kernels.arena import clear_bit, set_bits
 from ensue.kernels.names import find_names
-from ensue.schema import Kind
+from ensue.schema import ANY, Kind, names_of
 from ensue.source.counting import ScanCounts
 from ensue.source.expressions import Feature
 
@@ -73,7 +73,7 @@ class Scan:
         self.keys = KeyCodes()
         self.strings = KeyCodes()
         self.roles = tuple(r for r in program.plan.roles if r.inner is None)
-        self.types = list(dict.fromkeys(r.type for r in self.roles))
+        self.types = list(dict.fromkeys(name for r in self.roles for name in names_of(r.type)))
         self.seen = 0  # bits of the roles whose types have occurred
         self.counts = ScanCounts()  # of a program that counts
         self._names = tuple(map(frozen, text_parts(pa.array(self.types, pa.string()))))
@@ -118,7 +118,7 @@ class Scan:
             assert program.schema.type_column is not None
             set_bits(mask, self._type_codes(events.column(program.schema.type_column)), bits)
         else:
-            mask[:] = bits[0]
+            mask[:] = np.bitwise_or.reduce(bits)
         self.seen |= int(np.bitwise_or.reduce(mask))
         known: dict[Expr, npt.NDArray[np.bool_]] = {}  # of events, whichever role they play
 
@@ -149,13 +149,14 @@ class Scan:
         return mask
 
     def _bits_by_type(self) -> npt.NDArray[np.int64]:
-        """The roles that an event of each type can play."""
-        bits, frame = np.zeros(len(self.types), np.int64), self.program.frame
+        """The roles that an event of each type can play, and at the end one of any other type."""
+        bits, frame = np.zeros(len(self.types) + 1, np.int64), self.program.frame
         for role in self.roles:
-            number = self.types.index(role.type)
-            bits[number] |= 1 << frame.bit(role.variable)
+            every = role.type == ANY
+            places = slice(None) if every else [self.types.index(n) for n in names_of(role.type)]
+            bits[places] |= 1 << frame.bit(role.variable)
             if role.first:
-                bits[number] |= 1 << frame.bit(role.variable, first=True)
+                bits[places] |= 1 << frame.bit(role.variable, first=True)
         return bits
 
     def _playing(self, mask: npt.NDArray[np.int64], bit: int) -> int:
@@ -184,7 +185,7 @@ class Scan:
             if not any(
                 self.seen >> self.program.frame.bit(r.variable) & 1
                 for r in self.roles
-                if r.type == t
+                if t in names_of(r.type)
             )
         ]
 

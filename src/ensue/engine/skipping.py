@@ -9,10 +9,14 @@ from ensue.algebra.policy import SkipTo
 from ensue.algebra.query import Query
 from ensue.algebra.walk import positives
 from ensue.columns.matches import Matches
-from ensue.kernels.arena import skip_matches
+from ensue.kernels.skipping import (
+    are_apart,
+    order_by_ends,
+    order_by_members,
+    skip_matches,
+)
 
 Rows = npt.NDArray[np.int64]
-NEVER = np.iinfo(np.int64).max
 
 
 class Skipping:
@@ -26,7 +30,7 @@ class Skipping:
 
     def __call__(self, found: Matches, keys: npt.NDArray[Any], base: int) -> Matches:
         """The matches that are kept; `keys` are the partitions of the rows from `base` on."""
-        first, last = self._ends(found)
+        first, last = found.ends()
         key = keys[last - base].astype(np.int64)
         if len(self.earliest) <= int(key.max()):
             grown = np.zeros(int(key.max()) * 2 + 1, np.int64)
@@ -34,8 +38,22 @@ class Skipping:
             self.earliest = grown
         kept = np.zeros(found.count, np.bool_)
         target = self._target(found, first, last)
-        skip_matches(self._sorted(found, last), key, first, target, self.earliest, kept)
-        return found.where(kept)
+        skip_matches(self._sorted(found, first, last), key, first, target, self.earliest, kept)
+        return found if kept.all() else found.where(kept)
+
+    def among_weighed(self, found: Matches) -> Matches:
+        """The same for matches of a kernel that drops what began among used events.
+
+        It leaves open which of the matches with the same first and last event is kept.
+        """
+        first, last = found.ends()
+        if are_apart(last, first):
+            return found
+        order = self._sorted(found, first, last)
+        kept = np.ones(found.count, np.bool_)
+        same = (np.diff(last[order]) == 0) & (np.diff(first[order]) == 0)
+        kept[order[1:][same]] = False
+        return found if kept.all() else found.where(kept)
 
     def keep(self, kept: npt.NDArray[np.intp]) -> None:
         """Goes on with these partitions, numbered from 0.
@@ -47,17 +65,6 @@ class Skipping:
         earliest = np.zeros(max(1, len(kept)), np.int64)
         earliest[: len(inside)] = self.earliest[inside]
         self.earliest = earliest
-
-    def _ends(self, found: Matches) -> tuple[Rows, Rows]:
-        first, last = np.full(found.count, NEVER), np.full(found.count, -1, np.int64)
-        for rows in found.rows.values():
-            first = np.minimum(first, np.where(rows < 0, NEVER, rows))
-            last = np.maximum(last, rows)
-        for variable in found.lists:
-            front, back = _list_ends(found, variable)
-            first = np.minimum(first, np.where(front < 0, NEVER, front))
-            last = np.maximum(last, back)
-        return first, last
 
     def _target(self, found: Matches, first: Rows, last: Rows) -> Rows:
         match self.after.to:
@@ -72,30 +79,33 @@ class Skipping:
                 front, back = _list_ends(found, variable)
                 return front if self.after.to is SkipTo.FIRST else back
 
-    def _sorted(self, found: Matches, last: Rows) -> Rows:
+    def _sorted(self, found: Matches, first: Rows, last: Rows) -> Rows:
         """By last event, then by the members in their order: what the reference does."""
-        if found.lists:
-            steps = [self._steps(found, k) for k in range(found.count)]
-            return np.array(
-                sorted(range(found.count), key=lambda k: (last[k], steps[k])), np.int64
-            )
-        rows = np.stack([found.rows[v] for v in self.order], axis=1)
-        rows = np.where(rows < 0, NEVER, rows)
-        numbers = np.argsort(rows, axis=1, kind="stable")
-        rows = np.take_along_axis(rows, numbers, axis=1)
-        keys = [c for k in range(rows.shape[1]) for c in (rows[:, k], numbers[:, k])]
-        return np.lexsort([*reversed(keys), last])
+        order: Rows = order_by_ends(last, first)
+        same = (np.diff(last[order]) == 0) & (np.diff(first[order]) == 0)
+        if not same.any():
+            return order
+        places = np.flatnonzero(np.append(same, False) | np.insert(same, 0, False))
+        tied = order[places]
+        group = np.cumsum(np.insert(~same, 0, True))[places]
+        offsets, steps = self._steps(found.pick(tied))
+        order[places] = tied[order_by_members(group, offsets, steps)]
+        return order
 
-    def _steps(self, found: Matches, k: int) -> list[tuple[int, int]]:
-        steps = []
+    def _steps(self, found: Matches) -> tuple[Rows, Rows]:
+        """The members of each match in their order, as offsets and numbers.
+
+        A number has the row first; a row that plays two roles has them as the text goes.
+        """
+        match, steps = [], []
         for number, variable in enumerate(self.order):
-            if variable in found.rows:
-                rows = found.rows[variable][k : k + 1]
-            else:
-                offsets, values = found.lists[variable]
-                rows = values[offsets[k] : offsets[k + 1]]
-            steps += [(int(row), number) for row in rows if row >= 0]
-        return sorted(steps)
+            offsets, rows = found.segments(variable)
+            match.append(np.repeat(np.arange(found.count), np.diff(offsets)))
+            steps.append(rows[offsets[0] : offsets[-1]] * len(self.order) + number)
+        of, step = np.concatenate(match), np.concatenate(steps)
+        places = np.zeros(found.count + 1, np.int64)
+        np.cumsum(np.bincount(of, minlength=found.count), out=places[1:])
+        return places, step[np.lexsort([step, of])]
 
 
 def _list_ends(found: Matches, variable: str) -> tuple[Rows, Rows]:

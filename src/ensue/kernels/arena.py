@@ -283,23 +283,12 @@ def oldest_rows(
 
 
 @kernel(nogil=True)
-def skip_matches(
-    order: Table, keys: Table, first: Table, target: Table, earliest: Table, kept: Table
-) -> None:
-    """AFTER MATCH SKIP: a match is kept if it begins where the ones kept before it allow."""
-    for k in order:
-        key = keys[k]
-        if first[k] >= earliest[key]:
-            kept[k] = True
-            earliest[key] = max(target[k], first[k] + 1)
-
-
-@kernel(nogil=True)
 def set_bits(mask: Table, codes: Table, bits: Table) -> None:
-    """The roles of each event by its type's code; a code of -1 plays none."""
+    """The roles of each event by its type's code; at the end those of other types, of code -1."""
+    others = bits[bits.shape[0] - 1]
     for i in range(codes.shape[0]):
         code = codes[i]
-        mask[i] = bits[code] if code >= 0 else 0
+        mask[i] = bits[code] if code >= 0 else others
 
 
 @kernel(nogil=True)

@@ -112,6 +112,24 @@ def add_column(
 
 
 @kernel(**_OPTIONS)
+def add_words(
+    words: Ints,
+    valid: Bools,
+    salt_high: np.uint64,
+    salt_low: np.uint64,
+    total_high: Words,
+    total_low: Words,
+) -> None:
+    """The same for a column of 64-bit words, which are hashed on the way."""
+    every = len(valid) == 0
+    for k in range(len(words)):
+        if every or valid[k]:
+            word = np.uint64(words[k])
+            total_high[k] += mixed(mixed(word + _GOLDEN) ^ salt_high)
+            total_low[k] += mixed(mixed((word ^ _FOURTH) * _THIRD) + salt_low)
+
+
+@kernel(**_OPTIONS)
 def fold_rows(
     rows: Ints,
     row_high: Words,
@@ -174,17 +192,15 @@ def ordinals(high: Words, low: Words) -> Ints:
 def hexadecimal(high: Words, low: Words, digits: Bytes) -> Bytes:
     """32 characters for each pair of words; `digits` holds the two characters of each byte."""
     n = len(high)
-    out = np.empty(32 * n, np.uint8)
+    pairs, out = digits.view(np.uint16), np.empty(16 * n, np.uint16)
     for k in range(n):
-        at = 32 * k
+        at = 16 * k
         for part in range(2):
             word = high[k] if part == 0 else low[k]
             for byte in range(8):
-                value = np.int64((word >> np.uint64(8 * (7 - byte))) & np.uint64(255))
-                out[at] = digits[2 * value]
-                out[at + 1] = digits[2 * value + 1]
-                at += 2
-    return out
+                out[at] = pairs[(word >> np.uint64(8 * (7 - byte))) & np.uint64(255)]
+                at += 1
+    return out.view(np.uint8)
 
 
 # A table of codes keeps in `state` how many slots are used [0], the next code [1], and, for

@@ -19,6 +19,7 @@ import numpy as np
 from numba.core import typeinfer
 from numba.core.caching import NullCache
 from numba.core.compiler import CompileResult
+from numba.core.registry import cpu_target
 from numba.core.serialize import dumps
 
 from ensue.kernels import forking, private_files
@@ -96,6 +97,13 @@ def kept(
         dispatcher.disable_compile()
     compiled: Callable[..., Any] = dispatcher
     return compiled
+
+
+def is_kept(function: Callable[..., Any], source: str, signature: object) -> bool:
+    """Whether there is a file with the code of a function for a signature."""
+    code = KeptCode(function, source)
+    name = code._file(signature, cpu_target.target_context.codegen())
+    return code.cache_path is not None and Path(code.cache_path, name).exists()
 
 
 def _take_values(dispatcher: Any) -> None:

@@ -28,11 +28,13 @@ from ensue.algebra.pattern import (
 )
 from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import At, Binary, Expr, Field, Literal, Unary
+from ensue.algebra.text import show_types
 from ensue.algebra.walk import atoms, references, results, rewrite, rewrite_expr
 from ensue.algebra.window import constant_of
-from ensue.errors import QueryError, did_you_mean
+from ensue.errors import QueryError
 from ensue.languages.expressions import Node, expr_of, name_of, pieces, span_of
 from ensue.languages.windows import length_of, whole
+from ensue.schema import ANY, OneOf, Types, names_of
 from ensue.span import Span
 
 _LIKE = "like "  # a type that is not known yet: that of a variable
@@ -89,7 +91,8 @@ def pattern_of(node: Node, operators: tuple[Operator, ...], conditions: list[Exp
             constants = [_constant(g) for g in given if g.data in _CONSTANTS]
             called = name_of(variable) if variable else ""
             return Apply(operator, tuple(inputs), tuple(constants), called, span=span)
-        case "atom", [type_, quantifier, variable, until, reach]:
+        case "atom" | "one_of" as kind, [written, quantifier, variable, until, reach]:
+            type_ = _types(written) if kind == "atom" else _one_of(written, variable)
             part = _stopped(_atom(type_, quantifier, variable, span), until, conditions)
             if reach:
                 conditions.append(_near(part, reach))
@@ -113,9 +116,9 @@ def _stopped(part: Pattern, until: Node | None, conditions: list[Expr]) -> Patte
             span=span_of(until),
         )
     span = span_of(until)
-    if until.data == "until_event":
-        type_, variable = pieces(until)
-        atom = Atom(name_of(type_), name_of(variable) if variable else "", span)
+    if until.data != "until_condition":
+        *written, variable = pieces(until)
+        atom = Atom(_types(*written), name_of(variable) if variable else "", span)
         return replace(part, until=Not(atom, span))
     (test,) = pieces(until)
     stop = expr_of(test)
@@ -141,24 +144,35 @@ def _renamed(variable: str, node: Expr) -> Expr:
     return node
 
 
-def with_types(pattern: Pattern) -> Pattern:
-    """Gives events that end loops the type of the variable that their condition names."""
+def with_types(pattern: Pattern, conditions: list[Expr]) -> Pattern:
+    """Gives events that end loops the type of the variable that their condition names.
+
+    A variable that nothing else binds is any event: `UNTIL z.price > 3`. It keeps its name then,
+    also in `conditions`.
+    """
     types = {a.variable: a.type for a in atoms(pattern)}
 
     def typed(part: Pattern) -> Pattern:
-        if not is_event(part) or not part.type.startswith(_LIKE):
+        if not is_event(part) or not _is_like(part):
             return part
-        variable = part.type.removeprefix(_LIKE)
-        if variable not in types:
-            raise QueryError(
-                f"unknown variable '{variable}'",
-                hint=did_you_mean(variable, [v for v in types if not v.endswith(UNTIL)])
-                or "say of which type the event is that ends the loop: B+ b[] UNTIL C c",
-                span=part.span,
-            )
-        return replace(part, type=types[variable])
+        variable = part.variable.removesuffix(UNTIL)
+        if variable in types:
+            return replace(part, type=types[variable])
+        conditions[:] = [rewrite_expr(c, partial(_called, variable)) for c in conditions]
+        return replace(part, type=ANY, variable=variable)
 
     return rewrite(pattern, typed)
+
+
+def _is_like(atom: Atom) -> bool:
+    return isinstance(atom.type, str) and atom.type.startswith(_LIKE)
+
+
+def _called(variable: str, node: Expr) -> Expr:
+    """What `_renamed` took for a variable of the pattern has its own name again."""
+    if isinstance(node, Field) and node.variable == variable + UNTIL:
+        return replace(node, variable=variable)
+    return node
 
 
 def _near(part: Pattern, reach: Node) -> Expr:
@@ -182,13 +196,38 @@ def _constant(node: Node) -> Literal:
             raise QueryError("this has no negative", span=span_of(node))
 
 
-def _atom(type_: Token, quantifier: Node | None, variable: Node | None, span: Span) -> Pattern:
+def _types(*names: Token) -> Types:
+    """The types that names stand for; ANY without quotes is all of them."""
+    if any(name.upper() == "ANY" for name in names):
+        return ANY
+    found = tuple(dict.fromkeys(map(name_of, names)))
+    return found[0] if len(found) == 1 else OneOf(found)
+
+
+def _one_of(choice: Node, variable: Node) -> Types:
+    """The types in a bracket with a variable behind it: `(A|B) x`."""
+    names: list[Token] = []
+    for part in pieces(choice):
+        found = pieces(part)
+        if part.data != "atom" or any(piece is not None for piece in found[1:]):
+            raise QueryError(
+                "a variable behind a bracket is one event, and in the bracket are its types",
+                hint=f"as in (A|B) {name_of(pieces(variable)[0])}; if each part has a variable "
+                "of its own, leave this one out",
+                span=span_of(variable),
+            )
+        names.append(found[0])
+    return _types(*names)
+
+
+def _atom(type_: Types, quantifier: Node | None, variable: Node | None, span: Span) -> Pattern:
     name, brackets = pieces(variable) if variable else (None, None)
-    atom = Atom(name_of(type_), name_of(name) if name else "", span)
+    atom = Atom(type_, name_of(name) if name else "", span)
     if brackets and (quantifier is None or quantifier.data == "maybe"):
+        shown = show_types(type_)
         raise QueryError(
-            f"{name}[] stands for several events, but {type_} has no + or *",
-            hint=f"write {type_}+ {name}[] for one or more, or {type_} {name} for one",
+            f"{name}[] stands for several events, but {shown} has no + or *",
+            hint=f"write {shown}+ {name}[] for one or more, or {shown} {name} for one",
             span=span,
         )
     return atom if quantifier is None else _repeated(atom, quantifier, span)
@@ -241,7 +280,7 @@ def with_names(pattern: Pattern, taken: set[str]) -> Pattern:
     def named(part: Pattern) -> Pattern:
         if not is_input(part) or part.variable:
             return part
-        base = part.type if is_event(part) else part.operator.name
+        base = _base(part.type) if is_event(part) else part.operator.name
         name = base
         while name in taken:
             used[base] += 1
@@ -250,3 +289,8 @@ def with_names(pattern: Pattern, taken: set[str]) -> Pattern:
         return replace(part, variable=name)
 
     return rewrite(pattern, named)
+
+
+def _base(types: Types) -> str:
+    """What an event without a name is called."""
+    return "_or_".join(names_of(types)) or "ANY"

@@ -103,7 +103,10 @@ def _statement(tree: Node, text: str, operators: tuple[Operator, ...]) -> Query 
         pattern_of(node, operators, found) for node, found in zip(written, beside, strict=True)
     ]
     taken = {named for shape in shapes for named in explicit_names(shape)}
-    live, *past = [with_types(with_names(shape, taken)) for shape in shapes]
+    live, *past = [
+        with_types(with_names(shape, taken), found)
+        for shape, found in zip(shapes, beside, strict=True)
+    ]
     query = replace(
         matched(live, (using, where), within, after, text, beside[0]),
         name=name_of(name[0]) if name else None,

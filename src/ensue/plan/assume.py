@@ -27,15 +27,17 @@ from ensue.algebra.predicate import (
     Unary,
 )
 from ensue.algebra.query import Query
+from ensue.algebra.tower import types_of
 from ensue.algebra.walk import atoms, origins, results
 from ensue.algebra.window import ByEvents, ByTime, ByUnits
 from ensue.plan.choose import choose
 from ensue.plan.physical import Plan
 from ensue.plan.planning import DEFAULT, Planning
-from ensue.schema import EventType, Kind, Schema
+from ensue.schema import EventType, Kind, Schema, names_of
 
 NOTE = "the kinds of fields are assumed from how the query uses them"
 TIME, TYPE = "time", "type"
+ANYTHING = "event"  # the type of events where a query names none
 INSTANTS = (Kind.TIMESTAMP, Kind.DATE)
 COORDINATES = ("x", "y")
 TIMES = (TIME, "start", "end")  # fields that mean the time of an event unless used otherwise
@@ -72,7 +74,8 @@ def plan_without_events(query: Query, planning: Planning = DEFAULT) -> Plan:
 def assumed_schema(query: Query) -> Schema:
     """Event types with the fields that a query names, of kinds that fit their use."""
     query = check_structure(query)
-    use = _Use({a.variable: a.type for a in atoms(query.pattern)})
+    named = types_of(query) or (ANYTHING,)
+    use = _Use({a.variable: names_of(a.type) or named for a in atoms(query.pattern)})
     use.results = {a.variable: dict(a.operator.z) for a in results(query.pattern)}
     use.origins = origins(query.pattern)
     for applied in results(query.pattern):
@@ -90,7 +93,7 @@ def assumed_schema(query: Query) -> Schema:
         use.compared |= set(slots)
     time_kind = _time_kind(query, use)
     location: str | tuple[str, str] | None = None
-    fields: dict[str, dict[str, Kind]] = {a.type: {} for a in atoms(query.pattern)}
+    fields: dict[str, dict[str, Kind]] = {name: {} for name in named}
     for type_, name in use.slots:
         kind = use.kind((type_, name), time_kind)
         if name in ("start", "end") and kind is time_kind:
@@ -146,7 +149,7 @@ class _Use:
     Contradictions are left for the check of the query, which can say what is wrong.
     """
 
-    types: dict[str, str]  # by variable
+    types: dict[str, tuple[str, ...]]  # by variable: its type, or its types
     slots: dict[Slot, Slot] = field(default_factory=dict)  # to one it agrees with, or itself
     shown: dict[Slot, Kind] = field(default_factory=dict)
     compared: set[Slot] = field(default_factory=set)  # only ever tested for equality
@@ -154,8 +157,12 @@ class _Use:
     origins: dict[str, str] = field(default_factory=dict)  # of results, their only event
 
     def slot(self, variable: str, name: str) -> Slot:
-        slot = (self.types[variable], name)
-        self.slots.setdefault(slot, slot)
+        slot, *others = ((type_, name) for type_ in self.types[variable])
+        for one in (slot, *others):
+            self.slots.setdefault(one, one)
+        for one in others:
+            if self.leader(one) != self.leader(slot):
+                self.agree(slot, one)
         return slot
 
     def leader(self, slot: Slot) -> Slot:

@@ -297,6 +297,8 @@ def _no_kernel(query: Query, schema: Schema, conditions: _Sorted, kinds: Kinds) 
     """Why compiled code cannot take this query, if it cannot."""
     if len(conditions.roles) > MOST_ROLES:
         return f"more than {MOST_ROLES} variables"
+    if query.unfinished:
+        return "timed-out partial matches of more than a plain SEQ"
     if query.after is not None and ends_greedily(query.pattern):
         return "AFTER MATCH among matches that wait for what comes next"
     if query.choose is not None and may_wait(query.pattern):

@@ -12,6 +12,7 @@ from ensue.plan.estimates.decisions import Decision
 from ensue.plan.estimates.statistics import ASSUMED, Statistics
 from ensue.plan.physical_rules.operators import Operator
 from ensue.plan.towers.modules import Module
+from ensue.schema import Types
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,7 @@ class Role:
     """
 
     variable: str
-    type: str
+    type: Types
     conditions: tuple[Expr, ...] = ()  # of every event of the variable
     first: tuple[Expr, ...] = ()  # of a Kleene variable's first event only
     kleene: Kleene | None = None

@@ -42,6 +42,7 @@ ColumnsOf = Mapping[str, Sequence[tuple[str, str]]]  # variable -> (field, colum
 
 DIGITS = np.frombuffer(bytes(range(256)).hex().encode(), np.uint8)
 ORDINAL = "__ordinal"  # where a column of this name is, events know their number already
+_BLOCK = 1 << 15  # values that are hashed at once: what they take stays in the processor's cache
 _MOST = (2**31 - 1) // 32  # as many ids have offsets of 32 bits
 
 
@@ -162,29 +163,40 @@ def _event_hashes(
     wanted = np.zeros(events.num_rows, np.bool_)
     for rows in members:
         wanted[rows] = True
-    if ORDINAL in events.column_names:
-        chosen = np.flatnonzero(wanted)
-        some = hash_rows(events, columns, chosen)
-        alike = np.asarray(single(events.column(ORDINAL)))[chosen]
+    known = ORDINAL in events.column_names
+    twins = None if known else rows_beside_equals(times_of(events, end), wanted)
+    if twins is None or not twins.any():
+        twins = None
     else:
-        twins = rows_beside_equals(times_of(events, end), wanted)
-        chosen = np.flatnonzero(wanted | twins)
-        some = hash_rows(events, columns, chosen)
-        within = twins[chosen]
-        alike = np.zeros(len(chosen), np.int64)
+        wanted |= twins
+    # what is not asked for costs less than to leave it out
+    chosen = None if np.count_nonzero(wanted) * 3 > len(wanted) else np.flatnonzero(wanted)
+    some = hash_rows(events, columns, chosen)
+    if known:
+        alike = np.asarray(single(events.column(ORDINAL)))
+        _number(some, alike if chosen is None else alike[chosen])
+    elif twins is not None:
+        within = twins if chosen is None else twins[chosen]
+        alike = np.zeros(len(within), np.int64)
         if len(columns) == events.num_columns:
             alike[within] = hashing.ordinals(some[0][within], some[1][within])
         else:
             alike[within] = _numbered(events, twins)
-    later = alike > 0
-    if later.any():
-        number_high, number_low = np.empty_like(some[0]), np.empty_like(some[1])
-        hashing.hash_words(frozen(alike), number_high, number_low)
-        some[0][later] += number_high[later]
-        some[1][later] += number_low[later]
+        _number(some, alike)
+    if chosen is None:
+        return some
     high, low = np.zeros(events.num_rows, np.uint64), np.zeros(events.num_rows, np.uint64)
     high[chosen], low[chosen] = some
     return high, low
+
+
+def _number(some: Pair, alike: Ints) -> None:
+    """Tells events of the same content apart by their number; the first is what it is."""
+    later = alike > 0
+    if later.any():
+        number_high, number_low = word_hashes(alike[later])
+        some[0][later] += number_high
+        some[1][later] += number_low
 
 
 def ordinals(events: pa.Table, wanted: Bools, times: npt.NDArray[np.generic]) -> Ints:
@@ -224,6 +236,8 @@ def rows_beside_equals(times: npt.NDArray[np.generic], wanted: Bools) -> Bools:
     array([False,  True,  True, False, False])
     """
     inside = np.zeros(len(times), np.bool_)
+    if not (times[1:] == times[:-1]).any():
+        return inside
     rows = np.flatnonzero(wanted)
     if not len(rows):
         return inside
@@ -245,8 +259,10 @@ def times_of(events: pa.Table, end: str, unit: Unit | None = None) -> npt.NDArra
     return np.asarray(from_arrow(events.column(end), unit, end).values)
 
 
-def hash_rows(events: pa.Table, columns: Sequence[tuple[str, str]], rows: Ints) -> Pair:
-    """128-bit hashes of the content of some rows; the order of the columns does not matter.
+def hash_rows(
+    events: pa.Table, columns: Sequence[tuple[str, str]], rows: Ints | None = None
+) -> Pair:
+    """128-bit hashes of the content of some rows or of all; the order of columns does not matter.
 
     >>> one = pa.table({"id": pa.array([1, 2], pa.int8()), "x": [None, None]})
     >>> other = pa.table({"id": [2]})
@@ -254,19 +270,30 @@ def hash_rows(events: pa.Table, columns: Sequence[tuple[str, str]], rows: Ints) 
     >>> a == hash_rows(other, [("id", "id")], np.array([0]))
     True
     """
-    high, low = np.zeros(len(rows), np.uint64), np.zeros(len(rows), np.uint64)
+    count = events.num_rows if rows is None else len(rows)
+    high, low = np.zeros(count, np.uint64), np.zeros(count, np.uint64)
     for field, column in columns:
         array = single(events.column(column))
-        if len(rows) != len(array):
+        if rows is not None and count != len(array):
             array = single(taken(array, rows))
         kind = kind_of_arrow(array.type)
         if kind is Kind.NULL:
             continue
-        valid = validity(array)
         own = salts(f"{_FAMILY.get(kind, kind.value)}\0{field}".encode())
-        hashed = _hashes(array, kind)
-        hashing.add_column(*hashed, known_to_kernels(valid), *own, high, low)
+        for begin in range(0, len(array), _BLOCK):
+            _add(array.slice(begin, _BLOCK), kind, own, high[begin:], low[begin:])
     return high, low
+
+
+def _add(
+    array: pa.Array, kind: Kind, own: tuple[np.uint64, np.uint64], high: Words, low: Words
+) -> None:
+    """Adds some values of a column to the hashes of their rows."""
+    valid, words = known_to_kernels(validity(array)), _words(array, kind)
+    if words is not None:
+        hashing.add_words(frozen(words), valid, *own, high, low)
+    else:
+        hashing.add_column(*_hashes(array, kind), valid, *own, high, low)
 
 
 # Kinds that hash alike where their values are the same.
@@ -281,6 +308,9 @@ def _hashes(array: pa.Array, kind: Kind) -> Pair:
         high, low = _hashes(array.dictionary, kind)
         places = codes(array)
         return high[places], low[places]
+    words = _words(array, kind)
+    if words is not None:
+        return word_hashes(words)
     match kind:
         case Kind.STRING:
             return _of_texts(plain_text(array))
@@ -288,17 +318,29 @@ def _hashes(array: pa.Array, kind: Kind) -> Pair:
             return _of_texts(decimal_texts(array))
         case Kind.OTHER | Kind.PLACE:
             return _of_texts(nested_texts(array))
-        case Kind.INTEGER:
-            return word_hashes(integers(array))
-        case Kind.FLOAT:
-            values = floats(array)
-            return word_hashes(np.where(np.isnan(values), np.nan, values + 0.0).view(np.int64))
-        case Kind.BOOLEAN:
-            return word_hashes(booleans(array).astype(np.int64))
-        case Kind.TIMESTAMP | Kind.DATE | Kind.DURATION:
-            return word_hashes(ticks(array, "ns"))
-        case Kind.NULL:
+        case _:
             return np.zeros(len(array), np.uint64), np.zeros(len(array), np.uint64)
+
+
+def _words(array: pa.Array, kind: Kind) -> Ints | None:
+    """Values that fit into one word of 64 bits, as such words; None: those of other kinds."""
+    if types.is_dictionary(array.type):
+        return None
+    match kind:
+        case Kind.INTEGER:
+            return integers(array)
+        case Kind.FLOAT:
+            values = floats(array) + 0.0  # of two zeros one
+            unknown = np.isnan(values)
+            if unknown.any():
+                values[unknown] = np.nan  # of many one
+            return values.view(np.int64)
+        case Kind.BOOLEAN:
+            return booleans(array).astype(np.int64)
+        case Kind.TIMESTAMP | Kind.DATE | Kind.DURATION:
+            return ticks(array, "ns")
+        case _:
+            return None
 
 
 def word_hashes(words: Ints) -> Pair:

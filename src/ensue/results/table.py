@@ -259,12 +259,8 @@ def _first_rows(gathered: Gathered, schema: Schema) -> Ints:
     """The event of each match that starts first."""
     matches = gathered.matches
     if not schema.intervals:
-        none = np.iinfo(np.int64).max
-        first = np.full(matches.count, none)
-        for variable in matches.variables:
-            rows = matches.nth(variable, 1)
-            np.minimum(first, np.where(rows >= 0, rows, none), out=first)
-        return np.where(first == none, np.int64(-1), first)
+        first, last = matches.ends()
+        return np.where(last < 0, np.int64(-1), first)
     starts = np.asarray(from_arrow(gathered.whole(schema.start), gathered.unit).values)
     first = np.full(matches.count, -1, np.int64)
     for variable in matches.variables:

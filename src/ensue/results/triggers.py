@@ -15,8 +15,10 @@ from ensue.algebra.walk import positives
 from ensue.columns.buffers import Ints
 from ensue.columns.matches import FIRST, TRIGGER, Matches
 from ensue.results.identity import RowHashes, match_ids
+from ensue.schema import ANY, names_of
 
-ColumnsOf = Mapping[str, Sequence[tuple[str, str]]]
+Columns = Sequence[tuple[str, str]]
+ColumnsOf = Mapping[str, Columns]
 
 # The variables of tallied matches; a blank in front tells them from those of a pattern.
 _NEVER = np.iinfo(np.int64).max
@@ -24,10 +26,7 @@ _NEVER = np.iinfo(np.int64).max
 
 def last_rows(matches: Matches) -> Ints:
     """The last event of each match: the events are in order of their end."""
-    last = np.full(matches.count, -1, np.int64)
-    for variable in matches.variables:
-        np.maximum(last, matches.nth(variable, -1), out=last)
-    return last
+    return matches.ends()[1]
 
 
 def tallied(firsts: Ints, triggers: Ints, counts: Ints) -> Matches:
@@ -117,7 +116,13 @@ class Summaries:
         assert summarised(query)
         self.query = query
         self.type_column = type_column
-        self.columns_of = {a.type: columns_of[a.variable] for a in positives(query.pattern)}
+        self.columns_of: dict[str, Columns] = {}
+        self.others: Columns | None = None  # of events of any type
+        for atom in positives(query.pattern):
+            for name in names_of(atom.type):
+                self.columns_of.setdefault(name, columns_of[atom.variable])
+            if atom.type == ANY:
+                self.others = columns_of[atom.variable]
         last = last_atom(query.pattern)
         self.last = None if last is None else last.variable
 
@@ -145,6 +150,8 @@ class Summaries:
             return match_ids(identity, one, events, {TRIGGER: columns}, end, hashes)
 
         groups: dict[tuple[tuple[str, str], ...], list[str]] = {}
+        if self.others is not None:
+            groups[tuple(self.others)] = []
         for type_, columns in self.columns_of.items():
             groups.setdefault(tuple(columns), []).append(type_)
         if len(groups) == 1 or self.type_column is None:
@@ -153,6 +160,9 @@ class Summaries:
         types = np.array(events.column(self.type_column).take(pa.array(triggers)).to_pylist())
         ids = np.empty(matches.count, object)
         for columns, types_ in groups.items():
-            chosen = np.flatnonzero(np.isin(types, types_))
+            of_types = np.isin(types, types_)
+            if self.others is not None and columns == tuple(self.others):
+                of_types |= ~np.isin(types, list(self.columns_of))
+            chosen = np.flatnonzero(of_types)
             ids[chosen] = named(triggers[chosen], columns).to_pylist()
         return pa.array(ids, pa.string())

@@ -14,6 +14,7 @@ from ensue.engine.sampling import sampled
 from ensue.errors import EventError, did_you_mean
 from ensue.plan.estimates.statistics import Statistics
 from ensue.runners.tables import arranged_of, stream_of
+from ensue.source.compiling import waited_for
 from ensue.workload.arguments import Arguments
 from ensue.workload.foresight import warn_of_explosion
 from ensue.workload.prepared import prepare
@@ -54,7 +55,7 @@ def run(workload: Workload, events: pa.Table, given: Arguments) -> Mapping[Name,
             warn_of_explosion(prepared, events if work.of_events else None)
     found: dict[int, pa.Table] = {}
     unseen: list[Unseen] = []
-    with listening():
+    with listening(), waited_for():
         for number, work in enumerate(workload.works):
             share = _share(given.progress, number, len(workload.works))
             whole = work.matched(events, share)

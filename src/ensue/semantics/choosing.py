@@ -49,7 +49,7 @@ def known(query: Query, binding: Binding) -> Known:
     until = over_after(query.pattern, binding)
     if until is not None and until >= last.end:  # an event of that time may still come
         moments.append((until, True))
-    if waits(query.pattern, binding):
+    if query.unfinished or waits(query.pattern, binding):
         match query.within:
             case ByTime(nanoseconds=length) | ByUnits(amount=length):
                 moments.append((min(e.start for e in inside) + length, True))

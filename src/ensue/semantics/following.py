@@ -42,6 +42,7 @@ from ensue.algebra.walk import (
     variables,
 )
 from ensue.algebra.window import ByTime, ByUnits
+from ensue.schema import takes
 from ensue.semantics.arrangements import arranged, ways
 from ensue.semantics.conditions import MOVING, holds
 from ensue.semantics.events import Binding, Event, members
@@ -94,6 +95,11 @@ class Following:
         """
         events = ((v, e) for v, es in binding.items() for e in es if not e.made_of)
         taken = sorted(events, key=lambda step: step[1].position)
+        runs = self.runs(taken)
+        return any(self._over(run, taken) for run in runs) if whole else bool(runs)
+
+    def runs(self, taken: Taken) -> list[Pattern]:
+        """What may remain of the pattern for runs that take these events."""
         runs = [self.query.pattern]
         for k, (variable, event) in enumerate(taken):
             further = (
@@ -103,7 +109,7 @@ class Following:
                 if step.variable == variable
             )
             runs = list(dict.fromkeys(further))
-        return any(self._over(run, taken) for run in runs) if whole else bool(runs)
+        return runs
 
     def _over(self, run: Pattern, taken: Taken) -> bool:
         """Whether a run may be a match: nothing is missing, and no greedy loop goes on."""
@@ -201,6 +207,55 @@ class Following:
                 return True
             case ByTime(nanoseconds=length) | ByUnits(amount=length):
                 return event.start - prefix[-1][1].end <= length
+
+    # ---------------------------------------------------------------------------- waiting
+
+    def waits(self, run: Pattern, prefix: Taken, step: Step) -> bool:
+        """Whether a step may still be taken when the window is over: nothing ended the wait.
+
+        Where the query says nothing of the step, an event that took the run further ends it.
+        """
+        gap = [e for e in self._behind(prefix[-1][1]) if self._in_window(prefix, e)]
+        if step.how is None and any(self._takes(run, prefix, e) for e in gap):
+            return False
+        gap = [e for e in gap if self._near(step, prefix, e)]
+        match step.how or self.query.strategy:
+            case Strategy.STRICT:
+                return False  # the next event of the stream takes it, or ends the run
+            case Strategy.PARTITION if gap:
+                return False
+            case Strategy.NEXT if any(
+                self.goes_on([*prefix, (step.variable, event)]) for event in gap
+            ):
+                return False
+            case _:
+                pass
+        return (
+            not any(self._spoilt(guard, prefix, gap) for guard in step.guards)
+            and not self._ends_rather(run, prefix, step)
+            and not (self.wilful and any(self._barred(step, run, prefix, e) for e in gap))
+        )
+
+    def _in_window(self, prefix: Taken, event: Event) -> bool:
+        return self.partition.near(_bound([*prefix, ("", event)]))
+
+    def _takes(self, run: Pattern, prefix: Taken, event: Event) -> bool:
+        return any(
+            self.goes_on([*prefix, (step.variable, event)])
+            for step in self._steps(run, prefix, event)
+        )
+
+    def _spoilt(self, guard: Guard, prefix: Taken, gap: list[Event]) -> bool:
+        """Whether a guard forbids what has come, whatever the run would take."""
+        binding, inside = _bound(prefix), {e.position for e in gap}
+        named = {a.variable for a in atoms(guard.negation.part)}
+        conditions = [c for c in self.partition.negative if variables(c) & named]
+        return any(
+            all(e.position in inside for e in members(negative))
+            and self._forbids(guard.where, members(negative), prefix, None)
+            and all(holds(c, binding | negative) for c in conditions)
+            for negative in ways(guard.negation.part, self.partition)
+        )
 
     # ----------------------------------------------------------------------------- guards
 
@@ -307,7 +362,7 @@ class Following:
             )
         ]
         return (
-            all(e.type == types[v] for v, e in prefix)
+            all(takes(types[v], e.type) for v, e in prefix)
             and arranged(pattern, binding)
             and partition.near(binding)
             and all(holds(c, binding) for c in decided)

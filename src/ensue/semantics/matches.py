@@ -5,16 +5,15 @@ from itertools import groupby, islice
 
 from ensue.algebra.form import is_lapse
 from ensue.algebra.lapses import lapses
-from ensue.algebra.pattern import Pattern
 from ensue.algebra.policy import AfterMatch, InOrderOf, SkipTo
 from ensue.algebra.query import Limit, Query
-from ensue.algebra.walk import positives
 from ensue.semantics.arrangements import ways
 from ensue.semantics.choosing import chosen as chosen_by
 from ensue.semantics.conditions import is_true
 from ensue.semantics.events import Binding, Event, members
-from ensue.semantics.partition import Partition
+from ensue.semantics.partition import Partition, partitions, rank
 from ensue.semantics.results import Fired
+from ensue.semantics.timeouts import timeouts
 
 
 def matches(
@@ -28,6 +27,8 @@ def matches(
     `fired` are the results of repeats, where events before these have a say in them. With `most`
     it gives up where there are more ways than that to arrange the events of one partition.
     """
+    if query.unfinished:
+        return timeouts(query, events, most)
     if is_lapse(query.pattern):
         return [] if spoilt(query, events) else [{}]
     found: list[Binding] = []
@@ -57,26 +58,6 @@ def _limited(limit: Limit, found: Iterable[Binding]) -> Iterator[Binding]:
     """The first few matches of each last event; `found` is in their order."""
     for _, same in groupby(found, key=lambda binding: members(binding)[-1].position):
         yield from islice(same, limit.count)
-
-
-def rank(pattern: Pattern, binding: Binding) -> tuple[object, ...]:
-    """The place of a match among others: by its last event, then by its members."""
-    number = {atom.variable: k for k, atom in enumerate(positives(pattern))}
-    bound = ((v, e) for v, es in binding.items() if v in number for e in es)
-    steps = sorted((e.position, number[v]) for v, e in bound)
-    return (steps[-1][0], steps)
-
-
-def partitions(query: Query, events: Sequence[Event]) -> Iterator["Partition"]:
-    """The events of each key; without `[attr]` all of them."""
-    by_key: dict[tuple[object, ...], list[Event]] = {}
-    for event in events:
-        key = tuple(event.values.get(e.field_name) for e in query.equivalence)
-        # NULL equals nothing, and NaN not even itself
-        if all(value is not None and value == value for value in key):
-            by_key.setdefault(key, []).append(event)
-    for inside in by_key.values():
-        yield Partition(query, inside)
 
 
 def _skipping(after: AfterMatch, found: Iterable[Binding]) -> Iterator[Binding]:

@@ -12,6 +12,7 @@ from ensue.algebra.predicate import At, Field
 from ensue.algebra.query import Query
 from ensue.algebra.walk import atoms, bound_variables, kleenes, positives, references, variables
 from ensue.algebra.window import ByEvents, ByTime, ByUnits
+from ensue.schema import takes
 from ensue.semantics.arrangements import ways
 from ensue.semantics.conditions import holds
 from ensue.semantics.events import Binding, Event, before, members, seen
@@ -66,7 +67,7 @@ class Partition:
         return [
             e
             for e in self.events
-            if e.type == atom.type and all(holds(c, {atom.variable: (e,)}) for c in alone)
+            if takes(atom.type, e.type) and all(holds(c, {atom.variable: (e,)}) for c in alone)
         ]
 
     def fires(self, applied: Apply, candidates: Sequence[Event]) -> Mapping[int, Event]:
@@ -161,6 +162,26 @@ class Partition:
         """Inside the window that begins at the match's first event."""
         first = min(match, key=lambda e: e.start)
         return all(self._together(first, n, [match[0], n]) for n in events)
+
+
+def partitions(query: Query, events: Sequence[Event]) -> Iterator[Partition]:
+    """The events of each key; without `[attr]` all of them."""
+    by_key: dict[tuple[object, ...], list[Event]] = {}
+    for event in events:
+        key = tuple(event.values.get(e.field_name) for e in query.equivalence)
+        # NULL equals nothing, and NaN not even itself
+        if all(value is not None and value == value for value in key):
+            by_key.setdefault(key, []).append(event)
+    for inside in by_key.values():
+        yield Partition(query, inside)
+
+
+def rank(pattern: Pattern, binding: Binding) -> tuple[object, ...]:
+    """The place of a match among others: by its last event, then by its members."""
+    number = {atom.variable: k for k, atom in enumerate(positives(pattern))}
+    bound = ((v, e) for v, es in binding.items() if v in number for e in es)
+    steps = sorted((e.position, number[v]) for v, e in bound)
+    return (steps[-1][0], steps)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,9 @@
 A partial match is a beginning of a match: events for the first variables of the pattern that break
 no condition, as far as they can tell, and that the strategy allows. It is timed out if events are
 missing, none came that takes it further, and none that a negation in its way forbids.
+
+Where parts say how they follow, it is timed out if one of the parts that it waits for could still
+have come: by what THEN says of the gap before that part, whatever other parts took.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,24 +14,29 @@ from dataclasses import replace
 from ensue.algebra.form import is_absence, is_sequence, optional, parts
 from ensue.algebra.pattern import Pattern
 from ensue.algebra.query import Query
-from ensue.algebra.residual import advance
+from ensue.algebra.residual import readings
+from ensue.algebra.residual import steps as steps_of
 from ensue.algebra.walk import atoms, positives, variables
 from ensue.semantics.events import Binding, Event, members
-from ensue.semantics.following import rest_of
-from ensue.semantics.matches import partitions, rank
-from ensue.semantics.partition import Partition, Scope, scopes
+from ensue.semantics.partition import Partition, Scope, TooManyWays, partitions, rank, scopes
 
 Steps = list[tuple[str, Event]]
 
 
-def timeouts(query: Query, events: Sequence[Event]) -> list[Binding]:
+def timeouts(query: Query, events: Sequence[Event], most: int | None = None) -> list[Binding]:
     """All timed-out partial matches, in the order of their last event, then of their members.
 
-    AFTER MATCH and HAVING speak of matches only.
+    AFTER MATCH and HAVING speak of matches only. With `most` it gives up where there are more
+    partial matches than that in one partition.
     """
     found: list[Binding] = []
-    for partition in partitions(replace(query, after=None, having=None, choose=None), events):
-        found += [_bound(steps) for steps in _partial(partition, []) if _over(partition, steps)]
+    plain = replace(query, after=None, having=None, choose=None, unfinished=False)
+    for partition in partitions(plain, events):
+        for number, steps in enumerate(_partial(partition, [])):
+            if most is not None and number >= most:
+                raise TooManyWays(steps[-1][1].position)
+            if _over(partition, steps):
+                found.append(_bound(steps))
     return sorted(found, key=lambda binding: rank(query.pattern, binding))
 
 
@@ -49,9 +57,8 @@ def _partial(partition: Partition, steps: Steps) -> Iterator[Steps]:
 
 def _further(partition: Partition, steps: Steps) -> Iterator[Steps]:
     """The partial matches with one event more."""
-    rest = rest_of(partition.query.pattern, steps)
-    waiting = [a.variable for a in positives(rest) if advance(rest, a.variable) is not None]
-    for variable in waiting:
+    runs = readings(partition.query.pattern, tuple(v for v, _ in steps))
+    for variable in dict.fromkeys(step.variable for run in runs for step in steps_of(run)):
         for event in partition.events:
             longer = [*steps, (variable, event)]
             later = not steps or event.position > steps[-1][1].position
@@ -60,13 +67,18 @@ def _further(partition: Partition, steps: Steps) -> Iterator[Steps]:
 
 
 def _over(partition: Partition, steps: Steps) -> bool:
-    """Whether this is all that came of a partial match, and nothing forbade more."""
-    rest = rest_of(partition.query.pattern, steps)
-    return (
-        not optional(rest)
-        and not any(_further(partition, steps))
-        and not _forbidden(partition, rest, _bound(steps))
-        and not _begun_wrongly(partition, rest, _bound(steps))
+    """Whether events are missing, and one of them could still have come."""
+    return any(_waits(partition, run, steps) for run in partition.following.runs(steps))
+
+
+def _waits(partition: Partition, run: Pattern, steps: Steps) -> bool:
+    """Whether events are missing that could still have come."""
+    if optional(run) or _begun_wrongly(partition, run, _bound(steps)):
+        return False
+    forbidden = _forbidden(partition, run, _bound(steps))
+    return any(
+        partition.following.waits(run, steps, step) and not (forbidden and step.how is None)
+        for step in steps_of(run)
     )
 
 

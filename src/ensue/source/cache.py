@@ -11,7 +11,7 @@ from typing import Any
 import numba
 
 from ensue.kernels.forking import loading
-from ensue.kernels.kept_code import kept
+from ensue.kernels.kept_code import is_kept, kept
 
 interpreted = False  # True: generated kernels run as plain Python, which tests find quicker
 _NOTHING_COMPILED = """
@@ -28,8 +28,7 @@ def compiled(
     With `python` it is not compiled: it calls what Numba does not take.
     """
     if interpreted or python or numba.config.DISABLE_JIT:
-        plain: Callable[..., Any] = getattr(_plain(text), function)
-        return plain
+        return uncompiled(text, function)
     with loading:
         module = _module(text)
         ready: dict[object, Callable[..., Any]] = module.__dict__.setdefault("_compiled", {})
@@ -39,6 +38,19 @@ def compiled(
                 getattr(module, function), text, signature, nogil=True, error_model="numpy"
             )
         return ready[wanted]
+
+
+def uncompiled(text: str, function: str) -> Callable[..., Any]:
+    """A function of a generated source as plain Python."""
+    plain: Callable[..., Any] = getattr(_plain(text), function)
+    return plain
+
+
+def is_ready(text: str, function: str, signature: object) -> bool:
+    """Whether a function is compiled already, here or in a file."""
+    module = _module(text)
+    known = module.__dict__.get("_compiled", {})
+    return (function, signature) in known or is_kept(getattr(module, function), text, signature)
 
 
 @lru_cache(maxsize=256)

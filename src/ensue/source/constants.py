@@ -57,6 +57,20 @@ class Constants:
         self.reals.clear()
         self.places.clear()
 
+    def mark(self) -> tuple[int, int, int]:
+        """How many constants there are: integers, floats and names."""
+        return len(self.wholes), len(self.reals), len(self.places)
+
+    def after(self, mark: tuple[int, int, int]) -> tuple[float, ...]:
+        """The values that came since."""
+        return (*self.wholes[mark[0] :], *self.reals[mark[1] :])
+
+    def back_to(self, mark: tuple[int, int, int]) -> None:
+        """Forgets what came since."""
+        del self.wholes[mark[0] :], self.reals[mark[1] :]
+        for name in list(self.places)[mark[2] :]:
+            del self.places[name]
+
     def arrays(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
         """The values, as functions of the kernel are given them."""
         return np.array(self.wholes, np.int64), np.array(self.reals, np.float64)

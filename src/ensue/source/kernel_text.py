@@ -33,6 +33,7 @@ PARAMETERS = {
     "AF": "and floats",
     "tops": "the newest of each list in A, by partition",
     "counts": "how many events a partition had",
+    "used": "by partition, the first row that a match may still begin with",
     "K": "what is kept of each partition: integers",
     "KF": "and floats",
     "L": "the latest results of operators, by partition: integers",

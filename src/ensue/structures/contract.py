@@ -5,7 +5,7 @@ and saves by what is said here, and knows of no structure in particular.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -16,6 +16,9 @@ from ensue.source.absence import Inside
 from ensue.source.kernel_inputs import Frame
 from ensue.source.table_columns import Columns
 from ensue.structures.tables import Table, Tables, TableShape
+
+USED = "used"  # a table: by partition, the first row that a match may still begin with
+BEGAN = "began"  # a column of what is kept: the row of its first event
 
 Kernels = Callable[[str], Callable[..., Any]]  # a compiled function of a kernel's text, by name
 
@@ -107,6 +110,19 @@ class State(Tables, ABC, Generic[S]):
         """The same state for the same plan with marks of which values are there."""
         self.take_shape(source.shapes, self.source.columns, source.columns)
         self.frame, self.source, self.kernel = frame, source, kernel
+
+    # ---------------------------------------------------------------------------- taking over
+
+    @property
+    def knows_used(self) -> bool:
+        """Whether the kernel itself drops what AFTER MATCH SKIP forbids."""
+        return False
+
+    def know_used(self, earliest: Table) -> None:
+        """By partition, the first row that AFTER MATCH SKIP lets a match begin with."""
+
+    def recall(self, lacking: Collection[str]) -> None:
+        """Works out the columns that an earlier release did not save; the tables are filled."""
 
     # ---------------------------------------------------------------------------- room
 

@@ -59,6 +59,8 @@ def _types(query: Query | Tower, top: Query) -> dict[tuple[str, ...], str]:
     def visit(of: Query, path: tuple[str, ...]) -> None:
         for atom in positives(of.pattern):
             here = (*path, atom.variable)
+            if not isinstance(atom.type, str):
+                continue  # of several types: which one, the query does not say
             found[here] = atom.type
             if (inside := _defined(query, atom.type)) is not None:
                 visit(inside, here)
@@ -91,7 +93,7 @@ def _fits(tower: Tower, query: Query, node: Node) -> bool:
         name = types.get(member.path[-1])
         if name is None:
             return False
-        inside = _defined(tower, name)
+        inside = _defined(tower, name) if isinstance(name, str) else None
         if (inside is not None) != member.complex:
             return False
         if inside is not None and not _fits(tower, inside, member):

@@ -8,7 +8,7 @@ import pyarrow as pa
 from ensue.algebra.query import Query
 from ensue.algebra.tower import Tower
 from ensue.columns.stream import Shape
-from ensue.engine.shown_kernel import shown_kernel
+from ensue.engine.shown_kernel import shown_kernel, told_of_compiling
 from ensue.plan.assume import assumed_schema, plan_without_events
 from ensue.plan.physical import Plan
 from ensue.plan.planning import Planning
@@ -67,10 +67,13 @@ class Explained:
         match self.prepared:
             case PreparedTower():
                 return explained(self.prepared)
-            case Prepared(plan=plan):
-                return explain(plan)
+            case Prepared(plan=plan, shape=shape):
+                schema = self.prepared.physical[1]
+                return "\n\n".join([explain(plan), *told_of_compiling(plan, schema, shape.unit)])
             case None:
-                return explain(self._assumed())
+                assert isinstance(self.asked, Query)
+                plan, schema = self._assumed(), assumed_schema(self.asked)
+                return "\n\n".join([explain(plan), *told_of_compiling(plan, schema, "us")])
 
     def analysed(self, ordered: pa.Table) -> str:
         """The same, with what was counted in events that are in the order of the stream."""

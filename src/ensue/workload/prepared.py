@@ -26,7 +26,7 @@ from ensue.plan.planning import DEFAULT, Planning
 from ensue.results.identity import RowHashes, fingerprint
 from ensue.results.size import result_bytes
 from ensue.results.table import Result
-from ensue.schema import Schema
+from ensue.schema import Schema, names_of
 from ensue.source.operator_functions import run_as_python
 
 FEW = 10_000  # matches whose table is never too large
@@ -136,5 +136,5 @@ def unseen_types(prepared: Prepared, matcher: AnyEngine) -> frozenset[str]:
     """The types of events that a query asks for and that no event had, as far as is known."""
     if isinstance(matcher, ReferenceEngine):
         return frozenset()
-    wanted = {role.type for role in prepared.plan.roles if not role.negative}
+    wanted = {n for role in prepared.plan.roles if not role.negative for n in names_of(role.type)}
     return frozenset(wanted.intersection(matcher.scan.unseen_types()))

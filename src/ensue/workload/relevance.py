@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from ensue.algebra.policy import CONTIGUOUS
 from ensue.algebra.walk import atoms
 from ensue.algebra.window import ByEvents
+from ensue.schema import ANY, names_of
 from ensue.workload.prepared import Prepared
 
 
@@ -18,5 +19,8 @@ def types_that_matter(queries: Iterable[Prepared]) -> frozenset[str] | None:
         untyped = prepared.shape.schema.type_column is None
         if untyped or contiguous or isinstance(query.within, ByEvents):
             return None
-        names |= {atom.type for atom in atoms(query.pattern)}
+        for atom in atoms(query.pattern):
+            if atom.type == ANY:
+                return None
+            names |= set(names_of(atom.type))
     return frozenset(names)

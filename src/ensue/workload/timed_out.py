@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ensue.algebra.equivalence import with_equivalence
 from ensue.algebra.query import Query
@@ -34,8 +35,8 @@ class Bundle:
         if len(self.queries) == 1 and found[0].schema == self.result:
             return found[0]
         pieces = [
-            self._widened(table, timed_out=number > 0)
-            for number, table in enumerate(found)
+            self._widened(_shown(query, table), timed_out=number > 0)
+            for number, (query, table) in enumerate(zip(self.queries, found, strict=True))
             if table.num_rows
         ]
         return pa.concat_tables([no_rows(self.result), *pieces])
@@ -52,6 +53,19 @@ class Bundle:
             else:
                 columns.append(pa.nulls(table.num_rows, field.type))
         return pa.table(columns, schema=self.result)
+
+
+def _shown(query: Prepared, table: pa.Table) -> pa.Table:
+    """A result in which, of a partial match, lists without an event are NULL."""
+    if not query.query.unfinished:
+        return table
+    for place, field in enumerate(table.schema):
+        if pa.types.is_list(field.type):
+            lists = table.column(place)
+            empty = pc.equal(pc.list_value_length(lists), 0)
+            lists = pc.if_else(empty, pa.scalar(None, field.type), lists)
+            table = table.set_column(place, field, lists)
+    return table
 
 
 def bundle(

@@ -24,7 +24,7 @@ from ensue.algebra.operator import Over
 from ensue.algebra.pattern import Apply, Atom, Kleene, Not, Pattern, Repeat, Then
 from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import Expr
-from ensue.algebra.text import show_word
+from ensue.algebra.text import show_types, show_word
 from ensue.algebra.walk import atoms, entries, positives, results, variables
 from ensue.errors import QueryError
 
@@ -142,7 +142,8 @@ def _check_variables(pattern: Pattern) -> None:
         if atom.variable in seen:
             raise QueryError(
                 f"two events are called '{atom.variable}'",
-                hint=f"give this {atom.type} another name: {atom.type} {atom.variable}2",
+                hint=f"give this {show_types(atom.type)} another name: "
+                f"{show_types(atom.type)} {atom.variable}2",
                 span=atom.span,
             )
         seen.add(atom.variable)
@@ -259,7 +260,7 @@ def _check_bounds(loop: Kleene | Repeat) -> None:
     if most == 0:
         raise QueryError(
             "a part that occurs zero times",
-            hint=f"for its absence write !{loop.atom.type} {loop.atom.variable}"
+            hint=f"for its absence write !{show_types(loop.atom.type)} {loop.atom.variable}"
             if is_list(loop)
             else "leave it out, or negate it: !SEQ(A a, B b)",
             span=loop.span,
@@ -310,7 +311,7 @@ def _check_negated(pattern: Pattern) -> None:
             (part,) = parts(pattern)
             raise QueryError(
                 "a negated part takes no quantifier",
-                hint=f"!{part.type} {part.variable} means that there is none at all"
+                hint=f"!{show_types(part.type)} {part.variable} means that there is none at all"
                 if is_event(part)
                 else "leave out the quantifier",
                 span=pattern.span,

@@ -24,7 +24,7 @@ from ensue.algebra.query import Equivalence, Query, Returned
 from ensue.algebra.walk import atoms, conjuncts, pauses, rewrite_expr
 from ensue.algebra.window import ByEvents, ByTime, ByUnits, Window
 from ensue.errors import QueryError, did_you_mean
-from ensue.schema import EventType, Kind, Schema
+from ensue.schema import EventType, Kind, Schema, names_of
 
 
 def check_structure(query: Query) -> Query:
@@ -118,7 +118,7 @@ def check(query: Query, schema: Schema, *, streaming: bool = False, derived: boo
 
 def _check_definition(query: Query) -> None:
     for atom in atoms(query.pattern):
-        if atom.type == query.name:
+        if query.name in names_of(atom.type):
             raise QueryError(
                 f"the definition of {query.name} goes round in a circle: "
                 f"{query.name} -> {query.name}",
@@ -200,14 +200,14 @@ def once(equivalence: tuple[Equivalence, ...]) -> tuple[Equivalence, ...]:
 def event_types(query: Query, schema: Schema) -> dict[str, EventType]:
     """The types of a query's events, by variable."""
     found = {a.variable: schema.event_type(a.type, a.span) for a in atoms(query.pattern)}
-    names = {event_type.name: None for event_type in found.values()}
+    names = {name: None for a in atoms(query.pattern) for name in names_of(a.type)}
     if not schema.typed and len(names) > 1:
         other = list(names)[1]
         raise QueryError(
             f"the pattern names several event types ({', '.join(names)}), "
             "but the events have no type",
             hint="say which column holds the type: type='...'",
-            span=next(a.span for a in atoms(query.pattern) if a.type == other),
+            span=next(a.span for a in atoms(query.pattern) if other in names_of(a.type)),
         )
     return found
 

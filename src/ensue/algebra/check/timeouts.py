@@ -1,5 +1,7 @@
 """Whether the partial matches of a query can be told once they are timed out."""
 
+from collections.abc import Iterator
+
 from ensue.algebra.answers import summarised
 from ensue.algebra.check.column_names import columns
 from ensue.algebra.form import (
@@ -16,11 +18,20 @@ from ensue.algebra.form import (
 )
 from ensue.algebra.lapses import lapses
 from ensue.algebra.pattern import Leave, Pattern
-from ensue.algebra.policy import Strategy
+from ensue.algebra.policy import CONTIGUOUS, Strategy
 from ensue.algebra.predicate import At, Field
 from ensue.algebra.query import Query
 from ensue.algebra.text import show_head
-from ensue.algebra.walk import atoms, entries, kleenes, leaves, positives, references, variables
+from ensue.algebra.walk import (
+    atoms,
+    entries,
+    kleenes,
+    leaves,
+    positives,
+    references,
+    untils,
+    variables,
+)
 from ensue.algebra.window import ByEvents
 from ensue.errors import QueryError
 
@@ -38,6 +49,39 @@ def up_to_required(steps: tuple[Pattern, ...]) -> tuple[Pattern, ...]:
     return ()
 
 
+def is_rewritten(query: Query) -> bool:
+    """Whether timed-out partial matches are matches of other queries: a plain SEQ of events.
+
+    Others are found by the definition.
+    """
+    steps = steps_of(query.pattern)
+    return all(_is_plain(part) for part in steps) and not (
+        query.strategy is Strategy.NEXT
+        and any(_may_be_missing(steps, k) for k in range(len(steps)))
+    )
+
+
+def _is_plain(part: Pattern) -> bool:
+    if any(entries(part)) or any(untils(part)) or {*leaves(part)} - {Leave.FORK}:
+        return False
+    match form(part):
+        case Form.EVENT | Form.LIST | Form.ABSENCE:
+            return True
+        case Form.OPTION:
+            return all(is_event(p) or is_list(p) for p in parts(part))
+        case Form.LOOP | Form.RESULT | Form.CHOICE | Form.SEQUENCE | Form.TOGETHER:
+            return False
+
+
+def _may_be_missing(steps: tuple[Pattern, ...], k: int) -> bool:
+    """Whether a part may be missing between others."""
+    part = steps[k]
+    if is_absence(part) or not optional(part):
+        return False
+    begun = any(not is_absence(p) for p in steps[:k])
+    return begun and bool(up_to_required(steps[k + 1 :]))
+
+
 def check_timeouts(query: Query, column: str) -> None:
     """Raises a QueryError where emit_timeouts cannot be answered; `column` is what it adds."""
     _check_window(query)
@@ -48,7 +92,7 @@ def check_timeouts(query: Query, column: str) -> None:
             hint="return the matches themselves, or leave out emit_timeouts",
             span=query.pattern.span,
         )
-    if query.strategy in (Strategy.STRICT, Strategy.PARTITION):
+    if query.strategy in CONTIGUOUS and not any(entries(query.pattern)):
         raise QueryError(
             f"under {query.strategy.value} the next event takes a partial match further or ends "
             "it: there is none to time out",
@@ -57,10 +101,9 @@ def check_timeouts(query: Query, column: str) -> None:
         )
     _check_names(query, column)
     steps = steps_of(query.pattern)
-    for k, part in enumerate(steps):
-        _check_part(part)
-        if query.strategy is Strategy.NEXT:
-            _check_optional(steps, k)
+    for part in steps:
+        if not is_absence(part):
+            _check_part(part)
     for condition in query.where:
         for ref in references(condition):
             if ref.at is At.THROUGH:
@@ -106,48 +149,27 @@ def _check_names(query: Query, column: str) -> None:
 
 
 def _check_part(part: Pattern) -> None:
-    match form(part):
-        case Form.EVENT | Form.LIST | Form.ABSENCE:
-            if any(entries(part)):
-                name = "a loop with THEN"
-            elif any(leave is not Leave.FORK for leave in leaves(part)):
-                name = "a greedy or reluctant loop"
-            else:
-                return
-        case Form.OPTION:
-            if all(is_event(p) or is_list(p) for p in parts(part)):
-                for inner in parts(part):
-                    _check_part(inner)
-                return
-            name = "an optional group"
-        case Form.LOOP:
-            name = "a repeated group"
-        case Form.TOGETHER | Form.CHOICE:
-            name = show_head(part)
-        case Form.RESULT:
-            assert is_result(part)
-            name = f"results of an operator ({part.operator.name})"
-        case Form.SEQUENCE:
-            name = "a sequence inside a sequence" if plain(part) else show_head(part)
-    raise QueryError(
-        f"emit_timeouts does not take {name}",
-        hint="it takes a SEQ of events, also with +, *, ? and !",
-        span=part.span,
-    )
-
-
-def _check_optional(steps: tuple[Pattern, ...], k: int) -> None:
-    part = steps[k]
-    if is_absence(part) or not optional(part):
-        return
-    begun = any(not is_absence(p) for p in steps[:k])
-    if begun and up_to_required(steps[k + 1 :]):
+    """AND and operators have no first variables."""
+    for inner in (part, *_inside(part)):
+        if form(inner) is Form.TOGETHER:
+            name = show_head(inner)
+        elif is_result(inner):
+            name = f"results of an operator ({inner.operator.name})"
+        else:
+            continue
         raise QueryError(
-            "emit_timeouts does not take a part in the middle that may be missing "
-            "under skip_till_next_match",
-            hint="use skip_till_any_match, or make the part required",
-            span=part.span,
+            f"emit_timeouts does not take {name}",
+            hint="it takes a SEQ of events, loops, groups and negations, also with THEN",
+            span=inner.span,
         )
+
+
+def _inside(part: Pattern) -> Iterator[Pattern]:
+    """All parts of a part that must not be absent."""
+    for inner in parts(part):
+        if not is_absence(inner):
+            yield inner
+            yield from _inside(inner)
 
 
 def _check_negation(query: Query, steps: tuple[Pattern, ...], k: int) -> None:

@@ -21,6 +21,7 @@ from ensue.algebra.towers.box_fields import NotSaidError, fields_of, substituted
 from ensue.algebra.towers.layers import Layer, returned
 from ensue.algebra.walk import atoms, kleenes, positives, results
 from ensue.algebra.window import ByEvents
+from ensue.schema import OneOf, Types, names_of
 
 Choice = tuple[str, str]  # the name of a layer, and a variable of it that is a box
 
@@ -56,7 +57,9 @@ def why_not_inlined(
         replace(one, query=equal_through_negation(one.query)) for one in (above, below)
     )
     return (
-        _why_not_above(above.query)
+        _why_not_types(above.query)
+        or _why_not_types(below.query)
+        or _why_not_above(above.query)
         or _why_not_there(above.query.pattern, variable, known)
         or _why_not_below(below, delivered_too=delivered_too)
         or _why_not_key(above, below)
@@ -66,6 +69,12 @@ def why_not_inlined(
 
 
 # ---------------------------------------------------------------------------------- the layers
+
+
+def _why_not_types(query: Query) -> str | None:
+    if any(isinstance(atom.type, OneOf) for atom in atoms(query.pattern)):
+        return "a variable of it takes events of several types"
+    return None
 
 
 def _why_not_above(query: Query) -> str | None:
@@ -134,7 +143,7 @@ def _why_not_key(above: Layer, below: Layer) -> str | None:
 def _why_not_timed(below: Layer, known: Mapping[str, Layer]) -> str | None:
     """The start of a box is that of a member, and here it could not be named."""
     for atom in positives(below.query.pattern):
-        inner = known.get(atom.type)
+        inner = known.get(atom.type) if isinstance(atom.type, str) else None
         if inner is not None and {r.name for r in returned(inner.meaning)} & {"start", "end"}:
             return f"{inner.name} has fields of its own called start or end"
     return None
@@ -202,11 +211,15 @@ def _sides(
     for part in inner:
         if _around(part, variable):
             box = next(a for a in atoms(part) if a.variable == variable)
-            mine |= made_of(box.type, known)
+            mine |= _made_of(box.type, known)
         else:
             for atom in atoms(part):
-                others |= made_of(atom.type, known)
+                others |= _made_of(atom.type, known)
     return mine, others
+
+
+def _made_of(types: Types, known: Mapping[str, Layer]) -> set[str]:
+    return {name for type_ in names_of(types) for name in made_of(type_, known)}
 
 
 def made_of(name: str, known: Mapping[str, Layer]) -> set[str]:

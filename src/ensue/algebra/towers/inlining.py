@@ -83,7 +83,7 @@ class _Inlining:
 
     def _without(self, above: Inlined, box: Atom, taken: set[str]) -> Inlined:
         """The query above with the pattern of the layer below in the place of a box."""
-        x, layer = box.variable, self.known[box.type]
+        x, layer = box.variable, self.known[str(box.type)]
         below = self.of(layer)
         names = {a.variable: _new(x, a.variable, taken) for a in atoms(below.query.pattern)}
         boxes = {b.box: _new(x, b.box, taken) for b in below.boxes}

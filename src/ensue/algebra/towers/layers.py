@@ -55,7 +55,7 @@ class Layer:
     @property
     def reads_raw(self) -> bool:
         """Whether it is also made of events that come in."""
-        return set(types_of(self.query)) != set(self.uses)
+        return not self.uses or set(types_of(self.query)) != set(self.uses)
 
 
 def column_of(name: str) -> str:

@@ -36,7 +36,7 @@ class Counters:
 
     events: int = 0
     seconds: float = 0.0  # from the first event to the last, or units of a numeric time
-    types: Mapping[str, str] | None = None  # variable -> event type
+    types: Mapping[str, str] | None = None  # variable -> event type, where it is one
     roles: Mapping[str, Tried] | None = None
     conditions: Mapping[Label, Tried] | None = None
     checks: Mapping[Label, Tried] | None = None
@@ -111,7 +111,8 @@ def measured(
 def _shares(
     counters: Counters, before: Iterable[tuple[str, float]]
 ) -> tuple[tuple[str, float], ...]:
-    shares = dict(before)
+    shares, types = dict(before), counters.types or {}
     for variable, count in (counters.roles or {}).items():
-        shares[(counters.types or {})[variable]] = count.tried / counters.events
+        if variable in types:
+            shares[types[variable]] = count.tried / counters.events
     return tuple(sorted(shares.items()))

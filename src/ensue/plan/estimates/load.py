@@ -9,6 +9,7 @@ from ensue.algebra.query import Query
 from ensue.algebra.window import ByEvents, ByTime, ByUnits
 from ensue.plan.estimates.statistics import IN_STREAM, IN_WINDOW, PARTITIONS, Statistics
 from ensue.plan.physical import Role
+from ensue.schema import ANY, Types, names_of
 
 MOST = 1e15  # no estimate goes further
 
@@ -44,11 +45,20 @@ class Load:
         return prod(self.statistics.pass_of(c) for c in conditions)
 
 
-def _shares(statistics: Statistics, types: set[str]) -> dict[str, float]:
+def _shares(statistics: Statistics, types: set[Types]) -> dict[Types, float]:
+    """The share of events that are of each type, or of one of several."""
+    alone = _shares_of_names(statistics, {name for type_ in types for name in names_of(type_)})
+    return {
+        type_: 1.0 if type_ == ANY else min(1.0, sum(alone[name] for name in names_of(type_)))
+        for type_ in types
+    }
+
+
+def _shares_of_names(statistics: Statistics, types: set[str]) -> dict[str, float]:
     """The share of each type: of one that has not been seen, no more than what is left."""
     known = {t: s for t in types if (s := statistics.share(t)) is not None}
     if not statistics.shares:
-        return dict.fromkeys(types, 1 / len(types))
+        return dict.fromkeys(types, 1 / max(1, len(types)))
     left = max(0.0, 1 - sum(share for _, share in statistics.shares))
     rare = min([s for _, s in statistics.shares if s > 0] or [1.0])
     other = min(left / max(1, len(types) - len(known)), rare) or rare / 10

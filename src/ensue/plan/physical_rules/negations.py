@@ -15,6 +15,7 @@ from ensue.algebra.window import ByEvents
 from ensue.plan.physical import Absence, Reference, Role
 from ensue.plan.physical_rules.bound import always_bound
 from ensue.plan.physical_rules.placement import Moment, applies, ready
+from ensue.schema import overlap
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +150,8 @@ def _walk(
 
 
 def _own(part: Pattern, others: tuple[Atom, ...]) -> tuple[str, ...]:
-    types = {a.type for a in atoms(part)}
-    return tuple(a.variable for a in others if a.type in types)
+    own = [a.type for a in atoms(part)]
+    return tuple(a.variable for a in others if any(overlap(a.type, type_) for type_ in own))
 
 
 def inner_query(query: Query, part: Pattern) -> Query:

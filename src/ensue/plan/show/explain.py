@@ -14,6 +14,7 @@ from ensue.algebra.text import (
     show_expr,
     show_name,
     show_pattern,
+    show_types,
     show_window,
 )
 from ensue.algebra.walk import entries
@@ -37,6 +38,7 @@ from ensue.plan.physical import (
     Stop,
     Tree,
 )
+from ensue.plan.physical_rules.code_size import shares_code
 from ensue.plan.physical_rules.tree import tree_text
 from ensue.plan.query_rules.derive_window import derive_window
 from ensue.plan.show.explain_decisions import decided
@@ -194,18 +196,24 @@ def _structure(plan: Plan) -> Iterator[str]:
 
 def _automaton(plan: Plan, automaton: Automaton) -> Iterator[str]:
     yield f"runs along an automaton: {why_runs(plan)}"
+    if shares_code(automaton, plan.query.strategy):
+        yield (
+            f"  its {len(automaton.edges)} edges share the code of those that are alike: a kernel "
+            "with code for each would take long to compile"
+        )
     for state in automaton.states[:MOST_STATES]:
         accepting = " (match)" if state.accepting else ""
         yield f"  state {state.number}{accepting}: {_holds(plan, state)}"
         for edge in automaton.out_of(state.number):
             target = "stays" if edge.target == edge.source else f"to state {edge.target}"
-            taken = f"{show_name(plan.role(edge.variable).type)} {_named(plan, edge.variable)}"
+            taken = f"{show_types(plan.role(edge.variable).type)} {_named(plan, edge.variable)}"
             yield f"    {' '.join([*word_of(plan, edge), taken, target])}"
             yield from (f"      {test}" for test in (*follows(plan, edge), *tests_on(plan, edge)))
             yield from (f"      {absence_text(plan, a)} ({a.way})" for a in edge.absences)
         yield from (f"    at the end: {test}" for test in tests_at_the_end(plan, state))
         yield from (
-            f"    {show_name(plan.role(v).type)} {show_name(v)} ends the runs here, pushed (PNCEP)"
+            f"    {show_types(plan.role(v).type)} {show_name(v)} ends the runs here, "
+            "pushed (PNCEP)"
             for v in state.barred
         )
         yield from (f"    at the end: {absence_text(plan, a)} ({a.way})" for a in state.absences)
@@ -266,7 +274,7 @@ def follows(plan: Plan, edge: Edge) -> list[str]:
 
 
 def _stop_text(plan: Plan, stop: Stop) -> str:
-    named = f"{show_name(plan.role(stop.variable).type)} {_named(plan, stop.variable)}"
+    named = f"{show_types(plan.role(stop.variable).type)} {_named(plan, stop.variable)}"
     conditions = " and ".join(map(show_condition, stop.conditions))
     return STOPS[stop.where].format(f"{named} with {conditions}" if conditions else named)
 
@@ -301,7 +309,7 @@ def check_text(check: Check) -> str:
 def absence_text(plan: Plan, absence: Absence) -> str:
     """A negation in words."""
     role = plan.role(absence.variable)
-    text = f"no {show_name(role.type)} {show_name(role.variable)}"
+    text = f"no {show_types(role.type)} {show_name(role.variable)}"
     if role.inner is not None:
         text = f"no {role.variable}"
     if absence.whole:
@@ -348,7 +356,7 @@ def compact_lines(plan: Plan, compact: Compact) -> Iterator[str]:
         for step in steps:
             target = "stays" if step.target == state else f"to state {step.target}"
             done = " (match)" if step.target in compact.accepting else ""
-            taken = f"{show_name(plan.role(step.variable).type)} {_named(plan, step.variable)}"
+            taken = f"{show_types(plan.role(step.variable).type)} {_named(plan, step.variable)}"
             yield f"    {taken} {target}{done}"
         for variable, ended in compact.resets:
             if ended == state:

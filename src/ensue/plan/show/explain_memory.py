@@ -16,10 +16,11 @@ def told_of_memory(plan: Plan | None, limits: Limits) -> str:
     query = plan.query
     assert query.within is not None
     keys = ", ".join(show_name(e.field_name) for e in query.equivalence)
+    late = query.unfinished or may_wait(query.pattern)
     lines = [
         f"memory     {room}: keys beyond it go to disk, by {limits.evict or EVICT[0]}",
         f"  stored of a key [{keys}] are its events of the last {show_window(query.within)}",
         "  they are matched again before an event of the key"
-        + (", and when a window of its is over" if may_wait(query.pattern) else ""),
+        + (", and when a window of its is over" if late else ""),
     ]
     return "\n".join(lines)

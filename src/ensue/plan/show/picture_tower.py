@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ensue.algebra.text import show_name
+from ensue.algebra.text import show_name, show_types
 from ensue.algebra.tower import Tower
 from ensue.algebra.walk import atoms
 from ensue.plan.show.drawing.canvas import DIM, LINE, PAPER, Canvas, short, width_of
@@ -115,7 +115,7 @@ class _Drawing:
         target = self.frames[matcher.name]
         taken: dict[str, list[str]] = {}
         for atom in atoms(matcher.plan.query.pattern):
-            taken.setdefault(atom.type, []).append(show_name(atom.variable))
+            taken.setdefault(show_types(atom.type), []).append(show_name(atom.variable))
         raw = [f"{show_name(t)} {', '.join(v)}" for t, v in taken.items() if t not in self.frames]
         pairs = [(self.raw, "; ".join(raw))] if raw else []
         pairs += [

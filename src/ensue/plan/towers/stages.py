@@ -11,7 +11,9 @@ from ensue.algebra.policy import CONTIGUOUS, Strategy
 from ensue.algebra.predicate import Field
 from ensue.algebra.tower import types_of
 from ensue.algebra.towers.layers import Layer
+from ensue.algebra.walk import atoms
 from ensue.algebra.window import ByEvents
+from ensue.schema import ANY
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,8 @@ def _raw(layers: Sequence[Layer]) -> frozenset[str] | None:
             continue
         query = layer.query
         contiguous = bool(query.strategies & CONTIGUOUS)
-        if contiguous or isinstance(query.within, ByEvents):
+        anything = any(atom.type == ANY for atom in atoms(query.pattern))
+        if contiguous or anything or isinstance(query.within, ByEvents):
             return None
         found |= set(types_of(query)) - set(layer.uses)
     return frozenset(found)

@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 
 from ensue.algebra.query import Query
-from ensue.algebra.walk import atoms
+from ensue.algebra.tower import types_of
 from ensue.columns.stream import with_time
 from ensue.engine.sampling import Counted, sampled
 from ensue.errors import EventError
@@ -54,7 +54,7 @@ def _counted(frame: DataFrame, prepared: Prepared) -> Counted:
     rows = [tuple(row) for row in found]
     events = sum(count for _, count, _, _ in rows)
     counts = {name: count for name, count, _, _ in rows}
-    names = sorted({atom.type for atom in atoms(prepared.plan.query.pattern)})
+    names = sorted(types_of(prepared.plan.query))
     every = schema.type_column is None
     types = {name: events if every else counts.get(name, 0) for name in names}
     first = min((low for _, _, low, _ in rows), default=0.0)

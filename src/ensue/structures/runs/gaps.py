@@ -136,7 +136,7 @@ class Gaps:
                     continue
                 name = f"stop{len(found)}_{self.frame.names.variable(stop.variable)}"
                 tests = [self.frame.test(stop.variable)]
-                if self.frame.intervals and stop.where is not Where.TAKEN:
+                if self.frame.intervals and stop.where in (Where.BETWEEN, Where.UP_TO):
                     tests.append(f"s >= {self.registers.last_end('r')}")
                 if stop.where is Where.NEXT:
                     tests.append(self.guards.near(Strategy.PARTITION))

@@ -30,6 +30,7 @@ class Guards:
         self.registers = registers
         self.instances = instances
         self.tally = frame.tally
+        self.one_window = False  # all states are walked by the same loop
         # for events with a duration: what must have ended before a variable's event starts
         self.order = predecessors(frame.plan.query.pattern) if frame.intervals else {}
 
@@ -38,7 +39,7 @@ class Guards:
         if self.frame.window is None:
             return None
         # one for each state: with one for all, LLVM mixes their loops, which costs a few percent
-        window = self.frame.window_called(f"window_{state}")
+        window = self.frame.window_called("window" if self.one_window else f"window_{state}")
         if self.frame.by_events:
             return f"idx - {self.registers.first_index('r')} > {window}"
         return f"t - {self.registers.first_time('r')} > {window}"

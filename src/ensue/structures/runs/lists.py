@@ -15,7 +15,11 @@ class RunLists:
         self.registers = registers
 
     def list(self, state: State, *, pending: bool = False) -> str:
-        """The name of a state's list of runs; pending ones are kept apart."""
+        """Where a state's list of runs is; pending ones are kept apart."""
+        return self.place(state, pending=pending)
+
+    def place(self, state: State, *, pending: bool = False) -> str:
+        """The name of that place."""
         names, kind = self.registers.frame.names, "PENDING" if pending else "STATE"
         return names.number(f"{kind}_{state.number}", state.number * 2 + pending, HEADS)
 

@@ -25,6 +25,7 @@ class RunsSource(InstancesWritten):
     instances: Instances
     registers: Registers
     automaton: Automaton
+    used: tuple[str, ...] = ()  # the table of AFTER MATCH SKIP, where the kernel knows of it
 
     @property
     def shapes(self) -> tuple[TableShape, ...]:
@@ -36,6 +37,7 @@ class RunsSource(InstancesWritten):
             *named(self.registers.runs, runs),
             *named(self.registers.nodes, UpTo(NODE_TOP)),
             *instance_shapes(self.instances),
+            *(TableShape(name, ByKey()) for name in self.used),
         )
 
     @property

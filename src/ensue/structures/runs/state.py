@@ -1,5 +1,7 @@
 """Runs between events: in lists by partition and state, with their Kleene events."""
 
+from collections.abc import Collection
+
 import numpy as np
 import numpy.typing as npt
 
@@ -17,11 +19,11 @@ from ensue.source.kernel_inputs import (
     RUN_TOP,
     Frame,
 )
-from ensue.structures.contract import Asked, Kernels, Room
+from ensue.structures.contract import BEGAN, Asked, Kernels, Room
 from ensue.structures.instances import InstancesState
 from ensue.structures.runs.gaps import TOLD
 from ensue.structures.runs.source import SWEEP, SWEPT, RunsSource
-from ensue.structures.tables import Table
+from ensue.structures.tables import SPARSE, Table
 
 
 class RunsState(InstancesState[RunsSource]):
@@ -37,6 +39,31 @@ class RunsState(InstancesState[RunsSource]):
         # every negation looks only behind an event of the run: what is older is of no use
         self._looks_behind = all(a.after for a in absences)
 
+    # ---------------------------------------------------------------------------- taking over
+
+    @property
+    def knows_used(self) -> bool:
+        return bool(self.source.used)
+
+    def know_used(self, earliest: Table) -> None:
+        for name in self.source.used:
+            self.tables[name] = self.shapes[name].filled(self.key_room)
+            self.room_for_keys(len(earliest))
+            self.tables[name][: len(earliest)] = earliest
+
+    def recall(self, lacking: Collection[str]) -> None:
+        if BEGAN in lacking:
+            runs, nodes = self.tables["I"], self.tables["N"]
+            rows, lists = self._run_columns("row_"), self._run_columns("node_")
+            column = self.source.registers.runs.wholes[BEGAN]
+            for run in self._live_runs():
+                found = [int(row) for row in runs[run, rows] if row >= 0]
+                for node in runs[run, lists]:
+                    while node >= 0:
+                        found.append(int(nodes[node, 1]))
+                        node = nodes[node, 0]
+                runs[run, column] = min(found)
+
     # ---------------------------------------------------------------------------- room
 
     def make_room(self, asked: Asked, room: Room) -> None:
@@ -50,7 +77,9 @@ class RunsState(InstancesState[RunsSource]):
             self._drop_runs(asked, room)
             room.drain()
             self._keep_nodes()
-            if asked.again or meta[NODE_TOP] * 2 > len(tables["N"]):
+            # to look for dead ones takes as long as there are lists: seldom, then
+            small = len(tables["N"]) < min(16 * tables["head"].size, SPARSE)
+            if asked.again or small or meta[NODE_TOP] * 2 > len(tables["N"]):
                 room.grow("N", "NF")
         else:
             super().make_room(asked, room)

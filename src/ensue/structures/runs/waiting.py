@@ -1,10 +1,12 @@
 """Runs and time: those that are out of it go, those that only waited for it are delivered."""
 
 from collections.abc import Callable
+from functools import partial
 
 from ensue.algebra.policy import Strategy
 from ensue.algebra.text import show_condition, show_name
 from ensue.plan.physical import Absence, Automaton, State
+from ensue.source.cases import Cases
 from ensue.source.table_columns import Source
 from ensue.structures.runs.gaps import TOLD, Gaps
 from ensue.structures.runs.guards import Guards, NewNegative
@@ -108,58 +110,65 @@ class Waiting:
             over = f"counts[k] + 1 - {self.registers.first_index('r')} > {window}"
         else:
             over = f"now - {self.registers.first_time('r')} > {window}"
+        pending = any(state.pending for state in self.automaton.states)
+        lasting = Cases(self.frame, "", "")
+        states = [state for state in self.automaton.states if state.lasting]
+        for state in states:
+            lasting.add(partial(self._tell_lasting, state, over))
+        paused: dict[str, list[State]] = {}  # when time alone ends the runs of states
         for state in self.automaton.states[1:]:
-            if state.lasting:
-                self._sweep_lasting(out, state, over)
-            elif self.automaton.out_of(state.number):
-                late = [*([over] if over else []), *self.gaps.out_of_time(state)]
-                if late:
-                    self._sweep_list(out, state, " or ".join(late), pending=False)
-            if state.pending:
-                assert over is not None
-                self._sweep_list(out, state, f"flush or {over}", pending=True)
-
-    def _sweep_lasting(self, out: Source, state: State, over: str | None) -> None:
-        """Runs that are matches if their last loop does not go on."""
-        place = self.lists.list(state)
-        out.note("", f"state {state.number}, matches if they do not go on")
-        gone = [*([over] if over else []), *self._contiguous(state)]
-        ended = " or ".join(dict.fromkeys(["flush", *gone, *self.gaps.lasts_no_more(state)]))
+            if not state.lasting and self.automaton.out_of(state.number):
+                for late in self.gaps.out_of_time(state):
+                    paused.setdefault(late, []).append(state)
+        out.note("of each state the runs, and the matches that wait for the end of their window")
 
         def visit() -> None:
-            untold = f"{self.registers.passed('r')} & {TOLD} == 0"
-            with out.block(f"if {untold} and ({ended}):"):
-                self.complete(out, state)
-                out(f"{self.registers.passed('r')} |= {TOLD}")
+            for number, text in enumerate(lasting.texts):
+                alike = [s for s, n in zip(states, lasting.numbers, strict=True) if n == number]
+                with out.block(f"if {self._is_of(alike)}:"):
+                    out(*text)
+            gone = [*([over] if over else []), *(["(flush and waits)"] if pending else [])]
+            contiguous = [state for state in states if self._is_contiguous(state)]
+            if contiguous:
+                last = self.registers.runs.at("last_index", "r")
+                gone.append(f"(({self._is_of(contiguous)}) and counts[k] != {last})")
+            gone += [f"(({self._is_of(alike)}) and ({late}))" for late, alike in paused.items()]
             if not gone:
                 out("p = r")
                 return
             with out.block(f"if {' or '.join(gone)}:"):
-                self.lists.unlink(out, place)
-                self.lists.release(out, "r")
-            with out.block("else:"):
-                out("p = r")
-
-        self.lists.walk(out, place, visit, loops=False)
-
-    def _contiguous(self, state: State) -> list[str]:
-        """When a run that waits for the very next event only has missed it."""
-        if self.automaton.contiguous(state.number, Strategy.ANY) is not Strategy.PARTITION:
-            return []
-        return [f"counts[k] != {self.registers.runs.at('last_index', 'r')}"]
-
-    def _sweep_list(self, out: Source, state: State, over: str, *, pending: bool) -> None:
-        place = self.lists.list(state, pending=pending)
-        waiting = ", matches that wait for the end of their window" if pending else ""
-        out.note("", f"state {state.number}{waiting}")
-
-        def visit() -> None:
-            with out.block(f"if {over}:"):
                 if pending:
-                    self.deliver(out)
-                self.lists.unlink(out, place)
+                    with out.block("if waits:"):
+                        self.deliver(out)
+                self.lists.unlink(out, "place")
                 self.lists.release(out, "r")
             with out.block("else:"):
                 out("p = r")
 
-        self.lists.walk(out, place, visit, loops=False)
+        with out.block("for place in range(head.shape[1]):"):
+            if pending:
+                out("waits = place % 2 == 1")
+            self.lists.walk(out, "place", visit, loops=False)
+
+    def _tell_lasting(self, state: State, over: str | None, out: Source) -> None:
+        """A run is a match if its last loop does not go on."""
+        out.note("matches if they do not go on")
+        ended = ["flush", *([over] if over else []), *self.gaps.lasts_no_more(state)]
+        if self._is_contiguous(state):
+            ended.append(f"counts[k] != {self.registers.runs.at('last_index', 'r')}")
+        ended = list(dict.fromkeys(ended))
+        with out.block(
+            f"if {self.registers.passed('r')} & {TOLD} == 0 and ({' or '.join(ended)}):"
+        ):
+            counting, self.frame.tally.on = self.frame.tally.on, False  # `sweep` has no counters
+            self.complete(out, state)
+            self.frame.tally.on = counting
+            out(f"{self.registers.passed('r')} |= {TOLD}")
+
+    def _is_of(self, states: list[State]) -> str:
+        """Whether the list at hand is that of one of some states."""
+        return " or ".join(f"place == {self.lists.place(state)}" for state in states)
+
+    def _is_contiguous(self, state: State) -> bool:
+        """Whether its runs wait for the very next event of their partition only."""
+        return self.automaton.contiguous(state.number, Strategy.ANY) is Strategy.PARTITION

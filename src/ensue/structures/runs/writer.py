@@ -1,5 +1,7 @@
 """Writes the source of a runs kernel: every partial match is a run that moves along edges."""
 
+from collections.abc import Iterator
+
 from ensue.algebra.policy import CONTIGUOUS, Strategy
 from ensue.algebra.text import show_name
 from ensue.plan.estimates.counters import Label
@@ -15,6 +17,7 @@ from ensue.structures.runs.gaps import TOLD, Gaps, Judged
 from ensue.structures.runs.guards import Guards
 from ensue.structures.runs.lists import RunLists
 from ensue.structures.runs.registers import Registers, RunAccess
+from ensue.structures.runs.skipped import Skipped
 from ensue.structures.runs.source import RunsSource
 from ensue.structures.runs.waiting import SWEPT, Waiting
 
@@ -30,13 +33,11 @@ REGISTERS = {
 STATE = ["head", "live", "nxt", "I", "F", "N", "NF", "A", "AF", "tops", "counts"]
 
 
-def runs_source(frame: Frame) -> RunsSource:
-    """The kernel of an automaton."""
-    writer = _Runs(frame)
-    return writer.written()
+class RunsWriter:
+    """Writes the kernel of an automaton: each state and each edge has code of its own."""
 
+    weighs = True  # matches are weighed against each other where they are found
 
-class _Runs:
     def __init__(self, frame: Frame) -> None:
         structure = frame.plan.structure
         assert isinstance(structure, Automaton)
@@ -48,6 +49,7 @@ class _Runs:
         self.lists = RunLists(self.registers)
         self.tally = frame.tally
         self.guards = Guards(frame, structure, self.registers, self.instances)
+        self.skipped = Skipped(structure, self.registers, weighs=self.weighs)
         self.gaps = Gaps(structure, self.guards)
         self.waiting = Waiting(
             structure,
@@ -93,17 +95,29 @@ class _Runs:
         branching = (
             1 + max(len(self.automaton.out_of(s.number)) for s in self.automaton.states)
         ) * (2 if pending or any(s.lasting for s in self.automaton.states) else 1)
-        given = [name for name, _ in self.instances.parameters()]
+        inside = [name for name, _ in self.instances.parameters()]
         step = event_loop(
             body,
             self.frame,
-            [*given, *STATE, *self.tally.tables],
+            [*inside, *STATE, *self.skipped.tables, *self.tally.tables],
             registers=REGISTERS,
             needs=lambda out: self._needs(out, branching),
+            begin=self._begin,
         )
         functions = [step, function(self.frame, "sweep", SWEPT, sweep)]
-        text = kernel_text(self.frame, "Runs along an automaton.", functions)
-        return RunsSource(text, self.output, self.instances, self.registers, self.automaton)
+        used = set().union(*(written.used for written in functions))
+        given = list(self._given(used))
+        text = kernel_text(self.frame, "Runs along an automaton.", functions, given=given)
+        return RunsSource(
+            text, self.output, self.instances, self.registers, self.automaton, self.skipped.tables
+        )
+
+    def _begin(self, out: Source) -> None:
+        """What comes before the first event."""
+
+    def _given(self, used: set[str]) -> Iterator[str]:  # noqa: ARG002
+        """Texts that stand before the functions, of those that are used."""
+        yield from ()
 
     def _needs(self, out: Source, branching: int) -> Needs:
         """The room that an event may need."""
@@ -123,6 +137,7 @@ class _Runs:
 
     def _event(self, out: Source) -> None:
         self.instances.push_complexes(out)
+        self.skipped.begin_event(out)
         returning = self._returning()
         if returning:
             out.note("runs that go back to a state which the event is still to be shown to")
@@ -136,6 +151,10 @@ class _Runs:
                 self._push(out, "q", state)
         for edge in self.automaton.out_of(0):
             self._start(out, edge)
+        self.skipped.end_event(out)
+        self._keep_negatives(out)
+
+    def _keep_negatives(self, out: Source) -> None:
         for role in self.frame.negatives:
             name = show_name(role.variable)
             out.note("", f"!{name}: kept, to be looked for between events of runs")
@@ -157,13 +176,7 @@ class _Runs:
             self.waiting.visit(out, state)
         if not edges:
             return
-        stops = dict.fromkeys(stop.variable for edge in edges for stop in edge.stops)
-        roles = self.frame.any_role(
-            [
-                *(self.frame.role(e.variable, first=e.first) for e in edges),
-                *map(self.frame.role, stops),
-            ]
-        )
+        roles = self._looked_at(state)
         loops = any(e.target == state.number for e in edges)
         out.note("", self._told(state))
         with out.block(f"if roles & {roles}:"):
@@ -174,6 +187,17 @@ class _Runs:
             out.note(f"!{show_name(variable)}: it ends the runs that wait here")
             with out.block(f"if {self.frame.test(variable)}:"):
                 self.lists.clear(out, self.lists.list(state))
+
+    def _looked_at(self, state: State) -> str:
+        """The roles that an event must have one of to matter to the runs of a state."""
+        edges = self.automaton.out_of(state.number)
+        stops = dict.fromkeys(stop.variable for edge in edges for stop in edge.stops)
+        return self.frame.any_role(
+            [
+                *(self.frame.role(e.variable, first=e.first) for e in edges),
+                *map(self.frame.role, stops if state.number else ()),
+            ]
+        )
 
     def _advance(self, out: Source, state: State, edges: tuple[Edge, ...]) -> None:
         place = self.lists.list(state)
@@ -225,7 +249,7 @@ class _Runs:
             stale.append(f"not ({self.guards.near(self.strategy)})")
         if self.frame.plan.prune and (expired := self.guards.expired(state.number)):
             stale.append(expired)
-        return stale
+        return [*stale, *self.skipped.too_late("r")]
 
     def _ends_here(self, out: Source, state: State, judged: Judged) -> None:
         """A match whose last loop does not go on is delivered when that is clear."""
@@ -293,7 +317,7 @@ class _Runs:
         """Takes the event: a copy of the run, or the run itself where it does not stay."""
         target = self.automaton.states[edge.target]
         ends = not self.automaton.out_of(edge.target)
-        if ends and not target.checks and not target.absences and not target.pending:
+        if self._completes(target):
             if edge.variable in self.registers.kleene:
                 self._new_node(out, edge.variable, "r")
             self._emit(out, "r", edge.variable)
@@ -313,6 +337,11 @@ class _Runs:
         loop = edge.target == edge.source
         self._arrive(out, target, ends, loop=loop, back=edge.target < edge.source)
 
+    def _completes(self, state: State) -> bool:
+        """Whether a run that gets there is a match and has nothing more to wait for."""
+        asked = state.checks or state.absences or state.pending
+        return not asked and not self.automaton.out_of(state.number)
+
     def _new_node(self, out: Source, variable: str, run: str) -> None:
         nodes = self.registers.nodes
         out(
@@ -325,14 +354,10 @@ class _Runs:
         """Begins a run with the event at hand."""
         target = self.automaton.states[edge.target]
         ends = not self.automaton.out_of(edge.target)
-        tests = self._begins(edge)
-        tests += [
-            f"not ({' and '.join(self._begins(other))})"
-            for other in self.automaton.out_of(0)
-            if other.variable in (*edge.longer, *edge.sooner)
-        ]
+        tests = [*self._begins(edge), *self._not_rather(edge)]
         if self.frame.intervals and self.frame.window is not None and not self.frame.by_events:
             tests.append(f"t - s <= {self.frame.window_text}")
+        tests += self.skipped.may_begin()
         out.note("", f"{show_name(edge.variable)} begins a run, in state {edge.target}")
         with out.when(*tests):
             self.lists.allocate(out, "q")
@@ -341,6 +366,7 @@ class _Runs:
                 out(f"{self.registers.first_time('q')} = s")
             if self.registers.runs.has("first_index"):
                 out(f"{self.registers.first_index('q')} = idx")
+            self.skipped.begin_run(out, "q")
             access = RunAccess(self.registers, "q", edge)
             at = edge_place(edge.source, edge.target, edge.variable)
             tested = self.guards.labelled(edge.checks, access, at)
@@ -354,6 +380,14 @@ class _Runs:
             else:
                 self.registers.take(out, edge.variable, "q")
                 self._arrive(out, target, ends, loop=False)
+
+    def _not_rather(self, edge: Edge) -> list[str]:
+        """Whether the event at hand would not rather begin a run along other edges."""
+        return [
+            f"not ({' and '.join(self._begins(other))})"
+            for other in self.automaton.out_of(0)
+            if other.variable in (*edge.longer, *edge.sooner)
+        ]
 
     def _begins(self, edge: Edge) -> list[str]:
         """Whether the event at hand could begin a run along an edge."""
@@ -373,14 +407,18 @@ class _Runs:
             return
         out(*self.tally.passed(place_label(state_place(target.number))))
         if loop:
-            out("nxt[q] = added", "added = q")
-            with out.block("if added_last < 0:"):
-                out("added_last = q")
-            out("live[k] += 1", "alive += 1")
+            self._add_to_loop(out)
         elif back:
             out(f"nxt[q] = {self._back(target)}", f"{self._back(target)} = q")
         else:
             self._push(out, "q", target)
+
+    def _add_to_loop(self, out: Source) -> None:
+        """The run `q` comes back to the list that is walked."""
+        out("nxt[q] = added", "added = q")
+        with out.block("if added_last < 0:"):
+            out("added_last = q")
+        out("live[k] += 1", "alive += 1")
 
     def _push(self, out: Source, run: str, state: State) -> None:
         place = self.lists.list(state)
@@ -442,15 +480,17 @@ class _Runs:
     def _emit(self, out: Source, run: str, taking: str | None) -> None:
         """Writes a match; `taking` is a variable whose event is not in the run yet."""
         out.note("a match")
-        for column in self.output:
-            kind, variable = column.split("_", 1)
-            if variable != taking:
-                text = self.registers.of(variable, kind, run)
-            elif kind == "row":
-                text = "row"
-            elif kind == "node":
-                text = "ntop - 1"
-            else:
-                text = f"{self.registers.count(variable, run)} + 1"
-            out(f"O[otop, {output_column(self.frame.names, self.output, column)}] = {text}")
-        out("otop += 1")
+        with out.when(*self.skipped.may_end(run)):
+            self.skipped.found(out, run)
+            for column in self.output:
+                kind, variable = column.split("_", 1)
+                if variable != taking:
+                    text = self.registers.of(variable, kind, run)
+                elif kind == "row":
+                    text = "row"
+                elif kind == "node":
+                    text = "ntop - 1"
+                else:
+                    text = f"{self.registers.count(variable, run)} + 1"
+                out(f"O[otop, {output_column(self.frame.names, self.output, column)}] = {text}")
+            out("otop += 1")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 
-from ensue.algebra.walk import atoms
+from ensue.algebra.tower import types_of as types_named
 from ensue.archives.contract import Archive
 from ensue.columns.stream import slices
 from ensue.computed import cached_property
@@ -60,7 +60,7 @@ class CorrelationWork:
             return Unseen()
         seen = {str(value) for value in events.column(column).unique().to_pylist()}
         lives = patterns_of([query.live for query in self.queries])
-        named = {a.type for live in lives for a in atoms(live.query.pattern)}
+        named = {name for live in lives for name in types_named(live.query)}
         return Unseen(frozenset(named - seen))
 
     def chains(self) -> "tuple[tuple[CorrelationStage, ...], ...]":

@@ -21,7 +21,7 @@ from ensue.engine.scan import Scanned
 from ensue.kernels.merging import merge_rows
 from ensue.plan.physical import Plan, Reference
 from ensue.plan.structure_text import structure_text
-from ensue.schema import Kind
+from ensue.schema import Kind, Types, names_of, overlap
 from ensue.workload.prepared import Prepared, joined_of
 from ensue.workload.queries.shared_scan import (
     Block,
@@ -97,7 +97,8 @@ class Watcher:
 
     def count(self, uses: Uses) -> None:
         """Says what it will ask of a block."""
-        uses.types.update(dict.fromkeys(role.type for role in self.prepared.plan.roles))
+        roles = self.prepared.plan.roles
+        uses.types.update(dict.fromkeys(name for role in roles for name in names_of(role.type)))
         for test in self.tests:
             test.count(uses)
         if self._scanning is not None:
@@ -111,9 +112,9 @@ class Watcher:
         total = sum(map(len, found))
         if self.needs_every_event or DENSE * total > block.count:
             mask = block.blank_mask()
-            seen: set[str] = set()
+            seen: set[Types] = set()
             for test, rows in zip(self.tests, found, strict=True):
-                if test.key.type in seen:
+                if any(overlap(test.key.type, other) for other in seen):
                     mask[rows] |= test.bit
                 else:  # no row of this type has a role yet
                     mask[rows] = test.bit

@@ -23,7 +23,7 @@ from ensue.computed import cached_property
 from ensue.engine.scan import Array, numbers_of
 from ensue.plan.physical import Role
 from ensue.plan.physical_rules.features import feature_of
-from ensue.schema import Kind, Schema
+from ensue.schema import ANY, Kind, OneOf, Schema, Types
 from ensue.source.expressions import Feature
 
 Codes = npt.NDArray[np.int32]
@@ -33,7 +33,7 @@ Codes = npt.NDArray[np.int32]
 class RoleKey:
     """Which events can play a role: those of a type for which conditions hold."""
 
-    type: str
+    type: Types
     conditions: tuple[str, ...]  # as texts that are equal only for equal conditions
 
 
@@ -43,7 +43,7 @@ class Uses:
 
     types: dict[str, None] = field(default_factory=dict)
     roles: Counter[RoleKey] = field(default_factory=Counter)
-    conditions: Counter[tuple[str, str]] = field(default_factory=Counter)
+    conditions: Counter[tuple[Types, str]] = field(default_factory=Counter)
     features: Counter[str] = field(default_factory=Counter)
 
     def copy(self) -> "Uses":
@@ -82,8 +82,9 @@ class Block:
         self.uses = uses
         self.strings = KeyCodes()
         self._columns: dict[str, Vector] = {}
-        self._of_type: dict[tuple[str, str], Vector] = {}
-        self._holds: dict[tuple[str, str], Bools] = {}
+        self._of_type: dict[tuple[Types, str], Vector] = {}
+        self._holds: dict[tuple[Types, str], Bools] = {}
+        self._rows_of: dict[OneOf, Ints] = {}
         self._roles: dict[RoleKey, Ints] = {}
         self._keys: dict[tuple[str, ...], tuple[Codes, int]] = {}
         self._mask: Ints | None = None
@@ -135,12 +136,20 @@ class Block:
         bounds = np.cumsum(np.bincount(shifted, minlength=len(wanted) + 1))
         return {name: order[bounds[k] : bounds[k + 1]] for k, name in enumerate(wanted)}
 
-    def rows_of_type(self, name: str) -> Ints | None:
-        """The rows of a type, ascending; None: all rows."""
-        return self._rows_by_type[name] if self.schema.typed else None
+    def rows_of_type(self, types: Types) -> Ints | None:
+        """The rows of a type, or of one of several, ascending; None: all rows."""
+        if not self.schema.typed or types == ANY:
+            return None
+        if isinstance(types, str):
+            return self._rows_by_type[types]
+        if types not in self._rows_of:
+            found = [self._rows_by_type[name] for name in types.names]
+            self._rows_of[types] = np.sort(np.concatenate(found))
+        return self._rows_of[types]
 
-    def has_type(self, name: str) -> bool:
-        return not self.schema.typed or len(self._rows_by_type[name]) > 0
+    def has_type(self, types: Types) -> bool:
+        rows = self.rows_of_type(types)
+        return rows is None or len(rows) > 0
 
     def blank_mask(self) -> Ints:
         """Zeros, one a row; there is one such array, for one query after the other."""
@@ -172,7 +181,7 @@ class Block:
         places = np.flatnonzero(kept)
         return places if rows is None else rows[places]
 
-    def _truth(self, type: str, name: str, condition: Expr) -> Bools:
+    def _truth(self, type: Types, name: str, condition: Expr) -> Bools:
         """Where a condition holds, among the rows of a type."""
         key = (type, name)
         self.uses.conditions[key] -= 1
@@ -192,7 +201,7 @@ class Block:
             self._holds[key] = found
         return found
 
-    def _column_of_type(self, type: str, name: str) -> Vector:
+    def _column_of_type(self, type: Types, name: str) -> Vector:
         rows = self.rows_of_type(type)
         if rows is None:
             return self.column(name)

@@ -10,6 +10,7 @@ from ensue.columns.matches import Matches
 from ensue.columns.rows import taken, whole_column
 from ensue.columns.stream import slices
 from ensue.results.identity import ORDINAL, RowHashes, ordinals, times_of
+from ensue.schema import names_of
 from ensue.workload.prepared import Prepared, build_result, joined_of
 from ensue.workload.queries.shared_engine import Watcher, renumbered, uses_of, watchers_of
 from ensue.workload.queries.shared_scan import Block
@@ -102,7 +103,8 @@ class WholeScan:
 
     def _types(self, watchers: list[Watcher], block: Block) -> set[str]:
         """The types of positive events that a block lacks."""
-        wanted = {r.type for w in watchers for r in w.prepared.plan.roles if not r.negative}
+        roles = [r for w in watchers for r in w.prepared.plan.roles if not r.negative]
+        wanted = {name for role in roles for name in names_of(role.type)}
         return {name for name in wanted if not block.has_type(name)}
 
     def _built(self, found: dict[int, Matches], events: pa.Table) -> list[pa.Table]:

@@ -67,7 +67,7 @@ def unit_of(queries: Sequence[Prepared]) -> Unit:
         query = prepared.plan.query
         length = length_of(query.within, prepared.shape.unit)
         assert length is not None
-        late = may_wait(query.pattern)
+        late = query.unfinished or may_wait(query.pattern)
         # what a match that still waits was judged by may be a window older than the match
         twice = late and sum(1 for _ in negations(query.pattern)) > 1
         lengths.append(2 * length if twice else length)

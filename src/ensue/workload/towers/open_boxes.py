@@ -62,7 +62,7 @@ class _Opening:
         boxes = [a for a in atoms(layer.query.pattern) if a.type in self.prepared]
         reasons = {a.variable: self._why_not(layer, a.variable) for a in boxes}
         free = [a.variable for a in boxes if reasons[a.variable] is None]
-        types = {a.variable: a.type for a in boxes}
+        types = {a.variable: str(a.type) for a in boxes}  # which are no alternatives
         known = not self.planning.statistics.assumed
         why, best, figures = "", frozenset[str](), None
         opened: Opened | None = None
@@ -90,9 +90,10 @@ class _Opening:
             self.prepared[layer.name] = replace(self.prepared[layer.name], opened=opened)
         for atom in boxes:
             down = atom.variable in best
-            reason = why if down else reasons[atom.variable] or self._why_apart(atom.type, known)
+            apart = reasons[atom.variable] or self._why_apart(types[atom.variable], known)
+            reason = why if down else apart
             self.choices.append(
-                BoxChoice(layer.name, atom.variable, atom.type, down, reason, figures)
+                BoxChoice(layer.name, atom.variable, types[atom.variable], down, reason, figures)
             )
 
     def _why_not(self, layer: Layer, variable: str) -> str | None:

@@ -75,7 +75,9 @@ class _Making:
         by_type: dict[str, list[str]] = {}
         for variable, name in flat.items():
             if name in self.matches.rows or name in self.matches.lists:
-                complex_ = types[variable] if types[variable] in stream.complex_ else ""
+                type_ = types[variable]
+                named = isinstance(type_, str) and type_ in stream.complex_
+                complex_ = str(type_) if named else ""
                 by_type.setdefault(complex_, []).append(variable)
         for complex_, variables in by_type.items():
             found = distinct(np.concatenate([self.matches.elements(flat[v]) for v in variables]))

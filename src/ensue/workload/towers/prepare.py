@@ -27,6 +27,7 @@ from ensue.plan.choose import choose
 from ensue.plan.planning import DEFAULT, Planning
 from ensue.plan.towers.boxes import expected, in_layer
 from ensue.results.identity import fingerprint
+from ensue.schema import names_of
 from ensue.source.operator_functions import run_as_python
 from ensue.workload.prepared import Prepared, result_of
 from ensue.workload.towers.layer_stream import MEMBER, RANK, LayerStream, layer_stream
@@ -146,11 +147,13 @@ def check_names(tower: Tower, shape: Shape) -> None:
         return
     for query in tower.queries:
         for atom in atoms(query.pattern):
-            if atom.type not in shape.by_type and atom.type not in tower.names:
+            for name in names_of(atom.type):
+                if name in shape.by_type or name in tower.names:
+                    continue
                 where = f"in the definition of {query.name}: " if query.name else ""
                 raise QueryError(
-                    f"{where}unknown event type '{atom.type}'",
-                    hint=did_you_mean(atom.type, [*tower.names, *shape.by_type]),
+                    f"{where}unknown event type '{name}'",
+                    hint=did_you_mean(name, [*tower.names, *shape.by_type]),
                     span=atom.span,
                     text=query.text,
                 )

@@ -12,6 +12,7 @@ from ensue.columns.stream import Shape, ends
 from ensue.computed import cached_property
 from ensue.plan.limits import Limits
 from ensue.plan.towers.stages import Stage as DividedStage
+from ensue.schema import names_of
 from ensue.workload.prepared import Prepared
 from ensue.workload.stage import BATCH, ROW, Fed, Output, Reads, StageMatcher, types_of
 from ensue.workload.towers.live_stage import LiveStage
@@ -77,7 +78,8 @@ class TowerWork:
         tower = self.tower.tower
         if all(found[name].num_rows for name in tower.on_top):
             return Unseen()
-        named = {atom.type for query in tower.queries for atom in positives(query.pattern)}
+        atoms = [atom for query in tower.queries for atom in positives(query.pattern)]
+        named = {name for atom in atoms for name in names_of(atom.type)}
         return Unseen(frozenset(named - set(tower.names)), tower.names)
 
     def chains(self) -> "tuple[tuple[LayerStage, ...], ...]":

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from ensue.algebra.text import show_name
+from ensue.algebra.text import show_name, show_types
 from ensue.plan.physical import Absence, Plan, Role
 from ensue.plan.show.drawing.canvas import DARK, DIM, LINE, Canvas, short, width_of, wrapped
 from ensue.plan.show.explain import absence_text
@@ -21,7 +21,7 @@ def event_label(role: Role) -> str:
     if role.inner is not None:
         return short(role.variable, 32)
     brackets = "" if role.kleene is None else "[]"
-    return f"{short(show_name(role.type), 18)} {short(show_name(role.variable), 14)}{brackets}"
+    return f"{short(show_types(role.type), 18)} {short(show_name(role.variable), 14)}{brackets}"
 
 
 @dataclass

@@ -19,7 +19,7 @@ from ensue.columns.arrow_kinds import fields_of
 from ensue.columns.stream import Shape
 from ensue.plan.physical import Plan, Role
 from ensue.plan.subscriptions.constants import constant_number
-from ensue.schema import Kind
+from ensue.schema import ANY, Kind, names_of
 
 _FLIPPED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _TYPES = {
@@ -74,9 +74,13 @@ def atoms_of(plan: Plan, shape: Shape) -> AtomsOf:
     for role in _roles(plan):
         asked = [asks for c in role.conditions for asks in _asked(c, kinds)]
         column = shape.schema.type_column
-        if shape.schema.typed and column is not None and kinds[column] is Kind.STRING:
-            asked.insert(0, Asks(PredicateType.STRING, column, "=", (Literal(role.type),)))
-        found.append(tuple(asked))
+        typed = shape.schema.typed and column is not None and kinds[column] is Kind.STRING
+        if column is None or not typed or role.type == ANY:
+            found.append(tuple(asked))
+            continue
+        for name in names_of(role.type):
+            of_type = Asks(PredicateType.STRING, column, "=", (Literal(name),))
+            found.append((of_type, *asked))
     return AtomsOf(tuple(dict.fromkeys(found)))
 
 

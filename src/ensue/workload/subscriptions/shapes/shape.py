@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import combinations
 from types import MappingProxyType
 
 import numpy as np
@@ -29,7 +30,7 @@ from ensue.plan.subscriptions.constants import (
     shaped,
     unshaped,
 )
-from ensue.schema import EventType, Kind, Schema
+from ensue.schema import EventType, Kind, Schema, overlap
 from ensue.workload.subscriptions.nodes.growing import Growing
 from ensue.workload.subscriptions.shapes.atoms import AtomsOf, Values, atoms_of
 
@@ -90,7 +91,7 @@ class PatternShape:
     def repeats(self) -> bool:
         """Whether the same events can be found twice, in different roles."""
         types = [atom.type for atom in positives(self.query.pattern)]
-        return not self.schema.typed or len(set(types)) < len(types)
+        return not self.schema.typed or any(overlap(*pair) for pair in combinations(types, 2))
 
     def rows(self, events: pa.Table, keys: Ints, places: Ints) -> pa.Table:
         """Events, each with its subscription and that one's constants."""
@@ -206,8 +207,8 @@ def _atoms(plan: Plan, shape: Shape, way: Way) -> AtomsOf:
         return AtomsOf(())
     if plan.roles:
         return atoms_of(plan, shape)
-    types = dict.fromkeys(atom.type for atom in atoms(plan.query.pattern))
-    return atoms_of(replace(plan, roles=tuple(Role(t, t) for t in types)), shape)
+    roles = tuple(Role(atom.variable, atom.type) for atom in atoms(plan.query.pattern))
+    return atoms_of(replace(plan, roles=roles), shape)
 
 
 def _with_constants(shape: Shape, kinds: tuple[Kind, ...]) -> Shape:

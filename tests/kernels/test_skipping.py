@@ -1,0 +1,172 @@
+"""AFTER MATCH SKIP on runs: the kernel drops what began among used events, and changes no match.
+
+Few queries are compiled; with NUMBA_DISABLE_JIT=1 many random ones run.
+"""
+
+import re
+from collections import Counter
+from random import Random
+
+import numba
+import numpy as np
+import pytest
+
+from ensue.engine.saving import Saved
+from ensue.errors import QueryError
+from ensue.kernels.skipping import are_apart, order_by_ends, order_by_members
+from ensue.structures.contract import BEGAN, USED
+from support.edges import random_edges
+from support.groups import random_groups
+from support.judged import judged, prepared_for
+from support.queries import random_query, random_repeats
+from support.streams import PLAIN, random_events, random_nature, random_slices
+
+pytestmark = [
+    pytest.mark.kernels,
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),  # with JIT off, scalars warn
+]
+
+UNCOMPILED = bool(numba.config.DISABLE_JIT)
+PLACES = ("PAST LAST EVENT", "TO NEXT EVENT")
+QUERIES = {
+    "v": "SEQ(A s, A+ d[], A+ u[], A e) WHERE partition_contiguity(s, d[], u[], e) "
+    "{ [k] and d[1].x < s.x and d[i].x < d[i-1].x and u[i].x > u[i-1].x }",
+    "surge": "SEQ(A+ a[], A b) WHERE partition_contiguity(a[], b) "
+    "{ [k] and a[i].x >= avg(a[..i].x) and b.x < avg(a.x) } WITHIN 9",
+    "until": "SEQ(A a, !C n, B+ b[], C c) WHERE skip_till_next_match(a, b[], c) { [k] } WITHIN 9",
+    "any": "SEQ(A+ a[], B b) WHERE [k] and a[i].x >= a[i-1].x",
+    "alone": "A+ a[] WHERE partition_contiguity(a[]) { a[i].x >= a[i-1].x }",
+}  # fmt: skip
+
+
+def one_type(events, name):
+    """All events of one type, where the query knows no other."""
+    if name not in ("v", "surge"):
+        return events
+    place = events.column_names.index("type")
+    return events.set_column(place, "type", [["A"] * events.num_rows])
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("name", QUERIES)
+def test_the_matches_are_those_of_the_semantics(name, place):
+    random, outcomes = Random(name), Counter()
+    for _ in range(80):
+        events = one_type(random_events(random, random.randint(6, 13)), name)
+        pieces = random_slices(random, events)
+        text = f"{QUERIES[name]} AFTER MATCH SKIP {place}"
+        outcomes[judged(text, events, pieces, PLAIN, off=("stacks",))] += 1
+    assert outcomes["matches"] > 5
+    assert not outcomes["reference"]
+
+
+def skipping(random, nature):
+    """A random query of any sort that skips."""
+    write = random.choice((random_query, random_repeats, random_groups, random_edges))
+    text = re.sub(
+        r" AFTER MATCH SKIP [A-Z]+ (LAST EVENT|NEXT EVENT|\w+)", "", write(random, nature)
+    )
+    skip = f" AFTER MATCH SKIP {random.choice(PLACES)}"
+    head, having, tail = text.partition(" HAVING ")
+    return f"{head}{skip}{having}{tail}"
+
+
+@pytest.mark.skipif(not UNCOMPILED, reason="hundreds of queries would be compiled")
+@pytest.mark.first_rounds(3)
+@pytest.mark.parametrize("seed", range(40))
+def test_random_queries_that_skip(seed, monkeypatch):
+    monkeypatch.setattr("ensue.structures.tables.FIRST_ROOM", (1, 2, 4, 1_024)[seed % 4])
+    random, outcomes = Random(f"skipping {seed}"), Counter()
+    for _ in range(60):
+        nature = random_nature(random)
+        text, off = skipping(random, nature), random.choice((("stacks",), ("stacks", "window")))
+        for _ in range(2):
+            events = random_events(random, random.randint(3, 10), nature)
+            pieces, saved = random_slices(random, events), random.random() < 0.5
+            try:
+                outcomes[judged(text, events, pieces, nature, off=off, saved=saved)] += 1
+            except QueryError:
+                outcomes["refused"] += 1
+    assert outcomes["matches"] > 5, outcomes
+
+
+# ------------------------------------------------------------------------------- what is kept
+
+
+def fed(text, events):
+    engine = prepared_for(text, events, PLAIN, ("stacks",)).engine()
+    engine.feed(events)
+    return engine
+
+
+def test_a_run_among_used_events_is_dropped_when_it_is_met():
+    text = "SEQ(A a, B b) WHERE skip_till_any_match(a, b) { [k] } AFTER MATCH SKIP PAST LAST EVENT"
+    events = random_events(Random(1), 400)
+    assert (
+        fed(text, events).partial_matches
+        < fed(text.partition(" AFTER")[0], events).partial_matches / 4
+    )
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_state_of_an_earlier_release_is_taken_up(place):
+    """It had neither the first rows of runs nor the rows that are used."""
+    text = f"{QUERIES['until']} AFTER MATCH SKIP {place}"
+    events = random_events(Random(place), 60)
+    prepared = prepared_for(text, events, PLAIN, ("stacks",))
+    for cut in range(3, 60, 4):
+        whole, begun = prepared.engine(), prepared.engine()
+        whole.feed(events.slice(0, cut))
+        begun.feed(events.slice(0, cut))
+        saved = Saved.unpacked(begun.save(), begun.program)
+        assert USED not in saved.arrays
+        lost = saved.columns["I"].index(BEGAN)
+        saved.arrays["I"] = np.delete(saved.arrays["I"], lost, axis=1)
+        del saved.columns["I"][lost]
+        later = prepared.engine()
+        later.restore(saved.packed(begun.program))
+        found, expected = (e.feed(events.slice(cut)) for e in (later, whole))
+        assert found.count == expected.count
+        assert all((found.rows[v] == expected.rows[v]).all() for v in found.rows)
+        assert all((found.lists[v][1] == expected.lists[v][1]).all() for v in found.lists)
+
+
+# ------------------------------------------------------------------------------- orders
+
+
+def test_the_order_by_last_and_first_event():
+    random = Random(5)
+    for round in range(60):
+        count = random.randint(0, 120)
+        last = np.array([random.randint(0, 3 if round % 2 else 40) for _ in range(count)], int)
+        if round % 3:
+            last.sort()
+        first = np.array([random.randint(0, 9) for _ in range(count)], int)
+        assert order_by_ends(last, first).tolist() == np.lexsort([first, last]).tolist()
+
+
+def test_matches_that_begin_and_end_alike_are_never_overlooked():
+    random, answers = Random(7), Counter()
+    for _ in range(400):
+        count = random.randint(0, 7)
+        ends = sorted((random.randint(0, 2), random.randint(0, 5)) for _ in range(count))
+        if random.random() < 0.7:
+            ends.sort(key=lambda pair: (pair[0], random.choice((-pair[1], 0, random.random()))))
+        last, first = (np.array([pair[side] for pair in ends], int) for side in (0, 1))
+        apart = len(set(ends)) == len(ends)
+        assert are_apart(last, first) == apart
+        answers[apart] += 1
+    assert min(answers.values()) > 50
+    assert not are_apart(np.array([2, 1]), np.array([0, 0]))  # not by last event
+
+
+def test_the_order_by_members():
+    random = Random(6)
+    for _ in range(60):
+        count = random.randint(0, 50)
+        groups = np.array(sorted(random.randint(0, 4) for _ in range(count)), int)
+        members = [sorted(random.sample(range(9), random.randint(0, 4))) for _ in range(count)]
+        offsets = np.cumsum([0, *map(len, members)])
+        steps = np.array([step for some in members for step in some], int)
+        expected = sorted(range(count), key=lambda k: (groups[k], members[k]))
+        assert order_by_members(groups, offsets, steps).tolist() == expected
