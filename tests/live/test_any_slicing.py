@@ -10,6 +10,7 @@ import pytest
 import ensue
 from ensue.errors import EventError, QueryError
 from ensue.source import cache
+from support.edges import random_edges
 from support.live import by_output, fed, rows
 from support.negations import random_negations
 from support.queries import random_query, random_repeats
@@ -86,11 +87,13 @@ def check(random: Random, events: pa.Table, query, nature: Nature, **options) ->
     return sum(table.num_rows for table in wanted.values())
 
 
-def queries(random: Random, nature: Nature, events: pa.Table, count: int) -> list[str]:
+def queries(
+    random: Random, nature: Nature, events: pa.Table, count: int, writers=WRITERS
+) -> list[str]:
     """Queries that can be run, most of them with matches."""
     found: list[str] = []
     for tries in range(40 * count):
-        text = random.choice(WRITERS)(random, nature) + random.choice(ANSWERS)
+        text = random.choice(writers)(random, nature) + random.choice(ANSWERS)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -110,6 +113,16 @@ def test_one_query(seed):
     random = Random(seed)
     nature, events, options = random_case(random, 12)
     (query,) = queries(random, nature, events, 1)
+    options["emit_timeouts"] = random.random() < 0.3
+    check(random, events, query, nature, **options)
+
+
+@pytest.mark.first_rounds(5)
+@pytest.mark.parametrize("seed", range(200))
+def test_one_query_whose_parts_say_how_they_follow(seed):
+    random = Random(f"edges {seed}")
+    nature, events, options = random_case(random, 12)
+    (query,) = queries(random, nature, events, 1, (random_edges,))
     options["emit_timeouts"] = random.random() < 0.3
     check(random, events, query, nature, **options)
 

@@ -437,6 +437,8 @@ class Engine:
 
         `advance` delivers once it is told a later time. None: nothing waits for time to pass.
         """
+        if self.now is not None and self.state.is_over:
+            return self.now - 1  # it is over already
         times = [self.state.deadline()]
         times += [w.deadline() for w in (self.lapsing, self.turns) if w is not None]
         return min((time for time in times if time is not None), default=None)

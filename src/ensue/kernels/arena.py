@@ -201,6 +201,21 @@ def pack_runs(head: Table, nxt: Table, origin: Table, following: Table) -> int:
 
 
 @kernel(nogil=True)
+def some_apart(
+    lists: Table, nxt: Table, last: Table, newest: Table, passed: Table, told: int
+) -> bool:
+    """Whether some run has missed what came last in its partition, and is not `told` yet."""
+    for key in range(lists.shape[0]):
+        for place in range(lists.shape[1]):
+            run = lists[key, place]
+            while run >= 0:
+                if last[run] < newest[key] and passed[run] & told == 0:
+                    return True
+                run = nxt[run]
+    return False
+
+
+@kernel(nogil=True)
 def drop_runs(
     head: Table, live: Table, nxt: Table, last: Table, newest: Table, free: int
 ) -> tuple[int, int]:

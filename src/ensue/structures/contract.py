@@ -159,6 +159,11 @@ class State(Tables, ABC, Generic[S]):
         """The time after which something that waits can be delivered; None: nothing waits."""
         return None
 
+    @property
+    def is_over(self) -> bool:
+        """Whether something can be delivered by `sweep` whatever the time is."""
+        return False
+
     # ---------------------------------------------------------------------------- what is alive
 
     @property

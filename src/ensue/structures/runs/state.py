@@ -207,6 +207,18 @@ class RunsState(InstancesState[RunsSource]):
         over: list[float] = [self._times(n)[waiting].min().item() + length for n, length in ends]
         return min(over)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether some greedy loop at the end is over: its partition went on without it."""
+        automaton = self.source.automaton
+        states = [s.number for s in automaton.states if automaton.ended_by_neighbours(s)]
+        if not states or not self.meta[LIVE]:
+            return False
+        tables, wholes = self.tables, self.source.registers.runs.wholes
+        lists = np.ascontiguousarray(tables["head"][:, [2 * n for n in states]])
+        last, passed = (tables["I"][:, wholes[name]] for name in ("last_index", "passed"))
+        return bool(arena.some_apart(lists, tables["nxt"], last, tables["counts"], passed, TOLD))
+
     def _times(self, name: str) -> Table:
         """A column of times, of all runs."""
         columns = self.source.registers.runs
