@@ -10,7 +10,7 @@ USER_STAMP := $(VENV)/.installed-user
 DEV_STAMP  := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-archive test test-python test-kernels test-uncompiled test-checked test-plain test-slow test-slow-python test-slow-kernels lint format bench bench-streaming bench-live bench-sql bench-service bench-peers bench-papers soak kafka brokers demo-service crashes clean java
+.PHONY: help install demo demo-archive test test-python test-kernels test-uncompiled test-checked test-plain test-slow test-slow-python test-slow-kernels lint format docs docs-serve bench bench-streaming bench-live bench-sql bench-service bench-peers bench-papers soak kafka brokers demo-service crashes clean java
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -105,6 +105,14 @@ lint: $(DEV_STAMP)  ## ruff, import contracts, mypy
 format: $(DEV_STAMP)  ## let ruff mend and format the code
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+# Material prints a note about its successor at every start; it says nothing about these pages.
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
+docs: $(DEV_STAMP)  ## build the documentation as a site, build/site/index.html; a broken link is an error
+	$(MKDOCS) build --strict
+
+docs-serve: $(DEV_STAMP)  ## the same site at http://127.0.0.1:8000, built anew when a page changes
+	$(MKDOCS) serve
 
 bench: java $(DEV_STAMP)  ## measure kernels, ensue.match and Spark; writes benchmarks/results
 	$(BIN)/python -m benchmarks.run

@@ -142,6 +142,13 @@ def operator(
     which it is true) are for the planner. `reads` names fields that `q` or `f` read in a way that
     does not show in their code. With `known=False` the operator is only known to calls that are
     given it: `match(..., operators=[op])`.
+
+    >>> near = operator("near", q=lambda a, b, most: b.start - a.end <= most, known=False)
+    >>> import pyarrow as pa
+    >>> events = pa.table({"t": [1, 3, 9], "kind": ["A", "B", "B"]})
+    >>> found = match(events, "near(A a, B b, 3) r", time="t", type="kind", operators=[near])
+    >>> found.num_rows
+    1
     """
     made = _operator(
         name, q=q, f=f, z=z, over=over, order=order, cost=cost, passes=passes, reads=reads
@@ -301,77 +308,106 @@ def match(
     definitions: Iterable[Definition] = (),
     folder: "str | Path | None" = None,
 ) -> Any:
-    """Every match of a query in a stream of events.
+    """Finds every match of a query in a stream of events.
 
-    `events`: an Arrow, pandas or Polars table (or anything that speaks Arrow), a dict of one table
-    per event type, or a Spark DataFrame. The result is of the same world: an Arrow table, or a
-    DataFrame that is computed when it is asked for.
+    >>> import pyarrow as pa
+    >>> events = pa.table({"t": [1, 2, 3], "kind": ["A", "B", "B"], "x": [5, 3, 9]})
+    >>> found = match(events, "SEQ(A a, B b) WHERE b.x > a.x", time="t", type="kind")
+    >>> found.select(["start", "end"]).to_pylist()
+    [{'start': 1, 'end': 3}]
 
-    `time` names the column of the event time, or a pair (start, end) for events that last.
-    `type` names the column of the event type; without it all events are of one type.
-    `order` names columns that order events of the same time; then the order of arrival decides.
-    `location` names a column of places (WKT texts or WKB bytes), or two columns of numbers (x, y);
-    a match then has a `location` too, the convex hull of its members' places. With `space="earth"`
-    x and y are degrees of longitude and latitude, and lengths are metres.
-    `bad_events="drop"` leaves out events without usable time instead of raising an EventError;
-    those of a type that the query does not name are always left out, unless their places count.
-    `emit_timeouts=True` also gives the partial matches whose window was over before they were
-    complete: a column `timed_out` tells them from matches, and what they lack is NULL.
-    `progress` is called with the number of events done and of all events.
-    The `query` is a text, the Path of a file with one, or made by `pattern`. `operators` and
-    `definitions` are known in the query beside those that `operator` and `define` have made
-    known; files to IMPORT are looked for in `folder`.
+    Several queries in one call share one scan of the events:
 
-    With definitions in the query, `levels` names those whose events are delivered too ("all" for
-    every one); with more levels than the one on top the result is a dict by level, in which the
-    query on top goes by its name, or "".
-    `trace=True` adds a column `members` to each: `ensue.trace` opens a match down to the events
-    that came in.
+    >>> found = match(events, {"up": "SEQ(A a, B b)", "x": "A a"}, time="t", type="kind")
+    >>> {name: table.num_rows for name, table in found.items()}
+    {'up': 2, 'x': 1}
 
-    A streaming DataFrame gives a streaming DataFrame. It needs a `watermark`, how much later than
-    the newest event an event may come: a length of time such as "10 seconds", a number where the
-    time column holds numbers, or the DataFrame's own withWatermark(...). Later events are counted
-    (see `progress_of`), and with `late_events="deliver"` given back in a column `late_event`.
-    `lanes` is into how many lanes the partitions are hashed, each with its own state; by default
-    spark.sql.shuffle.partitions. It stays the same for as long as a checkpoint is used.
-    `max_ahead` is how far ahead of the clock an event of a stream may be, "1 hour" for instance:
-    one that is further ahead is left out and counted before it moves the watermark, behind which
-    everything else would be late. By default it is a day, where the time column holds timestamps
-    and the watermark is given here; None lets every event pass.
+    Args: What is asked of which events
+        events: An Arrow, pandas or Polars table (or anything that speaks Arrow), a dict of one
+            table per event type, or a Spark DataFrame, batch or streaming.
+        query: A text, the Path of a file with one, or made by `pattern`. Several, as a list or as
+            a dict by name, share one scan. A list's queries go by their own names
+            (`EVENT Name AS ...`) where all have one and no two the same, else by their places
+            from 0. Also a set of `Subscriptions`.
 
-    How a query is run never changes its matches. `statistics` say what the stream looks like (see
-    `statistics`), and so which plan is the cheapest; `off` names rules of the planner to leave
-    out, `structure` what holds partial matches ("stacks", "runs", "tree", "compact" or
-    "reference"). With `adaptive=True` the plan follows the stream: what it looks like is counted,
-    and when another plan would be clearly cheaper, that one takes over; each change is logged with
-    its reason (logger `ensue.plan`).
+    Args: What the columns mean
+        time: The column of the event time, or a pair (start, end) for events that last.
+        type: The column of the event type; without it, all events have the same type.
+        order: Columns that order events of the same time; then the order of arrival decides.
+        location: A column of places (WKT texts or WKB bytes), or two columns of numbers (x, y). A
+            match then has a `location` too, the convex hull of its members' places.
+        space: With "earth", x and y are degrees of longitude and latitude, and lengths are metres.
+        bad_events: "drop" leaves out events without usable time instead of raising an EventError.
+            Those of a type that the query does not name are always left out, unless the position
+            of every event matters.
 
-    A query that holds or finds too much is stopped with a LimitError that says what to do.
-    `memory` is how much one matcher may take: "4 GB", "50%" of the machine's, a number of bytes,
-    or "unlimited". By default it is a quarter of the machine's memory, on Spark shared by its
-    cores. `max_matches` bounds the matches that are found and not handed over yet (in a table all
-    of them, on Spark those of a lane, in a stream those of a lane and micro-batch),
-    `max_partial_matches` the partial ones that are held at a time.
-    In a stream keys beyond `memory` go to disk, as their events of the last window, and come back
-    before they are needed: nothing is lost. `evict` says which go first: "need" (the default:
-    those with the least chance to be needed soon), "tpm" (the oldest) or "stpm".
-    A stream that is too slow falls behind. With `shed="30 seconds"` keys are given up when the
-    newest event of a micro-batch is further behind the clock: those with the least chance to
-    complete a match, a quarter of them at first, all of them at four times the lag. What is found
-    stays right; what is lost is counted (see `progress_of`), and listed by key and interval with
-    `start(..., shed_to=)`.
+    Args: What is returned
+        emit_timeouts: Also return the partial matches whose window was over before they were
+            complete. A column `timed_out` tells them apart from matches; what they lack is NULL.
+        levels: For a query with definitions: those whose events are returned too, or "all". With
+            more levels than the one on top the result is a dict by level, in which the query on
+            top goes by its name, or "".
+        trace: Add a column `members`, from which `ensue.trace` traces a match back to the events
+            that came in.
+        progress: A function that is called with the number of events done and of all events.
 
-    `archives` are those that JOIN ARCHIVE names, each made by `ensue.archive`. `archive` is the
-    name of the one that the events themselves belong to: then the past of a match is what the
-    archive holds and what came before it. `access` says how an archive is read: "eager" (all of
-    it, before anything is asked for), "lazy" (for each live match), "grouped" (for many at a
-    time) or "archive_first" (only objects with a past are looked at); by default the cheapest.
-    All give the same matches. `latency` is how long a live match of a stream may wait for others,
-    so that they are looked up together.
+    Args: Streams
+        watermark: How much later than the newest event an event may come: a length of time such
+            as "10 seconds", or a number where the time column holds numbers. A streaming DataFrame
+            needs it, or its own withWatermark(...).
+        late_events: "count" counts later events (see `progress_of`), "deliver" also returns them
+            in a column `late_event`.
+        lanes: Into how many lanes the partitions are hashed, each with its own state; by default
+            spark.sql.shuffle.partitions. It stays the same for the life of a checkpoint.
+        max_ahead: How far ahead of the clock an event may be, such as "1 hour". One that is
+            further ahead is left out and counted before it moves the watermark, which would make
+            everything else late. By default it is a day, where the time column holds timestamps
+            and the watermark is given here; None lets every event pass.
+        shed: Give up keys when the newest event of a micro-batch is further behind the clock than
+            this, such as "30 seconds": those with the least chance to complete a match, a quarter
+            of them at first, all of them at four times the lag. What is found stays right; what
+            is lost is counted (see `progress_of`), and listed by key and interval with
+            `start(..., shed_to=)`.
 
-    Several queries, as a list or as a dict by name, share one scan of the events; the result is a
-    dict of their matches. A list's queries go by their own names (`EVENT Name AS ...`) where all
-    have one and no two the same, else by their places from 0.
+    Args: Limits
+        memory: How much one matcher may take: "4 GB", "50%" of the machine's, a number of bytes,
+            or "unlimited". By default it is a quarter of the machine's memory, on Spark shared by
+            its cores. A query that takes more is stopped with a LimitError that says what to do;
+            in a stream keys beyond it go to disk, as their events of the last window, and come
+            back before they are needed: nothing is lost.
+        max_matches: Bounds the matches that are found and not handed over yet: in a table all of
+            them, on Spark those of a lane, in a stream those of a lane and micro-batch.
+        max_partial_matches: Bounds the partial matches that are held at a time.
+        evict: Which keys of a stream go to disk first: "need" (the default: those with the least
+            chance to be needed soon), "tpm" (the oldest) or "stpm".
+
+    Args: The past
+        archives: The archives that JOIN ARCHIVE names, each made by `ensue.archive`.
+        archive: The name of the archive that the events themselves belong to: then the past of a
+            match is what the archive holds and what came before it.
+        access: How an archive is read: "eager" (all of it, before anything is asked for), "lazy"
+            (for each live match), "grouped" (for many at a time) or "archive_first" (only objects
+            with a past are looked at); by default the cheapest. All give the same matches.
+        latency: How long a live match of a stream may wait for others, so that they are looked up
+            together.
+
+    Args: How it is run (this never changes the matches)
+        statistics: What the stream looks like (see `statistics`), and so which plan is cheapest.
+        off: Rules of the planner to leave out.
+        structure: What holds partial matches: "stacks", "runs", "tree", "compact" or "reference".
+        adaptive: Let the plan follow the stream: what it looks like is counted, and when another
+            plan would be clearly cheaper, that one takes over. Each change is logged with its
+            reason (logger `ensue.plan`).
+
+    Args: What the query may use
+        operators: Operators known in the query beside those that `operator` has made known.
+        definitions: Events known in the query beside those that `define` has made known.
+        folder: Where files to IMPORT are looked for.
+
+    Returns:
+        A result of the same kind as the events: an Arrow table, or a DataFrame that is computed
+        when it is asked for; a streaming DataFrame gives a streaming one. For several queries, a
+        dict of their matches.
     """
     from ensue.plan.limits import Limits
     from ensue.workload.arguments import Arguments
@@ -450,24 +486,7 @@ def sql(
     max_matches: int | None = None,
     memory: int | str | None = None,
 ) -> Any:
-    """What a SQL query gives in which MATCH_RECOGNIZE may stand wherever a table may.
-
-    `tables` are those that the query names: Arrow, pandas or Polars tables, or anything that
-    speaks Arrow; then the rest of the SQL runs on DuckDB, and the result is an Arrow table (of
-    pandas tables a pandas one, of Polars ones a Polars one). With `spark`, or with DataFrames as
-    tables, it runs on Spark SQL, which also knows the tables and views of the session, and the
-    result is a DataFrame. A `Path` is that of a file with the query.
-
-    With a streaming DataFrame among the tables the result is a stream. A clause over it needs a
-    `watermark`, as `match` does, and event time as the first column of its ORDER BY; `lanes` is
-    into how many lanes its partitions are hashed. `start` takes a stream that has the column
-    match_id: a query that names it gets it from each clause, before the others. `max_matches` and
-    `memory` are bounds for each clause, as for `match`.
-
-    `archives` are tables of past events, each made by `ensue.archive`. A clause over one that is
-    joined with a clause over a table or stream, by a range of time before its matches, is looked
-    up as JOIN ARCHIVE is: `archive`, `access` and `latency` are those of `match`. Other queries
-    read an archive as a table, where nothing streams.
+    """Runs a SQL query in which MATCH_RECOGNIZE may stand wherever a table may.
 
     >>> import pyarrow as pa
     >>> prices = pa.table({"day": [1, 2, 3, 4], "price": [9, 7, 8, 10]})
@@ -479,6 +498,31 @@ def sql(
     ... )
     >>> sql(query, tables={"prices": prices}).to_pylist()
     [{'from_day': 1, 'to_day': 4}]
+
+    Args:
+        text: The query, or the Path of a file with it.
+        tables: The tables that the query names: Arrow, pandas or Polars tables, or anything that
+            speaks Arrow; the rest of the SQL then runs on DuckDB. With Spark DataFrames it runs
+            on Spark SQL.
+        spark: A session whose tables and views the query may name, too.
+        watermark: A clause over a streaming DataFrame needs one, as `match` does, and event time
+            as the first column of its ORDER BY.
+        lanes: Into how many lanes the partitions of a stream are hashed.
+        max_matches: A bound for each clause, as for `match`.
+        memory: A bound for each clause, as for `match`.
+        archives: Tables of past events, each made by `ensue.archive`. A clause over one that is
+            joined with a clause over a table or stream, by a range of time before its matches,
+            is looked up as JOIN ARCHIVE is. Other queries read an archive as a table, where
+            nothing streams.
+        archive: As for `match`.
+        access: As for `match`.
+        latency: As for `match`.
+
+    Returns:
+        An Arrow table, of pandas tables a pandas one, of Polars ones a Polars one; on Spark a
+        DataFrame, with a streaming DataFrame among the tables a stream. `start` takes a stream
+        that has the column match_id: a query that names it gets it from each clause, before the
+        others.
     """
     from ensue.plan.limits import Limits
     from ensue.runners.sql import sql as run
@@ -590,7 +634,7 @@ def live(
     definitions: Iterable[Definition] = (),
     folder: "str | Path | None" = None,
 ) -> "Live":
-    """A matcher in this process that is fed with events as they come.
+    """Makes a matcher in this process that you feed with events as they come.
 
     `live.feed(events)` gives the matches that are certain then, at once; `live.advance(time)`
     those that only waited for time to pass, `live.finish()` those that waited for the end. All
@@ -598,17 +642,25 @@ def live(
     into pieces. `live.save()` gives bytes from which `live.restore(...)` goes on elsewhere, and
     `async for matches in live.over(source)` feeds the events of a source.
 
-    `schema` are the columns of events: an Arrow schema, a dict of Arrow types by name, a table, or
-    a dict of one of these by event type, as `match` takes a dict of tables.
+    >>> columns = {"t": "int64", "kind": "string"}
+    >>> feeding = live("SEQ(A a, B b) WITHIN 5", schema=columns, time="t", type="kind")
+    >>> feeding.feed({"t": 1, "kind": "A"}).num_rows
+    0
+    >>> feeding.feed({"t": 3, "kind": "B"}).num_rows
+    1
 
-    Events come in the order of time (those of the same time by `order`, if it is given), or they
-    are late: counted in `live.late`, and given back by `live.late_events()` with
-    `late_events="deliver"`. With a `watermark` they may come so much out of order, and wait until
-    one has come that is so much newer. `bad_events="drop"` leaves out events without usable time
-    and rows that do not fit the schema, and counts them in `live.dropped`.
-
-    Queries and all other arguments are those of `match`. `max_matches` bounds the matches of one
-    call of `feed`.
+    Args:
+        query: As for `match`, and so are all arguments that are not named here.
+        schema: The columns of events: an Arrow schema, a dict of Arrow types by name, a table, or
+            a dict of one of these by event type, as `match` takes a dict of tables.
+        watermark: How much events may come out of order. They wait until one has come that is so
+            much newer. Without it, they come in the order of time (those of the same time by
+            `order`, if it is given), or they are late.
+        late_events: Late events are counted in `live.late`; with "deliver" `live.late_events()`
+            also gives them back.
+        bad_events: "drop" leaves out events without usable time and rows that do not fit the
+            schema, and counts them in `live.dropped`.
+        max_matches: Bounds the matches of one call of `feed`.
     """
     from ensue.plan.limits import Limits
     from ensue.runners.live import Live, made
@@ -763,43 +815,58 @@ def start(
     archive_age: str | int | float | None = None,
     shed_to: "Output | None" = None,
 ) -> "StreamingQuery":
-    """Starts a stream of matches, and gives Spark's StreamingQuery.
+    """Starts a stream of matches, and returns Spark's StreamingQuery.
 
-    `output` is a folder for Parquet files, one of `parquet_table`, `delta_table`, `kafka_topic`,
-    or a function of a DataFrame of matches and the number of the micro-batch. `late` is the same
-    for late events, of matches with `late_events="deliver"`. `checkpoint` is the folder from which
-    the stream goes on after a stop or a crash, without losing or repeating a match in a table.
+    ```python
+    matches = ensue.match(stream, query, time="ts", type="kind", watermark="1 minute")
+    running = ensue.start(matches, "matches/", checkpoint="checkpoint/")
+    ensue.wait(running)
+    ```
 
-    A micro-batch starts when the one before is done, or `every="10 seconds"`. `once=True`
-    processes what is there, and returns when that is done; with `flush=True` the stream is then
-    taken to be over, and what only waited for more events or for time is delivered as well:
-    together the same matches as in a batch run.
+    A damaged checkpoint, folders that are not apart, and a table with other columns are refused
+    before anything starts. If the stream fails with `once=True`, an error of Ensue is raised; for
+    one that goes on `wait` does so.
 
-    A checkpoint that is damaged, folders that are not apart, a table with other columns are
-    refused before anything starts. If the stream fails with `once=True`, an error of Ensue is
-    raised; for one that goes on `wait` does so.
+    Args: Where it goes
+        matches: What `match` or `sql` gave for a streaming DataFrame.
+        output: A folder for Parquet files, one of `parquet_table`, `delta_table`, `kafka_topic`,
+            or a function of a DataFrame of matches and the number of the micro-batch. For several
+            queries a dict of one output by query, or a folder in which each has its own.
+        checkpoint: The folder from which the stream goes on after a stop or a crash, without
+            losing or repeating a match in a table.
+        late: Like `output`, for late events of matches with `late_events="deliver"`.
+        shed_to: The output for what a stream with `match(..., shed=)` gives up: the columns of a
+            key, from `shed_from` to `shed_until` matches of it may be missing, and `shed_events`
+            of it were dropped.
 
-    The matches of several queries go each to its own output: `output` is a dict of one output by
-    query, or a folder in which each query has a folder of its name.
+    Args: When it runs
+        every: The time between micro-batches, such as "10 seconds". By default one starts when
+            the one before is done.
+        once: Process what is there, and return when that is done.
+        flush: With `once`: the stream is then taken to be over, and what only waited for more
+            events or for time is delivered as well: together the same matches as in a batch run.
+        name: Spark's name for the query.
 
-    `history` is a table of past events, with which the stream begins: what `archive` gives, a
-    batch DataFrame, or a table. Its events are matched in one batch job, from `since` on up to
-    where it is complete: `archive(..., complete=)`, or just behind its newest event. Its matches
-    are delivered as micro-batch -1; then the stream goes on from there, and events of it that the
-    history had are left out and counted (`before_cut` in `progress_of`). It is read once: a stream
-    that is started again goes on from its checkpoint. If the stream begins later than the history
-    ends, it stops with a StateError that says from when to when nothing is known; with
-    `gap="allow"` nothing happened in between.
+    Args: With the history
+        history: A table of past events with which the stream begins: what `archive` gives, a
+            batch DataFrame, or a table. Its events are matched in one batch job, from `since` on
+            up to where it is complete: `archive(..., complete=)`, or just behind its newest
+            event. Its matches are delivered as micro-batch -1; then the stream goes on from
+            there, and events of it that the history had are left out and counted (`before_cut`
+            in `progress_of`). It is read once: a stream that is started again goes on from its
+            checkpoint.
+        since: Leaves out older events of the history.
+        gap: If the stream begins later than the history ends, it stops with a StateError that
+            says from when to when nothing is known; with "allow" nothing happened in between.
 
-    `archive` is the archive that the stream writes: what `archive` gives for one that Ensue has
-    created, or its name among those of `match`. Events that its queries look at stay with their
-    lanes until there are `archive_rows` of a lane (50,000), or one is older than `archive_age`;
-    then they become files of the archive, in one transaction a micro-batch. Late ones do not.
-    Archives that a stream only reads are read as they were when it was started first.
-
-    `shed_to` is the output for what a stream with `match(..., shed=)` gives up: the columns of a
-    key, from `shed_from` to `shed_until` matches of it may be missing, and `shed_events` of it
-    were dropped.
+    Args: Its own archive
+        archive: The archive that the stream writes: what `archive` gives for one that Ensue has
+            created, or its name among those of `match`. Archives that a stream only reads are
+            read as they were when it was started first.
+        archive_rows: Events that its queries look at stay with their lanes until there are so
+            many of a lane (50,000); then they become files of the archive, in one transaction a
+            micro-batch. Late ones do not.
+        archive_age: The same, when one of them is older than this.
     """
     from ensue.runners.spark import start as spark_start
 
@@ -827,6 +894,8 @@ def wait(query: "StreamingQuery", seconds: float | None = None) -> bool:
 
     Like `query.awaitTermination`, but if the stream has failed, the error is one of Ensue's that
     says why in a line or two. With `seconds=0` it only looks.
+
+    `ensue.wait(running, 0)` in a health check: False while the stream runs, an error if it failed.
     """
     from ensue.runners.spark import start as spark_start
 
@@ -840,6 +909,8 @@ def remaining(
 
     Nothing is changed: the stream can go on from the checkpoint. Operators that its query uses
     must be known, or given here.
+
+    `ensue.remaining(spark, "checkpoint/").show()`
     """
     from ensue.runners.spark import finish as spark_finish
 
@@ -847,21 +918,32 @@ def remaining(
 
 
 def progress_of(query: "StreamingQuery") -> "list[BatchProgress]":
-    """What a running stream did in its last micro-batches (Spark remembers 100)."""
+    """What a running stream did in its last micro-batches (Spark remembers 100).
+
+    `ensue.progress_of(running)[-1].late` is how many events of the last one were late.
+    """
     from ensue.runners.spark import progress as spark_progress
 
     return spark_progress.progress_of(query)
 
 
 def parquet_table(path: "str | Path") -> "Sink":
-    """A folder of Parquet files for `start`: a match that is there already is not added again."""
+    """A folder of Parquet files for `start`: a match that is there already is not added again.
+
+    `start(matches, parquet_table("matches/"), checkpoint="checkpoint/")` is the same as with the
+    folder itself.
+    """
     from ensue.runners.spark import sinks as spark_sinks
 
     return spark_sinks.ParquetTable(str(path))
 
 
 def delta_table(path: "str | Path", storage_options: dict[str, str] | None = None) -> "Sink":
-    """A Delta table for `start`: a match that is there already is not added again."""
+    """A Delta table for `start`: a match that is there already is not added again.
+
+    `start(matches, delta_table("s3://bucket/matches", {"AWS_REGION": "eu-west-1"}), ...)`: the
+    options are those of the package `deltalake`.
+    """
     from ensue.runners.spark import sinks as spark_sinks
 
     return spark_sinks.DeltaTable(str(path), storage_options)
@@ -871,6 +953,8 @@ def kafka_topic(servers: str, topic: str, **options: str) -> "Sink":
     """A Kafka topic for `start`: the key is `match_id`, the value the match as JSON.
 
     Kafka may get a match again after a crash; readers drop repetitions by the key.
+
+    `start(matches, kafka_topic("localhost:9092", "matches"), checkpoint="checkpoint/")`
     """
     from ensue.runners.spark import sinks as spark_sinks
 
@@ -887,15 +971,25 @@ def archive(
     version: int | str | None = None,
     complete: object | None = None,
 ) -> "Archive":
-    """A table of past events, for queries that look back: `match(..., archives={"trades": a})`.
+    """Opens a table of past events, for queries that look back.
 
-    `place` is the path of a Delta table, of a folder of Parquet files or of one file, an Iceberg
-    table (pyiceberg's, or the path of its metadata), an Arrow, pandas or Polars table, or in batch
-    a Spark DataFrame. `time`, `type` and `order` are as for `match`; `key` names the columns that
-    say of which object an event is. An archive that Ensue has created knows all four.
+    >>> import pyarrow as pa
+    >>> past = archive(pa.table({"t": [1, 2], "tag": ["x", "y"]}), time="t", key="tag")
+    >>> now = pa.table({"t": [5], "tag": ["x"]})
+    >>> query = "Pass p JOIN ARCHIVE old Pass q RANGE 9 BEFORE START ON [tag] RETURN q.t AS before"
+    >>> match(now, query, time="t", archives={"old": past})["before"].to_pylist()
+    [1]
 
-    `version` fixes the version of a Delta or Iceberg table. `complete` says up to when the table
-    is whole, where others write it from the same stream.
+    Args:
+        place: The path of a Delta table, of a folder of Parquet files or of one file, an Iceberg
+            table (pyiceberg's, or the path of its metadata), an Arrow, pandas or Polars table, or
+            in batch a Spark DataFrame.
+        time: As for `match`; an archive that Ensue has created knows it, and the next three.
+        type: As for `match`.
+        order: As for `match`.
+        key: The columns that say which object an event belongs to.
+        version: Fixes the version of a Delta or Iceberg table.
+        complete: Up to when the table is whole, where others write it from the same stream.
     """
     from ensue.archives.opening import opened
 
@@ -926,6 +1020,14 @@ def create_archive(
     It is apart by day and by `buckets` into which keys are hashed, and sorted by key and time.
     `events` are an Arrow, pandas or Polars table, or an Arrow schema if there are none yet. Where
     times are numbers, `day` says how long a part is.
+
+    >>> import tempfile
+    >>> import pyarrow as pa
+    >>> passes = pa.table({"t": [1, 2], "tag": ["x", "y"]})
+    >>> folder = tempfile.mkdtemp() + "/passes"
+    >>> made = create_archive(folder, passes, time="t", key="tag", day=100.0)
+    >>> append_archive(folder, pa.table({"t": [3], "tag": ["x"]}))
+    1
     """
     from ensue.archives.opening import table_of
     from ensue.archives.writing import append, create
@@ -950,6 +1052,13 @@ def append_archive(place: "str | Path", events: Any) -> int:
     """Puts events into an archive of `create_archive`; returns how many.
 
     They count as arrived behind all that are there. An archive that a stream writes is refused.
+
+    >>> import tempfile
+    >>> import pyarrow as pa
+    >>> folder, passes = tempfile.mkdtemp() + "/passes", pa.table({"t": [1], "tag": ["x"]})
+    >>> made = create_archive(folder, passes.schema, time="t", key="tag", day=100.0)
+    >>> append_archive(folder, passes)
+    1
     """
     from ensue.archives.opening import table_of
     from ensue.archives.writing import append
@@ -964,6 +1073,16 @@ def compact_archive(
 
     Days and buckets with fewer than `fewest` files are left alone. With `vacuum`, files are
     removed that no version of so many hours needs.
+
+    >>> import tempfile
+    >>> import pyarrow as pa
+    >>> folder, passes = tempfile.mkdtemp() + "/passes", pa.table({"t": [1], "tag": ["x"]})
+    >>> made = create_archive(folder, passes, time="t", key="tag", day=100.0)
+    >>> for _ in range(4):
+    ...     added = append_archive(folder, passes)
+    >>> done = compact_archive(folder)
+    >>> done.before, done.after, done.rows
+    (5, 1, 5)
     """
     from ensue.archives import compaction
 
@@ -992,6 +1111,13 @@ def statistics(
     sample and seed give the same statistics; `Statistics.text` and `Statistics.read` keep them.
 
     Of a query with definitions, the layers are measured that are made of events as they come in.
+
+    >>> import pyarrow as pa
+    >>> events = pa.table({"t": [1, 2, 3, 4], "kind": ["A", "B", "B", "B"]})
+    >>> measured = statistics(events, "SEQ(A a, B b)", time="t", type="kind")
+    >>> found = match(events, "SEQ(A a, B b)", time="t", type="kind", statistics=measured)
+    >>> found.num_rows
+    3
     """
     checked = _query_or_tower(query)
     if isinstance(checked, Tower):
@@ -1042,6 +1168,12 @@ def explain(
     A query with JOIN ARCHIVE is explained with `events` and `archives`, and `archive`, `access`
     and `latency` as `match` takes them: what all four accesses are expected to cost, and why one
     is impossible; with `analyze=True` what was read of the archives.
+
+    >>> print(explain("SEQ(A a, B b) WHERE [id] WITHIN 5").split("\\n\\n")[0])
+    pattern    SEQ(A a, B b)
+    strategy   skip_till_any_match: any event may be passed over
+    window     5, pushed into the scan
+    partition  [id]
     """
     from ensue.plan.limits import Limits
 
@@ -1082,9 +1214,15 @@ def picture(
     archive: str | None = None,
     access: str | None = None,
 ) -> str:
-    """The plan as a picture (SVG): the automaton or the stacks, with their predicates; of a query
-    with definitions its layers, one above the other; of one with JOIN ARCHIVE its sides beside
-    each other."""
+    """Draws the plan as a picture (SVG).
+
+    It shows the automaton or the stacks, with their predicates; of a query with definitions its
+    layers, one above the other; of one with JOIN ARCHIVE its sides beside each other. In a
+    notebook, `IPython.display.SVG(ensue.picture(query))` displays it.
+
+    >>> picture("SEQ(A a, B b) WITHIN 5")[:4]
+    '<svg'
+    """
     planning = _planning(statistics, off, structure)
     past = archives, archive, access, None
     query = _read(query)
@@ -1105,6 +1243,16 @@ def trace(
     Row or a pandas Series. With the `query` the tree also names the types of events; `level` is
     the definition that the match is of, where it is not plain from its members. `time` names the
     time columns of the events, where they are not plain from the times of the match.
+
+    >>> import pyarrow as pa
+    >>> events = pa.table({"t": [1, 2], "kind": ["A", "B"]})
+    >>> query = "EVENT Pair AS SEQ(A a, B b) WITHIN 5; SEQ(Pair p)"
+    >>> found = match(events, query, time="t", type="kind", trace=True)
+    >>> print(trace(found, query))
+    match       1 to 2
+    └─ p  Pair  1 to 2
+       ├─ a  A  1
+       └─ b  B  2
     """
     from ensue.tracing.trace import trace_of
 

@@ -7,7 +7,11 @@ from ensue.span import Span
 
 
 class EnsueError(Exception):
-    """Everything that Ensue raises on purpose."""
+    """Everything that Ensue raises on purpose: the errors below are all of this kind.
+
+    >>> issubclass(QueryError, EnsueError)
+    True
+    """
 
 
 class QueryError(EnsueError):
@@ -77,7 +81,16 @@ def _underlined(span: Span, text: str) -> list[str]:
 
 
 class EventError(EnsueError):
-    """Events that cannot be read as the call says: no time, no such column, a broken file."""
+    """Events that cannot be read as the call says: no time, no such column, a broken file.
+
+    >>> import ensue
+    >>> try:
+    ...     ensue.match([{"ts": 1}], "A a", time="time")
+    ... except ensue.EventError as error:
+    ...     print(error)
+    no column 'time' for time=
+      hint: known here: ts
+    """
 
 
 class OperatorError(EnsueError):
@@ -93,7 +106,16 @@ class StateError(EnsueError):
 
 
 class LimitError(EnsueError):
-    """A query that holds or finds more than it may: see `max_matches=` and its like."""
+    """A query that holds or finds more than it may: see `max_matches=` and the like.
+
+    >>> import ensue
+    >>> events = [{"t": 1}, {"t": 2}, {"t": 3}]
+    >>> try:
+    ...     ensue.match(events, "A a", time="t", max_matches=2, structure="reference")
+    ... except ensue.LimitError as error:
+    ...     print(str(error).splitlines()[0])
+    the query finds more matches than max_matches=2 allows
+    """
 
 
 class LimitWarning(UserWarning):
@@ -101,7 +123,7 @@ class LimitWarning(UserWarning):
 
 
 class ArchiveWarning(UserWarning):
-    """An archive is dear to read as it is stored."""
+    """An archive is expensive to read in the way it is stored."""
 
 
 class SubscriptionWarning(UserWarning):

@@ -28,6 +28,27 @@ def test_the_command_line_starts_without_arrow_or_numba():
     assert not loaded_by("import ensue.cli.main") & {"numba", "pyspark", "pyarrow", "numpy"}
 
 
+EXTRAS = ("sqlglot", "duckdb", "polars", "pyspark", "shapely", "deltalake", "fastapi")
+WITHOUT_EXTRAS = f"""
+import sys
+sys.modules |= dict.fromkeys({EXTRAS})  # importing one of them is then an ImportError
+import ensue
+events = [{{"t": 1, "type": "A"}}, {{"t": 2, "type": "B"}}]
+found = ensue.match(events, "SEQ(A a, B b)", time="t", type="type", structure="reference")
+assert found.num_rows == 1
+"""
+
+
+def test_a_query_runs_where_only_ensue_itself_is_installed():
+    assert "ensue.runners.local" in loaded_by(WITHOUT_EXTRAS)
+
+
+def test_the_workers_of_spark_need_no_sql():
+    blocked = "import sys\nsys.modules |= dict.fromkeys(('sqlglot', 'duckdb'))\n"
+    assert "pyspark" in loaded_by(f"{blocked}import ensue.runners.spark.batch")
+    assert "pyspark" in loaded_by(f"{blocked}import ensue.runners.spark.stream")
+
+
 def test_only_spark_runners_import_pyspark():
     for module in MODULES:
         place = module.relative_to(SOURCE)

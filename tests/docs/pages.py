@@ -6,6 +6,7 @@ events it is asked of, which are written as comments:
 
     -- A B C              letters: types of events, at the times 1, 2, 3, ...
     -- t type price       a table: the first line names the columns
+    -- 09:05 A 3          a row of it; 09:05 is a timestamp, of a day that does not matter
 
 Where the query speaks of places, they are the columns x and y.
 
@@ -15,20 +16,26 @@ know them too. A block without a query only gives tables.
     -- prices: day price   a table: its name and its columns
     -- 1 9                 a row; what holds blanks is in single quotes
 
+An `sh` block with a `text` block behind it is run by a shell, those of a page in one folder that
+is empty at first; what it prints, errors too, is the text.
+
 `python tests/docs/pages.py PAGE...` writes what the examples give into the pages; with `--judge`
 it prints as JSON what the `ensue` and `sql` blocks give. Read what it wrote before you keep it.
 """
 
 import io
 import json
+import os
 import re
 import shlex
+import subprocess
 import sys
+import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, time
 from pathlib import Path
 
 import pyarrow as pa
@@ -41,6 +48,8 @@ PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 _FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _ANSWER = re.compile(r"\n\n?```text\n(.*?)```$", re.MULTILINE | re.DOTALL)
 _TIMES = ("t", "start")
+_CLOCK = re.compile(r"\d\d:\d\d(:\d\d)?")
+_DAY = date(2026, 3, 14)  # of times that are written as 09:05
 _WORDS = {"null": None, "nan": float("nan"), "true": True, "false": False}
 
 
@@ -84,12 +93,12 @@ def matched(code: str) -> str:
     """What the query of an `ensue` block finds in its events, a match a line."""
     try:
         table = events_of(code)
-        time = ("start", "end") if "start" in table.column_names else "t"
+        columns = ("start", "end") if "start" in table.column_names else "t"
         type_column = "type" if "type" in table.column_names else None
         location = ("x", "y") if ".location" in code else None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = ensue.match(table, code, time=time, type=type_column, location=location)
+            found = ensue.match(table, code, time=columns, type=type_column, location=location)
     except ensue.EnsueError as error:
         return f"{error}\n"
     if isinstance(found, dict):
@@ -122,8 +131,14 @@ def events_of(code: str) -> pa.Table:
         letters = [letter for line in lines for letter in line]
         return pa.table({"t": range(1, len(letters) + 1), "type": letters})
     return pa.table(
-        {name: [value_of(line[k]) for line in lines[1:]] for k, name in enumerate(lines[0])}
+        {name: [_or_clock(line[k]) for line in lines[1:]] for k, name in enumerate(lines[0])}
     )
+
+
+def _or_clock(word: str) -> object:
+    if not _CLOCK.fullmatch(word):
+        return value_of(word)
+    return datetime.combine(_DAY, time.fromisoformat(word))
 
 
 def value_of(word: str) -> object:
@@ -143,14 +158,18 @@ def shown(value: object) -> str:
 
     >>> shown([{"type": "B", "t": 2}, {"type": "B", "t": 3}]), shown(0.1 + 0.2), shown(None)
     ('[B2 B3]', '0.3', 'NULL')
+    >>> shown({"type": "A", "t": datetime(2026, 3, 14, 9, 5)})
+    'A09:05'
     """
     match value:
         case list():
             return f"[{' '.join(shown(v) for v in value)}]"
-        case {"type": kind, "t": time} | {"type": kind, "start": time}:
-            return f"{kind}{time}"
-        case {"t": time}:
-            return f"t{time}"
+        case {"type": kind, "t": when} | {"type": kind, "start": when}:
+            return f"{kind}{shown(when)}"
+        case {"t": when}:
+            return f"t{shown(when)}"
+        case datetime() if value.date() == _DAY:
+            return value.strftime("%H:%M:%S" if value.second else "%H:%M")
         case float():
             return f"{value:.6g}"
         case None:
@@ -252,6 +271,26 @@ def printed(page: Path) -> Iterator[tuple[Example, str]]:
         yield example, output.getvalue()
 
 
+def shelled(page: Path) -> Iterator[tuple[Example, str]]:
+    """The commands of a page that show what they print, each with what it prints."""
+    shown = [e for e in examples(page, "sh") if e.expected is not None]
+    paths = (str(Path(sys.executable).parent), os.environ["PATH"])
+    settings = os.environ | {"PATH": os.pathsep.join(paths), "COLUMNS": "100"}
+    with tempfile.TemporaryDirectory() as folder:
+        for example in shown:
+            done = subprocess.run(
+                ["bash", "-c", example.code],
+                cwd=folder,
+                env=settings,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                check=False,
+            )
+            lines = (line.rstrip() for line in done.stdout.splitlines())
+            yield example, re.sub(r"in \d+\.\d+ s", "in 0.01 s", "".join(f"{x}\n" for x in lines))
+
+
 def judged() -> dict[str, str]:
     """What `ensue` blocks with an answer behind them, and all `sql` blocks, give, by name."""
     return {
@@ -267,6 +306,7 @@ def bless(page: Path) -> None:
     given = [(e, matched(e.code)) for e in examples(page, "ensue") if e.expected is not None]
     given += [(e, found) for e, found in queried(page) if e.expected is not None]
     given += [(e, output) for e, output in printed(page) if e.expected is not None]
+    given += shelled(page)
     text = page.read_text(encoding="utf-8")
     for example, output in sorted(given, key=lambda pair: -pair[0].line):
         assert example.place is not None

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.docs.pages import PAGES, ROOT, Example, examples, printed
+from tests.docs.pages import PAGES, ROOT, Example, examples, printed, shelled
 
 import ensue
 from ensue.plan.planning import switches
@@ -17,6 +17,7 @@ QUERIES = [e for page in PAGES for e in examples(page, "ensue")]
 SQL = [e for page in PAGES for e in examples(page, "sql")]
 ANSWERED = [e for e in (*QUERIES, *SQL) if e.expected is not None]
 UNANSWERED = [e for e in QUERIES if e.expected is None]
+COMMANDED = [page for page in PAGES if any(e.expected is not None for e in examples(page, "sh"))]
 # streams, which other tests start every day
 SLOW = ("streaming.md", "past.md", "history.md", "subscriptions_streams.md")
 _LINK = re.compile(r"\]\(([^)#\s]+)?(?:#([\w-]+))?\)")
@@ -62,6 +63,12 @@ def test_python_examples_print_what_is_shown(page: Path):
     for example, output in printed(page):
         if example.expected is not None:
             assert output.rstrip() == example.expected.rstrip(), example.name
+
+
+@pytest.mark.parametrize("page", COMMANDED, ids=lambda p: p.name)
+def test_commands_print_what_is_shown(page: Path):
+    for example, output in shelled(page):
+        assert output == example.expected, example.name
 
 
 def test_queries_without_an_answer_can_be_read():

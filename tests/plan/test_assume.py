@@ -98,3 +98,17 @@ def test_a_contradiction_is_still_an_error():
 def test_explain_says_that_kinds_are_assumed():
     text = explain(plan_without_events(parse("SEQ(A a, B b) WITHIN 5")))
     assert text.splitlines()[-1] == f"note: {NOTE}"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("A a WITHIN 5 minutes", Kind.TIMESTAMP),
+        ("A a WITHIN 5", Kind.INTEGER),
+        ("(A a THEN WITHIN 30 minutes)++", Kind.TIMESTAMP),
+        ("A a THEN NEXT WITHIN 5 minutes B b", Kind.TIMESTAMP),
+        ("A a THEN NEXT WITHIN 5 B b", Kind.INTEGER),
+    ],
+)
+def test_windows_show_what_time_is(text, kind):
+    assert assumed_schema(parse(text)).time_kind is kind

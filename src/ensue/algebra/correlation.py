@@ -83,7 +83,13 @@ class ArchiveJoin:
 
 @dataclass(frozen=True, slots=True)
 class Correlation:
-    """A live query, and what its matches are joined with."""
+    """A live query, and what its matches are joined with.
+
+    >>> import ensue
+    >>> joined = ensue.parse("A a JOIN ARCHIVE old B b RANGE 5 minutes BEFORE START ON [k]")
+    >>> joined.joins[0].archive
+    'old'
+    """
 
     live: AnySide  # without RETURN, HAVING and LIMIT, which speak of all sides
     joins: tuple[ArchiveJoin, ...]

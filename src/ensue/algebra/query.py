@@ -37,9 +37,14 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """`EVENT name AS pattern WHERE ... WITHIN ... AFTER MATCH ... RETURN ... HAVING ... LIMIT`.
+    """A query as `parse` reads it.
 
+    `EVENT name AS pattern WHERE ... WITHIN ... AFTER MATCH ... RETURN ... HAVING ... LIMIT`;
     `CHOOSE` comes last.
+
+    >>> import ensue
+    >>> ensue.parse("SEQ(A a, B b) USING next WITHIN 5").strategy.value
+    'skip_till_next_match'
     """
 
     pattern: Pattern

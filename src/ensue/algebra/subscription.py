@@ -185,7 +185,12 @@ class Select(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """A whole subscription. Names are written out; variables are defined beside the root."""
+    """A whole subscription. Names are written out; variables are defined beside the root.
+
+    >>> import ensue
+    >>> ensue.parse("(ARITH:id = 17) && (ARITH:id = 18)").select.value
+    'latest'
+    """
 
     root: Expression
     variables: Mapping[str, Expression] = field(default_factory=lambda: MappingProxyType({}))

@@ -13,7 +13,12 @@ from ensue.span import Span
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """`EVENT Incident AS ...;`: a type of events that other patterns may use."""
+    """`EVENT Incident AS ...;`: a type of events that other patterns may use.
+
+    >>> import ensue
+    >>> ensue.define("EVENT Rise AS SEQ(T a, T b) WHERE b.x > a.x", known=False)[0].name
+    'Rise'
+    """
 
     name: str
     query: Query
@@ -40,6 +45,11 @@ class Tower:
     """Layers of events, each made of those below it, and the query that looks at them.
 
     `towers.joined` puts several queries on one tower: then `tops` has them all.
+
+    >>> import ensue
+    >>> tower = ensue.parse("EVENT Pair AS SEQ(A a, B b); SEQ(Pair p, Pair q)")
+    >>> [one.name for one in tower.definitions]
+    ['Pair']
     """
 
     definitions: tuple[Definition, ...]  # each uses raw events and definitions before it only

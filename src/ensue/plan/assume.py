@@ -28,7 +28,7 @@ from ensue.algebra.predicate import (
 )
 from ensue.algebra.query import Query
 from ensue.algebra.tower import types_of
-from ensue.algebra.walk import atoms, origins, results
+from ensue.algebra.walk import atoms, origins, pauses, results
 from ensue.algebra.window import ByEvents, ByTime, ByUnits
 from ensue.plan.choose import choose
 from ensue.plan.physical import Plan
@@ -125,13 +125,14 @@ def assumed_schema(query: Query) -> Schema:
 
 
 def _time_kind(query: Query, use: "_Use") -> Kind:
-    match query.within:
-        case ByTime():
-            return Kind.TIMESTAMP
-        case ByUnits():
-            return Kind.INTEGER
-        case ByEvents() | None:
-            pass
+    for window in (query.within, *pauses(query.pattern)):
+        match window:
+            case ByTime():
+                return Kind.TIMESTAMP
+            case ByUnits():
+                return Kind.INTEGER
+            case ByEvents() | None:
+                pass
     parameters = [p.value for a in results(query.pattern) for p in a.parameters]
     if any(isinstance(value, timedelta) for value in parameters):
         return Kind.TIMESTAMP

@@ -19,10 +19,8 @@ from ensue.archives.opening import again
 from ensue.errors import QueryError, StateError
 from ensue.languages.patterns import parse, statement
 from ensue.languages.printing import show
-from ensue.languages.row_patterns.clause import read_bare
 from ensue.languages.row_patterns.language import claims
 from ensue.languages.row_patterns.text import show_clause
-from ensue.languages.sql.joins import read_joined
 from ensue.plan.planning import DEFAULT, Planning
 from ensue.workload.asked import Asked
 from ensue.workload.correlations.prepare import Wanted
@@ -177,8 +175,12 @@ def _again(
     if "subscriptions" in one:
         return _subscribed(one["subscriptions"])
     if "joined" in one:
+        from ensue.languages.sql.joins import read_joined  # needs ensue[sql], as the next one
+
         return read_joined(one["joined"])
     if claims(one["query"]):
+        from ensue.languages.row_patterns.clause import read_bare
+
         return read_bare(one["query"])
     if "definitions" not in one:
         return statement(one["query"], operators_again(used, operators))

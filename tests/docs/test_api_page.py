@@ -1,0 +1,32 @@
+"""The API reference names everything public, and docstrings everything that a call takes."""
+
+import inspect
+import re
+
+import pytest
+from tests.docs.pages import ROOT
+
+import ensue
+
+PUBLIC = [name for name in ensue.__all__ if name != "__version__"]
+CALLS = [name for name in PUBLIC if inspect.isfunction(getattr(ensue, name))]
+_ENTRY = re.compile(r"^ {4}(\w+): ", re.MULTILINE)
+
+
+def test_everything_public_is_on_the_page():
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    shown = [name.rpartition(".")[2] for name in re.findall(r"^::: (\S+)$", page, re.MULTILINE)]
+    assert sorted(shown) == sorted(PUBLIC)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_has_an_example(name: str):
+    text = inspect.getdoc(getattr(ensue, name)) or ""
+    assert ">>> " in text or re.search(rf"\b{name}\(", text)
+
+
+@pytest.mark.parametrize("name", ["match", "sql", "start"])
+def test_every_argument_is_described_once(name: str):
+    call = getattr(ensue, name)
+    described = _ENTRY.findall(inspect.getdoc(call) or "")
+    assert sorted(described) == sorted(inspect.signature(call).parameters)
