@@ -50,7 +50,7 @@ demo-service: $(DEV_STAMP)  ## the subscription service with its console, and a 
 	@$(BIN)/ensue serve --demo
 
 test: lint  ## lint, types, import contracts, tests
-	@$(MAKE) --no-print-directory -j2 test-python test-uncompiled test-checked test-plain
+	@$(MAKE) --no-print-directory -j2 test-python test-uncompiled test-plain test-checked
 
 # Four parts for two cores: what needs Spark, what runs on uncompiled loops, kernels with bounds checks,
 # the rest. Whoever is done first takes the next.

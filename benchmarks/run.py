@@ -1,7 +1,7 @@
 """Measures Ensue on this machine: `python -m benchmarks.run [--quick] [--only local ...]`.
 
-Kernel, `ensue.match` from Arrow, Spark batch from Parquet, the first answer of a new query, and
-how long kernels compile.
+Kernel, `ensue.match` from Arrow, loops beside their encodings, Spark batch from Parquet, the
+first answer of a new query, and how long kernels compile.
 Writes `benchmarks/results` and the figures of the README; with --quick only prints.
 """
 
@@ -15,12 +15,19 @@ from pathlib import Path
 from rich.console import Console
 
 import ensue
-from benchmarks import arrow, compile_time, first_answer, kernel, readme, spark
+from benchmarks import arrow, compile_time, first_answer, kernel, loops, readme, spark
 from benchmarks.machine import machine, sentence
-from benchmarks.tables import Report, first_answer_sheet, local_sheet, spark_sheet
+from benchmarks.tables import (
+    Report,
+    first_answer_sheet,
+    growth_sheet,
+    local_sheet,
+    loops_sheet,
+    spark_sheet,
+)
 from benchmarks.workloads import FEW_KEYS, MANY_KEYS, WARM_UP, WORKLOADS, events
 
-PARTS = ("local", "first-answer", "compile-time", "spark")
+PARTS = ("local", "loops", "first-answer", "compile-time", "spark")
 console = Console(width=None if sys.stdout.isatty() else 140, highlight=False)
 
 
@@ -37,6 +44,13 @@ def main() -> int:
         if "local" in options.only:
             said["local"] = measure_local(options.events, options.times)
             console.print(local_sheet(said["local"]).rich())
+        if "loops" in options.only:
+            console.print("loops beside their encodings ...", style="dim")
+            table = events(min(options.events, 2_000_000), FEW_KEYS)
+            said["loops"] = loops.measured(table, FEW_KEYS, options.times)
+            said["loops_growth"] = loops.growth()
+            console.print(loops_sheet(said["loops"]).rich())
+            console.print(growth_sheet(said["loops_growth"]).rich())
         if "first-answer" in options.only:
             said["first_answer"] = first_answer.measured(options.times)
             console.print(first_answer_sheet(said["first_answer"]).rich())
@@ -103,7 +117,7 @@ def compared(said: dict[str, list[Report]]) -> bool:
     for report in said.get("spark", []):
         if report["query"] in local:
             report["same"] = report["matches"] == local[report["query"]]["arrow"]["matches"]
-    reports = [*said.get("local", []), *said.get("spark", [])]
+    reports = [r for part in ("local", "loops", "spark") for r in said.get(part, [])]
     different = [r["query"] for r in reports if not r.get("same", True)]
     for query in different:
         console.print(f"the numbers of matches differ: {query}", style="bold red")

@@ -63,6 +63,35 @@ def local_sheet(reports: Sequence[Report]) -> Sheet:
     )
 
 
+def loops_sheet(reports: Sequence[Report]) -> Sheet:
+    """Loops as they are written, beside encodings of them."""
+    return Sheet(
+        f"Loops, kernels alone, {_counted(reports)} events, millions a second of processor time",
+        ("loop", "matches", "native", "encoded", "times as fast", "compiled in", "encoded in"),
+        tuple(
+            (
+                r["query"],
+                f"{r['native']['matches']:,}" + ("" if r["same"] else " (differ)"),
+                f"{r['events'] / r['native']['cpu_seconds'] / 1e6:.1f}",
+                f"{r['events'] / r['encoded']['cpu_seconds'] / 1e6:.1f}",
+                f"{r['ratio']:.2f}",
+                f"{r['native']['compile_seconds']:.1f} s",
+                f"{r['encoded']['compile_seconds']:.1f} s",
+            )
+            for r in reports
+        ),
+    )
+
+
+def growth_sheet(reports: Sequence[Report]) -> Sheet:
+    """What a loop holds when its last event has come."""
+    return Sheet(
+        "A loop of n events",
+        ("n", "partial matches", "matches"),
+        tuple(tuple(f"{r[k]:,}" for k in ("loop", "partial_matches", "matches")) for r in reports),
+    )
+
+
 def streaming_sheet(reports: Sequence[Report]) -> Sheet:
     """Structured Streaming beside the identity pipeline, by size of micro-batch."""
     return Sheet(

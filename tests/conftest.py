@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count, pairwise
+from pathlib import Path
 from typing import Any, Protocol
 
 import hypothesis
@@ -397,7 +398,11 @@ def spark(request: pytest.FixtureRequest) -> Any:
     """The one Spark session of a test run, started when the first test asks for it."""
     from ensue.runners.spark.session import embedded
 
-    session = embedded(_kafka_jars(request.session.items))
+    warm = {
+        "spark.python.daemon.module": "support.warm_workers",
+        "spark.executorEnv.PYTHONPATH": str(Path(__file__).parent),
+    }
+    session = embedded(warm | _kafka_jars(request.session.items))
     session.conf.set("spark.sql.shuffle.partitions", "4")
     yield session
     session.stop()

@@ -4,11 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
-from benchmarks import arrow, kernel, readme, spark
+from benchmarks import arrow, kernel, loops, readme, spark
 from benchmarks.papers import subscriptions
 from benchmarks.tables import local_sheet
 from benchmarks.workloads import WORKLOADS, Workload, events
 
+import ensue
 from ensue.cli.bench import QUERIES
 
 SYMBOLS = 50
@@ -21,6 +22,30 @@ def test_the_kernel_alone_finds_what_the_whole_call_finds(workload: Workload) ->
     alone = kernel.measured(ready.prepared, EVENTS, times=2)
     whole = arrow.measured(workload, EVENTS, SYMBOLS, times=1)
     assert alone.matches == whole.matches > 0
+
+
+@pytest.mark.parametrize("pair", loops.PAIRS.values(), ids=lambda p: p.native.name)
+def test_a_loop_and_its_encoding_have_the_same_matches(pair: loops.Pair, monkeypatch) -> None:
+    monkeypatch.setattr("ensue.source.cache.interpreted", True)
+    events_, rows = EVENTS.slice(0, 4_000), []
+    for workload in (pair.native, pair.encoded):
+        found = ensue.match(events_, workload.text(SYMBOLS), time="ts", type=workload.type)
+        rows.append(sorted(_members(row) for row in found.to_pylist()))
+    assert rows[0] == rows[1]
+    assert rows[0]
+
+
+def _members(match: dict[str, object]) -> list[str]:
+    """The events of a match, whatever their variables."""
+    bound = (value if isinstance(value, list) else [value] for value in match.values())
+    return sorted(str(event) for events_ in bound for event in events_ if isinstance(event, dict))
+
+
+def test_a_loop_of_n_events_holds_as_many_partial_matches_as_come_out(monkeypatch) -> None:
+    monkeypatch.setattr("ensue.source.cache.interpreted", True)
+    for report in loops.growth((20, 200)):
+        assert report["matches"] == report["loop"]
+        assert report["partial_matches"] <= report["loop"] + 1
 
 
 @pytest.mark.parametrize("name", QUERIES)

@@ -152,6 +152,8 @@ def test_several_answers_of_one_pattern_in_one_call():
 REFUSED = {
     "SEQ(A a, !B b) WITHIN 5 RETURN COUNT(*)": "negation at the end",
     "SEQ(A a, !B b) WITHIN 5 LIMIT 3": "negation at the end",
+    "SEQ(A a, B++ b[]) WITHIN 5 LIMIT 3": "greedy loop at the end",
+    "SEQ(A a, B b) AFTER MATCH SKIP PAST LAST EVENT IN ORDER OF START LIMIT 3": "ORDER OF START",
     "SEQ(A a, B b) RETURN COUNT(*) HAVING b.x > 3": "HAVING does not go with COUNT",
     "SEQ(A a, B b) RETURN COUNT(*) LIMIT 3": "LIMIT does not go with COUNT",
     "SEQ(A a, B b) RETURN EXISTS, COUNT(*)": "EXISTS and COUNT",

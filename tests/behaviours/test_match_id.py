@@ -27,7 +27,7 @@ def ids(events, query=QUERY, **options):
 EXPECTED = ids(EVENTS)
 
 
-@pytest.mark.streams
+@pytest.mark.streams(slow=True)
 def test_it_is_the_same_on_every_runner(runner):
     found = runner.match(EVENTS, QUERY, time="at", type="type")
     assert sorted(found.column("match_id").to_pylist()) == EXPECTED

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 import ensue
+from ensue import pattern
 from ensue.errors import EventError, QueryError
 from ensue.runners.spark.frames import WholeStreamWarning
 from ensue.samples.stocks import stocks
@@ -204,3 +205,15 @@ def test_a_type_spark_has_and_arrow_does_not_is_named(spark):
     frame = spark.sql("select 1 as at, 'A' as type, interval 3 months as i")
     with pytest.raises(EventError, match="interval"):
         ensue.match(frame, "A a", time="at", type="type")
+
+
+# ------------------------------------------------------------------------------- the builder
+
+
+@pytest.mark.filterwarnings("ignore:the query has no")
+def test_a_built_query_is_taken(spark):
+    frame = spark.createDataFrame(
+        pa.table({"t": [1, 2, 3, 4], "type": list("ABBC"), "x": [1, 5, 3, 0]})
+    )
+    built = pattern("a", "A").followed_by("b", "B").where("x > a.x").within(10)
+    assert ensue.match(frame, built, time="t", type="type").count() == 1

@@ -422,7 +422,7 @@ def _rows(bound):
     return tuple(event["row"] for event in (bound if isinstance(bound, list) else [bound]))
 
 
-@pytest.mark.first_rounds(2)
+@pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("round", range(4))
 def test_the_rewritten_queries_find_what_the_definition_says(round):
     outcomes = Counter()

@@ -236,6 +236,7 @@ def test_matches_are_printed_as_they_come(run, two_lanes, folder):
     assert printed == [pair for pair in pairs(whole) if pair[1] < 37]  # the watermark's minute
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_an_event_without_time_ends_the_stream_in_two_lines(run, two_lanes, folder):
     bad = events(0, 3).set_column(0, "ts", pa.nulls(3, pa.timestamp("us", "UTC")))

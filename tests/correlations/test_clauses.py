@@ -34,7 +34,7 @@ def found_by(told: Told, access: str | None) -> pa.Table:
     )  # fmt: skip
 
 
-@pytest.mark.first_rounds(2)
+@pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("start", range(0, SEEDS, 25))
 def test_every_access_finds_what_the_query_means(start):
     ways = Counter()
@@ -52,7 +52,7 @@ def test_every_access_finds_what_the_query_means(start):
     assert all(ways[access] > 2 for access in ("eager", "lazy", "grouped"))
 
 
-@pytest.mark.first_rounds(2)
+@pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("start", range(0, SEEDS, 25))
 def test_it_is_what_a_join_of_tables_gives(start):
     for seed in range(start, start + 25):
@@ -118,7 +118,7 @@ def streamed(told: Told, random: Random, access: str) -> pa.Table:
     return found
 
 
-@pytest.mark.first_rounds(2)
+@pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("start", range(0, SEEDS, 25))
 def test_a_stream_finds_the_same_however_it_is_cut(start):
     streams = 0

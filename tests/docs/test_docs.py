@@ -11,6 +11,7 @@ import pytest
 from tests.docs.pages import PAGES, ROOT, Example, examples, printed, shelled
 
 import ensue
+from ensue.plan.planning import switches
 
 QUERIES = [e for page in PAGES for e in examples(page, "ensue")]
 SQL = [e for page in PAGES for e in examples(page, "sql")]
@@ -18,7 +19,7 @@ ANSWERED = [e for e in (*QUERIES, *SQL) if e.expected is not None]
 UNANSWERED = [e for e in QUERIES if e.expected is None]
 COMMANDED = [page for page in PAGES if any(e.expected is not None for e in examples(page, "sh"))]
 # streams, which other tests start every day
-SLOW = ("past.md", "history.md", "subscriptions_streams.md")
+SLOW = ("streaming.md", "past.md", "history.md", "subscriptions_streams.md")
 _LINK = re.compile(r"\]\(([^)#\s]+)?(?:#([\w-]+))?\)")
 
 
@@ -96,6 +97,13 @@ def test_files_that_are_named_exist(name: str):
         assert any((home / place).exists() for home in homes), place
         if "/" in place:
             folder = str(Path(place).parent)  # of `choose.py` in "`plan/assume.py`, `choose.py`"
+
+
+def test_every_rule_that_can_be_switched_off_is_described_once():
+    section = (ROOT / "docs" / "planning.md").read_text(encoding="utf-8").split("\n## ")
+    (table,) = (part for part in section if part.startswith("Switching rules off\n"))
+    described = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
+    assert described == list(switches())
 
 
 def _anchors(page: Path) -> set[str]:

@@ -29,8 +29,8 @@ SAYS = {
     "fleet_service": "listening    1267 received, 1267 planted: 0 missed, 0 false",
     "geofences": "on a table   6845 found, 6845 planted: 0 missed, 0 false",
 }
-# toll_travel goes the same ways as the first two, convoy as the others
-SLOW = ("stock_comeback", "new_device", "geofences", "warehouse", "fleet_service")
+# the first three go the ways of tests/streaming/test_archive_streams.py, the others of convoy
+SLOW = ("toll_travel", "stock_comeback", "new_device", "geofences", "warehouse", "fleet_service")
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
@@ -57,6 +57,7 @@ def test_an_example_runs(example: Path, capsys: pytest.CaptureFixture[str]):
     assert SAYS[example.stem] in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_matches_are_printed_while_lines_come():
     example = ROOT / "examples" / "live_stdin.py"
     shown = runpy.run_path(str(example))["SHOWN"]

@@ -42,7 +42,7 @@ def random_case(random: Random) -> int:
     return len(wanted)
 
 
-@pytest.mark.first_rounds(4)
+@pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("block", range(40))
 def test_random_queries(block):
     counts = [random_case(Random(25 * block + k)) for k in range(25)]

@@ -17,6 +17,7 @@ from ensue.engine.reference import ReferenceEngine
 from ensue.engine.reference_events import events_of
 from ensue.errors import QueryError, StateError
 from ensue.languages.patterns import parse
+from ensue.plan.evictable import in_turn
 from ensue.plan.physical import Plan, Reference
 from ensue.semantics import waits
 from ensue.workload.prepared import Prepared, prepare
@@ -53,6 +54,8 @@ class Case:
         inside = semantics.members(binding)
         if inside[-1].position >= rows:
             return False
+        if in_turn(self.plan.query):
+            return None  # it depends on others that come before it
         if not waits(self.plan.query.pattern, binding):
             return True
         scale = 1_000 if self.text_has_stamps and self.prepared.shape.unit == "us" else 1
@@ -166,6 +169,33 @@ CHOSEN = {
         "SEQ(A a, !SEQ(C c, C d), B b) WHERE [k] WITHIN 5 AFTER MATCH SKIP PAST LAST EVENT"
     ),
     "skipping to": "SEQ(A+ a[], B b) WHERE [s] WITHIN 5 AFTER MATCH SKIP TO LAST a HAVING b.x > 1",
+    "in order of start": (
+        "SEQ(A a, B+ b[], C c) WHERE [k] WITHIN 6 "
+        "AFTER MATCH SKIP PAST LAST EVENT IN ORDER OF START"
+    ),
+    "in order of start, without a window": (
+        "SEQ(A a, B b) WHERE a.x < b.x AFTER MATCH SKIP TO NEXT EVENT IN ORDER OF START"
+    ),
+    "in order of start, counted": (
+        "SEQ(A a, B b, !C c) WITHIN 4 EVENTS AFTER MATCH SKIP PAST LAST EVENT IN ORDER OF START"
+    ),
+    "in order of start, with what is left": (
+        "SEQ(A a, B b) WITHIN 4 AFTER MATCH SKIP PAST LAST EVENT IN ORDER OF START HAVING b.x > 1"
+    ),
+    "skipping past an absence at the end": (
+        "SEQ(A a, B b, !C c) WHERE [k] WITHIN 4 AFTER MATCH SKIP PAST LAST EVENT"
+    ),
+    "skipping, and one branch waits": (
+        "OR(SEQ(A a, !B b), SEQ(C c, B d)) WITHIN 4 AFTER MATCH SKIP PAST LAST EVENT"
+    ),
+    "a greedy loop at the end": "SEQ(A a, B++ b[]) WHERE [k] WITHIN 4",
+    "skipping past a greedy loop at the end": (
+        "A a -> (B b THEN)++ WITHIN 5 AFTER MATCH SKIP PAST LAST EVENT"
+    ),
+    "a greedy loop at the end, in order of start": (
+        "SEQ(A a, B++ b[]) WITHIN 5 AFTER MATCH SKIP PAST LAST EVENT IN ORDER OF START"
+    ),
+    "not the very next": "A a THEN !B b WITHIN 4 AFTER MATCH SKIP PAST LAST EVENT",
     "without a window": "SEQ(A a, !SEQ(B b, B d), C c) WHERE [k]",
 }
 

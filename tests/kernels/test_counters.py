@@ -112,7 +112,7 @@ class Truth:
 
 
 @pytest.mark.parametrize("structure", ["stacks", "runs"])
-@pytest.mark.first_rounds(4)
+@pytest.mark.first_rounds(2)
 @pytest.mark.parametrize("seed", range(25))
 def test_counters_equal_what_loops_count(seed, structure):
     random = Random(seed)
@@ -132,7 +132,7 @@ def test_counters_equal_what_loops_count(seed, structure):
         assert count == Tried(truth.tried[place, ""], truth.passed[place, ""]), place
 
 
-@pytest.mark.first_rounds(4)
+@pytest.mark.first_rounds(2)
 @pytest.mark.parametrize("seed", range(10))
 def test_the_scan_counts_events_types_and_partitions(seed):
     random = Random(seed)

@@ -7,12 +7,16 @@ from collections import Counter
 from random import Random
 
 import numba
+import pyarrow as pa
 import pytest
+from tests.kernels.test_engine import interrupted, prepared_for, rows_of, wanted
 
+from ensue.engine.engine import Engine
 from ensue.errors import QueryError
+from ensue.plan.physical import Reference
 from support.edges import random_edges
 from support.judged import judged
-from support.streams import PLAIN, random_events, random_nature, random_slices
+from support.streams import PLAIN, Nature, random_events, random_nature, random_slices
 
 pytestmark = [
     pytest.mark.kernels,
@@ -32,6 +36,10 @@ QUERIES = {
     "again": "A a THEN NEXT (B b THEN)+ THEN NEXT C c WHERE b[i].x >= b[i-1].x",
     "times": "SEQ((A a, B b THEN STRICT)+ THEN ANY C c) USING next",
     "greedy": "A a THEN NEXT B++ b[] THEN ANY B c WHERE b[i].x < 3",
+    "until": "A a THEN NEXT (B b THEN NEXT)+ UNTIL C u THEN ANY A c WHERE u.x > a.x",
+    "longest": "A a THEN NEXT (B b THEN NEXT WITHIN 2)++ WHERE [k] WITHIN 9",
+    "ended by a neighbour": "SEQ((A? a THEN B b)++) USING strict",
+    "counted": "A a THEN NEXT (B b)? THEN (A d, !C x, B e)+ THEN ANY C c WHERE x.x > count(b) + 1",
     "negated": "A a -> !C x THEN NEXT B b WHERE [k] and x.x > a.x",
 }
 
@@ -48,7 +56,7 @@ def test_the_matches_are_those_of_the_semantics(name):
 
 
 @pytest.mark.skipif(not UNCOMPILED, reason="hundreds of queries would be compiled")
-@pytest.mark.first_rounds(3)
+@pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("seed", range(40))
 def test_random_words_between_parts(seed, monkeypatch):
     monkeypatch.setattr("ensue.structures.tables.FIRST_ROOM", (1, 2, 4, 1_024)[seed % 4])
@@ -63,3 +71,75 @@ def test_random_words_between_parts(seed, monkeypatch):
             except QueryError:
                 outcomes["refused"] += 1
     assert outcomes["matches"] > 5, outcomes
+
+
+# -------------------------------------------------------------------------------- interrupted
+
+
+def _survives(text: str, random: Random, nature: Nature) -> str:
+    """Compares an engine that is saved, restored and told of time with the semantics."""
+    events = random_events(random, random.randint(3, 11), nature)
+    prepared = prepared_for(text, events, nature)
+    if isinstance(prepared.plan.structure, Reference):
+        return "reference"
+    expected = wanted(prepared, events)
+    pieces = [p for s in random_slices(random, events) for p in random_slices(random, s)]
+    found = interrupted(random, prepared, events, pieces)
+    shown = f"{text}\n{events.to_pydict()}\n{[p.num_rows for p in pieces]}"
+    assert rows_of(prepared, found, events) == expected, shown
+    return "matches" if expected else "nothing"
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_a_saved_engine_goes_on_as_if_nothing_had_happened(name):
+    random = Random(name)
+    outcomes = Counter(_survives(QUERIES[name], random, PLAIN) for _ in range(40))
+    assert outcomes["matches"]
+    assert not outcomes["reference"]
+
+
+@pytest.mark.skipif(not UNCOMPILED, reason="hundreds of queries would be compiled")
+@pytest.mark.first_rounds(3)
+@pytest.mark.parametrize("seed", range(40))
+def test_random_words_in_engines_that_are_saved(seed, monkeypatch):
+    monkeypatch.setattr("ensue.structures.tables.FIRST_ROOM", (1, 2, 4, 1_024)[seed % 4])
+    random, outcomes = Random(f"saved {seed}"), Counter()
+    for _ in range(60):
+        nature = random_nature(random)
+        text = random_edges(random, nature)
+        try:
+            outcomes[_survives(text, random, nature)] += 1
+        except QueryError:
+            outcomes["refused"] += 1
+    assert outcomes["matches"] > 3, outcomes
+
+
+# -------------------------------------------------------------------------------- what it costs
+
+
+def _held(text: str, count: int) -> tuple[int, int, int]:
+    """A, so many B, C: partial matches and all that is kept before C, and the matches."""
+    types = ["A", *"B" * count, "C"]
+    events = pa.table({"t": range(len(types)), "type": types})
+    engine = prepared_for(text, events).engine()
+    assert isinstance(engine, Engine)
+    engine.feed(events.slice(0, count + 1))
+    partial, kept = engine.partial_matches, engine.state.population
+    return partial, kept, engine.feed(events.slice(count + 1)).count + engine.finish().count
+
+
+@pytest.mark.parametrize("count", [10, 100, 1_000])
+def test_a_loop_of_n_events_holds_as_much_as_the_n_matches_that_come_out(count):
+    partial, kept, found = _held("A a THEN NEXT (B b THEN NEXT)+ THEN NEXT C c", count)
+    assert found == count
+    assert partial <= count + 1  # one for each number of B, and the one that waits for the first
+    assert kept <= 2 * count + 3  # these share their B
+
+
+@pytest.mark.parametrize("loop", ["(B b THEN NEXT)++", "(B b THEN)++", "B++ b[]"])
+@pytest.mark.parametrize("count", [10, 1_000])
+def test_a_greedy_loop_of_n_events_is_one_partial_match(loop, count):
+    partial, kept, found = _held(f"A a THEN NEXT {loop} THEN NEXT C c USING next", count)
+    assert found == 1
+    assert partial <= 2
+    assert kept <= count + 3

@@ -53,7 +53,7 @@ def test_the_matches_are_those_of_the_semantics(name):
 
 
 @pytest.mark.skipif(not UNCOMPILED, reason="hundreds of queries would be compiled")
-@pytest.mark.first_rounds(3)
+@pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("seed", range(40))
 def test_random_groups(seed, monkeypatch):
     monkeypatch.setattr("ensue.structures.tables.FIRST_ROOM", (1, 2, 4, 1_024)[seed % 4])

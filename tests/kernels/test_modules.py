@@ -99,7 +99,7 @@ def assert_random_tower_is_exact(random: Random, *, cut: bool) -> str:
 
 @pytest.mark.skipif(not UNCOMPILED, reason="hundreds of kernels would be compiled")
 @pytest.mark.parametrize("cut", [False, True], ids=["fed", "interrupted"])
-@pytest.mark.first_rounds(2)
+@pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("round", range(8))
 def test_random_towers_are_exact(round, cut, monkeypatch):
     outcomes = Counter()

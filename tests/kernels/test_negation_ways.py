@@ -109,11 +109,16 @@ OTHER_FORMS = {
     "of alternatives": "SEQ(!OR(SEQ(C n, B m), X o), A a, B b) WHERE m.x != o.x WITHIN 7",
     "in AND": "AND(A a, B+ b[], !C n, !SEQ(X m, C o)) WHERE n.x >= a.x WITHIN 5",
     "pushed into runs": "SEQ(A+ a[], B b, !C n, A d) WHERE [k] WITHIN 8",
+    "beside a count": "SEQ(A a, B? x, !C n, A b) WHERE n.x >= count(x) + 1 WITHIN 8",
+    "before what is counted": "SEQ(A a, !C n, (B x, A y)?, B b) WHERE n.x > count(y) WITHIN 8",
     "in AND beside its own": "SEQ(C c, AND(A a, A{1,2} b[], B d, !A n)) WHERE n.x > c.x WITHIN 8",
 }
 
 
-@pytest.mark.parametrize("text", cases(OTHER_FORMS, ["in AND", "in AND beside its own"]))
+DEAR = ("in AND", "in AND beside its own", "of a sequence, at the end", "of alternatives")
+
+
+@pytest.mark.parametrize("text", cases(OTHER_FORMS, DEAR))
 def test_other_forms_are_exact(text, monkeypatch):
     monkeypatch.setattr("ensue.structures.tables.FIRST_ROOM", 2)
     monkeypatch.setattr("ensue.engine.engine.FEW_CODES", 0)

@@ -62,7 +62,7 @@ def matches_of(prepared, pieces, events, *, counted=False) -> list[str]:
 
 
 @pytest.mark.skipif(not UNCOMPILED, reason="thousands of queries would be compiled")
-@pytest.mark.first_rounds(2)
+@pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("round", range(16))
 def test_no_choice_of_the_planner_changes_a_match(round):
     outcomes = Counter()
@@ -76,7 +76,7 @@ def test_no_choice_of_the_planner_changes_a_match(round):
 
 
 @pytest.mark.skipif(not UNCOMPILED, reason="hundreds of queries would be compiled")
-@pytest.mark.first_rounds(25)
+@pytest.mark.first_rounds(10)
 @pytest.mark.parametrize("seed", range(80))
 def test_sequences_in_every_structure(seed):
     """Sequences of single events, which most structures can run."""
@@ -106,7 +106,7 @@ def test_sequences_in_every_structure(seed):
 
 @pytest.mark.skipif(not UNCOMPILED, reason="dozens of queries would be compiled")
 @pytest.mark.parametrize("structure", ["stacks", "runs"])
-@pytest.mark.first_rounds(5)
+@pytest.mark.first_rounds(3)
 @pytest.mark.parametrize("seed", range(30))
 def test_saved_state_fits_a_plan_with_another_order_of_conditions(seed, structure):
     random = Random(seed)

@@ -34,6 +34,15 @@ QUERIES = {
     "stacks": "SEQ(A a, !B n, B b, C c) WHERE [k] and c.y != a.y WITHIN 9",
     "waiting": "SEQ(A a, B b, !C c) WHERE [k] and c.x > a.x WITHIN 6",
     "skipping": "SEQ(A a, B b) WITHIN 9 AFTER MATCH SKIP PAST LAST EVENT",
+    # in the saved states of these two there are matches that wait for their turn
+    "the first to begin": (
+        "SEQ(A a, B+ b[], C c) WHERE a.x < c.x WITHIN 15 "
+        "AFTER MATCH SKIP PAST LAST EVENT IN ORDER OF START"
+    ),
+    "skipping and waiting": (
+        "OR(SEQ(A a, B b, !C c), SEQ(B d, A e)) WHERE c.x > a.x WITHIN 9 "
+        "AFTER MATCH SKIP PAST LAST EVENT"
+    ),
     "counted": "SEQ(A a, B b) WHERE [k] WITHIN 4 EVENTS",
 }
 

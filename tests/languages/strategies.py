@@ -27,7 +27,7 @@ from ensue.algebra.predicate import (
 from ensue.algebra.query import Equivalence, Limit, Query, Returned
 from ensue.algebra.walk import atoms, kleenes, positives
 from ensue.algebra.window import ByEvents, ByTime, ByUnits
-from ensue.schema import ANY, OneOf
+from ensue.schema import ANY, OneOf, names_of
 
 AWKWARD = (
     *("and", "Where", "within5", "seq", "null", "false", "between", "is", "or", "having"),
@@ -248,7 +248,7 @@ def queries(draw):
     conjuncts = references(pattern, running=True).filter(
         lambda e: not (isinstance(e, Binary) and e.operator == "and")
     )
-    taken = {atom.type for atom in atoms(pattern)}
+    taken = {name for atom in atoms(pattern) for name in names_of(atom.type)}
     return Query(
         pattern=pattern,
         name=draw(st.none() | names.filter(lambda name: name not in taken)),
@@ -292,7 +292,8 @@ def correlations(draw):
     said = simple(And(tuple(shown)) if len(shown) > 1 else pattern)
     columns = st.lists(st.builds(Returned, said, names), max_size=2, unique_by=lambda r: r.name)
     limits = st.none() | st.builds(Limit, st.integers(1, 9))
-    free = names.filter(lambda name: name not in {atom.type for atom in atoms(pattern)})
+    defined = {name for atom in atoms(pattern) for name in names_of(atom.type)}
+    free = names.filter(lambda name: name not in defined)
     return Correlation(
         replace(draw(matched(pattern)), name=draw(st.none() | free)),
         tuple(joins),

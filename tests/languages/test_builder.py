@@ -409,10 +409,3 @@ def test_subscriptions_take_it():
     fleet.add("up", BUILT)
     assert fleet["up"] == ensue.show(BUILT)
     assert ensue.match(EVENTS, fleet).num_rows == 1
-
-
-@pytest.mark.spark
-@pytest.mark.filterwarnings("ignore:the query has no")
-def test_spark_takes_it(spark):
-    frame = spark.createDataFrame(EVENTS)
-    assert ensue.match(frame, BUILT, **WHERE).count() == 1

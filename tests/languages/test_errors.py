@@ -146,12 +146,6 @@ NEGATION = [
     ("OR(A a, SEQ(!B b, !C c)) WITHIN 5", "SEQ(!B b, !C c)", "only says", "between"),
     ("SEQ(A a, !B b)", "!B b", "needs a window", "WITHIN 5 minutes"),
     ("SEQ(A a, !B b, C? c)", "!B b", "needs a window", "WITHIN"),
-    (
-        "SEQ(A a, !B b) WITHIN 5 AFTER MATCH SKIP PAST LAST EVENT",
-        "AFTER MATCH SKIP PAST LAST EVENT",
-        "only decided when its window is over",
-        "leave out",
-    ),
     ("SEQ(A a, !B b, C c) RETURN b.x", "b.x", "b is negated", "WHERE"),
     ("SEQ(A a, !B b, C c) HAVING b.x = 1", "b.x", "b is negated", "WHERE"),
     ("SEQ(A a, !B b, C c) WHERE count(b) = 1", "count(b)", "which is negated", "as they are"),

@@ -1,25 +1,38 @@
 """A query that is printed reads back as the same query."""
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.languages.strategies import expressions, literals, names, queries
 
 from ensue.algebra.check.query import check_structure
 from ensue.algebra.predicate import Field
+from ensue.algebra.query import Query
 from ensue.algebra.text import default_name, show_expr
 from ensue.languages.patterns import parse
 from ensue.languages.printing import show
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-@given(queries())
-def test_any_query_survives_printing(query):
+def survives(query: Query) -> None:
     text = show(query)
     again = parse(text)
     assert again == query
     assert repr(again) == repr(query)  # in Python 1, 1.0 and True are equal
     assert show(again) == text
     assert repr(check_structure(query)) == repr(query)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(queries())
+def test_any_query_survives_printing(query):
+    survives(query)
+
+
+@pytest.mark.slow
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(queries())
+def test_many_queries_survive_printing(query):
+    survives(query)
 
 
 @settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))

@@ -10,6 +10,7 @@ import pytest
 import ensue
 from ensue.errors import EventError, QueryError
 from ensue.source import cache
+from support.edges import random_edges
 from support.live import by_output, fed, rows
 from support.negations import random_negations
 from support.queries import random_query, random_repeats
@@ -86,11 +87,13 @@ def check(random: Random, events: pa.Table, query, nature: Nature, **options) ->
     return sum(table.num_rows for table in wanted.values())
 
 
-def queries(random: Random, nature: Nature, events: pa.Table, count: int) -> list[str]:
+def queries(
+    random: Random, nature: Nature, events: pa.Table, count: int, writers=WRITERS
+) -> list[str]:
     """Queries that can be run, most of them with matches."""
     found: list[str] = []
     for tries in range(40 * count):
-        text = random.choice(WRITERS)(random, nature) + random.choice(ANSWERS)
+        text = random.choice(writers)(random, nature) + random.choice(ANSWERS)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -104,7 +107,7 @@ def queries(random: Random, nature: Nature, events: pa.Table, count: int) -> lis
     return found
 
 
-@pytest.mark.first_rounds(60)
+@pytest.mark.first_rounds(25)
 @pytest.mark.parametrize("seed", range(400))
 def test_one_query(seed):
     random = Random(seed)
@@ -114,7 +117,17 @@ def test_one_query(seed):
     check(random, events, query, nature, **options)
 
 
-@pytest.mark.first_rounds(15)
+@pytest.mark.first_rounds(5)
+@pytest.mark.parametrize("seed", range(200))
+def test_one_query_whose_parts_say_how_they_follow(seed):
+    random = Random(f"edges {seed}")
+    nature, events, options = random_case(random, 12)
+    (query,) = queries(random, nature, events, 1, (random_edges,))
+    options["emit_timeouts"] = random.random() < 0.3
+    check(random, events, query, nature, **options)
+
+
+@pytest.mark.first_rounds(5)
 @pytest.mark.parametrize("seed", range(100))
 def test_several_queries(seed):
     random = Random(seed)
@@ -124,7 +137,7 @@ def test_several_queries(seed):
     check(random, events, texts, nature, **options)
 
 
-@pytest.mark.first_rounds(25)
+@pytest.mark.first_rounds(10)
 @pytest.mark.parametrize("seed", range(200))
 def test_a_random_tower(seed):
     random = Random(seed)
@@ -134,7 +147,7 @@ def test_a_random_tower(seed):
     check(random, events, random_tower(random, nature), nature, **options)
 
 
-@pytest.mark.first_rounds(2)
+@pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("name", TOWERS)
 def test_a_tower_of_many_keys(name, seed):

@@ -401,3 +401,13 @@ def test_what_is_held_stays_bounded(monkeypatch):
             sizes.append(live.progress.state_bytes)
     assert max(sizes[2:]) < 20_000
     assert len(live.save()) < 20_000
+
+
+@pytest.mark.parametrize(
+    "query", ["A a THEN (B b THEN)++", "SEQ(A a, (C? c THEN B b)++) USING strict"]
+)
+def test_a_greedy_loop_of_neighbours_is_a_match_as_soon_as_another_event_comes(query):
+    events = pa.table({"t": [1, 2, 3, 4], "type": list("ABXX")})
+    live = ensue.live(query, schema=events.schema, time="t", type="type")
+    assert [live.feed(events.slice(k, 1)).num_rows for k in range(4)] == [0, 0, 1, 0]
+    assert live.finish().num_rows == 0

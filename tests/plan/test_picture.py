@@ -37,6 +37,30 @@ def test_states_edges_and_predicates():
     assert found.count("Stock b") == 1
 
 
+def test_edges_have_their_words_which_are_explained_once():
+    found = texts(drawn("A a THEN NEXT (B b THEN)++ UNTIL X u THEN ANY C c"))
+    assert {"THEN NEXT B b[]", "THEN B b[]", "THEN ANY C c", "UNTIL X u: it is none"} <= set(found)
+    assert found.count("THEN: the very next event of the partition") == 1
+    assert found.count("THEN NEXT: no event before it that could be it") == 1
+    assert "greedy: neither it nor one passed over can be b[]" in found
+
+
+def test_a_greedy_loop_at_the_end_says_when_it_is_a_match():
+    assert "if b[] cannot go on (greedy)" in texts(drawn("A a THEN NEXT (B b THEN NEXT)++"))
+
+
+def test_there_and_back_inside_a_column_are_two_edges_with_a_label_each():
+    root = drawn("SEQ(A a, (B b, C c)+, D d) USING next")
+    places = {
+        n.text: float(n.get("x"))
+        for n in root.iter(f"{SVG}text")
+        if n.get("text-anchor") in ("start", "end")
+    }
+    (back,) = (x for text, x in places.items() if text == "C c[]")
+    (there,) = (x for text, x in places.items() if text == "B b[]")
+    assert back + 50 < there
+
+
 def test_accepting_states_are_double_circles():
     root = drawn("SEQ(A a, B+ b[])")
     assert len(list(root.iter(f"{SVG}circle"))) == 4

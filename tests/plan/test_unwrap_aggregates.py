@@ -17,6 +17,7 @@ def conditions(query):
         ("max(b.x + 1) >= a.x", "b.x + 1 >= a.x"),
         ("percentile(b.y, 90) > 0", "b.y > 0"),
         ("first(b.s) = last(a.s)", "b.s = a.s"),
+        ("count(a) <= b.x", "1 <= b.x"),
         ("sum(a.x) + min(b.x) > 1", "a.x + b.x > 1"),
     ],
 )
@@ -33,6 +34,7 @@ def test_what_it_unwraps(case, condition, after):
         "SEQ(A a, B+ b[]) WHERE avg(b.y) > 0",
         "SEQ(A a, B? b) WHERE max(b.x) is null",  # an aggregate applies to nothing, a field not
         "OR(A a, B b) WHERE max(b.x) is null",
+        "SEQ(A a, B? b) WHERE count(b) = 0",
     ],
 )
 def test_what_it_leaves(case, text):

@@ -656,7 +656,10 @@ def test_a_broker_runs_until_it_is_asked_to_end(testing, how):
         assert f"127.0.0.1:{port} until Ctrl-C" in process.stdout.readline()
         socket.create_connection(("127.0.0.1", port), timeout=5).close()
         process.send_signal(how)
-        assert process.wait(30) == 0
+        try:
+            assert process.wait(30) == 0
+        finally:
+            process.kill()  # if it is still there: the block would wait for it
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", port), timeout=1)
 

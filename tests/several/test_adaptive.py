@@ -38,7 +38,7 @@ def streamed(random: Random, prepared, events: pa.Table) -> list[pa.Table]:
     return [pa.concat_tables([tables[k] for tables in rounds]) for k in range(len(prepared))]
 
 
-@pytest.mark.first_rounds(3)
+@pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("seed", range(40))
 def test_random_sets_whose_plans_change(seed, monkeypatch):
     monkeypatch.setattr(cache, "interpreted", True)
@@ -58,7 +58,7 @@ def test_random_sets_whose_plans_change(seed, monkeypatch):
         assert in_order(other) == in_order(alone), text
 
 
-@pytest.mark.first_rounds(3)
+@pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("seed", range(20))
 def test_timed_out_partial_matches_of_plans_that_change(seed, monkeypatch):
     monkeypatch.setattr(cache, "interpreted", True)

@@ -237,6 +237,7 @@ def test_lanes_of_several_queries_come_with_the_functions_of_their_operators():
         assert sorted(map(repr, found)) == sorted(map(repr, alone.to_pylist()))
 
 
+@pytest.mark.slow
 def test_a_thousand_queries():
     queries = {
         f"q{n}": f"SEQ(A a, B b) WHERE a.x = {n % 5} and b.x - a.x < {n % 7} WITHIN {n % 11 + 1}"

@@ -53,11 +53,6 @@ class Source:
         return reader.parquet(str(self.folder))
 
 
-EVERY_OTHER = [
-    pytest.param(name, marks=pytest.mark.slow) for name in ("eager", "lazy", "archive_first")
-]
-
-
 @pytest.fixture
 def source(spark, tmp_path):
     return Source(spark, tmp_path / "events")
@@ -97,7 +92,8 @@ def matched(source, query=TRAVEL, archives=None, **options):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("access", ["grouped", *EVERY_OTHER])
+@pytest.mark.slow  # the stream below that writes its archive looks things up in it, too
+@pytest.mark.parametrize("access", ["grouped", "eager", "lazy", "archive_first"])
 def test_a_stream_looks_things_up_in_a_table(source, own, tmp_path, access):
     live = events(60, 22)
     source.add(*pieces(live, 3))

@@ -28,13 +28,14 @@ from ensue.workload.lanes import state as lane_state
 from ensue.workload.lanes.micro_batch import Outcome, run_lane
 from ensue.workload.lanes.shelf import Shelf, forget_live
 from ensue.workload.workload import Workload
+from support.edges import random_edges
 from support.groups import random_groups
 from support.lanes import DictStore, Stream, delayed, tables_of, workload_of
 from support.queries import random_query, random_repeats
 from support.streams import PLAIN, Nature, random_events, random_nature, random_slices
 
 SEEDS = 400
-WRITERS = ((random_query, random_query, random_repeats), (random_groups,))
+WRITERS = ((random_query, random_query, random_repeats), (random_groups,), (random_edges,))
 SAMPLES = Path(__file__).parent.parent / "state"
 
 pytestmark = pytest.mark.filterwarnings("ignore:no event is of type")
@@ -68,7 +69,7 @@ def streamed(
 
 @pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("start", range(0, SEEDS, 100))
-@pytest.mark.parametrize("writers", WRITERS, ids=("sequences", "groups"))
+@pytest.mark.parametrize("writers", WRITERS, ids=("sequences", "groups", "edges"))
 def test_any_cut_any_delay_any_crash_gives_the_matches_of_the_batch_run(
     start, writers, tmp_path, monkeypatch
 ):
@@ -97,7 +98,7 @@ def test_any_cut_any_delay_any_crash_gives_the_matches_of_the_batch_run(
     assert streams > 50
 
 
-@pytest.mark.first_rounds(10)
+@pytest.mark.first_rounds(4)
 @pytest.mark.parametrize("seed", range(40))
 def test_a_plan_that_changes_in_a_lane_changes_no_match(seed, tmp_path, monkeypatch):
     """Every lane plans anew after a few events, and takes what is not dearer."""
@@ -121,7 +122,7 @@ def test_a_plan_that_changes_in_a_lane_changes_no_match(seed, tmp_path, monkeypa
     assert ids(found) == ids(wanted)
 
 
-@pytest.mark.first_rounds(15)
+@pytest.mark.first_rounds(5)
 @pytest.mark.parametrize("seed", range(40))
 def test_timed_out_partial_matches_come_with_the_watermark(seed):
     random = Random(seed)

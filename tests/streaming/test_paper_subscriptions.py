@@ -56,6 +56,7 @@ def test_here() -> None:
     assert named(ensue.match(events(), fleet())) == wanted()
 
 
+@pytest.mark.slow
 def test_batch(spark) -> None:
     frame = spark.createDataFrame(events().to_pandas()).repartition(3)
     assert named(ensue.match(frame, fleet()).toArrow()) == wanted()

@@ -282,6 +282,7 @@ def test_a_key_without_further_events_is_decided_by_the_time_of_others(source, r
     assert members(tmp_path / "table") == [(0,)]
 
 
+@pytest.mark.slow
 def test_a_function_gets_the_matches_of_each_batch(source, run):
     source.add("A0p A1q B2p", "A20r B21r")
     batches: dict[int, list] = {}
@@ -349,6 +350,7 @@ def test_timed_out_partial_matches_come_when_their_time_is_over(source, run, tmp
 # ----------------------------------------------------------------------------- late events
 
 
+@pytest.mark.slow
 def test_late_events_are_counted_and_delivered(source, run, session, tmp_path):
     source.add("A0p A20q", "B1p B21q", "A2p B40p")
     matches = source.match(late_events="deliver")

@@ -97,6 +97,7 @@ def streams(spark: Any, tmp_path: Path) -> Any:
 # ------------------------------------------------------------------------------- time passes
 
 
+@pytest.mark.slow
 def test_an_event_of_no_type_that_matters_lets_numbers_pass(streams):
     frame = streams.frame(WHOLE, [(50, "A", "p"), (55, "B", "p")], [(2_000, "X", None)])
     found, progress = streams.run(frame, watermark=5)

@@ -67,7 +67,7 @@ def cut(table, size):
     return [table.slice(begin, size) for begin in range(0, table.num_rows, size)]
 
 
-@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("kept", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_batch_gives_what_is_found_here(spark, tmp_path, kept):
     events = trucks()
     fleet = fleet_of(texts(), tmp_path / "set" if kept else None)

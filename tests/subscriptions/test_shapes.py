@@ -10,6 +10,7 @@ import ensue
 from engine.test_absence_intervals import random_text
 from ensue.errors import QueryError
 from ensue.plan.physical import Reference
+from ensue.source import cache
 from ensue.workload.subscriptions.catalogue.change import Change
 from ensue.workload.subscriptions.fleet import Fleet
 from support.queries import random_query, random_repeats
@@ -25,6 +26,12 @@ from support.streams import PLAIN, random_events, random_nature, random_slices
 
 FLAT = "SEQ(A a, B b) WHERE a.x > {} and b.x < {} WITHIN 5"
 KLEENE = "SEQ(A a, B+ b[], C c) WHERE [k] and a.x > {} and b[i].y > {} and sum(b.x) > {} WITHIN 8"
+
+
+@pytest.fixture(autouse=True)
+def interpreted(monkeypatch):
+    """Every random query has kernels of its own, which would all be compiled."""
+    monkeypatch.setattr(cache, "interpreted", True)
 
 
 def several(random: Random, nature, write=random_query) -> dict[str, str]:
@@ -50,6 +57,7 @@ def random_lapses(random: Random, nature) -> str:
 
 
 @pytest.mark.parametrize("write", [random_query, random_repeats, random_lapses])
+@pytest.mark.first_rounds(4)
 @pytest.mark.parametrize("seed", range(12))
 def test_random_queries_find_together_what_they_find_alone(seed, write):
     random = Random(f"shapes {seed}")
@@ -72,6 +80,7 @@ def test_random_queries_find_together_what_they_find_alone(seed, write):
         assert (match["start"], match["end"]) == (own["start"], own["end"])
 
 
+@pytest.mark.first_rounds(4)
 @pytest.mark.parametrize("seed", range(12))
 def test_the_set_may_change_at_every_event(seed):
     """Each finds what it finds alone in the events between its coming and its going."""
@@ -126,6 +135,7 @@ def test_one_that_is_cancelled_loses_its_state():
     assert list(matcher.fleet.patterns.members) == ["b"]
 
 
+@pytest.mark.first_rounds(3)
 @pytest.mark.parametrize("seed", range(8))
 def test_state_is_saved_and_restored(seed):
     random = Random(f"state {seed}")

@@ -29,13 +29,14 @@ def random_edges(random: Random, nature: Nature = PLAIN, types: str = TYPES) -> 
     if " THEN " not in mixed:
         mixed = re.sub(r", (?!!)", " THEN NEXT ", mixed, count=1)
     if random.random() < 0.5:
-        mixed, tied = _guarded(random, mixed, types)
+        unit = " seconds" if nature.time.startswith("timestamp") else ""
+        mixed, tied = _guarded(random, mixed, types, unit)
         if tied and not any(" WHERE " in clause for clause in clauses):
             clauses = [f" WHERE {tied}", *clauses]
     return mixed + "".join(clauses)
 
 
-def _guarded(random: Random, pattern: str, types: str) -> tuple[str, str]:
+def _guarded(random: Random, pattern: str, types: str, unit: str) -> tuple[str, str]:
     """The pattern with some of UNTIL, pauses, and negations; and a condition on them."""
     names = iter(f"n{k}" for k in range(99))
 
@@ -45,7 +46,7 @@ def _guarded(random: Random, pattern: str, types: str) -> tuple[str, str]:
 
     def paused(m: re.Match[str]) -> str:
         words = m[0].rstrip()
-        return f"{words} WITHIN {random.randint(1, 4)} " if random.random() < 0.25 else m[0]
+        return f"{words} WITHIN {random.randint(1, 4)}{unit} " if random.random() < 0.25 else m[0]
 
     def barred(m: re.Match[str]) -> str:
         bar = f" THEN !{random.choice(types)} {next(names)}"
@@ -64,7 +65,9 @@ def _guarded(random: Random, pattern: str, types: str) -> tuple[str, str]:
     first = re.search(r"\b[A-Z] (\w+)(?=[, )])", pattern)
     if not used or not first or random.random() < 0.5:
         return pattern, ""
-    return pattern, f"{random.choice(used)}.x > {first[1]}.x"
+    single = re.findall(r"\b[A-Z]\?? (\w+)(?=[, )])", pattern)
+    of = random.choice((f"{first[1]}.x", f"{first[1]}.x", f"count({random.choice(single)})"))
+    return pattern, f"{random.choice(used)}.x > {of}"
 
 
 def _loop(random: Random, type: str, times: str, leave: str, variable: str) -> str:

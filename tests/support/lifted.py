@@ -3,15 +3,22 @@
 Every choice is taken from the generator that is passed in, as in `support.queries`.
 """
 
+from collections.abc import Callable, Sequence
 from random import Random
 
 from support.queries import random_query, random_repeats
 from support.streams import PLAIN, Nature
 
+Writer = Callable[[Random, Nature, str], str]
 SAME = ("m.x AS x", "m.y AS y", "m.s AS s", "m.k AS k")
 
 
-def random_lifted(random: Random, nature: Nature = PLAIN) -> str:
+WRITERS = (random_query, random_repeats, random_repeats)
+
+
+def random_lifted(
+    random: Random, nature: Nature = PLAIN, writers: Sequence[Writer] = WRITERS
+) -> str:
     """The text of a tower whose query on top is any query, with complex events P and perhaps Q.
 
     >>> print(random_lifted(Random(7)))
@@ -22,7 +29,7 @@ def random_lifted(random: Random, nature: Nature = PLAIN) -> str:
     if made == "Q":
         texts.append(_pair(random, nature))
     types = random.choice((f"P{made}", f"B{made}", f"C{made}", f"AC{made}"))
-    written = random.choice((random_query, random_repeats, random_repeats))
+    written = random.choice(writers)
     return "; ".join([*texts, written(random, nature, types)])
 
 

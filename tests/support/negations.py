@@ -125,6 +125,8 @@ class _Writer:
             return f"{name}.x {self.compare()} {other}"
         if not self.bound:
             return f"{name}.x > 1"
+        if self.random.random() < 0.2:
+            return f"{name}.x {self.compare()} count({self.random.choice(self.bound)})"
         column = self.random.choice("xxs")
         return f"{name}.{column} {self.compare()} {self.random.choice(self.bound)}.{column}"
 

@@ -240,7 +240,8 @@ class Writer:
             return ""
         name = self.random.choice(self.positive).name
         places = ("PAST LAST EVENT", "TO NEXT EVENT", f"TO LAST {name}", f"TO FIRST {name}")
-        return f" AFTER MATCH SKIP {self.random.choice(places)}"
+        order = self.random.choice(("", "", " IN ORDER OF START", " IN ORDER OF END"))
+        return f" AFTER MATCH SKIP {self.random.choice(places)}{order}"
 
     def having(self) -> str:
         variable = self.random.choice(self.positive)

@@ -10,9 +10,10 @@ from ensue.algebra.pattern import Atom, Pattern
 from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import MATCHES, Aggregate, Expr
 from ensue.algebra.query import Query, Returned
-from ensue.algebra.walk import results, variables
+from ensue.algebra.walk import ends_greedily, results, variables
 from ensue.algebra.window import ByEvents
 from ensue.errors import QueryError
+from ensue.span import Span
 
 
 def is_tally(expr: Expr) -> bool:
@@ -57,12 +58,13 @@ def check_answer(query: Query) -> None:
         raise QueryError(
             "LIMIT is at least 1", hint="RETURN EXISTS gives a row without a match", span=span
         )
-    if any(open_ended(query.pattern)):
+    if (late := _decided_late(query)) is not None:
+        what, hint, there = late
         raise QueryError(
-            f"{shown} does not go with a negation at the end: "
+            f"{shown} does not go with {what}: "
             "the matches of one event are decided at different times",
-            hint="end the pattern with an event that occurs",
-            span=next(open_ended(query.pattern)).span,
+            hint=hint,
+            span=there,
         )
     if not summarised(query):
         return
@@ -81,6 +83,19 @@ def check_answer(query: Query) -> None:
             span=query.having.span,
         )
     _check_columns(query, shown)
+
+
+def _decided_late(query: Query) -> tuple[str, str, Span | None] | None:
+    """What lets the matches of one last event be decided at different times, if anything does."""
+    hint = "end the pattern with an event that occurs"
+    if (negation := next(open_ended(query.pattern), None)) is not None:
+        return "a negation at the end", hint, negation.span
+    if ends_greedily(query.pattern):
+        return "a greedy loop at the end", hint, query.pattern.span
+    if query.after is not None and query.after.by_start:
+        what = "AFTER MATCH IN ORDER OF START"
+        return what, "leave out IN ORDER OF START", query.after.span
+    return None
 
 
 def check_choice(query: Query) -> None:

@@ -58,3 +58,8 @@ class AfterMatch:
     variable: str | None = None
     order: InOrderOf = InOrderOf.END
     span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def by_start(self) -> bool:
+        """Whether matches come in the order of their first events."""
+        return self.order is InOrderOf.START

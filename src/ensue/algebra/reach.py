@@ -2,7 +2,7 @@
 
 Most patterns see only their own events and what lies between them: then the range is enough. What
 lies before or behind a match has a say in it where a negation stands at its start or end, and
-where earlier events decide what may be used: AFTER MATCH, and operators that repeat.
+where others decide what may be used: AFTER MATCH, and operators that repeat.
 """
 
 from collections.abc import Iterator
@@ -85,7 +85,7 @@ def reach(query: Query, *, intervals: bool = False) -> Reach:
     after: Far = None
     if any(open_started(pattern)):
         before = _window(within)
-    if any(open_ended(pattern)):
+    if any(open_ended(pattern)) or (query.after is not None and query.after.by_start):
         after = _window(within)
     counted = query.strategy is not Strategy.ANY or isinstance(within, ByEvents)
     if (

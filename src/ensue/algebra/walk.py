@@ -1,6 +1,6 @@
 """Going through the nodes of patterns and expressions."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 
 from ensue.algebra.form import (
@@ -122,8 +122,10 @@ def leaves(pattern: Pattern) -> Iterator[Leave]:
         yield from leaves(part)
 
 
-def ends_greedily(pattern: Pattern) -> bool:
+def ends_greedily(pattern: Pattern, bound: Collection[str] | None = None) -> bool:
     """Whether a match may end with a greedy loop, so that only what comes later ends it.
+
+    `bound` are the variables of the match; None: of any match.
 
     >>> from ensue.algebra.pattern import Maybe, Seq
     >>> a, b = Atom("A", "a"), Kleene(Atom("B", "b"), 1, None, leave=Leave.GREEDY)
@@ -134,12 +136,16 @@ def ends_greedily(pattern: Pattern) -> bool:
         return False
     if (is_list(pattern) or is_loop(pattern)) and pattern.leave is Leave.GREEDY:
         return True
+
+    def is_bound(part: Pattern) -> bool:
+        return any(bound is None or atom.variable in bound for atom in positives(part))
+
     if form(pattern) is not Form.SEQUENCE:
-        return any(map(ends_greedily, parts(pattern)))
+        return any(is_bound(part) and ends_greedily(part, bound) for part in parts(pattern))
     for part in reversed(parts(pattern)):
-        if ends_greedily(part):
+        if ends_greedily(part, bound):
             return True
-        if not optional(part):
+        if not optional(part) if bound is None else is_bound(part):
             break
     return False
 

@@ -29,6 +29,7 @@ from ensue.engine.recent_events import RecentEvents, Rows
 from ensue.engine.scan import Scan
 from ensue.engine.state import from_bytes, packed, to_bytes, unpacked
 from ensue.plan.choose import structure_name
+from ensue.plan.evictable import in_turn
 from ensue.plan.limits import UNLIMITED, Limits
 from ensue.plan.physical import Plan, Reference
 from ensue.schema import Schema
@@ -81,6 +82,8 @@ def why_not_adaptive(plan: Plan) -> str | None:
         return "there is one way to count matches that are not listed"
     if any(lapses(plan.query.pattern)):
         return "an absence with an interval of its own may wait longer than the window"
+    if in_turn(plan.query):
+        return "matches that wait for their turn may be older than the window"
     for applied in results(plan.query.pattern):
         if applied.operator.over is Over.REPEAT:
             return f"the latest result of {applied.operator.name} may be older than the window"

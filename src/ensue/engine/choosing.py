@@ -3,6 +3,7 @@
 All matches of an event are found together, so that none of them comes later.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,17 +15,24 @@ from ensue.algebra.query import Query
 from ensue.columns.matches import Matches
 from ensue.engine.member_rows import newest_first
 from ensue.engine.skipping import Rows, Skipping
+from ensue.engine.turns import InTurn
 
 
-def skipping_of(query: Query) -> Skipping | None:
-    """Which matches have to give way to others, if any have."""
+def skipping_of(query: Query, output: Sequence[str], *, waits: bool) -> Skipping | None:
+    """Which matches have to give way to others, if any have.
+
+    `waits`: some matches are only known when time has passed. `output` are the columns of matches.
+    """
     if query.choose is not None:
         match query.choose.choice:
             case Choice.LATEST:
                 return Latest(query)
             case Choice.ONCE:
                 return Once(query)
-    return None if query.after is None else Skipping(query)
+    if query.after is None:
+        return None
+    in_turn = waits or query.after.by_start
+    return InTurn(query, output) if in_turn else Skipping(query)
 
 
 class Once(Skipping):

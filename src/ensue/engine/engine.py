@@ -23,6 +23,7 @@ from ensue.engine.program import Program
 from ensue.engine.room import Room
 from ensue.engine.saving import Saved, column_names, fitting, pushed_by, take_up
 from ensue.engine.scan import Scan, Scanned
+from ensue.engine.turns import InTurn
 from ensue.plan.estimates.counters import Counters
 from ensue.plan.limits import UNLIMITED, Limits
 from ensue.plan.physical import Plan
@@ -62,7 +63,7 @@ class Engine:
         self.rows = 0  # events fed so far
         self.now: float | None = None  # no event that ends before can still come
         self.inner = self._inners()
-        self.skipping = skipping_of(plan.query)
+        self.skipping = skipping_of(plan.query, self.program.source.output, waits=self.state.waits)
         self.lapsing = lapsing_of(self.program)
         self.found = 0  # matches so far
         self._pieces: list[Matches] = []
@@ -272,11 +273,16 @@ class Engine:
         self.room.hand_over()
 
     def _delivered(self, keys: Table, base: int, *, over: bool = False) -> Matches:
+        turns = self.turns
+        if turns is not None and not over and self.now is not None:
+            self._pass_time(self.now)  # what is out of time is in nobody's way
         pieces, self._pieces = self._pieces, []
         found = joined(pieces, self.program.source.output)
         if self.lapsing is not None:
             found = self.lapsing(found, self.now, over=over)
-        if self.skipping is not None and found.count:
+        if turns is not None:
+            found = turns.in_turn(found, keys, base, None if over else self.state.alive())
+        elif self.skipping is not None and found.count:
             if self.state.knows_used:
                 found = self.skipping.among_weighed(found)
             else:
@@ -284,6 +290,11 @@ class Engine:
         self.found += found.number
         self.room.keep(found)
         return found
+
+    @property
+    def turns(self) -> InTurn | None:
+        """What holds back matches until those before them are known, if they have to wait."""
+        return self.skipping if isinstance(self.skipping, InTurn) else None
 
     def skip_up_to(self, earliest: npt.NDArray[np.int64]) -> None:
         """Goes on with the rows that AFTER MATCH SKIP lets matches begin with."""
@@ -310,6 +321,8 @@ class Engine:
         arrays = self.state.used_parts(len(self.scan.keys))
         if self.skipping is not None:
             arrays["earliest"] = arrays.pop(USED, self.skipping.earliest)
+        if self.turns is not None:
+            arrays |= self.turns.save()
         if self.lapsing is not None:
             arrays |= self.lapsing.save()
         saved = Saved(
@@ -342,6 +355,9 @@ class Engine:
             inner.restore(data)
         if self.skipping is not None:
             self.skip_up_to(saved.arrays["earliest"])
+        if self.turns is not None:
+            self.turns.restore(saved.arrays)
+            self.turns.remember(self.state.alive())
         if self.lapsing is not None:
             self.lapsing = lapsing_of(self.program)
             assert self.lapsing is not None
@@ -361,8 +377,7 @@ class Engine:
         scan = self.scan
         size = self.state.saved_size(len(scan.keys)) + scan.keys.nbytes + scan.strings.nbytes
         size += sum(inner.state_bytes for inner in self.inner)
-        size += 0 if self.lapsing is None else self.lapsing.nbytes
-        return size + (0 if self.skipping is None else self.skipping.earliest.nbytes)
+        return size + self.waiting_bytes
 
     @property
     def held_bytes(self) -> int:
@@ -370,26 +385,37 @@ class Engine:
         scan = self.scan
         size = sum(table.nbytes for table in self.state.tables.values())
         size += scan.keys.nbytes + scan.strings.nbytes
-        size += 0 if self.lapsing is None else self.lapsing.nbytes
-        return size + sum(inner.engine.held_bytes for inner in self.inner)
+        return size + self.waiting_bytes + sum(inner.engine.held_bytes for inner in self.inner)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """The bytes of matches that wait, and of what has a say in them."""
+        sizes = (0 if kept is None else kept.nbytes for kept in (self.lapsing, self.skipping))
+        return sum(sizes)
 
     # ---------------------------------------------------------------------------- what is alive
 
     def held_rows(self) -> npt.NDArray[np.int64]:
         """The rows of the stream that a later match may still contain, ascending."""
         held = self.state.held_rows(self.now)
-        return held if self.lapsing is None else np.union1d(held, self.lapsing.rows())
+        for waiting in (self.lapsing, self.turns):
+            held = held if waiting is None else np.union1d(held, waiting.rows())
+        return held
 
     @property
     def partial_matches(self) -> int:
         """Runs that are alive, or instances in stacks."""
         waiting = 0 if self.lapsing is None else self.lapsing.waiting
-        return self.state.partial_matches + waiting
+        held = 0 if self.turns is None else self.turns.held
+        return self.state.partial_matches + waiting + held
 
     @property
     def is_blank(self) -> bool:
         """Whether it is known to be as good as a new one: nothing bears on what comes."""
-        return self.state.is_blank and (self.lapsing is None or self.lapsing.is_blank)
+        waits = self.turns is not None and self.turns.held > 0
+        return (
+            self.state.is_blank and not waits and (self.lapsing is None or self.lapsing.is_blank)
+        )
 
     def count_anew(self) -> None:
         """Forgets what was counted so far."""
@@ -411,5 +437,8 @@ class Engine:
 
         `advance` delivers once it is told a later time. None: nothing waits for time to pass.
         """
-        times = [self.state.deadline(), None if self.lapsing is None else self.lapsing.deadline()]
+        if self.now is not None and self.state.is_over:
+            return self.now - 1  # it is over already
+        times = [self.state.deadline()]
+        times += [w.deadline() for w in (self.lapsing, self.turns) if w is not None]
         return min((time for time in times if time is not None), default=None)

@@ -10,6 +10,7 @@ import numpy as np
 from ensue.columns.keys import KeyCodes
 from ensue.engine.lapsing import Lapsing
 from ensue.engine.skipping import Skipping
+from ensue.engine.turns import InTurn
 from ensue.structures.contract import State
 
 
@@ -28,6 +29,8 @@ def forget_keys(
     alive = state.live_keys()[:count]
     if lapsing is not None:
         alive = alive | lapsing.live_keys(count)
+    if isinstance(skipping, InTurn):
+        alive = alive | skipping.live_keys(count)
     kept = np.flatnonzero(alive)
     if len(kept) == count == keys.known:
         return

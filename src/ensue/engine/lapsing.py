@@ -23,6 +23,7 @@ from ensue.columns.matches import Matches
 from ensue.engine.member_rows import newest_first
 from ensue.engine.output import joined
 from ensue.engine.program import Program
+from ensue.engine.saved_matches import as_arrays, from_arrays
 from ensue.engine.scan import Scanned
 from ensue.engine.seen_events import NAMES, SeenEvents
 from ensue.engine.state import Arrays
@@ -279,10 +280,8 @@ class Lapsing:
     def save(self) -> Arrays:
         arrays = {name: getattr(self, f"_{name}") for name in _SAVED}
         arrays |= {name: getattr(self._seen, name) for name in NAMES}
-        for variable in self._pending.variables:
-            at, rows = self._pending.segments(variable)
-            arrays |= {f"at {variable}": at, f"of {variable}": rows}
-        return {f"lapse {name}": array for name, array in arrays.items()}
+        arrays = {f"lapse {name}": array for name, array in arrays.items()}
+        return {**arrays, **as_arrays(self._pending, "lapse")}
 
     def restore(self, saved: Arrays) -> None:
         arrays = {n.removeprefix("lapse "): a for n, a in saved.items() if n.startswith("lapse ")}
@@ -290,15 +289,8 @@ class Lapsing:
             setattr(self, f"_{name}", arrays[name])
         self._seen.add(**{name: arrays[name] for name in NAMES})
         self._new = self._seen.count
-        rows, lists = {}, {}
-        for variable in self._pending.variables:
-            at, of = arrays[f"at {variable}"], arrays[f"of {variable}"]
-            if variable in self._kleene:
-                lists[variable] = (at, of)
-                continue
-            rows[variable] = np.full(len(at) - 1, -1, np.int64)
-            rows[variable][np.diff(at) > 0] = of
-        self._pending = Matches(rows, lists, len(self._due))
+        variables, count = self._pending.variables, len(self._due)
+        self._pending = from_arrays(saved, "lapse", variables, self._kleene, count)
         self._lines = newest_first(self._pending)
 
 

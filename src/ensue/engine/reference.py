@@ -15,7 +15,7 @@ from ensue.algebra.predicate import Field
 from ensue.algebra.query import Query
 from ensue.algebra.tower import types_of
 from ensue.algebra.walk import kleenes, nodes, positives
-from ensue.algebra.window import ByEvents
+from ensue.algebra.window import ByTime, ByUnits
 from ensue.columns import evaluate as vectors
 from ensue.columns.arrow_kinds import Unit
 from ensue.columns.matches import Matches
@@ -25,7 +25,7 @@ from ensue.engine.allowance import WAY_BYTES, Allowance, Holding
 from ensue.engine.meaning import require_same, stamp
 from ensue.engine.reference_events import computed_columns, events_of, nanoseconds
 from ensue.engine.repeats import Repeats
-from ensue.engine.retention import Key, key_of, matters, reach
+from ensue.engine.retention import Key, Reach, key_of, matters, reach
 from ensue.engine.state import from_bytes, packed, to_bytes, unpacked
 from ensue.plan.limits import UNLIMITED, Limits
 from ensue.plan.physical import Plan
@@ -47,6 +47,7 @@ from ensue.semantics import (
 PIECE = 64  # events judged at a time, if not as many are held: the semantics is slow on more
 
 Rows = npt.NDArray[np.int64]
+Rank = tuple[int, list[tuple[int, int]]]  # the last event, and all with their variables
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,8 @@ class ReferenceEngine:
         self._repeats = Repeats(self._query)
         self._absences = AbsenceIntervals(self._query, schema)
         self._earliest: dict[Key, int] = {}  # by partition, where the next match may begin
+        self._turns: list[Binding] = []  # matches that wait for others that come before them
+        self._aside = Held()  # their events, which may be older than the window
 
     def why_not_streamed(self) -> str | None:
         """Why this query cannot run on a stream without end, if it cannot.
@@ -138,7 +141,7 @@ class ReferenceEngine:
 
     def _judged(self, *, over: bool) -> list[Binding]:
         """What is decided now, in the order of the semantics."""
-        told, rows = self._known(), self.held_rows()
+        told, rows = self._known(), self._known_rows()
         new = self._events(self._fresh, rows[len(self._held.rows) :])
         self._repeats.take(new)
         held = self._held.events
@@ -178,7 +181,9 @@ class ReferenceEngine:
             undecided = undecided or self._lapsing(binding, mark)
             (waiting if undecided and not over else found).append(binding)
         self._mark, self._waiting = mark, waiting
-        kept = found if self.plan.query.after is None else list(self._not_used_up(found))
+        kept = found
+        if self.plan.query.after is not None:
+            kept = list(self._not_used_up(found, None if over else (events, window)))
         if self.plan.query.choose is not None:
             kept = list(self._chosen(found))
         having = self.plan.query.having
@@ -211,18 +216,27 @@ class ReferenceEngine:
         """What was found so far is with others now, and no longer held."""
         self._kept = 0
 
-    def _not_used_up(self, found: Iterable[Binding]) -> Iterator[Binding]:
-        """AFTER MATCH SKIP: what begins where the matches before it allow.
+    def _not_used_up(
+        self, found: Iterable[Binding], alive: tuple[Sequence[Event], Reach] | None
+    ) -> Iterator[Binding]:
+        """AFTER MATCH SKIP: what begins where the matches before it allow, in its turn.
 
-        No match that waits comes here: AFTER MATCH does not go with a negation at the end.
+        `alive` are the events that a match to come may contain, and their window. As long as one
+        of them could begin a match that comes before, or a match that comes before is not certain,
+        the others of its partition wait.
         """
         after = self.plan.query.after
         assert after is not None
-        for binding in found:
+        turns, self._turns = sorted([*self._turns, *found], key=self._turn), []
+        wait: set[Key] = set()
+        for binding in turns:
             inside = members(binding)
-            key = key_of(self._query, inside[0])
-            assert key is not None
+            key = self._key(inside[0])
             if inside[0].position < self._earliest.get(key, 0):
+                continue
+            if key in wait or (alive is not None and self._has_others_before(binding, *alive)):
+                wait.add(key)
+                self._turns.append(binding)
                 continue
             yield binding
             target = [e.position for e in binding.get(after.variable or "", ())]
@@ -237,6 +251,31 @@ class ReferenceEngine:
                 case _:
                     pass
             self._earliest[key] = begin
+
+    def _turn(self, binding: Binding) -> tuple[int, Rank]:
+        after = self.plan.query.after
+        assert after is not None
+        return members(binding)[0].position if after.by_start else 0, self._rank(binding)
+
+    def _has_others_before(self, binding: Binding, events: Sequence[Event], window: Reach) -> bool:
+        """Whether a match that comes before this one may still be found."""
+        after, first = self.plan.query.after, members(binding)[0]
+        assert after is not None
+        key = self._key(first)
+        begin = self._earliest.get(key, 0)  # what starts before is in nobody's way
+        if after.by_start and any(
+            begin <= event.position < first.position
+            and self._key(event) == key
+            and not window.is_past(event)
+            for event in events
+        ):
+            return True
+        return any(
+            self._key(members(other)[0]) == key
+            and members(other)[0].position >= begin
+            and self._turn(other) < self._turn(binding)
+            for other in self._waiting
+        )
 
     def _chosen(self, found: Iterable[Binding]) -> Iterator[Binding]:
         """CHOOSE: what is known by now is known before all that comes later."""
@@ -254,7 +293,7 @@ class ReferenceEngine:
     def _here(self) -> Mark:
         return Mark(self.rows, None if self.now is None else self.now * self._scale)
 
-    def _rank(self, binding: Binding) -> tuple[int, list[tuple[int, int]]]:
+    def _rank(self, binding: Binding) -> Rank:
         order = [atom.variable for atom in positives(self._query.pattern)]
         bound = ((v, e) for v, es in binding.items() if v in order for e in es)
         steps = sorted((e.position, order.index(v)) for v, e in bound)
@@ -279,10 +318,11 @@ class ReferenceEngine:
 
     def _hold(self, events: tuple[Event, ...], known: pa.Table | None, rows: Rows) -> None:
         """Forgets all but some of the known events."""
+        self._set_aside(known, rows)
         self._repeats.keep(events)
         if self._earliest:
             # a partition without events that are held begins anew behind its last match anyway
-            keys = {key_of(self._query, event) for event in events}
+            keys = {key_of(self._query, event) for event in (*events, *self._aside.events)}
             self._earliest = {k: row for k, row in self._earliest.items() if k in keys}
         if len(events) == len(rows):
             self._held = Held(known, rows, events)
@@ -294,20 +334,39 @@ class ReferenceEngine:
         columns = {name: taken(known.column(name), places) for name in known.column_names}
         self._held = Held(pa.table(columns, schema=known.schema), rows[places], events)
 
+    def _set_aside(self, known: pa.Table | None, rows: Rows) -> None:
+        """Keeps the events of matches that wait for their turn."""
+        events = {e.position: e for binding in self._turns for e in members(binding)}
+        if not events:
+            self._aside = Held()
+            return
+        tables = [t for t in (self._aside.table, known) if t is not None]
+        table, rows = pa.concat_tables(tables), np.concatenate([self._aside.rows, rows])
+        wanted = np.array(sorted(events), np.int64)
+        _, firsts = np.unique(rows, return_index=True)  # some are in both
+        places = firsts[np.searchsorted(rows[firsts], wanted)]
+        columns = {name: taken(table.column(name), places) for name in table.column_names}
+        held = tuple(events[row] for row in wanted.tolist())
+        self._aside = Held(pa.table(columns, schema=table.schema), wanted, held)
+
     def held_rows(self) -> Rows:
         """The rows of the stream that a later match may still contain, ascending."""
+        return np.union1d(self._aside.rows, self._known_rows())
+
+    def _known_rows(self) -> Rows:
+        """Those of the events that are judged again, and of those that are not judged yet."""
         return np.concatenate([self._held.rows, np.arange(self._mark.rows, self.rows)])
 
     @property
     def partial_matches(self) -> int:
         """Events that are held: the semantics keeps no partial matches of its own."""
-        return len(self._held.rows) + self.rows - self._mark.rows
+        return len(self.held_rows())
 
     @property
     def state_bytes(self) -> int:
         """How much memory the events take."""
-        known = self._known()
-        return 0 if known is None else int(known.nbytes)
+        tables = (self._known(), self._aside.table)
+        return sum(int(table.nbytes) for table in tables if table is not None)
 
     @property
     def held_bytes(self) -> int:
@@ -318,10 +377,16 @@ class ReferenceEngine:
         """The time after which `advance` delivers something, if no more events come."""
         if self._fresh:
             return self.now  # nobody has looked at the last events yet
-        if not self._waiting or isinstance(self._query.within, ByEvents):
+        match self._query.within:
+            case ByTime(nanoseconds=length) | ByUnits(amount=length):
+                over = [known(self._query, binding)[0] for binding in self._waiting]
+                # then nothing that began before them is alive
+                over += [members(binding)[0].end + length for binding in self._turns]
+            case _:
+                return None
+        if not over:
             return None
-        over = min(known(self._query, binding)[0] for binding in self._waiting)
-        return over if self._scale == 1 else over // self._scale
+        return min(over) if self._scale == 1 else min(over) // self._scale
 
     # ---------------------------------------------------------------------------- saving
 
@@ -339,10 +404,10 @@ class ReferenceEngine:
         # of each event held, where the next match of its partition may begin
         earliest = [self._earliest.get(self._key(event), 0) for event in self._held.events]
         arrays = {"rows": self._held.rows, "earliest": np.array(earliest, np.int64)}
-        waiting = rows_of(self.plan, self._waiting)
-        arrays["waiting"] = np.array([waiting.count])
-        for variable in waiting.variables:
-            arrays[f"at_{variable}"], arrays[f"rows_{variable}"] = waiting.segments(variable)
+        arrays |= self._unbound(self._waiting, "")
+        if self._aside.table is not None:
+            blobs["aside"] = to_bytes(self._aside.table)
+            arrays |= {"aside": self._aside.rows, **self._unbound(self._turns, "turn ")}
         if self._repeats:
             header["repeats"] = self._repeats.save()
         return packed(header, arrays, blobs)
@@ -365,14 +430,27 @@ class ReferenceEngine:
         pairs = zip(self._held.events, arrays["earliest"].tolist(), strict=True)
         self._earliest = {self._key(event): row for event, row in pairs if row}
         self._repeats.restore(header.get("repeats"), self._held.events)
-        self._waiting = self._bound(arrays)
+        self._waiting = self._bound(arrays, "", self._held)
+        self._aside, self._turns = Held(), []
+        if "aside" in blobs:
+            table, rows = from_bytes(blobs["aside"]), arrays["aside"]
+            self._aside = Held(table, rows, tuple(self._events([table], rows)))
+            self._turns = self._bound(arrays, "turn ", self._aside)
 
-    def _bound(self, arrays: Mapping[str, npt.NDArray[Any]]) -> list[Binding]:
+    def _unbound(self, waiting: list[Binding], of: str) -> dict[str, npt.NDArray[Any]]:
+        """Matches as arrays; `of` stands before their names."""
+        found = rows_of(self.plan, waiting)
+        arrays: dict[str, npt.NDArray[Any]] = {f"{of}waiting": np.array([found.count])}
+        for v in found.variables:
+            arrays[f"{of}at_{v}"], arrays[f"{of}rows_{v}"] = found.segments(v)
+        return arrays
+
+    def _bound(self, arrays: Mapping[str, npt.NDArray[Any]], of: str, held: Held) -> list[Binding]:
         """The matches that waited when the state was saved."""
-        events = {event.position: event for event in self._held.events}
-        found: list[Binding] = [{} for _ in range(int(arrays["waiting"][0]))]
+        events = {event.position: event for event in held.events}
+        found: list[Binding] = [{} for _ in range(int(arrays[f"{of}waiting"][0]))]
         for atom in positives(self._query.pattern):
-            offsets, rows = (arrays[f"{what}_{atom.variable}"] for what in ("at", "rows"))
+            offsets, rows = (arrays[f"{of}{what}_{atom.variable}"] for what in ("at", "rows"))
             for k, binding in enumerate(found):
                 bound = rows[offsets[k] : offsets[k + 1]].tolist()
                 if bound:

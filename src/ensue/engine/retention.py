@@ -22,6 +22,10 @@ class Reach(Protocol):
         """Whether no later event is inside the window that begins at a match's first event."""
         ...
 
+    def is_past(self, event: Event) -> bool:
+        """Whether no later event is inside a window that began at this one, or before it."""
+        ...
+
     def needed(self) -> list[Event]:
         """The events that matches to come depend on.
 
@@ -75,6 +79,10 @@ class _Lasting:
         begin = min(e.start for e in members(binding))
         return self.time is not None and self.time - begin > self.length
 
+    def is_past(self, event: Event) -> bool:
+        # what came before it has ended before it, and so has begun before its end
+        return self.time is not None and self.time - event.end > self.length
+
     def needed(self) -> list[Event]:
         if self.time is None:
             return list(self.events)
@@ -102,6 +110,12 @@ class _Counted:
         assert key is not None
         events = self.partitions[key]
         return len(events) - events.index(first) >= self.count
+
+    def is_past(self, event: Event) -> bool:
+        key = key_of(self.query, event)
+        assert key is not None
+        rows = [other.position for other in self.partitions.get(key, ())]
+        return event.position not in rows or len(rows) - rows.index(event.position) >= self.count
 
     def needed(self) -> list[Event]:
         # the next event of the partition is the last of the window

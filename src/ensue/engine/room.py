@@ -72,6 +72,7 @@ class Room:
         """What the engine holds, and would with so many bytes more."""
         engine = self.engine
         tables = sum(table.nbytes for table in engine.state.tables.values())
+        tables += engine.waiting_bytes
         # matches are there twice while they are put together
         matches = 2 * (self.size + self.waiting_size)
         return Holding(

@@ -32,10 +32,7 @@ class Skipping:
         """The matches that are kept; `keys` are the partitions of the rows from `base` on."""
         first, last = found.ends()
         key = keys[last - base].astype(np.int64)
-        if len(self.earliest) <= int(key.max()):
-            grown = np.zeros(int(key.max()) * 2 + 1, np.int64)
-            grown[: len(self.earliest)] = self.earliest
-            self.earliest = grown
+        self._make_room(key)
         kept = np.zeros(found.count, np.bool_)
         target = self._target(found, first, last)
         skip_matches(self._sorted(found, first, last), key, first, target, self.earliest, kept)
@@ -55,6 +52,13 @@ class Skipping:
         kept[order[1:][same]] = False
         return found if kept.all() else found.where(kept)
 
+    def _make_room(self, key: Rows) -> None:
+        """Room for these keys, of which there are some."""
+        if len(self.earliest) <= int(key.max()):
+            grown = np.zeros(int(key.max()) * 2 + 1, np.int64)
+            grown[: len(self.earliest)] = self.earliest
+            self.earliest = grown
+
     def keep(self, kept: npt.NDArray[np.intp]) -> None:
         """Goes on with these partitions, numbered from 0.
 
@@ -65,6 +69,10 @@ class Skipping:
         earliest = np.zeros(max(1, len(kept)), np.int64)
         earliest[: len(inside)] = self.earliest[inside]
         self.earliest = earliest
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.earliest.nbytes)
 
     def _target(self, found: Matches, first: Rows, last: Rows) -> Rows:
         match self.after.to:

@@ -201,6 +201,21 @@ def pack_runs(head: Table, nxt: Table, origin: Table, following: Table) -> int:
 
 
 @kernel(nogil=True)
+def some_apart(
+    lists: Table, nxt: Table, last: Table, newest: Table, passed: Table, told: int
+) -> bool:
+    """Whether some run has missed what came last in its partition, and is not `told` yet."""
+    for key in range(lists.shape[0]):
+        for place in range(lists.shape[1]):
+            run = lists[key, place]
+            while run >= 0:
+                if last[run] < newest[key] and passed[run] & told == 0:
+                    return True
+                run = nxt[run]
+    return False
+
+
+@kernel(nogil=True)
 def drop_runs(
     head: Table, live: Table, nxt: Table, last: Table, newest: Table, free: int
 ) -> tuple[int, int]:
@@ -265,6 +280,49 @@ def oldest_rows(
                     if runs[run, column] >= 0:
                         oldest[key] = min(oldest[key], first[runs[run, column]])
                 run = nxt[run]
+
+
+@kernel(nogil=True)
+def ends_of_runs(
+    head: Table,
+    nxt: Table,
+    runs: Table,
+    rows: Table,
+    lists: Table,
+    nodes: Table,
+    top: int,
+    found: Table,
+) -> int:
+    """Writes of each run its number, key, first and last row, and the list that it is in.
+
+    `rows` are the places of rows in a run, `lists` those of its Kleene variables' newest events.
+    Returns how many runs there are.
+    """
+    first = np.empty(top, np.int64)  # of the list that ends with a node; links lead to older ones
+    for node in range(top):
+        previous = nodes[node, 0]
+        first[node] = nodes[node, 1] if previous < 0 else first[previous]
+    count = 0
+    for key in range(head.shape[0]):
+        for place in range(head.shape[1]):
+            run = head[key, place]
+            while run >= 0:
+                begin, end = np.iinfo(np.int64).max, np.int64(-1)
+                for column in rows:
+                    if runs[run, column] >= 0:
+                        begin = min(begin, runs[run, column])
+                        end = max(end, runs[run, column])
+                for column in lists:
+                    node = runs[run, column]
+                    if node >= 0:
+                        begin = min(begin, first[node])
+                        end = max(end, nodes[node, 1])
+                found[count, 0], found[count, 1] = run, key
+                found[count, 2], found[count, 3] = begin, end
+                found[count, 4] = place
+                count += 1
+                run = nxt[run]
+    return count
 
 
 @kernel(nogil=True)

@@ -126,3 +126,43 @@ def order_by_members(groups: Table, offsets: Table, steps: Table) -> Table:
             width *= 2
         begin = end
     return order
+
+
+@kernel(nogil=True)
+def take_turns(
+    order: Table,
+    matches: tuple[Table, Table, Table, Table, Table],
+    runs: tuple[Table, Table, Table, Table],
+    earliest: Table,
+    fate: Table,
+) -> None:
+    """AFTER MATCH SKIP where a match waits for others that come before it and are not found yet.
+
+    `matches` are keys, first rows, where the next match may begin, and two numbers by which they
+    come one after the other; `order` sorts them by key, then by these. `runs` are keys, first rows
+    and the least two numbers that a match of a partial match can have, sorted likewise. One that
+    begins before the ones kept allow is in nobody's way. Fates: 0 used up, 1 kept, 2 waits.
+    """
+    keys, first, target, turn, later = matches
+    run_keys, run_first, run_turn, run_later = runs
+    run, count = 0, run_keys.shape[0]
+    for k in order:
+        key = keys[k]
+        while run < count and (
+            run_keys[run] < key or (run_keys[run] == key and run_first[run] < earliest[key])
+        ):
+            run += 1
+        if first[k] < earliest[key]:
+            fate[k] = 0
+        elif (
+            run < count
+            and run_keys[run] == key
+            and (
+                run_turn[run] < turn[k]
+                or (run_turn[run] == turn[k] and run_later[run] <= later[k])
+            )
+        ):
+            fate[k] = 2
+        else:
+            fate[k] = 1
+            earliest[key] = max(target[k], first[k] + 1)

@@ -13,7 +13,6 @@ from ensue.algebra.query import Query
 from ensue.algebra.walk import (
     atoms,
     bound_variables,
-    ends_greedily,
     kleenes,
     negations,
     references,
@@ -42,7 +41,7 @@ from ensue.plan.physical_rules.automaton import TooManyStates, automaton
 from ensue.plan.physical_rules.bound import always_bound
 from ensue.plan.physical_rules.compact import asks_for_less, compact
 from ensue.plan.physical_rules.features import Kinds, fits_a_kernel
-from ensue.plan.physical_rules.fitting import RUNS, STACKS, unknown, why_unknown
+from ensue.plan.physical_rules.fitting import BY_START, RUNS, STACKS, unknown, why_unknown
 from ensue.plan.physical_rules.lapse_rules import why_not_on_matches, without_lapses
 from ensue.plan.physical_rules.looping import NoLoops, runs_in_step
 from ensue.plan.physical_rules.negations import inner_query, name_of, negations_of, why_not_inner
@@ -299,8 +298,6 @@ def _no_kernel(query: Query, schema: Schema, conditions: _Sorted, kinds: Kinds) 
         return f"more than {MOST_ROLES} variables"
     if query.unfinished:
         return "timed-out partial matches of more than a plain SEQ"
-    if query.after is not None and ends_greedily(query.pattern):
-        return "AFTER MATCH among matches that wait for what comes next"
     if query.choose is not None and may_wait(query.pattern):
         return "CHOOSE among matches that wait for time to pass"
     negated = any(role.negative and not role.lapse for role in conditions.roles)
@@ -394,6 +391,8 @@ def why_no_stacks(query: Query) -> str | None:
     """Why a query cannot be run on instance stacks, if it cannot."""
     if query.strategy is not Strategy.ANY:
         return f"{query.strategy.value} decides event by event what a match takes"
+    if query.after is not None and query.after.by_start:
+        return BY_START
     if is_event(query.pattern):
         return "there is only one event to wait for"
     events = present(query.pattern)

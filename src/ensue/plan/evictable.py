@@ -17,6 +17,7 @@ from ensue.algebra.lapses import lapses
 from ensue.algebra.operator import Over
 from ensue.algebra.pattern import Pattern
 from ensue.algebra.policy import Choice
+from ensue.algebra.query import Query
 from ensue.algebra.walk import ends_greedily, negations, results
 from ensue.algebra.window import ByEvents
 from ensue.plan.physical import Plan
@@ -48,17 +49,19 @@ def why_not_evicted(plan: Plan) -> str | None:
 
 
 def may_wait(pattern: Pattern) -> bool:
-    """Whether a match may only be decided when its window is over.
+    """Whether a match may only be decided by what comes behind it, or when its window is over.
 
     >>> from ensue.algebra.pattern import Atom, Not, Seq
     >>> inner = Seq((Atom("A", "a"), Not(Atom("B", "b")), Atom("C", "c")))
     >>> may_wait(inner), may_wait(Seq((inner, Not(Atom("D", "d")))))
     (False, True)
     """
+    return _absent_at_the_end(pattern) or ends_greedily(pattern)
+
+
+def _absent_at_the_end(pattern: Pattern) -> bool:
     if is_absence(pattern):
         return False
-    if ends_greedily(pattern):
-        return True
     if is_sequence(pattern):
         inner = parts(pattern)
         for k, part in reversed([*enumerate(inner)]):
@@ -66,7 +69,13 @@ def may_wait(pattern: Pattern) -> bool:
                 return True
             if not optional(part):
                 break
-    return any(may_wait(part) for part in parts(pattern))
+    return any(_absent_at_the_end(part) for part in parts(pattern))
+
+
+def in_turn(query: Query) -> bool:
+    """Whether AFTER MATCH lets a match wait for others that come before it, found later."""
+    after = query.after
+    return after is not None and (after.by_start or may_wait(query.pattern))
 
 
 def why_not_shed(plan: Plan) -> str | None:

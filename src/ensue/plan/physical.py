@@ -133,6 +133,12 @@ class Automaton:
             return None
         return Strategy.PARTITION if Strategy.PARTITION in hows else Strategy.STRICT
 
+    def ended_by_neighbours(self, state: State) -> bool:
+        """Whether the next event of the partition ends a greedy loop that it cannot go on with."""
+        going = [e.how for e in self.out_of(state.number) if e.variable in state.lasting]
+        alone = self.contiguous(state.number, Strategy.ANY) is Strategy.PARTITION
+        return bool(going) and (alone or set(going) == {Strategy.PARTITION})
+
 
 @dataclass(frozen=True, slots=True)
 class Stacks:

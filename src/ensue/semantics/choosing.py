@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable
 from itertools import groupby
+from math import inf
 
 from ensue.algebra.form import bars_next, guards_entry, is_absence, is_sequence, parts, stands
 from ensue.algebra.pattern import Pattern
@@ -53,6 +54,8 @@ def known(query: Query, binding: Binding) -> Known:
         match query.within:
             case ByTime(nanoseconds=length) | ByUnits(amount=length):
                 moments.append((min(e.start for e in inside) + length, True))
+            case None:
+                moments.append((inf, True))  # when there are no more events
             case _:
                 raise ValueError("the end of a window of events is no moment")
     return *max(moments), last.position
@@ -67,6 +70,10 @@ def waits(pattern: Pattern, bound: Collection[str]) -> bool:
     >>> waits(pattern, {"a"}), waits(pattern, {"c"})
     (True, False)
     """
+    return _absent_at_the_end(pattern, bound) or ends_greedily(pattern, bound)
+
+
+def _absent_at_the_end(pattern: Pattern, bound: Collection[str]) -> bool:
     if is_absence(pattern):
         return False
 
@@ -79,7 +86,5 @@ def waits(pattern: Pattern, bound: Collection[str]) -> bool:
             if bars_next(part) or (stands(part) and not guards_entry(inner[k + 1 :])):
                 return True
             if is_bound(part):
-                return ends_greedily(part) or waits(part, bound)
-    return any(waits(part, bound) for part in parts(pattern)) or (
-        is_bound(pattern) and ends_greedily(pattern)
-    )
+                return _absent_at_the_end(part, bound)
+    return any(_absent_at_the_end(part, bound) for part in parts(pattern))

@@ -5,7 +5,7 @@ from itertools import groupby, islice
 
 from ensue.algebra.form import is_lapse
 from ensue.algebra.lapses import lapses
-from ensue.algebra.policy import AfterMatch, InOrderOf, SkipTo
+from ensue.algebra.policy import AfterMatch, SkipTo
 from ensue.algebra.query import Limit, Query
 from ensue.semantics.arrangements import ways
 from ensue.semantics.choosing import chosen as chosen_by
@@ -65,7 +65,7 @@ def _skipping(after: AfterMatch, found: Iterable[Binding]) -> Iterator[Binding]:
 
     `found` are in the order of their last event.
     """
-    if after.order is InOrderOf.START:
+    if after.by_start:
         found = sorted(found, key=lambda binding: members(binding)[0].position)
     earliest = -1
     for binding in found:

@@ -92,6 +92,22 @@ class Room(Protocol):
         """Twice the room in some tables, if there may be so much."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Alive:
+    """Partial matches, and matches that wait for time to show them to be complete."""
+
+    key: Table
+    first: Table  # the row of its first event
+    last: Table  # that of its last one so far
+    waits: Table  # it may be a match as it is, if time or later events show it
+    until: float | None = None  # no window of theirs is over before
+
+    def where(self, kept: Table) -> "Alive":
+        """Only some of them."""
+        key, first, last, waits = self.key, self.first, self.last, self.waits
+        return Alive(key[kept], first[kept], last[kept], waits[kept], self.until)
+
+
 S = TypeVar("S", bound=Written)
 
 
@@ -143,6 +159,11 @@ class State(Tables, ABC, Generic[S]):
         """The time after which something that waits can be delivered; None: nothing waits."""
         return None
 
+    @property
+    def is_over(self) -> bool:
+        """Whether something can be delivered by `sweep` whatever the time is."""
+        return False
+
     # ---------------------------------------------------------------------------- what is alive
 
     @property
@@ -167,6 +188,10 @@ class State(Tables, ABC, Generic[S]):
     @abstractmethod
     def held_rows(self, now: float | None) -> npt.NDArray[np.int64]:
         """The rows of the stream that a later match may still contain, ascending."""
+
+    def alive(self) -> Alive:
+        """What may still become a match; a structure that cannot tell is not asked."""
+        raise NotImplementedError(f"{type(self).__name__} does not know where a match would begin")
 
     @property
     def kleene_events(self) -> tuple[Table, int, int]:

@@ -172,6 +172,8 @@ def run_until_interrupted(
 ) -> int:
     """Runs a server until Ctrl-C; the one argument is its port."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    # a shell has its background jobs ignore Ctrl-C, and nothing else would end this
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         port = int(arguments[0]) if arguments else usual
         with suppress(KeyboardInterrupt), make(port) as server:

@@ -73,6 +73,10 @@ def open_ended(pattern: Pattern) -> Iterator[Not]:
 def check_guards(pattern: Pattern, conditions: Iterable[Expr]) -> None:
     """What closes a gap is judged when it comes: by events of the match that came before."""
     known = [a.variable for a in positives(pattern)]
+    negated = {a.variable for a in atoms(pattern)} - {*known}
+    conditions = [c for c in conditions if variables(c) & negated]
+    if not conditions:
+        return
     later = {a.variable: names for a, names in _guards(pattern, (), known)}
     for condition in conditions:
         for name in variables(condition) & later.keys():
@@ -91,7 +95,8 @@ def _guards(
 
     `inside`: the variables of the loop around it, `behind`: those that have not come before it.
     """
-    mine = [a.variable for a in positives(pattern)]
+    repeated = pattern if is_list(pattern) or is_loop(pattern) else None
+    mine = [a.variable for a in positives(repeated)] if repeated is not None else []
     if is_absence(pattern):
         for atom in atoms(pattern) if inside else ():
             yield atom, tuple(v for v in behind if v not in inside)
@@ -105,9 +110,10 @@ def _guards(
         for part in parts(pattern):
             yield from _guards(part, inside, left)
             if is_sequence(pattern):
-                left = [v for v in left if v not in {a.variable for a in positives(part)}]
-    if (is_list(pattern) or is_loop(pattern)) and pattern.until is not None:
-        for atom in atoms(pattern.until):
+                come = {a.variable for a in positives(part)}
+                left = [v for v in left if v not in come]
+    if repeated is not None and repeated.until is not None:
+        for atom in atoms(repeated.until):
             yield atom, tuple(v for v in behind if v not in (*mine, *inside))
 
 

@@ -149,13 +149,6 @@ def _check_end(query: Query) -> None:
             hint="add WITHIN, as in WITHIN 5 minutes",
             span=negation.span,
         )
-    if query.after is not None:
-        raise QueryError(
-            "AFTER MATCH does not go with a negation at the end: "
-            "the match is only decided when its window is over",
-            hint="leave out AFTER MATCH, or end the pattern with an event that occurs",
-            span=query.after.span,
-        )
 
 
 def _check_after(query: Query, roles: Roles) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from ensue.algebra.form import is_event, optional
 from ensue.algebra.pattern import Kleene, Pattern
 from ensue.algebra.policy import Strategy
-from ensue.algebra.predicate import Expr
+from ensue.algebra.predicate import Aggregate, Expr, Field
 from ensue.algebra.residual import Guard, Where, advance, uncounted
 from ensue.algebra.text import show_condition
 from ensue.algebra.walk import kleenes, positives, references, variables
@@ -146,7 +146,7 @@ def _looping(
             sooner=way.sooner,
             pause=step.pause if follows else None,
             stops=tuple(
-                _stop(g, negative, before.bound) for g in step.guards if _stops(g, follows)
+                _stop(g, negative, before, after) for g in step.guards if _stops(g, follows)
             ),
         )
 
@@ -162,17 +162,24 @@ def _stops(guard: Guard, follows: bool) -> bool:
     return follows or guard.where in (Where.TAKEN, Where.UP_TO)
 
 
-def _stop(guard: Guard, negative: tuple[Expr, ...], bound: frozenset[str]) -> Stop:
+def _stop(guard: Guard, negative: tuple[Expr, ...], before: Moment, after: Moment) -> Stop:
     atom = guard.negation.part
     if not is_event(atom):
         raise NoLoops("a negation of several events inside a group")
     tied = tuple(c for c in negative if atom.variable in variables(c))
     for condition in tied:
-        if not variables(condition) - {atom.variable} <= bound or any(
-            r.at in MOVING for r in references(condition)
-        ):
+        others = [r for r in references(condition) if r.variable != atom.variable]
+        if any(r.at in MOVING or not _known(r, before, after) for r in others):
             raise NoLoops(f"{show_condition(condition)}, which is known only later")
     return Stop(atom.variable, tied, guard.where)
+
+
+def _known(ref: Field | Aggregate, before: Moment, after: Moment) -> bool:
+    """Whether a run knows what a guard asks for when it has yet to take the step."""
+    if ref.variable in before.bound:
+        return True
+    never = ref.variable not in before.waiting and ref.variable not in after.bound
+    return never and isinstance(ref, Aggregate)
 
 
 def _deepen(depth: dict[Key, int], edges: list[tuple[Key, str, Key]]) -> None:

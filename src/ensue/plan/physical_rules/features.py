@@ -122,6 +122,8 @@ def fits_a_kernel(expr: Expr, kinds: Kinds) -> bool:
             return False
         case Aggregate(variable=variable) if variable in kinds.results:
             return kind in KERNEL_KINDS
+        case Aggregate(function="count", argument=None):
+            return True  # of a plain variable: whether it is bound
         case Aggregate(function=function, argument=argument, at=at):
             if expr.variable not in kinds.kleene or function == "percentile":
                 return False

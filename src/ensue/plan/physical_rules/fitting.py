@@ -25,6 +25,7 @@ from ensue.algebra.text import show_head
 from ensue.algebra.walk import positives
 
 STACKS, RUNS, TREE, COMPACT = "stacks", "runs", "tree", "compact"
+BY_START = "AFTER MATCH IN ORDER OF START asks which partial matches began first: runs know"
 _PLURAL = {
     STACKS: "instance stacks",
     RUNS: "runs",

@@ -24,7 +24,7 @@ from ensue.algebra.walk import atoms, kleenes, negations, positives, results, va
 from ensue.errors import QueryError
 from ensue.plan import physical
 from ensue.plan.physical import Absence, Check, Join, Leaf, Node, Tree
-from ensue.plan.physical_rules.fitting import TREE, is_leaf, leaf_of, why_unknown
+from ensue.plan.physical_rules.fitting import BY_START, TREE, is_leaf, leaf_of, why_unknown
 from ensue.plan.physical_rules.operators import CONJUNCTION, SEQUENCE, Operator
 from ensue.plan.physical_rules.user_operators import operator_of
 from ensue.plan.planning import Shape
@@ -38,6 +38,8 @@ def why_no_tree(query: Query, between: tuple[Expr, ...], absent: tuple[Expr, ...
     """
     if query.strategy is not Strategy.ANY:
         return f"{query.strategy.value} decides event by event what a match takes"
+    if query.after is not None and query.after.by_start:
+        return BY_START
     applied = any(results(query.pattern))
     if len(list(positives(query.pattern))) < 2 and not applied:
         return "there is only one event to wait for"

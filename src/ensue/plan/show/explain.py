@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from ensue.algebra.lapses import lapses
 from ensue.algebra.pattern import Atom
 from ensue.algebra.policy import Choice, Strategy
+from ensue.algebra.query import Query
 from ensue.algebra.residual import Where
 from ensue.algebra.text import (
     shortened,
@@ -19,6 +20,7 @@ from ensue.algebra.text import (
 )
 from ensue.algebra.walk import entries
 from ensue.plan.choose import structure_name, why_no_stacks
+from ensue.plan.evictable import in_turn
 from ensue.plan.physical import (
     Absence,
     Answer,
@@ -35,6 +37,7 @@ from ensue.plan.physical import (
     Role,
     Stacks,
     State,
+    Stop,
     Tree,
 )
 from ensue.plan.physical_rules.code_size import shares_code
@@ -56,11 +59,18 @@ FOLLOWS = {
     Strategy.PARTITION: "the very next event of the partition",
     Strategy.STRICT: "the very next event of the stream",
 }
+WORDS = {
+    Strategy.ANY: "THEN ANY",
+    Strategy.NEXT: "THEN NEXT",
+    Strategy.PARTITION: "THEN",
+    Strategy.STRICT: "THEN STRICT",
+}
+OWN = "no event before it that could be it"  # of THEN NEXT
 STOPS = {
-    Where.BETWEEN: "not behind",
-    Where.UP_TO: "not up to",
-    Where.TAKEN: "unless it is",
-    Where.NEXT: "not if the very next event is",
+    Where.BETWEEN: "no {} since the event before",
+    Where.UP_TO: "UNTIL {}: none since the event before, nor is it one",
+    Where.TAKEN: "UNTIL {}: it is none",
+    Where.NEXT: "THEN !{}: the very next event is none",
 }
 STRATEGIES = {
     Strategy.ANY: "any event may be passed over",
@@ -199,8 +209,8 @@ def _automaton(plan: Plan, automaton: Automaton) -> Iterator[str]:
         for edge in automaton.out_of(state.number):
             target = "stays" if edge.target == edge.source else f"to state {edge.target}"
             taken = f"{show_types(plan.role(edge.variable).type)} {_named(plan, edge.variable)}"
-            yield f"    {taken} {target}"
-            yield from (f"      {test}" for test in tests_on(plan, edge))
+            yield f"    {' '.join([*word_of(plan, edge), taken, target])}"
+            yield from (f"      {test}" for test in (*follows(plan, edge), *tests_on(plan, edge)))
             yield from (f"      {absence_text(plan, a)} ({a.way})" for a in edge.absences)
         yield from (f"    at the end: {test}" for test in tests_at_the_end(plan, state))
         yield from (
@@ -237,21 +247,38 @@ def tests_on(plan: Plan, edge: Edge) -> list[str]:
     """What an event must pass to take a run along an edge, beside the tests of the scan."""
     kleene = plan.role(edge.variable).kleene
     tests = []
-    if edge.own:
-        tests.append("no event before it that could be it")
-    elif edge.how not in (None, plan.query.strategy):
-        tests.append(FOLLOWS[edge.how])
     if kleene is not None and kleene.most is not None and not edge.first:
         tests.append(f"at most {kleene.most} events in {_named(plan, edge.variable)}")
     tests += [_least(plan, variable) for variable in edge.leaves]
-    tests += [
-        f"unless this event, or one passed over, can be {_named(plan, variable)}"
-        for variable in (*edge.longer, *edge.sooner)
-    ]
+    for leave, variables in (("greedy", edge.longer), ("reluctant", edge.sooner)):
+        if variables:
+            others = " or ".join(_named(plan, variable) for variable in variables)
+            tests.append(f"{leave}: neither it nor one passed over can be {others}")
     if edge.pause is not None:
         tests.append(f"at most {show_window(edge.pause)} after the event before")
-    tests += [f"{STOPS[stop.where]} {_named(plan, stop.variable)}" for stop in edge.stops]
+    tests += [_stop_text(plan, stop) for stop in edge.stops]
     return tests + [check_text(check) for check in edge.checks]
+
+
+def word_of(plan: Plan, edge: Edge) -> list[str]:
+    """The word for how an event follows the one before, where the pattern has such words."""
+    said = edge.own or edge.how is not Strategy.NEXT
+    if edge.how is None or not said or not any(entries(plan.query.pattern)):
+        return []
+    return [WORDS[edge.how]]
+
+
+def follows(plan: Plan, edge: Edge) -> list[str]:
+    """What may lie before an event, where it is not as the query's strategy says."""
+    if edge.own:
+        return [OWN]
+    return [] if edge.how in (None, plan.query.strategy) else [FOLLOWS[edge.how]]
+
+
+def _stop_text(plan: Plan, stop: Stop) -> str:
+    named = f"{show_types(plan.role(stop.variable).type)} {_named(plan, stop.variable)}"
+    conditions = " and ".join(map(show_condition, stop.conditions))
+    return STOPS[stop.where].format(f"{named} with {conditions}" if conditions else named)
 
 
 def tests_at_the_end(plan: Plan, state: State) -> list[str]:
@@ -262,6 +289,8 @@ def tests_at_the_end(plan: Plan, state: State) -> list[str]:
         if state.accepting and role.variable in state.open
         if role.kleene is not None and role.kleene.least > 1
     ]
+    if state.lasting:
+        tests.append(f"{_listed(plan, state.lasting)} cannot go on (greedy)")
     return tests + [check_text(check) for check in state.checks]
 
 
@@ -390,7 +419,7 @@ def _finished(plan: Plan) -> Iterator[str]:
         for negation, interval in lapses(query.pattern)
     ]
     if query.after is not None:
-        lines.append(f"  AFTER MATCH SKIP {show_after(query.after)}")
+        lines.append(f"  AFTER MATCH SKIP {show_after(query.after)}{_turn(query)}")
     if query.having is not None:
         lines.append(f"  HAVING {show_expr(query.having)}")
     if query.returns or query.exists:
@@ -402,6 +431,14 @@ def _finished(plan: Plan) -> Iterator[str]:
     if lines:
         yield "finished matches"
         yield from lines
+
+
+def _turn(query: Query) -> str:
+    """Until when AFTER MATCH lets a match wait."""
+    assert query.after is not None
+    if query.after.by_start:
+        return ": held back while a partial match that began earlier is alive"
+    return ": held back while one that ends earlier is undecided" if in_turn(query) else ""
 
 
 def _notes(plan: Plan) -> Iterator[str]:

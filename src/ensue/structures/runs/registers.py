@@ -264,6 +264,8 @@ class RunAccess:
     def aggregate(self, aggregate: Aggregate, feature: Feature | None) -> Text:
         registers, variable = self.registers, aggregate.variable
         function = aggregate.function
+        if feature is None and variable not in registers.kleene:
+            return self._there(variable), None
         if feature is None:
             extra = " + 1" if aggregate.at is At.THROUGH else ""
             return f"({registers.count(variable, self.run)}{extra})", None
@@ -290,6 +292,12 @@ class RunAccess:
                 return f"math.sqrt({spread} / ({number} - 1))", f"{number} > 1"
             case _:
                 raise AssertionError(f"no compiled form of {function}")
+
+    def _there(self, variable: str) -> str:
+        """The number of events of a plain variable: 1, or 0 where the match goes without it."""
+        if variable == self.taking:
+            return "1"
+        return f"(1 if {self.registers.row(variable, self.run)} >= 0 else 0)"
 
     def _total(self, variable: str, feature: Feature) -> tuple[str, str | None]:
         """A running sum, and of whole numbers how often it ran over its 64 bits."""

@@ -19,7 +19,7 @@ from ensue.source.kernel_inputs import (
     RUN_TOP,
     Frame,
 )
-from ensue.structures.contract import BEGAN, Asked, Kernels, Room
+from ensue.structures.contract import BEGAN, Alive, Asked, Kernels, Room
 from ensue.structures.instances import InstancesState
 from ensue.structures.runs.gaps import TOLD
 from ensue.structures.runs.source import SWEEP, SWEPT, RunsSource
@@ -207,6 +207,18 @@ class RunsState(InstancesState[RunsSource]):
         over: list[float] = [self._times(n)[waiting].min().item() + length for n, length in ends]
         return min(over)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether some greedy loop at the end is over: its partition went on without it."""
+        automaton = self.source.automaton
+        states = [s.number for s in automaton.states if automaton.ended_by_neighbours(s)]
+        if not states or not self.meta[LIVE]:
+            return False
+        tables, wholes = self.tables, self.source.registers.runs.wholes
+        lists = np.ascontiguousarray(tables["head"][:, [2 * n for n in states]])
+        last, passed = (tables["I"][:, wholes[name]] for name in ("last_index", "passed"))
+        return bool(arena.some_apart(lists, tables["nxt"], last, tables["counts"], passed, TOLD))
+
     def _times(self, name: str) -> Table:
         """A column of times, of all runs."""
         columns = self.source.registers.runs
@@ -238,6 +250,42 @@ class RunsState(InstancesState[RunsSource]):
         pieces.append(self.used("N")[:, 1])
         rows = distinct(np.concatenate(pieces))
         return rows[rows >= 0]
+
+    def alive(self) -> Alive:
+        tables, source = self.tables, self.source
+        found = np.empty((int(self.meta[LIVE]), 5), np.int64)
+        count = arena.ends_of_runs(
+            tables["head"],
+            tables["nxt"],
+            tables["I"],
+            self._run_columns("row_"),
+            self._run_columns("node_"),
+            tables["N"],
+            int(self.meta[NODE_TOP]),
+            found,
+        )
+        runs, key, first, last, place = found[:count].T
+        waits = place % 2 == 1
+        lasting = np.array([bool(state.lasting) for state in source.automaton.states])
+        if lasting.any():
+            passed = tables["I"][runs, source.registers.runs.wholes["passed"]]
+            waits |= lasting[place // 2] & (passed & TOLD == 0)
+        ends = [self._times(name)[runs].min().item() + far for name, far in self._lives if count]
+        return Alive(key, first, last, waits, min(ends, default=None))
+
+    @property
+    def _lives(self) -> list[tuple[str, float]]:
+        """Behind which of its times a run is gone, and how far."""
+        frame, edges = self.frame, self.source.automaton.edges
+        lives: list[tuple[str, float]] = []
+        if frame.window is not None and not frame.by_events:
+            lives.append(("first", frame.window))
+        pauses = [edge.pause for edge in edges if edge.source]
+        lengths = [None if pause is None else frame.length(pause) for pause in pauses]
+        known = [length for length in lengths if length is not None]
+        if known and len(known) == len(lengths):
+            lives.append(("last_end", max(known)))
+        return lives
 
     def _live_runs(self, *, waiting: bool = False) -> Table:
         """The numbers of the live runs, or of those that wait for time to pass."""

@@ -153,8 +153,13 @@ class Waiting:
     def _tell_lasting(self, state: State, over: str | None, out: Source) -> None:
         """A run is a match if its last loop does not go on."""
         out.note("matches if they do not go on")
-        ended = " or ".join(["flush", *([over] if over else []), *self.gaps.lasts_no_more(state)])
-        with out.block(f"if {self.registers.passed('r')} & {TOLD} == 0 and ({ended}):"):
+        ended = ["flush", *([over] if over else []), *self.gaps.lasts_no_more(state)]
+        if self._is_contiguous(state):
+            ended.append(f"counts[k] != {self.registers.runs.at('last_index', 'r')}")
+        ended = list(dict.fromkeys(ended))
+        with out.block(
+            f"if {self.registers.passed('r')} & {TOLD} == 0 and ({' or '.join(ended)}):"
+        ):
             counting, self.frame.tally.on = self.frame.tally.on, False  # `sweep` has no counters
             self.complete(out, state)
             self.frame.tally.on = counting

@@ -110,4 +110,6 @@ class Part:
         match aggregate.argument:
             case Field(variable=variable, name=str(name)) if feature is None:
                 return self.attributes[variable, name](), None
+            case None if aggregate.variable in self.events:
+                return "1", None  # no match goes without one of its plain events
         raise AssertionError(f"no aggregates in a join tree: {aggregate} {feature}")

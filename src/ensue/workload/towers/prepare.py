@@ -17,7 +17,7 @@ from ensue.algebra.query import Query, Returned
 from ensue.algebra.tower import Tower, types_of
 from ensue.algebra.towers.behind import AT, FROM, members_in_order
 from ensue.algebra.towers.layers import Layer, layers
-from ensue.algebra.walk import atoms, bound_variables, kleenes, results
+from ensue.algebra.walk import atoms, bound_variables, ends_greedily, kleenes, results
 from ensue.algebra.window import ByEvents
 from ensue.columns.arrow_kinds import length_of
 from ensue.columns.checking import check_with_regions
@@ -244,15 +244,18 @@ def _goes_by_order(query: Query) -> bool:
 def _decided_after(query: Query, shape: Shape, *, streaming: bool) -> int | float:
     """How long after a match ends it may take to be certain."""
     negation = next(open_ended(query.pattern), None)
-    if negation is None:
+    by_start = query.after is not None and query.after.by_start
+    if negation is None and not by_start and not ends_greedily(query.pattern):
         return 0
     length = length_of(query.within, shape.unit)
     if length is None and streaming:
+        what = "AFTER MATCH IN ORDER OF START" if by_start else "a greedy loop at the end"
+        what = what if negation is None else "a negation at the end"
         raise QueryError(
-            "a negation at the end with WITHIN n EVENTS may take any time to decide, "
+            f"{what} without a length of time in WITHIN may take any time to decide, "
             "and layers above cannot wait for it",
             hint="give the window as a length of time",
-            span=negation.span,
+            span=query.pattern.span if negation is None else negation.span,
             text=query.text,
         )
     return math.inf if length is None else length

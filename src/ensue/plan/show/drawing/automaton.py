@@ -11,10 +11,17 @@ from ensue.plan.show.drawing.canvas import (
     width_of,
 )
 from ensue.plan.show.drawing.legend import Legend, event_label
-from ensue.plan.show.explain import role_tests, tests_at_the_end, tests_on
+from ensue.plan.show.explain import (
+    follows,
+    role_tests,
+    tests_at_the_end,
+    tests_on,
+    word_of,
+)
 
 RADIUS = 20
 LOOP = 44  # how far a loop rises above its state
+BOW = 90  # how far an edge inside a column is bent
 NEAR = 0.28  # how far along a crossing edge its label stands
 PILL = 42  # height that a negation below a state takes
 
@@ -48,7 +55,10 @@ class _Drawing:
     def _label(self, edge: Edge) -> list[str]:
         role = self.plan.role(edge.variable)
         tests = role_tests(role, first=edge.first) + tests_on(self.plan, edge)
-        return [event_label(role), *self.legend.lines(tests)]
+        for meaning in follows(self.plan, edge):
+            self.legend.word(" ".join(word_of(self.plan, edge)), meaning)
+        named = " ".join([*word_of(self.plan, edge), event_label(role)])
+        return [named, *self.legend.lines(tests)]
 
     def _opening(self) -> tuple[Absence, ...]:
         """Negations before all of every match: drawn in front of the start."""
@@ -81,8 +91,9 @@ class _Drawing:
         height = self._row_height()
         places: dict[int, Point] = {}
         x = 0.0
-        for depth in sorted(columns):
+        for number, depth in enumerate(sorted(columns)):
             here = columns[depth]
+            x += self._bow_room(here) if number else 0.0
             for row, state in enumerate(here):
                 places[state.number] = (x, (row - (len(here) - 1) / 2) * height)
             x += self._gap(here)
@@ -123,6 +134,17 @@ class _Drawing:
                 room = label + pills + 80
             wide = max(wide, room + 2 * RADIUS)
         return wide
+
+    def _bow_room(self, column: list[State]) -> float:
+        """What edges that go up inside a column take on its left."""
+        order = [state.number for state in column]
+        rising = [
+            e
+            for e in self.automaton.edges
+            if {e.source, e.target} <= {*order} and order.index(e.source) > order.index(e.target)
+        ]
+        lines = (line for edge in rising for line in self.labels[edge])
+        return max((BOW / 2 + width_of(line, mono=True) for line in lines), default=0.0)
 
     def _column(self, state: int) -> list[State]:
         size = len(self.automaton.states[state].bound)
@@ -183,13 +205,15 @@ class _Drawing:
                 line += len(self.labels[edge])
         return found
 
-    def _write(self, top: Point, lines: list[str], bold: set[int]) -> None:
+    def _write(
+        self, top: Point, lines: list[str], bold: set[int], *, anchor: str = "middle"
+    ) -> None:
         for number, line in enumerate(lines):
             name = number in bold
             self.canvas.text(
                 (top[0], top[1] + number * LINE),
                 line,
-                anchor="middle",
+                anchor=anchor,
                 bold=name,
                 mono=not name,
                 size=13 if name else 12,
@@ -199,12 +223,8 @@ class _Drawing:
     def _edge(self, edge: Edge) -> None:
         source, target = self.place[edge.source], self.place[edge.target]
         flat = source[1] == target[1]
-        if not source[0] < target[0]:
-            bend = (source[0] + 160, (source[1] + target[1]) / 2)
-            start, end = _between(source, bend)[0], _between(bend, target)[1]
-            self.canvas.curve(start, bend, end)
-            middle = middle_of(start, bend, end)
-            self._write((middle[0], middle[1] - 6), self.labels[edge], {0})
+        if source[0] == target[0]:
+            self._bow(edge)
             return
         start, end = _between(source, target)
         self.canvas.line(start, end, head=True)
@@ -221,6 +241,19 @@ class _Drawing:
         if not flat:
             top = at[1] + 5 - (len(lines) - 1) * LINE / 2
         self._write((at[0], top), lines, {0})
+
+    def _bow(self, edge: Edge) -> None:
+        """An edge inside a column: downwards on the right, upwards on the left."""
+        source, target = self.place[edge.source], self.place[edge.target]
+        down = source[1] < target[1]
+        bend = (source[0] + (BOW if down else -BOW), (source[1] + target[1]) / 2)
+        start, end = _between(source, bend)[0], _between(bend, target)[1]
+        self.canvas.curve(start, bend, end)
+        middle = middle_of(start, bend, end)
+        lines = self.labels[edge]
+        x = middle[0] + (6 if down else -6)
+        top = middle[1] + 5 - (len(lines) - 1) * LINE / 2
+        self._write((x, top), lines, {0}, anchor="start" if down else "end")
 
     def _pills(self, start: Point, end: Point, texts: list[str], along: float) -> None:
         widths = [dark_width(text) + 6 for text in texts]

@@ -30,6 +30,7 @@ class Legend:
 
     plan: Plan
     tests: list[str] = field(default_factory=list)
+    words: dict[str, str] = field(default_factory=dict)
     negations: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
 
@@ -45,6 +46,10 @@ class Legend:
         if test not in self.tests:
             self.tests.append(test)
         return self.tests.index(test) + 1
+
+    def word(self, word: str, meaning: str) -> None:
+        """What a word on an edge means, said once."""
+        self.words.setdefault(word, meaning)
 
     def negation(self, absence: Absence, when: str = "") -> str:
         """What stands in the dark circle of a negation."""
@@ -64,6 +69,9 @@ class Legend:
             for line in wrapped(test, LONG):
                 canvas.text((x + indent, y), line, mono=True)
                 y += LINE
+        for word, meaning in sorted(self.words.items()):
+            canvas.text((x, y), f"{word}: {meaning}", color=DIM)
+            y += LINE
         for negation in self.negations:
             canvas.box((x + 8, y - 4), 12, 12, fill=DARK, stroke=DARK, round=6)
             for line in wrapped(negation, LONG):
