@@ -82,7 +82,7 @@ def show_name(name: str) -> str:
 def show_types(types: Types) -> str:
     """The types of events that a variable takes.
 
-    >>> show_types("A"), show_types("any"), show_types(OneOf(("A", "B"))), show_types(ANY)
+    >>> show_types("A"), show_types("any"), show_types(OneOf(("A", "B"))), show_types(OneOf())
     ('A', '"any"', '(A|B)', 'ANY')
     """
     match types:
