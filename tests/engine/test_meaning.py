@@ -142,11 +142,11 @@ NODES = {
     "Like": "operand pattern negated",
     "Call": "function arguments",
     "Atom": "type variable",
-    "Kleene": "atom least most leave begun inner",
-    "Repeat": "part least most leave begun inner",
+    "Kleene": "atom least most leave begun inner pause until",
+    "Repeat": "part least most leave begun inner pause until",
     "Maybe": "part",
     "Seq": "parts",
-    "Then": "part how",
+    "Then": "part how pause",
     "And": "parts",
     "Or": "parts",
     "Interval": "after until",
@@ -156,15 +156,20 @@ NODES = {
     "ByTime": "nanoseconds",
     "ByUnits": "amount",
     "ByEvents": "count",
-    "AfterMatch": "to variable",
+    "AfterMatch": "to variable order",
     "Choose": "choice",
     "Equivalence": "field_name",
     "Returned": "expr name",
     "Limit": "count",
     "Query": "pattern name strategy where equivalence within after returns having exists limit"
-    " choose",
+    " choose unfinished",
 }
-LATER = ("exists", "limit", "choose")  # fields of Query that only queries with one of them show
+LATER = (
+    "exists",
+    "limit",
+    "choose",
+    "unfinished",
+)  # fields of Query that only queries with one of them show
 WITHOUT_MEANING = ("span", "text")
 
 

@@ -15,7 +15,7 @@ def random_negations(random: Random, nature: Nature = PLAIN, *, simple: bool = F
     """The text of a query with negations; `simple`: of single events between single events.
 
     >>> print(random_negations(Random(3), simple=True))
-    SEQ(A a1, !X n2, A a3) WHERE n2.x != a3.x
+    SEQ(A a1, !X n2, A a3) WHERE n2.x != count(a3)
     """
     return _Writer(random, simple).query(nature)
 

@@ -14,7 +14,7 @@ from numba import types as nb
 from ensue.columns.arrow_kinds import Unit
 from ensue.computed import cached_property
 from ensue.engine.arrangements import arrangements
-from ensue.plan.physical import Automaton, Plan
+from ensue.plan.physical import Plan
 from ensue.plan.physical_rules.ordering import as_written
 from ensue.schema import Schema
 from ensue.source.compiling import kernel
@@ -91,7 +91,7 @@ class Program:
         types = (*CONSTANTS, nb.int64, nb.int64, nb.int64, *events, *self._types(self.tables))
         returned = [self.tables.index(name) - len(self.tables) for name in self.source.returned]
         python = self.plan.interpreted
-        many = None if isinstance(self.plan.structure, Automaton) else self._arrangements
+        many = self._arrangements if self.plan.arranges_at_the_end else None
         step = kernel(
             self.source.text, "step", types, python=python, returned=returned, arrangements=many
         )

@@ -275,5 +275,10 @@ class Plan:
         structure = self.structure
         return isinstance(structure, Compact) and structure.answer is not Answer.MATCHES
 
+    @property
+    def arranges_at_the_end(self) -> bool:
+        """Whether events are only put together when one comes that may end a match."""
+        return not isinstance(self.structure, Automaton)
+
     def role(self, variable: str) -> Role:
         return next(r for r in self.roles if r.variable == variable)
