@@ -21,6 +21,7 @@ import ensue
 from ensue.algebra import pattern, policy, predicate, query, window
 from ensue.algebra.canonical_text import query_text
 from ensue.algebra.pattern import Leave
+from ensue.algebra.policy import InOrderOf
 from ensue.algebra.query import Query
 from ensue.algebra.tower import Tower
 from ensue.columns.stream import shape_of
@@ -190,7 +191,9 @@ def test_every_field_of_a_node_is_in_its_text():
 
 def by_repr(found: Query) -> str:
     text = repr(found).replace(", interval=None", "")  # written only where there is one
-    text = text.replace(f", leave={Leave.FORK!r}", "").replace(", inner=None", "")
+    for said in (f"leave={Leave.FORK!r}", "inner=None", "pause=None", "until=None"):
+        text = text.replace(f", {said}", "")
+    text = text.replace(f", order={InOrderOf.END!r}", "").replace(", unfinished=False", "")
     later = f", exists={found.exists}, limit={found.limit!r}, choose={found.choose!r})"
     assert text.endswith(later)
     text = text.removesuffix(later) + ")"
