@@ -194,6 +194,7 @@ def by_repr(found: Query) -> str:
     for said in (f"leave={Leave.FORK!r}", "inner=None", "pause=None", "until=None"):
         text = text.replace(f", {said}", "")
     text = text.replace(f", order={InOrderOf.END!r}", "").replace(", unfinished=False", "")
+    text = text.replace(f"order={InOrderOf.START!r}", "order='start'")
     later = f", exists={found.exists}, limit={found.limit!r}, choose={found.choose!r})"
     assert text.endswith(later)
     text = text.removesuffix(later) + ")"

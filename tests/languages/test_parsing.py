@@ -21,6 +21,7 @@ from ensue.algebra.predicate import (
     Literal,
     Unary,
 )
+from ensue.algebra.text import show_pattern
 from ensue.algebra.window import ByEvents, ByTime, ByUnits
 from ensue.languages.patterns import parse
 
@@ -286,3 +287,10 @@ def test_keywords_are_names_where_no_keyword_can_stand():
 def test_from_before_then_is_a_name(text):
     query = ensue.parse(text)
     assert ensue.parse(ensue.show(query)) == query
+
+
+def test_an_event_of_any_type_ends_a_loop():
+    text = "SEQ(A+ a[] UNTIL ANY u, B b)"
+    assert show_pattern(parse(text).pattern) == text
+    quoted = 'SEQ(A+ a[] UNTIL "any" u, B b)'
+    assert show_pattern(parse(quoted).pattern) == quoted

@@ -190,7 +190,11 @@ def _until(loop: Kleene | Repeat) -> str:
         return ""
     shown = show_pattern(loop.until.part)
     word = _READ_WITH_THEN.match(shown)  # it would be read as what comes behind the loop
-    return f" UNTIL {shown}" if word is None else f' UNTIL "{word[0]}"{shown[word.end() :]}'
+    return (
+        f" UNTIL {shown}"
+        if word is None or word[0] == "ANY"
+        else f' UNTIL "{word[0]}"{shown[word.end() :]}'
+    )
 
 
 def _quantifier(loop: Kleene | Repeat) -> str:
