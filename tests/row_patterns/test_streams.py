@@ -9,13 +9,14 @@ import pytest
 import ensue
 from ensue.algebra.row_patterns.recognition import Recognition
 from ensue.columns.stream import in_order
-from ensue.errors import SkipError
+from ensue.errors import SkipError, StateError
 from ensue.plan.limits import Limits
 from ensue.plan.row_patterns.automaton import automaton_of
 from ensue.workload.lanes.past import Cut
 from ensue.workload.row_patterns.clause import prepared
 from ensue.workload.row_patterns.matcher import ClauseMatcher
 from ensue.workload.source import Source
+from ensue.workload.together import Together
 from ensue.workload.workload import Workload
 from support.lanes import Stream, delayed, workload_of
 from support.row_patterns import a_clause, some_rows, streamed_clause, tied_rows, written
@@ -306,3 +307,20 @@ def test_a_column_that_is_called_like_the_id_of_a_match():
         ensue.match(
             ROWS, "MATCH_RECOGNIZE (MEASURES A.v AS Match_Id PATTERN (A) DEFINE A AS v > 3)"
         )
+
+
+def test_a_state_of_other_clauses_is_refused():
+    saved = Together([Saved()]).save()
+    Together([Saved()]).restore(saved)
+    with pytest.raises(StateError, match="another set of queries"):
+        Together([Saved(), Saved()]).restore(saved)
+
+
+class Saved:
+    """As much of a matcher as saving takes."""
+
+    def save(self) -> bytes:
+        return b"state"
+
+    def restore(self, data: bytes) -> None:
+        assert data == b"state"

@@ -8,11 +8,10 @@ from ensue.columns.matches import Matches
 from ensue.columns.stream import slices
 from ensue.engine.engine import Engine
 from ensue.engine.state import packed, unpacked
-from ensue.errors import StateError
 from ensue.workload.held_events import FEW, EventStore, Held
 from ensue.workload.prepared import Prepared, build_result
 from ensue.workload.spill.saved import SPILLED, go_on
-from ensue.workload.stage import Fed
+from ensue.workload.together import Together
 
 REPLAYED = 1 << 16  # events of the past between which found matches are thrown away
 
@@ -133,36 +132,11 @@ def restored(prepared: Prepared, data: bytes) -> LiveMatcher:
     return matcher
 
 
-class LiveMatchers:
-    """Queries over one stream, each with its own matcher and its own events."""
+class LiveMatchers(Together[LiveMatcher]):
+    """Queries over one stream, whose keys may be dropped and made anew."""
 
     def __init__(self, queries: Sequence[Prepared]) -> None:
-        self.matchers = [LiveMatcher(query) for query in queries]
-
-    def feed(self, given: Fed) -> list[pa.Table]:
-        """The matches of each query that the next events complete."""
-        return [matcher.feed(given.bare) for matcher in self.matchers]
-
-    def advance(self, now: float) -> list[pa.Table]:
-        """The matches of each query that only waited for time to pass."""
-        return [matcher.advance(now) for matcher in self.matchers]
-
-    def finish(self) -> list[pa.Table]:
-        """The matches of each query that only waited for the stream to end."""
-        return [matcher.finish() for matcher in self.matchers]
-
-    def deadline(self) -> float | None:
-        times = [t for m in self.matchers if (t := m.deadline()) is not None]
-        return min(times, default=None)
-
-    @property
-    def partial_matches(self) -> int:
-        return sum(m.partial_matches for m in self.matchers)
-
-    @property
-    def state_bytes(self) -> int:
-        """About as many bytes as `save` gives."""
-        return sum(m.state_bytes for m in self.matchers)
+        super().__init__([LiveMatcher(query) for query in queries])
 
     @property
     def held_bytes(self) -> int:
@@ -178,17 +152,10 @@ class LiveMatchers:
         for matcher in self.matchers:
             matcher.replay(events, now)
 
-    def save(self) -> bytes:
-        """Everything needed to go on elsewhere."""
-        return packed({}, {}, {str(k): m.save() for k, m in enumerate(self.matchers)})
-
     def restore(self, data: bytes) -> None:
-        """Goes on where the saved ones stopped."""
+        """Goes on where the saved ones stopped, also where some of it was put aside."""
         _, _, saved = unpacked(data)
         if SPILLED in saved:
             go_on(self, data, self.matchers[0].prepared.shape)
-            return
-        if set(saved) != {str(k) for k in range(len(self.matchers))}:
-            raise StateError("the state of a stream was saved for another set of queries")
-        for k, matcher in enumerate(self.matchers):
-            matcher.restore(saved[str(k)])
+        else:
+            super().restore(data)

@@ -21,7 +21,6 @@ from ensue.columns.rows import no_rows
 from ensue.columns.stream import Shape
 from ensue.columns.values import decoded
 from ensue.computed import cached_property
-from ensue.engine.state import packed, unpacked
 from ensue.plan.limits import Limits
 from ensue.plan.planning import Planning
 from ensue.results.identity import fingerprint
@@ -36,7 +35,6 @@ from ensue.workload.row_patterns.clause import prepared as prepared_clause
 from ensue.workload.row_patterns.matcher import ClauseMatcher
 from ensue.workload.row_patterns.streamable import require_bounded, require_open_end
 from ensue.workload.source import Source
-from ensue.workload.stage import Fed
 
 _FIRST, _LAST = "\0start", "\0end"  # measures that no text can name
 
@@ -305,48 +303,6 @@ class ClauseSideMatcher:
     def restore(self, data: bytes) -> None:
         """Goes on where the saved one stopped."""
         self.matcher.restore(data)
-
-
-class SideMatchers:
-    """The matchers of the live sides of some queries, where one of them is a clause."""
-
-    def __init__(self, sides: Sequence[PreparedSide]) -> None:
-        self.matchers = [side.matcher() for side in sides]
-
-    def feed(self, given: Fed) -> list[pa.Table]:
-        """The matches that the next events complete."""
-        events = given.bare
-        return [matcher.feed(events) for matcher in self.matchers]
-
-    def advance(self, now: float) -> list[pa.Table]:
-        """The matches that only waited for time to pass."""
-        return [matcher.advance(now) for matcher in self.matchers]
-
-    def finish(self) -> list[pa.Table]:
-        """The matches that only waited for the stream to end."""
-        return [matcher.finish() for matcher in self.matchers]
-
-    def deadline(self) -> float | None:
-        times = [t for m in self.matchers if (t := m.deadline()) is not None]
-        return min(times, default=None)
-
-    @property
-    def partial_matches(self) -> int:
-        return sum(m.partial_matches for m in self.matchers)
-
-    @property
-    def state_bytes(self) -> int:
-        return sum(m.state_bytes for m in self.matchers)
-
-    def save(self) -> bytes:
-        """Everything needed to go on elsewhere."""
-        return packed({}, {}, {str(k): m.save() for k, m in enumerate(self.matchers)})
-
-    def restore(self, data: bytes) -> None:
-        """Goes on where the saved ones stopped."""
-        _, _, saved = unpacked(data)
-        for k, matcher in enumerate(self.matchers):
-            matcher.restore(saved[str(k)])
 
 
 # ------------------------------------------------------------------------------------ preparing

@@ -13,11 +13,12 @@ from ensue.computed import cached_property
 from ensue.plan.limits import Limits
 from ensue.workload.correlations.matcher import CorrelatedMatcher
 from ensue.workload.correlations.prepared import Pasts, PreparedCorrelation, PreparedJoin
-from ensue.workload.correlations.sides import SideMatchers, patterns_of
+from ensue.workload.correlations.sides import patterns_of
 from ensue.workload.prepared import Prepared
 from ensue.workload.queries.work import matcher_of
 from ensue.workload.source import Source
 from ensue.workload.stage import ARRIVAL, Archiving, Fed, Output, Reads, StageMatcher, types_of
+from ensue.workload.together import Together
 from ensue.workload.work import SLICE, Progress, Unseen, Whole
 
 
@@ -173,7 +174,7 @@ class CorrelationStage:
         if len(patterns) == len(live):
             matcher = matcher_of(patterns, self.reads, self.limits, shared=len(live) > 1)
         else:
-            matcher = SideMatchers(live)
+            matcher = Together([side.matcher() for side in live])
         pasts = {name: self.pasts.past(name, self.queries[0].unit) for name in self.archives}
         return CorrelatedMatcher(matcher, self.queries, pasts, self.source.shape)
 
