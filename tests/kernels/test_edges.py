@@ -15,7 +15,7 @@ from ensue.engine.engine import Engine
 from ensue.errors import QueryError
 from ensue.plan.physical import Reference
 from support.edges import random_edges
-from support.judged import judged
+from support.judged import judged_at_random, judged_often
 from support.streams import PLAIN, Nature, random_events, random_nature, random_slices
 
 pytestmark = [
@@ -46,13 +46,7 @@ QUERIES = {
 
 @pytest.mark.parametrize("name", QUERIES)
 def test_the_matches_are_those_of_the_semantics(name):
-    random, outcomes = Random(name), Counter()
-    for _ in range(80):
-        events = random_events(random, random.randint(4, 11))
-        pieces = random_slices(random, events)
-        outcomes[judged(QUERIES[name], events, pieces, PLAIN)] += 1
-    assert outcomes["matches"] > 5
-    assert not outcomes["reference"]
+    judged_often(QUERIES[name], Random(name), 80, (4, 11))
 
 
 @pytest.mark.skipif(not UNCOMPILED, reason="hundreds of queries would be compiled")
@@ -60,17 +54,7 @@ def test_the_matches_are_those_of_the_semantics(name):
 @pytest.mark.parametrize("seed", range(40))
 def test_random_words_between_parts(seed, monkeypatch):
     monkeypatch.setattr("ensue.structures.tables.FIRST_ROOM", (1, 2, 4, 1_024)[seed % 4])
-    random, outcomes = Random(seed), Counter()
-    for _ in range(60):
-        nature = random_nature(random)
-        text, off = random_edges(random, nature), random.choice(LEFT_OUT)
-        for _ in range(2):
-            events = random_events(random, random.randint(3, 9), nature)
-            try:
-                outcomes[judged(text, events, random_slices(random, events), nature, off)] += 1
-            except QueryError:
-                outcomes["refused"] += 1
-    assert outcomes["matches"] > 5, outcomes
+    judged_at_random(seed, random_edges, LEFT_OUT)
 
 
 # -------------------------------------------------------------------------------- interrupted

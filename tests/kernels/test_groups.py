@@ -3,16 +3,13 @@
 Few queries are compiled; with NUMBA_DISABLE_JIT=1 many random ones run.
 """
 
-from collections import Counter
 from random import Random
 
 import numba
 import pytest
 
-from ensue.errors import QueryError
 from support.groups import random_groups
-from support.judged import judged
-from support.streams import PLAIN, random_events, random_nature, random_slices
+from support.judged import judged_at_random, judged_often
 
 pytestmark = [
     pytest.mark.kernels,
@@ -43,13 +40,7 @@ QUERIES = {
 
 @pytest.mark.parametrize("name", QUERIES)
 def test_the_matches_are_those_of_the_semantics(name):
-    random, outcomes = Random(name), Counter()
-    for _ in range(60):
-        events = random_events(random, random.randint(3, 10))
-        pieces = random_slices(random, events)
-        outcomes[judged(QUERIES[name], events, pieces, PLAIN)] += 1
-    assert outcomes["matches"] > 5
-    assert not outcomes["reference"]
+    judged_often(QUERIES[name], Random(name), 60, (3, 10))
 
 
 @pytest.mark.skipif(not UNCOMPILED, reason="hundreds of queries would be compiled")
@@ -57,14 +48,4 @@ def test_the_matches_are_those_of_the_semantics(name):
 @pytest.mark.parametrize("seed", range(40))
 def test_random_groups(seed, monkeypatch):
     monkeypatch.setattr("ensue.structures.tables.FIRST_ROOM", (1, 2, 4, 1_024)[seed % 4])
-    random, outcomes = Random(seed), Counter()
-    for _ in range(60):
-        nature = random_nature(random)
-        text, off = random_groups(random, nature), random.choice(LEFT_OUT)
-        for _ in range(2):
-            events = random_events(random, random.randint(3, 9), nature)
-            try:
-                outcomes[judged(text, events, random_slices(random, events), nature, off)] += 1
-            except QueryError:
-                outcomes["refused"] += 1
-    assert outcomes["matches"] > 5, outcomes
+    judged_at_random(seed, random_groups, LEFT_OUT)

@@ -1,5 +1,9 @@
 """An engine against the semantics, on one query and one stream that is cut into pieces."""
 
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+
 import pyarrow as pa
 
 from ensue import semantics
@@ -7,9 +11,10 @@ from ensue.columns.stream import shape_of
 from ensue.engine.engine import Engine
 from ensue.engine.output import joined
 from ensue.engine.reference_events import events_of
+from ensue.errors import QueryError
 from ensue.languages.patterns import parse
 from ensue.workload.prepared import Prepared, build_result, prepare
-from support.streams import Nature
+from support.streams import PLAIN, Nature, random_events, random_nature, random_slices
 
 
 def prepared_for(
@@ -54,6 +59,33 @@ def judged(
     ]
     assert sorted(given) == sorted(expected), f"{text}\n{events.to_pydict()}"
     return "matches" if expected else "nothing"
+
+
+def judged_often(text: str, random: Random, rounds: int, sizes: tuple[int, int]) -> None:
+    """Compares a query that a kernel takes with the semantics on many streams."""
+    outcomes: Counter[str] = Counter()
+    for _ in range(rounds):
+        events = random_events(random, random.randint(*sizes))
+        outcomes[judged(text, events, random_slices(random, events), PLAIN)] += 1
+    assert outcomes["matches"] > 5
+    assert not outcomes["reference"]
+
+
+def judged_at_random(
+    seed: int, write: Callable[[Random, Nature], str], left_out: tuple[tuple[str, ...], ...]
+) -> None:
+    """Compares random queries with the semantics, each without some rules of the planner."""
+    random, outcomes = Random(seed), Counter[str]()
+    for _ in range(60):
+        nature = random_nature(random)
+        text, off = write(random, nature), random.choice(left_out)
+        for _ in range(2):
+            events = random_events(random, random.randint(3, 9), nature)
+            try:
+                outcomes[judged(text, events, random_slices(random, events), nature, off)] += 1
+            except QueryError:
+                outcomes["refused"] += 1
+    assert outcomes["matches"] > 5, outcomes
 
 
 def _rows(bound: object) -> list[int]:
