@@ -507,8 +507,8 @@ def sql(
     Args:
         text: The query, or the Path of a file with it.
         tables: The tables that the query names: Arrow, pandas or Polars tables, DuckDB relations
-            or anything else that speaks Arrow; the rest of the SQL then runs on DuckDB. With Spark DataFrames it runs
-            on Spark SQL.
+            or anything else that speaks Arrow; the rest of the SQL then runs on DuckDB. With
+            Spark DataFrames it runs on Spark SQL.
         spark: A session whose tables and views the query may name, too.
         watermark: A clause over a streaming DataFrame needs one, as `match` does, and event time
             as the first column of its ORDER BY.
@@ -642,11 +642,11 @@ def live(
 ) -> "Live":
     """Makes a matcher in this process that you feed with events as they come.
 
-    `live.feed(events)` gives the matches that are certain then, at once, as an Arrow table; `live.advance(time)`
-    those that only waited for time to pass, `live.finish()` those that waited for the end. All
-    together they are those of `match` on all events, with the same ids, however they were cut
-    into pieces. `live.save()` gives bytes from which `live.restore(...)` goes on elsewhere, and
-    `async for matches in live.over(source)` feeds the events of a source.
+    `live.feed(events)` gives the matches that are certain then, at once, as an Arrow table;
+    `live.advance(time)` those that only waited for time to pass, `live.finish()` those that waited
+    for the end. All together they are those of `match` on all events, with the same ids, however
+    they were cut into pieces. `live.save()` gives bytes from which `live.restore(...)` goes on
+    elsewhere, and `async for matches in live.over(source)` feeds the events of a source.
 
     >>> columns = {"t": "int64", "kind": "string"}
     >>> feeding = live("SEQ(A a, B b) WITHIN 5", schema=columns, time="t", type="kind")

@@ -4,6 +4,7 @@ Inside structs and lists Arrow makes plain integers of times in nanoseconds, and
 beside NULL. Here a time is a `pandas.Timestamp` wherever it is, and an integer stays one.
 """
 
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -67,7 +68,7 @@ def _objects(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     if types.is_list(type) or types.is_large_list(type):
         values = _objects(column.values)
         ends = column.offsets.to_pylist()
-        return _known(column, [values[a:b] for a, b in zip(ends[:-1], ends[1:], strict=True)])
+        return _known(column, [values[a:b] for a, b in pairwise(ends)])
     if types.is_timestamp(type) or types.is_duration(type):
         return _known(column, column.to_pandas().astype(object).tolist())
     if types.is_integer(type):
