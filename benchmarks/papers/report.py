@@ -283,8 +283,8 @@ def tower_spark(result: dict[str, Any]) -> Iterator[str]:
 
 def partial_matches(result: dict[str, Any]) -> Iterator[str]:
     yield "## More partial matches than memory"
-    yield "A stream whose keys go to disk beyond a limit, as their events of the last window, under"
-    yield "the paper's policies and `need`. All runs find the same matches."
+    yield "A stream whose keys go to disk beyond a limit, as their events of the last window,"
+    yield "under the paper's policies and `need`. All runs find the same matches."
     yield ""
     for sheet in partial_sheets(result):
         yield sheet.markdown()
@@ -330,11 +330,11 @@ def live_archive(result: dict[str, Any]) -> Iterator[str]:
     yield "Two-step sequences on both sides, joined by object; processor ms per call. All accesses"
     yield "give the same rows. *Chosen* is what the planner takes, including planning. The"
     yield "paper finds eager always more expensive than lazy, with a best sub-window in between:"
-    yield "if a matcher call costs as much as thousands of events, neither is true. At worst, the"
-    yield f"chosen access takes {result['chosen_over_best_at_worst']:.2f} times as long as the best."
+    yield "if a matcher call costs as much as thousands of events, neither is true. The chosen"
+    yield f"access takes at most {result['chosen_over_best_at_worst']:.2f} times as long as the best."
     yield "*100 times* means 100 times the events, with the same window, more objects, and"
-    yield "more selective conditions, so there are rather fewer live matches. Times are the best of"
-    yield "several runs over one archive, so without compiling and with the index of a table in"
+    yield "more selective conditions, so there are rather fewer live matches. Times are the best"
+    yield "of several runs over one archive, so without compiling and with the index of a table in"
     yield "memory."
     yield ""
     for sheet in live_archive_sheets(result):
@@ -379,8 +379,8 @@ def routing(result: dict[str, Any]) -> Iterator[str]:
     yield "40 % of the atoms are a type and an id, 30 % a region, 20 % a region and a range, 10 %"
     yield "ranges. *Even*: events are spread evenly; *cities*: they cluster in fifty places."
     yield "Processor time, from Arrow tables to pairs of event and atom, one core. *Loop*: a"
-    yield "compiled loop over the atoms of an event's type, in the order they were added; its pairs"
-    yield "are the same."
+    yield "compiled loop over the atoms of an event's type, in the order they were added; its"
+    yield "pairs are the same."
     yield ""
     yield from _table(
         ("events", "events/s", "pairs an event", "times the loop", "bytes an atom"),
