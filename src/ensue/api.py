@@ -218,7 +218,7 @@ def parse(
         raise _file_as_text(text)
     if language is None and claims_sql(text):
         raise QueryError(
-            "this is a SQL query, and a pattern or a MATCH_RECOGNIZE clause alone is meant here",
+            "this is a SQL query, but a pattern or a MATCH_RECOGNIZE clause is expected here",
             hint="ensue.sql(text, tables={...}) runs it",
         )
     where = None if folder is None else Path(folder)
@@ -238,7 +238,7 @@ def _text_of(file: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         if isinstance(error, FileNotFoundError):
             raise _no_such_file(file) from None
-        reason = getattr(error, "strerror", None) or "it is no UTF-8 text"
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise QueryError(f"the query file {file} cannot be read: {reason}") from None
 
 
@@ -253,8 +253,8 @@ def _file_as_text(text: str) -> QueryError:
     if not file.is_file():
         return _no_such_file(file)
     return QueryError(
-        f"'{file}' is the name of a file, and a query is meant here",
-        hint=f"pass pathlib.Path({str(file)!r}), and the file is read",
+        f"'{file}' is the name of a file, but a query is expected here",
+        hint=f"pass pathlib.Path({str(file)!r}), to read the file",
     )
 
 
@@ -354,7 +354,7 @@ def match(
 
     Args: Streams
         watermark: How much later than the newest event an event may come: a length of time such
-            as "10 seconds", or a number where the time column holds numbers. A streaming DataFrame
+            as "10 seconds", or a number if the time column holds numbers. A streaming DataFrame
             needs it, or its own withWatermark(...).
         late_events: "count" counts later events (see `progress_of`), "deliver" also returns them
             in a column `late_event`.
@@ -430,7 +430,7 @@ def match(
         )
     if shed is not None and not runner.STREAMING:
         raise QueryError(
-            "shed= is for streams of Spark: a table is not behind the clock", hint="leave it out"
+            "shed= is for Spark streams: a table cannot fall behind the clock", hint="leave it out"
         )
     limits = Limits.given(
         max_matches, max_partial_matches, memory, lanes=_is_spark(events), evict=evict, shed=shed
@@ -718,8 +718,8 @@ def live(
 def _refuse_levels(asked: "Sequence[Asked]", levels: object, *, trace: bool) -> None:
     if (levels is not None or trace) and not any(isinstance(a.query, Tower) for a in asked):
         raise QueryError(
-            "levels= and trace= speak of events that are made of events, and this query has none",
-            hint="define them: EVENT Name AS ...; as often as wanted, then the query",
+            "levels= and trace= need events made of events, and this query has none",
+            hint="define them with EVENT Name AS ...; before the query",
         )
 
 
@@ -775,8 +775,8 @@ def _no_subscription(
 ) -> Query | Tower | Correlation | Recognition:
     if isinstance(query, Subscription):
         raise QueryError(
-            "this is a subscription, and a query is meant here",
-            hint="put it into ensue.Subscriptions, and match or watch that",
+            "this is a subscription, but a query is expected here",
+            hint="put it into ensue.Subscriptions and match that",
             text=query.text,
         )
     return query
@@ -796,7 +796,7 @@ def _without_archives(query: Query | Tower | Correlation | Recognition) -> Query
     if isinstance(query, Correlation):
         raise QueryError(
             "JOIN ARCHIVE is not supported here yet",
-            hint="leave it out: here a query is about one stream",
+            hint="leave it out: here a query covers one stream",
             span=query.joins[0].span,
             text=query.text,
         )
@@ -1134,7 +1134,7 @@ def statistics(
         lowest = [layer.meaning for layer in layers(checked) if not layer.uses]
         return Statistics.together([statistics(events, one, **given) for one in lowest])
     if sample < 1:
-        raise EventError(f"sample={sample}: a sample has at least one event")
+        raise EventError(f"sample={sample}: a sample needs at least one event")
     columns = _columns(time, type, order, location, space)
     assert columns is not None
     return _runner(events).measured(events, checked, columns, sample=sample, seed=seed)
@@ -1177,7 +1177,7 @@ def explain(
 
     >>> print(explain("SEQ(A a, B b) WHERE [id] WITHIN 5").split("\\n\\n")[0])
     pattern    SEQ(A a, B b)
-    strategy   skip_till_any_match: any event may be passed over
+    strategy   skip_till_any_match: any event may be skipped
     window     5, pushed into the scan
     partition  [id]
     """
@@ -1292,7 +1292,7 @@ def _explained(
     asked, source, frame = _read(query), None, None
     if events is not None:
         if columns is None:
-            raise EventError("the events' time column is needed: pass time=")
+            raise EventError("the time column of the events is missing: pass time=")
         frame, source = _runner(events).read(events, columns)
     if isinstance(asked, Correlation):
         return _correlation(asked, events, frame, source, planning, *past)
@@ -1320,7 +1320,7 @@ def _correlation(
     if source is None or archives is None:
         name = asked.joins[0].archive
         raise QueryError(
-            "how JOIN ARCHIVE is run depends on the archive: pass events, time= and archives=",
+            "the plan for JOIN ARCHIVE depends on the archive: pass events, time= and archives=",
             hint=f'archives={{"{name}": ensue.archive(place, time=..., key=...)}}',
             span=asked.joins[0].span,
             text=asked.text,
@@ -1349,7 +1349,7 @@ def _columns_of(
         for name, value in {"time": time, "order": order or None, **others}.items():
             if value is not None:
                 raise EventError(
-                    f"{name}={value!r}: a set of subscriptions says itself where {name} is\n"
+                    f"{name}={value!r}: a set of subscriptions sets {name} itself\n"
                     f"  hint: ensue.Subscriptions({name}={value!r}, ...)"
                 )
         columns = {name: getattr(query, name) for name in ("type", "location", "space")}
@@ -1360,7 +1360,7 @@ def _columns_of(
     queries = [(one.name, one.query) for one in asked]
     others["arranging"] = arranging(queries, told, names, streaming=streaming)
     if told is None and others["arranging"] is None:
-        raise EventError("the events' time column is needed: pass time=")
+        raise EventError("the time column of the events is missing: pass time=")
     return {"time": told or "", "order": names, **others}
 
 
@@ -1431,7 +1431,7 @@ def _names(argument: str, given: object) -> tuple[str, ...]:
     names = tuple(given) if isinstance(given, Iterable) else (given,)
     if all(isinstance(name, str) for name in names):
         return names
-    raise EventError(f"{argument}={given!r} is neither a name nor several names")
+    raise EventError(f"{argument}={given!r} must be a name or several names")
 
 
 def _time(time: object) -> str | tuple[str, str]:
@@ -1442,7 +1442,7 @@ def _time(time: object) -> str | tuple[str, str]:
             return (start, end)
         case _:
             raise EventError(
-                f"time={time!r} is neither a column name nor a pair of names (start, end)"
+                f"time={time!r} must be a column name or a pair of names (start, end)"
             )
 
 
@@ -1452,7 +1452,7 @@ def _is_spark(events: object) -> bool:
         streams = [name for name, frame in frames.items() if frame.isStreaming]
         if streams and len(frames) < len(events):
             raise EventError(
-                f"streaming DataFrames and tables do not go together: {', '.join(streams)} of "
+                f"streaming DataFrames and tables cannot be combined: {', '.join(streams)} of "
                 "these is a stream\n  hint: read all of them with spark.readStream"
             )
         return bool(events) and len(frames) == len(events)

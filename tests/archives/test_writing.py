@@ -319,7 +319,7 @@ def test_columns_that_do_not_fit(archive: FileArchive) -> None:
         append(archive.place, fine)
     coarse = _many().set_column(0, "t", _many().column("t").cast(pa.timestamp("ns", "UTC")))
     append(archive.place, coarse)
-    with pytest.raises(ensue.EventError, match="a name that archives use themselves"):
+    with pytest.raises(ensue.EventError, match="a name that archives use internally"):
         create(f"{archive.place}2", pa.schema([*SCHEMA, ("__day", pa.int64())]), time="t", key="k")
 
 

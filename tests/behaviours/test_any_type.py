@@ -140,7 +140,7 @@ def test_in_layers():
     text = "EVENT Pair AS SEQ((A|C) x, ANY y) USING strict RETURN y.t AS last; "
     found = ensue.match(events, text + "SEQ(Pair p, D d) RETURN p.last", time="t", type="type")
     assert sorted(found.column("last").to_pylist()) == [1, 3]
-    with pytest.raises(QueryError, match="ANY means events that come in"):
+    with pytest.raises(QueryError, match="ANY means raw events"):
         ensue.parse(text + "SEQ(Pair p, ANY d)")
     with pytest.raises(QueryError, match="'Pair' is a defined event"):
         ensue.parse(text + "SEQ((Pair|A) p, D d)")

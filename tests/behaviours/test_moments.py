@@ -103,7 +103,7 @@ def test_beside_other_queries():
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        (f"{QUIET} WHERE [x]", "does not go with a pattern that is only an absence"),
+        (f"{QUIET} WHERE [x]", "cannot be combined with a pattern that is only an absence"),
         (f"{QUIET} WITHIN 5", "WITHIN does not go"),
         (f"{QUIET} CHOOSE LATEST", "CHOOSE does not go"),
         (f"{QUIET} RETURN COUNT(*)", "COUNT"),

@@ -259,7 +259,7 @@ def test_tables_that_name_a_field_alike(runner):
         ("dedup(A a, 3 minutes) d", "holds numbers, which have no unit", "same numbers"),
         (
             "follows(A a, B b) r WHERE skip_till_next_match(a, b) { a.x > 1 }",
-            "skip_till_next_match does not go with an operator (follows)",
+            "skip_till_next_match cannot be combined with an operator (follows)",
             "leave the strategy out",
         ),
         (

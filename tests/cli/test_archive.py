@@ -91,7 +91,7 @@ def test_tables_of_others_are_shown_with_what_they_cost(
     arguments = [str(place / "theirs"), "--time", "ts", "--key", "symbol"]
     assert main(["archive", "show", *arguments]) == Exit.FINE
     told = capsys.readouterr()
-    assert "objects do not lie together" in told.out
+    assert "objects are not stored together" in told.out
     assert "warning: " in told.err
     assert "hint: " in told.err
 

@@ -193,7 +193,7 @@ def test_a_table_that_no_option_gives_is_named_with_a_way_out(run, prices, comma
 def test_where_nothing_is_near_the_option_is_named(run):
     code, _, err = run("run", QUERY)
     assert code == 2
-    assert "hint: say where its rows are: --table prices=FILE" in err
+    assert "hint: name its file: --table prices=FILE" in err
 
 
 def test_also_outside_of_clauses(run, prices):
@@ -237,7 +237,7 @@ def test_a_pattern_takes_no_table(run, prices):
     for command in ("run", "check", "explain"):
         code, _, err = run(command, "SEQ(A a, B b)", "--table", prices)
         assert code == 2
-        assert "its events are given by --events" in err
+        assert "pass its events with --events" in err
 
 
 def test_a_pattern_without_events(run):

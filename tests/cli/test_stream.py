@@ -271,7 +271,7 @@ def test_folders_that_do_not_fit_are_named_before_anything_starts(
     found.mkdir()
     pa.parquet.write_table(pa.table({"match_id": ["x"], "other": [1]}), found / "1.parquet")
     for code, said, named in (
-        (2, "is a file, and a checkpoint is a folder", ("--checkpoint", state)),
+        (2, "is a file, and a checkpoint must be a folder", ("--checkpoint", state)),
         (2, "damaged: metadata is gone", ("--checkpoint", tmp_path / "damaged")),
         (4, "has other columns than these matches", ("--output", found)),
         (3, "the --stream and the --output are the same folder", ("--output", folder)),

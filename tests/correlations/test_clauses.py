@@ -275,7 +275,7 @@ def test_beside_its_own_archive_it_has_to_fit(change, words):
 
 
 def test_names_and_ways_that_are_unknown():
-    with pytest.raises(EventError, match="is one of tables= and of archives="):
+    with pytest.raises(EventError, match="is in both tables= and archives="):
         ensue.sql(JOINED, tables={"old": PAST}, archives={"old": ensue.archive(PAST, time="ts")})
     with pytest.raises(EventError, match="archive='new' is none of archives="):
         asked(JOINED, archive="new")

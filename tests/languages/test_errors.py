@@ -189,7 +189,7 @@ def test_an_error_as_it_is_shown():
     assert (
         str(error_of(text))
         == """\
-a stands for several events: which of them is meant?
+a stands for several events: which one do you mean?
   line 2, column 7
     WHERE a.price > 3
           ^^^^^^^

@@ -64,8 +64,8 @@ RANGES = [
         "one end of the RANGE has a unit of time",
         "write both alike",
     ),
-    (WITH_RANGE + "LAST 0", "LAST 0", "LAST is at least 1", "LAST 1 is the latest"),
-    (WITH_RANGE + "LAST -2", "LAST -2", "LAST is at least 1", "LAST 1 is the latest"),
+    (WITH_RANGE + "LAST 0", "LAST 0", "LAST must be at least 1", "LAST 1 is the latest"),
+    (WITH_RANGE + "LAST -2", "LAST -2", "LAST must be at least 1", "LAST 1 is the latest"),
     (WITH_RANGE + "LAST 1.5", "1.5", "a whole number", ""),
 ]
 
@@ -105,7 +105,7 @@ VARIABLES = [
     (
         "A a JOIN ARCHIVE old SEQ(B b, !N n, C c) RANGE 5 BEFORE START ON n.x = a.x",
         "n.x",
-        "n is negated: a match has no such event to speak of in ON",
+        "n is negated: a match has no such event to use in ON",
         "the WHERE of its side",
     ),
     (
@@ -180,7 +180,7 @@ ANSWERS = [
         "ANTI",
     ),
     (WITH_RANGE + "HAVING COUNT(*) > 1", "COUNT(*)", "is not supported yet", "count the rows"),
-    (WITH_RANGE + "LIMIT 0", "LIMIT 0", "LIMIT is at least 1", "every row"),
+    (WITH_RANGE + "LIMIT 0", "LIMIT 0", "LIMIT must be at least 1", "every row"),
     (
         "A a JOIN ARCHIVE old SEQ(B b, !N n) RANGE 5 BEFORE START",
         "!N n",
@@ -270,7 +270,7 @@ def check_error(text, live=CLOCK, old=CLOCK, **more):
             OTHER,
             "k",
             "[k] is integer in a but string in b of archive 'old'",
-            "bring the columns to one type first",
+            "convert the columns to one type first",
         ),
         (DAYS + "ON [nested]", OTHER, "nested", "a nested or binary value", "a plain value"),
         (
@@ -282,7 +282,13 @@ def check_error(text, live=CLOCK, old=CLOCK, **more):
         ),
         (DAYS + "ON a.x + b.x", CLOCK, "a.x + b.x", "ON needs a condition", "compare it"),
         (DAYS + "HAVING b.x", CLOCK, "b.x", "HAVING needs a condition", "compare it"),
-        (DAYS + "RETURN b.s - a.x AS d", CLOCK, "b.s - a.x", "'-' does not go with a string", ""),
+        (
+            DAYS + "RETURN b.s - a.x AS d",
+            CLOCK,
+            "b.s - a.x",
+            "'-' cannot be combined with a string",
+            "",
+        ),
         (
             "E a JOIN ARCHIVE old E b WHERE b.y = 1 RANGE 5 days BEFORE START",
             CLOCK,
@@ -316,7 +322,7 @@ def check_error(text, live=CLOCK, old=CLOCK, **more):
             COUNTER,
             "old",
             "have a time of kind timestamp (t), those of archive 'old' one of kind integer (t)",
-            "bring the time columns to one type first",
+            "convert the time columns to one type first",
         ),
         (
             "E a JOIN ARCHIVE odl E b RANGE 5 days BEFORE START",

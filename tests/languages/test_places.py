@@ -164,7 +164,7 @@ def test_on_the_earth_functions_measure_on_it():
         ("max(k.location) is null", "max(k.location)", "max does not work on a place", "distance"),
         ("first(k.location) is null", "first(k.location)", "does not work on a place", ""),
         ("coalesce(a.location, b.location) is null", "a.location", "coalesce", ""),
-        ("a.location + 1 > 2", "a.location + 1", "'+' does not go with a place", ""),
+        ("a.location + 1 > 2", "a.location + 1", "'+' cannot be combined with a place", ""),
         ("overlaps(hull(a.location, CIRCLE(0, 0, 1)), b.location)", "CIRCLE(0, 0, 1)",
          "no hull of a circle", ""),
         ("inside(CIRCLE(0, 0, 1), a.location)", "CIRCLE(0, 0, 1)", "whether a circle", ""),

@@ -112,8 +112,8 @@ def test_a_destination_that_the_broker_would_refuse_is_refused(kind, name):
         ("a{usr}", "no note has a 'usr'\n  hint: did you mean 'user'"),
         ("a{user", "a brace alone"),
         ("a{user.__class__}", "no note has a 'user.__class__'"),
-        ("a{user:>9999}", "has a form in it"),
-        ("a{user!r}", "has a form in it"),
+        ("a{user:>9999}", "has a format in it"),
+        ("a{user!r}", "has a format in it"),
         ("a{}", "no note has a ''"),
     ],
 )

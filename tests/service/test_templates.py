@@ -726,7 +726,7 @@ WRONG: dict[str, tuple[str, dict[str, Any], TemplateStream, str, str]] = {
                              "a whole number in the units of the time column"),
     "a name with a space": ("leaves", {"region": "My Depot"}, EARTHLY,
                             "'region': expected a region, found 'My Depot'", "letters, digits"),
-    "a number for a region": ("leaves", {"region": 7}, EARTHLY, "'region': 7 is no region",
+    "a number for a region": ("leaves", {"region": 7}, EARTHLY, "'region': 7 is not a region",
                               "the name of a region"),
     "a broken shape": ("leaves", {"region": "POLYGON ((0 0, 1"}, EARTHLY, "'region': ",
                        "a shape: POLYGON"),

@@ -253,10 +253,10 @@ def test_a_query_that_is_one_clause(text, only):
 @pytest.mark.parametrize(
     ("text", "problem", "place"),
     [
-        ("", "an empty text is no query", None),
-        (" ; -- nothing", "an empty text is no query", None),
+        ("", "an empty text is not a query", None),
+        (" ; -- nothing", "an empty text is not a query", None),
         ("SELECT (1", "this parenthesis is never closed", "("),
-        ("SELECT 1)", "nothing opens this parenthesis", ")"),
+        ("SELECT 1)", "this parenthesis has no matching opening one", ")"),
         ("SELECT * FROM t MATCH_RECOGNIZE (PATTERN (A)", "is never closed", "("),
         ("SELECT 'x", "this string is never closed", "'"),
         ('SELECT "x', "this quoted name is never closed", '"'),

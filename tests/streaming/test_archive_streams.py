@@ -141,7 +141,7 @@ def test_a_table_in_memory_must_stay_the_same(source, tmp_path):
 
 def test_a_dataframe_is_no_archive_of_a_stream(spark, source):
     frame = spark.createDataFrame(events(5))
-    with pytest.raises(ensue.EventError, match="which a stream cannot look things up in"):
+    with pytest.raises(ensue.EventError, match="which a stream cannot use for lookups"):
         matched(source, archives={"old": ensue.archive(frame, **NAMED)})
 
 

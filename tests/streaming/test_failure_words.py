@@ -77,7 +77,7 @@ SAYINGS = [
     ),
     (
         "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. Multiple ...", RunnerError,
-        "another stream is at work with this checkpoint",
+        "another stream is using this checkpoint",
     ),
     (
         "Failed to read log file file:/data/state/commits/2. Incomplete log file", StateError,
@@ -113,9 +113,9 @@ SAYINGS = [
     ),
     (
         "[STDS_COMMITTED_BATCH_UNAVAILABLE] No committed batch found, ...", StateError,
-        "no micro-batch of its stream is done",
+        "no micro-batch has finished",
     ),
-    ("", RunnerError, "Spark has failed and does not say why"),
+    ("", RunnerError, "Spark failed without giving a reason"),
 ]  # fmt: skip
 
 
@@ -257,7 +257,7 @@ def test_folders_that_are_no_checkpoint(tmp_path):
     (tmp_path / "empty").mkdir()
     require_sound(str(tmp_path / "empty"))
     (tmp_path / "file").write_text("x")
-    with pytest.raises(StateError, match="is a file, and a checkpoint is a folder"):
+    with pytest.raises(StateError, match="is a file, and a checkpoint must be a folder"):
         require_sound(str(tmp_path / "file"))
     pq.write_table(pa.table({"at": [1]}), tmp_path / "empty" / "1.parquet")
     with pytest.raises(StateError, match=r"is a folder of data: there is 1\.parquet"):

@@ -126,7 +126,7 @@ def test_what_remains_of_nothing(session, tmp_path):
     with pytest.raises(StateError, match="there is no checkpoint"):
         ensue.remaining(session, tmp_path / "nowhere")
     (tmp_path / "commits").mkdir()
-    with pytest.raises(StateError, match="no micro-batch of a stream is done yet"):
+    with pytest.raises(StateError, match="no micro-batch has finished yet"):
         ensue.remaining(session, tmp_path)
 
 
@@ -233,7 +233,7 @@ def test_two_streams_on_one_checkpoint(source, session, tmp_path):
     session.conf.set(setting, "false")
     first = ensue.start(source.match(), tmp_path / "table", every="1 second", **options)
     try:
-        with pytest.raises(RunnerError, match="another stream is at work with this checkpoint"):
+        with pytest.raises(RunnerError, match="another stream is using this checkpoint"):
             ensue.start(source.match(), tmp_path / "table", once=True, **options)
     finally:
         first.stop()

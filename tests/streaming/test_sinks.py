@@ -385,7 +385,7 @@ def test_a_checkpoint_is_refused_to_another_stream(source, run, tmp_path):
 
 
 def test_a_folder_that_is_no_checkpoint(session, tmp_path):
-    with pytest.raises(StateError, match="has no state of a query of Ensue"):
+    with pytest.raises(StateError, match="has no state of an Ensue query"):
         ensue.remaining(session, tmp_path)
 
 

@@ -321,7 +321,7 @@ REASONS = {
     "counts complex": PAIR + "SEQ(P x, C c) WITHIN 3 EVENTS",
     "several complex": PAIR + "SEQ(P+ x[], C c)",
     "negated": PAIR + "SEQ(C c, !P x, C d)",
-    "may be missing": PAIR + "SEQ(P? x, C c)",
+    "is optional": PAIR + "SEQ(P? x, C c)",
     "alternatives": PAIR + "OR(P x, C c)",
     "may share events": PAIR + "AND(P x, B c)",
     "a negation in the AND": PAIR + "AND(P x, C c, !D d)",

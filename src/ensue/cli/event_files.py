@@ -51,7 +51,7 @@ class EventFile:
         form = _form(path)
         if form is None:
             raise EventError(
-                f"cannot tell what {self.path} holds; known endings: {', '.join(FORMS)}"
+                f"cannot tell the format of {self.path}; known extensions: {', '.join(FORMS)}"
             )
         return form
 
@@ -77,7 +77,7 @@ def _hidden(folder: Path) -> str:
     """What an error says where all there is is hidden."""
     if shown_files(folder) or not _hidden_files(folder):
         return ""
-    return "\n  hint: files and folders whose names begin with _ or . are left out; rename them"
+    return "\n  hint: files and folders whose names start with _ or . are ignored; rename them"
 
 
 def _form(path: Path) -> str | None:
@@ -120,7 +120,7 @@ def table_files(arguments: Sequence[str]) -> tuple[EventFile, ...]:
     >>> [file.type for file in table_files(["day/prices.csv.gz", "trades=2026.csv", "TRADES=x"])]
     ['prices', 'trades', 'trades']
     """
-    spelled: dict[str, str] = {}  # names of tables differ in more than case
+    spelled: dict[str, str] = {}  # table names must differ in more than case
     named = []
     for file in map(_event_file, arguments):
         name = file.type or _stem(Path(file.path))
@@ -186,8 +186,8 @@ def as_spark_reads(file: EventFile) -> str:
     path = Path(file.path)
     if path.is_file() and _is_hidden(Path(path.name)):
         raise EventError(
-            f"Spark leaves out files whose names begin with _ or ., such as {file.path}\n"
-            "  hint: rename it, or take --engine local"
+            f"Spark ignores files whose names start with _ or ., such as {file.path}\n"
+            "  hint: rename it, or use --engine local"
         )
     return literal(file.path)
 
@@ -204,7 +204,7 @@ def _read(file: EventFile, rows: int | None) -> pa.Table:
             return text_files.json(inside)
         return text_files.csv(inside, "," if form == "csv" else "\t")
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        hint = "\n  hint: a JSON file holds one object a line" if form == "json" else ""
+        hint = "\n  hint: a JSON file must have one object per line" if form == "json" else ""
         reason = str(error).splitlines()[0]
         raise EventError(f"cannot read events from {file.path}: {reason}{hint}") from None
 
@@ -227,7 +227,7 @@ def guessed_time(events: Events) -> str:
     if not names:
         raise UsageError(
             "no column holds timestamps\n"
-            "  hint: name the column with the time of an event, --time COLUMN; numbers will do"
+            "  hint: name the column with the time of an event, --time COLUMN; it may be numeric"
         )
     raise UsageError(
         f"several columns hold timestamps: {', '.join(names)}\n"

@@ -20,11 +20,11 @@ _FORMATS = ("table", "json", "csv", "parquet")
 _ENDING = """\
 exit codes:
   0    fine, whether there were matches or not
-  1    demos only: what was found is not what was planted
+  1    demos only: the result is not what was planted
   2    wrong usage, or a query that cannot be run
   3    events that cannot be read
   4    the engine is not available (no Spark, no Java) or failed
-  130  interrupted; a stream that goes on for ever is stopped so
+  130  interrupted; the normal way to stop a stream
 """
 _EXAMPLES = """\
 examples:
@@ -74,7 +74,7 @@ def _parser() -> ArgumentParser:
     parser = ArgumentParser(
         prog="ensue",
         description="Finds patterns of events in files: complex event processing.\n"
-        "A query is a pattern, SQL with MATCH_RECOGNIZE, or such a clause alone.",
+        "A query is a pattern, SQL with MATCH_RECOGNIZE, or a single clause.",
         epilog=_EXAMPLES + "\n" + _ENDING,
         formatter_class=RawDescriptionHelpFormatter,
     )
@@ -101,20 +101,20 @@ def _parser() -> ArgumentParser:
             _run,
         )
     )
-    explain = command("explain", "show how a query will be run", _explain)
+    explain = command("explain", "show how a query runs", _explain)
     _query_and_events(explain, needed=False)
     explain.add_argument("--picture", metavar="FILE.svg", help="also draw the plan")
     explain.add_argument(
         "--analyze",
         action="store_true",
-        help="run the query on all --events, and show estimates beside what was counted",
+        help="run the query on all --events, and show estimates next to actual figures",
     )
     explain.add_argument(
         "--kernel", action="store_true", help="also print the source of the compiled kernel"
     )
     planning_options(explain)
     past_options(explain)
-    check = command("check", "say whether a query can be run", _check)
+    check = command("check", "check whether a query can run", _check)
     _query_and_events(check, needed=False)
     past_options(check)
     _demo_options(
@@ -123,7 +123,7 @@ def _parser() -> ArgumentParser:
     _demo_archive_options(
         command(
             "demo-archive",
-            "find speeders in a stream from Kafka that looks back into its own archive",
+            "find speeders in a Kafka stream that uses its own archive",
             _demo_archive,
         )
     )
@@ -131,8 +131,8 @@ def _parser() -> ArgumentParser:
     serve_options(
         command("serve", "take events and subscriptions over HTTP, and notify subscribers", _serve)
     )
-    token_options(command("token", "make a token for a user of a service", _token))
-    archive_options(command("archive", "make, fill, compact and show tables of past events"))
+    token_options(command("token", "create a token for a user of a service", _token))
+    archive_options(command("archive", "create, fill, compact and show tables of past events"))
     return parser
 
 
@@ -150,9 +150,8 @@ def _query_and_events(parser: ArgumentParser, *, needed: bool) -> None:
         metavar="[TYPE=]PATH",
         action="append",
         default=None if needed else [],
-        help="CSV, JSON lines, Parquet or Arrow, a file or a folder; several times for several "
-        "files; "
-        "TYPE=PATH where each event type has a file of its own; for SQL a table each, called like "
+        help="CSV, JSON lines, Parquet or Arrow, a file or a folder; repeat it for several files; "
+        "TYPE=PATH if each event type has its own file; for SQL each is a table with the name of "
         "its file",
     )
     if needed:
@@ -160,27 +159,27 @@ def _query_and_events(parser: ArgumentParser, *, needed: bool) -> None:
             "--stream",
             metavar="[TYPE=]SOURCE",
             action="append",
-            help="events that keep coming: a folder that files are put into, "
-            "kafka://host:port/topic with JSON values, or rate://EVENTS_A_SECOND for trials "
+            help="a stream of events: a folder that files are added to, "
+            "kafka://host:port/topic with JSON values, or rate://EVENTS_A_SECOND for testing "
             "(columns ts, type: A, B or C, key, value)",
         )
     parser.add_argument(
         "--time",
         metavar="COLUMN",
         help="the time of an event, or START,END for events that last; "
-        "by default the only column of timestamps",
+        "by default the only timestamp column",
     )
     parser.add_argument(
         "--type",
         metavar="COLUMN",
-        help="the column with the type of an event; by default all are of one type",
+        help="the column with the type of an event; by default all events have one type",
     )
     parser.add_argument(
         "--order",
         metavar="COLUMN",
         action="append",
         default=[],
-        help="orders events of the same time; several times for several columns",
+        help="orders events with the same time; repeat it for several columns",
     )
     table_option(parser)
 
@@ -192,11 +191,11 @@ def _run_options(parser: ArgumentParser) -> None:
         "--output",
         metavar="PATH",
         default="-",
-        help="default: - (stdout); of a stream: a folder for Parquet files, delta:FOLDER or "
+        help="default: - (stdout); for a stream: a folder for Parquet files, delta:FOLDER or "
         "kafka://host:port/topic",
     )
     parser.add_argument(
-        "--format", choices=_FORMATS, help="default: by the ending of --output, else table"
+        "--format", choices=_FORMATS, help="default: by the extension of --output, otherwise table"
     )
     parser.add_argument(
         "--limit", metavar="N", type=_count, default=20, help="rows of a table, default: 20"
@@ -206,12 +205,12 @@ def _run_options(parser: ArgumentParser) -> None:
         "--bad-events",
         choices=("raise", "drop"),
         default="raise",
-        help="what to do with events without usable time; default: raise",
+        help="what to do with events without a usable time; default: raise",
     )
     parser.add_argument(
         "--timeouts",
         action="store_true",
-        help="also give partial matches whose window was over before they were complete",
+        help="also return partial matches whose window ended before they were complete",
     )
     _tower_options(parser)
     planning_options(parser)
@@ -225,15 +224,15 @@ def _tower_options(parser: ArgumentParser) -> None:
     group.add_argument(
         "--levels",
         metavar="all|NAME,NAME",
-        help="also give the events of these definitions, each as a table of its own",
+        help="also return the events of these definitions, each as a separate table",
     )
     group.add_argument(
         "--trace",
         metavar="N",
         type=_count,
-        help="open the first N matches down to the events they are made of",
+        help="expand the first N matches down to their events",
     )
-    group.add_argument("--picture", metavar="FILE.svg", help="draw the first match so opened")
+    group.add_argument("--picture", metavar="FILE.svg", help="draw the first of them")
 
 
 def _stream_options(parser: ArgumentParser) -> None:
@@ -241,52 +240,54 @@ def _stream_options(parser: ArgumentParser) -> None:
     group.add_argument(
         "--watermark",
         metavar="LENGTH",
-        help='how much later than the newest event an event may come: "10 seconds", or a number '
-        "where the time column holds numbers; every stream needs one",
+        help='how far an event may be behind the newest one: "10 seconds", or a number '
+        "if the time column holds numbers; every stream needs one",
     )
     group.add_argument(
         "--max-ahead",
         metavar="LENGTH",
         help='how far ahead of the clock an event may be, "1 hour" or none: others are left out '
-        "and counted; a day, where the time column holds timestamps",
+        "and counted; default: a day, if the time column holds timestamps",
     )
     group.add_argument(
         "--checkpoint",
         metavar="FOLDER",
-        help="where the stream's state is kept, to go on from after a stop; "
-        "by default a temporary one",
+        help="where the stream's state is kept, to continue after a stop; "
+        "by default a temporary folder",
     )
     group.add_argument(
         "--schema",
         metavar="COLUMNS",
-        help='"ts timestamp, type string, ..." if the columns cannot be seen from what is there',
+        help='"ts timestamp, type string, ..." if the columns cannot be read from existing data',
     )
     group.add_argument(
         "--history",
         metavar="PLACE",
         help="a table of past events to begin with: a folder of Parquet files, a Delta table; "
-        "the stream goes on where it ends",
+        "the stream continues where it ends",
     )
     group.add_argument(
-        "--since", metavar="TIME", help="with --history: leave out what is before this time"
+        "--since", metavar="TIME", help="with --history: leave out events before this time"
     )
     group.add_argument(
         "--allow-gap",
         action="store_true",
         help="with --history: the stream may begin later than the history ends",
     )
-    group.add_argument("--late", metavar="FOLDER", help="put late events aside, as Parquet")
-    group.add_argument("--once", action="store_true", help="process what is there, and stop")
+    group.add_argument("--late", metavar="FOLDER", help="write late events here, as Parquet")
+    group.add_argument(
+        "--once", action="store_true", help="process the available events, then stop"
+    )
     group.add_argument(
         "--flush",
         action="store_true",
-        help="with --once: the stream is over then, so also deliver what waited for more of it",
+        help="with --once: treat the stream as ended, and deliver what is still waiting",
     )
     group.add_argument(
         "--every", metavar="LENGTH", help="time between micro-batches; default: none"
     )
     group.add_argument("--packages", metavar="MAVEN", help="for Spark, such as Kafka's connector")
-    group.add_argument("--jars", metavar="FILES", help="for Spark, with commas between them")
+    group.add_argument("--jars", metavar="FILES", help="for Spark, separated by commas")
 
 
 def _demo_options(parser: ArgumentParser) -> None:
@@ -301,7 +302,7 @@ def _demo_archive_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--folder",
         metavar="DIR",
-        help="where to write, a new folder; default: a temporary one, which is removed",
+        help="a new folder to write to; default: a temporary one, which is removed",
     )
     parser.add_argument(
         "--passes", metavar="N", type=_count, default=50_000, help="default: 50000"
@@ -340,7 +341,7 @@ def _run(options: Namespace) -> Exit:
     if len(options.query) > 1:
         if options.stream is not None:
             raise UsageError(
-                "a --stream on the command line has one query\n"
+                "a --stream on the command line takes one query\n"
                 "  hint: ensue.match(stream, [query, ...]) and ensue.start run several as one"
             )
         from ensue.cli.several import run_several

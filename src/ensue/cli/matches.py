@@ -40,7 +40,7 @@ def write(matches: pa.Table, target: str, form: str, limit: int) -> None:
         output().print(drawn(matches, limit))
         return
     if form == "parquet" and target == "-" and sys.stdout.isatty():
-        raise UsageError("Parquet is not for a terminal; name a file with --output")
+        raise UsageError("Parquet cannot be printed to a terminal; name a file with --output")
     with _opened(target) as stream:
         match form:
             case "json":

@@ -56,7 +56,7 @@ def concatenated(tables: Sequence[pa.Table]) -> pa.Table:
     try:
         return pa.concat_tables(tables, promote_options="permissive")
     except pa.ArrowException as error:
-        raise EventError(f"the event files have columns that do not fit: {error}") from None
+        raise EventError(f"the event files have incompatible columns: {error}") from None
 
 
 def _typed(table: pa.Table, *, only_times: bool = False) -> pa.Table:

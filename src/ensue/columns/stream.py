@@ -117,7 +117,7 @@ class Shape:
             if any(columns.get(name) != name for columns in self._events(places, query)):
                 raise QueryError(
                     f"[{equivalence.field_name}] compares values of different kinds",
-                    hint="give the field the same type in every table",
+                    hint="use the same type for the field in every table",
                     span=equivalence.span,
                     text=query.text,
                 )
@@ -165,7 +165,7 @@ def refuse_own_names(names: Sequence[str]) -> None:
     for name in names:
         if name in _OWN or name.startswith(("__member.", "__constant.", COMPUTED)):
             raise EventError(
-                f"the events have a column '{name}', a name that is used inside Ensue\n"
+                f"the events have a column '{name}', a name that Ensue uses internally\n"
                 "  hint: rename the column, or leave it out"
             )
 
@@ -200,7 +200,7 @@ def _check_columns(
 ) -> None:
     times = (time,) if isinstance(time, str) else tuple(time)
     if len(times) not in (1, 2):
-        raise EventError("time is one column, or a pair (start, end)")
+        raise EventError("time must be one column, or a pair (start, end)")
     for what, name in [
         *(("time", t) for t in times),
         *((("type", type),) if type is not None else ()),
@@ -217,7 +217,7 @@ def _check_columns(
             "  hint: use a timestamp, a date or a number; a text can be cast to a timestamp first"
         )
     if len(kinds) > 1:
-        raise EventError(f"start and end time are of different kinds: time={time!r}")
+        raise EventError(f"start and end time have different kinds: time={time!r}")
 
 
 def _article(kind: Kind) -> str:
@@ -245,7 +245,7 @@ def together(
     try:
         whole = pa.concat_tables(pieces, promote_options="permissive").unify_dictionaries()
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise EventError(f"the tables do not go together: {error}") from error
+        raise EventError(f"the tables are not compatible: {error}") from error
     return whole, shape_of_union(whole.schema, by_type, time=time, order=order)
 
 
@@ -315,7 +315,7 @@ def with_time(
     `finite`: time has to pass them, so infinity is no time.
     """
     if bad_events not in ("raise", "drop"):
-        raise EventError(f"bad_events is 'raise' or 'drop', not {bad_events!r}")
+        raise EventError(f"bad_events must be 'raise' or 'drop', not {bad_events!r}")
     starts, ends = _times(table, shape)
     bad = _unusable(starts, ends, finite=finite)
     _check_span(starts, ends, bad)
@@ -392,7 +392,8 @@ def _check_span(starts: vectors.Vector, ends: vectors.Vector, bad: npt.NDArray[n
     if last - first >= 2**63:
         raise EventError(
             f"the times of events lie too far apart: from {first} to {last} is more than 64 bits "
-            "count\n  hint: use a coarser unit, as milliseconds or seconds, or leave out events "
+            "count\n  hint: use a coarser unit, such as milliseconds or seconds, or leave out "
+            "events "
             "whose time stands for 'never' or 'always'"
         )
 

@@ -88,8 +88,8 @@ def expr_of(node: Node) -> Expr:
             return chain("and", [expr_of(term) for term in terms])
         case "equivalence", _:
             raise QueryError(
-                "[attr] stands alone among the conditions of WHERE or ON, joined by 'and'",
-                hint="to compare two events otherwise, write a.id = b.id",
+                "[attr] must be a condition of its own in WHERE or ON, joined with 'and'",
+                hint="to compare two events in another way, write a.id = b.id",
                 span=span,
             )
         case "inverted", [operand]:
@@ -208,7 +208,7 @@ def _finite(value: float, span: Span) -> float:
 def _duration(length: int, span: Span) -> timedelta:
     if length % 1000:
         raise QueryError(
-            "durations in conditions are whole microseconds",
+            "durations in conditions must be whole microseconds",
             hint="round it to microseconds: 1 us",
             span=span,
         )
@@ -261,7 +261,7 @@ def _position(index: Node, variable: str) -> tuple[At, int]:
             )
         case _:
             raise QueryError(
-                "this is no position in a Kleene variable",
+                "this is not a position in a Kleene variable",
                 hint=f"positions are {POSITIONS}",
                 span=span,
             )
@@ -296,7 +296,9 @@ def _member(index: Node, variable: str) -> str:
 def _nth(digits: Token, variable: str) -> int:
     span = span_of(digits)
     if not digits.isdigit() or len(digits) > 9:
-        raise QueryError("a position is a whole number", hint=f"as in {variable}[1]", span=span)
+        raise QueryError(
+            "a position must be a whole number", hint=f"as in {variable}[1]", span=span
+        )
     if int(digits) == 0:
         raise QueryError(
             "positions count from 1",
@@ -319,8 +321,8 @@ def _tally(function: str, span: Span) -> Aggregate:
     if function == "count":
         return Aggregate("count", MATCHES, None, span=span)
     raise QueryError(
-        f"{function}(*) means nothing: only COUNT(*) counts matches",
-        hint="take the events of a variable, as in avg(a.price)",
+        f"{function}(*) does not exist: only COUNT(*) counts matches",
+        hint="use the events of a variable, as in avg(a.price)",
         span=span,
     )
 
@@ -386,7 +388,7 @@ def _subject(function: str, argument: Expr, span: Span) -> tuple[str, At]:
     for other in fields[1:]:
         if other.variable != first.variable:
             raise QueryError(
-                f"{function} is over the events of one variable, not of "
+                f"{function} works over the events of one variable, not of "
                 f"{first.variable} and {other.variable}",
                 hint="aggregate each variable on its own",
                 span=span,
@@ -402,7 +404,7 @@ def _subject(function: str, argument: Expr, span: Span) -> tuple[str, At]:
     if at not in (At.ALL, At.BEFORE, At.THROUGH):
         name = first.variable
         raise QueryError(
-            f"{function} is over several events, and this position names one",
+            f"{function} works over several events, and this position names one",
             hint=f"all of them: {name}[], those before the current one: {name}[..i-1]",
             span=first.span,
         )

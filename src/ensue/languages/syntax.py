@@ -67,7 +67,7 @@ _CURLY = "\u2018\u2019\u201c\u201d\u00b4"
 _SLIPS = {
     "&&": "write 'and'",
     "&": "write 'and'",
-    "|": "write 'or'; strings are joined by ||",
+    "|": "write 'or'; join strings with ||",
     "{": "after WHERE, braces follow a strategy: skip_till_next_match(a[], b) { ... }",
 }
 

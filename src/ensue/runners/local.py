@@ -30,7 +30,7 @@ def read(events: Any, given: Arguments) -> tuple[pa.Table, Source]:
     """The events as one table, not yet in order, and what is known of them."""
     if given.max_ahead != "usual":
         raise EventError(
-            f"max_ahead={given.max_ahead!r} goes with streams: in a table no event moves the "
+            f"max_ahead={given.max_ahead!r} is only for streams: in a table no event moves the "
             "others\n  hint: leave it out"
         )
     if given.arranging is not None:

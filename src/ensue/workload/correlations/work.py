@@ -122,7 +122,7 @@ class CorrelationStage:
             return None
         return next(
             (query.why_whole for query in self.queries if query.why_whole is not None),
-            "the query has no [attr] that would split the stream: one task, on one core, will "
+            "the query has no [attr] to split the stream: one task, on one core, will "
             "match all events",
         )
 

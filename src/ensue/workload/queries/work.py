@@ -109,7 +109,7 @@ class QueryWork:
                 "will match all events"
             )
         return (
-            "the query has no [attr] that would split the stream: one task, on one core, will "
+            "the query has no [attr] to split the stream: one task, on one core, will "
             "match all events"
         )
 
