@@ -104,7 +104,7 @@ def test_unknown_types_and_fields():
     assert "Sell" in str(caught.value)
     with pytest.raises(QueryError, match="unknown field 'pric'"):
         ensue.match(TABLES, "SEQ((Buy|Sell) x, Halt h) WHERE x.pric > 3", time="t")
-    with pytest.raises(QueryError, match="not of the same kind"):
+    with pytest.raises(QueryError, match="not have the same kind"):
         ensue.match(TABLES, "SEQ((Buy|Sell) x, Halt h) WHERE x.note = 7", time="t")
 
 

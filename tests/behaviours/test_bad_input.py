@@ -100,8 +100,8 @@ def test_an_event_that_ends_before_it_starts(runner):
         ({"time": "at", "type": "type", "order": ["z"]}, "no column 'z' for order="),
         ({"time": "type", "type": "type"}, "cannot be ordered by time='type'"),
         ({"time": ("at", "type"), "type": "type"}, "cannot be ordered"),
-        ({"time": 3, "type": "type"}, "neither a column name nor a pair"),
-        ({"time": ("at", "at", "at"), "type": "type"}, "neither a column name nor a pair"),
+        ({"time": 3, "type": "type"}, "be a column name or a pair"),
+        ({"time": ("at", "at", "at"), "type": "type"}, "be a column name or a pair"),
         ({"time": "at", "type": "type", "bad_events": "keep"}, "'raise' or 'drop'"),
     ],
 )

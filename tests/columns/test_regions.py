@@ -134,7 +134,7 @@ def test_rings_run_around_their_inside():
         ("CIRCLE (1 2)", "',' is missing before '\\)'"),
         ("CIRCLE (1 2, 3, 4)", "a circle is 'CIRCLE"),
         ("POINT (1 2, 3 4)", "a point is one pair of numbers, not 2"),
-        ("SQUARE (1 2)", "'SQUARE' is no geometry"),
+        ("SQUARE (1 2)", "'SQUARE' is not a supported geometry"),
         ("POLYGON ((0 0, 1 1, 2 2", "cannot be read: '\\)' is missing before 'its end'"),
         ("POLYGON ((0 0, 1 1; 2 2))", "a number is missing before '1;'"),
         ("POLYGON ((0 0, 9 0, 9 9, 0 0), (20 20, 21 20, 21 21, 20 20))", "a hole lies outside"),

@@ -258,13 +258,13 @@ def test_pandas_stay_pandas():
     ("change", "words"),
     [
         (("A.at_ < L.at_", "A.v < L.v"), "ON does not say that A ends before L starts"),
-        (("JOIN old", "RIGHT JOIN old"), "neither by JOIN nor by LEFT JOIN"),
+        (("JOIN old", "RIGHT JOIN old"), "with JOIN or LEFT JOIN"),
         (("L.k,", "count(*) AS n,"), "count is about many rows"),
         (("L.k,", "A.wrong,"), "unknown column 'wrong'"),
         (("L.k,", "L.v + 1,"), "a column has no name"),
         (("AS A ON", "AS L ON"), "two clauses are called L"),
         (("PATTERN (X)", "PATTERN (X*)"), "may have no row at all"),
-        (("ORDER BY ts", "ORDER BY v"), "go by its time"),
+        (("ORDER BY ts", "ORDER BY v"), "are ordered by its time"),
         (("SELECT", "SELECT DISTINCT"), "it has DISTINCT"),
     ],
 )

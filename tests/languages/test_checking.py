@@ -134,7 +134,7 @@ def test_kinds(text, expected):
         ("a.n LIKE 'x'", "a.n", "LIKE looks into strings", "BETWEEN"),
         ("a.n and a.b", "a.n", "WHERE needs a condition", "a.price > 3"),
         ("a.b or a.n", "a.n", "'or' joins conditions", "a.price > 3"),
-        ("not a.n", "a.n", "'not' turns a condition around", ""),
+        ("not a.n", "a.n", "'not' negates a condition", ""),
         ("a.n", "a.n", "WHERE needs a condition", "a.price > 3"),
         ("a.s || 1 = 'x'", "1", "'||' takes a string", ""),
         ("avg(k.s) = 1", "avg(k.s)", "avg does not work on a string", "count"),

@@ -43,9 +43,9 @@ SYNTAX = [
 
 RANGES = [
     (JOIN + "RANGE 5 EVENTS BEFORE END", "5 EVENTS", "not a number of events", "LAST 5"),
-    (JOIN + "RANGE 0 BEFORE START", "0", "lengths are above zero", "as in RANGE 30 days"),
-    (JOIN + "RANGE -3 days BEFORE END", "-3 days", "above zero", "as in RANGE 30 days"),
-    (JOIN + "RANGE BETWEEN 5 AND 0 BEFORE END", "0", "above zero", "leave BETWEEN ... AND out"),
+    (JOIN + "RANGE 0 BEFORE START", "0", "lengths must be positive", "as in RANGE 30 days"),
+    (JOIN + "RANGE -3 days BEFORE END", "-3 days", "be positive", "as in RANGE 30 days"),
+    (JOIN + "RANGE BETWEEN 5 AND 0 BEFORE END", "0", "be positive", "leave BETWEEN ... AND out"),
     (
         JOIN + "RANGE BETWEEN 1 day AND 30 days BEFORE START",
         "RANGE BETWEEN 1 day AND 30 days BEFORE START",
@@ -62,7 +62,7 @@ RANGES = [
         JOIN + "RANGE BETWEEN 5 days AND 1 BEFORE END",
         "RANGE BETWEEN 5 days AND 1 BEFORE END",
         "one end of the RANGE has a unit of time",
-        "write both alike",
+        "write both the same way",
     ),
     (WITH_RANGE + "LAST 0", "LAST 0", "LAST must be at least 1", "LAST 1 is the latest"),
     (WITH_RANGE + "LAST -2", "LAST -2", "LAST must be at least 1", "LAST 1 is the latest"),
@@ -92,13 +92,13 @@ VARIABLES = [
         "A a WHERE b.x = 1 JOIN ARCHIVE old B b RANGE 5 BEFORE START",
         "b.x",
         "'b' belongs to the other side",
-        "belong into ON",
+        "belong in ON",
     ),
     (
         "A a JOIN ARCHIVE old B b WHERE b.x = a.x RANGE 5 BEFORE START",
         "a.x",
         "'a' belongs to the other side",
-        "belong into ON",
+        "belong in ON",
     ),
     (WITH_RANGE + "ON c.x = a.x", "c.x", "unknown variable 'c'", "known here: a, b"),
     (WITH_RANGE + "RETURN c.x", "c.x", "unknown variable 'c'", "known here: a, b"),
@@ -118,7 +118,7 @@ VARIABLES = [
         "A a JOIN ARCHIVE old B+ b[] RANGE 5 BEFORE START ON b[i].x > a.x",
         "b[i].x",
         "a running position in ON",
-        "[i] runs in the WHERE of its side only",
+        "use [i] only in the WHERE of its side",
     ),
     (
         "A+ a[] JOIN ARCHIVE old B b RANGE 5 BEFORE START ON avg(a[..i-1].x) > b.x",
@@ -136,7 +136,7 @@ VARIABLES = [
     (
         WITH_RANGE + "ON [k] or a.x = 1",
         "[k]",
-        "stands alone among the conditions of WHERE or ON",
+        "must be a condition of its own in WHERE or ON",
         "",
     ),
     (

@@ -239,7 +239,7 @@ def _unbalanced(text: str, start: int, found: str, expected: set[str]) -> Iterat
             open_at.append(token.start())
     if not open_at:
         if found in _OPENING:
-            yield f"this '{found}' closes nothing"
+            yield f"this '{found}' has no matching opening bracket"
         return
     bracket = text[open_at[-1]]
     line = text.count("\n", 0, open_at[-1]) + 1

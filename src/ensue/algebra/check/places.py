@@ -89,7 +89,7 @@ def check_asked(call: Call) -> None:
         )
     if circles and call.function.endswith("inside") and circles[0] is given[0]:
         raise QueryError(
-            "inside(CIRCLE(...), place of an event) is not supported",
+            "a circle inside the place of an event is not supported",
             hint="inside(a.location, CIRCLE(...)) asks the other way round",
             span=circles[0].span,
         )
