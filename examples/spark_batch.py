@@ -1,6 +1,6 @@
 """The theft query on Spark: Parquet in, a DataFrame of matches out, more Spark behind it.
 
-Needs `ensue[spark]` and Java 17 or newer. The session is embedded (`local[*]`); on a cluster only
+Needs `pip install ".[spark]"` and Java 17 or newer. The session is embedded (`local[*]`); on a cluster only
 the session and the paths change.
 """
 
