@@ -26,6 +26,7 @@ from ensue.errors import (
     StateError,
     SubscriptionWarning,
 )
+from ensue.extras import needed
 from ensue.languages.builder import PatternBuilder, all_of, one_of, pattern
 from ensue.plan.estimates.statistics import Statistics
 from ensue.subscriptions import Subscriptions
@@ -531,7 +532,9 @@ def sql(
         others.
     """
     from ensue.plan.limits import Limits
-    from ensue.runners.sql import sql as run
+
+    with needed("SQL", "sql"):
+        from ensue.runners.sql import sql as run
     from ensue.workload.arguments import Arguments
 
     if isinstance(text, Path):
@@ -874,7 +877,8 @@ def start(
             micro-batch. Late ones do not.
         archive_age: The same, when one of them is older than this.
     """
-    from ensue.runners.spark import start as spark_start
+    with needed("a stream", "spark"):
+        from ensue.runners.spark import start as spark_start
 
     return spark_start.start(
         matches,
@@ -903,7 +907,8 @@ def wait(query: "StreamingQuery", seconds: float | None = None) -> bool:
 
     `ensue.wait(running, 0)` in a health check: False while the stream runs, an error if it failed.
     """
-    from ensue.runners.spark import start as spark_start
+    with needed("a stream", "spark"):
+        from ensue.runners.spark import start as spark_start
 
     return spark_start.wait(query, seconds)
 
@@ -918,7 +923,8 @@ def remaining(
 
     `ensue.remaining(spark, "checkpoint/").show()`
     """
-    from ensue.runners.spark import finish as spark_finish
+    with needed("a stream", "spark"):
+        from ensue.runners.spark import finish as spark_finish
 
     return spark_finish.remaining(spark, str(checkpoint), operators)
 
@@ -928,7 +934,8 @@ def progress_of(query: "StreamingQuery") -> "list[BatchProgress]":
 
     `ensue.progress_of(running)[-1].late` is how many events of the last one were late.
     """
-    from ensue.runners.spark import progress as spark_progress
+    with needed("a stream", "spark"):
+        from ensue.runners.spark import progress as spark_progress
 
     return spark_progress.progress_of(query)
 
@@ -939,7 +946,8 @@ def parquet_table(path: "str | Path") -> "Sink":
     `start(matches, parquet_table("matches/"), checkpoint="checkpoint/")` is the same as with the
     folder itself.
     """
-    from ensue.runners.spark import sinks as spark_sinks
+    with needed("the output of a stream", "spark"):
+        from ensue.runners.spark import sinks as spark_sinks
 
     return spark_sinks.ParquetTable(str(path))
 
@@ -950,7 +958,8 @@ def delta_table(path: "str | Path", storage_options: dict[str, str] | None = Non
     `start(matches, delta_table("s3://bucket/matches", {"AWS_REGION": "eu-west-1"}), ...)`: the
     options are those of the package `deltalake`.
     """
-    from ensue.runners.spark import sinks as spark_sinks
+    with needed("the output of a stream", "spark"):
+        from ensue.runners.spark import sinks as spark_sinks
 
     return spark_sinks.DeltaTable(str(path), storage_options)
 
@@ -962,7 +971,8 @@ def kafka_topic(servers: str, topic: str, **options: str) -> "Sink":
 
     `start(matches, kafka_topic("localhost:9092", "matches"), checkpoint="checkpoint/")`
     """
-    from ensue.runners.spark import sinks as spark_sinks
+    with needed("the output of a stream", "spark"):
+        from ensue.runners.spark import sinks as spark_sinks
 
     return spark_sinks.KafkaTopic(servers, topic, options)
 

@@ -294,7 +294,9 @@ def _demo_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--events", metavar="N", type=_count, default=1_000_000, help="default: 1000000"
     )
-    parser.add_argument("--engine", choices=_ENGINES, default="spark", help="default: spark")
+    parser.add_argument(
+        "--engine", choices=_ENGINES, help="default: spark, and local where Spark does not start"
+    )
 
 
 def _demo_archive_options(parser: ArgumentParser) -> None:

@@ -175,7 +175,7 @@ def _again(
     if "subscriptions" in one:
         return _subscribed(one["subscriptions"])
     if "joined" in one:
-        from ensue.languages.sql.joins import read_joined  # needs ensue[sql], as the next one
+        from ensue.languages.sql.joins import read_joined  # needs sqlglot, as the next one
 
         return read_joined(one["joined"])
     if claims(one["query"]):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ensue.errors import EnsueError, EventError, RunnerError
+from ensue.extras import needed
 from ensue.runners.spark import text as spark_text
 from ensue.runners.spark.failure import failure, spark_errors
 from ensue.runners.spark.paths import place
@@ -35,12 +36,8 @@ def embedded(settings: Mapping[str, str] | None = None) -> "SparkSession":
 
     `settings` are those of Spark, for a new session, such as `spark.jars`.
     """
-    try:
+    with needed("Spark", "spark"):
         from pyspark.sql import SparkSession
-    except ImportError as error:
-        raise RunnerError(
-            f"Spark is not installed ({error})\n  hint: pip install 'ensue[spark]'"
-        ) from None
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
