@@ -12,6 +12,7 @@ from ensue.algebra.query import Query
 from ensue.algebra.row_patterns.recognition import Recognition
 from ensue.algebra.subscription import Subscription
 from ensue.algebra.tower import Definition, Tower
+from ensue.brief_errors import brief
 from ensue.errors import (
     ArchiveWarning,
     EnsueError,
@@ -109,6 +110,7 @@ __all__ = [
 ]
 
 
+@brief
 def operator(
     name: str,
     *,
@@ -156,6 +158,7 @@ def operator(
     return register(made) if known else made
 
 
+@brief
 def define(
     text: str | PatternBuilder,
     *,
@@ -182,6 +185,7 @@ def define(
     return found
 
 
+@brief
 def parse(
     text: str | Path | PatternBuilder,
     *,
@@ -258,6 +262,7 @@ def _file_as_text(text: str) -> QueryError:
     )
 
 
+@brief
 def show(
     query: PatternBuilder | Query | Correlation | Subscription | Recognition,
     language: str = "patterns",
@@ -273,6 +278,7 @@ def show(
     return table.show(query.query if isinstance(query, PatternBuilder) else query, language)
 
 
+@brief
 def match(
     events: Any,
     query: "OneQuery | ManyQueries | Subscriptions",
@@ -472,6 +478,7 @@ def match(
     return next(iter(found.values())) if workload.alone and len(found) == 1 else found
 
 
+@brief
 def sql(
     text: str | Path,
     *,
@@ -603,6 +610,7 @@ def _recognize(clause: "ClauseText", relation: Any, given: "Arguments", limits: 
     return next(iter(runner.run(workload, frame, given).values()))
 
 
+@brief
 def live(
     query: "OneQuery | ManyQueries | Subscriptions",
     *,
@@ -797,6 +805,7 @@ def _without_archives(query: Query | Tower | Correlation | Recognition) -> Query
     return query
 
 
+@brief
 def start(
     matches: "DataFrame | SeveralMatches",
     output: "Output | Mapping[str | int, Output]",
@@ -889,6 +898,7 @@ def start(
     )
 
 
+@brief
 def wait(query: "StreamingQuery", seconds: float | None = None) -> bool:
     """Waits until a stream has ended, or so many seconds; returns whether it has ended.
 
@@ -902,6 +912,7 @@ def wait(query: "StreamingQuery", seconds: float | None = None) -> bool:
     return spark_start.wait(query, seconds)
 
 
+@brief
 def remaining(
     spark: "SparkSession", checkpoint: "str | Path", *, operators: Iterable[Operator] = ()
 ) -> "DataFrame | SeveralMatches":
@@ -917,6 +928,7 @@ def remaining(
     return spark_finish.remaining(spark, str(checkpoint), operators)
 
 
+@brief
 def progress_of(query: "StreamingQuery") -> "list[BatchProgress]":
     """What a running stream did in its last micro-batches (Spark remembers 100).
 
@@ -927,6 +939,7 @@ def progress_of(query: "StreamingQuery") -> "list[BatchProgress]":
     return spark_progress.progress_of(query)
 
 
+@brief
 def parquet_table(path: "str | Path") -> "Sink":
     """A folder of Parquet files for `start`: a match that is there already is not added again.
 
@@ -938,6 +951,7 @@ def parquet_table(path: "str | Path") -> "Sink":
     return spark_sinks.ParquetTable(str(path))
 
 
+@brief
 def delta_table(path: "str | Path", storage_options: dict[str, str] | None = None) -> "Sink":
     """A Delta table for `start`: a match that is there already is not added again.
 
@@ -949,6 +963,7 @@ def delta_table(path: "str | Path", storage_options: dict[str, str] | None = Non
     return spark_sinks.DeltaTable(str(path), storage_options)
 
 
+@brief
 def kafka_topic(servers: str, topic: str, **options: str) -> "Sink":
     """A Kafka topic for `start`: the key is `match_id`, the value the match as JSON.
 
@@ -961,6 +976,7 @@ def kafka_topic(servers: str, topic: str, **options: str) -> "Sink":
     return spark_sinks.KafkaTopic(servers, topic, options)
 
 
+@brief
 def archive(
     place: Any,
     *,
@@ -1004,6 +1020,7 @@ def archive(
     )
 
 
+@brief
 def create_archive(
     place: "str | Path",
     events: Any,
@@ -1048,6 +1065,7 @@ def create_archive(
     return made
 
 
+@brief
 def append_archive(place: "str | Path", events: Any) -> int:
     """Puts events into an archive of `create_archive`; returns how many.
 
@@ -1066,6 +1084,7 @@ def append_archive(place: "str | Path", events: Any) -> int:
     return append(place, table_of(events))
 
 
+@brief
 def compact_archive(
     place: "str | Path", *, fewest: int = 4, vacuum: int | None = None
 ) -> "Compacted":
@@ -1092,6 +1111,7 @@ def compact_archive(
     return done
 
 
+@brief
 def statistics(
     events: Any,
     query: str | Path | PatternBuilder | Query | Tower,
@@ -1134,6 +1154,7 @@ def statistics(
     return _runner(events).measured(events, checked, columns, sample=sample, seed=seed)
 
 
+@brief
 def explain(
     query: OneQuery | Subscriptions,
     events: Any = None,
@@ -1198,6 +1219,7 @@ def explain(
     return f"{told}\n\n{asked.kernels()}" if kernel else told
 
 
+@brief
 def picture(
     query: OneQuery,
     events: Any = None,
@@ -1230,6 +1252,7 @@ def picture(
     return _explained(query, events, columns, planning, past).picture()
 
 
+@brief
 def trace(
     match: Any,
     query: str | Path | PatternBuilder | Query | Tower | None = None,
