@@ -1,6 +1,7 @@
 """The public interface: everything else may change."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ from ensue.errors import (
 )
 from ensue.languages.builder import PatternBuilder, all_of, one_of, pattern
 from ensue.plan.estimates.statistics import Statistics
+from ensue.progress_bars import progress_bar, shown
 from ensue.subscriptions import Subscriptions
 
 if TYPE_CHECKING:
@@ -292,7 +294,7 @@ def match(
     trace: bool = False,
     bad_events: str = "raise",
     emit_timeouts: bool = False,
-    progress: "Progress | None" = None,
+    progress: "Progress | bool | None" = None,
     watermark: "Watermark | None" = None,
     late_events: str = "count",
     lanes: int | None = None,
@@ -355,7 +357,9 @@ def match(
             top goes by its name, or "".
         trace: Add a column `members`, from which `ensue.trace` traces a match back to the events
             that came in.
-        progress: A function that is called with the number of events done and of all events.
+        progress: True shows a bar on a terminal or in a notebook, and nothing elsewhere; a
+            function is called with the number of events done and of all events. On Spark neither
+            is possible, since matches are found when they are asked for: see `wait` for streams.
 
     Args: Streams
         watermark: How much later than the newest event an event may come: a length of time such
@@ -424,6 +428,12 @@ def match(
     from ensue.workload.workload import Workload
 
     runner = _runner(events)
+    if progress and _is_spark(events):
+        raise EventError(
+            "progress= is for tables in this process: on Spark matches are found when they are "
+            "asked for\n  hint: of a stream ensue.wait(running, progress=True) tells it; of a "
+            "batch Spark's own bar, spark.ui.showConsoleProgress=true"
+        )
     if evict is not None and not runner.STREAMING:
         raise QueryError(
             "evict= is for streams: a table is matched as a whole",
@@ -454,7 +464,6 @@ def match(
             space=space,
         ),
         bad_events=bad_events,
-        progress=progress,
         watermark=watermark,
         late_events=late_events,
         lanes=lanes,
@@ -474,7 +483,8 @@ def match(
     pasts = pasts_of(archives, archive, streaming=runner.STREAMING)
     wishes = replace(wishes, coming=coming_of(frame, streaming=runner.STREAMING))
     workload = Workload(asked, source, wishes, runner.lanes(frame, given), late, pasts)
-    found = runner.run(workload, frame, given)
+    with progress_bar(progress, "matching") as report:
+        found = runner.run(workload, frame, replace(given, progress=report))
     return next(iter(found.values())) if workload.alone and len(found) == 1 else found
 
 
@@ -823,6 +833,7 @@ def start(
     archive_rows: int | None = None,
     archive_age: str | int | float | None = None,
     shed_to: "Output | None" = None,
+    progress: bool = False,
 ) -> "StreamingQuery":
     """Starts a stream of matches, and returns Spark's StreamingQuery.
 
@@ -855,6 +866,8 @@ def start(
         flush: With `once`: the stream is then taken to be over, and what only waited for more
             events or for time is delivered as well: together the same matches as in a batch run.
         name: Spark's name for the query.
+        progress: With `once`: show on a terminal or in a notebook what has been done so far. For
+            a stream that goes on, `wait` does so.
 
     Args: With the history
         history: A table of past events with which the stream begins: what `archive` gives, a
@@ -879,37 +892,58 @@ def start(
     """
     from ensue.runners.spark import start as spark_start
 
-    return spark_start.start(
-        matches,
-        output,
-        checkpoint=checkpoint,
-        late=late,
-        every=every,
-        once=once,
-        flush=flush,
-        name=name,
-        history=history,
-        since=since,
-        gap=gap,
-        archive=archive,
-        archive_rows=archive_rows,
-        archive_age=archive_age,
-        shed_to=shed_to,
-    )
+    if progress and not once:
+        raise EventError(
+            "progress=True goes with once=True: a stream that goes on runs in the background\n"
+            "  hint: ensue.wait(running, progress=True) waits for it and shows it"
+        )
+    with _told(progress) as told:
+        return spark_start.start(
+            matches,
+            output,
+            checkpoint=checkpoint,
+            late=late,
+            every=every,
+            once=once,
+            flush=flush,
+            name=name,
+            history=history,
+            since=since,
+            gap=gap,
+            archive=archive,
+            archive_rows=archive_rows,
+            archive_age=archive_age,
+            shed_to=shed_to,
+            told=told,
+        )
 
 
 @brief
-def wait(query: "StreamingQuery", seconds: float | None = None) -> bool:
+def wait(query: "StreamingQuery", seconds: float | None = None, *, progress: bool = False) -> bool:
     """Waits until a stream has ended, or so many seconds; returns whether it has ended.
 
     Like `query.awaitTermination`, but if the stream has failed, the error is one of Ensue's that
     says why in a line or two. With `seconds=0` it only looks.
 
     `ensue.wait(running, 0)` in a health check: False while the stream runs, an error if it failed.
+
+    With `progress=True` a terminal or a notebook shows meanwhile, in one line, how many
+    micro-batches, events and matches there were. Elsewhere nothing is shown.
     """
     from ensue.runners.spark import start as spark_start
 
-    return spark_start.wait(query, seconds)
+    with _told(progress) as told:
+        return spark_start.wait(query, seconds, told)
+
+
+@contextmanager
+def _told(progress: bool) -> "Iterator[Callable[[str], None] | None]":
+    """What a stream says while it is waited for, if somebody looks."""
+    if not progress:
+        yield None
+        return
+    with shown() as board:
+        yield None if board is None else board.show
 
 
 @brief
