@@ -97,11 +97,14 @@ def test_the_frames_of_a_users_function_stay():
 
 
 def test_what_the_user_was_handling_is_still_told():
-    with pytest.raises(ensue.QueryError) as raised:
+    def mine() -> None:
         try:
             {}["x"]
         except KeyError:
             ensue.parse(3)  # type: ignore[arg-type]
+
+    with pytest.raises(ensue.QueryError) as raised:
+        mine()
     assert isinstance(raised.value.__context__, KeyError)
     assert not raised.value.__suppress_context__
 

@@ -68,7 +68,7 @@ def test_a_notebook_gets_html_that_changes(monkeypatch):
     shown = []
 
     class Handle:
-        def update(self, bundle, raw):
+        def update(self, bundle, raw):  # noqa: ARG002
             shown.append(bundle)
 
     def display(bundle, raw, display_id):
@@ -133,7 +133,7 @@ def test_waiting_tells_what_a_stream_has_done(monkeypatch):
     class Running:
         ends = iter([False, True])
 
-        def awaitTermination(self, seconds):  # noqa: N802
+        def awaitTermination(self, seconds):  # noqa: ARG002, N802
             return next(self.ends)
 
     seen = iter([[], done])

@@ -56,7 +56,7 @@ def run(options: Namespace) -> Exit:
             levels.show_traces(found, query, options, aside=aside)
         case _:
             shown = levels.without_members(found) if form in ("table", "csv") else found
-            matches.write(shown, options.output, form, options.limit)
+            matches.write(shown, options.output, form, options.limit, full_ids=options.full_ids)
             notice(f"{many(found.num_rows, 'match', 'matches')} in {seconds:.2f} s")
             levels.show_traces({"": found}, query, options, aside=aside)
     if options.output != "-":
