@@ -152,3 +152,32 @@ def test_import_ensue_does_not_load_ipython():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert ended.stdout.strip() == "False"
+
+
+def test_an_error_shows_the_line_of_the_cell_and_what_is_wrong(cell):
+    done, said = cell("import ensue\nx = 1\nensue.parse('SEQ(A a,')")
+    assert isinstance(done.error_in_exec, Exception)
+    lines = said.splitlines()
+    assert lines[:3] == ["QueryError", "the cell, line 3", "    ensue.parse('SEQ(A a,')"]
+    assert "expected" in said
+    assert len(lines) < 12
+
+
+def test_other_errors_are_shown_as_ever(cell):
+    _, said = cell("1 / 0")
+    assert "ZeroDivisionError" in said
+    assert "Traceback" in said
+
+
+def test_an_error_of_a_task_of_spark_is_told_without_its_pages(cell):
+    failing = """
+class PythonException(Exception):
+    pass
+
+PythonException.__module__ = "pyspark.errors.exceptions.captured"
+said = "Traceback\\nensue.errors.EventError: no time\\n  hint: drop it\\n\\tat org.x"
+raise PythonException(said)
+"""
+    _, said = cell(failing)
+    assert "no time\n  hint: drop it" in said
+    assert "org.x" not in said

@@ -1,6 +1,7 @@
 """The public interface: everything else may change."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from ensue.algebra.query import Query
 from ensue.algebra.row_patterns.recognition import Recognition
 from ensue.algebra.subscription import Subscription
 from ensue.algebra.tower import Definition, Tower
+from ensue.brief_errors import brief
 from ensue.errors import (
     ArchiveWarning,
     EnsueError,
@@ -29,6 +31,7 @@ from ensue.errors import (
 from ensue.extras import needed
 from ensue.languages.builder import PatternBuilder, all_of, one_of, pattern
 from ensue.plan.estimates.statistics import Statistics
+from ensue.progress_bars import progress_bar, shown
 from ensue.subscriptions import Subscriptions
 
 if TYPE_CHECKING:
@@ -110,6 +113,7 @@ __all__ = [
 ]
 
 
+@brief
 def operator(
     name: str,
     *,
@@ -157,6 +161,7 @@ def operator(
     return register(made) if known else made
 
 
+@brief
 def define(
     text: str | PatternBuilder,
     *,
@@ -183,6 +188,7 @@ def define(
     return found
 
 
+@brief
 def parse(
     text: str | Path | PatternBuilder,
     *,
@@ -259,6 +265,7 @@ def _file_as_text(text: str) -> QueryError:
     )
 
 
+@brief
 def show(
     query: PatternBuilder | Query | Correlation | Subscription | Recognition,
     language: str = "patterns",
@@ -274,6 +281,7 @@ def show(
     return table.show(query.query if isinstance(query, PatternBuilder) else query, language)
 
 
+@brief
 def match(
     events: Any,
     query: "OneQuery | ManyQueries | Subscriptions",
@@ -287,7 +295,7 @@ def match(
     trace: bool = False,
     bad_events: str = "raise",
     emit_timeouts: bool = False,
-    progress: "Progress | None" = None,
+    progress: "Progress | bool | None" = None,
     watermark: "Watermark | None" = None,
     late_events: str = "count",
     lanes: int | None = None,
@@ -351,7 +359,9 @@ def match(
             top goes by its name, or "".
         trace: Add a column `members`, from which `ensue.trace` traces a match back to the events
             that came in.
-        progress: A function that is called with the number of events done and of all events.
+        progress: True shows a bar on a terminal or in a notebook, and nothing elsewhere; a
+            function is called with the number of events done and of all events. On Spark neither
+            is possible, since matches are found when they are asked for: see `wait` for streams.
 
     Args: Streams
         watermark: How much later than the newest event an event may come: a length of time such
@@ -424,6 +434,12 @@ def match(
     from ensue.workload.workload import Workload
 
     runner = _runner(events)
+    if progress and _is_spark(events):
+        raise EventError(
+            "progress= is for tables in this process: on Spark matches are found when they are "
+            "asked for\n  hint: of a stream ensue.wait(running, progress=True) tells it; of a "
+            "batch Spark's own bar, spark.ui.showConsoleProgress=true"
+        )
     if evict is not None and not runner.STREAMING:
         raise QueryError(
             "evict= is for streams: a table is matched as a whole",
@@ -454,7 +470,6 @@ def match(
             space=space,
         ),
         bad_events=bad_events,
-        progress=progress,
         watermark=watermark,
         late_events=late_events,
         lanes=lanes,
@@ -474,10 +489,13 @@ def match(
     pasts = pasts_of(archives, archive, streaming=runner.STREAMING)
     wishes = replace(wishes, coming=coming_of(frame, streaming=runner.STREAMING))
     workload = Workload(asked, source, wishes, runner.lanes(frame, given), late, pasts)
-    found = in_world_of(events, runner.run(workload, frame, given))
+    with progress_bar(progress, "matching") as report:
+        found = runner.run(workload, frame, replace(given, progress=report))
+    found = in_world_of(events, found)
     return next(iter(found.values())) if workload.alone and len(found) == 1 else found
 
 
+@brief
 def sql(
     text: str | Path,
     *,
@@ -612,6 +630,7 @@ def _recognize(clause: "ClauseText", relation: Any, given: "Arguments", limits: 
     return next(iter(runner.run(workload, frame, given).values()))
 
 
+@brief
 def live(
     query: "OneQuery | ManyQueries | Subscriptions",
     *,
@@ -806,6 +825,7 @@ def _without_archives(query: Query | Tower | Correlation | Recognition) -> Query
     return query
 
 
+@brief
 def start(
     matches: "DataFrame | SeveralMatches",
     output: "Output | Mapping[str | int, Output]",
@@ -823,6 +843,7 @@ def start(
     archive_rows: int | None = None,
     archive_age: str | int | float | None = None,
     shed_to: "Output | None" = None,
+    progress: bool = False,
 ) -> "StreamingQuery":
     """Starts a stream of matches, and returns Spark's StreamingQuery.
 
@@ -855,6 +876,8 @@ def start(
         flush: With `once`: the stream is then taken to be over, and what only waited for more
             events or for time is delivered as well: together the same matches as in a batch run.
         name: Spark's name for the query.
+        progress: With `once`: show on a terminal or in a notebook what has been done so far. For
+            a stream that goes on, `wait` does so.
 
     Args: With the history
         history: A table of past events with which the stream begins: what `archive` gives, a
@@ -880,39 +903,62 @@ def start(
     with needed("a stream", "spark"):
         from ensue.runners.spark import start as spark_start
 
-    return spark_start.start(
-        matches,
-        output,
-        checkpoint=checkpoint,
-        late=late,
-        every=every,
-        once=once,
-        flush=flush,
-        name=name,
-        history=history,
-        since=since,
-        gap=gap,
-        archive=archive,
-        archive_rows=archive_rows,
-        archive_age=archive_age,
-        shed_to=shed_to,
-    )
+    if progress and not once:
+        raise EventError(
+            "progress=True goes with once=True: a stream that goes on runs in the background\n"
+            "  hint: ensue.wait(running, progress=True) waits for it and shows it"
+        )
+    with _told(progress) as told:
+        return spark_start.start(
+            matches,
+            output,
+            checkpoint=checkpoint,
+            late=late,
+            every=every,
+            once=once,
+            flush=flush,
+            name=name,
+            history=history,
+            since=since,
+            gap=gap,
+            archive=archive,
+            archive_rows=archive_rows,
+            archive_age=archive_age,
+            shed_to=shed_to,
+            told=told,
+        )
 
 
-def wait(query: "StreamingQuery", seconds: float | None = None) -> bool:
+@brief
+def wait(query: "StreamingQuery", seconds: float | None = None, *, progress: bool = False) -> bool:
     """Waits until a stream has ended, or so many seconds; returns whether it has ended.
 
     Like `query.awaitTermination`, but if the stream has failed, the error is one of Ensue's that
     says why in a line or two. With `seconds=0` it only looks.
 
     `ensue.wait(running, 0)` in a health check: False while the stream runs, an error if it failed.
+
+    With `progress=True` a terminal or a notebook shows meanwhile, in one line, how many
+    micro-batches, events and matches there were. Elsewhere nothing is shown.
     """
     with needed("a stream", "spark"):
         from ensue.runners.spark import start as spark_start
 
-    return spark_start.wait(query, seconds)
+    with _told(progress) as told:
+        return spark_start.wait(query, seconds, told)
 
 
+@contextmanager
+def _told(progress: bool) -> "Iterator[Callable[[str], None] | None]":
+    """What a stream says while it is waited for, if somebody looks."""
+    if not progress:
+        yield None
+        return
+    with shown() as board:
+        yield None if board is None else board.show
+
+
+@brief
 def remaining(
     spark: "SparkSession", checkpoint: "str | Path", *, operators: Iterable[Operator] = ()
 ) -> "DataFrame | SeveralMatches":
@@ -929,6 +975,7 @@ def remaining(
     return spark_finish.remaining(spark, str(checkpoint), operators)
 
 
+@brief
 def progress_of(query: "StreamingQuery") -> "list[BatchProgress]":
     """What a running stream did in its last micro-batches (Spark remembers 100).
 
@@ -940,6 +987,7 @@ def progress_of(query: "StreamingQuery") -> "list[BatchProgress]":
     return spark_progress.progress_of(query)
 
 
+@brief
 def parquet_table(path: "str | Path") -> "Sink":
     """A folder of Parquet files for `start`: a match that is there already is not added again.
 
@@ -952,6 +1000,7 @@ def parquet_table(path: "str | Path") -> "Sink":
     return spark_sinks.ParquetTable(str(path))
 
 
+@brief
 def delta_table(path: "str | Path", storage_options: dict[str, str] | None = None) -> "Sink":
     """A Delta table for `start`: a match that is there already is not added again.
 
@@ -964,6 +1013,7 @@ def delta_table(path: "str | Path", storage_options: dict[str, str] | None = Non
     return spark_sinks.DeltaTable(str(path), storage_options)
 
 
+@brief
 def kafka_topic(servers: str, topic: str, **options: str) -> "Sink":
     """A Kafka topic for `start`: the key is `match_id`, the value the match as JSON.
 
@@ -977,6 +1027,7 @@ def kafka_topic(servers: str, topic: str, **options: str) -> "Sink":
     return spark_sinks.KafkaTopic(servers, topic, options)
 
 
+@brief
 def archive(
     place: Any,
     *,
@@ -1020,6 +1071,7 @@ def archive(
     )
 
 
+@brief
 def create_archive(
     place: "str | Path",
     events: Any,
@@ -1064,6 +1116,7 @@ def create_archive(
     return made
 
 
+@brief
 def append_archive(place: "str | Path", events: Any) -> int:
     """Puts events into an archive of `create_archive`; returns how many.
 
@@ -1082,6 +1135,7 @@ def append_archive(place: "str | Path", events: Any) -> int:
     return append(place, table_of(events))
 
 
+@brief
 def compact_archive(
     place: "str | Path", *, fewest: int = 4, vacuum: int | None = None
 ) -> "Compacted":
@@ -1108,6 +1162,7 @@ def compact_archive(
     return done
 
 
+@brief
 def statistics(
     events: Any,
     query: str | Path | PatternBuilder | Query | Tower,
@@ -1150,6 +1205,7 @@ def statistics(
     return _runner(events).measured(events, checked, columns, sample=sample, seed=seed)
 
 
+@brief
 def explain(
     query: OneQuery | Subscriptions,
     events: Any = None,
@@ -1214,6 +1270,7 @@ def explain(
     return f"{told}\n\n{asked.kernels()}" if kernel else told
 
 
+@brief
 def picture(
     query: OneQuery,
     events: Any = None,
@@ -1246,6 +1303,7 @@ def picture(
     return _explained(query, events, columns, planning, past).picture()
 
 
+@brief
 def trace(
     match: Any,
     query: str | Path | PatternBuilder | Query | Tower | None = None,

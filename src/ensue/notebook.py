@@ -26,11 +26,22 @@ def load_ipython_extension(ipython: Any) -> None:
 
     ensue.__doc__ = _parser().format_help()
     ipython.register_magic_function(ensue, magic_kind="cell", magic_name="ensue")
+    if not ipython.custom_exceptions:
+        ipython.set_custom_exc((Exception,), _shown)
+
+
+def _shown(shell: Any, kind: Any, error: Exception, traceback: Any, tb_offset: Any = None) -> Any:
+    """How a notebook shows an error: what a task of Spark says for us, without Spark's pages."""
+    if _world(error) in ("pyspark", "py4j") and "ensue.errors." in str(error):
+        from ensue.runners.spark.failure import failure
+
+        kind, error = EnsueError, failure(error).with_traceback(traceback)
+    shell.showtraceback((kind, error, traceback), tb_offset=tb_offset)
 
 
 def _shown_as_text(error: EnsueError) -> EnsueError:
     """The same error, of which a notebook shows what it says and not where it was raised."""
-    error._render_traceback_ = lambda: str(error).splitlines()  # type: ignore[attr-defined]
+    error._render_traceback_ = lambda: str(error).splitlines()  # type: ignore[method-assign]
     return error
 
 

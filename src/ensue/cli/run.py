@@ -18,7 +18,7 @@ from ensue.cli.planning import MEASURE, planning_of
 from ensue.cli.query_text import read_query
 from ensue.cli.sql_options import require_no_stream, require_pattern_options
 from ensue.cli.stream_counters import many
-from ensue.cli.terminal import Exit, UsageError, notice, output, progress
+from ensue.cli.terminal import Exit, UsageError, notice, output
 from ensue.languages.sql.query import SqlQuery
 
 _ENOUGH_TO_KNOW_THE_COLUMNS = 1_000
@@ -56,7 +56,7 @@ def run(options: Namespace) -> Exit:
             levels.show_traces(found, query, options, aside=aside)
         case _:
             shown = levels.without_members(found) if form in ("table", "csv") else found
-            matches.write(shown, options.output, form, options.limit)
+            matches.write(shown, options.output, form, options.limit, full_ids=options.full_ids)
             notice(f"{many(found.num_rows, 'match', 'matches')} in {seconds:.2f} s")
             levels.show_traces({"": found}, query, options, aside=aside)
     if options.output != "-":
@@ -73,19 +73,18 @@ def _run_here(
     events = event_files.read_local(files)
     columns = event_columns(events, options)
     planned = planning_of(options, query, events, columns)
-    with progress("matching") as report:
-        return ensue.match(
-            events,
-            query,
-            **columns,
-            **planned,
-            **past_of(options, columns),
-            **limits_of(options),
-            **asked,
-            bad_events=options.bad_events,
-            emit_timeouts=options.timeouts,
-            progress=report,
-        )
+    return ensue.match(
+        events,
+        query,
+        **columns,
+        **planned,
+        **past_of(options, columns),
+        **limits_of(options),
+        **asked,
+        bad_events=options.bad_events,
+        emit_timeouts=options.timeouts,
+        progress=True,
+    )
 
 
 def require_events(options: Namespace) -> None:

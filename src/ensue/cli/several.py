@@ -16,7 +16,7 @@ from ensue.cli.past_options import past_of
 from ensue.cli.query_text import read_pattern
 from ensue.cli.run import event_columns, require_events
 from ensue.cli.sql_options import require_no_stream, require_pattern_options
-from ensue.cli.terminal import Exit, UsageError, notice, progress
+from ensue.cli.terminal import Exit, UsageError, notice
 from ensue.languages.query_files import is_file
 
 _OF_ONE = ("trace", "picture")
@@ -69,18 +69,17 @@ def _levels(named: str | None) -> dict[str, Any]:
 def _here(queries: dict[str, Any], files: Any, options: Namespace) -> dict[str, Any]:
     events = event_files.read_local(files)
     columns = event_columns(events, options)
-    with progress("matching") as report:
-        found: dict[str, Any] = ensue.match(
-            events,
-            queries,
-            **columns,
-            **limits_of(options),
-            **past_of(options, columns),
-            **_levels(options.levels),
-            bad_events=options.bad_events,
-            emit_timeouts=options.timeouts,
-            progress=report,
-        )
+    found: dict[str, Any] = ensue.match(
+        events,
+        queries,
+        **columns,
+        **limits_of(options),
+        **past_of(options, columns),
+        **_levels(options.levels),
+        bad_events=options.bad_events,
+        emit_timeouts=options.timeouts,
+        progress=True,
+    )
     return found
 
 

@@ -36,7 +36,8 @@ def run(query: Sql, options: Namespace) -> Exit:
         found = _answer(query, _read(files), options)
     seconds = time.perf_counter() - began
     if found is not None:
-        matches.write(_told_apart(found), options.output, form, options.limit)
+        told = _told_apart(found)
+        matches.write(told, options.output, form, options.limit, full_ids=options.full_ids)
         notice(f"{many(found.num_rows, 'row', 'rows')} in {seconds:.2f} s")
     if options.output != "-":
         notice(f"written to {options.output}")
