@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from ensue.archives.compaction import Compacted
     from ensue.archives.contract import Archive
+    from ensue.languages.parameters import Parameters
     from ensue.languages.sql.query import ClauseText
     from ensue.plan.limits import Limits
     from ensue.plan.planning import Planning
@@ -167,22 +168,26 @@ def define(
     *,
     folder: "str | Path | None" = None,
     operators: Iterable[Operator] = (),
+    params: Mapping[str, Any] | None = None,
     known: bool = True,
 ) -> tuple[Definition, ...]:
     """Events made of events: `EVENT Name AS pattern ...;`, as many as wanted.
 
     Queries may use them as types of events from now on. With `known=False` they are only known to
     calls that are given them: `match(..., definitions=found)`. Files to IMPORT are looked for in
-    `folder`.
+    `folder`. `params` are the values of parameters in the text, as for `match`.
 
     >>> define("EVENT Hot AS SEQ(T a, T b) WITHIN 5", known=False)[0].name
     'Hot'
     """
     from ensue.languages import towers
+    from ensue.languages.parameters import parameters_of
 
     if isinstance(text, PatternBuilder):
         text = text.text
-    found = towers.define(text, None if folder is None else Path(folder), operators)
+    parameters = parameters_of(params)
+    found = towers.define(text, None if folder is None else Path(folder), operators, parameters)
+    parameters.require_used()
     if known:
         towers.make_known(found)
     return found
@@ -192,6 +197,7 @@ def define(
 def parse(
     text: str | Path | PatternBuilder,
     *,
+    params: Mapping[str, Any] | None = None,
     folder: "str | Path | None" = None,
     definitions: Iterable[Definition] = (),
     operators: Iterable[Operator] = (),
@@ -206,10 +212,31 @@ def parse(
     looked for in `folder`. A `Path` is that of a file with the text; what it imports is looked for
     beside it. `language` is the name of the language that the text is in; without it, that shows.
     A text in OPSL stands for a `Subscription`; `regions` are the texts of regions that it names.
+    `params` are the values of parameters in the text, as for `match`.
 
     >>> parse("SEQ(Shelf x, !Counter y, Exit z) WHERE [tag] WITHIN 12 hours").strategy.value
     'skip_till_any_match'
+    >>> print(show(parse("SEQ(A a, B b) WHERE a.kind IN :kinds", params={"kinds": ["x", "y"]})))
+    PATTERN SEQ(A a, B b)
+    WHERE a.kind in ('x', 'y')
     """
+    from ensue.languages.parameters import parameters_of
+
+    parameters = parameters_of(params)
+    found = _parsed(text, parameters, folder, definitions, operators, language, regions)
+    parameters.require_used()
+    return found
+
+
+def _parsed(
+    text: str | Path | PatternBuilder,
+    parameters: "Parameters",
+    folder: "str | Path | None" = None,
+    definitions: Iterable[Definition] = (),
+    operators: Iterable[Operator] = (),
+    language: str | None = None,
+    regions: Mapping[str, str] | None = None,
+) -> Query | Tower | Correlation | Subscription | Recognition:
     from ensue.languages import table
     from ensue.languages.query_files import names_a_file
     from ensue.languages.sql.clauses import claims_sql
@@ -236,6 +263,7 @@ def parse(
         operators=operators,
         language=language,
         regions=regions or {},
+        parameters=parameters,
     )
 
 
@@ -286,6 +314,7 @@ def match(
     events: Any,
     query: "OneQuery | ManyQueries | Subscriptions",
     *,
+    params: Mapping[str, Any] | None = None,
     time: str | tuple[str, str] | None = None,
     type: str | None = None,
     order: Sequence[str] | str = (),
@@ -339,6 +368,9 @@ def match(
             a dict by name, share one scan. A list's queries go by their own names
             (`EVENT Name AS ...`) where all have one and no two the same, else by their places
             from 0. Also a set of `Subscriptions`.
+        params: The values of parameters that the text has: `{"gap": timedelta(minutes=5)}` for
+            `WITHIN :gap`. A value is a number, a text, a truth value, a date, a datetime, a
+            timedelta, None, or a list of them behind IN; it is never read as a part of the query.
 
     Args: What the columns mean
         time: The column of the event time, or a pair (start, end) for events that last.
@@ -457,7 +489,7 @@ def match(
         "definitions": _each(definitions, Definition, "definitions"),
         "folder": folder,
     }
-    asked = _asked(query, known)
+    asked = _asked(query, known, params)
     given = Arguments(
         **_columns_of(
             query,
@@ -499,6 +531,7 @@ def match(
 def sql(
     text: str | Path,
     *,
+    params: Mapping[str, Any] | None = None,
     tables: Mapping[str, Any] | None = None,
     spark: "SparkSession | None" = None,
     archives: "Mapping[str, Archive] | None" = None,
@@ -525,6 +558,8 @@ def sql(
 
     Args:
         text: The query, or the Path of a file with it.
+        params: The values of parameters, as for `match`: `:low` in clauses and in the SQL around
+            them.
         tables: The tables that the query names: Arrow, pandas or Polars tables, DuckDB relations
             or anything else that speaks Arrow; the rest of the SQL then runs on DuckDB. With
             Spark DataFrames it runs on Spark SQL.
@@ -549,6 +584,7 @@ def sql(
         that has the column match_id: a query that names it gets it from each clause, before the
         others.
     """
+    from ensue.languages.parameters import parameters_of
     from ensue.plan.limits import Limits
 
     with needed("SQL", "sql"):
@@ -567,6 +603,7 @@ def sql(
         recognize=lambda clause, relation: _recognize(clause, relation, given, limits),
         read=_clause_of,
         archived=_archived(archives, archive, access, latency, given, limits),
+        parameters=parameters_of(params),
     )
 
 
@@ -604,7 +641,7 @@ def _archived(
 def _clause_of(clause: "ClauseText") -> Recognition:
     from ensue.languages.row_patterns.clause import read_clause
 
-    return read_clause(clause.text, clause.start, clause.end, clause.table)
+    return read_clause(clause.text, clause.start, clause.end, clause.table, clause.parameters)
 
 
 def _recognize(clause: "ClauseText", relation: Any, given: "Arguments", limits: Any) -> Any:
@@ -635,6 +672,7 @@ def live(
     query: "OneQuery | ManyQueries | Subscriptions",
     *,
     schema: Any,
+    params: Mapping[str, Any] | None = None,
     time: str | tuple[str, str] | None = None,
     type: str | None = None,
     order: Sequence[str] | str = (),
@@ -704,7 +742,7 @@ def live(
         "definitions": _each(definitions, Definition, "definitions"),
         "folder": folder,
     }
-    asked = _asked(query, known)
+    asked = _asked(query, known, params)
     given = Arguments(
         **_columns_of(
             query,
@@ -756,22 +794,42 @@ def _runner(events: Any) -> "Runner":
     return stream if frames.is_streaming(events) else batch
 
 
-def _asked(query: Any, known: dict[str, Any]) -> "tuple[Asked, ...]":
+def _asked(
+    query: Any, known: dict[str, Any], params: Mapping[str, Any] | None
+) -> "tuple[Asked, ...]":
+    from ensue.languages.parameters import parameters_of
     from ensue.workload.asked import Asked
     from ensue.workload.query_names import named
 
+    parameters = parameters_of(params)
     if isinstance(query, Subscriptions):
-        return (Asked(query.subscribed()),)
-    if isinstance(query, OneQuery | Subscription):
-        return (Asked(_read(query, **known)),)
-    if not isinstance(query, Mapping | Sequence):
+        asked: tuple[Asked, ...] = (Asked(query.subscribed()),)
+    elif isinstance(query, OneQuery | Subscription):
+        asked = (Asked(_read(query, parameters, **known)),)
+    elif not isinstance(query, Mapping | Sequence):
         raise QueryError(f"a query is a text, not {_a_type(query)}")
-    read = named(query, lambda one: _read(one, **known))
-    return tuple(Asked(one, name, number) for number, (name, one) in enumerate(read.items()))
+    else:
+        read = named(query, lambda one: _read(one, parameters, **known))
+        asked = tuple(Asked(one, name, number) for number, (name, one) in enumerate(read.items()))
+    parameters.require_used()
+    return asked
+
+
+def _read_with(
+    query: OneQuery, params: Mapping[str, Any] | None
+) -> Query | Tower | Correlation | Recognition:
+    """A query with the values of its parameters."""
+    from ensue.languages.parameters import parameters_of
+
+    parameters = parameters_of(params)
+    found = _read(query, parameters)
+    parameters.require_used()
+    return found
 
 
 def _read(
     query: OneQuery | Subscription,
+    parameters: "Parameters",
     definitions: Iterable[Definition] = (),
     operators: Iterable[Operator] = (),
     folder: "str | Path | None" = None,
@@ -788,8 +846,7 @@ def _read(
         case Subscription():
             return _no_subscription(query)
         case _:
-            read = parse(query, folder=folder, definitions=definitions, operators=operators)
-            return _no_subscription(read)
+            return _no_subscription(_parsed(query, parameters, folder, definitions, operators))
 
 
 def _no_subscription(
@@ -804,8 +861,8 @@ def _no_subscription(
     return query
 
 
-def _query_or_tower(query: OneQuery) -> Query | Tower:
-    return _without_archives(_read(query))
+def _query_or_tower(query: OneQuery, params: Mapping[str, Any] | None) -> Query | Tower:
+    return _without_archives(_read_with(query, params))
 
 
 def _without_archives(query: Query | Tower | Correlation | Recognition) -> Query | Tower:
@@ -1167,6 +1224,7 @@ def statistics(
     events: Any,
     query: str | Path | PatternBuilder | Query | Tower,
     *,
+    params: Mapping[str, Any] | None = None,
     time: str | tuple[str, str],
     type: str | None = None,
     order: Sequence[str] | str = (),
@@ -1190,7 +1248,7 @@ def statistics(
     >>> found.num_rows
     3
     """
-    checked = _query_or_tower(query)
+    checked = _query_or_tower(query, params)
     if isinstance(checked, Tower):
         from ensue.algebra.towers.layers import layers
 
@@ -1210,6 +1268,7 @@ def explain(
     query: OneQuery | Subscriptions,
     events: Any = None,
     *,
+    params: Mapping[str, Any] | None = None,
     time: str | tuple[str, str] | None = None,
     type: str | None = None,
     order: Sequence[str] | str = (),
@@ -1254,7 +1313,7 @@ def explain(
         return _explained_set(query, events, limits)
     planning = _planning(statistics, off, structure, limits=limits)
     past = archives, archive, access, latency
-    query = _read(query)
+    query = _read_with(query, params)
     columns = _columns(time, type, order, location, space, query)
     asked = _explained(query, events, columns, planning, past)
     if not analyze:
@@ -1275,6 +1334,7 @@ def picture(
     query: OneQuery,
     events: Any = None,
     *,
+    params: Mapping[str, Any] | None = None,
     time: str | tuple[str, str] | None = None,
     type: str | None = None,
     order: Sequence[str] | str = (),
@@ -1298,7 +1358,7 @@ def picture(
     """
     planning = _planning(statistics, off, structure)
     past = archives, archive, access, None
-    query = _read(query)
+    query = _read_with(query, params)
     columns = _columns(time, type, order, location, space, query)
     return _explained(query, events, columns, planning, past).picture()
 
@@ -1308,6 +1368,7 @@ def trace(
     match: Any,
     query: str | Path | PatternBuilder | Query | Tower | None = None,
     *,
+    params: Mapping[str, Any] | None = None,
     level: str | None = None,
     time: str | tuple[str, str] | None = None,
 ) -> "Trace":
@@ -1331,7 +1392,7 @@ def trace(
     from ensue.tracing.trace import trace_of
 
     if isinstance(query, str | Path | PatternBuilder):
-        query = _query_or_tower(query)
+        query = _query_or_tower(query, params)
     return trace_of(match, query, level, None if time is None else _time(time))
 
 
@@ -1348,7 +1409,7 @@ def _explained_set(fleet: Subscriptions, events: Any, limits: "Limits") -> str:
 
 
 def _explained(
-    query: OneQuery,
+    asked: Query | Tower | Correlation | Recognition,
     events: Any,
     columns: "Arguments | None",
     planning: "Planning",
@@ -1357,7 +1418,7 @@ def _explained(
     from ensue.workload.explained import Explained
     from ensue.workload.row_patterns.explained import ExplainedClause
 
-    asked, source, frame = _read(query), None, None
+    source, frame = None, None
     if events is not None:
         if columns is None:
             raise EventError("the events' time column is needed: pass time=")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ensue import api
 from ensue.errors import EnsueError, EventError, did_you_mean
+from ensue.languages.parameters import Parameters
 from ensue.languages.sql.clauses import claims_sql
 from ensue.languages.sql.named_tables import named_tables
 from ensue.languages.sql.tokens import Dialect
@@ -52,7 +53,8 @@ def _parser() -> Any:
     parser = made(
         "%%ensue",
         description="Runs the query in the cell: SQL with MATCH_RECOGNIZE over tables that are "
-        "variables, or a pattern, or a clause alone, over --events.",
+        "variables, or a pattern, or a clause alone, over --events. :gap in a query is the value "
+        "of the variable gap.",
         add_help=False,
     )
     parser.add_argument("name", nargs="?", help="the variable that the result is put into")
@@ -99,7 +101,13 @@ def _sql(variables: Mapping[str, Any], given: "Namespace", cell: str) -> Any:
     tables = _tables(variables, named_tables(cell, dialect))
     if session is not None:
         tables = {name: _on_spark(session, table) for name, table in tables.items()}
-    return api.sql(cell, tables=tables, spark=session)
+    return api.sql(cell, params=_parameters(variables), tables=tables, spark=session)
+
+
+def _parameters(variables: Mapping[str, Any]) -> Any:
+    """`:gap` in a cell is the variable `gap`."""
+    known = {name: value for name, value in variables.items() if not name.startswith("_")}
+    return Parameters(known, lambda name: f"set the variable: {name} = ...", each=False)
 
 
 def _tables(variables: Mapping[str, Any], named: Iterable[str]) -> dict[str, Any]:
@@ -126,7 +134,8 @@ def _match(variables: Mapping[str, Any], given: "Namespace", cell: str) -> Any:
             events = _on_spark(session, events)
     columns = {"time": _time(given.time), "type": given.type}
     order = tuple(name.strip() for name in (given.order or "").split(",") if name.strip())
-    return api.match(events, cell, **columns, order=order)
+    values = _parameters(variables)
+    return api.match(events, cell, params=values, **columns, order=order)
 
 
 def _events(variables: Mapping[str, Any], name: str | None) -> Any:

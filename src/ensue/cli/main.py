@@ -8,6 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from ensue.cli.archive_options import archive_options
 from ensue.cli.limits import limits_options
+from ensue.cli.parameters import parameter_option
 from ensue.cli.past_options import past_options
 from ensue.cli.planning import planning_options
 from ensue.cli.serve_options import serve_options, token_options
@@ -212,6 +213,7 @@ def _query_and_events(parser: ArgumentParser, *, needed: bool) -> None:
         default=[],
         help="orders events of the same time; several times for several columns",
     )
+    parameter_option(parser)
     table_option(parser)
 
 

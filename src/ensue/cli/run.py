@@ -13,6 +13,7 @@ from ensue.algebra.row_patterns.recognition import Recognition
 from ensue.algebra.tower import Tower
 from ensue.cli import event_files, levels, matches, sql
 from ensue.cli.limits import limits_of
+from ensue.cli.parameters import parameters_of
 from ensue.cli.past_options import past_of
 from ensue.cli.planning import MEASURE, planning_of
 from ensue.cli.query_text import read_query
@@ -27,7 +28,7 @@ _ENOUGH_TO_KNOW_THE_COLUMNS = 1_000
 def run(options: Namespace) -> Exit:
     """Finds the matches and writes them."""
     # a mistake in the query shows before a large file is read
-    query = read_query(options.query, options.engine)
+    query = _asked_for(options, options.engine)
     if isinstance(query, SqlQuery | Recognition):
         return sql.run(query, options)
     require_no_stream(options)
@@ -130,9 +131,21 @@ def _run_on_spark(
     return spark_session.collect(found)
 
 
+def _asked_for(
+    options: Namespace, engine: str | None = None
+) -> Query | Tower | Correlation | Recognition | SqlQuery:
+    """The query of a command line, with the values of its parameters."""
+    parameters = parameters_of(options)
+    query = read_query(options.query, parameters, engine)
+    if isinstance(query, SqlQuery):
+        sql.clauses(query)  # a mistake in one shows before a large file is read
+    parameters.require_used()
+    return query
+
+
 def explain(options: Namespace) -> Exit:
     """Prints the plan, with --kernel its kernel; --picture writes it as SVG, --analyze runs it."""
-    query: Any = read_query(options.query)
+    query: Any = _asked_for(options)
     if isinstance(query, SqlQuery | Recognition):
         return sql.explain(query, options)
     require_pattern_options(options)
@@ -158,7 +171,7 @@ def explain(options: Namespace) -> Exit:
 
 def check(options: Namespace) -> Exit:
     """Says whether the query can be run; with events, also whether it fits their columns."""
-    query = read_query(options.query)
+    query = _asked_for(options)
     if isinstance(query, SqlQuery | Recognition):
         return sql.check(query, options)
     require_pattern_options(options)

@@ -1,5 +1,6 @@
 """`ensue run`, `check` and `explain` of SQL: a query over tables that are files, or a clause."""
 
+import re
 import time
 from argparse import Namespace
 from collections.abc import Iterable
@@ -26,7 +27,6 @@ Sql = SqlQuery | Recognition
 def run(query: Sql, options: Namespace) -> Exit:
     """Runs the query and writes its rows."""
     require_sql_options(options)
-    _clauses(query)  # a mistake in one shows before a large file is read
     form = matches.chosen_format(options.format, options.output)
     files = _files(query, options, needed=True)
     began = time.perf_counter()
@@ -47,7 +47,6 @@ def run(query: Sql, options: Namespace) -> Exit:
 def check(query: Sql, options: Namespace) -> Exit:
     """Says whether the query can be run; with tables, also whether it fits their columns."""
     require_sql_options(options)
-    _clauses(query)
     files = _files(query, options, needed=False)
     if files:
         _answer(query, _without_rows(_read(files)))
@@ -160,7 +159,7 @@ def _told_apart(found: pa.Table) -> pa.Table:
 
 def _asked(query: SqlQuery, tables: Any, **given: Any) -> Any:
     try:
-        return ensue.sql(query.text, tables=tables, **given)
+        return ensue.sql(query.text, params=query.parameters.values, tables=tables, **given)
     except QueryError as error:
         raise _with_option(error, tables) from None
 
@@ -194,12 +193,12 @@ def _on_spark(query: Sql, files: tuple[EventFile, ...], options: Namespace, form
 # ---------------------------------------------------------------------- clauses
 
 
-def _clauses(query: Sql) -> list[Recognition]:
+def clauses(query: Sql) -> list[Recognition]:
     """The clauses of a query, read; the first one that cannot be raises."""
     if isinstance(query, Recognition):
         return [query]
     bodies = map(query.body, query.clauses)
-    return [read_clause(body.text, body.start, body.end, body.table) for body in bodies]
+    return [read_clause(b.text, b.start, b.end, b.table, b.parameters) for b in bodies]
 
 
 def _told(query: Sql, tables: Any, options: Namespace) -> list[str]:
@@ -207,7 +206,7 @@ def _told(query: Sql, tables: Any, options: Namespace) -> list[str]:
     wishes = {"analyze": options.analyze, "kernel": options.kernel}
     if isinstance(query, Recognition):
         return [ensue.explain(query, tables, **wishes)]
-    read = _clauses(query)
+    read = clauses(query)
     if tables is None:
         texts = [ensue.explain(clause, **wishes) for clause in read]
     else:
@@ -230,7 +229,7 @@ def _told_over_tables(
         return _found(clause, relation)
 
     try:
-        sql(query.text, tables=tables, recognize=recognize)
+        sql(query.text, tables=tables, recognize=recognize, parameters=query.parameters)
     except QueryError as error:
         raise _with_option(error, tables) from None
     return texts
@@ -244,7 +243,9 @@ def _found(clause: ClauseText, relation: pa.Table) -> pa.Table:
     text = f"SELECT * FROM {quoted} MATCH_RECOGNIZE ({body}\n)"
     if clause.asks_ids and "match_id" not in map(str.lower, relation.column_names):
         text += " ORDER BY match_id"  # who names it gets it
-    return ensue.sql(text, tables={name: relation})
+    values = clause.parameters.values
+    named = {one: values[one] for one in re.findall(r":(\w+)", body) if one in values}
+    return ensue.sql(text, params=named, tables={name: relation})
 
 
 def _heading(query: SqlQuery, clause: Clause) -> str:

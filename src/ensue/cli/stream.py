@@ -18,6 +18,7 @@ import ensue
 from ensue.algebra.durations import parse_duration
 from ensue.cli import levels
 from ensue.cli.limits import limits_of
+from ensue.cli.parameters import parameters_of
 from ensue.cli.past_options import past_of
 from ensue.cli.planning import planning_of
 from ensue.cli.query_text import read_pattern
@@ -34,7 +35,9 @@ _GLANCE = 0.5  # seconds between two looks at the query
 
 def run_stream(options: Namespace) -> Exit:
     """Finds matches as events come, and shows how it goes."""
-    query = read_pattern(options.query)
+    parameters = parameters_of(options)
+    query = read_pattern(options.query, parameters)
+    parameters.require_used()
     require_pattern_options(options)
     levels.checked(query)
     asked = levels.delivery(options, query)

@@ -18,6 +18,8 @@ from ensue.errors import QueryError
 from ensue.languages.archive_joins import archive_join, joined_pattern
 from ensue.languages.clauses import choose_of, limit_of, matched, returned_of
 from ensue.languages.expressions import Node, expr_of, name_of, pieces, span_of
+from ensue.languages.parameter_tokens import AnywhereInText, read
+from ensue.languages.parameters import NO_PARAMETERS, Parameters
 from ensue.languages.pattern_trees import explicit_names, pattern_of, with_names, with_types
 from ensue.languages.syntax import explain
 
@@ -44,8 +46,12 @@ def parse(text: str, operators: Iterable[Operator] = ()) -> Query:
             )
 
 
-def statement(text: str, operators: Iterable[Operator] = ()) -> Query | Correlation:
-    """Reads a query, also one with JOIN ARCHIVE.
+def statement(
+    text: str,
+    operators: Iterable[Operator] = (),
+    parameters: Parameters = NO_PARAMETERS,
+) -> Query | Correlation:
+    """Reads a query, also one with JOIN ARCHIVE. `parameters` have the values of its `:names`.
 
     >>> found = statement("Pass p JOIN ARCHIVE passes Pass q RANGE 6 hours BEFORE START ON [tag]")
     >>> [join.archive for join in found.joins]
@@ -60,11 +66,11 @@ def _read(
 ) -> Query | Correlation:
     """A text means the same as long as the same operators are known."""
     try:
-        tree = _grammar().parse(text)
+        tree = read(_grammar(), text, "start", parameters)
         limit_depth(tree)
         return _statement(tree, text, operators)
     except UnexpectedInput as error:
-        raise explain(error, text) from None
+        raise explain(error, text, parameters) from None
     except QueryError as error:
         raise error.at(None, text) from None
 
@@ -81,6 +87,7 @@ def grammar_of(*rules: str) -> Lark:
         start=list(rules),
         parser="lalr",
         lexer="contextual",
+        postlex=AnywhereInText(),
         propagate_positions=True,
         maybe_placeholders=True,
     )

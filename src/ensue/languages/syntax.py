@@ -11,6 +11,7 @@ from ensue.algebra.durations import unit_hint
 from ensue.algebra.pattern import GROUPS
 from ensue.errors import QueryError
 from ensue.languages.expressions import POSITIONS
+from ensue.languages.parameters import NO_PARAMETERS, Parameters, told
 from ensue.span import Span
 
 _CLAUSES = ("WHERE", "WITHIN", "AFTER", "RETURN", "HAVING", "LIMIT", "CHOOSE")
@@ -72,7 +73,9 @@ _SLIPS = {
 }
 
 
-def explain(error: UnexpectedInput, text: str) -> QueryError:
+def explain(
+    error: UnexpectedInput, text: str, parameters: Parameters = NO_PARAMETERS
+) -> QueryError:
     """The error that the parser met, as one that a reader understands."""
     if not _COMMENTS_AND_BLANKS.sub("", text):
         return QueryError(
@@ -84,6 +87,8 @@ def explain(error: UnexpectedInput, text: str) -> QueryError:
     if endless := _endless(error, text, span.start):
         return QueryError(f"this {endless} has no end", hint="close it", span=span, text=text)
     found = span.over(text)
+    if found[:1] == ":" and found[1:] in parameters.values:
+        return _misfit(found[1:], expected, span, text, parameters)
     return QueryError(
         f"expected {_in_words(expected)}, found {repr(found) if found else 'the end'}",
         hint=next(_hints(text, span.start, found, expected), None),
@@ -101,7 +106,26 @@ def _place(error: UnexpectedToken | UnexpectedCharacters, text: str) -> Span:
     if error.token.type == "$END" or error.token.start_pos is None:
         end = len(text.rstrip())
         return Span(end, end)
-    return Span(error.token.start_pos, error.token.start_pos + len(error.token))
+    return Span(error.token.start_pos, error.token.end_pos or error.token.start_pos)
+
+
+def _misfit(
+    name: str, expected: set[str], span: Span, text: str, parameters: Parameters
+) -> QueryError:
+    """A parameter whose value does not belong here."""
+    value = parameters.constants(name, span)
+    is_what = "a list" if isinstance(value, list) else told(value)
+    hint = None
+    if "UNIT" not in expected and {"_INTERVAL", "NUMBER"} <= expected and isinstance(value, str):
+        hint = f'pass a length of time: params={{"{name}": timedelta(minutes=5)}}'
+    elif "_SEQ" in expected:
+        hint = "a parameter is a value: types of events are written in the pattern"
+    return QueryError(
+        f"expected {_in_words(expected)}, and :{name} is {is_what}",
+        hint=hint,
+        span=span,
+        text=text,
+    )
 
 
 def _endless(error: UnexpectedInput, text: str, start: int) -> str | None:
@@ -119,6 +143,8 @@ def _in_words(expected: set[str]) -> str:
         if signs <= left:
             words[word] = None
             left -= members
+    if "NUMBER" in left:
+        left.discard("MINUS")
     for terminal in sorted(left):
         words[_WORDS.get(terminal, terminal.lstrip("_"))] = None
     *most, last = words

@@ -67,8 +67,8 @@ _REFUSED: dict[type[exp.Expr], tuple[str, str | None]] = {
         "join what is needed before, in the FROM clause",
     ),
     exp.Lambda: ("functions of functions are not supported", None),
-    exp.Placeholder: ("there are no parameters", "write the value itself"),
-    exp.Parameter: ("there are no parameters", "write the value itself"),
+    exp.Placeholder: ("parameters have names", "write :low, and give it a value"),
+    exp.Parameter: ("parameters are written with a colon", "write :low, and give it a value"),
     exp.Star: ("'*' stands in count(*) only", None),
     exp.IgnoreNulls: (
         "IGNORE NULLS is not supported",
