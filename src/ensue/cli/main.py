@@ -209,6 +209,11 @@ def _run_options(parser: ArgumentParser) -> None:
         help="what to do with events without usable time; default: raise",
     )
     parser.add_argument(
+        "--flat",
+        action="store_true",
+        help="plain columns in the place of whole events: a.price, a.volume, ...",
+    )
+    parser.add_argument(
         "--timeouts",
         action="store_true",
         help="also give partial matches whose window was over before they were complete",

@@ -79,6 +79,7 @@ def _here(queries: dict[str, Any], files: Any, options: Namespace) -> dict[str, 
             **_levels(options.levels),
             bad_events=options.bad_events,
             emit_timeouts=options.timeouts,
+            flat=options.flat,
             progress=report,
         )
     return found
@@ -99,5 +100,6 @@ def _on_spark(queries: dict[str, Any], files: Any, options: Namespace) -> dict[s
         **_levels(options.levels),
         bad_events=options.bad_events,
         emit_timeouts=options.timeouts,
+        flat=options.flat,
     ).cache()
     return {name: spark_session.collect(found[name]) for name in found}
