@@ -324,8 +324,9 @@ def match(
     {'up': 2, 'x': 1}
 
     Args: What is asked of which events
-        events: An Arrow, pandas or Polars table (or anything that speaks Arrow), a dict of one
-            table per event type, or a Spark DataFrame, batch or streaming.
+        events: An Arrow, pandas or Polars table (also a LazyFrame), a DuckDB relation or anything
+            else that speaks Arrow, a dict of one table per event type, or a Spark DataFrame,
+            batch or streaming.
         query: A text, the Path of a file with one, or made by `pattern`. Several, as a list or as
             a dict by name, share one scan. A list's queries go by their own names
             (`EVENT Name AS ...`) where all have one and no two the same, else by their places
@@ -409,11 +410,15 @@ def match(
         folder: Where files to IMPORT are looked for.
 
     Returns:
-        A result of the same kind as the events: an Arrow table, or a DataFrame that is computed
-        when it is asked for; a streaming DataFrame gives a streaming one. For several queries, a
-        dict of their matches.
+        A result of the same kind as the events: pandas gives pandas, Polars gives Polars (a
+        LazyFrame of a LazyFrame, which is collected at once), a DuckDB relation gives a relation
+        on the same connection, and whatever else speaks Arrow gives an Arrow table, as do tables
+        of several kinds in a dict. A Spark DataFrame gives a DataFrame that is computed when it
+        is asked for, a streaming one a streaming one. For several queries, a dict of their
+        matches.
     """
     from ensue.plan.limits import Limits
+    from ensue.runners.worlds import in_world_of
     from ensue.workload.arguments import Arguments
     from ensue.workload.correlations.expected import coming_of
     from ensue.workload.correlations.prepare import Wanted
@@ -474,7 +479,7 @@ def match(
     pasts = pasts_of(archives, archive, streaming=runner.STREAMING)
     wishes = replace(wishes, coming=coming_of(frame, streaming=runner.STREAMING))
     workload = Workload(asked, source, wishes, runner.lanes(frame, given), late, pasts)
-    found = runner.run(workload, frame, given)
+    found = in_world_of(events, runner.run(workload, frame, given))
     return next(iter(found.values())) if workload.alone and len(found) == 1 else found
 
 
@@ -507,9 +512,9 @@ def sql(
 
     Args:
         text: The query, or the Path of a file with it.
-        tables: The tables that the query names: Arrow, pandas or Polars tables, or anything that
-            speaks Arrow; the rest of the SQL then runs on DuckDB. With Spark DataFrames it runs
-            on Spark SQL.
+        tables: The tables that the query names: Arrow, pandas or Polars tables, DuckDB relations
+            or anything else that speaks Arrow; the rest of the SQL then runs on DuckDB. With
+            Spark DataFrames it runs on Spark SQL.
         spark: A session whose tables and views the query may name, too.
         watermark: A clause over a streaming DataFrame needs one, as `match` does, and event time
             as the first column of its ORDER BY.
@@ -525,7 +530,8 @@ def sql(
         latency: As for `match`.
 
     Returns:
-        An Arrow table, of pandas tables a pandas one, of Polars ones a Polars one; on Spark a
+        A table of the same kind as the tables, as `match` gives it, of several kinds an Arrow
+        table; on Spark a
         DataFrame, with a streaming DataFrame among the tables a stream. `start` takes a stream
         that has the column match_id: a query that names it gets it from each clause, before the
         others.
@@ -643,11 +649,11 @@ def live(
 ) -> "Live":
     """Makes a matcher in this process that you feed with events as they come.
 
-    `live.feed(events)` gives the matches that are certain then, at once; `live.advance(time)`
-    those that only waited for time to pass, `live.finish()` those that waited for the end. All
-    together they are those of `match` on all events, with the same ids, however they were cut
-    into pieces. `live.save()` gives bytes from which `live.restore(...)` goes on elsewhere, and
-    `async for matches in live.over(source)` feeds the events of a source.
+    `live.feed(events)` gives the matches that are certain then, at once, as an Arrow table;
+    `live.advance(time)` those that only waited for time to pass, `live.finish()` those that waited
+    for the end. All together they are those of `match` on all events, with the same ids, however
+    they were cut into pieces. `live.save()` gives bytes from which `live.restore(...)` goes on
+    elsewhere, and `async for matches in live.over(source)` feeds the events of a source.
 
     >>> columns = {"t": "int64", "kind": "string"}
     >>> feeding = live("SEQ(A a, B b) WITHIN 5", schema=columns, time="t", type="kind")

@@ -158,9 +158,8 @@ def test_without_duckdb_the_error_says_what_to_install(monkeypatch):
         EVENTS.to_batches,
         EVENTS.to_reader,
         EVENTS.to_pylist,
-        lambda: duckdb.connect().sql("SELECT 1 AS id, 10.0::DOUBLE AS price"),
     ],
-    ids=["Arrow", "batches", "reader", "dicts", "DuckDB"],
+    ids=["Arrow", "batches", "reader", "dicts"],
 )
 def test_tables_of_any_library_that_speaks_arrow(made):
     assert rows("SELECT id FROM t MATCH_RECOGNIZE (1) WHERE price > 1", {"t": made()}) == [(1,)]
@@ -183,6 +182,15 @@ def test_polars_in_polars_out(text):
     found = sql(text, tables={"t": pl.from_arrow(EVENTS)}, recognize=first_rows)
     assert isinstance(found, pl.DataFrame)
     assert found.columns == ["id", "price"]
+
+
+def test_a_relation_of_duckdb_in_a_relation_on_its_connection_out():
+    connection = duckdb.connect()
+    connection.register("given", EVENTS)
+    tables = {"t": connection.table("given")}
+    found = sql("SELECT * FROM t MATCH_RECOGNIZE (2)", tables=tables, recognize=first_rows)
+    assert isinstance(found, duckdb.DuckDBPyRelation)
+    assert found.join(connection.table("given"), "id").project("id").fetchall() == [(1,), (2,)]
 
 
 def test_tables_of_several_libraries_give_arrow():

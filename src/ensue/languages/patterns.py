@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 
 from lark import Lark, Tree, UnexpectedInput
@@ -11,7 +11,7 @@ from ensue.algebra.check.correlation import check_correlation_structure, no_summ
 from ensue.algebra.check.query import check_structure
 from ensue.algebra.correlation import Correlation
 from ensue.algebra.lapses import lapses
-from ensue.algebra.operator import Operator
+from ensue.algebra.operator import Operator, registered
 from ensue.algebra.predicate import Expr
 from ensue.algebra.query import Query
 from ensue.errors import QueryError
@@ -51,10 +51,18 @@ def statement(text: str, operators: Iterable[Operator] = ()) -> Query | Correlat
     >>> [join.archive for join in found.joins]
     ['passes']
     """
+    return _read(text, tuple(operators), registered())
+
+
+@lru_cache(maxsize=256)
+def _read(
+    text: str, operators: tuple[Operator, ...], _registered: tuple[Operator, ...]
+) -> Query | Correlation:
+    """A text means the same as long as the same operators are known."""
     try:
         tree = _grammar().parse(text)
         limit_depth(tree)
-        return _statement(tree, text, tuple(operators))
+        return _statement(tree, text, operators)
     except UnexpectedInput as error:
         raise explain(error, text) from None
     except QueryError as error:

@@ -79,7 +79,7 @@ class Prepared:
             return AdaptiveEngine(
                 self.plan, schema, self.shape.unit, adviser, nullable=nullable, limits=limits
             )
-        known = None if nullable or counted else self._program
+        known = None if nullable or counted else self._program.again()
         return Engine(
             self.plan, schema, self.shape.unit, nullable=nullable, counted=counted, limits=limits,
             program=known,
