@@ -322,6 +322,7 @@ def match(
     space: str | None = None,
     levels: Sequence[str] | str | None = None,
     trace: bool = False,
+    flat: bool = False,
     bad_events: str = "raise",
     emit_timeouts: bool = False,
     progress: "Progress | bool | None" = None,
@@ -391,6 +392,9 @@ def match(
             top goes by its name, or "".
         trace: Add a column `members`, from which `ensue.trace` traces a match back to the events
             that came in.
+        flat: Plain columns in the place of structs: an event `a` is the columns `a.price`,
+            `a.volume`, ..., a list of events is a list for each field. In a query,
+            `RETURN a.*` does it for one event.
         progress: True shows a bar on a terminal or in a notebook, and nothing elsewhere; a
             function is called with the number of events done and of all events. On Spark neither
             is possible, since matches are found when they are asked for: see `wait` for streams.
@@ -511,11 +515,13 @@ def match(
         emit_timeouts=emit_timeouts,
         levels=levels if levels is None or isinstance(levels, str) else tuple(levels),
         trace=trace,
+        flat=flat,
         streaming=runner.STREAMING,
         planning=_planning(statistics, off, structure, adaptive=adaptive, limits=limits),
         access=Wanted(access, latency),
     )
     _refuse_levels(asked, levels, trace=trace)
+    _refuse_flat(flat, trace=trace)
     late = runner.STREAMING and given.deliver_late
     frame, source = runner.read(events, given)
     pasts = pasts_of(archives, archive, streaming=runner.STREAMING)
@@ -683,6 +689,7 @@ def live(
     bad_events: str = "raise",
     levels: Sequence[str] | str | None = None,
     trace: bool = False,
+    flat: bool = False,
     emit_timeouts: bool = False,
     statistics: Statistics | None = None,
     off: Sequence[str] | str = (),
@@ -763,10 +770,12 @@ def live(
         emit_timeouts=emit_timeouts,
         levels=levels if levels is None or isinstance(levels, str) else tuple(levels),
         trace=trace,
+        flat=flat,
         planning=_planning(statistics, off, structure, adaptive=adaptive, limits=limits),
         access=Wanted(access, latency),
     )
     _refuse_levels(asked, levels, trace=trace)
+    _refuse_flat(flat, trace=trace)
     reader = Reader(schema, given.time, given.type, given.order, given.arranging)
     workload = Workload(
         asked, made(reader, given), wishes,
@@ -780,6 +789,14 @@ def _refuse_levels(asked: "Sequence[Asked]", levels: object, *, trace: bool) -> 
         raise QueryError(
             "levels= and trace= speak of events that are made of events, and this query has none",
             hint="define them: EVENT Name AS ...; as often as wanted, then the query",
+        )
+
+
+def _refuse_flat(flat: bool, *, trace: bool) -> None:
+    if flat and trace:
+        raise QueryError(
+            "flat=True does not go with trace=True: a match is traced through its nested members",
+            hint="leave one of them out",
         )
 
 

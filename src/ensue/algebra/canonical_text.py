@@ -87,7 +87,8 @@ def _equivalence(equivalence: Equivalence) -> str:
 
 
 def _returned(returned: Returned) -> str:
-    return node_text("Returned", expr=expr_text(returned.expr), name=plain(returned.name))
+    text = node_text("Returned", expr=expr_text(returned.expr), name=plain(returned.name))
+    return f"{text}.*" if returned.every else text
 
 
 def _choice(choice: Choice) -> str:

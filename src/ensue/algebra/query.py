@@ -20,10 +20,11 @@ class Equivalence:
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """One column of the result: `x.tag AS tag`."""
+    """One column of the result, `x.tag AS tag`; or a column for each field of an event, `x.*`."""
 
     expr: Expr
-    name: str
+    name: str  # of `x.*` what the names begin with
+    every: bool = False  # `x.*`; of a variable `*`, all variables
     span: Span | None = field(default=None, compare=False, repr=False)
 
 

@@ -260,7 +260,13 @@ def show_columns(query: Query) -> list[str]:
 
 def show_returned(returned: Returned) -> str:
     """A column of RETURN, with AS where its name would be another."""
+    if returned.every and returned.name == MATCHES:
+        return "*"
     text = show_expr(returned.expr)
+    if returned.every:
+        assert isinstance(returned.expr, Field)
+        prefixed = returned.name != returned.expr.variable
+        return f"{text}.*" + (f" AS {show_name(returned.name)}" if prefixed else "")
     if returned.name == default_name(returned.expr):
         return text
     return f"{text} AS {show_name(returned.name)}"

@@ -234,6 +234,11 @@ def _run_options(parser: ArgumentParser) -> None:
         "--limit", metavar="N", type=_count, default=20, help="rows of a table, default: 20"
     )
     result.add_argument(
+        "--flat",
+        action="store_true",
+        help="plain columns in the place of whole events: a.price, a.volume, ...",
+    )
+    result.add_argument(
         "--full-ids",
         action="store_true",
         help="show match ids in full; on a terminal they are short, elsewhere always full",

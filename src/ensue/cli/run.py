@@ -84,6 +84,7 @@ def _run_here(
         **asked,
         bad_events=options.bad_events,
         emit_timeouts=options.timeouts,
+        flat=options.flat,
         progress=True,
     )
 
@@ -119,6 +120,7 @@ def _run_on_spark(
         **asked,
         bad_events=options.bad_events,
         emit_timeouts=options.timeouts,
+        flat=options.flat,
     )
     if isinstance(found, Mapping):
         found = found.cache() if hasattr(found, "cache") else found

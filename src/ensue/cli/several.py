@@ -84,6 +84,7 @@ def _here(queries: dict[str, Any], files: Any, options: Namespace) -> dict[str, 
         **_levels(options.levels),
         bad_events=options.bad_events,
         emit_timeouts=options.timeouts,
+        flat=options.flat,
         progress=True,
     )
     return found
@@ -104,5 +105,6 @@ def _on_spark(queries: dict[str, Any], files: Any, options: Namespace) -> dict[s
         **_levels(options.levels),
         bad_events=options.bad_events,
         emit_timeouts=options.timeouts,
+        flat=options.flat,
     ).cache()
     return {name: spark_session.collect(found[name]) for name in found}

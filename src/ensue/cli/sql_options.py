@@ -7,7 +7,7 @@ from ensue.cli.terminal import UsageError
 _SAYS_ITSELF = "the query says it itself, in ORDER BY and PARTITION BY"
 _NOT_NEEDED = {"time": _SAYS_ITSELF, "type": _SAYS_ITSELF, "order": _SAYS_ITSELF}
 _OF_PATTERNS = (
-    "timeouts", "levels", "trace", "picture", "statistics", "off", "structure", "archive",
+    "timeouts", "flat", "levels", "trace", "picture", "statistics", "off", "structure", "archive",
     "archive_key", "access", "latency", "max_partial_matches",
 )  # fmt: skip
 _OF_STREAMS = (

@@ -65,6 +65,7 @@ def run_stream(options: Namespace) -> Exit:
             **asked,
             bad_events=options.bad_events,
             emit_timeouts=options.timeouts,
+            flat=options.flat,
             watermark=watermark,
             max_ahead=_max_ahead(options.max_ahead),
             late_events="count" if options.late is None else "deliver",

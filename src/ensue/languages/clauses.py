@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ensue.algebra.pattern import Pattern
 from ensue.algebra.policy import AfterMatch, Choice, Choose, InOrderOf, SkipTo, Strategy
-from ensue.algebra.predicate import Expr
+from ensue.algebra.predicate import MATCHES, Expr, Field
 from ensue.algebra.query import Limit, Query, Returned
 from ensue.algebra.text import default_name
 from ensue.algebra.walk import atoms, positives
@@ -12,6 +12,7 @@ from ensue.errors import QueryError, did_you_mean
 from ensue.languages.expressions import (
     Node,
     condition,
+    event_of,
     expr_of,
     name_of,
     pieces,
@@ -107,10 +108,17 @@ def _order(node: Node | None) -> InOrderOf:
 
 
 def returned_of(node: Node) -> Returned:
-    """A column of RETURN."""
+    """A column of RETURN, or all fields of an event."""
+    if node.data == "variables":
+        return Returned(Field(MATCHES, None), MATCHES, every=True, span=span_of(node))
+    if node.data == "fields":
+        variable, index, _, alias = pieces(node)
+        event = event_of(variable, index, span_of(node))
+        called = event.variable if alias is None else name_of(alias)
+        return Returned(event, called, every=True, span=span_of(node))
     expression, alias = pieces(node)
     expr = expr_of(expression)
-    return Returned(expr, name_of(alias) if alias else default_name(expr), span_of(node))
+    return Returned(expr, name_of(alias) if alias else default_name(expr), span=span_of(node))
 
 
 def choose_of(node: Node) -> Choose | None:

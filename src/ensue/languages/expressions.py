@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date, datetime, timedelta
 from typing import Any
 
@@ -129,8 +130,8 @@ def expr_of(node: Node) -> Expr:
         case "like", [operand, negated, pattern]:
             return Like(expr_of(operand), _unquoted(pattern), negated is not None, span)
         case "reference", [variable, index, field]:
-            at, nth = (At.ONLY, 1) if index is None else _position(index, name_of(variable))
-            return Field(name_of(variable), _field_name(field) if field else None, at, nth, span)
+            event = event_of(variable, index, span)
+            return replace(event, name=_field_name(field)) if field else event
         case "call", [function, *arguments]:
             inside = tuple(expr_of(argument) for argument in arguments if argument)
             return _called(name_of(function).lower(), inside, span)
@@ -234,6 +235,12 @@ def _unquoted(token: Token) -> str:
 
 
 # --------------------------------------------------------------------------------- references
+
+
+def event_of(variable: Token, index: Node | None, span: Span) -> Field:
+    """A whole event: of a Kleene variable the one at a position."""
+    at, nth = (At.ONLY, 1) if index is None else _position(index, name_of(variable))
+    return Field(name_of(variable), None, at, nth, span)
 
 
 def _position(index: Node, variable: str) -> tuple[At, int]:

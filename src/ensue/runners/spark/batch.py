@@ -161,7 +161,8 @@ class Only:
         stage, (output,) = self.chain.stages[0], self.chain.outputs
         ordered = _in_order(events, self.chain, 0, self.bad_events)
         for _, matches in stage.delivered(stage.matched(Fed(ordered, {}, (ARRIVAL,)))):
-            yield from matches.cast(output.schema).to_batches(max_chunksize=OUTPUT_ROWS)
+            given = output.given(matches).cast(output.schema)
+            yield from given.to_batches(max_chunksize=OUTPUT_ROWS)
 
 
 @dataclass(frozen=True)
