@@ -33,7 +33,7 @@ def load_ipython_extension(ipython: Any) -> None:
 
 def _shown(shell: Any, kind: Any, error: Exception, traceback: Any, tb_offset: Any = None) -> Any:
     """How a notebook shows an error: what a task of Spark says for us, without Spark's pages."""
-    if _world(error) in ("pyspark", "py4j") and "ensue.errors." in str(error):
+    if library_of(error) in ("pyspark", "py4j") and "ensue.errors." in str(error):
         from ensue.runners.spark.failure import failure
 
         kind, error = EnsueError, failure(error).with_traceback(traceback)

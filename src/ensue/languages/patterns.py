@@ -57,14 +57,25 @@ def statement(
     >>> [join.archive for join in found.joins]
     ['passes']
     """
-    return _read(text, tuple(operators), registered())
+    if parameters.values:
+        return _read(text, tuple(operators), parameters)
+    try:
+        return _kept(text, tuple(operators), registered())
+    except QueryError:
+        return _read(text, tuple(operators), parameters)  # whose errors say how a value is given
 
 
 @lru_cache(maxsize=256)
-def _read(
+def _kept(
     text: str, operators: tuple[Operator, ...], _registered: tuple[Operator, ...]
 ) -> Query | Correlation:
-    """A text means the same as long as the same operators are known."""
+    """A text without parameters means the same as long as the same operators are known."""
+    return _read(text, operators, NO_PARAMETERS)
+
+
+def _read(
+    text: str, operators: tuple[Operator, ...], parameters: Parameters
+) -> Query | Correlation:
     try:
         tree = read(_grammar(), text, "start", parameters)
         limit_depth(tree)
