@@ -14,6 +14,7 @@ from ensue.cli.planning import planning_options
 from ensue.cli.serve_options import serve_options, token_options
 from ensue.cli.sql_options import table_option
 from ensue.cli.terminal import Exit, UsageError, complain, plain_warnings
+from ensue.cli.text_options import Files, take_query, text_options
 from ensue.errors import EnsueError, EventError, RunnerError
 
 _ENGINES = ("local", "spark")
@@ -171,18 +172,18 @@ def _query_and_events(parser: ArgumentParser, *, needed: bool) -> None:
     group = parser.add_argument_group("the query and its events")
     if needed:
         group.add_argument(
-            "query", metavar="QUERY", nargs="+", help=f"{said}; several share a scan"
+            "query", metavar="QUERY", nargs="*", help=f"{said}; several share a scan"
         )
     else:
-        group.add_argument("query", metavar="QUERY", help=said)
+        group.add_argument("query", metavar="QUERY", nargs="?", help=said)
     events = group.add_mutually_exclusive_group() if needed else group
     events.add_argument(
         "--events",
         metavar="[TYPE=]PATH",
-        action="append",
+        action=Files,
         default=None if needed else [],
-        help="CSV, JSON lines, Parquet or Arrow, a file or a folder; several times for several "
-        "files; "
+        help="CSV, JSON lines, Parquet or Arrow, also packed as .gz, .bz2 or .zst: a file, a "
+        "folder or a pattern such as 'data/2026-*.csv'; several times for several files; "
         "TYPE=PATH where each event type has a file of its own; for SQL a table each, called like "
         "its file",
     )
@@ -199,7 +200,7 @@ def _query_and_events(parser: ArgumentParser, *, needed: bool) -> None:
         "--time",
         metavar="COLUMN",
         help="the time of an event, or START,END for events that last; "
-        "by default the only column of timestamps",
+        "by default the only column of timestamps, or of dates",
     )
     group.add_argument(
         "--type",
@@ -215,6 +216,7 @@ def _query_and_events(parser: ArgumentParser, *, needed: bool) -> None:
     )
     parameter_option(parser)
     table_option(parser)
+    text_options(parser)
 
 
 def _run_options(parser: ArgumentParser) -> None:
@@ -384,6 +386,7 @@ def _version() -> str:
 
 
 def _run(options: Namespace) -> Exit:
+    take_query(options)
     if len(options.query) > 1:
         if options.stream is not None:
             raise UsageError(
@@ -404,12 +407,14 @@ def _run(options: Namespace) -> Exit:
 
 
 def _explain(options: Namespace) -> Exit:
+    take_query(options)
     from ensue.cli.run import explain
 
     return explain(options)
 
 
 def _check(options: Namespace) -> Exit:
+    take_query(options)
     from ensue.cli.run import check
 
     return check(options)

@@ -20,6 +20,7 @@ from ensue.cli.query_text import read_query
 from ensue.cli.sql_options import require_no_stream, require_pattern_options
 from ensue.cli.stream_counters import many
 from ensue.cli.terminal import Exit, UsageError, notice, output
+from ensue.cli.text_options import spelling_of
 from ensue.languages.sql.query import SqlQuery
 
 _ENOUGH_TO_KNOW_THE_COLUMNS = 1_000
@@ -71,7 +72,7 @@ def _run_here(
     options: Namespace,
     asked: dict[str, Any],
 ) -> Any:
-    events = event_files.read_local(files)
+    events = event_files.read_local(files, spelling_of(options))
     columns = event_columns(events, options)
     planned = planning_of(options, query, events, columns)
     return ensue.match(
@@ -108,7 +109,7 @@ def _run_on_spark(
     from ensue.runners.spark import session as spark_session
 
     notice("starting Spark ...")
-    events = event_files.read_spark(files)
+    events = event_files.read_spark(files, spelling_of(options))
     columns = event_columns(events, options)
     found = ensue.match(
         events,
@@ -195,7 +196,7 @@ def _known(
             raise UsageError("--time, --type and --order say something of --events; name some")
         return None, {}
     files = event_files.event_files(options.events)
-    events = event_files.read_local(files, rows=rows)
+    events = event_files.read_local(files, spelling_of(options), rows=rows)
     return events, event_columns(events, options)
 
 

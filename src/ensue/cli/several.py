@@ -18,6 +18,7 @@ from ensue.cli.query_text import read_pattern
 from ensue.cli.run import event_columns, require_events
 from ensue.cli.sql_options import require_no_stream, require_pattern_options
 from ensue.cli.terminal import Exit, UsageError, notice
+from ensue.cli.text_options import spelling_of
 from ensue.languages.parameters import Parameters
 from ensue.languages.query_files import is_file
 
@@ -73,7 +74,7 @@ def _levels(named: str | None) -> dict[str, Any]:
 
 
 def _here(queries: dict[str, Any], files: Any, options: Namespace) -> dict[str, Any]:
-    events = event_files.read_local(files)
+    events = event_files.read_local(files, spelling_of(options))
     columns = event_columns(events, options)
     found: dict[str, Any] = ensue.match(
         events,
@@ -94,7 +95,7 @@ def _on_spark(queries: dict[str, Any], files: Any, options: Namespace) -> dict[s
     from ensue.runners.spark import session as spark_session
 
     notice("starting Spark ...")
-    events = event_files.read_spark(files)
+    events = event_files.read_spark(files, spelling_of(options))
     columns = event_columns(events, options)
     found = ensue.match(
         events,

@@ -3,6 +3,7 @@
 from argparse import ArgumentParser, Namespace
 
 from ensue.cli.terminal import UsageError
+from ensue.cli.text_options import Files
 
 _SAYS_ITSELF = "the query says it itself, in ORDER BY and PARTITION BY"
 _NOT_NEEDED = {"time": _SAYS_ITSELF, "type": _SAYS_ITSELF, "order": _SAYS_ITSELF}
@@ -22,7 +23,7 @@ def table_option(parser: ArgumentParser) -> None:
     group.add_argument(
         "--table",
         metavar="[NAME=]PATH",
-        action="append",
+        action=Files,
         default=[],
         help="a table that the query names, from files as --events takes them; without NAME it "
         "is called like its file; several times for several tables",
