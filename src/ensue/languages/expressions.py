@@ -14,7 +14,9 @@ from ensue.algebra.chains import chain
 from ensue.algebra.durations import nanoseconds
 from ensue.algebra.predicate import (
     AGGREGATES,
+    GROUP,
     MATCHES,
+    VALUE,
     Aggregate,
     At,
     Between,
@@ -320,6 +322,35 @@ def _called(function: str, arguments: Sequence[Expr], span: Span) -> Expr:
     if function in AGGREGATES:
         return _aggregate(function, arguments, span)
     return Call(functions.name_of(function), tuple(arguments), span)
+
+
+def over_matches(node: Node) -> tuple[Expr, Aggregate] | None:
+    """An aggregate over the matches of a group: what it asks of each of them, and how these
+    values are taken together. None: it is no aggregate."""
+    inside = node
+    while inside.data in ("expression", "conjunction") and len(inside.children) == 1:
+        (inside,) = (child for child in inside.children if isinstance(child, Tree))
+    match inside.data, pieces(inside):
+        case "tally", [function, _]:
+            _tally(name_of(function).lower(), span_of(inside))
+            asked: Expr = Literal(True, span_of(inside))
+            arguments: list[Expr] = []
+            called = "count"
+        case "call", [function, first, *others] if name_of(function).lower() in AGGREGATES:
+            called = name_of(function).lower()
+            asked = expr_of(first)
+            arguments = [expr_of(other) for other in others]
+        case _:
+            return None
+    if isinstance(asked, Field) and asked.name is None:
+        name = asked.variable
+        raise QueryError(
+            f"with GROUP BY, {called} is over matches, and {name} is an event",
+            hint=f"COUNT(*) counts the matches, sum(count({name})) all their events of {name}",
+            span=span_of(inside),
+        )
+    placeholder = Field(GROUP, VALUE, At.ALL)
+    return asked, _aggregate(called, [placeholder, *arguments], span_of(inside))
 
 
 def _tally(function: str, span: Span) -> Aggregate:

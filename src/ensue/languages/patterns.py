@@ -17,6 +17,7 @@ from ensue.algebra.query import Query
 from ensue.errors import QueryError
 from ensue.languages.archive_joins import archive_join, joined_pattern
 from ensue.languages.clauses import choose_of, limit_of, matched, returned_of
+from ensue.languages.whole_results import columns_of, whole_of
 from ensue.languages.expressions import Node, expr_of, name_of, pieces, span_of
 from ensue.languages.parameter_tokens import AnywhereInText, read
 from ensue.languages.parameters import NO_PARAMETERS, Parameters
@@ -122,7 +123,8 @@ def limit_depth(tree: Node) -> None:
 
 def _statement(tree: Node, text: str, operators: tuple[Operator, ...]) -> Query | Correlation:
     *name, body = pieces(tree)
-    pattern, using, where, within, after, *joins, returning, having, limit, choose = pieces(body)
+    pattern, using, where, within, after, *joins, returning, having = pieces(body)[:-4]
+    grouping, ordering, limit, choose = pieces(body)[-4:]
     beside: list[list[Expr]] = [[] for _ in (pattern, *joins)]
     written = (pattern, *map(joined_pattern, joins))
     shapes = [
@@ -137,15 +139,25 @@ def _statement(tree: Node, text: str, operators: tuple[Operator, ...]) -> Query 
         matched(live, (using, where), within, after, text, beside[0]),
         name=name_of(name[0]) if name else None,
     )
-    columns = pieces(returning) if returning else []
+    columns, total, labelled = columns_of(returning)
+    grouped = total is not None or grouping is not None
     exists = [column for column in columns if column.data == "exists"]
-    returns = tuple(returned_of(column) for column in columns if column.data != "exists")
+    returns = tuple(
+        returned_of(column, grouped=grouped) for column in columns if column.data != "exists"
+    )
     condition = expr_of(having.children[0]) if having else None
-    most = limit_of(limit) if limit else None
+    whole = whole_of(returns, total, grouping, ordering, limit)
+    most = limit_of(limit) if limit and (whole is None or whole.first is None) else None
     if not joins:
         query = replace(query, returns=returns, having=condition, limit=most, exists=bool(exists))
         query = replace(query, choose=choose_of(choose) if choose else None)
-        return check_structure(query)
+        return check_structure(replace(query, all_events=labelled is not None, whole=whole))
+    if labelled is not None:
+        raise QueryError(
+            "ALL EVENTS does not go with JOIN ARCHIVE",
+            hint="leave it out: a row has the events of all sides as structs",
+            span=span_of(labelled),
+        )
     if choose and choose_of(choose):
         raise QueryError(
             "CHOOSE does not go with JOIN ARCHIVE",
@@ -165,5 +177,5 @@ def _statement(tree: Node, text: str, operators: tuple[Operator, ...]) -> Query 
         for node, shape, conditions in zip(joins, past, beside[1:], strict=True)
     )
     return check_correlation_structure(
-        Correlation(query, found, returns, condition, most, text=text)
+        Correlation(query, found, returns, condition, most, whole=whole, text=text)
     )

@@ -148,14 +148,15 @@ def rows_in_time_order(found: pa.Table, query: Query | None) -> pa.Table:
     without these columns, or in which RETURN has put others in their place, stays as it is.
     """
     named = set() if query is None else {column.name for column in query.returns}
-    if found.num_rows < 2 or not {*_KEYS} <= {*found.column_names} - named:
+    by = [*_KEYS, "position"] if query is not None and query.all_events else _KEYS
+    if found.num_rows < 2 or not {*by} <= {*found.column_names} - named:
         return found
-    keys = found.select(_KEYS).combine_chunks()
+    keys = found.select(by).combine_chunks()
     after, before = keys.slice(1), keys.slice(0, keys.num_rows - 1)
     sorted_ = pa.scalar(True)
-    for name in reversed(_KEYS):
+    for name in reversed(by):
         later = pc.greater(after[name], before[name])
         sorted_ = pc.or_(later, pc.and_(pc.equal(after[name], before[name]), sorted_))
     if pc.all(sorted_, skip_nulls=False).as_py():
         return found
-    return found.take(pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in _KEYS]))
+    return found.take(pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in by]))

@@ -21,7 +21,8 @@ from ensue.algebra.check.query import (
 from ensue.algebra.check.row_patterns import checked as checked_clause
 from ensue.algebra.check.row_patterns import output_kinds
 from ensue.algebra.check.stars import fields_by, with_fields, with_variables
-from ensue.algebra.check.usage import Roles, in_having, in_on, in_return, roles_of
+from ensue.algebra.check.usage import Roles, in_having, in_on, in_return, in_returns, roles_of
+from ensue.algebra.check.whole_results import checked_whole
 from ensue.algebra.correlation import (
     AnySide,
     ArchiveJoin,
@@ -72,11 +73,12 @@ def check_correlation_structure(correlation: Correlation) -> Correlation:
         for expr in (*(r.expr for r in correlation.returns), *_having(correlation)):
             _check_shown(expr, correlation)
         check_columns(correlation.returns)
+        correlation = checked_whole(correlation, lambda expr: in_return(expr, roles))
         having = correlation.having
         return replace(
             correlation,
             joins=checked,
-            returns=tuple(replace(r, expr=in_return(r.expr, roles)) for r in correlation.returns),
+            returns=in_returns(correlation.returns, roles),
             having=None if having is None else in_having(having, roles),
         )
     except QueryError as error:

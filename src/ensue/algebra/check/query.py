@@ -14,7 +14,8 @@ from ensue.algebra.check.arrangement import (
 from ensue.algebra.check.kinds import comparable, kind_of
 from ensue.algebra.check.places import placed, refuse_list
 from ensue.algebra.check.stars import fields_by, with_fields, with_variables
-from ensue.algebra.check.usage import Roles, in_having, in_interval, in_return, in_where, roles_of
+from ensue.algebra.check.usage import Roles, in_having, in_interval, in_return, in_returns, in_where, roles_of
+from ensue.algebra.check.whole_results import check_labels, checked_whole
 from ensue.algebra.equivalence import equal_through_negation, partitioning, with_equivalence
 from ensue.algebra.form import is_event, is_lapse
 from ensue.algebra.lapses import interval_ends, lapses, with_interval_ends
@@ -46,7 +47,10 @@ def check_structure(query: Query) -> Query:
         check_operators(query)
         _check_after(query, roles)
         check_columns(query.returns)
-        check_answer(query)
+        check_labels(query)
+        query = checked_whole(query, lambda expr: in_return(expr, roles))
+        if query.whole is None or not query.whole.grouped:
+            check_answer(query)
         check_choice(query)
         check_lapses(query)
         split = [part for expr in query.where for part in conjuncts(expr)]
@@ -56,7 +60,7 @@ def check_structure(query: Query) -> Query:
             pattern=with_interval_ends(query.pattern, lambda end: in_interval(end, roles)),
             where=tuple(in_where(expr, roles) for expr in split),
             equivalence=once(query.equivalence),
-            returns=tuple(replace(r, expr=in_return(r.expr, roles)) for r in query.returns),
+            returns=in_returns(query.returns, roles),
             having=None if query.having is None else in_having(query.having, roles),
         )
     except QueryError as error:

@@ -8,7 +8,7 @@ from hashlib import blake2b
 
 import pyarrow as pa
 
-from ensue.algebra.answers import summarised
+from ensue.algebra.answers import makes_events
 from ensue.algebra.check.arrangement import open_ended
 from ensue.algebra.check.query import check
 from ensue.algebra.policy import Strategy
@@ -269,7 +269,7 @@ def _decided_after(query: Query, shape: Shape, *, streaming: bool) -> int | floa
 def _with_places(query: Query, layer: Layer, stream: LayerStream) -> Query:
     """The query with conditions on where members stand, and where its own matches do."""
     query = _in_order(query, stream)
-    if summarised(query):
+    if not makes_events(query):
         return query
     if layer.called:
         own = (
