@@ -1,6 +1,7 @@
 """The public interface: everything else may change."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from ensue.algebra.query import Query
 from ensue.algebra.row_patterns.recognition import Recognition
 from ensue.algebra.subscription import Subscription
 from ensue.algebra.tower import Definition, Tower
+from ensue.brief_errors import brief
 from ensue.errors import (
     ArchiveWarning,
     EnsueError,
@@ -26,8 +28,10 @@ from ensue.errors import (
     StateError,
     SubscriptionWarning,
 )
+from ensue.extras import needed
 from ensue.languages.builder import PatternBuilder, all_of, one_of, pattern
 from ensue.plan.estimates.statistics import Statistics
+from ensue.progress_bars import progress_bar, shown
 from ensue.subscriptions import Subscriptions
 
 if TYPE_CHECKING:
@@ -110,6 +114,7 @@ __all__ = [
 ]
 
 
+@brief
 def operator(
     name: str,
     *,
@@ -157,6 +162,7 @@ def operator(
     return register(made) if known else made
 
 
+@brief
 def define(
     text: str | PatternBuilder,
     *,
@@ -187,6 +193,7 @@ def define(
     return found
 
 
+@brief
 def parse(
     text: str | Path | PatternBuilder,
     *,
@@ -286,6 +293,7 @@ def _file_as_text(text: str) -> QueryError:
     )
 
 
+@brief
 def show(
     query: PatternBuilder | Query | Correlation | Subscription | Recognition,
     language: str = "patterns",
@@ -301,6 +309,7 @@ def show(
     return table.show(query.query if isinstance(query, PatternBuilder) else query, language)
 
 
+@brief
 def match(
     events: Any,
     query: "OneQuery | ManyQueries | Subscriptions",
@@ -313,9 +322,10 @@ def match(
     space: str | None = None,
     levels: Sequence[str] | str | None = None,
     trace: bool = False,
+    flat: bool = False,
     bad_events: str = "raise",
     emit_timeouts: bool = False,
-    progress: "Progress | None" = None,
+    progress: "Progress | bool | None" = None,
     watermark: "Watermark | None" = None,
     late_events: str = "count",
     lanes: int | None = None,
@@ -352,8 +362,9 @@ def match(
     {'up': 2, 'x': 1}
 
     Args: What is asked of which events
-        events: An Arrow, pandas or Polars table (or anything that speaks Arrow), a dict of one
-            table per event type, or a Spark DataFrame, batch or streaming.
+        events: An Arrow, pandas or Polars table (also a LazyFrame), a DuckDB relation or anything
+            else that speaks Arrow, a dict of one table per event type, or a Spark DataFrame,
+            batch or streaming.
         query: A text, the Path of a file with one, or made by `pattern`. Several, as a list or as
             a dict by name, share one scan. A list's queries go by their own names
             (`EVENT Name AS ...`) where all have one and no two the same, else by their places
@@ -381,7 +392,12 @@ def match(
             top goes by its name, or "".
         trace: Add a column `members`, from which `ensue.trace` traces a match back to the events
             that came in.
-        progress: A function that is called with the number of events done and of all events.
+        flat: Plain columns in the place of structs: an event `a` is the columns `a.price`,
+            `a.volume`, ..., a list of events is a list for each field. In a query,
+            `RETURN a.*` does it for one event.
+        progress: True shows a bar on a terminal or in a notebook, and nothing elsewhere; a
+            function is called with the number of events done and of all events. On Spark neither
+            is possible, since matches are found when they are asked for: see `wait` for streams.
 
     Args: Streams
         watermark: How much later than the newest event an event may come: a length of time such
@@ -437,11 +453,15 @@ def match(
         folder: Where files to IMPORT are looked for.
 
     Returns:
-        A result of the same kind as the events: an Arrow table, or a DataFrame that is computed
-        when it is asked for; a streaming DataFrame gives a streaming one. For several queries, a
-        dict of their matches.
+        A result of the same kind as the events: pandas gives pandas, Polars gives Polars (a
+        LazyFrame of a LazyFrame, which is collected at once), a DuckDB relation gives a relation
+        on the same connection, and whatever else speaks Arrow gives an Arrow table, as do tables
+        of several kinds in a dict. A Spark DataFrame gives a DataFrame that is computed when it
+        is asked for, a streaming one a streaming one. For several queries, a dict of their
+        matches.
     """
     from ensue.plan.limits import Limits
+    from ensue.runners.worlds import in_world_of
     from ensue.workload.arguments import Arguments
     from ensue.workload.correlations.expected import coming_of
     from ensue.workload.correlations.prepare import Wanted
@@ -450,6 +470,12 @@ def match(
     from ensue.workload.workload import Workload
 
     runner = _runner(events)
+    if progress and _is_spark(events):
+        raise EventError(
+            "progress= is for tables in this process: on Spark matches are found when they are "
+            "asked for\n  hint: of a stream ensue.wait(running, progress=True) tells it; of a "
+            "batch Spark's own bar, spark.ui.showConsoleProgress=true"
+        )
     if evict is not None and not runner.STREAMING:
         raise QueryError(
             "evict= is for streams: a table is matched as a whole",
@@ -480,7 +506,6 @@ def match(
             space=space,
         ),
         bad_events=bad_events,
-        progress=progress,
         watermark=watermark,
         late_events=late_events,
         lanes=lanes,
@@ -490,20 +515,25 @@ def match(
         emit_timeouts=emit_timeouts,
         levels=levels if levels is None or isinstance(levels, str) else tuple(levels),
         trace=trace,
+        flat=flat,
         streaming=runner.STREAMING,
         planning=_planning(statistics, off, structure, adaptive=adaptive, limits=limits),
         access=Wanted(access, latency),
     )
     _refuse_levels(asked, levels, trace=trace)
+    _refuse_flat(flat, trace=trace)
     late = runner.STREAMING and given.deliver_late
     frame, source = runner.read(events, given)
     pasts = pasts_of(archives, archive, streaming=runner.STREAMING)
     wishes = replace(wishes, coming=coming_of(frame, streaming=runner.STREAMING))
     workload = Workload(asked, source, wishes, runner.lanes(frame, given), late, pasts)
-    found = runner.run(workload, frame, given)
+    with progress_bar(progress, "matching") as report:
+        found = runner.run(workload, frame, replace(given, progress=report))
+    found = in_world_of(events, found)
     return next(iter(found.values())) if workload.alone and len(found) == 1 else found
 
 
+@brief
 def sql(
     text: str | Path,
     *,
@@ -536,9 +566,9 @@ def sql(
         text: The query, or the Path of a file with it.
         params: The values of parameters, as for `match`: `:low` in clauses and in the SQL around
             them.
-        tables: The tables that the query names: Arrow, pandas or Polars tables, or anything that
-            speaks Arrow; the rest of the SQL then runs on DuckDB. With Spark DataFrames it runs
-            on Spark SQL.
+        tables: The tables that the query names: Arrow, pandas or Polars tables, DuckDB relations
+            or anything else that speaks Arrow; the rest of the SQL then runs on DuckDB. With
+            Spark DataFrames it runs on Spark SQL.
         spark: A session whose tables and views the query may name, too.
         watermark: A clause over a streaming DataFrame needs one, as `match` does, and event time
             as the first column of its ORDER BY.
@@ -554,14 +584,17 @@ def sql(
         latency: As for `match`.
 
     Returns:
-        An Arrow table, of pandas tables a pandas one, of Polars ones a Polars one; on Spark a
+        A table of the same kind as the tables, as `match` gives it, of several kinds an Arrow
+        table; on Spark a
         DataFrame, with a streaming DataFrame among the tables a stream. `start` takes a stream
         that has the column match_id: a query that names it gets it from each clause, before the
         others.
     """
     from ensue.languages.parameters import parameters_of
     from ensue.plan.limits import Limits
-    from ensue.runners.sql import sql as run
+
+    with needed("SQL", "sql"):
+        from ensue.runners.sql import sql as run
     from ensue.workload.arguments import Arguments
 
     if isinstance(text, Path):
@@ -640,6 +673,7 @@ def _recognize(clause: "ClauseText", relation: Any, given: "Arguments", limits: 
     return next(iter(runner.run(workload, frame, given).values()))
 
 
+@brief
 def live(
     query: "OneQuery | ManyQueries | Subscriptions",
     *,
@@ -655,6 +689,7 @@ def live(
     bad_events: str = "raise",
     levels: Sequence[str] | str | None = None,
     trace: bool = False,
+    flat: bool = False,
     emit_timeouts: bool = False,
     statistics: Statistics | None = None,
     off: Sequence[str] | str = (),
@@ -674,11 +709,11 @@ def live(
 ) -> "Live":
     """Makes a matcher in this process that you feed with events as they come.
 
-    `live.feed(events)` gives the matches that are certain then, at once; `live.advance(time)`
-    those that only waited for time to pass, `live.finish()` those that waited for the end. All
-    together they are those of `match` on all events, with the same ids, however they were cut
-    into pieces. `live.save()` gives bytes from which `live.restore(...)` goes on elsewhere, and
-    `async for matches in live.over(source)` feeds the events of a source.
+    `live.feed(events)` gives the matches that are certain then, at once, as an Arrow table;
+    `live.advance(time)` those that only waited for time to pass, `live.finish()` those that waited
+    for the end. All together they are those of `match` on all events, with the same ids, however
+    they were cut into pieces. `live.save()` gives bytes from which `live.restore(...)` goes on
+    elsewhere, and `async for matches in live.over(source)` feeds the events of a source.
 
     >>> columns = {"t": "int64", "kind": "string"}
     >>> feeding = live("SEQ(A a, B b) WITHIN 5", schema=columns, time="t", type="kind")
@@ -735,10 +770,12 @@ def live(
         emit_timeouts=emit_timeouts,
         levels=levels if levels is None or isinstance(levels, str) else tuple(levels),
         trace=trace,
+        flat=flat,
         planning=_planning(statistics, off, structure, adaptive=adaptive, limits=limits),
         access=Wanted(access, latency),
     )
     _refuse_levels(asked, levels, trace=trace)
+    _refuse_flat(flat, trace=trace)
     reader = Reader(schema, given.time, given.type, given.order, given.arranging)
     workload = Workload(
         asked, made(reader, given), wishes,
@@ -752,6 +789,14 @@ def _refuse_levels(asked: "Sequence[Asked]", levels: object, *, trace: bool) -> 
         raise QueryError(
             "levels= and trace= speak of events that are made of events, and this query has none",
             hint="define them: EVENT Name AS ...; as often as wanted, then the query",
+        )
+
+
+def _refuse_flat(flat: bool, *, trace: bool) -> None:
+    if flat and trace:
+        raise QueryError(
+            "flat=True does not go with trace=True: a match is traced through its nested members",
+            hint="leave one of them out",
         )
 
 
@@ -854,6 +899,7 @@ def _without_archives(query: Query | Tower | Correlation | Recognition) -> Query
     return query
 
 
+@brief
 def start(
     matches: "DataFrame | SeveralMatches",
     output: "Output | Mapping[str | int, Output]",
@@ -871,6 +917,7 @@ def start(
     archive_rows: int | None = None,
     archive_age: str | int | float | None = None,
     shed_to: "Output | None" = None,
+    progress: bool = False,
 ) -> "StreamingQuery":
     """Starts a stream of matches, and returns Spark's StreamingQuery.
 
@@ -903,6 +950,8 @@ def start(
         flush: With `once`: the stream is then taken to be over, and what only waited for more
             events or for time is delivered as well: together the same matches as in a batch run.
         name: Spark's name for the query.
+        progress: With `once`: show on a terminal or in a notebook what has been done so far. For
+            a stream that goes on, `wait` does so.
 
     Args: With the history
         history: A table of past events with which the stream begins: what `archive` gives, a
@@ -925,40 +974,65 @@ def start(
             micro-batch. Late ones do not.
         archive_age: The same, when one of them is older than this.
     """
-    from ensue.runners.spark import start as spark_start
+    with needed("a stream", "spark"):
+        from ensue.runners.spark import start as spark_start
 
-    return spark_start.start(
-        matches,
-        output,
-        checkpoint=checkpoint,
-        late=late,
-        every=every,
-        once=once,
-        flush=flush,
-        name=name,
-        history=history,
-        since=since,
-        gap=gap,
-        archive=archive,
-        archive_rows=archive_rows,
-        archive_age=archive_age,
-        shed_to=shed_to,
-    )
+    if progress and not once:
+        raise EventError(
+            "progress=True goes with once=True: a stream that goes on runs in the background\n"
+            "  hint: ensue.wait(running, progress=True) waits for it and shows it"
+        )
+    with _told(progress) as told:
+        return spark_start.start(
+            matches,
+            output,
+            checkpoint=checkpoint,
+            late=late,
+            every=every,
+            once=once,
+            flush=flush,
+            name=name,
+            history=history,
+            since=since,
+            gap=gap,
+            archive=archive,
+            archive_rows=archive_rows,
+            archive_age=archive_age,
+            shed_to=shed_to,
+            told=told,
+        )
 
 
-def wait(query: "StreamingQuery", seconds: float | None = None) -> bool:
+@brief
+def wait(query: "StreamingQuery", seconds: float | None = None, *, progress: bool = False) -> bool:
     """Waits until a stream has ended, or so many seconds; returns whether it has ended.
 
     Like `query.awaitTermination`, but if the stream has failed, the error is one of Ensue's that
     says why in a line or two. With `seconds=0` it only looks.
 
     `ensue.wait(running, 0)` in a health check: False while the stream runs, an error if it failed.
+
+    With `progress=True` a terminal or a notebook shows meanwhile, in one line, how many
+    micro-batches, events and matches there were. Elsewhere nothing is shown.
     """
-    from ensue.runners.spark import start as spark_start
+    with needed("a stream", "spark"):
+        from ensue.runners.spark import start as spark_start
 
-    return spark_start.wait(query, seconds)
+    with _told(progress) as told:
+        return spark_start.wait(query, seconds, told)
 
 
+@contextmanager
+def _told(progress: bool) -> "Iterator[Callable[[str], None] | None]":
+    """What a stream says while it is waited for, if somebody looks."""
+    if not progress:
+        yield None
+        return
+    with shown() as board:
+        yield None if board is None else board.show
+
+
+@brief
 def remaining(
     spark: "SparkSession", checkpoint: "str | Path", *, operators: Iterable[Operator] = ()
 ) -> "DataFrame | SeveralMatches":
@@ -969,43 +1043,51 @@ def remaining(
 
     `ensue.remaining(spark, "checkpoint/").show()`
     """
-    from ensue.runners.spark import finish as spark_finish
+    with needed("a stream", "spark"):
+        from ensue.runners.spark import finish as spark_finish
 
     return spark_finish.remaining(spark, str(checkpoint), operators)
 
 
+@brief
 def progress_of(query: "StreamingQuery") -> "list[BatchProgress]":
     """What a running stream did in its last micro-batches (Spark remembers 100).
 
     `ensue.progress_of(running)[-1].late` is how many events of the last one were late.
     """
-    from ensue.runners.spark import progress as spark_progress
+    with needed("a stream", "spark"):
+        from ensue.runners.spark import progress as spark_progress
 
     return spark_progress.progress_of(query)
 
 
+@brief
 def parquet_table(path: "str | Path") -> "Sink":
     """A folder of Parquet files for `start`: a match that is there already is not added again.
 
     `start(matches, parquet_table("matches/"), checkpoint="checkpoint/")` is the same as with the
     folder itself.
     """
-    from ensue.runners.spark import sinks as spark_sinks
+    with needed("the output of a stream", "spark"):
+        from ensue.runners.spark import sinks as spark_sinks
 
     return spark_sinks.ParquetTable(str(path))
 
 
+@brief
 def delta_table(path: "str | Path", storage_options: dict[str, str] | None = None) -> "Sink":
     """A Delta table for `start`: a match that is there already is not added again.
 
     `start(matches, delta_table("s3://bucket/matches", {"AWS_REGION": "eu-west-1"}), ...)`: the
     options are those of the package `deltalake`.
     """
-    from ensue.runners.spark import sinks as spark_sinks
+    with needed("the output of a stream", "spark"):
+        from ensue.runners.spark import sinks as spark_sinks
 
     return spark_sinks.DeltaTable(str(path), storage_options)
 
 
+@brief
 def kafka_topic(servers: str, topic: str, **options: str) -> "Sink":
     """A Kafka topic for `start`: the key is `match_id`, the value the match as JSON.
 
@@ -1013,11 +1095,13 @@ def kafka_topic(servers: str, topic: str, **options: str) -> "Sink":
 
     `start(matches, kafka_topic("localhost:9092", "matches"), checkpoint="checkpoint/")`
     """
-    from ensue.runners.spark import sinks as spark_sinks
+    with needed("the output of a stream", "spark"):
+        from ensue.runners.spark import sinks as spark_sinks
 
     return spark_sinks.KafkaTopic(servers, topic, options)
 
 
+@brief
 def archive(
     place: Any,
     *,
@@ -1061,6 +1145,7 @@ def archive(
     )
 
 
+@brief
 def create_archive(
     place: "str | Path",
     events: Any,
@@ -1105,6 +1190,7 @@ def create_archive(
     return made
 
 
+@brief
 def append_archive(place: "str | Path", events: Any) -> int:
     """Puts events into an archive of `create_archive`; returns how many.
 
@@ -1123,6 +1209,7 @@ def append_archive(place: "str | Path", events: Any) -> int:
     return append(place, table_of(events))
 
 
+@brief
 def compact_archive(
     place: "str | Path", *, fewest: int = 4, vacuum: int | None = None
 ) -> "Compacted":
@@ -1149,6 +1236,7 @@ def compact_archive(
     return done
 
 
+@brief
 def statistics(
     events: Any,
     query: str | Path | PatternBuilder | Query | Tower,
@@ -1192,6 +1280,7 @@ def statistics(
     return _runner(events).measured(events, checked, columns, sample=sample, seed=seed)
 
 
+@brief
 def explain(
     query: OneQuery | Subscriptions,
     events: Any = None,
@@ -1257,6 +1346,7 @@ def explain(
     return f"{told}\n\n{asked.kernels()}" if kernel else told
 
 
+@brief
 def picture(
     query: OneQuery,
     events: Any = None,
@@ -1290,6 +1380,7 @@ def picture(
     return _explained(query, events, columns, planning, past).picture()
 
 
+@brief
 def trace(
     match: Any,
     query: str | Path | PatternBuilder | Query | Tower | None = None,

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 from ensue.algebra.alternatives import alternatives
 from ensue.algebra.event_test import EventTest, tells_events_apart
 from ensue.algebra.subscription import Placed, Region, Subscription, parts_of
+from ensue.brief_errors import brief_calls
 from ensue.errors import EventError, QueryError, SubscriptionWarning, did_you_mean
 from ensue.languages.builder import PatternBuilder
+from ensue.own_frames import outside
 
 if TYPE_CHECKING:
     from ensue.workload.subscriptions.catalogue.change import Change
@@ -21,6 +23,7 @@ SPACES = ("plane", "earth")
 MOST_CHECKED = 10_000
 
 
+@brief_calls
 class Subscriptions:
     """Subscriptions over one stream of events, matched together.
 
@@ -192,7 +195,7 @@ class Subscriptions:
                     "is matched for it; hint: say more of the event, an id or a region"
                 )
                 if said is None:
-                    warnings.warn(warning, SubscriptionWarning, stacklevel=4)
+                    warnings.warn(warning, SubscriptionWarning, stacklevel=outside())
                 else:
                     said.append(warning)
                 break

@@ -66,6 +66,7 @@ class Aggregate:
 
 
 MATCHES = ""  # the variable of `COUNT(*)`: all matches of a trigger; no name of an event is empty
+GROUP, VALUE = " group", "value"  # the matches of a group, and what is asked of each
 
 AGGREGATES = (
     "avg", "sum", "min", "max", "count", "first", "last", "stddev", "percentile",

@@ -19,7 +19,8 @@ from ensue.cli.planning import MEASURE, planning_of
 from ensue.cli.query_text import read_query
 from ensue.cli.sql_options import require_no_stream, require_pattern_options
 from ensue.cli.stream_counters import many
-from ensue.cli.terminal import Exit, UsageError, notice, output, progress
+from ensue.cli.terminal import Exit, UsageError, notice, output
+from ensue.cli.text_options import spelling_of
 from ensue.languages.sql.query import SqlQuery
 
 _ENOUGH_TO_KNOW_THE_COLUMNS = 1_000
@@ -57,7 +58,7 @@ def run(options: Namespace) -> Exit:
             levels.show_traces(found, query, options, aside=aside)
         case _:
             shown = levels.without_members(found) if form in ("table", "csv") else found
-            matches.write(shown, options.output, form, options.limit)
+            matches.write(shown, options.output, form, options.limit, full_ids=options.full_ids)
             notice(f"{many(found.num_rows, 'match', 'matches')} in {seconds:.2f} s")
             levels.show_traces({"": found}, query, options, aside=aside)
     if options.output != "-":
@@ -71,22 +72,22 @@ def _run_here(
     options: Namespace,
     asked: dict[str, Any],
 ) -> Any:
-    events = event_files.read_local(files)
+    events = event_files.read_local(files, spelling_of(options))
     columns = event_columns(events, options)
     planned = planning_of(options, query, events, columns)
-    with progress("matching") as report:
-        return ensue.match(
-            events,
-            query,
-            **columns,
-            **planned,
-            **past_of(options, columns),
-            **limits_of(options),
-            **asked,
-            bad_events=options.bad_events,
-            emit_timeouts=options.timeouts,
-            progress=report,
-        )
+    return ensue.match(
+        events,
+        query,
+        **columns,
+        **planned,
+        **past_of(options, columns),
+        **limits_of(options),
+        **asked,
+        bad_events=options.bad_events,
+        emit_timeouts=options.timeouts,
+        flat=options.flat,
+        progress=True,
+    )
 
 
 def require_events(options: Namespace) -> None:
@@ -108,7 +109,7 @@ def _run_on_spark(
     from ensue.runners.spark import session as spark_session
 
     notice("starting Spark ...")
-    events = event_files.read_spark(files)
+    events = event_files.read_spark(files, spelling_of(options))
     columns = event_columns(events, options)
     found = ensue.match(
         events,
@@ -120,6 +121,7 @@ def _run_on_spark(
         **asked,
         bad_events=options.bad_events,
         emit_timeouts=options.timeouts,
+        flat=options.flat,
     )
     if isinstance(found, Mapping):
         found = found.cache() if hasattr(found, "cache") else found
@@ -194,7 +196,7 @@ def _known(
             raise UsageError("--time, --type and --order say something of --events; name some")
         return None, {}
     files = event_files.event_files(options.events)
-    events = event_files.read_local(files, rows=rows)
+    events = event_files.read_local(files, spelling_of(options), rows=rows)
     return events, event_columns(events, options)
 
 

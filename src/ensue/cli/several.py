@@ -17,7 +17,8 @@ from ensue.cli.past_options import past_of
 from ensue.cli.query_text import read_pattern
 from ensue.cli.run import event_columns, require_events
 from ensue.cli.sql_options import require_no_stream, require_pattern_options
-from ensue.cli.terminal import Exit, UsageError, notice, progress
+from ensue.cli.terminal import Exit, UsageError, notice
+from ensue.cli.text_options import spelling_of
 from ensue.languages.parameters import Parameters
 from ensue.languages.query_files import is_file
 
@@ -73,20 +74,20 @@ def _levels(named: str | None) -> dict[str, Any]:
 
 
 def _here(queries: dict[str, Any], files: Any, options: Namespace) -> dict[str, Any]:
-    events = event_files.read_local(files)
+    events = event_files.read_local(files, spelling_of(options))
     columns = event_columns(events, options)
-    with progress("matching") as report:
-        found: dict[str, Any] = ensue.match(
-            events,
-            queries,
-            **columns,
-            **limits_of(options),
-            **past_of(options, columns),
-            **_levels(options.levels),
-            bad_events=options.bad_events,
-            emit_timeouts=options.timeouts,
-            progress=report,
-        )
+    found: dict[str, Any] = ensue.match(
+        events,
+        queries,
+        **columns,
+        **limits_of(options),
+        **past_of(options, columns),
+        **_levels(options.levels),
+        bad_events=options.bad_events,
+        emit_timeouts=options.timeouts,
+        flat=options.flat,
+        progress=True,
+    )
     return found
 
 
@@ -94,7 +95,7 @@ def _on_spark(queries: dict[str, Any], files: Any, options: Namespace) -> dict[s
     from ensue.runners.spark import session as spark_session
 
     notice("starting Spark ...")
-    events = event_files.read_spark(files)
+    events = event_files.read_spark(files, spelling_of(options))
     columns = event_columns(events, options)
     found = ensue.match(
         events,
@@ -105,5 +106,6 @@ def _on_spark(queries: dict[str, Any], files: Any, options: Namespace) -> dict[s
         **_levels(options.levels),
         bad_events=options.bad_events,
         emit_timeouts=options.timeouts,
+        flat=options.flat,
     ).cache()
     return {name: spark_session.collect(found[name]) for name in found}

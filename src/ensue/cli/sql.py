@@ -17,6 +17,7 @@ from ensue.cli.event_files import EventFile, read_local, read_spark, table_files
 from ensue.cli.sql_options import require_sql_options
 from ensue.cli.stream_counters import many
 from ensue.cli.terminal import Exit, UsageError, notice, output
+from ensue.cli.text_options import spelling_of
 from ensue.errors import QueryError, did_you_mean
 from ensue.languages.row_patterns.clause import read_clause
 from ensue.languages.sql.query import Clause, ClauseText, SqlQuery
@@ -33,10 +34,11 @@ def run(query: Sql, options: Namespace) -> Exit:
     if options.engine == "spark":
         found = _on_spark(query, files, options, form)
     else:
-        found = _answer(query, _read(files), options)
+        found = _answer(query, _read(files, options), options)
     seconds = time.perf_counter() - began
     if found is not None:
-        matches.write(_told_apart(found), options.output, form, options.limit)
+        told = _told_apart(found)
+        matches.write(told, options.output, form, options.limit, full_ids=options.full_ids)
         notice(f"{many(found.num_rows, 'row', 'rows')} in {seconds:.2f} s")
     if options.output != "-":
         notice(f"written to {options.output}")
@@ -48,7 +50,7 @@ def check(query: Sql, options: Namespace) -> Exit:
     require_sql_options(options)
     files = _files(query, options, needed=False)
     if files:
-        _answer(query, _without_rows(_read(files)))
+        _answer(query, _without_rows(_read(files, options)))
     fits = "the query fits the tables" if files else "the query can be read"
     output().print(f"ok: {fits}")
     return Exit.FINE
@@ -60,7 +62,7 @@ def explain(query: Sql, options: Namespace) -> Exit:
     if options.analyze and not (options.events or options.table):
         raise UsageError("--analyze runs the query: name its tables with --table")
     files = _files(query, options, needed=False)
-    tables = _read(files) if files else None
+    tables = _read(files, options) if files else None
     if tables is not None and not options.analyze:
         tables = _without_rows(tables)
     for text in _told(query, tables, options):
@@ -117,9 +119,9 @@ def _where(name: str, names: Iterable[str]) -> str:
     return f"say where its rows are: --table {name}=FILE"
 
 
-def _read(files: tuple[EventFile, ...]) -> Any:
+def _read(files: tuple[EventFile, ...], options: Namespace) -> Any:
     """A table, or those of a query by their names."""
-    return read_local(files) if files else {}
+    return read_local(files, spelling_of(options)) if files else {}
 
 
 def _without_rows(tables: Any) -> Any:
@@ -176,7 +178,7 @@ def _on_spark(query: Sql, files: tuple[EventFile, ...], options: Namespace, form
 
     notice("starting Spark ...")
     limits = {"memory": options.memory, "max_matches": options.max_matches}
-    tables = read_spark(files) if files else {}
+    tables = read_spark(files, spelling_of(options)) if files else {}
     if isinstance(query, Recognition):
         found = ensue.match(tables, query, **limits)
     else:

@@ -19,8 +19,10 @@ from ensue.algebra.walk import atoms, rewrite_expr
 from ensue.columns import evaluate as vectors
 from ensue.columns.arrow_kinds import Unit, fields_of, time_unit
 from ensue.columns.location import check_location
+from ensue.columns.merging import alike
 from ensue.columns.rows import rows_taken
 from ensue.errors import EventError, QueryError, did_you_mean
+from ensue.own_frames import outside
 from ensue.schema import EventType, Kind, Schema, Types, one_table
 
 TYPE = "__type"  # the column that tells the types of several tables apart
@@ -229,6 +231,7 @@ def together(
     """Tables of one event type each as one table; columns of one name that agree are shared."""
     for table in tables.values():
         shape_of(table.schema, time=time, type=None, order=order)
+    tables = alike(tables)
     clash = type_clashes([t.schema for t in tables.values()])
     by_type: dict[str, Columns] = {}
     pieces = []
@@ -294,7 +297,7 @@ def in_order(
     """The events by (end, start, order columns, arrival), without those that have no time."""
     usable, dropped = with_time(table, shape, bad_events, types)
     if dropped:
-        warnings.warn(f"{dropped} events without usable time are left out", stacklevel=4)
+        warnings.warn(f"{dropped} events without usable time are left out", stacklevel=outside())
     return _sorted(usable, shape)
 
 

@@ -36,6 +36,19 @@ def aggregate_of(written: str, arguments: Sequence[Expr], span: Span) -> Expr | 
     return made(arguments, span)
 
 
+def is_aggregate(written: str) -> bool:
+    """Whether a name is that of an aggregate."""
+    name = OTHER_NAMES.get(written.lower(), written.lower())
+    return name in AGGREGATES or name in _BY_OTHERS
+
+
+def aggregated(written: str, arguments: Sequence[Expr], span: Span) -> Expr:
+    """What a call of something that is an aggregate stands for."""
+    found = aggregate_of(written, arguments, span)
+    assert found is not None
+    return found
+
+
 def distinct_of(written: str, arguments: Sequence[Expr], span: Span) -> Expr:
     """`count(DISTINCT a.kind)`."""
     if written != "count" or len(arguments) != 1:

@@ -14,6 +14,7 @@ from ensue.algebra.query import Equivalence, Limit, Query, Returned
 from ensue.algebra.text import show_pattern
 from ensue.algebra.walk import atoms
 from ensue.algebra.window import ByEvents, ByTime, ByUnits, Window, constant_of
+from ensue.brief_errors import brief, brief_calls
 from ensue.errors import QueryError
 from ensue.languages.steps import Loop, Said, Step, ended_by, of_each, pattern_of
 
@@ -24,6 +25,7 @@ Length = str | timedelta | int | float
 Found = TypeVar("Found")
 
 
+@brief_calls
 @dataclass(frozen=True, slots=True, repr=False)
 class PatternBuilder:
     """A query that is being made. Every call gives a new one; the old one stays as it is.
@@ -369,6 +371,7 @@ class PatternBuilder:
         return f"<ensue.pattern: {show_pattern(self.pattern)}>"
 
 
+@brief
 def pattern(part: "str | PatternBuilder", type: str | None = None, /) -> PatternBuilder:
     """Begins a query with an event, `pattern("a", "A")`, or with a group of parts.
 
@@ -379,6 +382,7 @@ def pattern(part: "str | PatternBuilder", type: str | None = None, /) -> Pattern
     return PatternBuilder((step,), said)
 
 
+@brief
 def one_of(*parts: "str | PatternBuilder") -> PatternBuilder:
     """Exactly one of several parts.
 
@@ -388,6 +392,7 @@ def one_of(*parts: "str | PatternBuilder") -> PatternBuilder:
     return _together("one_of", Or, parts)
 
 
+@brief
 def all_of(*parts: "str | PatternBuilder") -> PatternBuilder:
     """All of several parts, in any order.
 

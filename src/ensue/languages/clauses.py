@@ -1,19 +1,22 @@
 """Syntax trees of clauses to algebra."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ensue.algebra.pattern import Pattern
 from ensue.algebra.policy import AfterMatch, Choice, Choose, InOrderOf, SkipTo, Strategy
-from ensue.algebra.predicate import Expr
+from ensue.algebra.predicate import MATCHES, Expr, Field
 from ensue.algebra.query import Limit, Query, Returned
-from ensue.algebra.text import default_name
+from ensue.algebra.text import default_name, show_returned
 from ensue.algebra.walk import atoms, positives
 from ensue.errors import QueryError, did_you_mean
 from ensue.languages.expressions import (
     Node,
     condition,
+    event_of,
     expr_of,
     name_of,
+    over_matches,
     pieces,
     span_of,
 )
@@ -106,11 +109,23 @@ def _order(node: Node | None) -> InOrderOf:
     return InOrderOf(str(pieces(node)[0]).upper()) if node else InOrderOf.END
 
 
-def returned_of(node: Node) -> Returned:
-    """A column of RETURN."""
+def returned_of(node: Node, *, grouped: bool = False) -> Returned:
+    """A column of RETURN, or all fields of an event; `grouped`: it may be over matches."""
+    if node.data == "variables":
+        return Returned(Field(MATCHES, None), MATCHES, every=True, span=span_of(node))
+    if node.data == "fields":
+        variable, index, _, alias = pieces(node)
+        event = event_of(variable, index, span_of(node))
+        called = event.variable if alias is None else name_of(alias)
+        return Returned(event, called, every=True, span=span_of(node))
     expression, alias = pieces(node)
+    found = over_matches(expression) if grouped else None
+    if found is not None:
+        expr, over = found
+        returned = Returned(expr, "", over=over, span=span_of(node))
+        return replace(returned, name=name_of(alias) if alias else show_returned(returned))
     expr = expr_of(expression)
-    return Returned(expr, name_of(alias) if alias else default_name(expr), span_of(node))
+    return Returned(expr, name_of(alias) if alias else default_name(expr), span=span_of(node))
 
 
 def choose_of(node: Node) -> Choose | None:

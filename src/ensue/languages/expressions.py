@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date, datetime, timedelta
 from typing import Any
 
@@ -12,6 +13,9 @@ from ensue.algebra import functions
 from ensue.algebra.chains import chain
 from ensue.algebra.durations import nanoseconds
 from ensue.algebra.predicate import (
+    GROUP,
+    VALUE,
+    Aggregate,
     At,
     Between,
     Binary,
@@ -27,7 +31,7 @@ from ensue.algebra.predicate import (
 from ensue.algebra.query import Equivalence
 from ensue.errors import QueryError
 from ensue.languages import sql_forms
-from ensue.languages.aggregate_calls import distinct_of, tally
+from ensue.languages.aggregate_calls import aggregated, distinct_of, is_aggregate, tally
 from ensue.languages.function_calls import called, part_of
 from ensue.span import Span
 
@@ -127,8 +131,8 @@ def expr_of(node: Node) -> Expr:
         case "like", [operand, negated, pattern]:
             return Like(expr_of(operand), _unquoted(pattern), negated is not None, span)
         case "reference", [variable, index, field]:
-            at, nth = (At.ONLY, 1) if index is None else _position(index, name_of(variable))
-            return Field(name_of(variable), _field_name(field) if field else None, at, nth, span)
+            event = event_of(variable, index, span)
+            return replace(event, name=_field_name(field)) if field else event
         case "call", [function, *arguments]:
             inside = tuple(expr_of(argument) for argument in arguments if argument)
             return called(name_of(function).lower(), inside, span)
@@ -239,6 +243,12 @@ def _unquoted(token: Token) -> str:
 # --------------------------------------------------------------------------------- references
 
 
+def event_of(variable: Token, index: Node | None, span: Span) -> Field:
+    """A whole event: of a Kleene variable the one at a position."""
+    at, nth = (At.ONLY, 1) if index is None else _position(index, name_of(variable))
+    return Field(name_of(variable), None, at, nth, span)
+
+
 def _position(index: Node, variable: str) -> tuple[At, int]:
     span = span_of(index)
     match index.data, pieces(index):
@@ -307,3 +317,47 @@ def _nth(digits: Token, variable: str) -> int:
             span=span,
         )
     return int(digits)
+
+
+# ---------------------------------------------------------------------------- over the matches
+
+
+def over_matches(node: Node) -> tuple[Expr, Aggregate] | None:
+    """An aggregate over the matches of a group: what it asks of each of them, and how these
+    values are taken together. None: it is no aggregate."""
+    inside = node
+    while inside.data in ("expression", "conjunction") and len(inside.children) == 1:
+        (inside,) = (child for child in inside.children if isinstance(child, Tree))
+    span = span_of(inside)
+    match inside.data, pieces(inside):
+        case "tally", [function, _]:
+            tally(name_of(function).lower(), span)
+            asked: Expr = Literal(True, span)
+            made: Expr = aggregated("count", [_OF_A_GROUP], span)
+        case "distinct_call", [function, first, *others]:
+            asked = expr_of(first)
+            arguments = [_OF_A_GROUP, *(expr_of(other) for other in others)]
+            made = distinct_of(name_of(function).lower(), arguments, span)
+        case "call", [function, first, *others] if first and is_aggregate(name_of(function)):
+            asked = expr_of(first)
+            arguments = [_OF_A_GROUP, *(expr_of(other) for other in others)]
+            made = aggregated(name_of(function).lower(), arguments, span)
+        case _:
+            return None
+    if isinstance(asked, Field) and asked.name is None:
+        name, function = asked.variable, pieces(inside)[0]
+        raise QueryError(
+            f"with GROUP BY, {function.lower()} is over matches, and {name} is an event",
+            hint=f"COUNT(*) counts the matches, sum(count({name})) all their events of {name}",
+            span=span,
+        )
+    if not isinstance(made, Aggregate):
+        raise QueryError(
+            "with GROUP BY, this stands for several aggregates",
+            hint="write them out: max(a.price) AS most, min(a.price) AS least",
+            span=span,
+        )
+    return asked, made
+
+
+_OF_A_GROUP = Field(GROUP, VALUE, At.ALL)

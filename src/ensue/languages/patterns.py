@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 
 from lark import Lark, Tree, UnexpectedInput
@@ -11,7 +11,7 @@ from ensue.algebra.check.correlation import check_correlation_structure, no_summ
 from ensue.algebra.check.query import check_structure
 from ensue.algebra.correlation import Correlation
 from ensue.algebra.lapses import lapses
-from ensue.algebra.operator import Operator
+from ensue.algebra.operator import Operator, registered
 from ensue.algebra.predicate import Expr
 from ensue.algebra.query import Query
 from ensue.errors import QueryError
@@ -22,6 +22,7 @@ from ensue.languages.parameter_tokens import AnywhereInText, read
 from ensue.languages.parameters import NO_PARAMETERS, Parameters
 from ensue.languages.pattern_trees import explicit_names, pattern_of, with_names, with_types
 from ensue.languages.syntax import explain
+from ensue.languages.whole_results import columns_of, whole_of
 
 _DEEPEST = 200  # levels of syntax: what follows walks trees recursively
 _WIDEST = 32  # levels that a chain of and/or adds at most
@@ -57,10 +58,29 @@ def statement(
     >>> [join.archive for join in found.joins]
     ['passes']
     """
+    if parameters.values:
+        return _read(text, tuple(operators), parameters)
+    try:
+        return _kept(text, tuple(operators), registered())
+    except QueryError:
+        return _read(text, tuple(operators), parameters)  # whose errors say how a value is given
+
+
+@lru_cache(maxsize=256)
+def _kept(
+    text: str, operators: tuple[Operator, ...], _registered: tuple[Operator, ...]
+) -> Query | Correlation:
+    """A text without parameters means the same as long as the same operators are known."""
+    return _read(text, operators, NO_PARAMETERS)
+
+
+def _read(
+    text: str, operators: tuple[Operator, ...], parameters: Parameters
+) -> Query | Correlation:
     try:
         tree = read(_grammar(), text, "start", parameters)
         limit_depth(tree)
-        return _statement(tree, text, tuple(operators))
+        return _statement(tree, text, operators)
     except UnexpectedInput as error:
         raise explain(error, text, parameters) from None
     except QueryError as error:
@@ -103,7 +123,8 @@ def limit_depth(tree: Node) -> None:
 
 def _statement(tree: Node, text: str, operators: tuple[Operator, ...]) -> Query | Correlation:
     *name, body = pieces(tree)
-    pattern, using, where, within, after, *joins, returning, having, limit, choose = pieces(body)
+    pattern, using, where, within, after, *joins, returning, having = pieces(body)[:-4]
+    grouping, ordering, limit, choose = pieces(body)[-4:]
     beside: list[list[Expr]] = [[] for _ in (pattern, *joins)]
     written = (pattern, *map(joined_pattern, joins))
     shapes = [
@@ -118,15 +139,25 @@ def _statement(tree: Node, text: str, operators: tuple[Operator, ...]) -> Query 
         matched(live, (using, where), within, after, text, beside[0]),
         name=name_of(name[0]) if name else None,
     )
-    columns = pieces(returning) if returning else []
+    columns, total, labelled = columns_of(returning)
+    grouped = total is not None or grouping is not None
     exists = [column for column in columns if column.data == "exists"]
-    returns = tuple(returned_of(column) for column in columns if column.data != "exists")
+    returns = tuple(
+        returned_of(column, grouped=grouped) for column in columns if column.data != "exists"
+    )
     condition = expr_of(having.children[0]) if having else None
-    most = limit_of(limit) if limit else None
+    whole = whole_of(returns, total, grouping, ordering, limit)
+    most = limit_of(limit) if limit and (whole is None or whole.first is None) else None
     if not joins:
         query = replace(query, returns=returns, having=condition, limit=most, exists=bool(exists))
         query = replace(query, choose=choose_of(choose) if choose else None)
-        return check_structure(query)
+        return check_structure(replace(query, all_events=labelled is not None, whole=whole))
+    if labelled is not None:
+        raise QueryError(
+            "ALL EVENTS does not go with JOIN ARCHIVE",
+            hint="leave it out: a row has the events of all sides as structs",
+            span=span_of(labelled),
+        )
     if choose and choose_of(choose):
         raise QueryError(
             "CHOOSE does not go with JOIN ARCHIVE",
@@ -146,5 +177,5 @@ def _statement(tree: Node, text: str, operators: tuple[Operator, ...]) -> Query 
         for node, shape, conditions in zip(joins, past, beside[1:], strict=True)
     )
     return check_correlation_structure(
-        Correlation(query, found, returns, condition, most, text=text)
+        Correlation(query, found, returns, condition, most, whole=whole, text=text)
     )

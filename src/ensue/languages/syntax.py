@@ -14,7 +14,7 @@ from ensue.languages.expressions import POSITIONS
 from ensue.languages.parameters import NO_PARAMETERS, Parameters, told
 from ensue.span import Span
 
-_CLAUSES = ("WHERE", "WITHIN", "AFTER", "RETURN", "HAVING", "LIMIT", "CHOOSE")
+_CLAUSES = ("WHERE", "WITHIN", "AFTER", "RETURN", "HAVING", "GROUP", "ORDER", "LIMIT", "CHOOSE")
 _JOIN_CLAUSES = ("WHERE", "WITHIN", "AFTER MATCH", "RANGE", "LAST", "ON")
 _JOINS = ("JOIN", "LEFT", "ANTI", "INNER", "RIGHT", "FULL", "OUTER", "SEMI", "CROSS")
 _WORDS = {
@@ -27,6 +27,9 @@ _WORDS = {
     "JOIN_ARCHIVE": "JOIN ARCHIVE", "_UNTIL": "TO", "_DISTINCT_FROM": "DISTINCT FROM",
     "HOW": "STRICT, PARTITION, NEXT or ANY", "_THEN": "'->'", "THEN_AGAIN": "'->'",
     "_STOP": "'->'", "_REACH": "'->'", "_PAUSE": "WITHIN", "_OF": "OF", "_ORDER_OF": "ORDER OF",
+    "_GROUP_BY": "GROUP BY", "_ORDER_BY": "ORDER BY", "_FETCH": "FETCH FIRST",
+    "ALL_EVENTS": "ALL EVENTS", "DIRECTION": "ASC or DESC", "NULLS": "NULLS FIRST or NULLS LAST",
+    "_ROWS": "ROWS ONLY",
 }  # fmt: skip
 # Terminals that say one thing together; the first ones tell that all of them are meant.
 _GROUPS: tuple[tuple[str, set[str], set[str]], ...] = (
@@ -53,7 +56,7 @@ _GROUPS: tuple[tuple[str, set[str], set[str]], ...] = (
         "the next clause",
         {"_HAVING", "_RETURN"},
         {"_USING", "_WHERE", "_WITHIN", "_AFTER", "_RANGE", "JOIN_ARCHIVE", "_RETURN", "_HAVING",
-         "_LIMIT", "_CHOOSE", "SEMICOLON", "$END"},
+         "_GROUP_BY", "_ORDER_BY", "_LIMIT", "_FETCH", "_CHOOSE", "SEMICOLON", "$END"},
     ),
 )  # fmt: skip
 _SCAN = re.compile(
@@ -154,6 +157,19 @@ def _in_words(expected: set[str]) -> str:
 # --------------------------------------------------------------------------------------- slips
 
 
+def _of_whole_results(before: str, found: str) -> Iterator[str]:
+    """Slips of those who know the clauses of SQL."""
+    if re.search(r"\bLIMIT\s+\d+$", before, re.IGNORECASE):
+        if found.split() in (["ORDER", "BY"], ["GROUP", "BY"]):
+            yield f"LIMIT comes behind {found}: there it is the first rows of the whole result"
+        if found == "OFFSET":
+            yield "there is no OFFSET: take more rows, and slice the result"
+    if found == "HAVING" and re.search(r"\bGROUP\s+BY\b", before, re.IGNORECASE):
+        yield "HAVING is about a match, and comes before GROUP BY; filter groups in the result"
+    if found == "FETCH":
+        yield "say how many: FETCH FIRST 10 ROWS ONLY"
+
+
 def _hints(text: str, start: int, found: str, expected: set[str]) -> Iterator[str]:
     """What may be behind the error, the surest first."""
     before = text[:start].rstrip()
@@ -161,6 +177,7 @@ def _hints(text: str, start: int, found: str, expected: set[str]) -> Iterator[st
     word = previous[0].upper() if previous else ""
     if found.upper() == "CHOOSE" and "_CHOOSE" in expected:
         yield "say which: CHOOSE LATEST, CHOOSE ONCE or CHOOSE ALL"
+    yield from _of_whole_results(before, found.upper())
     yield from _misspelt(found, expected)
     yield from _unbalanced(text, start, found, expected)
     yield from _archive_hints(before, found.upper(), expected)

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from ensue.errors import EnsueError, QueryError, RunnerError, did_you_mean
+from ensue.extras import needed
 from ensue.languages.sql.clauses import ALONE
 from ensue.languages.sql.query import Clause, ClauseText, SqlQuery
 from ensue.languages.sql.rewriting import Rewritten, around, input_of
@@ -271,10 +272,6 @@ def _durations(column: pa.ChunkedArray) -> pa.Array | None:
 
 
 def _duckdb() -> Any:
-    try:
+    with needed("SQL around MATCH_RECOGNIZE", "sql"):
         import duckdb
-    except ImportError:
-        raise RunnerError(
-            "SQL around MATCH_RECOGNIZE needs DuckDB\n  hint: pip install 'ensue[sql]'"
-        ) from None
     return duckdb

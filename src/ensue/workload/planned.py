@@ -59,6 +59,7 @@ class Wishes:
     access: Wanted = Wanted()  # noqa: RUF009  it is frozen
     coming: Coming = STREAM  # what is known of the events
     ids: bool = True  # whether what clauses give begins with a column match_id
+    flat: bool = False  # whether events are plain columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,8 @@ def works_of(
                 Output(next(numbers), name, tower.delivered[layer], one.number, meaning[layer])
                 for layer, name in of[one].levels[one]
             ]
+    if wishes.flat:
+        outputs = {one: [output.flattened() for output in outputs[one]] for one in outputs}
     found: list[QueryWork | TowerWork | CorrelationWork | RowPatternWork] = []
     if bundles:
         alone = len(asked) == 1 and asked[0].name is None
@@ -136,6 +139,7 @@ def _subscriptions(
     """A set of subscriptions is all that a call asks for."""
     name = "" if asked.name is None else asked.name
     output = Output(0, name, notified_schema(source.shape), asked.number, None)
+    output = output.flattened() if wishes.flat else output
     limits = wishes.planning.limits
     return SubscriptionWork(subscribed, source, output, limits, wishes.streaming)
 

@@ -1,7 +1,7 @@
 """What runs in the lanes of one key, whatever kind of work it is."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -16,6 +16,7 @@ from ensue.columns.stream import Shape
 from ensue.columns.values import from_arrow
 from ensue.engine.contract import Matcher
 from ensue.plan.limits import Limits
+from ensue.results.flat import flat, flat_schema
 from ensue.workload.query_names import Name
 from ensue.workload.source import Source
 
@@ -33,6 +34,15 @@ class Output:
     schema: pa.Schema
     asked: int  # the number of the query that it is of
     meaning: Query | None  # whose matches these are; None: those of subscriptions
+    flat: bool = False  # events are plain columns
+
+    def given(self, found: pa.Table) -> pa.Table:
+        """Matches as they are delivered."""
+        return flat(found) if self.flat else found
+
+    def flattened(self) -> "Output":
+        """The same with events as plain columns."""
+        return replace(self, schema=flat_schema(self.schema), flat=True)
 
 
 @dataclass(frozen=True, slots=True)

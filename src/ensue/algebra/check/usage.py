@@ -1,5 +1,6 @@
 """How expressions speak of a pattern's variables: which positions, and where they may stand."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from math import isfinite
@@ -21,6 +22,8 @@ from ensue.algebra.predicate import (
     Literal,
     Unary,
 )
+from ensue.algebra.query import Returned
+from ensue.algebra.text import show_expr
 from ensue.algebra.walk import (
     atoms,
     bound_variables,
@@ -131,6 +134,25 @@ def in_return(expr: Expr, roles: Roles) -> Expr:
         _check_settled(reference, roles, "RETURN")
         _check_one_value(reference, roles, whole=reference is expr)
     return expr
+
+
+def in_returns(returns: Iterable[Returned], roles: Roles) -> tuple[Returned, ...]:
+    """The columns of RETURN in their normal form."""
+    found = []
+    for column in returns:
+        try:
+            found.append(replace(column, expr=in_return(column.expr, roles)))
+        except QueryError as error:
+            if column.over is None or column.expr.span is None:
+                raise
+            function, asked = column.over.function, show_expr(column.expr)
+            raise QueryError(
+                error.problem,
+                hint=f"with GROUP BY, {function}(...) is over matches; inside it stands one value "
+                f"of each match, as in {function}(max({asked}))",
+                span=error.span,
+            ) from None
+    return tuple(found)
 
 
 # -------------------------------------------------------------------------------- normal form

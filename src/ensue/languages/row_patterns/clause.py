@@ -17,7 +17,8 @@ from ensue.algebra.row_patterns.recognition import (
     SkipTo,
 )
 from ensue.algebra.row_patterns.values import OrderedBy
-from ensue.errors import QueryError, RunnerError, did_you_mean
+from ensue.errors import QueryError, did_you_mean
+from ensue.extras import needed
 from ensue.languages.parameters import NO_PARAMETERS, Parameters
 from ensue.languages.row_patterns.names import Names
 from ensue.languages.row_patterns.pattern import read_pattern
@@ -90,14 +91,8 @@ def read_bare(text: str, parameters: Parameters = NO_PARAMETERS) -> Recognition:
 
 def _expressions() -> ModuleType:
     """What reads expressions, by sqlglot."""
-    try:
+    with needed("MATCH_RECOGNIZE", "sql"):
         from ensue.languages.row_patterns import expressions
-    except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] != "sqlglot":
-            raise
-        raise RunnerError(
-            "MATCH_RECOGNIZE needs sqlglot\n  hint: pip install 'ensue[sql]'"
-        ) from None
     return expressions
 
 

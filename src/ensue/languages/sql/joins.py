@@ -227,7 +227,7 @@ class _Reading:
                 raise self._misfit("a column has no name: give it one by AS", span)
             if name.lower() in {known.lower() for known in columns}:
                 raise self._misfit(f"two columns are called {name}: name one by AS", span)
-            returns.append(Returned(expr, name, span))
+            returns.append(Returned(expr, name, span=span))
             columns.append(name)
         return tuple(returns), tuple(columns)
 

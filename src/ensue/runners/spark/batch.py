@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 from pyspark.sql.types import StructType
 
+from ensue.brief_errors import brief_task
 from ensue.columns.rows import no_rows
 from ensue.columns.stream import in_order, with_time
 from ensue.errors import EventError
@@ -152,6 +153,7 @@ class Only:
     chain: Chain
     bad_events: str
 
+    @brief_task
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         events = _arrived(batches, self.chain)
         if events is None:
@@ -159,7 +161,8 @@ class Only:
         stage, (output,) = self.chain.stages[0], self.chain.outputs
         ordered = _in_order(events, self.chain, 0, self.bad_events)
         for _, matches in stage.delivered(stage.matched(Fed(ordered, {}, (ARRIVAL,)))):
-            yield from matches.cast(output.schema).to_batches(max_chunksize=OUTPUT_ROWS)
+            given = output.given(matches).cast(output.schema)
+            yield from given.to_batches(max_chunksize=OUTPUT_ROWS)
 
 
 @dataclass(frozen=True)
@@ -169,6 +172,7 @@ class First:
     chain: Chain
     bad_events: str
 
+    @brief_task
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         chain = self.chain
         events = _arrived(batches, chain)
@@ -192,6 +196,7 @@ class SpreadOut:
     chain: Chain
     bad_events: str
 
+    @brief_task
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         chain, stage, dropped = self.chain, self.chain.spreads, 0
         assert stage is not None
@@ -215,6 +220,7 @@ class Next:
     chain: Chain
     number: int
 
+    @brief_task
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         blobs: list[bytes] = []
         for batch in batches:

@@ -18,7 +18,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ensue.errors import EventError, RunnerError
+from ensue.errors import EventError
+from ensue.extras import needed
 from ensue.runners.spark.frames import quoted
 from ensue.runners.spark.paths import literal, place
 from ensue.runners.spark.tables import parquet_columns, require_same
@@ -159,12 +160,8 @@ class DeltaTable:
 
 
 def _deltalake() -> Any:
-    try:
+    with needed("a Delta table", "delta"):
         import deltalake
-    except ImportError:
-        raise RunnerError(
-            "a Delta table needs the deltalake package\n  hint: pip install 'ensue[delta]'"
-        ) from None
     return deltalake
 
 
