@@ -65,9 +65,7 @@ def apart(query: Asked) -> tuple[Asked, Finishing | None]:
     return _groups(plain, query.whole) if query.whole.grouped else _rows(plain, query.whole)
 
 
-def _groups(
-    query: Asked, whole: WholeResult
-) -> tuple[Asked, Finishing]:
+def _groups(query: Asked, whole: WholeResult) -> tuple[Asked, Finishing]:
     """Of the matches only what groups are made by and of."""
     counted = _counted(query) if isinstance(query, Query) else None
     names = _Names()
@@ -107,9 +105,7 @@ def _counted(query: Query) -> Returned | None:
     return counted
 
 
-def _rows(
-    query: Asked, whole: WholeResult
-) -> tuple[Asked, Finishing]:
+def _rows(query: Asked, whole: WholeResult) -> tuple[Asked, Finishing]:
     """All columns of the matches, and what they are ordered by."""
     names = _Names()
     returns = list(query.returns)

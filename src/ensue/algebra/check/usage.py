@@ -5,9 +5,11 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from math import isfinite
 
+from ensue.algebra.aggregates import OTHER_NAMES
 from ensue.algebra.answers import is_tally
 from ensue.algebra.check.places import check_asked, check_written
 from ensue.algebra.functions import FUNCTIONS
+from ensue.algebra.functions.foreign import instead_of
 from ensue.algebra.pattern import Pattern
 from ensue.algebra.predicate import (
     AGGREGATES,
@@ -232,7 +234,7 @@ def _check_call(call: Call, function: str) -> None:
     if function not in FUNCTIONS:
         raise QueryError(
             f"unknown function '{function}'",
-            hint=did_you_mean(function, [*FUNCTIONS, *AGGREGATES]),
+            hint=instead_of(function, _names()),
             span=call.span,
         )
     least, most = FUNCTIONS[function].least, FUNCTIONS[function].most
@@ -248,6 +250,12 @@ def _check_call(call: Call, function: str) -> None:
         )
 
 
+def _names() -> list[str]:
+    """All names of functions and aggregates."""
+    known = [name for f in FUNCTIONS.values() for name in (f.name, *f.aliases)]
+    return [*(name for name in known if name.isidentifier()), *AGGREGATES, *OTHER_NAMES]
+
+
 def _check_aggregate(aggregate: Aggregate, roles: Roles) -> None:
     name = aggregate.variable
     if name in roles.absent:
@@ -258,9 +266,10 @@ def _check_aggregate(aggregate: Aggregate, roles: Roles) -> None:
         )
     if name not in roles.lists and aggregate.at is not At.ALL:
         raise _no_positions(name, aggregate)
-    if aggregate.parameter is not None and not 0 <= aggregate.parameter <= 100:
+    percent = aggregate.parameter if aggregate.function == "percentile" else None
+    if isinstance(percent, int | float) and not 0 <= percent <= 100:
         raise QueryError(
-            f"a percentage is from 0 to 100, not {aggregate.parameter:g}",
+            f"a percentage is from 0 to 100, not {percent:g}",
             hint=f"as in percentile({name}.price, 90)",
             span=aggregate.span,
         )

@@ -124,9 +124,7 @@ def _sorted(
     )
 
 
-def _column(
-    expr: Expr, returns: Sequence[Returned], others: Sequence[str] = ()
-) -> Field | None:
+def _column(expr: Expr, returns: Sequence[Returned], others: Sequence[str] = ()) -> Field | None:
     """The column that a key is: by its name, or by what it says."""
     names = [column.name for column in returns]
     if isinstance(expr, Field) and expr.name is None and expr.at is At.ONLY:

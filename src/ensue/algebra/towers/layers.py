@@ -213,7 +213,9 @@ class _Scope:
             inner = self._path(below, name, argument, aggregated=True)
             column = f"{expr.function}({name})"
             if expr.parameter is not None:
-                column = f"{expr.function}({name}, {expr.parameter:g})"
+                given = expr.parameter
+                shown = repr(given) if isinstance(given, str) else f"{given:g}"
+                column = f"{expr.function}({name}, {shown})"
             owner = inner.variable
             at = At.ALL if owner in kleenes(below.query.pattern) else At.ONLY
             inside = Aggregate(
