@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ensue.algebra.answers import summarised
 from ensue.algebra.correlation import ClauseSide, Correlation
 from ensue.algebra.operator import Operator, register
 from ensue.algebra.operator import operator as _operator
@@ -355,8 +356,8 @@ def match(
         levels: For a query with definitions: those whose events are returned too, or "all". With
             more levels than the one on top the result is a dict by level, in which the query on
             top goes by its name, or "".
-        trace: Add a column `members`, from which `ensue.trace` traces a match back to the events
-            that came in.
+        trace: Add a column `members` with the events that a match is made of, for `ensue.trace`.
+            A query without RETURN gives them anyway, if it has no definitions.
         progress: True shows a bar on a terminal or in a notebook, and nothing elsewhere; a
             function is called with the number of events done and of all events. On Spark neither
             is possible, since matches are found when they are asked for: see `wait` for streams.
@@ -728,10 +729,20 @@ def live(
 
 
 def _refuse_levels(asked: "Sequence[Asked]", levels: object, *, trace: bool) -> None:
-    if (levels is not None or trace) and not any(isinstance(a.query, Tower) for a in asked):
+    if levels is not None and not any(isinstance(a.query, Tower) for a in asked):
         raise QueryError(
-            "levels= and trace= speak of events that are made of events, and this query has none",
-            hint="define them: EVENT Name AS ...; as often as wanted, then the query",
+            "levels= names definitions of the query, and this query has none",
+            hint="EVENT Name AS ...; in front of a query defines an event",
+        )
+    if trace and not any(isinstance(a.query, Query | Tower) for a in asked):
+        raise QueryError(
+            "trace=True is for patterns and queries with definitions: others have no members",
+            hint="leave it out",
+        )
+    if trace and any(isinstance(a.query, Query) and summarised(a.query) for a in asked):
+        raise QueryError(
+            "trace=True shows the events of a match, and COUNT(*) and EXISTS give no matches",
+            hint="leave it out, or return the matches",
         )
 
 

@@ -11,11 +11,15 @@ from ensue.errors import QueryError, did_you_mean
 from ensue.tracing.drawing import draw
 from ensue.tracing.members import OWN, Node, opened, timed, typed
 from ensue.tracing.text import tree
+from ensue.tracing.timeline import timeline
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A match opened down to the events that came in: `str` is a tree, `svg` a picture."""
+    """A match opened down to the events that came in.
+
+    `str` is a tree, `timeline` shows when they were on a terminal, `svg` is a picture.
+    """
 
     root: Node
 
@@ -29,6 +33,11 @@ class Trace:
     def svg(self) -> str:
         """Bars for complex events, dots for those that came in, over one time axis."""
         return draw(self.root)
+
+    @property
+    def timeline(self) -> str:
+        """The same as text, in 80 columns."""
+        return timeline(self.root)
 
     def _repr_svg_(self) -> str:
         return self.svg
