@@ -293,4 +293,4 @@ def test_the_timeline_is_text():
     ]  # fmt: skip
     places = [line.index("●") for line in lines[1:5]]
     assert places == sorted(places)
-    assert lines[-1].split() == ["1", "1.5", "2", "2.5", "3", "3.5", "4"]
+    assert lines[-1].split() == ["1", "2", "3", "4"]

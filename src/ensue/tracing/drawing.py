@@ -5,9 +5,8 @@ A match that is made of no complex events has a line of its own for each variabl
 
 from collections.abc import Iterator, Mapping
 from typing import Any
-from xml.sax.saxutils import escape
 
-from ensue.plan.show.drawing.canvas import DIM, INK, PAPER, Canvas, short, width_of
+from ensue.plan.show.drawing.canvas import DIM, INK, PAPER, Canvas, escaped, short, width_of
 from ensue.tracing.axis import Axis
 from ensue.tracing.members import Node, in_time_order
 from ensue.tracing.text import in_time, more
@@ -210,4 +209,4 @@ def _draw_dots(
 
 def _told(canvas: Canvas, shape: str, text: str) -> None:
     """A shape that says something when it is pointed at."""
-    canvas.shapes.append(f"<g><title>{escape(text.strip())}</title>{shape}</g>")
+    canvas.shapes.append(f"<g><title>{escaped(text.strip())}</title>{shape}</g>")

@@ -8,6 +8,7 @@ from ensue.algebra.query import Query
 from ensue.algebra.tower import Tower
 from ensue.algebra.walk import positives
 from ensue.errors import QueryError, did_you_mean
+from ensue.rendering import Picture
 from ensue.tracing.drawing import draw
 from ensue.tracing.members import OWN, Node, opened, timed, typed
 from ensue.tracing.text import tree
@@ -30,9 +31,9 @@ class Trace:
         return str(self)
 
     @property
-    def svg(self) -> str:
+    def svg(self) -> Picture:
         """Bars for complex events, dots for those that came in, over one time axis."""
-        return draw(self.root)
+        return Picture(draw(self.root))
 
     @property
     def timeline(self) -> str:
@@ -40,7 +41,10 @@ class Trace:
         return timeline(self.root)
 
     def _repr_svg_(self) -> str:
-        return self.svg
+        return str(self.svg)
+
+    def _repr_html_(self) -> str:
+        return str(self.svg)
 
     def events(self) -> Iterator[Node]:
         """The events that came in, as often as they are members."""
