@@ -17,6 +17,7 @@ from ensue.algebra.window import ByEvents, ByTime, ByUnits, Window, constant_of
 from ensue.brief_errors import brief, brief_calls
 from ensue.errors import QueryError
 from ensue.languages.steps import Loop, Said, Step, ended_by, of_each, pattern_of
+from ensue.rendering import ShownAsText
 
 if TYPE_CHECKING:
     from ensue.languages.fragments import Names
@@ -27,7 +28,7 @@ Found = TypeVar("Found")
 
 @brief_calls
 @dataclass(frozen=True, slots=True, repr=False)
-class PatternBuilder:
+class PatternBuilder(ShownAsText):
     """A query that is being made. Every call gives a new one; the old one stays as it is.
 
     What is called behind a part (`where`, `one_or_more`, `optional`, `until`, ...) is about that

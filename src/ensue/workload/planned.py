@@ -76,6 +76,7 @@ def works_of(
     """The works of some queries. Their outputs are numbered in the order of the call."""
     if len(asked) == 1 and isinstance(asked[0].query, Subscribed):
         return (_subscriptions(asked[0], asked[0].query, source, wishes),)
+    asked = [_traced(one) if wishes.trace else one for one in asked]
     require_columns(pasts, source.shape)
     bundles = dict(_bundles(asked, source, wishes))
     correlated = dict(_correlated(asked, source, wishes, pasts))
@@ -131,6 +132,11 @@ def works_of(
         ]
         found.append(TowerWork(tower_of.prepared, tuple(levels)))
     return tuple(found)
+
+
+def _traced(one: Asked) -> Asked:
+    """A query whose matches tell their members: one that stands on no definitions."""
+    return replace(one, query=Tower((), one.query)) if isinstance(one.query, Query) else one
 
 
 def _subscriptions(
