@@ -44,6 +44,7 @@ class Finishing:
     columns: tuple[Column, ...]
     order: tuple[Sorting, ...]
     counts: str | None = None  # a column of the matches that says how many a row stands for
+    hidden: tuple[str, ...] = ()  # columns of the matches that are only there to be ordered by
 
     @property
     def keys(self) -> tuple[Column, ...]:
@@ -128,7 +129,7 @@ def _rows(
     renamed = [replace(column, name=named[column.name]) for column in returns]
     kept = tuple(Column(name, source) for name, source in named.items())
     found = replace(query, returns=(*renamed, *hidden))
-    return found, Finishing(whole, kept, tuple(order))
+    return found, Finishing(whole, kept, tuple(order), hidden=tuple(h.name for h in hidden))
 
 
 def _variables(query: Query | Correlation) -> Iterable[Returned]:
