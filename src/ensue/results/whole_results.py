@@ -44,14 +44,14 @@ class Finished:
     @property
     def schema(self) -> pa.Schema:
         """The columns of the result."""
-        if self.finishing.whole.grouped:
-            return pa.schema([self.rows.field(c.name) for c in self.finishing.columns])
-        shown = self._shown
-        return pa.schema([self.matches.field(shown[name]).with_name(name) for name in shown])
+        rows = self.rows
+        return pa.schema([rows.field(here).with_name(name) for name, here in self.shown.items()])
 
     @property
-    def _shown(self) -> dict[str, str]:
-        """Of matches the columns that are returned, and what they are called there."""
+    def shown(self) -> dict[str, str]:
+        """The columns of the result, and what they are called in `rows`."""
+        if self.finishing.whole.grouped:
+            return {column.name: column.name for column in self.finishing.columns}
         renamed = {c.source: c.name for c in self.finishing.columns if c.source != c.name}
         left_out = {*self.finishing.hidden, *renamed.values()}
         shown = {renamed.get(name, name): name for name in self.matches.names}
@@ -96,9 +96,7 @@ class Finished:
         order = _order(rows, self.finishing.order, [f" {n}" if grouped else n for n in TIMES])
         first = self.finishing.whole.first
         rows = rows.take(order if first is None else order.slice(0, first))
-        if grouped:
-            return rows.select(self.schema.names)
-        return pa.table([rows.column(n) for n in self._shown.values()], schema=self.schema)
+        return pa.table([rows.column(here) for here in self.shown.values()], schema=self.schema)
 
     @property
     def _shape(self) -> ResultShape:
