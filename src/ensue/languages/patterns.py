@@ -17,10 +17,10 @@ from ensue.algebra.query import Query
 from ensue.errors import QueryError
 from ensue.languages.archive_joins import archive_join, joined_pattern
 from ensue.languages.clauses import choose_of, limit_of, matched, returned_of
-from ensue.languages.whole_results import columns_of, whole_of
 from ensue.languages.expressions import Node, expr_of, name_of, pieces, span_of
 from ensue.languages.pattern_trees import explicit_names, pattern_of, with_names, with_types
 from ensue.languages.syntax import explain
+from ensue.languages.whole_results import columns_of, whole_of
 
 _DEEPEST = 200  # levels of syntax: what follows walks trees recursively
 _WIDEST = 32  # levels that a chain of and/or adds at most

@@ -68,7 +68,7 @@ def _parts(array: pa.Array, lists: bool) -> list[pa.Array]:
 
 def _of_structs(type: pa.DataType) -> bool:
     listed = types.is_list(type) or types.is_large_list(type)
-    return listed and types.is_struct(type.value_type)
+    return bool(listed and types.is_struct(type.value_type))
 
 
 def _list_of(type: pa.DataType, inside: pa.DataType) -> pa.DataType:

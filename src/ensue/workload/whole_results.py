@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from ensue.algebra.correlation import Correlation
 from ensue.algebra.query import Query, WholeResult
+from ensue.algebra.text import show_name, show_whole
 from ensue.algebra.tower import Tower
-from ensue.algebra.whole_results import Finishing, apart
+from ensue.algebra.whole_results import Column, Finishing, apart
 from ensue.errors import QueryError
 from ensue.workload.asked import Asked
 from ensue.workload.query_names import speaking_of
@@ -18,7 +20,7 @@ def finished_apart(
     """Queries for the matches alone, and by their numbers what is done with all of them."""
     found, finishing = [], {}
     for one in asked:
-        query, last = _apart(one)
+        query, last = matches_of(one.query)
         if last is not None:
             finishing[one.number] = last
             if emit_timeouts and last.whole.grouped:
@@ -31,17 +33,37 @@ def finished_apart(
     return tuple(found), finishing
 
 
-def _apart(
-    one: Asked,
-) -> "tuple[Query | Tower | Correlation, Finishing | None] | tuple[object, None]":
-    match one.query:
+def matches_of(query: Any) -> tuple[Any, Finishing | None]:
+    """A query for the matches alone, and what is done with all of them."""
+    match query:
         case Query() | Correlation():
-            return apart(one.query)
+            return apart(query)
         case Tower(query=top):
             inside, last = apart(top)
-            return replace(one.query, query=inside), last
+            return replace(query, query=inside), last
         case _:
-            return one.query, None
+            return query, None
+
+
+def told_of_whole(finishing: Finishing) -> str:
+    """What is done with all matches, in words."""
+    lines = ["whole result"]
+    if finishing.whole.grouped:
+        shown = ", ".join(_told(column) for column in finishing.columns)
+        lines.append(f"  RETURN {shown}")
+    if finishing.whole.keys == ():
+        lines.append("  TOTAL: all matches are one group")
+    lines += [f"  {line}" for line in show_whole(finishing.whole)]
+    if finishing.counts is not None:
+        lines.append("  the matches of each last event are counted, not listed, and added up")
+    return "\n".join(lines)
+
+
+def _told(column: Column) -> str:
+    if column.over is None:
+        return show_name(column.name)
+    inside = "*" if column.over.function == "count" else column.source.strip()
+    return f"{column.over.function}({inside}) AS {show_name(column.name)}"
 
 
 def refuse_endless(asked: Iterable[Asked]) -> None:

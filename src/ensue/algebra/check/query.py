@@ -14,7 +14,15 @@ from ensue.algebra.check.arrangement import (
 from ensue.algebra.check.kinds import comparable, kind_of
 from ensue.algebra.check.places import placed, refuse_list
 from ensue.algebra.check.stars import fields_by, with_fields, with_variables
-from ensue.algebra.check.usage import Roles, in_having, in_interval, in_return, in_returns, in_where, roles_of
+from ensue.algebra.check.usage import (
+    Roles,
+    in_having,
+    in_interval,
+    in_return,
+    in_returns,
+    in_where,
+    roles_of,
+)
 from ensue.algebra.check.whole_results import check_labels, checked_whole
 from ensue.algebra.equivalence import equal_through_negation, partitioning, with_equivalence
 from ensue.algebra.form import is_event, is_lapse
