@@ -745,6 +745,7 @@ def live(
     from ensue.workload.correlations.prepare import Wanted
     from ensue.workload.correlations.prepared import pasts_of
     from ensue.workload.planned import Wishes
+    from ensue.workload.whole_results import refuse_endless
     from ensue.workload.workload import Workload
 
     known: dict[str, Any] = {
@@ -779,6 +780,7 @@ def live(
     )
     _refuse_levels(asked, levels, trace=trace)
     _refuse_flat(flat, trace=trace)
+    refuse_endless(asked)
     reader = Reader(schema, given.time, given.type, given.order, given.arranging)
     workload = Workload(
         asked, made(reader, given), wishes,
