@@ -1443,6 +1443,7 @@ def plot(
     by: str | None = None,
     most_matches: int = 50,
     most_events: int = 1_000,
+    params: Mapping[str, Any] | None = None,
 ) -> Picture:
     """Draws matches over their stream as a picture (SVG).
 
@@ -1462,6 +1463,7 @@ def plot(
             its own with `match(..., trace=True)`; else only the bars are drawn.
         events: As for `match`: tables, not DataFrames of Spark.
         query: Says the types of members, where events are a dict of tables.
+        params: The values of its parameters, as for `match`.
         time: As for `match`.
         type: As for `match`.
         by: The column whose values are the lanes; by default that of the type.
@@ -1472,7 +1474,7 @@ def plot(
     from ensue.tracing.plot import plot as drawn
 
     if isinstance(query, str | Path | PatternBuilder):
-        query = _query_or_tower(query)
+        query = _query_or_tower(query, params)
     shown = plotted(
         matches, events, query, time=_time(time), type=type, by=by,
         most_matches=most_matches, most_events=most_events,

@@ -147,7 +147,7 @@ def _statement(tree: Node, text: str, operators: tuple[Operator, ...]) -> Query 
     returns = tuple(
         returned_of(column, grouped=grouped) for column in columns if column.data != "exists"
     )
-    condition = expr_of(clauses.having.children[0]) if clauses.having else None
+    condition = expr_of(pieces(clauses.having)[0]) if clauses.having else None
     whole = whole_of(returns, total, clauses.grouping, clauses.ordering, limit)
     most = limit_of(limit) if limit and (whole is None or whole.first is None) else None
     if not joins:
