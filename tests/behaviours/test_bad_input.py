@@ -167,5 +167,5 @@ def test_a_query_that_is_no_text():
 @pytest.mark.parametrize("name", ["__ordinal", "__lane", "__time", "__type", "__at"])
 def test_a_column_with_a_name_of_ours_is_refused(runner, name):
     events = EVENTS.append_column(name, pa.array(["u", "v"]))
-    with pytest.raises(EventError, match=f"a column '{name}', a name that is used inside"):
+    with pytest.raises(EventError, match=f"a column '{name}', a name that Ensue uses"):
         runner.match(events, QUERY, time="at", type="type")

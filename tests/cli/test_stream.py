@@ -132,7 +132,7 @@ def test_an_empty_folder_with_a_schema_still_needs_to_know_the_kind_of_files(run
 def test_options_of_streams_need_one(run, option):
     code, _, err = run("--events", "x.csv", *option)
     assert code == 2
-    assert f"{option[0]} says something of a --stream" in err
+    assert f"{option[0]} is only for --stream" in err
 
 
 # ------------------------------------------------------------------- without Spark: counters

@@ -57,11 +57,10 @@ VARIABLES = [
     ("$x;, $x; = (ARITH:id = 1), «$x;» = (ARITH:id = 2)", "$x; is defined twice", "rename"),
     ("$x;, $x; = «$x;»", "$x; is defined in terms of itself: $x; -> $x;", "break the cycle"),
     ("$x;, $x; = $y; && (ARITH:id = 1), $y; = «$x;»", "$x; -> $y; -> $x;", "break the cycle"),
-    ("$x;, $x; = A, A = |(«$x;»)(ARITH:id = 1)", "$x; is defined in terms of "
-    "itself", "break the cycle"),
+    ("$x;, $x; = A, A = |(«$x;»)(ARITH:id = 1)", "$x; is defined in terms",
+     "break the cycle"),
     ("$x;, $x; = (ARITH:id = 1), «$y; = (ARITH:id = 2)»", "$y; is defined and never", "delete"),
-    (f"$x; && !($y;; 5)«$x;»{XY}", "used both inside and outside", "use another variable inside "
-    "the negation"),
+    (f"$x; && !($y;; 5)«$x;»{XY}", "used both inside and outside", "another variable inside"),
     (f"!($y;; 5)«$x;» && $x;{XY}", "used both inside and outside", "$x;.id"),
     (f"!($y;; 5)$x; && !($y;; 6)«$x;»{XY}", "used both inside and outside", "another"),
     (f"!($y;; 5)(!($x;; 2)«$x;»){XY}", "used both inside and outside", "another"),

@@ -151,8 +151,8 @@ def test_on_the_earth_functions_measure_on_it():
         ("inside(a.location, WKT 'POINT (nan 1)')", "'POINT (nan 1)'", "a finite number", ""),
         ("overlaps(a.location, CIRCLE(0, 0, -1))", "CIRCLE(0, 0, -1)", "be positive, not -1", ""),
         ("overlaps(a.location, WKT 'CIRCLE (0 0, 0)')", "'CIRCLE (0 0, 0)'", "positive", ""),
-        ("overlaps(a.location, CIRCLE(0, a.x, "
-        "1))", "CIRCLE(0, a.x, 1)", "must be numbers", "<= 300"),
+        ("overlaps(a.location, CIRCLE(0, a.x, 1))", "CIRCLE(0, a.x, 1)",
+         "must be numbers", "<= 300"),
         ("overlaps(a.location, CIRCLE(0, 1))", "CIRCLE(0, 1)", "3 arguments, not 2", ""),
         ("overlaps(a.location, wkt(a.place))", "wkt(a.place)", "a text in quotes", "location="),
         ("inside(a.location, 'POINT (1 2)')", "'POINT (1 2)'", "takes a place", "point(x, y)"),
