@@ -200,3 +200,17 @@ def test_plans_queries_and_pictures_are_shown(shell):
     assert shown["text/plain"] == "PATTERN SEQ(A a, B b)"
     shown, _ = shell.display_formatter.format(ensue.picture("SEQ(A a, B b)"))
     assert shown["image/svg+xml"].startswith("<svg")
+
+
+def test_parameters_are_variables(shell, cell):
+    shell.user_ns |= {"events": pa.table(EVENTS), "prices": pd.DataFrame(COLUMNS)}
+    shell.user_ns |= {"gap": 5, "wanted": [1], "low": 8, "first_day": 2}
+    text = "SEQ(A a, B b) WHERE [id] and a.id IN :wanted WITHIN :gap RETURN a.id AS id"
+    done, _ = cell(f"%%ensue --events events --time t --type kind\n{text}")
+    assert done.result["id"].to_pylist() == [1]
+    clause = CLAUSE.replace("price > PREV(price)", "price > PREV(price) AND price > :low")
+    done, _ = cell(f"%%ensue\nSELECT from_day FROM prices {clause} WHERE from_day < :first_day")
+    assert list(done.result["from_day"]) == []
+    _, shown = cell("%%ensue --events events --time t --type kind\nA a WHERE a.id = :wantd")
+    assert "no value is given for :wantd" in shown
+    assert "did you mean 'wanted'?" in shown

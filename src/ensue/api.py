@@ -29,6 +29,7 @@ from ensue.errors import (
     StateError,
     SubscriptionWarning,
 )
+from ensue.extras import needed
 from ensue.languages.builder import PatternBuilder, all_of, one_of, pattern
 from ensue.plan.estimates.statistics import Statistics
 from ensue.progress_bars import progress_bar, shown
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
     from ensue.archives.compaction import Compacted
     from ensue.archives.contract import Archive
+    from ensue.languages.parameters import Parameters
     from ensue.languages.sql.query import ClauseText
     from ensue.plan.limits import Limits
     from ensue.plan.planning import Planning
@@ -169,22 +171,26 @@ def define(
     *,
     folder: "str | Path | None" = None,
     operators: Iterable[Operator] = (),
+    params: Mapping[str, Any] | None = None,
     known: bool = True,
 ) -> tuple[Definition, ...]:
     """Events made of events: `EVENT Name AS pattern ...;`, as many as wanted.
 
     Queries may use them as types of events from now on. With `known=False` they are only known to
     calls that are given them: `match(..., definitions=found)`. Files to IMPORT are looked for in
-    `folder`.
+    `folder`. `params` are the values of parameters in the text, as for `match`.
 
     >>> define("EVENT Hot AS SEQ(T a, T b) WITHIN 5", known=False)[0].name
     'Hot'
     """
     from ensue.languages import towers
+    from ensue.languages.parameters import parameters_of
 
     if isinstance(text, PatternBuilder):
         text = text.text
-    found = towers.define(text, None if folder is None else Path(folder), operators)
+    parameters = parameters_of(params)
+    found = towers.define(text, None if folder is None else Path(folder), operators, parameters)
+    parameters.require_used()
     if known:
         towers.make_known(found)
     return found
@@ -194,6 +200,7 @@ def define(
 def parse(
     text: str | Path | PatternBuilder,
     *,
+    params: Mapping[str, Any] | None = None,
     folder: "str | Path | None" = None,
     definitions: Iterable[Definition] = (),
     operators: Iterable[Operator] = (),
@@ -208,10 +215,31 @@ def parse(
     looked for in `folder`. A `Path` is that of a file with the text; what it imports is looked for
     beside it. `language` is the name of the language that the text is in; without it, that shows.
     A text in OPSL stands for a `Subscription`; `regions` are the texts of regions that it names.
+    `params` are the values of parameters in the text, as for `match`.
 
     >>> parse("SEQ(Shelf x, !Counter y, Exit z) WHERE [tag] WITHIN 12 hours").strategy.value
     'skip_till_any_match'
+    >>> print(show(parse("SEQ(A a, B b) WHERE a.kind IN :kinds", params={"kinds": ["x", "y"]})))
+    PATTERN SEQ(A a, B b)
+    WHERE a.kind in ('x', 'y')
     """
+    from ensue.languages.parameters import parameters_of
+
+    parameters = parameters_of(params)
+    found = _parsed(text, parameters, folder, definitions, operators, language, regions)
+    parameters.require_used()
+    return found
+
+
+def _parsed(
+    text: str | Path | PatternBuilder,
+    parameters: "Parameters",
+    folder: "str | Path | None" = None,
+    definitions: Iterable[Definition] = (),
+    operators: Iterable[Operator] = (),
+    language: str | None = None,
+    regions: Mapping[str, str] | None = None,
+) -> Query | Tower | Correlation | Subscription | Recognition:
     from ensue.languages import table
     from ensue.languages.query_files import names_a_file
     from ensue.languages.sql.clauses import claims_sql
@@ -238,6 +266,7 @@ def parse(
         operators=operators,
         language=language,
         regions=regions or {},
+        parameters=parameters,
     )
 
 
@@ -288,6 +317,7 @@ def match(
     events: Any,
     query: "OneQuery | ManyQueries | Subscriptions",
     *,
+    params: Mapping[str, Any] | None = None,
     time: str | tuple[str, str] | None = None,
     type: str | None = None,
     order: Sequence[str] | str = (),
@@ -295,6 +325,7 @@ def match(
     space: str | None = None,
     levels: Sequence[str] | str | None = None,
     trace: bool = False,
+    flat: bool = False,
     bad_events: str = "raise",
     emit_timeouts: bool = False,
     progress: "Progress | bool | None" = None,
@@ -334,12 +365,16 @@ def match(
     {'up': 2, 'x': 1}
 
     Args: What is asked of which events
-        events: An Arrow, pandas or Polars table (or anything that speaks Arrow), a dict of one
-            table per event type, or a Spark DataFrame, batch or streaming.
+        events: An Arrow, pandas or Polars table (also a LazyFrame), a DuckDB relation or anything
+            else that speaks Arrow, a dict of one table per event type, or a Spark DataFrame,
+            batch or streaming.
         query: A text, the Path of a file with one, or made by `pattern`. Several, as a list or as
             a dict by name, share one scan. A list's queries go by their own names
             (`EVENT Name AS ...`) where all have one and no two the same, else by their places
             from 0. Also a set of `Subscriptions`.
+        params: The values of parameters that the text has: `{"gap": timedelta(minutes=5)}` for
+            `WITHIN :gap`. A value is a number, a text, a truth value, a date, a datetime, a
+            timedelta, None, or a list of them behind IN; it is never read as a part of the query.
 
     Args: What the columns mean
         time: The column of the event time, or a pair (start, end) for events that last.
@@ -360,6 +395,9 @@ def match(
             top goes by its name, or "".
         trace: Add a column `members` with the events that a match is made of, for `ensue.trace`.
             A query without RETURN gives them anyway, if it has no definitions.
+        flat: Plain columns in the place of structs: an event `a` is the columns `a.price`,
+            `a.volume`, ..., a list of events is a list for each field. In a query,
+            `RETURN a.*` does it for one event.
         progress: True shows a bar on a terminal or in a notebook, and nothing elsewhere; a
             function is called with the number of events done and of all events. On Spark neither
             is possible, since matches are found when they are asked for: see `wait` for streams.
@@ -418,11 +456,15 @@ def match(
         folder: Where files to IMPORT are looked for.
 
     Returns:
-        A result of the same kind as the events: an Arrow table, or a DataFrame that is computed
-        when it is asked for; a streaming DataFrame gives a streaming one. For several queries, a
-        dict of their matches.
+        A result of the same kind as the events: pandas gives pandas, Polars gives Polars (a
+        LazyFrame of a LazyFrame, which is collected at once), a DuckDB relation gives a relation
+        on the same connection, and whatever else speaks Arrow gives an Arrow table, as do tables
+        of several kinds in a dict. A Spark DataFrame gives a DataFrame that is computed when it
+        is asked for, a streaming one a streaming one. For several queries, a dict of their
+        matches.
     """
     from ensue.plan.limits import Limits
+    from ensue.runners.worlds import in_world_of
     from ensue.workload.arguments import Arguments
     from ensue.workload.correlations.expected import coming_of
     from ensue.workload.correlations.prepare import Wanted
@@ -454,7 +496,7 @@ def match(
         "definitions": _each(definitions, Definition, "definitions"),
         "folder": folder,
     }
-    asked = _asked(query, known)
+    asked = _asked(query, known, params)
     given = Arguments(
         **_columns_of(
             query,
@@ -476,11 +518,13 @@ def match(
         emit_timeouts=emit_timeouts,
         levels=levels if levels is None or isinstance(levels, str) else tuple(levels),
         trace=trace,
+        flat=flat,
         streaming=runner.STREAMING,
         planning=_planning(statistics, off, structure, adaptive=adaptive, limits=limits),
         access=Wanted(access, latency),
     )
     _refuse_levels(asked, levels, trace=trace)
+    _refuse_flat(flat, trace=trace)
     late = runner.STREAMING and given.deliver_late
     frame, source = runner.read(events, given)
     pasts = pasts_of(archives, archive, streaming=runner.STREAMING)
@@ -488,6 +532,7 @@ def match(
     workload = Workload(asked, source, wishes, runner.lanes(frame, given), late, pasts)
     with progress_bar(progress, "matching") as report:
         found = runner.run(workload, frame, replace(given, progress=report))
+    found = in_world_of(events, found)
     return next(iter(found.values())) if workload.alone and len(found) == 1 else found
 
 
@@ -495,6 +540,7 @@ def match(
 def sql(
     text: str | Path,
     *,
+    params: Mapping[str, Any] | None = None,
     tables: Mapping[str, Any] | None = None,
     spark: "SparkSession | None" = None,
     archives: "Mapping[str, Archive] | None" = None,
@@ -521,9 +567,11 @@ def sql(
 
     Args:
         text: The query, or the Path of a file with it.
-        tables: The tables that the query names: Arrow, pandas or Polars tables, or anything that
-            speaks Arrow; the rest of the SQL then runs on DuckDB. With Spark DataFrames it runs
-            on Spark SQL.
+        params: The values of parameters, as for `match`: `:low` in clauses and in the SQL around
+            them.
+        tables: The tables that the query names: Arrow, pandas or Polars tables, DuckDB relations
+            or anything else that speaks Arrow; the rest of the SQL then runs on DuckDB. With
+            Spark DataFrames it runs on Spark SQL.
         spark: A session whose tables and views the query may name, too.
         watermark: A clause over a streaming DataFrame needs one, as `match` does, and event time
             as the first column of its ORDER BY.
@@ -539,13 +587,17 @@ def sql(
         latency: As for `match`.
 
     Returns:
-        An Arrow table, of pandas tables a pandas one, of Polars ones a Polars one; on Spark a
+        A table of the same kind as the tables, as `match` gives it, of several kinds an Arrow
+        table; on Spark a
         DataFrame, with a streaming DataFrame among the tables a stream. `start` takes a stream
         that has the column match_id: a query that names it gets it from each clause, before the
         others.
     """
+    from ensue.languages.parameters import parameters_of
     from ensue.plan.limits import Limits
-    from ensue.runners.sql import sql as run
+
+    with needed("SQL", "sql"):
+        from ensue.runners.sql import sql as run
     from ensue.workload.arguments import Arguments
 
     if isinstance(text, Path):
@@ -560,6 +612,7 @@ def sql(
         recognize=lambda clause, relation: _recognize(clause, relation, given, limits),
         read=_clause_of,
         archived=_archived(archives, archive, access, latency, given, limits),
+        parameters=parameters_of(params),
     )
 
 
@@ -597,7 +650,7 @@ def _archived(
 def _clause_of(clause: "ClauseText") -> Recognition:
     from ensue.languages.row_patterns.clause import read_clause
 
-    return read_clause(clause.text, clause.start, clause.end, clause.table)
+    return read_clause(clause.text, clause.start, clause.end, clause.table, clause.parameters)
 
 
 def _recognize(clause: "ClauseText", relation: Any, given: "Arguments", limits: Any) -> Any:
@@ -628,6 +681,7 @@ def live(
     query: "OneQuery | ManyQueries | Subscriptions",
     *,
     schema: Any,
+    params: Mapping[str, Any] | None = None,
     time: str | tuple[str, str] | None = None,
     type: str | None = None,
     order: Sequence[str] | str = (),
@@ -638,6 +692,7 @@ def live(
     bad_events: str = "raise",
     levels: Sequence[str] | str | None = None,
     trace: bool = False,
+    flat: bool = False,
     emit_timeouts: bool = False,
     statistics: Statistics | None = None,
     off: Sequence[str] | str = (),
@@ -657,11 +712,11 @@ def live(
 ) -> "Live":
     """Makes a matcher in this process that you feed with events as they come.
 
-    `live.feed(events)` gives the matches that are certain then, at once; `live.advance(time)`
-    those that only waited for time to pass, `live.finish()` those that waited for the end. All
-    together they are those of `match` on all events, with the same ids, however they were cut
-    into pieces. `live.save()` gives bytes from which `live.restore(...)` goes on elsewhere, and
-    `async for matches in live.over(source)` feeds the events of a source.
+    `live.feed(events)` gives the matches that are certain then, at once, as an Arrow table;
+    `live.advance(time)` those that only waited for time to pass, `live.finish()` those that waited
+    for the end. All together they are those of `match` on all events, with the same ids, however
+    they were cut into pieces. `live.save()` gives bytes from which `live.restore(...)` goes on
+    elsewhere, and `async for matches in live.over(source)` feeds the events of a source.
 
     >>> columns = {"t": "int64", "kind": "string"}
     >>> feeding = live("SEQ(A a, B b) WITHIN 5", schema=columns, time="t", type="kind")
@@ -690,6 +745,7 @@ def live(
     from ensue.workload.correlations.prepare import Wanted
     from ensue.workload.correlations.prepared import pasts_of
     from ensue.workload.planned import Wishes
+    from ensue.workload.whole_results import refuse_endless
     from ensue.workload.workload import Workload
 
     known: dict[str, Any] = {
@@ -697,7 +753,7 @@ def live(
         "definitions": _each(definitions, Definition, "definitions"),
         "folder": folder,
     }
-    asked = _asked(query, known)
+    asked = _asked(query, known, params)
     given = Arguments(
         **_columns_of(
             query,
@@ -718,10 +774,13 @@ def live(
         emit_timeouts=emit_timeouts,
         levels=levels if levels is None or isinstance(levels, str) else tuple(levels),
         trace=trace,
+        flat=flat,
         planning=_planning(statistics, off, structure, adaptive=adaptive, limits=limits),
         access=Wanted(access, latency),
     )
     _refuse_levels(asked, levels, trace=trace)
+    _refuse_flat(flat, trace=trace)
+    refuse_endless(asked)
     reader = Reader(schema, given.time, given.type, given.order, given.arranging)
     workload = Workload(
         asked, made(reader, given), wishes,
@@ -748,6 +807,14 @@ def _refuse_levels(asked: "Sequence[Asked]", levels: object, *, trace: bool) -> 
         )
 
 
+def _refuse_flat(flat: bool, *, trace: bool) -> None:
+    if flat and trace:
+        raise QueryError(
+            "flat=True does not go with trace=True: a match is traced through its nested members",
+            hint="leave one of them out",
+        )
+
+
 def _runner(events: Any) -> "Runner":
     """Who runs a workload over events of their kind."""
     if not _is_spark(events):
@@ -759,22 +826,42 @@ def _runner(events: Any) -> "Runner":
     return stream if frames.is_streaming(events) else batch
 
 
-def _asked(query: Any, known: dict[str, Any]) -> "tuple[Asked, ...]":
+def _asked(
+    query: Any, known: dict[str, Any], params: Mapping[str, Any] | None
+) -> "tuple[Asked, ...]":
+    from ensue.languages.parameters import parameters_of
     from ensue.workload.asked import Asked
     from ensue.workload.query_names import named
 
+    parameters = parameters_of(params)
     if isinstance(query, Subscriptions):
-        return (Asked(query.subscribed()),)
-    if isinstance(query, OneQuery | Subscription):
-        return (Asked(_read(query, **known)),)
-    if not isinstance(query, Mapping | Sequence):
+        asked: tuple[Asked, ...] = (Asked(query.subscribed()),)
+    elif isinstance(query, OneQuery | Subscription):
+        asked = (Asked(_read(query, parameters, **known)),)
+    elif not isinstance(query, Mapping | Sequence):
         raise QueryError(f"a query is a text, not {_a_type(query)}")
-    read = named(query, lambda one: _read(one, **known))
-    return tuple(Asked(one, name, number) for number, (name, one) in enumerate(read.items()))
+    else:
+        read = named(query, lambda one: _read(one, parameters, **known))
+        asked = tuple(Asked(one, name, number) for number, (name, one) in enumerate(read.items()))
+    parameters.require_used()
+    return asked
+
+
+def _read_with(
+    query: OneQuery, params: Mapping[str, Any] | None
+) -> Query | Tower | Correlation | Recognition:
+    """A query with the values of its parameters."""
+    from ensue.languages.parameters import parameters_of
+
+    parameters = parameters_of(params)
+    found = _read(query, parameters)
+    parameters.require_used()
+    return found
 
 
 def _read(
     query: OneQuery | Subscription,
+    parameters: "Parameters",
     definitions: Iterable[Definition] = (),
     operators: Iterable[Operator] = (),
     folder: "str | Path | None" = None,
@@ -791,8 +878,7 @@ def _read(
         case Subscription():
             return _no_subscription(query)
         case _:
-            read = parse(query, folder=folder, definitions=definitions, operators=operators)
-            return _no_subscription(read)
+            return _no_subscription(_parsed(query, parameters, folder, definitions, operators))
 
 
 def _no_subscription(
@@ -807,8 +893,8 @@ def _no_subscription(
     return query
 
 
-def _query_or_tower(query: OneQuery) -> Query | Tower:
-    return _without_archives(_read(query))
+def _query_or_tower(query: OneQuery, params: Mapping[str, Any] | None) -> Query | Tower:
+    return _without_archives(_read_with(query, params))
 
 
 def _without_archives(query: Query | Tower | Correlation | Recognition) -> Query | Tower:
@@ -903,7 +989,8 @@ def start(
             micro-batch. Late ones do not.
         archive_age: The same, when one of them is older than this.
     """
-    from ensue.runners.spark import start as spark_start
+    with needed("a stream", "spark"):
+        from ensue.runners.spark import start as spark_start
 
     if progress and not once:
         raise EventError(
@@ -943,7 +1030,8 @@ def wait(query: "StreamingQuery", seconds: float | None = None, *, progress: boo
     With `progress=True` a terminal or a notebook shows meanwhile, in one line, how many
     micro-batches, events and matches there were. Elsewhere nothing is shown.
     """
-    from ensue.runners.spark import start as spark_start
+    with needed("a stream", "spark"):
+        from ensue.runners.spark import start as spark_start
 
     with _told(progress) as told:
         return spark_start.wait(query, seconds, told)
@@ -970,7 +1058,8 @@ def remaining(
 
     `ensue.remaining(spark, "checkpoint/").show()`
     """
-    from ensue.runners.spark import finish as spark_finish
+    with needed("a stream", "spark"):
+        from ensue.runners.spark import finish as spark_finish
 
     return spark_finish.remaining(spark, str(checkpoint), operators)
 
@@ -981,7 +1070,8 @@ def progress_of(query: "StreamingQuery") -> "list[BatchProgress]":
 
     `ensue.progress_of(running)[-1].late` is how many events of the last one were late.
     """
-    from ensue.runners.spark import progress as spark_progress
+    with needed("a stream", "spark"):
+        from ensue.runners.spark import progress as spark_progress
 
     return spark_progress.progress_of(query)
 
@@ -993,7 +1083,8 @@ def parquet_table(path: "str | Path") -> "Sink":
     `start(matches, parquet_table("matches/"), checkpoint="checkpoint/")` is the same as with the
     folder itself.
     """
-    from ensue.runners.spark import sinks as spark_sinks
+    with needed("the output of a stream", "spark"):
+        from ensue.runners.spark import sinks as spark_sinks
 
     return spark_sinks.ParquetTable(str(path))
 
@@ -1005,7 +1096,8 @@ def delta_table(path: "str | Path", storage_options: dict[str, str] | None = Non
     `start(matches, delta_table("s3://bucket/matches", {"AWS_REGION": "eu-west-1"}), ...)`: the
     options are those of the package `deltalake`.
     """
-    from ensue.runners.spark import sinks as spark_sinks
+    with needed("the output of a stream", "spark"):
+        from ensue.runners.spark import sinks as spark_sinks
 
     return spark_sinks.DeltaTable(str(path), storage_options)
 
@@ -1018,7 +1110,8 @@ def kafka_topic(servers: str, topic: str, **options: str) -> "Sink":
 
     `start(matches, kafka_topic("localhost:9092", "matches"), checkpoint="checkpoint/")`
     """
-    from ensue.runners.spark import sinks as spark_sinks
+    with needed("the output of a stream", "spark"):
+        from ensue.runners.spark import sinks as spark_sinks
 
     return spark_sinks.KafkaTopic(servers, topic, options)
 
@@ -1163,6 +1256,7 @@ def statistics(
     events: Any,
     query: str | Path | PatternBuilder | Query | Tower,
     *,
+    params: Mapping[str, Any] | None = None,
     time: str | tuple[str, str],
     type: str | None = None,
     order: Sequence[str] | str = (),
@@ -1186,7 +1280,7 @@ def statistics(
     >>> found.num_rows
     3
     """
-    checked = _query_or_tower(query)
+    checked = _query_or_tower(query, params)
     if isinstance(checked, Tower):
         from ensue.algebra.towers.layers import layers
 
@@ -1206,6 +1300,7 @@ def explain(
     query: OneQuery | Subscriptions,
     events: Any = None,
     *,
+    params: Mapping[str, Any] | None = None,
     time: str | tuple[str, str] | None = None,
     type: str | None = None,
     order: Sequence[str] | str = (),
@@ -1250,7 +1345,7 @@ def explain(
         return PlanText(_explained_set(query, events, limits))
     planning = _planning(statistics, off, structure, limits=limits)
     past = archives, archive, access, latency
-    query = _read(query)
+    query = _read_with(query, params)
     columns = _columns(time, type, order, location, space, query)
     asked = _explained(query, events, columns, planning, past)
     if not analyze:
@@ -1271,6 +1366,7 @@ def picture(
     query: OneQuery,
     events: Any = None,
     *,
+    params: Mapping[str, Any] | None = None,
     time: str | tuple[str, str] | None = None,
     type: str | None = None,
     order: Sequence[str] | str = (),
@@ -1294,7 +1390,7 @@ def picture(
     """
     planning = _planning(statistics, off, structure)
     past = archives, archive, access, None
-    query = _read(query)
+    query = _read_with(query, params)
     columns = _columns(time, type, order, location, space, query)
     return Picture(_explained(query, events, columns, planning, past).picture())
 
@@ -1304,6 +1400,7 @@ def trace(
     match: Any,
     query: str | Path | PatternBuilder | Query | Tower | None = None,
     *,
+    params: Mapping[str, Any] | None = None,
     level: str | None = None,
     time: str | tuple[str, str] | None = None,
 ) -> "Trace":
@@ -1331,7 +1428,7 @@ def trace(
     from ensue.tracing.trace import trace_of
 
     if isinstance(query, str | Path | PatternBuilder):
-        query = _query_or_tower(query)
+        query = _query_or_tower(query, params)
     return trace_of(match, query, level, None if time is None else _time(time))
 
 
@@ -1346,6 +1443,7 @@ def plot(
     by: str | None = None,
     most_matches: int = 50,
     most_events: int = 1_000,
+    params: Mapping[str, Any] | None = None,
 ) -> Picture:
     """Draws matches over their stream as a picture (SVG).
 
@@ -1365,6 +1463,7 @@ def plot(
             its own with `match(..., trace=True)`; else only the bars are drawn.
         events: As for `match`: tables, not DataFrames of Spark.
         query: Says the types of members, where events are a dict of tables.
+        params: The values of its parameters, as for `match`.
         time: As for `match`.
         type: As for `match`.
         by: The column whose values are the lanes; by default that of the type.
@@ -1375,7 +1474,7 @@ def plot(
     from ensue.tracing.plot import plot as drawn
 
     if isinstance(query, str | Path | PatternBuilder):
-        query = _query_or_tower(query)
+        query = _query_or_tower(query, params)
     shown = plotted(
         matches, events, query, time=_time(time), type=type, by=by,
         most_matches=most_matches, most_events=most_events,
@@ -1396,7 +1495,7 @@ def _explained_set(fleet: Subscriptions, events: Any, limits: "Limits") -> str:
 
 
 def _explained(
-    query: OneQuery,
+    asked: Query | Tower | Correlation | Recognition,
     events: Any,
     columns: "Arguments | None",
     planning: "Planning",
@@ -1405,7 +1504,7 @@ def _explained(
     from ensue.workload.explained import Explained
     from ensue.workload.row_patterns.explained import ExplainedClause
 
-    asked, source, frame = _read(query), None, None
+    source, frame = None, None
     if events is not None:
         if columns is None:
             raise EventError("the events' time column is needed: pass time=")

@@ -26,7 +26,7 @@ def test_loops_of_several_types(matched):
     assert matched("SEQ(A a, ANY+ x[], D d) USING next WITHIN 9", "ABXD") == [(0, (1, 2), 3)]
 
 
-@pytest.mark.streams
+@pytest.mark.streams(slow=True)
 def test_negations_of_several_types(matched):
     assert matched("SEQ(A a, !(C|D) n, B b) WITHIN 9", "ACBAXBADB") == [(3, 5)]
     assert matched("SEQ(A a, !ANY n, B b) WITHIN 9", "AXBAB") == [(3, 4)]

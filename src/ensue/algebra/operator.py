@@ -228,6 +228,11 @@ def known_operator(name: str, others: Iterable[Operator], span: Span | None) -> 
     raise QueryError(f"unknown operator '{name}'", hint=near, span=span)
 
 
+def registered() -> tuple[Operator, ...]:
+    """The operators that every query of this process knows."""
+    return tuple(_KNOWN.values())
+
+
 def is_registered(name: str) -> bool:
     """Whether an operator of this name is known to every query of this process."""
     return name in _KNOWN

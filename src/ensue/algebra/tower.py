@@ -132,6 +132,13 @@ def tower(definitions: Sequence[Definition], query: Query, emit: Sequence[str] =
                 span=negation.span,
                 text=each.text,
             )
+        if each.whole is not None and each is not query:
+            raise QueryError(
+                "GROUP BY, ORDER BY and FETCH FIRST are of the result, not of a definition",
+                hint="say them in the query on top",
+                span=each.whole.span,
+                text=each.text,
+            )
         _check_several(each, {definition.name for definition in definitions})
     known: dict[str, Definition] = {}
     for definition in definitions:

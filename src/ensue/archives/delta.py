@@ -16,6 +16,7 @@ from ensue.archives.own import BUCKET, HIDDEN, ORDER, Own
 from ensue.archives.reading import Stored
 from ensue.archives.stored import FileArchive
 from ensue.errors import EventError
+from ensue.extras import needed
 
 _TRUNCATED = 1_000_000  # nanoseconds: statistics of timestamps are cut to milliseconds
 _KEPT_LOGS, _KEPT_VERSIONS = 32, 64
@@ -23,12 +24,8 @@ _KEPT_LOGS, _KEPT_VERSIONS = 32, 64
 
 def deltalake() -> Any:
     """The package, or an EventError that says how to get it."""
-    try:
+    with needed("a Delta table", "archive", EventError):
         import deltalake
-    except ImportError:
-        raise EventError(
-            "a Delta table needs the deltalake package\n  hint: pip install 'ensue[archive]'"
-        ) from None
     return deltalake
 
 

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from ensue.archives.files import Bounds, Files, local
 from ensue.archives.footers import place_of, unreadable
 from ensue.errors import EventError
+from ensue.extras import needed
 
 _KEPT = 16  # snapshots whose lists of files are kept
 
@@ -170,12 +171,8 @@ def of_table(table: Any, version: int | str | None) -> tuple[Snapshot, pa.Schema
 
 def of_path(place: str, version: int | str | None) -> tuple[Snapshot, pa.Schema]:
     """The table whose metadata lie at a place, and its columns."""
-    try:
+    with needed("an Iceberg table", "archive", EventError):
         from pyiceberg.table import StaticTable
-    except ImportError:
-        raise EventError(
-            "an Iceberg table needs the pyiceberg package\n  hint: pip install 'ensue[archive]'"
-        ) from None
     try:
         table = StaticTable.from_metadata(place)
     except (OSError, ValueError) as error:

@@ -8,11 +8,13 @@ from importlib.metadata import PackageNotFoundError, version
 
 from ensue.cli.archive_options import archive_options
 from ensue.cli.limits import limits_options
+from ensue.cli.parameters import parameter_option
 from ensue.cli.past_options import past_options
 from ensue.cli.planning import planning_options
 from ensue.cli.serve_options import serve_options, token_options
 from ensue.cli.sql_options import table_option
 from ensue.cli.terminal import Exit, UsageError, complain, plain_warnings
+from ensue.cli.text_options import Files, take_query, text_options
 from ensue.errors import EnsueError, EventError, RunnerError
 
 _ENGINES = ("local", "spark")
@@ -170,18 +172,18 @@ def _query_and_events(parser: ArgumentParser, *, needed: bool) -> None:
     group = parser.add_argument_group("the query and its events")
     if needed:
         group.add_argument(
-            "query", metavar="QUERY", nargs="+", help=f"{said}; several share a scan"
+            "query", metavar="QUERY", nargs="*", help=f"{said}; several share a scan"
         )
     else:
-        group.add_argument("query", metavar="QUERY", help=said)
+        group.add_argument("query", metavar="QUERY", nargs="?", help=said)
     events = group.add_mutually_exclusive_group() if needed else group
     events.add_argument(
         "--events",
         metavar="[TYPE=]PATH",
-        action="append",
+        action=Files,
         default=None if needed else [],
-        help="CSV, JSON lines, Parquet or Arrow, a file or a folder; several times for several "
-        "files; "
+        help="CSV, JSON lines, Parquet or Arrow, also packed as .gz, .bz2 or .zst: a file, a "
+        "folder or a pattern such as 'data/2026-*.csv'; several times for several files; "
         "TYPE=PATH where each event type has a file of its own; for SQL a table each, called like "
         "its file",
     )
@@ -198,7 +200,7 @@ def _query_and_events(parser: ArgumentParser, *, needed: bool) -> None:
         "--time",
         metavar="COLUMN",
         help="the time of an event, or START,END for events that last; "
-        "by default the only column of timestamps",
+        "by default the only column of timestamps, or of dates",
     )
     group.add_argument(
         "--type",
@@ -212,7 +214,9 @@ def _query_and_events(parser: ArgumentParser, *, needed: bool) -> None:
         default=[],
         help="orders events of the same time; several times for several columns",
     )
+    parameter_option(parser)
     table_option(parser)
+    text_options(parser)
 
 
 def _run_options(parser: ArgumentParser) -> None:
@@ -230,6 +234,11 @@ def _run_options(parser: ArgumentParser) -> None:
     )
     result.add_argument(
         "--limit", metavar="N", type=_count, default=20, help="rows of a table, default: 20"
+    )
+    result.add_argument(
+        "--flat",
+        action="store_true",
+        help="plain columns in the place of whole events: a.price, a.volume, ...",
     )
     result.add_argument(
         "--full-ids",
@@ -332,7 +341,9 @@ def _demo_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--events", metavar="N", type=_count, default=1_000_000, help="default: 1000000"
     )
-    parser.add_argument("--engine", choices=_ENGINES, default="spark", help="default: spark")
+    parser.add_argument(
+        "--engine", choices=_ENGINES, help="default: spark, and local where Spark does not start"
+    )
 
 
 def _demo_archive_options(parser: ArgumentParser) -> None:
@@ -375,6 +386,7 @@ def _version() -> str:
 
 
 def _run(options: Namespace) -> Exit:
+    take_query(options)
     if len(options.query) > 1:
         if options.stream is not None:
             raise UsageError(
@@ -395,12 +407,14 @@ def _run(options: Namespace) -> Exit:
 
 
 def _explain(options: Namespace) -> Exit:
+    take_query(options)
     from ensue.cli.run import explain
 
     return explain(options)
 
 
 def _check(options: Namespace) -> Exit:
+    take_query(options)
     from ensue.cli.run import check
 
     return check(options)

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from ensue.cli.drawn_tables import DrawnTable
 from ensue.cli.terminal import UsageError, output
+from ensue.results.flat import flat
 from ensue.results.readable import rows
 
 _ENDINGS = {
@@ -85,8 +86,7 @@ def flattened(matches: pa.Table) -> pa.Table:
     >>> flattened(pa.table({"a": [{"price": 3, "tags": ["x"]}]})).to_pylist()
     [{'a.price': 3, 'a.tags': '["x"]'}]
     """
-    while any(pa.types.is_struct(field.type) for field in matches.schema):
-        matches = matches.flatten()
+    matches = flat(matches, lists=False)
     for number, field in enumerate(matches.schema):
         if pa.types.is_nested(field.type) or pa.types.is_binary(field.type):
             texts = [_text(row[field.name]) for row in rows(matches.select([number]))]

@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 
 from ensue.cli.terminal import Exit, UsageError, notice, output
-from ensue.errors import RunnerError
+from ensue.extras import needed
 
-try:
+with needed("the service", "service"):
     from ensue.console.background import Background
     from ensue.console.pages import add_pages
     from ensue.service.access import add_token, add_user
@@ -24,10 +24,6 @@ try:
     from ensue.service.store.users import user_named
     from ensue.service.web.app import Console
     from ensue.service.web.server import Server
-except ModuleNotFoundError as error:
-    raise RunnerError(
-        f"the service needs {error.name}\n  hint: pip install 'ensue[service]'"
-    ) from None
 
 _TYPES = {
     "long": pa.int64(), "bigint": pa.int64(), "int": pa.int32(), "integer": pa.int32(),

@@ -14,7 +14,8 @@ import numpy.typing as npt
 from ensue.algebra.places import centre, unwrapped
 from ensue.algebra.subscription import Region
 from ensue.algebra.wkt import Circle, Geometry, Points, Polygons, read_wkt, written
-from ensue.errors import QueryError, RunnerError
+from ensue.errors import QueryError
+from ensue.extras import needed
 from ensue.kernels.geometry import EARTH, PLANE, turning
 from ensue.kernels.polygons import ABOVE, BELOW, KIND, LEFT, RIGHT, RINGS, X, Y
 from ensue.kernels.regions import CIRCLE, POLYGON, grown_box
@@ -221,10 +222,6 @@ def region_text(value: Any) -> str:
 
 def imported_shapely() -> Any:
     """Shapely, which is asked for only where there are places."""
-    try:
+    with needed("a place that is no point", "space"):
         import shapely
-    except ImportError as error:
-        raise RunnerError(
-            f"locations need Shapely ({error})\n  hint: pip install 'ensue[space]'"
-        ) from None
     return shapely

@@ -19,6 +19,7 @@ from ensue.algebra.walk import atoms, rewrite_expr
 from ensue.columns import evaluate as vectors
 from ensue.columns.arrow_kinds import Unit, fields_of, time_unit
 from ensue.columns.location import check_location
+from ensue.columns.merging import alike
 from ensue.columns.rows import rows_taken
 from ensue.errors import EventError, QueryError, did_you_mean
 from ensue.own_frames import outside
@@ -230,6 +231,7 @@ def together(
     """Tables of one event type each as one table; columns of one name that agree are shared."""
     for table in tables.values():
         shape_of(table.schema, time=time, type=None, order=order)
+    tables = alike(tables)
     clash = type_clashes([t.schema for t in tables.values()])
     by_type: dict[str, Columns] = {}
     pieces = []

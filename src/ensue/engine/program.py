@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
@@ -59,6 +59,12 @@ class Program:
         object.__setattr__(self, "frame", frame)
         object.__setattr__(self, "source", kernel_source(frame))
         object.__setattr__(self, "constants", frame.constants.arrays())
+
+    def again(self) -> "Program":
+        """The same for another matcher: whether kernels run compiled is decided anew."""
+        other = object.__new__(Program)
+        other.__dict__.update((f.name, getattr(self, f.name)) for f in fields(self))
+        return other
 
     @property
     def features(self) -> tuple[Feature, ...]:

@@ -60,7 +60,9 @@ def run(workload: Workload, events: pa.Table, given: Arguments) -> Mapping[Name,
         for number, work in enumerate(workload.works):
             share = _share(given.progress, number, len(workload.works))
             whole = work.matched(events, share)
-            found |= {o.number: t for o, t in zip(work.outputs, whole.tables, strict=True)}
+            for output, table in zip(work.outputs, whole.tables, strict=True):
+                table, finished = output.given(table), output.finished
+                found[output.number] = table if finished is None else finished.of(table)
             unseen.append(whole.unseen)
     _warn_of_unseen(unseen, events, workload)
     return {output.name: found[output.number] for output in workload.outputs}

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from ensue.columns.stream import PLACE, Shape, refuse_own_names, shape_of, together
 from ensue.errors import EventError
+from ensue.runners.worlds import World, world_of
 from ensue.workload.arranged import Arranged, Arranging
 
 
@@ -21,7 +22,7 @@ def as_table(events: Any) -> pa.Table:
         return events.to_arrow_table()
     raise EventError(
         f"events of type {type(events).__name__} are not understood\n"
-        "  hint: pass an Arrow, pandas or Polars table, a Spark DataFrame, "
+        "  hint: pass an Arrow, pandas or Polars table, a DuckDB relation, a Spark DataFrame, "
         "or a dict of one table per event type"
     )
 
@@ -89,8 +90,13 @@ def arranged_of(events: Any, arranging: Arranging) -> tuple[pa.Table, Arranged]:
 
 def without_index(events: Any) -> pa.Table:
     """The same, without what pandas has beside its columns: its own Arrow stream carries it."""
-    pandas = type(events).__module__.startswith("pandas.")
-    return pa.Table.from_pandas(events, preserve_index=False) if pandas else as_table(events)
+    match world_of(events):
+        case World.PANDAS:
+            return pa.Table.from_pandas(events, preserve_index=False)
+        case World.POLARS_LAZY:
+            return as_table(events.collect())
+        case _:
+            return as_table(events)
 
 
 def _frame(events: Any) -> pa.Table:

@@ -75,6 +75,9 @@ def _are_events(value: Any) -> bool:
 
 def _row(match: Any) -> dict[str, Any]:
     """A match as a dict, wherever it comes from."""
+    for way in ("collect", "to_arrow_table"):  # a LazyFrame, a relation of DuckDB
+        if not isinstance(match, dict) and hasattr(match, way):
+            match = getattr(match, way)()
     found = match
     for way in ("to_pylist", "to_dicts", "as_py", "asDict", "to_dict"):
         if not isinstance(match, dict) and hasattr(match, way):

@@ -15,7 +15,8 @@ from ensue.errors import QueryError
 from ensue.workload.asked import Asked
 from ensue.workload.chain import Chain
 from ensue.workload.correlations.prepared import NO_PAST, Pasts
-from ensue.workload.planned import Wishes, stages_with_archive, works_of
+from ensue.workload.kept_works import kept_works
+from ensue.workload.planned import Wishes, stages_with_archive
 from ensue.workload.source import Source
 from ensue.workload.stage import Output, Reads, split, types_of
 from ensue.workload.text import read, text_of
@@ -40,7 +41,7 @@ class Workload:
 
     @cached_property
     def works(self) -> tuple[Work, ...]:
-        return works_of(self.asked, self.source, self.wishes, self.pasts)
+        return kept_works(self.asked, self.source, self.wishes, self.pasts)
 
     @cached_property
     def outputs(self) -> tuple[Output, ...]:
