@@ -437,3 +437,44 @@ def test_an_archive_that_is_not_named_rightly(run, events):
     code, _, err = run("run", JOINED, "--events", events, "--access", "lazy")
     assert code == 2
     assert "--access says something of archives: name one with --archive" in err
+
+
+def test_parameters_are_typed_by_how_they_are_written(run, events):
+    query = "SEQ(A a, B b) WHERE [id] and a.id IN :ids and b.price > :low WITHIN :gap"
+    query += " RETURN b.price AS p"
+    given = ["--events", events, "--type", "kind", "--format", "json"]
+    params = [
+        "--param",
+        "ids=1",
+        "--param",
+        "ids=2",
+        "--param",
+        "low=4.5",
+        "--param",
+        "gap=5 minutes",
+    ]
+    code, out, _ = run("run", query, *given, *params)
+    assert (code, [json.loads(line)["p"] for line in out.splitlines()]) == (0, [5.0])
+    code, _, err = run("run", query, *given, *params[:-2])
+    assert code == 2
+    assert "no value is given for :gap" in err
+    assert "--param gap=..." in err
+    code, _, err = run("check", "A a", "--param", "gap=5")
+    assert (code, "no query here has the parameter :gap" in err) == (2, True)
+    code, _, err = run("check", "A a", "--param", "5 minutes")
+    assert (code, "--param NAME=VALUE" in err) == (2, True)
+
+
+def test_parameters_of_sql(run, tmp_path):
+    file = tmp_path / "prices.csv"
+    file.write_text("day,price\n1,1\n2,2\n3,3\n")
+    clause = (
+        "MATCH_RECOGNIZE (ORDER BY day MEASURES LAST(day) AS day PATTERN (S U+) "
+        "DEFINE U AS price > :low)"
+    )
+    query = f"SELECT day, :label AS label FROM prices {clause}"
+    given = ["--table", file, "--param", "low=1", "--param", "label=5 o'clock"]
+    code, out, err = run("run", query, *given, "--format", "json")
+    assert (code, out and json.loads(out)) == (0, {"day": 3, "label": "5 o'clock"}), err
+    code, out, err = run("explain", query, *given)
+    assert (code, "PATTERN" in out.upper()) == (0, True), err

@@ -35,6 +35,11 @@ def summarised(query: Query) -> bool:
     return query.exists or tally(query) is not None
 
 
+def makes_events(query: Query) -> bool:
+    """Whether each row of a query is a match, of which other events can be made."""
+    return not summarised(query) and not query.all_events
+
+
 def last_atom(pattern: Pattern) -> Atom | None:
     """The single event that every match ends with, if the pattern says which.
 
@@ -184,11 +189,12 @@ def _check_columns(query: Query, shown: str) -> None:
         names = variables(column.expr) - {MATCHES}
         if not names or (last is not None and names == {last.variable}):
             continue
+        every = "" if query.exists else f"; GROUP BY {column.name} counts all matches by it"
         hint = (
-            f"beside {shown} take fields of {last.variable}, the last event"
+            f"beside {shown} take fields of {last.variable}, the last event{every}"
             if last is not None
             else f"leave it out: here matches do not all end with the same variable, so {shown} "
-            "stands alone"
+            f"stands alone{every}"
         )
         raise QueryError(
             f"'{column.name}' differs between the matches that {shown} takes together",

@@ -17,6 +17,7 @@ from ensue.archives.writing import append, create, release, writer_of
 from ensue.cli import event_files
 from ensue.cli.stream_counters import many
 from ensue.cli.terminal import Exit, UsageError, notice, output
+from ensue.cli.text_options import spelling_of
 
 _UNITS = ("bytes", "KB", "MB", "GB", "TB")
 
@@ -165,7 +166,7 @@ def _time(text: str | None) -> str | tuple[str, str] | None:
 
 def _read(options: Namespace) -> pa.Table:
     files = event_files.event_files(options.events)
-    events = event_files.read_local(files)
+    events = event_files.read_local(files, spelling_of(options))
     if isinstance(events, Mapping):
         raise UsageError(
             "the events of an archive are one table: TYPE=PATH does not go with it\n"

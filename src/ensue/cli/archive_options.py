@@ -3,6 +3,7 @@
 from argparse import ArgumentParser, Namespace
 
 from ensue.cli.terminal import Exit
+from ensue.cli.text_options import Files, text_options
 
 
 def archive_options(parser: ArgumentParser) -> None:
@@ -49,10 +50,11 @@ def archive_options(parser: ArgumentParser) -> None:
 
 def _events(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--events", metavar="PATH", action="append", required=True,
-        help="CSV, JSON lines, Parquet or Arrow, a file or a folder; several times for several "
-        "files",
+        "--events", metavar="PATH", action=Files, required=True,
+        help="CSV, JSON lines, Parquet or Arrow, also packed as .gz, .bz2 or .zst: a file, a "
+        "folder or a pattern such as 'data/2026-*.csv'; several times for several files",
     )  # fmt: skip
+    text_options(parser)
 
 
 def _columns(parser: ArgumentParser) -> None:

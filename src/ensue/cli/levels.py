@@ -80,7 +80,8 @@ def write_each(found: Mapping[str, pa.Table], options: Namespace) -> None:
         else:
             notice(counted)
         shown = without_members(table) if form in ("table", "csv") else table
-        matches.write(shown, target_of(options.output, places[name], form), form, options.limit)
+        target = target_of(options.output, places[name], form)
+        matches.write(shown, target, form, options.limit, full_ids=options.full_ids)
 
 
 def form_of_several(options: Namespace, what: str) -> str:

@@ -3,11 +3,12 @@
 from argparse import ArgumentParser, Namespace
 
 from ensue.cli.terminal import UsageError
+from ensue.cli.text_options import Files
 
 _SAYS_ITSELF = "the query says it itself, in ORDER BY and PARTITION BY"
 _NOT_NEEDED = {"time": _SAYS_ITSELF, "type": _SAYS_ITSELF, "order": _SAYS_ITSELF}
 _OF_PATTERNS = (
-    "timeouts", "levels", "trace", "picture", "statistics", "off", "structure", "archive",
+    "timeouts", "flat", "levels", "trace", "picture", "statistics", "off", "structure", "archive",
     "archive_key", "access", "latency", "max_partial_matches",
 )  # fmt: skip
 _OF_STREAMS = (
@@ -22,7 +23,7 @@ def table_option(parser: ArgumentParser) -> None:
     group.add_argument(
         "--table",
         metavar="[NAME=]PATH",
-        action="append",
+        action=Files,
         default=[],
         help="a table that the query names, from files as --events takes them; without NAME it "
         "is called like its file; several times for several tables",

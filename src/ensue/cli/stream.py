@@ -18,6 +18,7 @@ import ensue
 from ensue.algebra.durations import parse_duration
 from ensue.cli import levels
 from ensue.cli.limits import limits_of
+from ensue.cli.parameters import parameters_of
 from ensue.cli.past_options import past_of
 from ensue.cli.planning import planning_of
 from ensue.cli.query_text import read_pattern
@@ -27,6 +28,7 @@ from ensue.cli.stream_counters import Scale, Screen, many
 from ensue.cli.stream_ends import Folder as EventFolder
 from ensue.cli.stream_ends import Rate, Source, opened, require_output, sink, sources
 from ensue.cli.terminal import Exit, UsageError, notice
+from ensue.cli.text_options import spelling_of
 from ensue.runners.spark.apart import Folder, require_apart
 
 _GLANCE = 0.5  # seconds between two looks at the query
@@ -34,7 +36,9 @@ _GLANCE = 0.5  # seconds between two looks at the query
 
 def run_stream(options: Namespace) -> Exit:
     """Finds matches as events come, and shows how it goes."""
-    query = read_pattern(options.query)
+    parameters = parameters_of(options)
+    query = read_pattern(options.query, parameters)
+    parameters.require_used()
     require_pattern_options(options)
     levels.checked(query)
     asked = levels.delivery(options, query)
@@ -49,7 +53,7 @@ def run_stream(options: Namespace) -> Exit:
 
     notice("starting Spark ...")
     session = spark_session.embedded(_settings(options))
-    events = opened(session, found, options.schema)
+    events = opened(session, found, options.schema, spelling_of(options))
     columns = event_columns(events, options)
     with _warnings_as_notices():
         matches = ensue.match(
@@ -62,6 +66,7 @@ def run_stream(options: Namespace) -> Exit:
             **asked,
             bad_events=options.bad_events,
             emit_timeouts=options.timeouts,
+            flat=options.flat,
             watermark=watermark,
             max_ahead=_max_ahead(options.max_ahead),
             late_events="count" if options.late is None else "deliver",

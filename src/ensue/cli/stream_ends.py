@@ -9,6 +9,7 @@ from ensue.cli.event_files import FORMS, EventFile, event_files, shown_files
 from ensue.cli.terminal import UsageError
 from ensue.errors import EventError
 from ensue.runners.spark.paths import literal
+from ensue.runners.text_columns import PLAIN, Spelling
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ Source = Folder | Topic | Rate
 def sources(arguments: list[str], *, declared: bool) -> dict[str | None, list[Source]]:
     """What the `--stream` options name, by event type; `declared`: the columns are known."""
     found: dict[str | None, list[Source]] = {}
-    for file in event_files(arguments, option="--stream"):
+    for file in event_files(arguments, option="--stream", patterns=False):
         found.setdefault(file.type, []).append(source(file.path, declared=declared))
     return found
 
@@ -128,7 +129,12 @@ def _nothing_yet(folder: str, example: str) -> str:
     )
 
 
-def opened(session: Any, found: dict[str | None, list[Source]], schema: str | None) -> Any:
+def opened(
+    session: Any,
+    found: dict[str | None, list[Source]],
+    schema: str | None,
+    spelling: Spelling = PLAIN,
+) -> Any:
     """The stream as a DataFrame, or as one for each event type."""
     from ensue.runners.spark import sources as spark_sources
 
@@ -137,9 +143,9 @@ def opened(session: Any, found: dict[str | None, list[Source]], schema: str | No
     def one(source: Source) -> Any:
         match source:
             case Folder(path, form):
-                return spark_sources.folder(session, path, form, columns)
+                return spark_sources.folder(session, path, form, columns, spelling)
             case Topic(servers, name):
-                return spark_sources.kafka(session, servers, name, columns)
+                return spark_sources.kafka(session, servers, name, columns, spelling)
             case Rate(rows):
                 return spark_sources.rate(session, rows)
             case _:

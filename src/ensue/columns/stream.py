@@ -22,6 +22,7 @@ from ensue.columns.location import check_location
 from ensue.columns.merging import alike
 from ensue.columns.rows import rows_taken
 from ensue.errors import EventError, QueryError, did_you_mean
+from ensue.own_frames import outside
 from ensue.schema import EventType, Kind, Schema, Types, one_table
 
 TYPE = "__type"  # the column that tells the types of several tables apart
@@ -296,7 +297,7 @@ def in_order(
     """The events by (end, start, order columns, arrival), without those that have no time."""
     usable, dropped = with_time(table, shape, bad_events, types)
     if dropped:
-        warnings.warn(f"{dropped} events without usable time are left out", stacklevel=4)
+        warnings.warn(f"{dropped} events without usable time are left out", stacklevel=outside())
     return _sorted(usable, shape)
 
 

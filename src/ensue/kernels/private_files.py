@@ -7,12 +7,13 @@ says so once.
 import hashlib
 import os
 import stat
-import sys
 import tempfile
 import time
 import warnings
 from functools import lru_cache
 from pathlib import Path
+
+from ensue.own_frames import outside
 
 _HEAD = b"ensue 1 "  # then the digest in hexadecimal, a line break, and the content
 _DIGEST = 64
@@ -21,7 +22,6 @@ _ABANDONED = 3_600.0  # seconds after which a half written file has lost its wri
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _CLOSED = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _PLAIN = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # no link, no waiting pipe
-_INSIDE = ("ensue.", "numba.", "functools", "contextlib", "ensue_kernel")
 _OWN_FOLDER = "or set ENSUE_CACHE to a folder of your own"
 
 
@@ -36,15 +36,7 @@ def say_once(what: str, message: str) -> None:
     """Warns of one kind of trouble, the first time it is met in this process."""
     if what not in _said:
         _said.add(what)
-        warnings.warn(message, CacheWarning, stacklevel=_outside())
-
-
-def _outside() -> int:
-    """How many calls up there is code that is neither ours nor Numba's."""
-    frame, level = sys._getframe(1), 1
-    while frame.f_back and frame.f_globals.get("__name__", "").startswith(_INSIDE):
-        frame, level = frame.f_back, level + 1
-    return level
+        warnings.warn(message, CacheWarning, stacklevel=outside())
 
 
 @lru_cache(maxsize=1)

@@ -37,6 +37,12 @@ def subscribed_query(text: str) -> Query:
             hint="match such a query by itself: ensue.match(events, query)",
             text=text,
         )
+    if found.all_events or found.whole is not None:
+        raise QueryError(
+            "a subscription tells of each match: no ALL EVENTS, and nothing of the whole result",
+            hint="leave it out",
+            text=text,
+        )
     if found.returns:
         raise QueryError(
             "rows of subscriptions have the events of a match, and no other columns",

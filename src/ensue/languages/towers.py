@@ -15,6 +15,7 @@ from ensue.algebra.walk import atoms
 from ensue.errors import QueryError
 from ensue.languages import opsl_patterns
 from ensue.languages.language import NO_REGIONS, Language
+from ensue.languages.parameters import NO_PARAMETERS, Parameters
 from ensue.languages.patterns import statement
 from ensue.languages.printing import show
 from ensue.languages.query_files import nearest
@@ -36,7 +37,10 @@ _known: dict[str, Definition] = {}  # that `define` has made known
 
 
 def define(
-    text: str, folder: Path | None = None, operators: Iterable[Operator] = ()
+    text: str,
+    folder: Path | None = None,
+    operators: Iterable[Operator] = (),
+    parameters: Parameters = NO_PARAMETERS,
 ) -> tuple[Definition, ...]:
     """The definitions of a text that has nothing else in it.
 
@@ -44,7 +48,7 @@ def define(
     ['Hot']
     """
     places = list(_statements(text))
-    reader = _Reader(folder or Path(), tuple(operators))
+    reader = _Reader(folder or Path(), tuple(operators), parameters)
     found, emit = reader.definitions(text, places, file=None, folder=reader.folder)
     unnamed = next((d for d in found if not d.name), None)
     if emit or not found or unnamed is not None:
@@ -69,6 +73,7 @@ def parse_text(
     definitions: Iterable[Definition] = (),
     operators: Iterable[Operator] = (),
     regions: Mapping[str, str] = NO_REGIONS,
+    parameters: Parameters = NO_PARAMETERS,
 ) -> Query | Tower | Correlation:
     """A query, also one with JOIN ARCHIVE, or a tower of definitions with a query on top.
 
@@ -87,13 +92,13 @@ def parse_text(
     outside = {**_known, **{d.name: d for d in definitions}}
     places = list(_statements(text))
     if _is_one(text, places):
-        match statement(text, operators):
+        match statement(text, operators, parameters):
             case Query() as query:
                 return built_on(query, outside.values())
             case Correlation() as correlation:
                 _require_no_definitions(correlation, outside)
                 return correlation
-    reader = _Reader(folder or Path(), tuple(operators))
+    reader = _Reader(folder or Path(), tuple(operators), parameters)
     return reader.tower(text, places, outside)
 
 
@@ -151,9 +156,12 @@ def _statements(text: str) -> Iterator[Span]:
 class _Reader:
     """Reads a text and the files it imports, each once."""
 
-    def __init__(self, folder: Path, operators: tuple[Operator, ...] = ()) -> None:
+    def __init__(
+        self, folder: Path, operators: tuple[Operator, ...], parameters: Parameters
+    ) -> None:
         self.folder = folder
         self.operators = operators
+        self.parameters = parameters
         self.read: set[Path] = set()
 
     def tower(self, text: str, places: list[Span], outside: Mapping[str, Definition]) -> Tower:
@@ -186,7 +194,7 @@ class _Reader:
         for place in places:
             word = _BEGINS.match(text, place.start)
             if word is None:
-                query = _alone(text, place, self.operators)
+                query = _alone(text, place, self.operators, self.parameters)
                 found.append(Definition(query.name or "", query, file, _named(text, place)))
             elif word["word"].upper() == "IMPORT":
                 found += self._imported(text, place, folder)
@@ -239,11 +247,13 @@ class _Reader:
         return found
 
 
-def _alone(text: str, place: Span, operators: tuple[Operator, ...]) -> Query:
+def _alone(
+    text: str, place: Span, operators: tuple[Operator, ...], parameters: Parameters
+) -> Query:
     """One statement, parsed where it stands in the text."""
     before = re.sub(r"[^\n]", " ", text[: place.start])
     try:
-        match statement(before + place.over(text), operators):
+        match statement(before + place.over(text), operators, parameters):
             case Query() as query:
                 return replace(query, text=text)
             case Correlation() as correlation:

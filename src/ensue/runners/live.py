@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from ensue.algebra.durations import parse_duration
+from ensue.brief_errors import brief_calls
 from ensue.columns.stream import Shape
 from ensue.columns.values import from_arrow
 from ensue.errors import EventError
@@ -27,6 +28,7 @@ Found = Any  # a pa.Table, or a dict of them by output
 Moment = int | float | date | datetime | np.datetime64
 
 
+@brief_calls
 class Live:
     """A live matcher: `ensue.live` makes one.
 

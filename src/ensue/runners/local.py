@@ -12,6 +12,7 @@ from ensue.columns.stream import in_order, shape_of, with_time
 from ensue.engine.interrupts import listening
 from ensue.engine.sampling import sampled
 from ensue.errors import EventError, did_you_mean
+from ensue.own_frames import outside
 from ensue.plan.estimates.statistics import Statistics
 from ensue.runners.tables import arranged_of, stream_of
 from ensue.source.compiling import waited_for
@@ -59,7 +60,9 @@ def run(workload: Workload, events: pa.Table, given: Arguments) -> Mapping[Name,
         for number, work in enumerate(workload.works):
             share = _share(given.progress, number, len(workload.works))
             whole = work.matched(events, share)
-            found |= {o.number: t for o, t in zip(work.outputs, whole.tables, strict=True)}
+            for output, table in zip(work.outputs, whole.tables, strict=True):
+                table, finished = output.given(table), output.finished
+                found[output.number] = table if finished is None else finished.of(table)
             unseen.append(whole.unseen)
     _warn_of_unseen(unseen, events, workload)
     return {output.name: found[output.number] for output in workload.outputs}
@@ -95,4 +98,4 @@ def _warn_of_unseen(found: Sequence[Unseen], events: pa.Table, workload: Workloa
     for unseen in found:
         for name in sorted(unseen.types - set(seen)):
             hint = did_you_mean(name, [*unseen.defined, *seen])
-            warnings.warn(f"no event is of type '{name}': {hint}", stacklevel=4)
+            warnings.warn(f"no event is of type '{name}': {hint}", stacklevel=outside())

@@ -5,6 +5,7 @@ from typing import Any
 
 from ensue.algebra.row_patterns.recognition import Recognition
 from ensue.errors import EventError, QueryError
+from ensue.languages.parameters import NO_PARAMETERS, Parameters
 from ensue.languages.sql.clauses import read_sql
 from ensue.languages.sql.query import ClauseText, SqlQuery
 from ensue.languages.sql.tokens import Dialect
@@ -21,13 +22,15 @@ def sql(
     recognize: Recognize,
     read: Callable[[ClauseText], Recognition] | None = None,
     archived: Archived | None = None,
+    parameters: Parameters = NO_PARAMETERS,
 ) -> Any:
     """What a query gives, in the world that its tables are of.
 
     `recognize` finds the rows of one clause in a relation: an Arrow table, or a DataFrame where
     the query runs on Spark. `read` is shown each clause before anything runs, so that an error in
     the last one does not come after the work for the first. `archived` are the archives that the
-    query may name, and how a clause is joined with them.
+    query may name, and how a clause is joined with them. `parameters` have the values of its
+    `:names`.
     """
     if not isinstance(text, str):
         raise QueryError(f"a query is a text, not a {type(text).__name__}")
@@ -38,10 +41,11 @@ def sql(
         raise EventError(f"spark= is a {type(spark).__name__}, not a session of Spark")
     if on_spark:
         _all_frames(given, frames)
-    query = read_sql(text, Dialect.SPARK if on_spark else Dialect.DUCKDB)
+    query = read_sql(text, Dialect.SPARK if on_spark else Dialect.DUCKDB, parameters)
     for clause in query.clauses if read is not None else ():
         assert read is not None
         read(query.body(clause))
+    parameters.require_used()
     session = None
     if on_spark:
         session = spark if spark is not None else next(iter(frames.values())).sparkSession

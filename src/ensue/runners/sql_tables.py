@@ -25,6 +25,7 @@ Recognize = Callable[[ClauseText, Any], Any]
 _OWN = "__ensue_match_"
 _OWN_NAME = re.compile(rf'"?{_OWN}(\d+)"?')
 _EXPLAIN = "EXPLAIN "
+_MARK = "$"  # of a parameter
 _MISSING_TABLE = re.compile(r'Referenced table "(.*?)" not found')
 _MEANT = re.compile(r"\n(Did you mean .*|Candidate .*)", re.DOTALL)
 _INTERVAL = np.dtype([("months", "<i4"), ("days", "<i4"), ("nanos", "<i8")])  # Arrow's own
@@ -48,12 +49,12 @@ def run(
             plain = query.plain_table(clause)
             given = None if plain is None else database.given.get(plain.lower())
             if given is None:
-                given = database.asked(input_of(query, clause, _named), clause)
+                given = database.asked(input_of(query, clause, _named, _MARK), clause)
             found = recognized(query, clause, given, recognize)
             if clause is query.only:
                 return found
             database.put(f"{_OWN}{clause.number}", found)
-        return database.asked(around(query, _named))
+        return database.asked(around(query, _named, _MARK))
 
 
 def recognized(query: SqlQuery, clause: Clause, given: Any, recognize: Recognize) -> Any:
@@ -97,7 +98,7 @@ class _Database:
                     span=self.query.span,
                     text=self.query.text,
                 )
-            return _interruptible(opened, sql.text)
+            return _interruptible(opened, sql)
         except duckdb.Error as error:
             raise self._meant(self._told(error, sql), sql, clause) from None
 
@@ -135,7 +136,7 @@ class _Database:
         if told is None:
             duckdb = _duckdb()
             try:
-                self._connection.execute(_EXPLAIN + sql.text)
+                self._connection.execute(_EXPLAIN + sql.text, sql.values or None)
             except duckdb.Error as again:
                 told = _as_json(again)
                 if told is not None and "position" in told:
@@ -203,7 +204,7 @@ def _as_json(error: Exception) -> dict[str, Any] | None:
     return told if isinstance(told, dict) else None
 
 
-def _interruptible(connection: Any, sql: str) -> pa.Table:
+def _interruptible(connection: Any, sql: Rewritten) -> pa.Table:
     """The rows of a query. DuckDB does not notice Ctrl-C while it makes an Arrow table, so it
     works in a thread of its own and is told."""
     given: list[pa.Table] = []
@@ -212,7 +213,7 @@ def _interruptible(connection: Any, sql: str) -> pa.Table:
 
     def work() -> None:
         try:
-            found = connection.sql(sql)
+            found = connection.sql(sql.text, params=sql.values or None)
             given.append(_plain(found.to_arrow_table(), found.types))
         except BaseException as error:  # noqa: BLE001  raised where it was asked
             failed.append(error)

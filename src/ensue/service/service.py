@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from ensue.brief_errors import brief_calls
 from ensue.columns.region_shapes import region_text
 from ensue.errors import EnsueError, EventError, ServiceError, StateError
 from ensue.runners.live_rows import schemas_of
@@ -49,6 +50,7 @@ _HOUSE = 1.0  # seconds between two rounds of housekeeping
 _SMALL = 1 << 16  # bytes of events that are read on the event loop
 
 
+@brief_calls
 class Service:
     """Takes events and subscriptions, and tells subscribers of matches. Nothing is lost.
 

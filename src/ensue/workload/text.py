@@ -53,6 +53,7 @@ def text_of(
             "planning": None if planning == DEFAULT else planning.described(),
             "operators": {o.name: o.fingerprint for one in asked for o in one.operators},
             **({} if wishes.ids else {"ids": False}),
+            **({"flat": True} if wishes.flat else {}),
             **_past(asked, wishes, pasts),
         }
     )
@@ -152,6 +153,7 @@ def read(texts: Iterable[str], operators: Iterable[Operator] = ()) -> dict[str, 
             planning=Planning.of(first["planning"]),
             access=Wanted(first.get("access"), first.get("latency")),
             ids=first.get("ids", True),
+            flat=first.get("flat", False),
         ),
         "lanes": max(stage["lanes"] for stage in stages),
         "pasts": _pasts(stages),

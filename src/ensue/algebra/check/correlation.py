@@ -20,7 +20,9 @@ from ensue.algebra.check.query import (
 )
 from ensue.algebra.check.row_patterns import checked as checked_clause
 from ensue.algebra.check.row_patterns import output_kinds
-from ensue.algebra.check.usage import Roles, in_having, in_on, in_return, roles_of
+from ensue.algebra.check.stars import fields_by, with_fields, with_variables
+from ensue.algebra.check.usage import Roles, in_having, in_on, in_return, in_returns, roles_of
+from ensue.algebra.check.whole_results import checked_whole
 from ensue.algebra.correlation import (
     AnySide,
     ArchiveJoin,
@@ -28,14 +30,16 @@ from ensue.algebra.correlation import (
     Correlation,
     JoinKind,
     shown_joins,
+    shown_sides,
 )
 from ensue.algebra.predicate import Expr, Field
-from ensue.algebra.query import Equivalence
+from ensue.algebra.query import Equivalence, Query
 from ensue.algebra.row_patterns.pattern import nullable
 from ensue.algebra.row_patterns.recognition import Rows
 from ensue.algebra.walk import (
     atoms,
     conjuncts,
+    kleenes,
     nodes,
     positives,
     references,
@@ -60,14 +64,21 @@ def check_correlation_structure(correlation: Correlation) -> Correlation:
         correlation = replace(correlation, live=live, joins=joins)
         checked = tuple(_joined(number, correlation) for number in range(len(joins)))
         roles = _roles([live, *(join.query for join in shown_joins(correlation))], correlation)
+        correlation = replace(
+            correlation,
+            returns=with_variables(
+                correlation.returns, [side.pattern for side in shown_sides(correlation)]
+            ),
+        )
         for expr in (*(r.expr for r in correlation.returns), *_having(correlation)):
             _check_shown(expr, correlation)
         check_columns(correlation.returns)
+        correlation = checked_whole(correlation, lambda expr: in_return(expr, roles))
         having = correlation.having
         return replace(
             correlation,
             joins=checked,
-            returns=tuple(replace(r, expr=in_return(r.expr, roles)) for r in correlation.returns),
+            returns=in_returns(correlation.returns, roles),
             having=None if having is None else in_having(having, roles),
         )
     except QueryError as error:
@@ -108,7 +119,11 @@ def check_correlation(
                 _check_equivalence(equivalence, live, join, types)
             for expr in join.on:
                 check_condition(expr, types.kind, "ON")
-        returns = tuple(replace(r, expr=types.bound(r.expr)) for r in correlation.returns)
+        patterns = [side.pattern for side, _ in sides if isinstance(side, Query)]
+        lists = {name for pattern in patterns for name in kleenes(pattern)}
+        named = with_fields(correlation.returns, fields_by(types.of, patterns), lists)
+        check_columns(named)
+        returns = tuple(replace(r, expr=types.bound(r.expr)) for r in named)
         having = None if correlation.having is None else types.bound(correlation.having)
         for column in returns:
             refuse_list(column.expr)

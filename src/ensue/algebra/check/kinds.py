@@ -282,6 +282,16 @@ def _aggregated(function: str, kind: Kind, expr: Aggregate) -> Kind:
             return kind
         case "avg" | "stddev" | "percentile" if kind.numeric or kind is Kind.NULL:
             return Kind.FLOAT
+        case "stddev_pop" | "variance" | "var_pop" | "product" if kind.numeric:
+            return Kind.FLOAT
+        case "count_distinct" if kind not in _WITHOUT_ORDER:
+            return Kind.INTEGER
+        case "any_value" | "mode" if kind not in _WITHOUT_ORDER:
+            return kind
+        case "string_agg" if kind in (Kind.STRING, Kind.NULL):
+            return kind
+        case "bool_and" | "bool_or" if kind in (Kind.BOOLEAN, Kind.NULL):
+            return kind
     raise QueryError(
         f"{function} does not work on {_a(kind)}",
         hint=_way_to_aggregate(kind),
@@ -295,6 +305,8 @@ def _way_to_aggregate(kind: Kind) -> str:
             return "aggregate a number, as in max(distance(a.location, POINT(0, 0)))"
         case Kind.OTHER:
             return "count does"
+        case Kind.STRING:
+            return "count, first, last, min, max, mode and string_agg do"
         case _:
             return "count, first, last, min and max do"
 

@@ -13,7 +13,17 @@ from ensue.algebra.check.arrangement import (
 )
 from ensue.algebra.check.kinds import comparable, kind_of
 from ensue.algebra.check.places import placed, refuse_list
-from ensue.algebra.check.usage import Roles, in_having, in_interval, in_return, in_where, roles_of
+from ensue.algebra.check.stars import fields_by, with_fields, with_variables
+from ensue.algebra.check.usage import (
+    Roles,
+    in_having,
+    in_interval,
+    in_return,
+    in_returns,
+    in_where,
+    roles_of,
+)
+from ensue.algebra.check.whole_results import check_labels, checked_whole
 from ensue.algebra.equivalence import equal_through_negation, partitioning, with_equivalence
 from ensue.algebra.form import is_event, is_lapse
 from ensue.algebra.lapses import interval_ends, lapses, with_interval_ends
@@ -21,7 +31,7 @@ from ensue.algebra.lives import derived_window, looks_as_far
 from ensue.algebra.policy import Choice
 from ensue.algebra.predicate import Expr, Field, Literal
 from ensue.algebra.query import Equivalence, Query, Returned
-from ensue.algebra.walk import atoms, conjuncts, pauses, rewrite_expr
+from ensue.algebra.walk import atoms, conjuncts, kleenes, pauses, rewrite_expr
 from ensue.algebra.window import ByEvents, ByTime, ByUnits, Window
 from ensue.errors import QueryError, did_you_mean
 from ensue.schema import EventType, Kind, Schema, names_of
@@ -37,6 +47,7 @@ def check_structure(query: Query) -> Query:
         check_arrangement(query.pattern)
         _check_definition(query)
         roles = roles_of(query.pattern, query.text)
+        query = replace(query, returns=with_variables(query.returns, [query.pattern]))
         for length in (query.within, *pauses(query.pattern)):
             if length is not None:
                 _check_length(length)
@@ -44,7 +55,10 @@ def check_structure(query: Query) -> Query:
         check_operators(query)
         _check_after(query, roles)
         check_columns(query.returns)
-        check_answer(query)
+        check_labels(query)
+        query = checked_whole(query, lambda expr: in_return(expr, roles))
+        if query.whole is None or not query.whole.grouped:
+            check_answer(query)
         check_choice(query)
         check_lapses(query)
         split = [part for expr in query.where for part in conjuncts(expr)]
@@ -54,7 +68,7 @@ def check_structure(query: Query) -> Query:
             pattern=with_interval_ends(query.pattern, lambda end: in_interval(end, roles)),
             where=tuple(in_where(expr, roles) for expr in split),
             equivalence=once(query.equivalence),
-            returns=tuple(replace(r, expr=in_return(r.expr, roles)) for r in query.returns),
+            returns=in_returns(query.returns, roles),
             having=None if query.having is None else in_having(query.having, roles),
         )
     except QueryError as error:
@@ -93,7 +107,11 @@ def check(query: Query, schema: Schema, *, streaming: bool = False, derived: boo
         for end in interval_ends(query.pattern):
             _check_moment(end, kind, schema, alone=is_lapse(query.pattern))
         where = tuple(bound(expr) for expr in query.where)
-        returns = tuple(replace(r, expr=bound(r.expr)) for r in query.returns)
+        named = with_fields(
+            query.returns, fields_by(types, [query.pattern]), kleenes(query.pattern)
+        )
+        check_columns(named)
+        returns = tuple(replace(r, expr=bound(r.expr)) for r in named)
         having = None if query.having is None else bound(query.having)
         for expr in where:
             check_condition(expr, kind, "WHERE")
@@ -170,6 +188,8 @@ def check_columns(returns: tuple[Returned, ...]) -> None:
     """Raises a QueryError where two columns have one name."""
     seen: set[str] = set()
     for column in returns:
+        if column.every:
+            continue
         if column.name in seen:
             raise QueryError(
                 f"two columns are called '{column.name}'",

@@ -1,12 +1,15 @@
 """How expressions speak of a pattern's variables: which positions, and where they may stand."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from math import isfinite
 
+from ensue.algebra.aggregates import OTHER_NAMES
 from ensue.algebra.answers import is_tally
 from ensue.algebra.check.places import check_asked, check_written
 from ensue.algebra.functions import FUNCTIONS
+from ensue.algebra.functions.foreign import instead_of
 from ensue.algebra.pattern import Pattern
 from ensue.algebra.predicate import (
     AGGREGATES,
@@ -19,6 +22,8 @@ from ensue.algebra.predicate import (
     Literal,
     Unary,
 )
+from ensue.algebra.query import Returned
+from ensue.algebra.text import show_expr
 from ensue.algebra.walk import (
     atoms,
     bound_variables,
@@ -131,6 +136,25 @@ def in_return(expr: Expr, roles: Roles) -> Expr:
     return expr
 
 
+def in_returns(returns: Iterable[Returned], roles: Roles) -> tuple[Returned, ...]:
+    """The columns of RETURN in their normal form."""
+    found = []
+    for column in returns:
+        try:
+            found.append(replace(column, expr=in_return(column.expr, roles)))
+        except QueryError as error:
+            if column.over is None or column.expr.span is None:
+                raise
+            function, asked = column.over.function, show_expr(column.expr)
+            raise QueryError(
+                error.problem,
+                hint=f"with GROUP BY, {function}(...) is over matches; inside it stands one value "
+                f"of each match, as in {function}(max({asked}))",
+                span=error.span,
+            ) from None
+    return tuple(found)
+
+
 # -------------------------------------------------------------------------------- normal form
 
 
@@ -210,7 +234,7 @@ def _check_call(call: Call, function: str) -> None:
     if function not in FUNCTIONS:
         raise QueryError(
             f"unknown function '{function}'",
-            hint=did_you_mean(function, [*FUNCTIONS, *AGGREGATES]),
+            hint=instead_of(function, _names()),
             span=call.span,
         )
     least, most = FUNCTIONS[function].least, FUNCTIONS[function].most
@@ -226,6 +250,12 @@ def _check_call(call: Call, function: str) -> None:
         )
 
 
+def _names() -> list[str]:
+    """All names of functions and aggregates."""
+    known = [name for f in FUNCTIONS.values() for name in (f.name, *f.aliases)]
+    return [*(name for name in known if name.isidentifier()), *AGGREGATES, *OTHER_NAMES]
+
+
 def _check_aggregate(aggregate: Aggregate, roles: Roles) -> None:
     name = aggregate.variable
     if name in roles.absent:
@@ -236,9 +266,10 @@ def _check_aggregate(aggregate: Aggregate, roles: Roles) -> None:
         )
     if name not in roles.lists and aggregate.at is not At.ALL:
         raise _no_positions(name, aggregate)
-    if aggregate.parameter is not None and not 0 <= aggregate.parameter <= 100:
+    percent = aggregate.parameter if aggregate.function == "percentile" else None
+    if isinstance(percent, int | float) and not 0 <= percent <= 100:
         raise QueryError(
-            f"a percentage is from 0 to 100, not {aggregate.parameter:g}",
+            f"a percentage is from 0 to 100, not {percent:g}",
             hint=f"as in percentile({name}.price, 90)",
             span=aggregate.span,
         )

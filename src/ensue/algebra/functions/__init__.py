@@ -6,6 +6,8 @@ evaluation over values and columns, compiled code. `docs/language.md` is to name
 
 from collections.abc import Sequence
 
+from ensue.algebra.functions.bits import BITS
+from ensue.algebra.functions.calendar import CALENDAR
 from ensue.algebra.functions.casts import CASTS
 from ensue.algebra.functions.choices import CHOICES
 from ensue.algebra.functions.numbers import ANGLES, NUMBERS
@@ -38,8 +40,11 @@ __all__ = [
 ]
 
 FUNCTIONS: dict[str, Function] = {
-    f.name: f for f in (*NUMBERS, *ANGLES, *CHOICES, *CASTS, *TEXTS, *REGEXPS, *TIMES, *PLACES)
-}
+    f.name: f
+    for f in (
+        *NUMBERS, *ANGLES, *BITS, *CHOICES, *CASTS, *TEXTS, *REGEXPS, *TIMES, *CALENDAR, *PLACES
+    )
+}  # fmt: skip
 
 
 def call(function: str, arguments: Sequence[object]) -> object:

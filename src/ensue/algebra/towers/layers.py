@@ -103,6 +103,16 @@ class _Layering:
                     definition,
                 )
             visible: dict[str, Expr] = {}
+        elif query.all_events:
+            if not on_top or self.trace:
+                raise _pointing(
+                    "ALL EVENTS gives rows for the events of a match, and makes no events"
+                    if not on_top
+                    else "trace=True does not go with ALL EVENTS",
+                    "leave out ALL EVENTS",
+                    definition,
+                )
+            visible = {r.name: r.expr for r in query.returns}
         else:
             visible = {r.name: r.expr for r in returned(query)}
         called = replace(definition, name=query.name or "") if on_top else definition
@@ -116,6 +126,9 @@ class _Layering:
             returns = tuple(
                 Returned(scope.rewritten(expr), column_of(name)) for name, expr in needed.items()
             )
+        if query.all_events:
+            for variable in bound_variables(query.pattern):
+                scope.rewritten(Field(variable, None))
         members = self.trace or definition.name in self.opened
         self._check_names(definition, visible, on_top=on_top, members=members)
         if members:
@@ -200,7 +213,9 @@ class _Scope:
             inner = self._path(below, name, argument, aggregated=True)
             column = f"{expr.function}({name})"
             if expr.parameter is not None:
-                column = f"{expr.function}({name}, {expr.parameter:g})"
+                given = expr.parameter
+                shown = repr(given) if isinstance(given, str) else f"{given:g}"
+                column = f"{expr.function}({name}, {shown})"
             owner = inner.variable
             at = At.ALL if owner in kleenes(below.query.pattern) else At.ONLY
             inside = Aggregate(

@@ -19,6 +19,7 @@ from ensue.algebra.row_patterns.recognition import (
 from ensue.algebra.row_patterns.values import OrderedBy
 from ensue.errors import QueryError, did_you_mean
 from ensue.extras import needed
+from ensue.languages.parameters import NO_PARAMETERS, Parameters
 from ensue.languages.row_patterns.names import Names
 from ensue.languages.row_patterns.pattern import read_pattern
 from ensue.languages.row_patterns.sections import Section, misspelt, sections_of
@@ -28,7 +29,13 @@ from ensue.span import Span
 LONGEST = 1_000_000  # characters of a text
 
 
-def read_clause(text: str, start: int, stop: int, table: str | None = None) -> Recognition:
+def read_clause(
+    text: str,
+    start: int,
+    stop: int,
+    table: str | None = None,
+    parameters: Parameters = NO_PARAMETERS,
+) -> Recognition:
     """What stands between the parentheses of MATCH_RECOGNIZE ( ... ): `text[start:stop]`.
 
     Places in errors and nodes are those in the whole text. `table` is the name of the table that
@@ -39,12 +46,13 @@ def read_clause(text: str, start: int, stop: int, table: str | None = None) -> R
     (('A', 'B'), ['B'])
     """
     try:
-        return _Clause(tokens_of(text, start, stop), Span(start, stop), table).recognition()
+        tokens = tokens_of(text, start, stop, parameters)
+        return _Clause(tokens, Span(start, stop), table).recognition()
     except QueryError as error:
         raise error.at(None, text) from None
 
 
-def read_bare(text: str) -> Recognition:
+def read_bare(text: str, parameters: Parameters = NO_PARAMETERS) -> Recognition:
     """A text that is nothing but `MATCH_RECOGNIZE ( ... )`, or what stands behind that word.
 
     >>> read_bare("match_recognize (PATTERN (A) DEFINE A AS TRUE) -- all").variables
@@ -53,7 +61,7 @@ def read_bare(text: str) -> Recognition:
     try:
         if len(text) > LONGEST:
             raise QueryError(f"this text has more than {LONGEST:,} characters")
-        tokens = tokens_of(text, 0, len(text))
+        tokens = tokens_of(text, 0, len(text), parameters)
         found = list(tokens.all)
         if found and found[0].word == "MATCH_RECOGNIZE":
             del found[0]
@@ -74,7 +82,8 @@ def read_bare(text: str) -> Recognition:
                 span=behind.span,
             )
         inside = [token for token in found if found[0].start < token.start < closed]
-        inner = Tokens(text, tuple(t._replace(depth=t.depth - 1) for t in inside), tokens.closing)
+        shifted = tuple(t._replace(depth=t.depth - 1) for t in inside)
+        inner = Tokens(text, shifted, tokens.closing, parameters)
         return _Clause(inner, Span(found[0].end, closed), None).recognition()
     except QueryError as error:
         raise error.at(None, text) from None
@@ -269,7 +278,7 @@ class _Clause:
                     or "WITHIN, SUBSET or DEFINE follow; quantifiers stand inside",
                     span=token.span,
                 )
-        return read_pattern(self.tokens.text, opened.end, closed)
+        return read_pattern(self.tokens.text, opened.end, closed, self.tokens.parameters)
 
     def _within(self) -> timedelta | int | float | None:
         section = self.sections.get("WITHIN")

@@ -10,6 +10,7 @@ from ensue.algebra.row_patterns.values import ROW, RowValue
 from ensue.errors import QueryError
 from ensue.languages.row_patterns.dialect import syntax_of
 from ensue.languages.row_patterns.names import Names
+from ensue.languages.row_patterns.parameters import filled
 from ensue.languages.row_patterns.reaches import OF_MATCHES, Reading
 from ensue.languages.row_patterns.scalars import Place, expression_of
 from ensue.languages.row_patterns.tokens import Token, Tokens
@@ -83,7 +84,7 @@ def _syntax(tokens: Tokens, items: Sequence[Token]) -> tuple[exp.Expr, Place, Ma
             end = items[index + 1].start - whole.start
             text[start + len(token.text) : end] = _PREFIX * (end - start - len(token.text))
             spoken[token.start] = token.word
-    tree = syntax_of("".join(text), whole.start)
+    tree = filled(syntax_of("".join(text), whole.start), tokens.parameters, whole.start)
     return tree, Place(tree, tokens, whole), spoken
 
 

@@ -12,6 +12,7 @@ from ensue.algebra.subscription import Subscription
 from ensue.algebra.tower import Definition
 from ensue.errors import QueryError
 from ensue.languages.language import NO_REGIONS, Language
+from ensue.languages.parameters import NO_PARAMETERS, Parameters
 from ensue.languages.row_patterns.clause import read_bare
 from ensue.languages.row_patterns.text import show_clause
 
@@ -34,6 +35,7 @@ def parse_text(
     definitions: Iterable[Definition] = (),
     operators: Iterable[Operator] = (),
     regions: Mapping[str, str] = NO_REGIONS,
+    parameters: Parameters = NO_PARAMETERS,
 ) -> Recognition:
     """A clause. Definitions, operators, regions and files have no place in it."""
     del folder
@@ -47,7 +49,7 @@ def parse_text(
                 f"{argument}= are not for SQL, and this text is MATCH_RECOGNIZE",
                 hint=f"leave {argument}= out",
             )
-    return read_bare(text)
+    return read_bare(text, parameters)
 
 
 def show(query: Query | Correlation | Subscription | Recognition) -> str:

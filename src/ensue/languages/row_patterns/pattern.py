@@ -22,6 +22,8 @@ from ensue.algebra.row_patterns.pattern import (
 )
 from ensue.errors import QueryError
 from ensue.languages.expressions import Node, name_of, pieces, span_of
+from ensue.languages.parameter_tokens import AnywhereInText, read
+from ensue.languages.parameters import NO_PARAMETERS, Parameters
 from ensue.span import Span
 
 DEEPEST = 50  # parentheses in parentheses
@@ -29,19 +31,25 @@ MOST_PLACES = 20_000  # of variables, when quantifiers and PERMUTE are written o
 MOST_PERMUTED = 6
 _HIGHEST = 1_000_000_000  # of a quantifier
 _QUANTIFIERS = ("*", "+", "?", "{")
-_PIECE = re.compile(r"[^\W\d]\w*|[0-9]+|\|\||[\s\S]")
+_PIECE = re.compile(r":?[^\W\d]\w*|[0-9]+|\|\||[\s\S]")
 
 
-def read_pattern(text: str, start: int, stop: int) -> RowTerm:
+def read_pattern(
+    text: str, start: int, stop: int, parameters: Parameters = NO_PARAMETERS
+) -> RowTerm:
     """The pattern `text[start:stop]`, which stands between the parentheses of PATTERN.
 
     >>> read_pattern("A B+", 0, 4) == Concatenation((Row("A"), Repetition(Row("B"), 1, None)))
     True
     """
     try:
-        tree = _grammar().parse(text[start:stop])
+        tree = read(_grammar(), text[start:stop], "start", parameters)
     except UnexpectedInput as error:
         raise _explained(error, text, start, stop) from None
+    except QueryError as error:  # of a parameter
+        if error.span is not None:
+            error.span = Span(error.span.start + start, error.span.end + start)
+        raise
     term = _Reader(start).term(pieces(tree)[0], 0)
     _limit(term)
     return term
@@ -53,6 +61,7 @@ def _grammar() -> Lark:
         files("ensue.languages.row_patterns").joinpath("pattern.lark").read_text("utf-8"),
         parser="lalr",
         lexer="contextual",
+        postlex=AnywhereInText(),
         propagate_positions=True,
         maybe_placeholders=True,
     )
@@ -151,6 +160,10 @@ class _Reader:
         return least, most
 
     def _count(self, digits: Token) -> int:
+        if not digits.isdigit():
+            raise QueryError(
+                "a quantifier takes whole numbers", hint="as in {2,3}", span=self.span(digits)
+            )
         if len(digits) > 10 or int(digits) > _HIGHEST:
             raise QueryError(
                 f"quantifiers go up to {_HIGHEST:,}",
@@ -228,6 +241,8 @@ def _without_comments(text: str) -> str:
 
 def _slip(before: str, found: str) -> tuple[str, str | None]:
     shown = f"'{found}'" if found else "the end"
+    if found.startswith(":"):
+        return f"the value of {found} is no whole number", "a quantifier takes such: A{:least,}"
     if not before and not found:
         return "the pattern is empty", "write () for a pattern without rows"
     if found in _QUANTIFIERS and re.search(r"[*+?}]$", before) and not before.endswith("-}"):

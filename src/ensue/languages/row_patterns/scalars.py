@@ -8,6 +8,7 @@ from sqlglot import exp
 
 from ensue.algebra.chains import chain
 from ensue.algebra.functions import FUNCTIONS, name_of
+from ensue.algebra.functions.foreign import instead_of
 from ensue.algebra.predicate import (
     Between,
     Binary,
@@ -20,6 +21,7 @@ from ensue.algebra.predicate import (
     Unary,
 )
 from ensue.errors import QueryError, did_you_mean
+from ensue.languages.function_calls import form_of, part_of
 from ensue.languages.row_patterns.constants import instant, interval, number
 from ensue.languages.row_patterns.dialect import too_deep
 from ensue.languages.row_patterns.tokens import Tokens
@@ -67,8 +69,8 @@ _REFUSED: dict[type[exp.Expr], tuple[str, str | None]] = {
         "join what is needed before, in the FROM clause",
     ),
     exp.Lambda: ("functions of functions are not supported", None),
-    exp.Placeholder: ("there are no parameters", "write the value itself"),
-    exp.Parameter: ("there are no parameters", "write the value itself"),
+    exp.Placeholder: ("parameters have names", "write :low, and give it a value"),
+    exp.Parameter: ("parameters are written with a colon", "write :low, and give it a value"),
     exp.Star: ("'*' stands in count(*) only", None),
     exp.IgnoreNulls: (
         "IGNORE NULLS is not supported",
@@ -350,9 +352,10 @@ def _function(node: exp.Expr, inner: Callable[[exp.Expr], Expr], span: Span) -> 
                 return called("case", (*arguments, Literal(None, span))[:3], span)
             if name == "mod" and len(arguments) == 2:
                 return Binary("%", arguments[0], arguments[1], span)
-            return called(name, arguments, span)
+            return form_of(name, arguments, span) or called(name, arguments, span)
         case exp.Extract():
-            return called(node.name.lower(), (inner(node.expression),), span)
+            part = Literal(node.name, span)
+            return part_of(part, inner(node.expression), span)
         case exp.Substring():
             given = (node.this, node.args.get("start"), node.args.get("length"))
             return called("substring", [inner(part) for part in given if part is not None], span)
@@ -372,9 +375,10 @@ def called(written: str, arguments: Sequence[Expr], span: Span) -> Call:
     record = FUNCTIONS.get(function)
     if record is None:
         known = [name for f in FUNCTIONS.values() for name in (f.name, *f.aliases)]
+        names = [name for name in known if name.isidentifier()]
         raise QueryError(
             f"there is no function '{written}'",
-            hint=did_you_mean(written, [name for name in known if name.isidentifier()]),
+            hint=instead_of(written, names) or did_you_mean(written, names),
             span=span,
         )
     if len(arguments) < record.least or (record.most is not None and len(arguments) > record.most):

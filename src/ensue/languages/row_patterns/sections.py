@@ -146,7 +146,7 @@ def _definition(behind: list[Token]) -> bool:
 
 def _value(behind: list[Token]) -> bool:
     grouped = len(behind) > 1 and behind[0].word == "GROUP" and behind[1].text == "("
-    return bool(behind) and not grouped and behind[0].kind != "sign"
+    return bool(behind) and not grouped and (behind[0].kind != "sign" or behind[0].text == ":")
 
 
 def _anything(behind: list[Token]) -> bool:

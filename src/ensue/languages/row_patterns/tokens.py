@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ensue.errors import QueryError
+from ensue.languages.parameters import NO_PARAMETERS, Parameters
 from ensue.span import Span
 
 _TOKEN = re.compile(
@@ -73,9 +74,10 @@ class Tokens:
     text: str
     all: tuple[Token, ...]
     closing: dict[int, int]  # where a bracket opens: where it closes
+    parameters: Parameters = NO_PARAMETERS
 
 
-def tokens_of(text: str, start: int, stop: int) -> Tokens:
+def tokens_of(text: str, start: int, stop: int, parameters: Parameters = NO_PARAMETERS) -> Tokens:
     """The tokens of `text[start:stop]`, blanks and comments left out.
 
     >>> [token.text for token in tokens_of("x PATTERN (A+ /* up */ B)", 2, 25).all]
@@ -114,7 +116,7 @@ def tokens_of(text: str, start: int, stop: int) -> Tokens:
             hint=f"close it by '{_CLOSING[opened[-1].text]}'",
             span=opened[-1].span,
         )
-    return Tokens(text, tuple(found), closing)
+    return Tokens(text, tuple(found), closing, parameters)
 
 
 def _closed(opened: list[Token], token: Token) -> int:

@@ -4,6 +4,8 @@ import re
 from dataclasses import dataclass
 
 from ensue.errors import QueryError
+from ensue.languages.parameters import NO_PARAMETERS, Parameters
+from ensue.languages.sql.parameters import places_of
 from ensue.languages.sql.query import Clause, NamedQuery, SqlQuery, With
 from ensue.languages.sql.tokens import KEYWORD, Dialect, Sort, Token, tokens_of
 from ensue.span import Span
@@ -46,7 +48,9 @@ def claims_sql(text: str) -> bool:
     return first in _QUERIES and any(token.word == KEYWORD for token in tokens)
 
 
-def read_sql(text: str, dialect: Dialect = Dialect.DUCKDB) -> SqlQuery:
+def read_sql(
+    text: str, dialect: Dialect = Dialect.DUCKDB, parameters: Parameters = NO_PARAMETERS
+) -> SqlQuery:
     """A query with the clauses in it; a QueryError for what is no query, or not one.
 
     >>> query = read_sql("SELECT * FROM a x, (SELECT 1) MATCH_RECOGNIZE (PATTERN (A)) AS m")
@@ -55,7 +59,10 @@ def read_sql(text: str, dialect: Dialect = Dialect.DUCKDB) -> SqlQuery:
     >>> query.clauses[0].body.over(query.text), query.clauses[0].alias
     ('PATTERN (A)', 'm')
     """
-    return _Reader(text, *tokens_of(text, dialect)).read()
+    try:
+        return _Reader(text, *tokens_of(text, dialect), parameters).read()
+    except QueryError as error:
+        raise error.at(None, text) from None
 
 
 @dataclass(slots=True)
@@ -65,6 +72,7 @@ class _Reader:
     text: str
     tokens: list[Token]
     pairs: dict[int, int]
+    parameters: Parameters
 
     def read(self) -> SqlQuery:
         self._one_statement()
@@ -78,7 +86,17 @@ class _Reader:
         names = frozenset(token.name.lower() for token in self.tokens if token.name is not None)
         span = Span(0, self.tokens[-1].end)
         only = self._only(clauses)
-        return SqlQuery(self.text, span, tuple(clauses), withs, names, only)
+        inside = [Span(self.tokens[k].start, self.tokens[c].end) for k, c in bodies.items()]
+        places = tuple(
+            place
+            for place in places_of(self.tokens, self.pairs, self.text)
+            if not any(one.start <= place.span.start < one.end for one in inside)
+        )
+        for place in places:  # a value that is missing shows before anything runs
+            self.parameters.constants(place.name, place.span)
+        return SqlQuery(
+            self.text, span, tuple(clauses), withs, names, only, places, self.parameters
+        )
 
     # ------------------------------------------------------------------ the statement
 

@@ -15,6 +15,7 @@ from ensue.algebra.row_patterns.recognition import Recognition
 from ensue.algebra.walk import conjuncts
 from ensue.errors import QueryError, did_you_mean
 from ensue.languages.row_patterns.dialect import RowSql
+from ensue.languages.row_patterns.parameters import filled
 from ensue.languages.row_patterns.scalars import Place, expression_of
 from ensue.languages.row_patterns.tokens import tokens_of
 from ensue.languages.sql.clauses import read_sql
@@ -139,6 +140,7 @@ class _Reading:
         tree = found[0] if len(found) == 1 else None
         if not isinstance(tree, exp.Select):
             raise self._misfit("it is more than one SELECT", query.span)
+        filled(tree, query.parameters, 0)
         self.place = Place(tree, tokens_of(text, 0, len(text)), Span(0, len(text)))
         return tree
 
@@ -225,7 +227,7 @@ class _Reading:
                 raise self._misfit("a column has no name: give it one by AS", span)
             if name.lower() in {known.lower() for known in columns}:
                 raise self._misfit(f"two columns are called {name}: name one by AS", span)
-            returns.append(Returned(expr, name, span))
+            returns.append(Returned(expr, name, span=span))
             columns.append(name)
         return tuple(returns), tuple(columns)
 

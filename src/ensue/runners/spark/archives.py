@@ -12,10 +12,12 @@ from pyspark.sql import functions as sql
 
 from ensue.archives.contract import Archive, Layout, Read, Wanted
 from ensue.archives.tables import TableArchive
+from ensue.brief_errors import brief_task
 from ensue.columns.arrow_kinds import kind_of_arrow
 from ensue.columns.rows import no_rows
 from ensue.columns.stream import Shape
 from ensue.errors import EventError
+from ensue.own_frames import outside
 from ensue.plan.limits import size_text
 from ensue.runners.spark.frames import WholeStreamWarning, quoted
 from ensue.runners.spark.types import arrow_schema as _arrow_schema
@@ -133,7 +135,7 @@ def refuse_large(chain: Chain) -> None:
             f"the archive '{name}' is a table in memory of {size}, which every task of Spark is "
             f"sent\n  hint: {hint}",
             LargeArchiveWarning,
-            stacklevel=5,
+            stacklevel=outside(),
         )
 
 
@@ -176,7 +178,7 @@ class SideBySide:
                 f"the stream's key ({', '.join(self.chain.stages[0].reads.key)}): one task, on "
                 "one core, will match all events",
                 WholeStreamWarning,
-                stacklevel=5,
+                stacklevel=outside(),
             )
         schema = self.chain.source.arriving([ARRIVAL])
         pieces = [self._columns(live, schema, key, _LIVE)]
@@ -226,6 +228,7 @@ class Apart:
         frames = tuple((name, one.shape, one.key) for name, one in both.frames.items())
         return cls(matched(both.chain), frames)
 
+    @brief_task
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         live: list[pa.RecordBatch] = []
         past: list[list[pa.RecordBatch]] = [[] for _ in self.frames]

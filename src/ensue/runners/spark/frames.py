@@ -20,6 +20,7 @@ from ensue.columns.stream import (
     type_clashes,
 )
 from ensue.errors import EventError
+from ensue.own_frames import outside
 from ensue.runners.spark.types import arrow_schema, spark_schema
 from ensue.schema import Kind
 from ensue.workload.arguments import Arguments
@@ -168,7 +169,7 @@ def warn_of_whole_streams(workload: Workload) -> None:
     for chain in workload.chains:
         for stage in chain.stages:
             if stage.whole_stream is not None:
-                warnings.warn(stage.whole_stream, WholeStreamWarning, stacklevel=4)
+                warnings.warn(stage.whole_stream, WholeStreamWarning, stacklevel=outside())
 
 
 def hashed(name: str, kind: Kind) -> Column:

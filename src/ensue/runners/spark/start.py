@@ -1,6 +1,7 @@
 """Starting a stream: matches to a sink, late events to another, by one query."""
 
 import math
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,10 +27,12 @@ from ensue.runners.spark.own_archive import delivered_and_archived
 from ensue.runners.spark.paths import place, require_readable
 from ensue.runners.spark.pins import Pinned, Wanted, pinned
 from ensue.runners.spark.places import seen_from_here
+from ensue.runners.spark.progress import progress_of
 from ensue.runners.spark.recipes import known_recipe, recipe_of
 from ensue.runners.spark.shed_keys import delivered_and_listed, require_shed
 from ensue.runners.spark.sinks import THOROUGH, DeltaTable, ParquetBatches, ParquetTable, Sink
 from ensue.runners.spark.stream import packed_flow
+from ensue.runners.spark.totals import Totals
 from ensue.runners.spark.types import spark_schema
 from ensue.workload.lanes.packing import LATE_EVENTS
 from ensue.workload.lanes.past import BEFORE
@@ -37,6 +40,7 @@ from ensue.workload.query_names import Name
 
 Output = str | Path | Sink
 Step = Callable[[DataFrame, int], None]  # something to do with a micro-batch and its number
+Told = Callable[[str], None]  # is called with what a stream has done so far
 TOP = "matches"  # the folder of a query on top that has no name
 
 
@@ -57,6 +61,7 @@ def start(
     archive_rows: int | None = None,
     archive_age: Any = None,
     shed_to: Output | None = None,
+    told: Told | None = None,
 ) -> StreamingQuery:
     """Starts the query behind a streaming DataFrame of matches; with `once` waits for its end."""
     if flush and not once:
@@ -72,7 +77,7 @@ def start(
     )
     if once:
         try:
-            wait(begun.query)
+            wait(begun.query, told=told)
         except KeyboardInterrupt:
             begun.query.stop()
             raise
@@ -261,9 +266,14 @@ def _folders(
     return found
 
 
-def wait(query: StreamingQuery, seconds: float | None = None) -> bool:
-    """Until a stream has ended, or so many seconds. Raises an error of ours if it has failed."""
+def wait(query: StreamingQuery, seconds: float | None = None, told: Told | None = None) -> bool:
+    """Until a stream has ended, or so many seconds. Raises an error of ours if it has failed.
+
+    `told` is called every second with what the stream has done so far, in a line.
+    """
     with own_errors():
+        if told is not None:
+            return _watched(query, seconds, told)
         if seconds is None:
             query.awaitTermination()
             return True
@@ -273,6 +283,17 @@ def wait(query: StreamingQuery, seconds: float | None = None) -> bool:
                 raise error
             return not query.isActive
         return bool(query.awaitTermination(max(1, math.ceil(seconds))))
+
+
+def _watched(query: StreamingQuery, seconds: float | None, told: Told) -> bool:
+    totals = Totals()
+    until = math.inf if seconds is None else time.monotonic() + seconds
+    while True:
+        ended = bool(query.awaitTermination(1))
+        totals.add(progress_of(query))
+        told(totals.told)
+        if ended or time.monotonic() >= until:
+            return ended
 
 
 def _session(matches: DataFrame | SeveralMatches) -> SparkSession:
