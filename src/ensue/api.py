@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ensue.algebra.answers import summarised
 from ensue.algebra.correlation import ClauseSide, Correlation
 from ensue.algebra.operator import Operator, register
 from ensue.algebra.operator import operator as _operator
@@ -32,6 +33,7 @@ from ensue.extras import needed
 from ensue.languages.builder import PatternBuilder, all_of, one_of, pattern
 from ensue.plan.estimates.statistics import Statistics
 from ensue.progress_bars import progress_bar, shown
+from ensue.rendering import Picture, PlanText, shown_by
 from ensue.subscriptions import Subscriptions
 
 if TYPE_CHECKING:
@@ -103,6 +105,7 @@ __all__ = [
     "parse",
     "pattern",
     "picture",
+    "plot",
     "progress_of",
     "remaining",
     "show",
@@ -390,8 +393,8 @@ def match(
         levels: For a query with definitions: those whose events are returned too, or "all". With
             more levels than the one on top the result is a dict by level, in which the query on
             top goes by its name, or "".
-        trace: Add a column `members`, from which `ensue.trace` traces a match back to the events
-            that came in.
+        trace: Add a column `members` with the events that a match is made of, for `ensue.trace`.
+            A query without RETURN gives them anyway, if it has no definitions.
         flat: Plain columns in the place of structs: an event `a` is the columns `a.price`,
             `a.volume`, ..., a list of events is a list for each field. In a query,
             `RETURN a.*` does it for one event.
@@ -742,6 +745,7 @@ def live(
     from ensue.workload.correlations.prepare import Wanted
     from ensue.workload.correlations.prepared import pasts_of
     from ensue.workload.planned import Wishes
+    from ensue.workload.whole_results import refuse_endless
     from ensue.workload.workload import Workload
 
     known: dict[str, Any] = {
@@ -776,6 +780,7 @@ def live(
     )
     _refuse_levels(asked, levels, trace=trace)
     _refuse_flat(flat, trace=trace)
+    refuse_endless(asked)
     reader = Reader(schema, given.time, given.type, given.order, given.arranging)
     workload = Workload(
         asked, made(reader, given), wishes,
@@ -785,10 +790,20 @@ def live(
 
 
 def _refuse_levels(asked: "Sequence[Asked]", levels: object, *, trace: bool) -> None:
-    if (levels is not None or trace) and not any(isinstance(a.query, Tower) for a in asked):
+    if levels is not None and not any(isinstance(a.query, Tower) for a in asked):
         raise QueryError(
-            "levels= and trace= speak of events that are made of events, and this query has none",
-            hint="define them: EVENT Name AS ...; as often as wanted, then the query",
+            "levels= names definitions of the query, and this query has none",
+            hint="EVENT Name AS ...; in front of a query defines an event",
+        )
+    if trace and not any(isinstance(a.query, Query | Tower) for a in asked):
+        raise QueryError(
+            "trace=True is for patterns and queries with definitions: others have no members",
+            hint="leave it out",
+        )
+    if trace and any(isinstance(a.query, Query) and summarised(a.query) for a in asked):
+        raise QueryError(
+            "trace=True shows the events of a match, and COUNT(*) and EXISTS give no matches",
+            hint="leave it out, or return the matches",
         )
 
 
@@ -1302,7 +1317,7 @@ def explain(
     latency: str | int | float | None = None,
     analyze: bool = False,
     kernel: bool = False,
-) -> str:
+) -> PlanText:
     """How a query is run: the plan, with what each rule did, as stable text.
 
     With `events` the query is also checked against their columns. With `analyze=True` it is run
@@ -1327,7 +1342,7 @@ def explain(
 
     limits = Limits.given(memory=memory, evict=evict)
     if isinstance(query, Subscriptions):
-        return _explained_set(query, events, limits)
+        return PlanText(_explained_set(query, events, limits))
     planning = _planning(statistics, off, structure, limits=limits)
     past = archives, archive, access, latency
     query = _read_with(query, params)
@@ -1343,7 +1358,7 @@ def explain(
         from ensue.runners.local import ordered
 
         told = asked.analysed(ordered(events, columns, asked.types))
-    return f"{told}\n\n{asked.kernels()}" if kernel else told
+    return PlanText(f"{told}\n\n{asked.kernels()}" if kernel else told)
 
 
 @brief
@@ -1363,12 +1378,12 @@ def picture(
     archives: "Mapping[str, Archive] | None" = None,
     archive: str | None = None,
     access: str | None = None,
-) -> str:
+) -> Picture:
     """Draws the plan as a picture (SVG).
 
     It shows the automaton or the stacks, with their predicates; of a query with definitions its
-    layers, one above the other; of one with JOIN ARCHIVE its sides beside each other. In a
-    notebook, `IPython.display.SVG(ensue.picture(query))` displays it.
+    layers, one above the other; of one with JOIN ARCHIVE its sides beside each other. It is the
+    text of an SVG, to be written to a file; a notebook shows the picture.
 
     >>> picture("SEQ(A a, B b) WITHIN 5")[:4]
     '<svg'
@@ -1377,7 +1392,7 @@ def picture(
     past = archives, archive, access, None
     query = _read_with(query, params)
     columns = _columns(time, type, order, location, space, query)
-    return _explained(query, events, columns, planning, past).picture()
+    return Picture(_explained(query, events, columns, planning, past).picture())
 
 
 @brief
@@ -1389,10 +1404,14 @@ def trace(
     level: str | None = None,
     time: str | tuple[str, str] | None = None,
 ) -> "Trace":
-    """A match opened down to the events that came in: `str` gives a tree, `.svg` a picture.
+    """A match opened down to the events that came in.
 
-    `match` is a row of what `match(..., trace=True)` gives: a dict, a table of one row, a Spark
-    Row or a pandas Series. With the `query` the tree also names the types of events; `level` is
+    `str` gives a tree, `.timeline` shows on a terminal when they were, `.svg` is a picture, which
+    a notebook shows.
+
+    `match` is a row of what `match` gives: a dict, a table of one row, a Spark Row or a pandas
+    Series. A query with RETURN or with definitions tells its members with `match(...,
+    trace=True)`. With the `query` the tree also names the types of events; `level` is
     the definition that the match is of, where it is not plain from its members. `time` names the
     time columns of the events, where they are not plain from the times of the match.
 
@@ -1411,6 +1430,56 @@ def trace(
     if isinstance(query, str | Path | PatternBuilder):
         query = _query_or_tower(query, params)
     return trace_of(match, query, level, None if time is None else _time(time))
+
+
+@brief
+def plot(
+    matches: Any,
+    events: Any,
+    query: str | Path | PatternBuilder | Query | Tower | None = None,
+    *,
+    time: str | tuple[str, str],
+    type: str | None = None,
+    by: str | None = None,
+    most_matches: int = 50,
+    most_events: int = 1_000,
+    params: Mapping[str, Any] | None = None,
+) -> Picture:
+    """Draws matches over their stream as a picture (SVG).
+
+    Events are dots in lanes, each match is a line through its own and a bar from its start to its
+    end. No more than the first `most_matches` are drawn, with the events of their time: of more
+    than `most_events` an even choice. The picture says how many there are in all.
+
+    >>> import pyarrow as pa
+    >>> events = pa.table({"t": [1, 2, 3, 4], "kind": ["A", "B", "A", "B"]})
+    >>> found = match(events, "SEQ(A a, B b) WITHIN 1", time="t", type="kind")
+    >>> picture = plot(found, events, time="t", type="kind")
+    >>> "2 matches, 4 events" in picture
+    True
+
+    Args:
+        matches: What `match` gave for these events. A query with RETURN tells which events are
+            its own with `match(..., trace=True)`; else only the bars are drawn.
+        events: As for `match`: tables, not DataFrames of Spark.
+        query: Says the types of members, where events are a dict of tables.
+        params: The values of its parameters, as for `match`.
+        time: As for `match`.
+        type: As for `match`.
+        by: The column whose values are the lanes; by default that of the type.
+        most_matches: How many matches are drawn.
+        most_events: How many other events are drawn.
+    """
+    from ensue.runners.plotted import plotted
+    from ensue.tracing.plot import plot as drawn
+
+    if isinstance(query, str | Path | PatternBuilder):
+        query = _query_or_tower(query, params)
+    shown = plotted(
+        matches, events, query, time=_time(time), type=type, by=by,
+        most_matches=most_matches, most_events=most_events,
+    )  # fmt: skip
+    return Picture(drawn(shown))
 
 
 def _explained_set(fleet: Subscriptions, events: Any, limits: "Limits") -> str:
@@ -1607,3 +1676,25 @@ def _is_spark(events: object) -> bool:
 
 def _a_type(value: object) -> str:
     return f"a {value.__class__.__name__}"
+
+
+def _query_text(query: Any) -> str:
+    """How a notebook shows a query."""
+    from ensue.languages.printing import show as spelled
+
+    match query:
+        case Tower(definitions=definitions, query=top):
+            return ";\n\n".join([*map(_query_text, definitions), _query_text(top)])
+        case Definition(name=name, query=defined):
+            return spelled(replace(defined, name=name))
+        case Query() | Correlation():
+            return spelled(query)
+        case PatternBuilder():
+            return query.text
+        case _:
+            return query.text or repr(query)
+
+
+shown_by(
+    _query_text, Query, Tower, Definition, Correlation, Recognition, Subscription, PatternBuilder
+)

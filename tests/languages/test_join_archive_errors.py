@@ -30,14 +30,14 @@ SYNTAX = [
     (JOIN + "RANGE 5 BEFORE NOW", "NOW", "expected START or END", "before the live match begins"),
     (JOIN + "RANGE 5 months BEFORE END", "months", "a unit of time", "differ in length"),
     (JOIN + "RANGE BETWEEN 5 s TO 1 s", "TO", "expected AND", "RANGE BETWEEN 30 days AND 1 day"),
-    (WITH_RANGE + "ON [k] LAST 1", "LAST", "found 'LAST'", "in this order: WHERE, WITHIN, AFTER"),
-    (WITH_RANGE + "WHERE b.x = 1", "WHERE", "found 'WHERE'", "AFTER MATCH, RANGE, LAST, ON"),
+    (WITH_RANGE + "ON [k] LAST 1", "LAST", "found 'LAST'", "LAST follows RANGE"),
+    (WITH_RANGE + "WHERE b.x = 1", "b.x", "the other side", "belong into ON"),
     (WITH_RANGE + "LAST", "", "a number, found the end", ""),
     ("A a JOIN old B b", "JOIN", "found 'JOIN'", "is written JOIN ARCHIVE name pattern"),
     ("A a LEFT OUTER JOIN ARCHIVE old B b", "LEFT", "found 'LEFT'", "LEFT JOIN ARCHIVE ..."),
     ("SEQ(A a) RIGHT JOIN ARCHIVE old B b", "RIGHT", "found", "or ANTI JOIN ARCHIVE"),
     ("A a JOIN ARCHIVE old", "", "an event type", "a pattern follows the archive's name"),
-    ("A a RETURN a.x JOIN ARCHIVE old B b", "JOIN ARCHIVE", "found", "comes before RETURN"),
+    ("A a RETURN a.x JOIN ARCHIVE old B b", "old", "has no RANGE", "RANGE 30 days"),
     ("A a RANGE 5 BEFORE START", "RANGE", "found 'RANGE'", "RANGE belongs to JOIN ARCHIVE"),
 ]
 

@@ -7,12 +7,13 @@ from ensue.algebra.lapses import lapses
 from ensue.algebra.query import Query
 from ensue.algebra.walk import atoms
 from ensue.errors import QueryError, did_you_mean
+from ensue.rendering import ShownAsText
 from ensue.schema import ANY, names_of
 from ensue.span import Span
 
 
 @dataclass(frozen=True, slots=True)
-class Definition:
+class Definition(ShownAsText):
     """`EVENT Incident AS ...;`: a type of events that other patterns may use.
 
     >>> import ensue
@@ -41,7 +42,7 @@ class Top:
 
 
 @dataclass(frozen=True, slots=True)
-class Tower:
+class Tower(ShownAsText):
     """Layers of events, each made of those below it, and the query that looks at them.
 
     `towers.joined` puts several queries on one tower: then `tops` has them all.

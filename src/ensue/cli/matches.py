@@ -16,8 +16,8 @@ from rich.console import Console
 
 from ensue.cli.drawn_tables import DrawnTable
 from ensue.cli.terminal import UsageError, output
-from ensue.cli.values import rows
 from ensue.results.flat import flat
+from ensue.results.readable import rows
 
 _ENDINGS = {
     ".json": "json", ".jsonl": "json", ".ndjson": "json", ".csv": "csv", ".parquet": "parquet",

@@ -209,7 +209,7 @@ def _told(query: Sql, tables: Any, options: Namespace) -> list[str]:
         return [ensue.explain(query, tables, **wishes)]
     read = clauses(query)
     if tables is None:
-        texts = [ensue.explain(clause, **wishes) for clause in read]
+        texts: list[str] = [ensue.explain(clause, **wishes) for clause in read]
     else:
         texts = _told_over_tables(query, read, tables, wishes)
     if len(texts) == 1:

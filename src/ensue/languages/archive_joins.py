@@ -8,7 +8,7 @@ from ensue.algebra.pattern import Pattern
 from ensue.algebra.predicate import Expr
 from ensue.algebra.window import ByEvents, ByTime, ByUnits
 from ensue.errors import QueryError
-from ensue.languages.clauses import limit_of, matched
+from ensue.languages.clauses import Clauses, limit_of, matched
 from ensue.languages.expressions import Node, condition, name_of, pieces, span_of
 from ensue.languages.windows import window_of
 
@@ -23,7 +23,7 @@ def archive_join(
     node: Node, shape: Pattern, text: str, beside: Sequence[Expr] = ()
 ) -> ArchiveJoin:
     """A JOIN ARCHIVE whose pattern is `shape`, with conditions that stand beside its parts."""
-    keyword, name, _, using, where, within, after, range_, latest, on = pieces(node)
+    keyword, name, _, selections, range_, latest, on = pieces(node)
     archive, span = name_of(name), span_of(name)
     if range_ is None:
         raise QueryError(
@@ -37,7 +37,7 @@ def archive_join(
         check_last(last.count, last.span)
     return ArchiveJoin(
         archive=archive,
-        query=matched(shape, (using, where), within, after, text, beside),
+        query=matched(shape, Clauses.of(pieces(selections)), text, beside),
         range=_range(range_),
         on=conjuncts,
         equivalence=equivalence,

@@ -1,6 +1,6 @@
 """Queries that programs make, call by call: `ensue.pattern("a", "A").followed_by("b", "B")`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -10,13 +10,14 @@ from ensue.algebra.form import grouped
 from ensue.algebra.pattern import And, Atom, Leave, Not, Or, Pattern, Pause
 from ensue.algebra.policy import AfterMatch, Choice, Choose, InOrderOf, SkipTo, Strategy
 from ensue.algebra.predicate import Binary, Field, Literal
-from ensue.algebra.query import Equivalence, Limit, Query, Returned
+from ensue.algebra.query import Equivalence, Limit, Query, Returned, WholeResult
 from ensue.algebra.text import show_pattern
 from ensue.algebra.walk import atoms
 from ensue.algebra.window import ByEvents, ByTime, ByUnits, Window, constant_of
 from ensue.brief_errors import brief, brief_calls
 from ensue.errors import QueryError
 from ensue.languages.steps import Loop, Said, Step, ended_by, of_each, pattern_of
+from ensue.rendering import ShownAsText
 
 if TYPE_CHECKING:
     from ensue.languages.fragments import Names
@@ -27,7 +28,7 @@ Found = TypeVar("Found")
 
 @brief_calls
 @dataclass(frozen=True, slots=True, repr=False)
-class PatternBuilder:
+class PatternBuilder(ShownAsText):
     """A query that is being made. Every call gives a new one; the old one stays as it is.
 
     What is called behind a part (`where`, `one_or_more`, `optional`, `until`, ...) is about that
@@ -301,6 +302,70 @@ class PatternBuilder:
         for name, text in named.items():
             found.append(Returned(_read("returns", read_expression, text, names), name))
         return replace(self, clauses=replace(self.clauses, returns=tuple(found), exists=exists))
+
+    def all_events(self) -> "PatternBuilder":
+        """One row for each event of a match: `RETURN ... ALL EVENTS`."""
+        return replace(self, clauses=replace(self.clauses, all_events=True))
+
+    def group_by(self, *keys: str, **aggregates: str) -> "PatternBuilder":
+        """One row for each group of matches, and what is known of it.
+
+        `group_by("a.symbol", n="COUNT(*)", gain="avg(b.price - a.price)")`: the keys are columns
+        of the result, and the aggregates are over the matches of a group.
+        """
+        if not keys:
+            raise refused(
+                "group_by",
+                "there is no column to make groups by",
+                'as in .group_by("a.symbol", n="COUNT(*)"); all matches together are .total(...)',
+            )
+        return self._grouped("group_by", keys, aggregates)
+
+    def total(self, **aggregates: str) -> "PatternBuilder":
+        """One row for all matches: `total(n="COUNT(*)", gain="avg(b.price - a.price)")`."""
+        if not aggregates:
+            raise refused("total", "nothing is asked of all matches", 'as in .total(n="COUNT(*)")')
+        return self._grouped("total", (), aggregates)
+
+    def _grouped(
+        self, call: str, keys: Sequence[str], aggregates: Mapping[str, str]
+    ) -> "PatternBuilder":
+        from ensue.languages.fragments import Names, read_column, read_grouped
+
+        whole = self.clauses.whole or WholeResult()
+        if whole.grouped or self.clauses.returns:
+            raise refused(
+                call,
+                "what is returned is said already",
+                "leave out .returns(...): groups have the columns that are named here",
+            )
+        columns = [_read(call, read_column, text, Names({})) for text in keys]
+        named = tuple(Field(column.name, None) for column in columns if column is not None)
+        for name, text in aggregates.items():
+            found = _read(call, read_grouped, text, Names({}))
+            columns.append(replace(found, name=name))
+        returns = tuple(column for column in columns if column is not None)
+        clauses = replace(self.clauses, returns=returns, whole=replace(whole, keys=named))
+        return replace(self, clauses=clauses)
+
+    def order_by(self, *keys: str) -> "PatternBuilder":
+        """The order of the whole result: `order_by("gain DESC", "a.symbol")`."""
+        from ensue.languages.fragments import Names, read_sort_key
+
+        if not keys:
+            raise refused("order_by", "there is no column", 'as in .order_by("gain DESC")')
+        order = tuple(_read("order_by", read_sort_key, key, Names({})) for key in keys)
+        whole = self.clauses.whole or WholeResult()
+        whole = replace(whole, order=(*whole.order, *order))
+        return replace(self, clauses=replace(self.clauses, whole=whole))
+
+    def first(self, count: int, /) -> "PatternBuilder":
+        """The first rows of the whole result, in its order: `FETCH FIRST count ROWS ONLY`."""
+        whole = self.clauses.whole or WholeResult()
+        if whole.first is not None:
+            raise refused("first", "it is said already", "call it once")
+        whole = replace(whole, first=count)
+        return replace(self, clauses=replace(self.clauses, whole=whole))
 
     def having(self, condition: str, /, **values: Any) -> "PatternBuilder":
         """What a match as a whole must fulfil: `having("count(b) > most", most=5)`."""

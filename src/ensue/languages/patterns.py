@@ -16,7 +16,7 @@ from ensue.algebra.predicate import Expr
 from ensue.algebra.query import Query
 from ensue.errors import QueryError
 from ensue.languages.archive_joins import archive_join, joined_pattern
-from ensue.languages.clauses import choose_of, limit_of, matched, returned_of
+from ensue.languages.clauses import Clauses, choose_of, limit_of, matched, returned_of
 from ensue.languages.expressions import Node, expr_of, name_of, pieces, span_of
 from ensue.languages.parameter_tokens import AnywhereInText, read
 from ensue.languages.parameters import NO_PARAMETERS, Parameters
@@ -123,8 +123,10 @@ def limit_depth(tree: Node) -> None:
 
 def _statement(tree: Node, text: str, operators: tuple[Operator, ...]) -> Query | Correlation:
     *name, body = pieces(tree)
-    pattern, using, where, within, after, *joins, returning, having = pieces(body)[:-4]
-    grouping, ordering, limit, choose = pieces(body)[-4:]
+    pattern, *given = pieces(body)
+    joins = [clause for clause in given if clause.data == "join"]
+    clauses = Clauses.of(clause for clause in given if clause.data != "join")
+    returning, limit, choose = clauses.returning, clauses.limit, clauses.choose
     beside: list[list[Expr]] = [[] for _ in (pattern, *joins)]
     written = (pattern, *map(joined_pattern, joins))
     shapes = [
@@ -136,17 +138,17 @@ def _statement(tree: Node, text: str, operators: tuple[Operator, ...]) -> Query 
         for shape, found in zip(shapes, beside, strict=True)
     ]
     query = replace(
-        matched(live, (using, where), within, after, text, beside[0]),
+        matched(live, clauses, text, beside[0]),
         name=name_of(name[0]) if name else None,
     )
     columns, total, labelled = columns_of(returning)
-    grouped = total is not None or grouping is not None
+    grouped = total is not None or clauses.grouping is not None
     exists = [column for column in columns if column.data == "exists"]
     returns = tuple(
         returned_of(column, grouped=grouped) for column in columns if column.data != "exists"
     )
-    condition = expr_of(having.children[0]) if having else None
-    whole = whole_of(returns, total, grouping, ordering, limit)
+    condition = expr_of(pieces(clauses.having)[0]) if clauses.having else None
+    whole = whole_of(returns, total, clauses.grouping, clauses.ordering, limit)
     most = limit_of(limit) if limit and (whole is None or whole.first is None) else None
     if not joins:
         query = replace(query, returns=returns, having=condition, limit=most, exists=bool(exists))

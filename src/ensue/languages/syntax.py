@@ -16,7 +16,6 @@ from ensue.languages.parameters import NO_PARAMETERS, Parameters, told
 from ensue.span import Span
 
 _CLAUSES = ("WHERE", "WITHIN", "AFTER", "RETURN", "HAVING", "GROUP", "ORDER", "LIMIT", "CHOOSE")
-_JOIN_CLAUSES = ("WHERE", "WITHIN", "AFTER MATCH", "RANGE", "LAST", "ON")
 _JOINS = ("JOIN", "LEFT", "ANTI", "INNER", "RIGHT", "FULL", "OUTER", "SEMI", "CROSS")
 _WORDS = {
     "LPAR": "'('", "RPAR": "')'", "LSQB": "'['", "RSQB": "']'", "LBRACE": "'{'",
@@ -160,13 +159,8 @@ def _in_words(expected: set[str]) -> str:
 
 def _of_whole_results(before: str, found: str) -> Iterator[str]:
     """Slips of those who know the clauses of SQL."""
-    if re.search(r"\bLIMIT\s+\d+$", before, re.IGNORECASE):
-        if found.split() in (["ORDER", "BY"], ["GROUP", "BY"]):
-            yield f"LIMIT comes behind {found}: there it is the first rows of the whole result"
-        if found == "OFFSET":
-            yield "there is no OFFSET: take more rows, and slice the result"
-    if found == "HAVING" and re.search(r"\bGROUP\s+BY\b", before, re.IGNORECASE):
-        yield "HAVING is about a match, and comes before GROUP BY; filter groups in the result"
+    if re.search(r"\bLIMIT\s+\d+$", before, re.IGNORECASE) and found == "OFFSET":
+        yield "there is no OFFSET: take more rows, and slice the result"
     if found == "FETCH":
         yield "say how many: FETCH FIRST 10 ROWS ONLY"
 
@@ -183,10 +177,6 @@ def _hints(text: str, start: int, found: str, expected: set[str]) -> Iterator[st
     yield from _misspelt(found, expected)
     yield from _unbalanced(text, start, found, expected)
     yield from _archive_hints(before, found.upper(), expected)
-    if found.upper() in _CLAUSES and re.search(
-        r"(?i)\b(within|after|return|having|limit|choose)\b", before
-    ):
-        yield f"the clauses come in this order: {', '.join(_CLAUSES)}"
     if word == "WITHIN":
         yield "say how long: WITHIN 5 minutes, or WITHIN 20 EVENTS"
     if found.upper() == "LIMIT":
@@ -227,8 +217,6 @@ def _archive_hints(before: str, found: str, expected: set[str]) -> Iterator[str]
             "a join is written JOIN ARCHIVE name pattern ..., LEFT JOIN ARCHIVE ... "
             "or ANTI JOIN ARCHIVE ..."
         )
-    if found.endswith("ARCHIVE") and "JOIN" in found:
-        yield "JOIN ARCHIVE comes before RETURN, HAVING and LIMIT"
     if found == "RANGE" and not begun:
         yield "RANGE belongs to JOIN ARCHIVE name pattern: it says where its matches lie"
     if not begun:
@@ -241,8 +229,8 @@ def _archive_hints(before: str, found: str, expected: set[str]) -> Iterator[str]
         yield "as in RANGE BETWEEN 30 days AND 1 day BEFORE START"
     if found in ("LAST", "ON") and not re.search(r"(?i)\brange\b", begun):
         yield f"a RANGE comes before {found}, as in RANGE 30 days BEFORE START"
-    if found in ("WHERE", "WITHIN", "AFTER", "LAST", "ON"):
-        yield f"the clauses of JOIN ARCHIVE come in this order: {', '.join(_JOIN_CLAUSES)}"
+    if found in ("LAST", "ON"):
+        yield "LAST follows RANGE, and ON comes last: RANGE 30 days BEFORE START LAST 1 ON [tag]"
     if re.fullmatch(r"\w+\s+\w+\s+\S+", begun):
         yield "a pattern follows the archive's name: JOIN ARCHIVE trades SEQ(Trade a, Trade b)"
 

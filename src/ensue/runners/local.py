@@ -61,7 +61,8 @@ def run(workload: Workload, events: pa.Table, given: Arguments) -> Mapping[Name,
             share = _share(given.progress, number, len(workload.works))
             whole = work.matched(events, share)
             for output, table in zip(work.outputs, whole.tables, strict=True):
-                found[output.number] = output.given(table)
+                table, finished = output.given(table), output.finished
+                found[output.number] = table if finished is None else finished.of(table)
             unseen.append(whole.unseen)
     _warn_of_unseen(unseen, events, workload)
     return {output.name: found[output.number] for output in workload.outputs}

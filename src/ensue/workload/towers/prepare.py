@@ -119,7 +119,9 @@ def prepare_layers(
         raw = [t for t in types_of(layer.query) if t not in below]
         many = {name: rates[name] for name in layer.uses}
         statistics, events = in_layer(planning.statistics, raw, many)
-        identities[layer.name] = _identity(layer, identities)
+        identities[layer.name] = (
+            _identity(layer, identities) if tower.definitions else fingerprint(layer.meaning)
+        )
         found[layer.name] = _prepared(
             layer,
             stream,
