@@ -23,9 +23,9 @@ SEQ(A a, B b) WHERE a.x => 3                    => write >=
 SEQ(A a, B b) WHERE a.x > 3 && b.x < 4          => write 'and'
 SEQ(A a, B b) WHERE a.x > 3 || b.x < 4          => write 'or'
 SEQ(A a, B b) WHERE a.name = "x"                => 'x'
-SEQ(A a, B b.price > 3)                         => conditions follow the pattern
-SEQ(A a, B b WHERE b.price > 3)                 => conditions follow the pattern
-SEQ(A a b.price > 3, B b)                       => conditions follow the pattern
+SEQ(A a, B b.price > 3)                         => conditions follow WHERE
+SEQ(A a, B b WHERE b.price > 3)                 => conditions follow WHERE
+SEQ(A a b.price > 3, B b)                       => conditions follow WHERE
 SEQ(A a, B b) WITHIN 5 months                   => count days or weeks
 SEQ(A a, B b) WITHIN 5 mintes                   => 'minutes'
 SEQ(A a, B b) WITHIN '5 minutes'                => without quotes: WITHIN 5 minutes

@@ -44,7 +44,8 @@ def _as_name(token: Token, reading: Any) -> Token:
     """A keyword that has no place here, but a name has, is a name: `SEQ(A within, B b)`."""
     if token.type == "NAME" or not token.isidentifier() or "NAME" not in reading.choices():
         return token
-    if token.type in reading.accepts():
+    accepted = reading.accepts()
+    if token.type in accepted or "NAME" not in accepted:
         return token
     return Token.new_borrow_pos("NAME", str(token), token)
 

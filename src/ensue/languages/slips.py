@@ -31,7 +31,7 @@ _INFIX = {
     "XOR": "(a and not b) or (b and not a)",
 }
 _CLAUSES = ("WHERE", "WITHIN", "AFTER", "RETURN", "HAVING", "LIMIT", "CHOOSE")
-_CONDITIONS = "conditions follow the pattern: SEQ(A a, B b) WHERE b.price > 3"
+_CONDITIONS = "conditions follow WHERE, behind the pattern: SEQ(A a, B b) WHERE b.price > 3"
 _COMPARES = re.compile(r"[=<>!≤≥≠]")
 _OPEN = re.compile(r"""'[^']*'|"[^"]*"|`[^`]*`|--[^\n]*|[()]""")
 
@@ -107,10 +107,11 @@ def _patterns(place: Place) -> Iterator[str]:
             written = re.search(r"\w+$", before)
             assert written is not None
             yield f'a type called like a keyword is quoted: "{written[0]}" {found}'
+    where = found.upper() == "WHERE" or (place.word == "WHERE" and place.in_pattern)
+    if place.in_brackets and where and ")" in place.rest:
+        yield _CONDITIONS
     if not place.in_pattern:
         return
-    if place.in_brackets and (found.upper() == "WHERE" or place.word == "WHERE"):
-        yield _CONDITIONS
     if found in ("+", "*", "{", "?") and place.in_brackets:
         yield "a quantifier stands behind the type: B+ b[]"
     if place.word == "AS":
@@ -164,9 +165,9 @@ def _conditions(place: Place) -> Iterator[str]:
 
 def _signs(place: Place) -> Iterator[str]:
     found, rest = place.found, place.rest
-    named = re.match(r"[$@{?]\{?(\w*)", rest)
+    named = re.match(r"[$@](\w+)|\$?\{(\w+)\}|\?", rest)
     if named and "NUMBER" in place.expected:
-        name = named[1] or "low"
+        name = named[1] or named[2] or "low"
         yield f'a parameter is written :{name}, and its value given by params={{"{name}": ...}}'
     if rest.startswith("::"):
         yield "write CAST(a.price AS int)"
