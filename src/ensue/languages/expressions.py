@@ -113,6 +113,9 @@ def expr_of(node: Node) -> Expr:
         case "ilike", [operand, negated, pattern]:
             text = _unquoted(pattern)
             return sql_forms.ilike(expr_of(operand), negated is not None, text, span)
+        case "rlike", [operand, negated, written]:
+            found = Call("regexp_matches", (expr_of(operand), expr_of(written)), span)
+            return Unary("not", found, span) if negated is not None else found
         case "cases", [*parts, _]:
             return sql_forms.chosen(_cases(parts), span)
         case "cases_of", [subject, *parts, _]:
