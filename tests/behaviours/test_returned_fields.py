@@ -162,7 +162,7 @@ def test_several_queries_and_levels_as_plain_columns():
 
 
 def test_two_plain_columns_of_one_name():
-    with pytest.raises(QueryError, match="two columns would be called 'a.price'"):
+    with pytest.raises(QueryError, match=r"two columns would be called 'a\.price'"):
         ensue.match(EVENTS, 'A a RETURN a, a.at AS "a.price"', time="at", type="type", flat=True)
 
 

@@ -102,7 +102,9 @@ def test_labelled_rows_are_those_of_the_semantics(start):
         table = matched(events, f"{query} RETURN ALL EVENTS", time, random)
         rows = [(r["variable"], r["position"], r["index"], r["row"]) for r in table.to_pylist()]
         assert rows == wanted, query
-        pairs = list(zip(*(table.column(n).to_pylist() for n in ("match_id", "position"))))
+        pairs = list(
+            zip(*(table.column(n).to_pylist() for n in ("match_id", "position")), strict=True)
+        )
         assert len(set(pairs)) == len(pairs)
 
 
