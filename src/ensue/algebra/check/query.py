@@ -14,8 +14,17 @@ from ensue.algebra.check.arrangement import (
 from ensue.algebra.check.kinds import comparable, kind_of
 from ensue.algebra.check.places import placed, refuse_list
 from ensue.algebra.check.stars import fields_by, with_fields, with_variables
-from ensue.algebra.check.usage import Roles, in_having, in_interval, in_return, in_returns, in_where, roles_of
+from ensue.algebra.check.usage import (
+    Roles,
+    in_having,
+    in_interval,
+    in_return,
+    in_returns,
+    in_where,
+    roles_of,
+)
 from ensue.algebra.check.whole_results import check_labels, checked_whole
+from ensue.algebra.check.zones import in_zones
 from ensue.algebra.equivalence import equal_through_negation, partitioning, with_equivalence
 from ensue.algebra.form import is_event, is_lapse
 from ensue.algebra.lapses import interval_ends, lapses, with_interval_ends
@@ -86,10 +95,11 @@ def check(query: Query, schema: Schema, *, streaming: bool = False, derived: boo
         schemas = dict.fromkeys(types, schema)
 
         def bound(expr: Expr) -> Expr:
-            return rewrite_expr(
+            found = rewrite_expr(
                 expr,
                 lambda node: placed(timed(node, types, schema), types, schemas, schema.space),
             )
+            return in_zones(found, lambda field: zone_of_field(field, types, schema))
 
         def kind(field: Field) -> Kind:
             assert field.name is not None
@@ -324,6 +334,16 @@ def timed(expr: Expr, types: Mapping[str, EventType], schema: Schema) -> Expr:
     if expr.name in types[expr.variable].fields:
         return expr
     return replace(expr, name=schema.start if expr.name == "start" else schema.end)
+
+
+def zone_of_field(field: Field, types: Mapping[str, EventType], schema: Schema) -> str | None:
+    """The zone of a field that holds times; results of operators have times of the stream."""
+    name = field.name or ""
+    if types[field.variable].fields.get(name) is not Kind.TIMESTAMP:
+        return None
+    stream = {"start": schema.start, "end": schema.end}
+    zone = schema.zones.get(name) or schema.zones.get(stream.get(name, ""))
+    return zone if zone is None else schema.session or zone
 
 
 def check_condition(expr: Expr, kind_of_field: Callable[[Field], Kind], clause: str) -> None:

@@ -23,8 +23,10 @@ from ensue.algebra.functions.record import Function
 from ensue.algebra.functions.regexps import REGEXPS
 from ensue.algebra.functions.texts import TEXTS
 from ensue.algebra.functions.times import TIMES
+from ensue.algebra.functions.zones import AT_TIME_ZONE, ZONES
 
 __all__ = [
+    "AT_TIME_ZONE",
     "CIRCLE",
     "EARTH",
     "EARTH_LOCATION",
@@ -37,9 +39,8 @@ __all__ = [
     "on_earth",
 ]
 
-FUNCTIONS: dict[str, Function] = {
-    f.name: f for f in (*NUMBERS, *ANGLES, *CHOICES, *CASTS, *TEXTS, *REGEXPS, *TIMES, *PLACES)
-}
+_ALL = (*NUMBERS, *ANGLES, *CHOICES, *CASTS, *TEXTS, *REGEXPS, *TIMES, *ZONES, *PLACES)
+FUNCTIONS: dict[str, Function] = {f.name: f for f in _ALL}
 
 
 def call(function: str, arguments: Sequence[object]) -> object:
