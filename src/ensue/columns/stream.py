@@ -17,7 +17,7 @@ from ensue.algebra.predicate import Expr, Field
 from ensue.algebra.query import Query
 from ensue.algebra.walk import atoms, rewrite_expr
 from ensue.columns import evaluate as vectors
-from ensue.columns.arrow_kinds import Unit, fields_of, time_unit
+from ensue.columns.arrow_kinds import Unit, fields_of, time_unit, zones_of
 from ensue.columns.buffers import frozen
 from ensue.columns.location import check_location
 from ensue.columns.merging import alike
@@ -161,7 +161,13 @@ def shape_of(
     fields = fields_of(schema)
     _check_columns(fields, time, type, order)
     return Shape(
-        one_table(fields, time=time, type_column=type, order=tuple(order)),
+        one_table(
+            fields,
+            time=time,
+            type_column=type,
+            order=tuple(order),
+            zones=zones_of(schema),
+        ),
         schema,
         time_unit(schema),
     )
@@ -277,8 +283,15 @@ def shape_of_union(
         time_kind=kinds[end],
         order=tuple(order),
         type_column=TYPE,
+        zones=MappingProxyType(zones_by_field(zones_of(arrow), by_type)),
     )
     return Shape(schema, arrow, time_unit(arrow), by_type)
+
+
+def zones_by_field(zones: Mapping[str, str], by_type: Mapping[str, Columns]) -> dict[str, str]:
+    """Zones by the names of fields: those of one name that are times share a column."""
+    named = {f: zones[c] for columns in by_type.values() for f, c in columns if c in zones}
+    return {**zones, **named}
 
 
 def type_clashes(schemas: Sequence[pa.Schema]) -> set[str]:

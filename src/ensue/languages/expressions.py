@@ -122,6 +122,9 @@ def expr_of(node: Node) -> Expr:
             return sql_forms.chosen_by(expr_of(subject), _cases(parts), span)
         case "case_call", arguments:
             return sql_forms.chosen([expr_of(argument) for argument in arguments], span)
+        case "at_time_zone", [time, zone]:
+            named = Literal(_unquoted(zone), span_of(zone))
+            return Call(functions.AT_TIME_ZONE, (expr_of(time), named), span)
         case "cast", [operand, kind]:
             return sql_forms.cast(expr_of(operand), kind, span)
         case "is_in", [operand, negated, *options]:

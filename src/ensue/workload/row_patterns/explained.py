@@ -32,7 +32,7 @@ class ExplainedClause:
         if source is None:
             self._plan = RowPlan(asked, {})
         else:
-            clause = prepared(asked, source.arrow, Limits(), ids=False)
+            clause = prepared(asked, source.arrow, Limits(), ids=False, session=source.zone)
             self._plan, self._clause = clause.plan, clause
 
     def told(self) -> str:
