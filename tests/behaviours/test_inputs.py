@@ -3,6 +3,9 @@
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
+import duckdb
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -15,10 +18,23 @@ EVENTS = pa.table({"at": [1, 2, 3], "type": ["A", "X", "B"], "x": [1, None, 3]})
 QUERY = "SEQ(A a, B b) WHERE a.x < b.x RETURN a.x AS x, b.x AS y"
 
 
-def answer(events):
+def answer(events, kind=pa.Table):
     found = ensue.match(events, QUERY, time="at", type="type")
-    assert isinstance(found, pa.Table)
-    return found.select(["x", "y"]).to_pylist()
+    assert isinstance(found, kind)
+    return as_arrow(found).select(["x", "y"]).to_pylist()
+
+
+def as_arrow(found):
+    """A result of any library as an Arrow table."""
+    match found:
+        case pd.DataFrame():
+            return pa.Table.from_pandas(found)
+        case pl.LazyFrame():
+            return found.collect().to_arrow()
+        case duckdb.DuckDBPyRelation():
+            return found.to_arrow_table()
+        case _:
+            return pa.table(found)
 
 
 @pytest.mark.parametrize(
@@ -40,28 +56,122 @@ def test_arrow(given):
 def test_pandas():
     frame = EVENTS.to_pandas()
     frame.index = [7, 8, 9]
-    assert answer(frame) == [{"x": 1.0, "y": 3.0}]
+    assert answer(frame, pd.DataFrame) == [{"x": 1.0, "y": 3.0}]
 
 
 def test_pandas_without_its_index_in_the_matches():
     frame = EVENTS.to_pandas().set_index("x", drop=False)
     found = ensue.match(frame, "SEQ(A a, B b)", time="at", type="type")
-    assert [f.name for f in found.schema.field("a").type] == ["at", "type", "x"]
+    assert list(found["a"][0]) == ["at", "type", "x"]
 
 
 def test_polars():
-    polars = pytest.importorskip("polars")
-    assert answer(polars.from_arrow(EVENTS)) == [{"x": 1, "y": 3}]
+    assert answer(pl.from_arrow(EVENTS), pl.DataFrame) == [{"x": 1, "y": 3}]
+
+
+def test_polars_that_is_lazy():
+    assert answer(pl.from_arrow(EVENTS).lazy(), pl.LazyFrame) == [{"x": 1, "y": 3}]
 
 
 def test_polars_categories():
-    polars = pytest.importorskip("polars")
-    frame = polars.from_arrow(EVENTS).with_columns(polars.col("type").cast(polars.Categorical))
-    assert answer(frame) == [{"x": 1, "y": 3}]
+    frame = pl.from_arrow(EVENTS).with_columns(pl.col("type").cast(pl.Categorical))
+    assert answer(frame, pl.DataFrame) == [{"x": 1, "y": 3}]
+
+
+def test_a_relation_of_duckdb_gives_one_on_the_same_connection():
+    with duckdb.connect() as connection:
+        connection.register("given", EVENTS)
+        connection.execute(
+            "CREATE TABLE events AS FROM given; CREATE TABLE named AS SELECT 1 AS x"
+        )
+        relation = connection.table("events")
+        assert answer(relation, duckdb.DuckDBPyRelation) == [{"x": 1, "y": 3}]
+        found = ensue.match(relation, QUERY, time="at", type="type")
+        assert found.join(connection.table("named"), "x").project("x, y").fetchall() == [(1, 3)]
+        shown = {name for (name,) in connection.execute("SHOW TABLES").fetchall()}
+        assert shown == {"events", "given", "named"}, "nothing of ours is left"
+
+
+def test_a_relation_whose_connection_sees_no_variables_says_what_to_do():
+    with duckdb.connect(config={"python_enable_replacements": False}) as connection:
+        events = connection.sql("SELECT 1 AS at, 'A' AS type, 1 AS x")
+        with pytest.raises(ensue.RunnerError, match="to_arrow_table"):
+            answer(events)
+
+
+@pytest.mark.parametrize(
+    ("made", "kind"),
+    [
+        (pa.Table.to_pandas, pd.DataFrame),
+        (pl.from_arrow, pl.DataFrame),
+        (lambda t: t.to_batches()[0], pa.Table),
+    ],
+    ids=["pandas", "Polars", "Arrow"],
+)
+def test_several_tables_several_queries_several_levels_are_of_the_common_kind(made, kind):
+    tables = {name: made(EVENTS.select(["at", "x"])) for name in ("A", "B")}
+    found = ensue.match(tables, {"one": "A a", "two": "SEQ(A a, B b)"}, time="at")
+    assert {name: type(table) for name, table in found.items()} == {"one": kind, "two": kind}
+    tower = "EVENT Pair AS SEQ(A a, B b) WITHIN 5; SEQ(Pair p)"
+    levels = ensue.match(tables, tower, time="at", levels="all")
+    assert {type(table) for table in levels.values()} == {kind}
+    assert len(levels) == 2
+
+
+def test_tables_of_several_libraries_give_arrow():
+    tables = {"A": EVENTS.to_pandas(), "B": pl.from_arrow(EVENTS)}
+    assert isinstance(ensue.match(tables, "SEQ(A a, B b)", time="at"), pa.Table)
+
+
+@pytest.mark.in_process("DataFrames of Spark have the zone of their session")
+def test_times_of_several_zones_are_instants_and_come_out_in_utc(runner):
+    at = datetime(2026, 3, 14, 12, tzinfo=UTC)
+    zones = {"A": ("Europe/Zurich", "us", 0), "B": ("America/New_York", "ms", 1)}
+    tables = {
+        name: pa.table({"at": pa.array([at + timedelta(hours=h)], pa.timestamp(unit, zone))})
+        for name, (zone, unit, h) in zones.items()
+    }
+    found = runner.match(tables, "SEQ(A a, B b) RETURN a.at AS a, b.at AS b", time="at")
+    assert found.schema.field("a").type.tz == "UTC"
+    (row,) = found.to_pylist()
+    assert (row["a"], row["b"]) == (at, at + timedelta(hours=1))
+
+
+@pytest.mark.in_process("DataFrames of Spark have the zone of their session")
+def test_times_with_a_zone_and_without_one_are_refused(runner):
+    tables = {
+        "A": pa.table({"at": pa.array([0], pa.timestamp("us", "Asia/Tokyo"))}),
+        "B": pa.table({"at": pa.array([1], pa.timestamp("us"))}),
+    }
+    with pytest.raises(EventError, match=r"have a zone in A \(Asia/Tokyo\) and none in B"):
+        runner.match(tables, "SEQ(A a, B b)", time="at")
+
+
+def test_pandas_has_the_nanoseconds_and_the_zone_of_times_inside_events():
+    at = pd.to_datetime([1, 2, 2**60 + 1]).tz_localize("UTC").tz_convert("Europe/Zurich")
+    took = pd.to_timedelta([1, None, 3], unit="ns")
+    frame = pd.DataFrame({"at": at, "took": took, "n": pd.array([2**60 + 1, None, 3], "Int64")})
+    query = "SEQ(E a, E+ b[]) RETURN a, b, b[].at AS times LIMIT 9"
+    found = ensue.match(frame, query, time="at")
+    event = {"at": at[0], "took": took[0], "n": 2**60 + 1}
+    first = found.iloc[0]
+    assert first["a"] == event
+    assert first["a"]["at"].nanosecond == 1
+    assert str(first["a"]["at"].tz) == "Europe/Zurich"
+    assert isinstance(first["a"]["n"], int)
+    assert first["b"][0] == {"at": at[1], "took": None, "n": None}
+    assert first["times"][0] == at[1]
+
+
+def test_large_integers_beside_null_stay_integers_in_pandas():
+    frame = pd.DataFrame({"at": [1, 2], "n": pd.array([2**60 + 1, None], "Int64")})
+    found = ensue.match(frame, "E a RETURN a.n AS n", time="at")
+    assert found["n"].dtype == "Int64"
+    assert found["n"][0] == 2**60 + 1
 
 
 def test_anything_else_is_refused():
-    with pytest.raises(EventError, match="events of type int are not understood"):
+    with pytest.raises(EventError, match="events of type int are not supported"):
         answer(3)
     with pytest.raises(EventError, match="an empty list has no columns"):
         answer([])
@@ -156,7 +266,7 @@ def test_a_key_of_different_types_is_an_error(runner):
 
 
 def test_a_dict_takes_no_type_column():
-    with pytest.raises(EventError, match="typed by its keys"):
+    with pytest.raises(EventError, match="the keys"):
         ensue.match(TABLES, "SEQ(Shelf s, Exit e)", time="at", type="tag")
     with pytest.raises(EventError, match="no event types"):
         ensue.match({}, "SEQ(Shelf s, Exit e)", time="at")

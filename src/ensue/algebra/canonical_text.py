@@ -49,6 +49,7 @@ from ensue.algebra.predicate import (
     Unary,
 )
 from ensue.algebra.query import Equivalence, Limit, Query, Returned
+from ensue.algebra.text import show_whole
 from ensue.algebra.window import ByEvents, ByTime, ByUnits, Window
 from ensue.schema import Kind, OneOf, Types
 
@@ -79,6 +80,10 @@ def query_text(query: Query) -> str:
         text += f" choose={_choice(query.choose.choice)}"
     if query.unfinished:
         text += " unfinished=True"
+    if query.all_events:
+        text += " all_events=True"
+    if query.whole is not None:
+        text += f" whole={tuple(show_whole(query.whole))!r}"
     return text
 
 
@@ -87,7 +92,8 @@ def _equivalence(equivalence: Equivalence) -> str:
 
 
 def _returned(returned: Returned) -> str:
-    return node_text("Returned", expr=expr_text(returned.expr), name=plain(returned.name))
+    text = node_text("Returned", expr=expr_text(returned.expr), name=plain(returned.name))
+    return f"{text}.*" if returned.every else text
 
 
 def _choice(choice: Choice) -> str:

@@ -5,9 +5,10 @@ from enum import Enum
 
 from ensue.algebra.pattern import Atom
 from ensue.algebra.predicate import Expr
-from ensue.algebra.query import Equivalence, Limit, Query, Returned
+from ensue.algebra.query import Equivalence, Limit, Query, Returned, WholeResult
 from ensue.algebra.row_patterns.recognition import Recognition
 from ensue.algebra.window import ByTime, ByUnits
+from ensue.rendering import ShownAsText
 from ensue.span import Span
 
 
@@ -82,7 +83,7 @@ class ArchiveJoin:
 
 
 @dataclass(frozen=True, slots=True)
-class Correlation:
+class Correlation(ShownAsText):
     """A live query, and what its matches are joined with.
 
     >>> import ensue
@@ -98,6 +99,7 @@ class Correlation:
     limit: Limit | None = None  # of the rows of each live match the first n
     # of the result, in their order; None: match_id, start and end, then what is returned
     columns: tuple[str, ...] | None = None
+    whole: WholeResult | None = None  # what is done with all rows of the result
     text: str | None = field(default=None, compare=False, repr=False)
 
     @property

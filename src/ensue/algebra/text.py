@@ -10,6 +10,7 @@ from ensue.algebra.durations import show_duration
 from ensue.algebra.form import is_entry
 from ensue.algebra.functions.choices import CASE
 from ensue.algebra.functions.places import EARTH_LOCATION, LOCATION, WKT
+from ensue.algebra.functions.zones import AT_TIME_ZONE
 from ensue.algebra.pattern import (
     GROUPS,
     And,
@@ -44,7 +45,7 @@ from ensue.algebra.predicate import (
     Literal,
     Unary,
 )
-from ensue.algebra.query import Query, Returned
+from ensue.algebra.query import Query, Returned, SortKey, WholeResult
 from ensue.algebra.walk import rewrite_expr
 from ensue.algebra.window import ByEvents, ByTime, ByUnits, Window
 from ensue.schema import OneOf, Types
@@ -255,15 +256,52 @@ def show_after(after: AfterMatch) -> str:
 
 def show_columns(query: Query) -> list[str]:
     """What stands behind RETURN."""
-    return [*(("EXISTS",) if query.exists else ()), *map(show_returned, query.returns)]
+    shown = [*(("EXISTS",) if query.exists else ()), *map(show_returned, query.returns)]
+    if query.all_events:
+        shown = [*shown[:-1], f"{shown[-1]} ALL EVENTS"] if shown else ["ALL EVENTS"]
+    return shown
 
 
 def show_returned(returned: Returned) -> str:
     """A column of RETURN, with AS where its name would be another."""
-    text = show_expr(returned.expr)
-    if returned.name == default_name(returned.expr):
+    if returned.every and returned.name == MATCHES:
+        return "*"
+    text = asked_text(returned)
+    if returned.every:
+        assert isinstance(returned.expr, Field)
+        prefixed = returned.name != returned.expr.variable
+        return f"{text}.*" + (f" AS {show_name(returned.name)}" if prefixed else "")
+    name = text if returned.over is not None else default_name(returned.expr)
+    if returned.name in (name, ""):
         return text
     return f"{text} AS {show_name(returned.name)}"
+
+
+def asked_text(returned: Returned) -> str:
+    """A column of RETURN without its name."""
+    if returned.over is None:
+        return show_expr(returned.expr)
+    if returned.expr == Literal(True):
+        return "COUNT(*)"
+    return show_expr(replace(returned.over, argument=returned.expr))
+
+
+def show_whole(whole: WholeResult) -> list[str]:
+    """GROUP BY, ORDER BY and the first rows, a clause a line; TOTAL stands behind RETURN."""
+    lines = []
+    if whole.keys:
+        lines.append(f"GROUP BY {', '.join(map(show_expr, whole.keys))}")
+    if whole.order:
+        lines.append(f"ORDER BY {', '.join(map(show_sort_key, whole.order))}")
+    if whole.first is not None:
+        lines.append(f"FETCH FIRST {whole.first} ROWS ONLY")
+    return lines
+
+
+def show_sort_key(key: SortKey) -> str:
+    """What rows are ordered by, and how."""
+    text = show_expr(key.expr) + (" DESC" if key.descending else "")
+    return f"{text} NULLS FIRST" if key.nulls_first else text
 
 
 def default_name(expr: Expr) -> str:
@@ -344,6 +382,10 @@ def _shown(expr: Expr) -> tuple[str, int]:
             return show_expr(replace(field, name="location")), _VALUE
         case Call(function=function, arguments=(_, _, *_) as arguments) if function == CASE:
             return _cases(arguments), _VALUE
+        case Call(function=function, arguments=(time, Literal(value=str(zone)))) if (
+            function == AT_TIME_ZONE
+        ):
+            return f"{show_expr(time, _VALUE)} AT TIME ZONE {_quoted(zone)}", _VALUE
         case Call(function=function, arguments=arguments):
             return f"{function}({', '.join(map(show_expr, arguments))})", _VALUE
 
@@ -401,9 +443,15 @@ def _aggregate(aggregate: Aggregate) -> str:
         return "count(*)"
     argument = aggregate.argument or Field(aggregate.variable, None, aggregate.at)
     text = show_expr(rewrite_expr(argument, _unmarked))
-    if aggregate.parameter is not None:
-        whole = aggregate.parameter.is_integer()
-        text += f", {int(aggregate.parameter) if whole else aggregate.parameter!r}"
+    if aggregate.function == "count_distinct":
+        return f"count(DISTINCT {text})"
+    match aggregate.parameter:
+        case str() as separator:
+            text += f", {show_expr(Literal(separator))}"
+        case float() as percent:
+            text += f", {int(percent) if percent.is_integer() else repr(percent)}"
+        case _:
+            pass
     return f"{aggregate.function}({text})"
 
 

@@ -17,12 +17,14 @@ from ensue.algebra.predicate import Expr, Field
 from ensue.algebra.query import Query
 from ensue.algebra.walk import atoms, rewrite_expr
 from ensue.columns import evaluate as vectors
-from ensue.columns.arrow_kinds import Unit, fields_of, time_unit
+from ensue.columns.arrow_kinds import Unit, fields_of, time_unit, zones_of
 from ensue.columns.buffers import frozen
 from ensue.columns.location import check_location
+from ensue.columns.merging import alike
 from ensue.columns.rows import rows_taken
 from ensue.errors import EventError, QueryError, did_you_mean
 from ensue.kernels.ordering import stable_order
+from ensue.own_frames import outside
 from ensue.schema import EventType, Kind, Schema, Types, one_table
 
 TYPE = "__type"  # the column that tells the types of several tables apart
@@ -122,7 +124,7 @@ class Shape:
             if any(columns.get(name) != name for columns in self._events(places, query)):
                 raise QueryError(
                     f"[{equivalence.field_name}] compares values of different kinds",
-                    hint="give the field the same type in every table",
+                    hint="use the same type for the field in every table",
                     span=equivalence.span,
                     text=query.text,
                 )
@@ -159,7 +161,13 @@ def shape_of(
     fields = fields_of(schema)
     _check_columns(fields, time, type, order)
     return Shape(
-        one_table(fields, time=time, type_column=type, order=tuple(order)),
+        one_table(
+            fields,
+            time=time,
+            type_column=type,
+            order=tuple(order),
+            zones=zones_of(schema),
+        ),
         schema,
         time_unit(schema),
     )
@@ -170,7 +178,7 @@ def refuse_own_names(names: Sequence[str]) -> None:
     for name in names:
         if name in _OWN or name.startswith(("__member.", "__constant.", COMPUTED)):
             raise EventError(
-                f"the events have a column '{name}', a name that is used inside Ensue\n"
+                f"the events have a column '{name}', a name that Ensue uses internally\n"
                 "  hint: rename the column, or leave it out"
             )
 
@@ -205,7 +213,7 @@ def _check_columns(
 ) -> None:
     times = (time,) if isinstance(time, str) else tuple(time)
     if len(times) not in (1, 2):
-        raise EventError("time is one column, or a pair (start, end)")
+        raise EventError("time must be one column, or a pair (start, end)")
     for what, name in [
         *(("time", t) for t in times),
         *((("type", type),) if type is not None else ()),
@@ -222,7 +230,7 @@ def _check_columns(
             "  hint: use a timestamp, a date or a number; a text can be cast to a timestamp first"
         )
     if len(kinds) > 1:
-        raise EventError(f"start and end time are of different kinds: time={time!r}")
+        raise EventError(f"start and end time have different kinds: time={time!r}")
 
 
 def _article(kind: Kind) -> str:
@@ -235,6 +243,7 @@ def together(
     """Tables of one event type each as one table; columns of one name that agree are shared."""
     for table in tables.values():
         shape_of(table.schema, time=time, type=None, order=order)
+    tables = alike(tables)
     clash = type_clashes([t.schema for t in tables.values()])
     by_type: dict[str, Columns] = {}
     pieces = []
@@ -249,7 +258,7 @@ def together(
     try:
         whole = pa.concat_tables(pieces, promote_options="permissive").unify_dictionaries()
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise EventError(f"the tables do not go together: {error}") from error
+        raise EventError(f"the tables are not compatible: {error}") from error
     return whole, shape_of_union(whole.schema, by_type, time=time, order=order)
 
 
@@ -274,8 +283,15 @@ def shape_of_union(
         time_kind=kinds[end],
         order=tuple(order),
         type_column=TYPE,
+        zones=MappingProxyType(zones_by_field(zones_of(arrow), by_type)),
     )
     return Shape(schema, arrow, time_unit(arrow), by_type)
+
+
+def zones_by_field(zones: Mapping[str, str], by_type: Mapping[str, Columns]) -> dict[str, str]:
+    """Zones by the names of fields: those of one name that are times share a column."""
+    named = {f: zones[c] for columns in by_type.values() for f, c in columns if c in zones}
+    return {**zones, **named}
 
 
 def type_clashes(schemas: Sequence[pa.Schema]) -> set[str]:
@@ -305,7 +321,7 @@ def in_order(
     times = _times(table, shape)
     usable, dropped = with_time(table, shape, bad_events, types, times=times)
     if dropped:
-        warnings.warn(f"{dropped} events without usable time are left out", stacklevel=4)
+        warnings.warn(f"{dropped} events without usable time are left out", stacklevel=outside())
     if usable is not table:
         times = _times(usable, shape)
     places = _places(usable, shape, times, rows)
@@ -328,7 +344,7 @@ def with_time(
     `finite`: time has to pass them, so infinity is no time. `times`: theirs, if they are known.
     """
     if bad_events not in ("raise", "drop"):
-        raise EventError(f"bad_events is 'raise' or 'drop', not {bad_events!r}")
+        raise EventError(f"bad_events must be 'raise' or 'drop', not {bad_events!r}")
     starts, ends = times or _times(table, shape)
     bad = _unusable(starts, ends, finite=finite)
     _check_span(starts, ends, bad)
@@ -430,7 +446,8 @@ def _check_span(starts: vectors.Vector, ends: vectors.Vector, bad: npt.NDArray[n
     if last - first >= 2**63:
         raise EventError(
             f"the times of events lie too far apart: from {first} to {last} is more than 64 bits "
-            "count\n  hint: use a coarser unit, as milliseconds or seconds, or leave out events "
+            "count\n  hint: use a coarser unit, such as milliseconds or seconds, or leave out "
+            "events "
             "whose time stands for 'never' or 'always'"
         )
 

@@ -1,39 +1,91 @@
 """Syntax trees of clauses to algebra."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from ensue.algebra.pattern import Pattern
 from ensue.algebra.policy import AfterMatch, Choice, Choose, InOrderOf, SkipTo, Strategy
-from ensue.algebra.predicate import Expr
+from ensue.algebra.predicate import MATCHES, Expr, Field
 from ensue.algebra.query import Limit, Query, Returned
-from ensue.algebra.text import default_name
+from ensue.algebra.text import default_name, show_returned
 from ensue.algebra.walk import atoms, positives
 from ensue.errors import QueryError, did_you_mean
 from ensue.languages.expressions import (
     Node,
     condition,
+    event_of,
     expr_of,
     name_of,
+    over_matches,
     pieces,
     span_of,
 )
 from ensue.languages.windows import whole, window_of
 from ensue.span import Span
 
+_CLAUSES = {
+    "using": ("using",),
+    "where": ("where", "selecting"),
+    "within": ("within",),
+    "after": ("next_event", "past_last", "to_first", "to_last"),
+    "returning": ("returning", "returning_events"),
+    "having": ("having",),
+    "grouping": ("groups", "all_groups", "one_group"),
+    "ordering": ("ordering",),
+    "limit": ("limit", "fetch"),
+    "choose": ("choose",),
+}
+_CONDITIONS = ("where", "having")
+_CLAUSE = {rule: clause for clause, rules in _CLAUSES.items() for rule in rules}
+_WORDS = {
+    "after": "AFTER MATCH", "returning": "RETURN", "grouping": "GROUP BY", "ordering": "ORDER BY",
+}  # fmt: skip
 
-def matched(
-    shape: Pattern,
-    selecting: tuple[Node | None, Node | None],
-    within: Node | None,
-    after: Node | None,
-    text: str,
-    beside: Sequence[Expr] = (),
-) -> Query:
+
+@dataclass(frozen=True, slots=True)
+class Clauses:
+    """The clauses behind a pattern, whatever order they are written in."""
+
+    using: Node | None = None
+    where: Node | None = None
+    within: Node | None = None
+    after: Node | None = None
+    returning: Node | None = None
+    having: Node | None = None
+    grouping: Node | None = None
+    ordering: Node | None = None
+    limit: Node | None = None
+    choose: Node | None = None
+
+    @classmethod
+    def of(cls, given: Iterable[Node]) -> "Clauses":
+        """Raises a QueryError for a clause that is there twice."""
+        found: dict[str, Node] = {}
+        for node in given:
+            clause = _CLAUSE[node.data]
+            if clause in found:
+                word = _WORDS.get(clause, clause.upper())
+                hint = "join both conditions with 'and'" if clause in _CONDITIONS else None
+                raise QueryError(
+                    f"a second {word}", hint=hint or "leave one of them out", span=span_of(node)
+                )
+            if clause == "having" and "grouping" in found:
+                raise QueryError(
+                    "HAVING behind GROUP BY",
+                    hint="HAVING is about a match, and comes before GROUP BY; "
+                    "filter groups in the result",
+                    span=span_of(node),
+                )
+            found[clause] = node
+        return cls(**found)
+
+
+def matched(shape: Pattern, given: Clauses, text: str, beside: Sequence[Expr] = ()) -> Query:
     """What is to be matched: a pattern with USING, WHERE, WITHIN and AFTER MATCH.
 
     `beside` are conditions that stand beside parts of the pattern.
     """
-    using, where = selecting
+    using, where, within, after = given.using, given.where, given.within, given.after
     conditions = None
     strategy = Strategy[pieces(using)[0].upper()] if using else Strategy.ANY
     if where is not None:
@@ -106,11 +158,23 @@ def _order(node: Node | None) -> InOrderOf:
     return InOrderOf(str(pieces(node)[0]).upper()) if node else InOrderOf.END
 
 
-def returned_of(node: Node) -> Returned:
-    """A column of RETURN."""
+def returned_of(node: Node, *, grouped: bool = False) -> Returned:
+    """A column of RETURN, or all fields of an event; `grouped`: it may be over matches."""
+    if node.data == "variables":
+        return Returned(Field(MATCHES, None), MATCHES, every=True, span=span_of(node))
+    if node.data == "fields":
+        variable, index, _, alias = pieces(node)
+        event = event_of(variable, index, span_of(node))
+        called = event.variable if alias is None else name_of(alias)
+        return Returned(event, called, every=True, span=span_of(node))
     expression, alias = pieces(node)
+    found = over_matches(expression) if grouped else None
+    if found is not None:
+        expr, over = found
+        returned = Returned(expr, "", over=over, span=span_of(node))
+        return replace(returned, name=name_of(alias) if alias else show_returned(returned))
     expr = expr_of(expression)
-    return Returned(expr, name_of(alias) if alias else default_name(expr), span_of(node))
+    return Returned(expr, name_of(alias) if alias else default_name(expr), span=span_of(node))
 
 
 def choose_of(node: Node) -> Choose | None:

@@ -17,6 +17,7 @@ from ensue.algebra.text import (
     show_pattern,
     show_range,
     show_returned,
+    show_whole,
     show_window,
 )
 from ensue.algebra.walk import kleenes, positives
@@ -37,11 +38,14 @@ def show(query: Query | Correlation) -> str:
             lines += [line for join in joins for line in _joined(join)]
             columns = [show_returned(column) for column in query.returns]
     if columns:
-        lines.append("RETURN " + ", ".join(columns))
+        total = query.whole is not None and query.whole.keys == ()
+        lines.append(f"RETURN {'TOTAL ' if total else ''}" + ", ".join(columns))
     if query.having is not None:
         lines.append(f"HAVING {show_expr(query.having)}")
     if query.limit is not None:
         lines.append(f"LIMIT {query.limit.count}")
+    if query.whole is not None:
+        lines += show_whole(query.whole)
     if isinstance(query, Query) and query.choose is not None:
         lines.append(f"CHOOSE {query.choose.choice.value}")
     return "\n".join(lines)

@@ -21,7 +21,7 @@ def result_bytes(matches: Matches, events: pa.Table, query: Query, whole_of: Col
         return 0.0
     whole = [e.variable for r in query.returns if _is_event(e := r.expr)]
     values = len(query.returns) - len(whole)
-    if not query.returns:
+    if query.all_events or not query.returns:
         whole = list(bound_variables(query.pattern))
     size = matches.count * float(OF_A_MATCH + values * OF_A_VALUE)
     wide = {name: events.column(name).nbytes / events.num_rows for name in events.column_names}

@@ -11,12 +11,14 @@ from pyarrow import types
 
 from ensue.algebra.answers import is_tally, summarised
 from ensue.algebra.check.kinds import kind_of
+from ensue.algebra.check.whole_results import LABELS
+from ensue.algebra.check.zones import zone_of
 from ensue.algebra.form import is_lapse
 from ensue.algebra.lapses import interval_ends
 from ensue.algebra.predicate import Aggregate, At, Expr, Field, Literal
 from ensue.algebra.query import Query, Returned
 from ensue.algebra.values import instant
-from ensue.algebra.walk import bound_variables, kleenes, nodes
+from ensue.algebra.walk import bound_variables, kleenes
 from ensue.columns.arrow_kinds import kind_of_arrow, plain_type, time_unit
 from ensue.columns.buffers import Bools, Ints, frozen, known_to_kernels
 from ensue.columns.evaluate import arrow_type, from_arrow, to_arrow, truth
@@ -26,6 +28,7 @@ from ensue.columns.rows import taken
 from ensue.kernels import segments
 from ensue.results.gather import ColumnsOf, Gathered, columns_by_name
 from ensue.results.identity import RowHashes, fingerprint, match_ids
+from ensue.results.labelled import Labels
 from ensue.results.operator_results import Results
 from ensue.results.triggers import (
     Summaries,
@@ -37,7 +40,8 @@ from ensue.schema import Kind, Schema
 
 __all__ = ["Matches", "build", "result_schema"]
 
-_CHOOSING = ("first", "last", "min", "max")
+_CHOOSING = ("first", "last", "min", "max", "any_value", "mode")
+_STANDARD = ("match_id", "start", "end", "location")
 
 
 def result_schema(
@@ -63,8 +67,12 @@ def result_schema(
         standard["location"] = location_type(arrow_schema, schema)
     names = {r.name for r in returned}
     fields = [pa.field(name, type) for name, type in standard.items() if name not in names]
-    fields += [pa.field(r.name, shape.type_of(r.expr)) for r in returned]
-    return pa.schema(fields)
+    columns = [pa.field(r.name, shape.type_of(r.expr)) for r in returned]
+    if not query.all_events:
+        return pa.schema([*fields, *columns])
+    labels = shape.labels([field.name for field in (*fields, *columns)])
+    own = list(labels.schema)
+    return pa.schema([*fields, *own[: len(LABELS)], *columns, *own[len(LABELS) :]])
 
 
 def build(
@@ -128,6 +136,8 @@ class Result:
             gathered = _reduced(_filtered(gathered, query.having, residual), query, schema)
             residual = ()
         finished = _summarised if summarised(query) else _assembled
+        if query.all_events:
+            finished = _labelled
 
         def assemble(part: Matches) -> pa.Table:
             try:
@@ -200,6 +210,32 @@ def _assembled(
         array = shape.array_of(returned[name], gathered) if name in returned else standard[name]()
         arrays.append(array if array.type == type else array.cast(type))
     return pa.Table.from_arrays(arrays, schema=wanted)
+
+
+def _labelled(
+    gathered: Gathered,
+    shape: "ResultShape",
+    schema: Schema,
+    residual: tuple[Expr, ...],
+    identity: bytes,
+    wanted: pa.Schema,
+    hashes: RowHashes | None,
+) -> pa.Table:
+    """One row for each event of a match: the columns of the match are the same in all of them."""
+    gathered = _filtered(gathered, shape.query.having, residual)
+    returned = {r.name for r in shape.returned()}
+    standard = [name for name in _STANDARD if name in wanted.names and name not in returned]
+    labels = shape.labels([*standard, *returned])
+    own = dict.fromkeys(labels.schema.names)
+    of_match = pa.schema([field for field in wanted if field.name not in own])
+    matches = _assembled(gathered, shape, schema, (), identity, of_match, hashes)
+    owner, arrays = labels.table(gathered)
+    own = dict(zip(labels.schema.names, arrays, strict=True))
+    columns = [
+        own[name] if name in own else matches.column(name).take(pa.array(owner))
+        for name in wanted.names
+    ]
+    return pa.table(columns, schema=wanted)
 
 
 def _moments(end: Expr, count: int) -> pa.Array:
@@ -303,8 +339,12 @@ class ResultShape:
         """The columns of RETURN; without it, every positive variable, results too."""
         return self._returned
 
+    def labels(self, others: Sequence[str]) -> Labels:
+        """The columns of events beside these, where a row is an event."""
+        return Labels.of(self.query, self._schema, self.whole_of, others)
+
     def _all_returned(self) -> Sequence[Returned]:
-        if self.query.returns or self.query.exists:
+        if self.query.returns or self.query.exists or self.query.all_events:
             return self.query.returns
         found = []
         for variable in bound_variables(self.query.pattern):
@@ -393,10 +433,10 @@ class ResultShape:
         return kind_of_arrow(self._column_type(field))
 
     def _zone(self, expr: Expr) -> str | None:
-        """The zone of a computed timestamp: that of the first field with one."""
-        for node in nodes(expr):
-            if isinstance(node, Field) and node.name is not None:
-                type = plain_type(self._column_type(node))
-                if types.is_timestamp(type) and type.tz is not None:
-                    return str(type.tz)
-        return None
+        """The zone of a computed timestamp."""
+
+        def of_field(field: Field) -> str | None:
+            type = plain_type(self._column_type(field))
+            return str(type.tz) if types.is_timestamp(type) and type.tz is not None else None
+
+        return zone_of(expr, of_field)

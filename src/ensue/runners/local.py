@@ -12,6 +12,7 @@ from ensue.columns.stream import in_order, shape_of, with_time
 from ensue.engine.interrupts import listening
 from ensue.engine.sampling import sampled
 from ensue.errors import EventError, did_you_mean
+from ensue.own_frames import outside
 from ensue.plan.estimates.statistics import Statistics
 from ensue.runners.tables import arranged_of, stream_of
 from ensue.source.compiling import waited_for
@@ -30,7 +31,7 @@ def read(events: Any, given: Arguments) -> tuple[pa.Table, Source]:
     """The events as one table, not yet in order, and what is known of them."""
     if given.max_ahead != "usual":
         raise EventError(
-            f"max_ahead={given.max_ahead!r} goes with streams: in a table no event moves the "
+            f"max_ahead={given.max_ahead!r} is only for streams: in a table no event moves the "
             "others\n  hint: leave it out"
         )
     if given.arranging is not None:
@@ -61,7 +62,9 @@ def run(workload: Workload, events: pa.Table, given: Arguments) -> Mapping[Name,
         for number, work in enumerate(workload.works):
             share = _share(given.progress, number, len(workload.works), seen.num_rows)
             whole = work.matched(events, share)
-            found |= {o.number: t for o, t in zip(work.outputs, whole.tables, strict=True)}
+            for output, table in zip(work.outputs, whole.tables, strict=True):
+                table, finished = output.given(table), output.finished
+                found[output.number] = table if finished is None else finished.of(table)
             unseen.append(whole.unseen)
     if given.progress is not None and seen.num_rows and not events.num_rows:
         given.progress(seen.num_rows, seen.num_rows)  # nothing had to be looked at
@@ -102,4 +105,4 @@ def _warn_of_unseen(found: Sequence[Unseen], events: pa.Table, workload: Workloa
     for unseen in found:
         for name in sorted(unseen.types - set(seen)):
             hint = did_you_mean(name, [*unseen.defined, *seen])
-            warnings.warn(f"no event is of type '{name}': {hint}", stacklevel=4)
+            warnings.warn(f"no event is of type '{name}': {hint}", stacklevel=outside())

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from ensue.columns.stream import PLACE, Shape, refuse_own_names, shape_of, together
 from ensue.errors import EventError
+from ensue.runners.worlds import World, world_of
 from ensue.workload.arranged import Arranged, Arranging
 
 
@@ -20,8 +21,8 @@ def as_table(events: Any) -> pa.Table:
     if hasattr(events, "to_arrow_table"):
         return events.to_arrow_table()
     raise EventError(
-        f"events of type {type(events).__name__} are not understood\n"
-        "  hint: pass an Arrow, pandas or Polars table, a Spark DataFrame, "
+        f"events of type {type(events).__name__} are not supported\n"
+        "  hint: pass an Arrow, pandas or Polars table, a DuckDB relation, a Spark DataFrame, "
         "or a dict of one table per event type"
     )
 
@@ -63,7 +64,7 @@ def stream_of(
     """The events as one table, not yet in order, and their shape."""
     if isinstance(events, Mapping):
         if type is not None:
-            raise EventError("type= goes with one table; a dict of tables is typed by its keys")
+            raise EventError("type= is for a single table; in a dict the keys are the types")
         if not events:
             raise EventError("an empty dict of events has no event types")
         tables = {str(name): _frame(table) for name, table in events.items()}
@@ -76,7 +77,7 @@ def arranged_of(events: Any, arranging: Arranging) -> tuple[pa.Table, Arranged]:
     """The rows of one table as queries want them that order and split them in their own ways."""
     if isinstance(events, Mapping):
         raise EventError(
-            "MATCH_RECOGNIZE is about the rows of one table, and these are several\n"
+            "MATCH_RECOGNIZE reads one table, and these are several\n"
             "  hint: pass one table, with a column for the type of events"
         )
     table = _frame(events)
@@ -89,8 +90,13 @@ def arranged_of(events: Any, arranging: Arranging) -> tuple[pa.Table, Arranged]:
 
 def without_index(events: Any) -> pa.Table:
     """The same, without what pandas has beside its columns: its own Arrow stream carries it."""
-    pandas = type(events).__module__.startswith("pandas.")
-    return pa.Table.from_pandas(events, preserve_index=False) if pandas else as_table(events)
+    match world_of(events):
+        case World.PANDAS:
+            return pa.Table.from_pandas(events, preserve_index=False)
+        case World.POLARS_LAZY:
+            return as_table(events.collect())
+        case _:
+            return as_table(events)
 
 
 def _frame(events: Any) -> pa.Table:

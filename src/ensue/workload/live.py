@@ -54,7 +54,7 @@ class LiveWorkload:
         self._stages: list[Stage] = [work.whole() for work in workload.works]
         self._parts = self._made()
         self._fresh = True  # nothing was given to them
-        self._names = {output.number: output.name for output in workload.outputs}
+        self._outputs = {output.number: output for output in workload.outputs}
         self._nothing = {o.name: no_rows(o.schema) for o in workload.outputs}
         self._over: str | None = None  # why no more events can be given
 
@@ -120,7 +120,8 @@ class LiveWorkload:
         found: dict[Name, list[pa.Table]] = {}
         for stage, tables in rounds:
             for number, table in stage.delivered(tables):
-                found.setdefault(self._names[number], []).append(table)
+                output = self._outputs[number]
+                found.setdefault(output.name, []).append(output.given(table))
                 self.matches += table.num_rows
         joined = {n: t[0] if len(t) == 1 else pa.concat_tables(t) for n, t in found.items()}
         return self._nothing | joined
@@ -204,7 +205,7 @@ class LiveWorkload:
         if header["live"] != FORMAT:
             raise StateError(
                 f"the state was saved in format {header['live']}, this release reads {FORMAT}\n"
-                "  hint: go on with the release that saved it"
+                "  hint: use the release that saved it"
             )
         check_same(header["workload"], self.workload.text, "saved state")
         if header["delay"] != self.order.delay:

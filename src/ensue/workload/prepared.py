@@ -26,6 +26,7 @@ from ensue.plan.planning import DEFAULT, Planning
 from ensue.results.identity import RowHashes, fingerprint
 from ensue.results.size import result_bytes
 from ensue.results.table import Result
+from ensue.results.time_order import in_time_order
 from ensue.schema import Schema, names_of
 from ensue.source.operator_functions import run_as_python
 
@@ -118,6 +119,12 @@ def build_result(
         held = Holding(0, matches.number, size, events.num_rows - 1, None)
         Allowance(prepared.planning.limits, prepared.query, schema, prepared.shape.unit).ask(held)
     return prepared.result.build(matches, events, hashes)
+
+
+def time_ordered(prepared: Prepared, matches: Matches, events: pa.Table) -> Matches:
+    """Matches in the order of their times."""
+    query, schema = prepared.physical
+    return in_time_order(matches, events, query, schema, prepared.shape.unit)
 
 
 def result_of(prepared: Prepared) -> pa.Schema:

@@ -53,6 +53,7 @@ def text_of(
             "planning": None if planning == DEFAULT else planning.described(),
             "operators": {o.name: o.fingerprint for one in asked for o in one.operators},
             **({} if wishes.ids else {"ids": False}),
+            **({"flat": True} if wishes.flat else {}),
             **_past(asked, wishes, pasts),
         }
     )
@@ -103,7 +104,7 @@ def upgraded(text: str) -> dict[str, Any]:
             raise StateError(
                 f"the checkpoint describes its queries in format {written['format']}, and this "
                 f"release reads up to {FORMAT}\n"
-                "  hint: go on with the release that wrote it, or start with a new checkpoint"
+                "  hint: use the release that wrote it, or start with a new checkpoint"
             )
         return written
     common: dict[str, Any] = {
@@ -152,6 +153,7 @@ def read(texts: Iterable[str], operators: Iterable[Operator] = ()) -> dict[str, 
             planning=Planning.of(first["planning"]),
             access=Wanted(first.get("access"), first.get("latency")),
             ids=first.get("ids", True),
+            flat=first.get("flat", False),
         ),
         "lanes": max(stage["lanes"] for stage in stages),
         "pasts": _pasts(stages),
@@ -175,7 +177,7 @@ def _again(
     if "subscriptions" in one:
         return _subscribed(one["subscriptions"])
     if "joined" in one:
-        from ensue.languages.sql.joins import read_joined  # needs ensue[sql], as the next one
+        from ensue.languages.sql.joins import read_joined  # needs sqlglot, as the next one
 
         return read_joined(one["joined"])
     if claims(one["query"]):

@@ -7,6 +7,7 @@ from hashlib import blake2b
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ensue.algebra.check.whole_results import LABELS
 from ensue.algebra.equivalence import with_equivalence
 from ensue.algebra.query import Query
 from ensue.algebra.timeouts import TIMED_OUT, timeout_queries
@@ -93,6 +94,8 @@ def bundle(
         others.append(Prepared(other, plan, shape, identity, free))
     columns = len(main.query.returns) or sum(1 for _ in positives(main.query.pattern))
     place = len(result) - columns
+    if query.all_events:
+        place = result.get_field_index(LABELS[0])
     return Bundle((main, *others), result.insert(place, pa.field(TIMED_OUT, pa.bool_())))
 
 

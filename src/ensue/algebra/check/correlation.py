@@ -17,10 +17,14 @@ from ensue.algebra.check.query import (
     event_types,
     once,
     timed,
+    zone_of_field,
 )
 from ensue.algebra.check.row_patterns import checked as checked_clause
 from ensue.algebra.check.row_patterns import output_kinds
-from ensue.algebra.check.usage import Roles, in_having, in_on, in_return, roles_of
+from ensue.algebra.check.stars import fields_by, with_fields, with_variables
+from ensue.algebra.check.usage import Roles, in_having, in_on, in_return, in_returns, roles_of
+from ensue.algebra.check.whole_results import checked_whole
+from ensue.algebra.check.zones import in_zones
 from ensue.algebra.correlation import (
     AnySide,
     ArchiveJoin,
@@ -28,14 +32,16 @@ from ensue.algebra.correlation import (
     Correlation,
     JoinKind,
     shown_joins,
+    shown_sides,
 )
 from ensue.algebra.predicate import Expr, Field
-from ensue.algebra.query import Equivalence
+from ensue.algebra.query import Equivalence, Query
 from ensue.algebra.row_patterns.pattern import nullable
 from ensue.algebra.row_patterns.recognition import Rows
 from ensue.algebra.walk import (
     atoms,
     conjuncts,
+    kleenes,
     nodes,
     positives,
     references,
@@ -60,14 +66,21 @@ def check_correlation_structure(correlation: Correlation) -> Correlation:
         correlation = replace(correlation, live=live, joins=joins)
         checked = tuple(_joined(number, correlation) for number in range(len(joins)))
         roles = _roles([live, *(join.query for join in shown_joins(correlation))], correlation)
+        correlation = replace(
+            correlation,
+            returns=with_variables(
+                correlation.returns, [side.pattern for side in shown_sides(correlation)]
+            ),
+        )
         for expr in (*(r.expr for r in correlation.returns), *_having(correlation)):
             _check_shown(expr, correlation)
         check_columns(correlation.returns)
+        correlation = checked_whole(correlation, lambda expr: in_return(expr, roles))
         having = correlation.having
         return replace(
             correlation,
             joins=checked,
-            returns=tuple(replace(r, expr=in_return(r.expr, roles)) for r in correlation.returns),
+            returns=in_returns(correlation.returns, roles),
             having=None if having is None else in_having(having, roles),
         )
     except QueryError as error:
@@ -108,7 +121,11 @@ def check_correlation(
                 _check_equivalence(equivalence, live, join, types)
             for expr in join.on:
                 check_condition(expr, types.kind, "ON")
-        returns = tuple(replace(r, expr=types.bound(r.expr)) for r in correlation.returns)
+        patterns = [side.pattern for side, _ in sides if isinstance(side, Query)]
+        lists = {name for pattern in patterns for name in kleenes(pattern)}
+        named = with_fields(correlation.returns, fields_by(types.of, patterns), lists)
+        check_columns(named)
+        returns = tuple(replace(r, expr=types.bound(r.expr)) for r in named)
         having = None if correlation.having is None else types.bound(correlation.having)
         for column in returns:
             refuse_list(column.expr)
@@ -152,7 +169,11 @@ class _Types:
             return placed(node, self.of, self.schemas, self.space)
 
         found = rewrite_expr(expr, change)
-        return converted(found, self.kind) if self.sql else found
+        return in_zones(converted(found, self.kind) if self.sql else found, self.zone)
+
+    def zone(self, field: Field) -> str | None:
+        schema = self.schemas.get(field.variable)
+        return None if schema is None else zone_of_field(field, self.of, schema)
 
 
 # ---------------------------------------------------------------------------------- structure
@@ -196,7 +217,7 @@ def _side(query: AnySide, correlation: Correlation) -> AnySide:
             if reference.variable in others:
                 raise QueryError(
                     f"'{reference.variable}' belongs to the other side of JOIN ARCHIVE",
-                    hint="conditions between the sides belong into ON, behind RANGE",
+                    hint="conditions between the sides belong in ON, after RANGE",
                     span=reference.span,
                 )
     return check_structure(query)
@@ -216,7 +237,7 @@ def check_clause_side(side: ClauseSide) -> None:
     if nullable(clause.pattern):
         raise QueryError(
             f"a match of {side.alias} may have no row at all, and then it has no time",
-            hint="let the pattern ask for a row: A+ instead of A*",
+            hint="require at least one row: A+ instead of A*",
             span=clause.pattern.span,
             text=clause.text,
         )
@@ -225,7 +246,7 @@ def check_clause_side(side: ClauseSide) -> None:
         raise QueryError(
             f"the matches of {side.alias} have no time: ORDER BY does not begin with a column in "
             "ascending order",
-            hint="let ORDER BY begin with the column of event time",
+            hint="start ORDER BY with the column of event time",
             span=clause.pattern.span if first is None else first.span,
             text=clause.text,
         )
@@ -249,7 +270,7 @@ def clause_columns(schema: Schema) -> Mapping[str, Kind]:
     """The columns of the one table that a clause is over."""
     if schema.common is None:
         raise QueryError(
-            "MATCH_RECOGNIZE is about the rows of one table, and these are several",
+            "MATCH_RECOGNIZE reads one table, and these are several",
             hint="pass one table, with a column for the type of events",
         )
     return schema.common
@@ -259,7 +280,8 @@ def _against(side: AnySide, schema: Schema, *, streaming: bool = False) -> AnySi
     """A side against the events that it is for."""
     if not isinstance(side, ClauseSide):
         return check(side, schema, streaming=streaming)
-    clause = checked_clause(side.recognition, clause_columns(schema))
+    zones = {name: schema.session or zone for name, zone in schema.zones.items()}
+    clause = checked_clause(side.recognition, clause_columns(schema), zones)
     first = clause.order[0].expr
     assert isinstance(first, Field)
     if schema.intervals or first.name != schema.end:
@@ -283,7 +305,7 @@ def _check_answer(correlation: Correlation) -> None:
         return
     if limit.count < 1:
         raise QueryError(
-            "LIMIT is at least 1", hint="leave it out to get every row", span=limit.span
+            "LIMIT must be at least 1", hint="leave it out to get every row", span=limit.span
         )
 
 
@@ -301,7 +323,7 @@ def check_last(count: int, span: Span | None) -> None:
     """Raises a QueryError for `LAST 0`."""
     if count < 1:
         raise QueryError(
-            "LAST is at least 1",
+            "LAST must be at least 1",
             hint="LAST 1 is the latest; ANTI JOIN ARCHIVE asks that there is none",
             span=span,
         )
@@ -312,7 +334,7 @@ def _check_range(join: ArchiveJoin) -> None:
     for length in (far, near):
         if length is not None and _amount(length) <= 0:
             raise QueryError(
-                "a RANGE reaches back: its lengths are above zero",
+                "a RANGE reaches back: its lengths must be positive",
                 hint="as in RANGE 30 days BEFORE START; "
                 "to come up to the live match, leave BETWEEN ... AND out",
                 span=length.span or join.range.span,
@@ -322,7 +344,7 @@ def _check_range(join: ArchiveJoin) -> None:
     if type(far) is not type(near):
         raise QueryError(
             "one end of the RANGE has a unit of time, and the other has none",
-            hint="write both alike: RANGE BETWEEN 30 days AND 1 day BEFORE START",
+            hint="write both the same way: RANGE BETWEEN 30 days AND 1 day BEFORE START",
             span=join.range.span,
         )
     if _amount(near) >= _amount(far):
@@ -376,7 +398,7 @@ def _check_reachable(name: str, span: Span | None, number: int, correlation: Cor
         if place > number:
             raise QueryError(
                 f"'{name}' belongs to a later JOIN ARCHIVE ({other.archive})",
-                hint="joins are made one after the other: move the condition to its ON",
+                hint="joins are evaluated one after the other: move the condition to its ON",
                 span=span,
             )
         if other.kind is JoinKind.ANTI:
@@ -424,7 +446,7 @@ def _check_range_units(join: ArchiveJoin, live: Schema, archive: Schema) -> None
             f"the events have a time of kind {live.time_kind.value} ({live.end}), "
             f"those of archive '{join.archive}' one of kind {archive.time_kind.value} "
             f"({archive.end})",
-            hint="bring the time columns to one type first",
+            hint="convert the time columns to one type first",
             span=join.span,
         )
     numbers = live.time_kind.numeric

@@ -13,7 +13,18 @@ from ensue.algebra.check.arrangement import (
 )
 from ensue.algebra.check.kinds import comparable, kind_of
 from ensue.algebra.check.places import placed, refuse_list
-from ensue.algebra.check.usage import Roles, in_having, in_interval, in_return, in_where, roles_of
+from ensue.algebra.check.stars import fields_by, with_fields, with_variables
+from ensue.algebra.check.usage import (
+    Roles,
+    in_having,
+    in_interval,
+    in_return,
+    in_returns,
+    in_where,
+    roles_of,
+)
+from ensue.algebra.check.whole_results import check_labels, checked_whole
+from ensue.algebra.check.zones import in_zones
 from ensue.algebra.equivalence import equal_through_negation, partitioning, with_equivalence
 from ensue.algebra.form import is_event, is_lapse
 from ensue.algebra.lapses import interval_ends, lapses, with_interval_ends
@@ -21,7 +32,7 @@ from ensue.algebra.lives import derived_window, looks_as_far
 from ensue.algebra.policy import Choice
 from ensue.algebra.predicate import Expr, Field, Literal
 from ensue.algebra.query import Equivalence, Query, Returned
-from ensue.algebra.walk import atoms, conjuncts, pauses, rewrite_expr
+from ensue.algebra.walk import atoms, conjuncts, kleenes, pauses, rewrite_expr
 from ensue.algebra.window import ByEvents, ByTime, ByUnits, Window
 from ensue.errors import QueryError, did_you_mean
 from ensue.schema import EventType, Kind, Schema, names_of
@@ -37,6 +48,7 @@ def check_structure(query: Query) -> Query:
         check_arrangement(query.pattern)
         _check_definition(query)
         roles = roles_of(query.pattern, query.text)
+        query = replace(query, returns=with_variables(query.returns, [query.pattern]))
         for length in (query.within, *pauses(query.pattern)):
             if length is not None:
                 _check_length(length)
@@ -44,7 +56,10 @@ def check_structure(query: Query) -> Query:
         check_operators(query)
         _check_after(query, roles)
         check_columns(query.returns)
-        check_answer(query)
+        check_labels(query)
+        query = checked_whole(query, lambda expr: in_return(expr, roles))
+        if query.whole is None or not query.whole.grouped:
+            check_answer(query)
         check_choice(query)
         check_lapses(query)
         split = [part for expr in query.where for part in conjuncts(expr)]
@@ -54,7 +69,7 @@ def check_structure(query: Query) -> Query:
             pattern=with_interval_ends(query.pattern, lambda end: in_interval(end, roles)),
             where=tuple(in_where(expr, roles) for expr in split),
             equivalence=once(query.equivalence),
-            returns=tuple(replace(r, expr=in_return(r.expr, roles)) for r in query.returns),
+            returns=in_returns(query.returns, roles),
             having=None if query.having is None else in_having(query.having, roles),
         )
     except QueryError as error:
@@ -80,10 +95,11 @@ def check(query: Query, schema: Schema, *, streaming: bool = False, derived: boo
         schemas = dict.fromkeys(types, schema)
 
         def bound(expr: Expr) -> Expr:
-            return rewrite_expr(
+            found = rewrite_expr(
                 expr,
                 lambda node: placed(timed(node, types, schema), types, schemas, schema.space),
             )
+            return in_zones(found, lambda field: zone_of_field(field, types, schema))
 
         def kind(field: Field) -> Kind:
             assert field.name is not None
@@ -93,7 +109,11 @@ def check(query: Query, schema: Schema, *, streaming: bool = False, derived: boo
         for end in interval_ends(query.pattern):
             _check_moment(end, kind, schema, alone=is_lapse(query.pattern))
         where = tuple(bound(expr) for expr in query.where)
-        returns = tuple(replace(r, expr=bound(r.expr)) for r in query.returns)
+        named = with_fields(
+            query.returns, fields_by(types, [query.pattern]), kleenes(query.pattern)
+        )
+        check_columns(named)
+        returns = tuple(replace(r, expr=bound(r.expr)) for r in named)
         having = None if query.having is None else bound(query.having)
         for expr in where:
             check_condition(expr, kind, "WHERE")
@@ -120,9 +140,8 @@ def _check_definition(query: Query) -> None:
     for atom in atoms(query.pattern):
         if query.name in names_of(atom.type):
             raise QueryError(
-                f"the definition of {query.name} goes round in a circle: "
-                f"{query.name} -> {query.name}",
-                hint="give the new event another name than the events it is made of",
+                f"the definition of {query.name} is circular: {query.name} -> {query.name}",
+                hint="give the new event a different name from the events it is made of",
                 span=atom.span,
             )
 
@@ -132,7 +151,7 @@ def _check_length(window: Window) -> None:
         case ByTime(nanoseconds=length) | ByUnits(amount=length) | ByEvents(count=length):
             if length <= 0:
                 raise QueryError(
-                    "the window must be longer than nothing",
+                    "the window must be longer than zero",
                     hint="as in WITHIN 5 minutes, or WITHIN 20 EVENTS",
                     span=window.span,
                 )
@@ -170,6 +189,8 @@ def check_columns(returns: tuple[Returned, ...]) -> None:
     """Raises a QueryError where two columns have one name."""
     seen: set[str] = set()
     for column in returns:
+        if column.every:
+            continue
         if column.name in seen:
             raise QueryError(
                 f"two columns are called '{column.name}'",
@@ -211,7 +232,8 @@ def _check_bounded(query: Query, schema: Schema, *, derived: bool) -> None:
         if looks_as_far(interval, query, schema) is None:
             raise QueryError(
                 "a stream cannot tell how far this interval is from the events of a match",
-                hint="take the times of events and lengths, as in FROM a.end TO a.end + 5",
+                hint="use the times of events plus or minus durations, as in FROM a.end TO a.end "
+                "+ 5",
                 span=negation.span,
             )
     if query.within is not None or is_event(query.pattern) or is_lapse(query.pattern):
@@ -264,7 +286,8 @@ def _check_moment(
         whole = schema.time_kind is not Kind.INTEGER or kind is Kind.INTEGER
         if alone and not (isinstance(end, Literal) and whole):
             raise QueryError(
-                "the ends of a pattern that is only an absence are moments, as the time column "
+                "a pattern that is only an absence needs fixed times as its ends, as the time "
+                "column "
                 "has them",
                 hint="as in FROM 10 TO 15, or FROM TIMESTAMP '...' TO TIMESTAMP '...'",
                 span=end.span,
@@ -273,7 +296,7 @@ def _check_moment(
     numbers = schema.time_kind.numeric
     example = "a.end + 5" if numbers else "a.end + 5 minutes"
     raise QueryError(
-        f"this is {kind.value}, and an interval has a point in time at its ends",
+        f"this is {kind.value}, and the ends of an interval must be points in time",
         hint=f"as in FROM a.end TO {example}",
         span=end.span,
     )
@@ -299,7 +322,7 @@ def check_alike(equivalence: Equivalence, kinds: Iterable[tuple[str, Kind]]) -> 
         if first is not None and not comparable(first[1], kind):
             raise QueryError(
                 f"[{name}] is {first[1].value} in {first[0]} but {kind.value} in {owner}",
-                hint="bring the columns to one type first",
+                hint="convert the columns to one type first",
                 span=equivalence.span,
             )
         first = first or (owner, kind)
@@ -312,6 +335,16 @@ def timed(expr: Expr, types: Mapping[str, EventType], schema: Schema) -> Expr:
     if expr.name in types[expr.variable].fields:
         return expr
     return replace(expr, name=schema.start if expr.name == "start" else schema.end)
+
+
+def zone_of_field(field: Field, types: Mapping[str, EventType], schema: Schema) -> str | None:
+    """The zone of a field that holds times; results of operators have times of the stream."""
+    name = field.name or ""
+    if types[field.variable].fields.get(name) is not Kind.TIMESTAMP:
+        return None
+    stream = {"start": schema.start, "end": schema.end}
+    zone = schema.zones.get(name) or schema.zones.get(stream.get(name, ""))
+    return zone if zone is None else schema.session or zone
 
 
 def check_condition(expr: Expr, kind_of_field: Callable[[Field], Kind], clause: str) -> None:

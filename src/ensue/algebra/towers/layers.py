@@ -98,11 +98,21 @@ class _Layering:
         if summarised(query):
             if not on_top:
                 raise _pointing(
-                    "COUNT(*) and EXISTS speak of matches, and make no events for other layers",
-                    "define the matches, and count them in the query on top",
+                    "COUNT(*) and EXISTS count matches and produce no events for other layers",
+                    "define the matches, and count them in the query at the top",
                     definition,
                 )
             visible: dict[str, Expr] = {}
+        elif query.all_events:
+            if not on_top or self.trace:
+                raise _pointing(
+                    "ALL EVENTS gives rows for the events of a match, and makes no events"
+                    if not on_top
+                    else "trace=True cannot be combined with ALL EVENTS",
+                    "leave out ALL EVENTS",
+                    definition,
+                )
+            visible = {r.name: r.expr for r in query.returns}
         else:
             visible = {r.name: r.expr for r in returned(query)}
         called = replace(definition, name=query.name or "") if on_top else definition
@@ -116,6 +126,9 @@ class _Layering:
             returns = tuple(
                 Returned(scope.rewritten(expr), column_of(name)) for name, expr in needed.items()
             )
+        if query.all_events:
+            for variable in bound_variables(query.pattern):
+                scope.rewritten(Field(variable, None))
         members = self.trace or definition.name in self.opened
         self._check_names(definition, visible, on_top=on_top, members=members)
         if members:
@@ -142,10 +155,10 @@ class _Layering:
     ) -> None:
         """Complex events are known by their ids; who asks for members gets a column of them."""
         if "match_id" in visible and not on_top:
-            why = "other layers know its events by their match_id"
+            why = "other layers identify its events by their match_id"
             refuse_column(definition.query, "match_id", why)
         if members and MEMBERS in visible:
-            why = "trace=True adds a column of that name with the events that a match is made of"
+            why = "trace=True adds a column of that name with the events of a match"
             refuse_column(definition.query, MEMBERS, why)
 
 
@@ -200,7 +213,9 @@ class _Scope:
             inner = self._path(below, name, argument, aggregated=True)
             column = f"{expr.function}({name})"
             if expr.parameter is not None:
-                column = f"{expr.function}({name}, {expr.parameter:g})"
+                given = expr.parameter
+                shown = repr(given) if isinstance(given, str) else f"{given:g}"
+                column = f"{expr.function}({name}, {shown})"
             owner = inner.variable
             at = At.ALL if owner in kleenes(below.query.pattern) else At.ONLY
             inside = Aggregate(
@@ -269,7 +284,7 @@ class _Scope:
                 return Field(name, rest, at, nth, span=span)
             if not aggregated:
                 raise _pointing(
-                    f"{name} in {below.name} stands for several events: which of them is meant?",
+                    f"{name} in {below.name} stands for several events: which one do you mean?",
                     f"{named.variable}.{name}[1].{rest} is the first, or take an aggregate: "
                     f"avg({named.variable}.{name}.{rest})",
                     self.definition,

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 from pyspark.sql.types import StructType
 
+from ensue.brief_errors import brief_task
 from ensue.columns.rows import no_rows
 from ensue.columns.stream import in_order, with_time
 from ensue.errors import EventError
@@ -27,6 +28,7 @@ from ensue.runners.spark.frames import (
 from ensue.runners.spark.lanes import lane_count, lane_keys, spark_hash
 from ensue.runners.spark.matches import OUTPUT_ROWS, Frames, SeveralMatches
 from ensue.runners.spark.types import spark_schema
+from ensue.runners.spark.whole_results import finished_frame
 from ensue.workload.arguments import USUAL, Arguments
 from ensue.workload.chain import Chain
 from ensue.workload.foresight import warn_of_explosion
@@ -63,7 +65,7 @@ def read(
     """The events as one DataFrame, and what is known of them without computing it."""
     if given.max_ahead != USUAL:
         raise EventError(
-            f"max_ahead={given.max_ahead!r} goes with streams: in a table no event moves the "
+            f"max_ahead={given.max_ahead!r} is only for streams: in a table no event moves the "
             "others\n  hint: leave it out"
         )
     frame, shape, given = read_frame(events, given)
@@ -84,7 +86,9 @@ def run(workload: Workload, frame: DataFrame, given: Arguments) -> Frames:
     (chain, *others), (output, *further) = workload.chains, workload.outputs
     if not others and not further and len(chain.stages) == 1 and chain.spreads is None:
         schema = spark_schema(output.schema)
-        return {output.name: _in_tasks(frame, chain, given, Only, schema)}
+        found = _in_tasks(frame, chain, given, Only, schema)
+        finished = output.finished
+        return {output.name: found if finished is None else finished_frame(found, finished)}
     packed = reduce(DataFrame.union, (_staged(frame, one, given) for one in workload.chains))
     return SeveralMatches.of(workload, packed)
 
@@ -152,6 +156,7 @@ class Only:
     chain: Chain
     bad_events: str
 
+    @brief_task
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         events = _arrived(batches, self.chain)
         if events is None:
@@ -159,7 +164,8 @@ class Only:
         stage, (output,) = self.chain.stages[0], self.chain.outputs
         ordered = _in_order(events, self.chain, 0, self.bad_events)
         for _, matches in stage.delivered(stage.matched(Fed(ordered, {}, (ARRIVAL,)))):
-            yield from matches.cast(output.schema).to_batches(max_chunksize=OUTPUT_ROWS)
+            given = output.given(matches).cast(output.schema)
+            yield from given.to_batches(max_chunksize=OUTPUT_ROWS)
 
 
 @dataclass(frozen=True)
@@ -169,6 +175,7 @@ class First:
     chain: Chain
     bad_events: str
 
+    @brief_task
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         chain = self.chain
         events = _arrived(batches, chain)
@@ -192,6 +199,7 @@ class SpreadOut:
     chain: Chain
     bad_events: str
 
+    @brief_task
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         chain, stage, dropped = self.chain, self.chain.spreads, 0
         assert stage is not None
@@ -215,6 +223,7 @@ class Next:
     chain: Chain
     number: int
 
+    @brief_task
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         blobs: list[bytes] = []
         for batch in batches:

@@ -11,6 +11,7 @@ from ensue.archives.contract import Archive
 from ensue.columns.stream import slices
 from ensue.computed import cached_property
 from ensue.plan.limits import Limits
+from ensue.results.time_order import rows_in_time_order
 from ensue.workload.correlations.matcher import CorrelatedMatcher
 from ensue.workload.correlations.prepared import Pasts, PreparedCorrelation, PreparedJoin
 from ensue.workload.correlations.sides import patterns_of
@@ -53,7 +54,11 @@ class CorrelationWork:
             if progress is not None:
                 progress(done, events.num_rows)
         found.append(matcher.finish())
-        return Whole([pa.concat_tables(t) for t in zip(*found, strict=True)], self._unseen(events))
+        tables = [
+            rows_in_time_order(pa.concat_tables(pieces), output.meaning)
+            for output, pieces in zip(self.outputs, zip(*found, strict=True), strict=True)
+        ]
+        return Whole(tables, self._unseen(events))
 
     def _unseen(self, events: pa.Table) -> Unseen:
         """Types that live queries name, and that no event has."""
@@ -123,7 +128,7 @@ class CorrelationStage:
             return None
         return next(
             (query.why_whole for query in self.queries if query.why_whole is not None),
-            "the query has no [attr] that would split the stream: one task, on one core, will "
+            "the query has no [attr] to split the stream: one task, on one core, will "
             "match all events",
         )
 

@@ -69,8 +69,9 @@ def packed_spread(chain: Chain, events: pa.Table, spread: Spread) -> Iterator[Pa
 def packed_outputs(chain: Chain, number: int, found: Sequence[pa.Table]) -> Iterator[Packed]:
     """What a stage gives: tables that are delivered, and complex events for later stages."""
     stage = chain.stages[number]
+    outputs = {output.number: output for output in stage.outputs}
     for output, table in stage.delivered(found):
-        for piece in _pieces(table):
+        for piece in _pieces(outputs[output].given(table)):
             yield Packed(len(chain.stages), 0, output, to_bytes(piece))
     for name, table in stage.sent(found):
         if not table.num_rows:

@@ -11,7 +11,7 @@ from ensue.columns.rows import taken, whole_column
 from ensue.columns.stream import slices
 from ensue.results.identity import ORDINAL, RowHashes, ordinals, times_of
 from ensue.schema import names_of
-from ensue.workload.prepared import Prepared, build_result, joined_of
+from ensue.workload.prepared import Prepared, build_result, joined_of, time_ordered
 from ensue.workload.queries.shared_engine import Watcher, renumbered, uses_of, watchers_of
 from ensue.workload.queries.shared_scan import Block
 
@@ -22,8 +22,9 @@ Progress = Callable[[int, int], None]
 class WholeScan:
     """Queries over events that are all there."""
 
-    def __init__(self, queries: Sequence[Prepared]) -> None:
+    def __init__(self, queries: Sequence[Prepared], *, ordered: bool = False) -> None:
         self.queries = list(queries)
+        self.ordered = ordered  # results are by the times of matches
         self.unseen: set[str] = set()  # types that no event had
 
     def match(
@@ -122,7 +123,10 @@ class WholeScan:
         hashes = RowHashes(known, end)
         places = np.zeros(events.num_rows, np.int64)
         places[rows] = np.arange(len(rows))
-        return [
-            build_result(prepared, renumbered(found[number], places), known, hashes)
-            for number, prepared in enumerate(self.queries)
-        ]
+        built = []
+        for number, prepared in enumerate(self.queries):
+            matches = renumbered(found[number], places)
+            if self.ordered:
+                matches = time_ordered(prepared, matches, known)
+            built.append(build_result(prepared, matches, known, hashes))
+        return built

@@ -6,14 +6,16 @@ from functools import partial
 
 import pyarrow as pa
 
+from ensue.algebra.answers import summarised
 from ensue.algebra.form import is_lapse
 from ensue.columns.matches import Matches
 from ensue.columns.stream import Rows, slices
 from ensue.computed import cached_property
 from ensue.errors import QueryError
 from ensue.plan.limits import Limits
+from ensue.results.time_order import rows_in_time_order
 from ensue.workload.live_matcher import LiveMatchers
-from ensue.workload.prepared import Prepared, build_result, joined_of, unseen_types
+from ensue.workload.prepared import Prepared, build_result, joined_of, time_ordered, unseen_types
 from ensue.workload.queries.shared_matcher import SharedMatcher
 from ensue.workload.queries.whole_scan import WholeScan
 from ensue.workload.relevance import only_roles_matter, rows_with_a_role, types_that_matter
@@ -56,9 +58,12 @@ class QueryWork:
 
     def matched(self, events: pa.Table, progress: Progress | None = None) -> Whole:
         """The matches in events that are in the order of the stream."""
-        found = matched(self.prepared, events, progress)
+        found = matched(self.prepared, events, progress, ordered=True)
         tables = iter(found.tables)
         merged = [b.merged([next(tables) for _ in b.queries]) for b in self.bundles]
+        for number, bundle in enumerate(self.bundles):
+            if len(bundle.queries) > 1 or summarised(bundle.main.query):
+                merged[number] = rows_in_time_order(merged[number], bundle.main.query)
         return Whole(merged, found.unseen)
 
     def chains(self) -> "tuple[tuple[QueryStage, ...], ...]":
@@ -117,7 +122,7 @@ class QueryWork:
                 "will match all events"
             )
         return (
-            "the query has no [attr] that would split the stream: one task, on one core, will "
+            "the query has no [attr] to split the stream: one task, on one core, will "
             "match all events"
         )
 
@@ -195,11 +200,18 @@ def matcher_of(
 
 
 def matched(
-    queries: Sequence[Prepared], events: pa.Table, progress: Progress | None = None
+    queries: Sequence[Prepared],
+    events: pa.Table,
+    progress: Progress | None = None,
+    *,
+    ordered: bool = False,
 ) -> Whole:
-    """The result of each query, in one pass over events that are all there."""
+    """The result of each query, in one pass over events that are all there.
+
+    `ordered`: by the times of matches.
+    """
     if len(queries) > 1:
-        scan = WholeScan(queries)
+        scan = WholeScan(queries, ordered=ordered)
         return Whole(scan.match(events, progress), Unseen(frozenset(scan.unseen)))
     (query,) = queries
     engine = query.engine()
@@ -210,4 +222,6 @@ def matched(
             progress(engine.rows, events.num_rows)
     unseen = Unseen(unseen_types(query, engine))
     matches = joined_of(engine, [*found, engine.finish()])
+    if ordered:
+        matches = time_ordered(query, matches, events)
     return Whole([build_result(query, matches, events)], unseen)

@@ -8,7 +8,7 @@ from hashlib import blake2b
 
 import pyarrow as pa
 
-from ensue.algebra.answers import summarised
+from ensue.algebra.answers import makes_events
 from ensue.algebra.check.arrangement import open_ended
 from ensue.algebra.check.query import check
 from ensue.algebra.policy import Strategy
@@ -17,6 +17,7 @@ from ensue.algebra.query import Query, Returned
 from ensue.algebra.tower import Tower, types_of
 from ensue.algebra.towers.behind import AT, FROM, members_in_order
 from ensue.algebra.towers.layers import Layer, layers
+from ensue.algebra.towers.stars import spread_out
 from ensue.algebra.walk import atoms, bound_variables, ends_greedily, kleenes, results
 from ensue.algebra.window import ByEvents
 from ensue.columns.arrow_kinds import length_of
@@ -79,7 +80,7 @@ def prepare_tower(
 
     `emit_timeouts`: the levels that are delivered also give their timed-out partial matches.
     """
-    tower, all_levels = levels_of(tower, levels)
+    tower, all_levels = levels_of(spread_out(tower, shape.schema), levels)
     found = prepare_layers(
         tower, shape, planning, all_levels=all_levels, trace=trace, streaming=streaming
     )
@@ -101,6 +102,7 @@ def prepare_layers(
 ) -> dict[str, PreparedLayer]:
     """The layers of a tower by their names, each found on its own."""
     check_names(tower, shape)
+    tower = spread_out(tower, shape.schema)
     found: dict[str, PreparedLayer] = {}
     identities: dict[str, bytes] = {}
     rates: dict[str, float] = {}  # complex events for each event that comes in
@@ -117,7 +119,9 @@ def prepare_layers(
         raw = [t for t in types_of(layer.query) if t not in below]
         many = {name: rates[name] for name in layer.uses}
         statistics, events = in_layer(planning.statistics, raw, many)
-        identities[layer.name] = _identity(layer, identities)
+        identities[layer.name] = (
+            _identity(layer, identities) if tower.definitions else fingerprint(layer.meaning)
+        )
         found[layer.name] = _prepared(
             layer,
             stream,
@@ -174,7 +178,7 @@ def _prepared(
             layer.query, stream.shape.schema, streaming=streaming, derived=False
         )
         if layer.called and any(results(checked.pattern)) and not stream.alone:
-            raise QueryError("operators of your own take events that come in, not complex ones")
+            raise QueryError("user-defined operators take events that come in, not complex ones")
     except QueryError as error:
         raise _named(error, layer) from None
     query = _with_places(checked, layer, stream)
@@ -267,7 +271,7 @@ def _decided_after(query: Query, shape: Shape, *, streaming: bool) -> int | floa
 def _with_places(query: Query, layer: Layer, stream: LayerStream) -> Query:
     """The query with conditions on where members stand, and where its own matches do."""
     query = _in_order(query, stream)
-    if summarised(query):
+    if not makes_events(query):
         return query
     if layer.called:
         own = (

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ensue.algebra.answers import summarised
+from ensue.algebra.answers import makes_events
 from ensue.algebra.timeouts import TIMED_OUT
 from ensue.algebra.tower import Tower
 from ensue.algebra.towers.layers import MEMBERS, STANDARD, Layer, column_of
@@ -42,7 +42,7 @@ class PreparedLayer:
 
     def delivered(self, events: pa.Table) -> pa.Table:
         """The layer's complex events as its subscribers get them."""
-        if summarised(self.layer.query):
+        if not makes_events(self.layer.query):
             return events
         own = self.layer.fields
         columns = []
@@ -72,7 +72,7 @@ class PreparedTower:
 
 def found_schema(result: pa.Schema, layer: Layer) -> pa.Schema:
     members = [f for f in result if f.name.startswith(MEMBER)]
-    if not layer.members or summarised(layer.query):
+    if not layer.members or not makes_events(layer.query):
         return result
     inside = pa.struct([pa.field(f.name.removeprefix(MEMBER), f.type) for f in members])
     kept = [f for f in result if not f.name.startswith(MEMBER)]
@@ -81,7 +81,7 @@ def found_schema(result: pa.Schema, layer: Layer) -> pa.Schema:
 
 def delivered_schema(found: pa.Schema, layer: Layer) -> pa.Schema:
     """The columns that subscribers get: no others than the query of the level alone would give."""
-    if summarised(layer.query) or not layer.delivered:
+    if not makes_events(layer.query) or not layer.delivered:
         return found
     own = {name: found.field(column_of(name)).type for name in layer.fields}
     standard = [f for f in found if f.name in STANDARD and f.name not in own]

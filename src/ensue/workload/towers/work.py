@@ -12,6 +12,7 @@ from ensue.columns.stream import Shape, ends
 from ensue.computed import cached_property
 from ensue.plan.limits import Limits
 from ensue.plan.towers.stages import Stage as DividedStage
+from ensue.results.time_order import rows_in_time_order
 from ensue.schema import names_of
 from ensue.workload.prepared import Prepared
 from ensue.workload.stage import BATCH, ROW, Fed, Output, Reads, StageMatcher, types_of
@@ -72,7 +73,8 @@ class TowerWork:
             name: concatenated(schema, [tables[k] for tables in rounds])
             for k, (name, schema) in enumerate(self.tower.delivered.items())
         }
-        return Whole([found[level.name] for level in self.levels], self._unseen(found))
+        tables = [rows_in_time_order(found[o.name], o.output.meaning) for o in self.levels]
+        return Whole(tables, self._unseen(found))
 
     def _unseen(self, found: Mapping[str, pa.Table]) -> Unseen:
         """All types, if a query on top has no match: maybe one of them is misspelt."""
