@@ -40,7 +40,7 @@ def types_that_matter(queries: Iterable[Prepared]) -> frozenset[str] | None:
 
 
 def only_roles_matter(prepared: Prepared) -> bool:
-    """Whether an event that can play no role changes nothing, neither by its place nor its time."""
+    """Whether events that can play no role change nothing, neither by their place nor time."""
     plan, query = prepared.plan, prepared.plan.query
     return not (
         isinstance(plan.structure, Reference)
