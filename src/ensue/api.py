@@ -797,11 +797,17 @@ def _refuse_levels(asked: "Sequence[Asked]", levels: object, *, trace: bool) -> 
             "trace=True is for patterns and queries with definitions: others have no members",
             hint="leave it out",
         )
-    if trace and any(isinstance(a.query, Query) and summarised(a.query) for a in asked):
+    if trace and any(isinstance(a.query, Query) and _without_matches(a.query) for a in asked):
         raise QueryError(
-            "trace=True shows the events of a match, and COUNT(*) and EXISTS give no matches",
+            "trace=True shows the events of a match, and COUNT(*), EXISTS, TOTAL and GROUP BY "
+            "give no matches",
             hint="leave it out, or return the matches",
         )
+
+
+def _without_matches(query: Query) -> bool:
+    """Whether its rows are not matches, but about several of them."""
+    return summarised(query) or (query.whole is not None and query.whole.grouped)
 
 
 def _refuse_flat(flat: bool, *, trace: bool) -> None:

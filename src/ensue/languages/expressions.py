@@ -113,12 +113,18 @@ def expr_of(node: Node) -> Expr:
         case "ilike", [operand, negated, pattern]:
             text = _unquoted(pattern)
             return sql_forms.ilike(expr_of(operand), negated is not None, text, span)
+        case "rlike", [operand, negated, written]:
+            found = Call("regexp_matches", (expr_of(operand), expr_of(written)), span)
+            return Unary("not", found, span) if negated is not None else found
         case "cases", [*parts, _]:
             return sql_forms.chosen(_cases(parts), span)
         case "cases_of", [subject, *parts, _]:
             return sql_forms.chosen_by(expr_of(subject), _cases(parts), span)
         case "case_call", arguments:
             return sql_forms.chosen([expr_of(argument) for argument in arguments], span)
+        case "at_time_zone", [time, zone]:
+            named = Literal(_unquoted(zone), span_of(zone))
+            return Call(functions.AT_TIME_ZONE, (expr_of(time), named), span)
         case "cast", [operand, kind]:
             return sql_forms.cast(expr_of(operand), kind, span)
         case "is_in", [operand, negated, *options]:

@@ -259,6 +259,8 @@ def _alone(
                 raise _no_tower(correlation, correlation.joins[0].span)
     except QueryError as error:
         error.text = text
+        if text[place.end : place.end + 1] == ";" and "is not closed" in str(error.hint):
+            error.hint = f"{error.hint}: ';' ends a query, and parts are separated by commas"
         raise
 
 

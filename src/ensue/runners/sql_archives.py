@@ -12,7 +12,7 @@ from ensue.algebra.predicate import Field
 from ensue.algebra.row_patterns.recognition import Recognition
 from ensue.algebra.row_patterns.values import ROW
 from ensue.archives.contract import SINCE, UNTIL, Archive, Wanted
-from ensue.columns.arrow_kinds import fields_of, plain_type
+from ensue.columns.arrow_kinds import fields_of, plain_type, zones_of
 from ensue.errors import EventError
 from ensue.languages.sql.joins import MisfitError, correlation_of, over_archives
 from ensue.languages.sql.query import Clause, ClauseText, SqlQuery
@@ -102,17 +102,20 @@ class _Relations:
         archive = self.archived.names.get(name.lower())
         if archive is not None:
             shape = self.archived.archives[archive].shape
-            found = checked(found, fields_of(shape.arrow))
+            found = checked(found, fields_of(shape.arrow), zones_of(shape.arrow))
             _require_time(found, archive, shape.schema)
             return found
         relation = self.of(name)
         if relation is None:
             raise MisfitError(f"unknown table '{name}'", span=clause.input, text=self.query.text)
         if self.session is None:
-            return checked(found, fields_of(relation.schema))
+            return checked(found, fields_of(relation.schema), zones_of(relation.schema))
+        from ensue.runners.spark.session_zone import session_zone
         from ensue.runners.spark.types import arrow_schema
 
-        return checked(found, fields_of(arrow_schema(relation.schema)))
+        arrow = arrow_schema(relation.schema)
+        zone = session_zone(self.session)
+        return checked(found, fields_of(arrow), zones_of(arrow, zone))
 
     def as_table(self, name: str) -> Any:
         """All rows of an archive."""

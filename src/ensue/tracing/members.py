@@ -58,7 +58,8 @@ def _events_of(row: Mapping[str, Any]) -> dict[str, Any]:
     if not found:
         raise EnsueError(
             "this match does not tell its members\n"
-            "  hint: ensue.match(..., trace=True) gives matches a column 'members'"
+            "  hint: ensue.match(..., trace=True) gives matches a column 'members', without "
+            "flat=True"
         )
     return found
 

@@ -223,7 +223,10 @@ def _clauses(
                     )
                 _require_of_clause(asked, source, wishes, pasts)
                 limits = wishes.planning.limits
-                yield one, prepared_clause(one.query, source.arrow, limits, ids=wishes.ids)
+                clause = prepared_clause(
+                    one.query, source.arrow, limits, ids=wishes.ids, session=source.zone
+                )
+                yield one, clause
 
 
 def _require_of_clause(

@@ -17,12 +17,14 @@ from ensue.algebra.check.query import (
     event_types,
     once,
     timed,
+    zone_of_field,
 )
 from ensue.algebra.check.row_patterns import checked as checked_clause
 from ensue.algebra.check.row_patterns import output_kinds
 from ensue.algebra.check.stars import fields_by, with_fields, with_variables
 from ensue.algebra.check.usage import Roles, in_having, in_on, in_return, in_returns, roles_of
 from ensue.algebra.check.whole_results import checked_whole
+from ensue.algebra.check.zones import in_zones
 from ensue.algebra.correlation import (
     AnySide,
     ArchiveJoin,
@@ -167,7 +169,11 @@ class _Types:
             return placed(node, self.of, self.schemas, self.space)
 
         found = rewrite_expr(expr, change)
-        return converted(found, self.kind) if self.sql else found
+        return in_zones(converted(found, self.kind) if self.sql else found, self.zone)
+
+    def zone(self, field: Field) -> str | None:
+        schema = self.schemas.get(field.variable)
+        return None if schema is None else zone_of_field(field, self.of, schema)
 
 
 # ---------------------------------------------------------------------------------- structure
@@ -274,7 +280,8 @@ def _against(side: AnySide, schema: Schema, *, streaming: bool = False) -> AnySi
     """A side against the events that it is for."""
     if not isinstance(side, ClauseSide):
         return check(side, schema, streaming=streaming)
-    clause = checked_clause(side.recognition, clause_columns(schema))
+    zones = {name: schema.session or zone for name, zone in schema.zones.items()}
+    clause = checked_clause(side.recognition, clause_columns(schema), zones)
     first = clause.order[0].expr
     assert isinstance(first, Field)
     if schema.intervals or first.name != schema.end:

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from ensue.algebra.functions import FUNCTIONS
 from ensue.algebra.functions.record import Gives, Takes, shared
 from ensue.algebra.functions.times import unit_of
+from ensue.algebra.functions.zones import AT_TIME_ZONE, TO_CLOCK, TO_INSTANT
 from ensue.algebra.predicate import (
     COMPARISONS,
     Aggregate,
@@ -23,6 +24,7 @@ from ensue.algebra.predicate import (
 )
 from ensue.algebra.regular import compiled
 from ensue.algebra.values import EXACT
+from ensue.algebra.zones import hint_for, zone_named
 from ensue.errors import QueryError
 from ensue.schema import Kind
 from ensue.span import Span
@@ -31,6 +33,7 @@ KindOfField = Callable[[Field], Kind]
 
 _INSTANTS = (Kind.TIMESTAMP, Kind.DATE)
 _WITHOUT_ORDER = (Kind.OTHER, Kind.PLACE)
+_WRITTEN = dict.fromkeys((AT_TIME_ZONE, TO_CLOCK, TO_INSTANT), "AT TIME ZONE")
 
 
 def kind_of(expr: Expr, kind_of_field: KindOfField) -> Kind:
@@ -323,7 +326,7 @@ def _called(
     takes = record.wanted(len(arguments))
     for argument, kind, wanted in zip(arguments, kinds, takes, strict=True):
         if wanted is not Takes.ANY:
-            _expect(function, wanted, argument, kind)
+            _expect(_WRITTEN.get(function, function), wanted, argument, kind)
         elif record.gives is not Gives.SHARED:
             _compared(arguments[0], argument, (kinds[0], kind), span)
     if record.gives is Gives.SHARED:
@@ -333,6 +336,12 @@ def _called(
 
 
 def _expect(what: str, wanted: Takes, argument: Expr, kind: Kind) -> None:
+    if wanted is Takes.ZONE and not isinstance(argument, Literal):
+        raise QueryError(
+            f"{what} takes the name of a time zone, written out",
+            hint="as in a.ts AT TIME ZONE 'Europe/Zurich'",
+            span=argument.span,
+        )
     if kind is not Kind.NULL and kind not in wanted.kinds:
         raise QueryError(
             f"{what} takes {wanted.value}, and this is {_a(kind)}",
@@ -351,6 +360,8 @@ def _expect(what: str, wanted: Takes, argument: Expr, kind: Kind) -> None:
                 hint="'microsecond' to 'day', 'week', 'month', 'quarter', 'year'",
                 span=argument.span,
             )
+        case Literal(value=str(text)) if wanted is Takes.ZONE and zone_named(text) is None:
+            raise QueryError(f"'{text}' is no time zone", hint=hint_for(text), span=argument.span)
 
 
 def _way_to_a_place(argument: Expr) -> str:

@@ -24,6 +24,7 @@ from ensue.algebra.check.usage import (
     roles_of,
 )
 from ensue.algebra.check.whole_results import check_labels, checked_whole
+from ensue.algebra.check.zones import in_zones
 from ensue.algebra.equivalence import equal_through_negation, partitioning, with_equivalence
 from ensue.algebra.form import is_event, is_lapse
 from ensue.algebra.lapses import interval_ends, lapses, with_interval_ends
@@ -94,10 +95,11 @@ def check(query: Query, schema: Schema, *, streaming: bool = False, derived: boo
         schemas = dict.fromkeys(types, schema)
 
         def bound(expr: Expr) -> Expr:
-            return rewrite_expr(
+            found = rewrite_expr(
                 expr,
                 lambda node: placed(timed(node, types, schema), types, schemas, schema.space),
             )
+            return in_zones(found, lambda field: zone_of_field(field, types, schema))
 
         def kind(field: Field) -> Kind:
             assert field.name is not None
@@ -333,6 +335,16 @@ def timed(expr: Expr, types: Mapping[str, EventType], schema: Schema) -> Expr:
     if expr.name in types[expr.variable].fields:
         return expr
     return replace(expr, name=schema.start if expr.name == "start" else schema.end)
+
+
+def zone_of_field(field: Field, types: Mapping[str, EventType], schema: Schema) -> str | None:
+    """The zone of a field that holds times; results of operators have times of the stream."""
+    name = field.name or ""
+    if types[field.variable].fields.get(name) is not Kind.TIMESTAMP:
+        return None
+    stream = {"start": schema.start, "end": schema.end}
+    zone = schema.zones.get(name) or schema.zones.get(stream.get(name, ""))
+    return zone if zone is None else schema.session or zone
 
 
 def check_condition(expr: Expr, kind_of_field: Callable[[Field], Kind], clause: str) -> None:

@@ -3,10 +3,12 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ensue.algebra.check.conversions import converted
 from ensue.algebra.check.kinds import kind_of
+from ensue.algebra.check.zones import in_zones, zone_of
 from ensue.algebra.predicate import Expr, Field
 from ensue.algebra.row_patterns.aggregates import row_aggregate
 from ensue.algebra.row_patterns.recognition import Key, Recognition, Rows
@@ -29,18 +31,22 @@ from ensue.span import Span
 
 Columns = Mapping[str, Kind]
 
+_NO_ZONES: Mapping[str, str] = MappingProxyType({})
 _WITHOUT_ORDER = (Kind.OTHER, Kind.PLACE)
 _OF_MATCH = {CLASSIFIER: Kind.STRING, NUMBER: Kind.INTEGER}
 _TIMES = (Kind.TIMESTAMP, Kind.DATE, Kind.DURATION)
 
 
-def checked(recognition: Recognition, columns: Columns) -> Recognition:
+def checked(
+    recognition: Recognition, columns: Columns, zones: Mapping[str, str] = _NO_ZONES
+) -> Recognition:
     """The clause with the columns of the table in it, or a QueryError that says what is wrong.
 
-    A column is meant by its very name; else, unless the name is quoted, in whatever case.
+    A column is meant by its very name; else, unless the name is quoted, in whatever case. `zones`
+    are those of the columns whose times have one.
     """
     try:
-        resolved = _resolved(recognition, _Names(columns, recognition.text))
+        resolved = _resolved(recognition, _Names(columns, recognition.text, zones))
         _check_kinds(resolved, columns)
         _check_within(resolved, columns)
         _output(resolved, columns)
@@ -71,8 +77,9 @@ def output_kinds(recognition: Recognition, columns: Columns) -> dict[str, Kind]:
 class _Names:
     """The columns of a table by the names that are written."""
 
-    def __init__(self, columns: Columns, text: str | None) -> None:
+    def __init__(self, columns: Columns, text: str | None, zones: Mapping[str, str]) -> None:
         self.columns = columns
+        self.zones = zones
         self.text = text
         self.folded: dict[str, list[str]] = {}
         for name in columns:
@@ -100,7 +107,8 @@ class _Names:
                 return replace(node, name=self.meant(node.name, node.span))
             return node
 
-        return converted(rewrite_expr(expr, change), self.kind)
+        found = converted(rewrite_expr(expr, change), self.kind)
+        return in_zones(found, lambda field: self.zones.get(field.name or ""))
 
     def kind(self, column: Field) -> Kind:
         return _OF_MATCH.get(column.name or "") or self.columns[column.name or ""]
@@ -154,9 +162,26 @@ def _value(value: RowValue, names: _Names) -> RowValue:
     try:
         kinds = [_reach_kind(reach, names.columns) for reach in reaches]
         expr = converted(expr, lambda field: kinds[int(field.name or 0)])
+        zoned = [zone_of_reach(reach, names.zones) for reach in reaches]
+        expr = in_zones(expr, lambda field: zoned[int(field.name or 0)])
     except QueryError as error:
         raise error.at(value.span, None) from None
     return replace(value, expr=expr, reaches=tuple(reaches))
+
+
+def zone_of_value(value: RowValue, zones: Mapping[str, str]) -> str | None:
+    """The zone of a time that rows of a match give; `zones` are those of columns."""
+    reached = [zone_of_reach(reach, zones) for reach in value.reaches]
+    return zone_of(value.expr, lambda field: reached[int(field.name or 0)])
+
+
+def zone_of_reach(reach: Reach, zones: Mapping[str, str]) -> str | None:
+    """The zone of what is taken from rows."""
+    match reach:
+        case Navigation(expr=expr) | RowAggregate(arguments=(expr, *_)):
+            return zone_of(expr, lambda field: zones.get(field.name or ""))
+        case _:
+            return None
 
 
 def _reach(reach: Reach, names: _Names) -> Reach:

@@ -278,6 +278,16 @@ def _check_aggregate(aggregate: Aggregate, roles: Roles) -> None:
 # ---------------------------------------------------------------------------------- positions
 
 
+def _which(name: str, field: str | None) -> str:
+    """A hint for a variable of several events where one is meant."""
+    if field is None or field.lower() in ("length", "len", "count", "size"):
+        return f"count({name}), or {name}.LEN, is their number; {name}[1].price is of the first"
+    return (
+        f"{name}[i].{field} for each, {name}[1] the first, {name}[{name}.LEN] the last, or an "
+        f"aggregate: avg({name}.{field})"
+    )
+
+
 def _check_one_value(reference: Field | Aggregate, roles: Roles, *, whole: bool = False) -> None:
     """A reference that gives one value in each match, and for each i."""
     if isinstance(reference, Aggregate):
@@ -289,8 +299,7 @@ def _check_one_value(reference: Field | Aggregate, roles: Roles, *, whole: bool 
     elif reference.at is At.ONLY:
         raise QueryError(
             f"{name} stands for several events: which one do you mean?",
-            hint=f"{name}[i].{field or 'price'} for each, {name}[1] the first, "
-            f"{name}[{name}.LEN] the last, or an aggregate: avg({name}.{field or 'price'})",
+            hint=_which(name, field),
             span=reference.span,
         )
     elif reference.at in (At.ALL, At.BEFORE, At.THROUGH):

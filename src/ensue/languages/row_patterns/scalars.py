@@ -168,6 +168,8 @@ def expression_of(node: exp.Expr, place: Place, leaves: Leaves, depth: int = 0) 
             return _case(node, inner, span)
         case exp.Cast():
             return _cast(node, inner, span, explicit="start" in node.meta)
+        case exp.AtTimeZone():
+            return called("at_time_zone", (inner(node.this), inner(node.args["zone"])), span)
         case exp.Binary() if type(node) in _BINARY:
             return Binary(_BINARY[type(node)], inner(node.this), inner(node.expression), span)
         case exp.Exists():

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from ensue.algebra.lapses import lapses
-from ensue.algebra.pattern import Atom
+from ensue.algebra.pattern import Atom, Pattern
 from ensue.algebra.policy import Choice, Strategy
 from ensue.algebra.query import Query
 from ensue.algebra.residual import Where
@@ -412,13 +412,18 @@ def node_tests(plan: Plan, node: Join | Apply) -> list[str]:
 # ---------------------------------------------------------------------------- finished matches
 
 
+def lapse_texts(pattern: Pattern) -> list[str]:
+    """The absences that have an interval of their own, and when each is decided."""
+    return [
+        f"{show_pattern(negation)}: decided when time has passed {show_expr(interval.until)}"
+        for negation, interval in lapses(pattern)
+    ]
+
+
 def _finished(plan: Plan) -> Iterator[str]:
     query = plan.query
     lines = [f"  {show_condition(c)}" for c in plan.residual]
-    lines += [
-        f"  {show_pattern(negation)}: decided when time has passed {show_expr(interval.until)}"
-        for negation, interval in lapses(query.pattern)
-    ]
+    lines += [f"  {text}" for text in lapse_texts(query.pattern)]
     if query.after is not None:
         lines.append(f"  AFTER MATCH SKIP {show_after(query.after)}{_turn(query)}")
     if query.having is not None:

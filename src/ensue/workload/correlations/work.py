@@ -32,6 +32,7 @@ class CorrelationWork:
     pasts: Pasts
     source: Source
     of_events: bool = True  # live matches are found in the events as they come in
+    rows: None = None  # all events are needed
 
     @property
     def expected(self) -> tuple[Prepared, ...]:
