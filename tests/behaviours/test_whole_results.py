@@ -191,9 +191,9 @@ def test_matches_are_counted_without_listing_them():
     ("query", "words"),
     [
         ("SEQ(A a, B b) GROUP BY s", "GROUP BY needs RETURN"),
-        ("SEQ(A a, B b) RETURN a.s, COUNT(*) GROUP BY t", "names columns of RETURN"),
+        ("SEQ(A a, B b) RETURN a.s, COUNT(*) GROUP BY t", "takes columns of RETURN"),
         ("SEQ(A a, B b) RETURN a.s, a.p, COUNT(*) GROUP BY s", "'p' differs between the matches"),
-        ("SEQ(A a, B b) RETURN a.s, COUNT(*) AS n GROUP BY s, n", "cannot make groups"),
+        ("SEQ(A a, B b) RETURN a.s, COUNT(*) AS n GROUP BY s, n", "cannot define groups"),
         ("SEQ(A a, B b) RETURN a.*, COUNT(*) AS n GROUP BY ALL", "a group has no events"),
         ("SEQ(A a, B b) RETURN a, COUNT(*) AS n GROUP BY a", "a whole event has no order"),
         ("SEQ(A a, B+ b[]) RETURN a.s, avg(b.p) GROUP BY s", "avg\\(max\\(b.p\\)\\)"),
