@@ -168,5 +168,5 @@ def test_two_plain_columns_of_one_name():
 
 def test_what_is_traced_is_nested():
     query = "EVENT P AS SEQ(A a, B b); SEQ(P p)"
-    with pytest.raises(QueryError, match="flat=True does not go with trace=True"):
+    with pytest.raises(QueryError, match="flat=True cannot be combined with trace=True"):
         ensue.match(EVENTS, query, time="at", type="type", trace=True, flat=True)
