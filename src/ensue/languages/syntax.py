@@ -71,7 +71,7 @@ _CURLY = "\u2018\u2019\u201c\u201d\u00b4"
 _SLIPS = {
     "&&": "write 'and'",
     "&": "write 'and'",
-    "|": "write 'or'; strings are joined by ||",
+    "|": "write 'or'; join strings with ||",
     "{": "after WHERE, braces follow a strategy: skip_till_next_match(a[], b) { ... }",
 }
 
@@ -272,7 +272,7 @@ def _unbalanced(text: str, start: int, found: str, expected: set[str]) -> Iterat
             open_at.append(token.start())
     if not open_at:
         if found in _OPENING:
-            yield f"this '{found}' closes nothing"
+            yield f"this '{found}' has no matching opening bracket"
         return
     bracket = text[open_at[-1]]
     line = text.count("\n", 0, open_at[-1]) + 1
