@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ensue.algebra.answers import summarised
 from ensue.algebra.correlation import ClauseSide, Correlation
 from ensue.algebra.operator import Operator, register
 from ensue.algebra.operator import operator as _operator
@@ -32,6 +33,7 @@ from ensue.extras import needed
 from ensue.languages.builder import PatternBuilder, all_of, one_of, pattern
 from ensue.plan.estimates.statistics import Statistics
 from ensue.progress_bars import progress_bar, shown
+from ensue.rendering import Picture, PlanText, shown_by
 from ensue.subscriptions import Subscriptions
 
 if TYPE_CHECKING:
@@ -103,6 +105,7 @@ __all__ = [
     "parse",
     "pattern",
     "picture",
+    "plot",
     "progress_of",
     "remaining",
     "show",
@@ -252,7 +255,7 @@ def _parsed(
         raise _file_as_text(text)
     if language is None and claims_sql(text):
         raise QueryError(
-            "this is a SQL query, and a pattern or a MATCH_RECOGNIZE clause alone is meant here",
+            "this is a SQL query, but a pattern or a MATCH_RECOGNIZE clause is expected here",
             hint="ensue.sql(text, tables={...}) runs it",
         )
     where = None if folder is None else Path(folder)
@@ -273,7 +276,7 @@ def _text_of(file: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         if isinstance(error, FileNotFoundError):
             raise _no_such_file(file) from None
-        reason = getattr(error, "strerror", None) or "it is no UTF-8 text"
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise QueryError(f"the query file {file} cannot be read: {reason}") from None
 
 
@@ -288,8 +291,8 @@ def _file_as_text(text: str) -> QueryError:
     if not file.is_file():
         return _no_such_file(file)
     return QueryError(
-        f"'{file}' is the name of a file, and a query is meant here",
-        hint=f"pass pathlib.Path({str(file)!r}), and the file is read",
+        f"'{file}' is the name of a file, but a query is expected here",
+        hint=f"pass pathlib.Path({str(file)!r}), to read the file",
     )
 
 
@@ -390,8 +393,8 @@ def match(
         levels: For a query with definitions: those whose events are returned too, or "all". With
             more levels than the one on top the result is a dict by level, in which the query on
             top goes by its name, or "".
-        trace: Add a column `members`, from which `ensue.trace` traces a match back to the events
-            that came in.
+        trace: Add a column `members` with the events that a match is made of, for `ensue.trace`.
+            A query without RETURN gives them anyway, if it has no definitions.
         flat: Plain columns in the place of structs: an event `a` is the columns `a.price`,
             `a.volume`, ..., a list of events is a list for each field. In a query,
             `RETURN a.*` does it for one event.
@@ -401,7 +404,7 @@ def match(
 
     Args: Streams
         watermark: How much later than the newest event an event may come: a length of time such
-            as "10 seconds", or a number where the time column holds numbers. A streaming DataFrame
+            as "10 seconds", or a number if the time column holds numbers. A streaming DataFrame
             needs it, or its own withWatermark(...).
         late_events: "count" counts later events (see `progress_of`), "deliver" also returns them
             in a column `late_event`.
@@ -483,7 +486,7 @@ def match(
         )
     if shed is not None and not runner.STREAMING:
         raise QueryError(
-            "shed= is for streams of Spark: a table is not behind the clock", hint="leave it out"
+            "shed= is for Spark streams: a table cannot fall behind the clock", hint="leave it out"
         )
     limits = Limits.given(
         max_matches, max_partial_matches, memory, lanes=_is_spark(events), evict=evict, shed=shed
@@ -742,6 +745,7 @@ def live(
     from ensue.workload.correlations.prepare import Wanted
     from ensue.workload.correlations.prepared import pasts_of
     from ensue.workload.planned import Wishes
+    from ensue.workload.whole_results import refuse_endless
     from ensue.workload.workload import Workload
 
     known: dict[str, Any] = {
@@ -776,6 +780,7 @@ def live(
     )
     _refuse_levels(asked, levels, trace=trace)
     _refuse_flat(flat, trace=trace)
+    refuse_endless(asked)
     reader = Reader(schema, given.time, given.type, given.order, given.arranging)
     workload = Workload(
         asked, made(reader, given), wishes,
@@ -785,17 +790,34 @@ def live(
 
 
 def _refuse_levels(asked: "Sequence[Asked]", levels: object, *, trace: bool) -> None:
-    if (levels is not None or trace) and not any(isinstance(a.query, Tower) for a in asked):
+    if levels is not None and not any(isinstance(a.query, Tower) for a in asked):
         raise QueryError(
-            "levels= and trace= speak of events that are made of events, and this query has none",
-            hint="define them: EVENT Name AS ...; as often as wanted, then the query",
+            "levels= names definitions of the query, and this query has none",
+            hint="EVENT Name AS ...; in front of a query defines an event",
         )
+    if trace and not any(isinstance(a.query, Query | Tower) for a in asked):
+        raise QueryError(
+            "trace=True is for patterns and queries with definitions: others have no members",
+            hint="leave it out",
+        )
+    if trace and any(isinstance(a.query, Query) and _without_matches(a.query) for a in asked):
+        raise QueryError(
+            "trace=True shows the events of a match, and COUNT(*), EXISTS, TOTAL and GROUP BY "
+            "give no matches",
+            hint="leave it out, or return the matches",
+        )
+
+
+def _without_matches(query: Query) -> bool:
+    """Whether its rows are not matches, but about several of them."""
+    return summarised(query) or (query.whole is not None and query.whole.grouped)
 
 
 def _refuse_flat(flat: bool, *, trace: bool) -> None:
     if flat and trace:
         raise QueryError(
-            "flat=True does not go with trace=True: a match is traced through its nested members",
+            "flat=True cannot be combined with trace=True: a match is traced through its nested "
+            "members",
             hint="leave one of them out",
         )
 
@@ -871,8 +893,8 @@ def _no_subscription(
 ) -> Query | Tower | Correlation | Recognition:
     if isinstance(query, Subscription):
         raise QueryError(
-            "this is a subscription, and a query is meant here",
-            hint="put it into ensue.Subscriptions, and match or watch that",
+            "this is a subscription, but a query is expected here",
+            hint="put it into ensue.Subscriptions and match that",
             text=query.text,
         )
     return query
@@ -892,7 +914,7 @@ def _without_archives(query: Query | Tower | Correlation | Recognition) -> Query
     if isinstance(query, Correlation):
         raise QueryError(
             "JOIN ARCHIVE is not supported here yet",
-            hint="leave it out: here a query is about one stream",
+            hint="leave it out: here a query covers one stream",
             span=query.joins[0].span,
             text=query.text,
         )
@@ -1274,7 +1296,7 @@ def statistics(
         lowest = [layer.meaning for layer in layers(checked) if not layer.uses]
         return Statistics.together([statistics(events, one, **given) for one in lowest])
     if sample < 1:
-        raise EventError(f"sample={sample}: a sample has at least one event")
+        raise EventError(f"sample={sample}: a sample needs at least one event")
     columns = _columns(time, type, order, location, space)
     assert columns is not None
     return _runner(events).measured(events, checked, columns, sample=sample, seed=seed)
@@ -1302,7 +1324,7 @@ def explain(
     latency: str | int | float | None = None,
     analyze: bool = False,
     kernel: bool = False,
-) -> str:
+) -> PlanText:
     """How a query is run: the plan, with what each rule did, as stable text.
 
     With `events` the query is also checked against their columns. With `analyze=True` it is run
@@ -1319,7 +1341,7 @@ def explain(
 
     >>> print(explain("SEQ(A a, B b) WHERE [id] WITHIN 5").split("\\n\\n")[0])
     pattern    SEQ(A a, B b)
-    strategy   skip_till_any_match: any event may be passed over
+    strategy   skip_till_any_match: any event may be skipped
     window     5, pushed into the scan
     partition  [id]
     """
@@ -1327,7 +1349,7 @@ def explain(
 
     limits = Limits.given(memory=memory, evict=evict)
     if isinstance(query, Subscriptions):
-        return _explained_set(query, events, limits)
+        return PlanText(_explained_set(query, events, limits))
     planning = _planning(statistics, off, structure, limits=limits)
     past = archives, archive, access, latency
     query = _read_with(query, params)
@@ -1343,7 +1365,7 @@ def explain(
         from ensue.runners.local import ordered
 
         told = asked.analysed(ordered(events, columns, asked.types))
-    return f"{told}\n\n{asked.kernels()}" if kernel else told
+    return PlanText(f"{told}\n\n{asked.kernels()}" if kernel else told)
 
 
 @brief
@@ -1363,12 +1385,12 @@ def picture(
     archives: "Mapping[str, Archive] | None" = None,
     archive: str | None = None,
     access: str | None = None,
-) -> str:
+) -> Picture:
     """Draws the plan as a picture (SVG).
 
     It shows the automaton or the stacks, with their predicates; of a query with definitions its
-    layers, one above the other; of one with JOIN ARCHIVE its sides beside each other. In a
-    notebook, `IPython.display.SVG(ensue.picture(query))` displays it.
+    layers, one above the other; of one with JOIN ARCHIVE its sides beside each other. It is the
+    text of an SVG, to be written to a file; a notebook shows the picture.
 
     >>> picture("SEQ(A a, B b) WITHIN 5")[:4]
     '<svg'
@@ -1377,7 +1399,7 @@ def picture(
     past = archives, archive, access, None
     query = _read_with(query, params)
     columns = _columns(time, type, order, location, space, query)
-    return _explained(query, events, columns, planning, past).picture()
+    return Picture(_explained(query, events, columns, planning, past).picture())
 
 
 @brief
@@ -1389,10 +1411,14 @@ def trace(
     level: str | None = None,
     time: str | tuple[str, str] | None = None,
 ) -> "Trace":
-    """A match opened down to the events that came in: `str` gives a tree, `.svg` a picture.
+    """A match opened down to the events that came in.
 
-    `match` is a row of what `match(..., trace=True)` gives: a dict, a table of one row, a Spark
-    Row or a pandas Series. With the `query` the tree also names the types of events; `level` is
+    `str` gives a tree, `.timeline` shows on a terminal when they were, `.svg` is a picture, which
+    a notebook shows.
+
+    `match` is a row of what `match` gives: a dict, a table of one row, a Spark Row or a pandas
+    Series. A query with RETURN or with definitions tells its members with `match(...,
+    trace=True)`. With the `query` the tree also names the types of events; `level` is
     the definition that the match is of, where it is not plain from its members. `time` names the
     time columns of the events, where they are not plain from the times of the match.
 
@@ -1411,6 +1437,56 @@ def trace(
     if isinstance(query, str | Path | PatternBuilder):
         query = _query_or_tower(query, params)
     return trace_of(match, query, level, None if time is None else _time(time))
+
+
+@brief
+def plot(
+    matches: Any,
+    events: Any,
+    query: str | Path | PatternBuilder | Query | Tower | None = None,
+    *,
+    time: str | tuple[str, str],
+    type: str | None = None,
+    by: str | None = None,
+    most_matches: int = 50,
+    most_events: int = 1_000,
+    params: Mapping[str, Any] | None = None,
+) -> Picture:
+    """Draws matches over their stream as a picture (SVG).
+
+    Events are dots in lanes, each match is a line through its own and a bar from its start to its
+    end. No more than the first `most_matches` are drawn, with the events of their time: of more
+    than `most_events` an even choice. The picture says how many there are in all.
+
+    >>> import pyarrow as pa
+    >>> events = pa.table({"t": [1, 2, 3, 4], "kind": ["A", "B", "A", "B"]})
+    >>> found = match(events, "SEQ(A a, B b) WITHIN 1", time="t", type="kind")
+    >>> picture = plot(found, events, time="t", type="kind")
+    >>> "2 matches, 4 events" in picture
+    True
+
+    Args:
+        matches: What `match` gave for these events. A query with RETURN tells which events are
+            its own with `match(..., trace=True)`; else only the bars are drawn.
+        events: As for `match`: tables, not DataFrames of Spark.
+        query: Says the types of members, where events are a dict of tables.
+        params: The values of its parameters, as for `match`.
+        time: As for `match`.
+        type: As for `match`.
+        by: The column whose values are the lanes; by default that of the type.
+        most_matches: How many matches are drawn.
+        most_events: How many other events are drawn.
+    """
+    from ensue.runners.plotted import plotted
+    from ensue.tracing.plot import plot as drawn
+
+    if isinstance(query, str | Path | PatternBuilder):
+        query = _query_or_tower(query, params)
+    shown = plotted(
+        matches, events, query, time=_time(time), type=type, by=by,
+        most_matches=most_matches, most_events=most_events,
+    )  # fmt: skip
+    return Picture(drawn(shown))
 
 
 def _explained_set(fleet: Subscriptions, events: Any, limits: "Limits") -> str:
@@ -1438,7 +1514,7 @@ def _explained(
     source, frame = None, None
     if events is not None:
         if columns is None:
-            raise EventError("the events' time column is needed: pass time=")
+            raise EventError("the time column of the events is missing: pass time=")
         frame, source = _runner(events).read(events, columns)
     if isinstance(asked, Correlation):
         return _correlation(asked, events, frame, source, planning, *past)
@@ -1466,7 +1542,7 @@ def _correlation(
     if source is None or archives is None:
         name = asked.joins[0].archive
         raise QueryError(
-            "how JOIN ARCHIVE is run depends on the archive: pass events, time= and archives=",
+            "the plan for JOIN ARCHIVE depends on the archive: pass events, time= and archives=",
             hint=f'archives={{"{name}": ensue.archive(place, time=..., key=...)}}',
             span=asked.joins[0].span,
             text=asked.text,
@@ -1495,7 +1571,7 @@ def _columns_of(
         for name, value in {"time": time, "order": order or None, **others}.items():
             if value is not None:
                 raise EventError(
-                    f"{name}={value!r}: a set of subscriptions says itself where {name} is\n"
+                    f"{name}={value!r}: a set of subscriptions sets {name} itself\n"
                     f"  hint: ensue.Subscriptions({name}={value!r}, ...)"
                 )
         columns = {name: getattr(query, name) for name in ("type", "location", "space")}
@@ -1506,7 +1582,7 @@ def _columns_of(
     queries = [(one.name, one.query) for one in asked]
     others["arranging"] = arranging(queries, told, names, streaming=streaming)
     if told is None and others["arranging"] is None:
-        raise EventError("the events' time column is needed: pass time=")
+        raise EventError("the time column of the events is missing: pass time=")
     return {"time": told or "", "order": names, **others}
 
 
@@ -1577,7 +1653,7 @@ def _names(argument: str, given: object) -> tuple[str, ...]:
     names = tuple(given) if isinstance(given, Iterable) else (given,)
     if all(isinstance(name, str) for name in names):
         return names
-    raise EventError(f"{argument}={given!r} is neither a name nor several names")
+    raise EventError(f"{argument}={given!r} must be a name or several names")
 
 
 def _time(time: object) -> str | tuple[str, str]:
@@ -1588,7 +1664,7 @@ def _time(time: object) -> str | tuple[str, str]:
             return (start, end)
         case _:
             raise EventError(
-                f"time={time!r} is neither a column name nor a pair of names (start, end)"
+                f"time={time!r} must be a column name or a pair of names (start, end)"
             )
 
 
@@ -1598,7 +1674,7 @@ def _is_spark(events: object) -> bool:
         streams = [name for name, frame in frames.items() if frame.isStreaming]
         if streams and len(frames) < len(events):
             raise EventError(
-                f"streaming DataFrames and tables do not go together: {', '.join(streams)} of "
+                f"streaming DataFrames and tables cannot be combined: {', '.join(streams)} of "
                 "these is a stream\n  hint: read all of them with spark.readStream"
             )
         return bool(events) and len(frames) == len(events)
@@ -1607,3 +1683,25 @@ def _is_spark(events: object) -> bool:
 
 def _a_type(value: object) -> str:
     return f"a {value.__class__.__name__}"
+
+
+def _query_text(query: Any) -> str:
+    """How a notebook shows a query."""
+    from ensue.languages.printing import show as spelled
+
+    match query:
+        case Tower(definitions=definitions, query=top):
+            return ";\n\n".join([*map(_query_text, definitions), _query_text(top)])
+        case Definition(name=name, query=defined):
+            return spelled(replace(defined, name=name))
+        case Query() | Correlation():
+            return spelled(query)
+        case PatternBuilder():
+            return query.text
+        case _:
+            return query.text or repr(query)
+
+
+shown_by(
+    _query_text, Query, Tower, Definition, Correlation, Recognition, Subscription, PatternBuilder
+)

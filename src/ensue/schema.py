@@ -91,9 +91,9 @@ class EventType:
     def kind_of(self, field: str, span: Span | None, owner: str) -> Kind:
         if field in self.unlike:
             raise QueryError(
-                f"field '{field}' of event {owner} is not of the same kind in all its types: "
+                f"field '{field}' of event {owner} does not have the same kind in all its types: "
                 f"{self.name}",
-                hint="give it the same kind everywhere, or ask for events of one type",
+                hint="use the same kind everywhere, or events of one type",
                 span=span,
             )
         try:

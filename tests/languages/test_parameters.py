@@ -85,14 +85,18 @@ def refused(text, **params):
         (
             "MATCH_RECOGNIZE (MEASURES LAST(A.x, :n) AS l PATTERN (A) WITHIN :gap DEFINE A AS x)",
             {"n": 2, "gap": MINUTE},
-            "MATCH_RECOGNIZE (MEASURES LAST(A.x, 2) AS l "
-            + "PATTERN (A) WITHIN INTERVAL '1 min' DEFINE A AS x)",
+            (
+                "MATCH_RECOGNIZE (MEASURES LAST(A.x, 2) AS l "
+                "PATTERN (A) WITHIN INTERVAL '1 min' DEFINE A AS x)"
+            ),
         ),
         (
             "MATCH_RECOGNIZE(PATTERN(A) DEFINE A AS x IN :l AND y IN (0, :l) AND n LIKE :p)",
             {"l": [1, 2], "p": "z"},
-            "MATCH_RECOGNIZE(PATTERN(A) DEFINE A AS x IN (1, 2) "
-            + "AND y IN (0, 1, 2) AND n LIKE 'z')",
+            (
+                "MATCH_RECOGNIZE(PATTERN(A) DEFINE A AS x IN (1, 2) "
+                "AND y IN (0, 1, 2) AND n LIKE 'z')"
+            ),
         ),
         (
             "MATCH_RECOGNIZE (PATTERN (A) DEFINE A AS t > :t AND ok = :ok)",

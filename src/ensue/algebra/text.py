@@ -443,9 +443,15 @@ def _aggregate(aggregate: Aggregate) -> str:
         return "count(*)"
     argument = aggregate.argument or Field(aggregate.variable, None, aggregate.at)
     text = show_expr(rewrite_expr(argument, _unmarked))
-    if aggregate.parameter is not None:
-        whole = aggregate.parameter.is_integer()
-        text += f", {int(aggregate.parameter) if whole else aggregate.parameter!r}"
+    if aggregate.function == "count_distinct":
+        return f"count(DISTINCT {text})"
+    match aggregate.parameter:
+        case str() as separator:
+            text += f", {show_expr(Literal(separator))}"
+        case float() as percent:
+            text += f", {int(percent) if percent.is_integer() else repr(percent)}"
+        case _:
+            pass
     return f"{aggregate.function}({text})"
 
 

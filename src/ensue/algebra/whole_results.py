@@ -14,7 +14,7 @@ from ensue.algebra.text import default_name
 from ensue.algebra.walk import bound_variables, kleenes, variables
 from ensue.errors import QueryError
 
-Asked = TypeVar("Asked", Query, Correlation)
+Asked = TypeVar("Asked", bound=Query | Correlation)
 _COUNT = Aggregate("count", MATCHES, None)
 
 
@@ -44,6 +44,7 @@ class Finishing:
     columns: tuple[Column, ...]
     order: tuple[Sorting, ...]
     counts: str | None = None  # a column of the matches that says how many a row stands for
+    hidden: tuple[str, ...] = ()  # columns of the matches that are only there to be ordered by
 
     @property
     def keys(self) -> tuple[Column, ...]:
@@ -65,9 +66,7 @@ def apart(query: Asked) -> tuple[Asked, Finishing | None]:
     return _groups(plain, query.whole) if query.whole.grouped else _rows(plain, query.whole)
 
 
-def _groups(
-    query: Asked, whole: WholeResult
-) -> tuple[Asked, Finishing]:
+def _groups(query: Asked, whole: WholeResult) -> tuple[Asked, Finishing]:
     """Of the matches only what groups are made by and of."""
     counted = _counted(query) if isinstance(query, Query) else None
     names = _Names()
@@ -107,9 +106,7 @@ def _counted(query: Query) -> Returned | None:
     return counted
 
 
-def _rows(
-    query: Asked, whole: WholeResult
-) -> tuple[Asked, Finishing]:
+def _rows(query: Asked, whole: WholeResult) -> tuple[Asked, Finishing]:
     """All columns of the matches, and what they are ordered by."""
     names = _Names()
     returns = list(query.returns)
@@ -125,10 +122,10 @@ def _rows(
     if hidden and not returns:
         returns = list(_variables(query))
         named = {column.name: names.free(column.name) for column in returns}
-    renamed = [replace(column, name=named[column.name]) for column in returns]
+    inside = [replace(column, name=named[column.name]) for column in returns]
     kept = tuple(Column(name, source) for name, source in named.items())
-    found = replace(query, returns=(*renamed, *hidden))
-    return found, Finishing(whole, kept, tuple(order))
+    found = replace(query, returns=(*inside, *hidden))
+    return found, Finishing(whole, kept, tuple(order), hidden=tuple(h.name for h in hidden))
 
 
 def _variables(query: Query | Correlation) -> Iterable[Returned]:

@@ -14,7 +14,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from ensue.cli.values import readable, rows
+from ensue.results.readable import readable, rows
 
 ID = "match_id"
 _ID = 10  # characters of a match id on a terminal

@@ -16,8 +16,8 @@ from rich.console import Console
 
 from ensue.cli.drawn_tables import DrawnTable
 from ensue.cli.terminal import UsageError, output
-from ensue.cli.values import rows
 from ensue.results.flat import flat
+from ensue.results.readable import rows
 
 _ENDINGS = {
     ".json": "json", ".jsonl": "json", ".ndjson": "json", ".csv": "csv", ".parquet": "parquet",
@@ -41,7 +41,7 @@ def write(
         output().print(drawn(matches, limit, full_ids=full_ids))
         return
     if form == "parquet" and target == "-" and sys.stdout.isatty():
-        raise UsageError("Parquet is not for a terminal; name a file with --output")
+        raise UsageError("Parquet cannot be printed to a terminal; name a file with --output")
     with _opened(target) as stream:
         match form:
             case "json":

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from ensue.cli.matches import drawn, write
 from ensue.cli.terminal import messages, notice
-from ensue.cli.values import rows
+from ensue.results.readable import rows
 from ensue.runners.spark.totals import Totals
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 from lark import Lark, Token, Tree, UnexpectedInput
 
 from ensue.algebra.predicate import Expr, Literal
-from ensue.algebra.query import Equivalence, Returned
+from ensue.algebra.query import Equivalence, Returned, SortKey
 from ensue.algebra.text import show_expr
 from ensue.algebra.window import Window
 from ensue.errors import QueryError
@@ -18,6 +18,7 @@ from ensue.languages.parameter_tokens import read
 from ensue.languages.parameters import Parameters, constant_of
 from ensue.languages.patterns import grammar_of, limit_depth
 from ensue.languages.syntax import explain
+from ensue.languages.whole_results import sort_key_of
 from ensue.languages.windows import window_of
 
 _OPTIONS = 2  # of `x in (...)`: x, NOT, and then what it may be
@@ -58,6 +59,24 @@ def read_column(text: str, names: Names) -> Returned | None:
     return None if node.data == "exists" else returned_of(node)
 
 
+def read_grouped(text: str, names: Names) -> Returned:
+    """A column of RETURN beside GROUP BY: an aggregate over matches."""
+    node = _read(text, "returned", names)
+    if node.data == "exists":
+        raise QueryError("EXISTS is no aggregate over matches", hint="as in COUNT(*)")
+    found = returned_of(node, grouped=True)
+    if found.over is None:
+        raise QueryError(
+            "this is no aggregate over matches", hint="as in COUNT(*), or avg(b.price - a.price)"
+        )
+    return found
+
+
+def read_sort_key(text: str, names: Names) -> SortKey:
+    """What rows are ordered by: an expression, ASC or DESC, and where NULL is."""
+    return sort_key_of(_read(text, "sorted", names))
+
+
 def read_window(text: str) -> Window:
     """A length of time, of units, or a number of events."""
     return window_of(_read(text, "window", Names({})))
@@ -65,7 +84,7 @@ def read_window(text: str) -> Window:
 
 @cache
 def _grammar() -> Lark:
-    return grammar_of("condition", "expression", "returned", "window")
+    return grammar_of("condition", "expression", "returned", "sorted", "window")
 
 
 def _read(text: str, rule: str, names: Names) -> Node:
@@ -105,7 +124,9 @@ def _resolved(node: Node, names: Names) -> list[Node]:
 
 
 def _several() -> QueryError:
-    return QueryError("several values stand where one is meant", hint="as in b.kind in (kinds)")
+    return QueryError(
+        "there are several values where one is expected", hint="as in b.kind in (kinds)"
+    )
 
 
 def _named(node: Node, token: Token, names: Names) -> list[Node]:
@@ -113,7 +134,8 @@ def _named(node: Node, token: Token, names: Names) -> list[Node]:
     if name in names.values:
         if name in names.variables:
             raise QueryError(
-                f"'{name}' is an event of the pattern and a value", hint="call the value otherwise"
+                f"'{name}' is both an event of the pattern and a value",
+                hint="give the value another name",
             )
         names.used.add(name)
         value = names.values[name]
@@ -139,7 +161,7 @@ def _literal(name: str, value: object) -> Node:
         constant = constant_of(value)
     except ValueError:
         raise QueryError(
-            f"{name}={value!r} is no constant of the language",
-            hint="pass a number, a text, a truth value, None, a datetime or a timedelta",
+            f"{name}={value!r} cannot be used as a constant",
+            hint="pass a number, a string, a boolean, None, a datetime or a timedelta",
         ) from None
     return _grammar().parse(show_expr(Literal(constant)), start="expression")

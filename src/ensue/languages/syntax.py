@@ -10,16 +10,16 @@ from lark import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 from ensue.algebra.durations import unit_hint
 from ensue.algebra.pattern import GROUPS
 from ensue.errors import QueryError
+from ensue.languages import slips
 from ensue.languages.expressions import POSITIONS
 from ensue.languages.parameters import NO_PARAMETERS, Parameters, told
 from ensue.span import Span
 
 _CLAUSES = ("WHERE", "WITHIN", "AFTER", "RETURN", "HAVING", "GROUP", "ORDER", "LIMIT", "CHOOSE")
-_JOIN_CLAUSES = ("WHERE", "WITHIN", "AFTER MATCH", "RANGE", "LAST", "ON")
 _JOINS = ("JOIN", "LEFT", "ANTI", "INNER", "RIGHT", "FULL", "OUTER", "SEMI", "CROSS")
 _WORDS = {
     "LPAR": "'('", "RPAR": "')'", "LSQB": "'['", "RSQB": "']'", "LBRACE": "'{'",
-    "RBRACE": "'}'", "COMMA": "','", "DOT": "'.'", "QMARK": "'?'", "PLUS": "'+'",
+    "RBRACE": "'}'", "VBAR": "'|'", "COMMA": "','", "DOT": "'.'", "QMARK": "'?'", "PLUS": "'+'",
     "MINUS": "'-'", "STAR": "'*'", "_ARROW": "'->'", "_UP_TO": "'..'", "NUMBER": "a number",
     "STRING": "a string in single quotes", "NAME": "a name", "QUOTED": "a name",
     "UNIT": "a unit of time", "$END": "the end", "SEMICOLON": "the end",
@@ -43,13 +43,13 @@ _GROUPS: tuple[tuple[str, set[str], set[str]], ...] = (
         {"NUMBER", "STRING", "NAME"},
         {"NUMBER", "STRING", "NAME", "QUOTED", "PERCENT", "LPAR", "MINUS", "_NOT", "_TRUE",
          "_FALSE", "_NULL", "TIMESTAMP", "DATE", "WKT", "_INTERVAL", "STRATEGY", "EXISTS",
-         "_CASE", "_CAST"},
+         "_CASE", "_CAST", "_EXTRACT", "_DISTINCT"},
     ),
     (
         "an operator",
         {"PLUS", "CONCATENATE"},
         {"PLUS", "MINUS", "STAR", "DIVIDE", "CONCATENATE", "COMPARISON", "NOT", "_IS", "_IN",
-         "_BETWEEN", "_LIKE", "_ILIKE", "_AT_TIME_ZONE"},
+         "_BETWEEN", "_LIKE", "_ILIKE", "_RLIKE", "_AT_TIME_ZONE"},
     ),
     ("a quantifier", {"PLUS", "STAR", "QMARK"}, {"PLUS", "STAR", "QMARK", "LBRACE"}),
     (
@@ -71,7 +71,7 @@ _CURLY = "\u2018\u2019\u201c\u201d\u00b4"
 _SLIPS = {
     "&&": "write 'and'",
     "&": "write 'and'",
-    "|": "write 'or'; strings are joined by ||",
+    "|": "write 'or'; join strings with ||",
     "{": "after WHERE, braces follow a strategy: skip_till_next_match(a[], b) { ... }",
 }
 
@@ -159,13 +159,8 @@ def _in_words(expected: set[str]) -> str:
 
 def _of_whole_results(before: str, found: str) -> Iterator[str]:
     """Slips of those who know the clauses of SQL."""
-    if re.search(r"\bLIMIT\s+\d+$", before, re.IGNORECASE):
-        if found.split() in (["ORDER", "BY"], ["GROUP", "BY"]):
-            yield f"LIMIT comes behind {found}: there it is the first rows of the whole result"
-        if found == "OFFSET":
-            yield "there is no OFFSET: take more rows, and slice the result"
-    if found == "HAVING" and re.search(r"\bGROUP\s+BY\b", before, re.IGNORECASE):
-        yield "HAVING is about a match, and comes before GROUP BY; filter groups in the result"
+    if re.search(r"\bLIMIT\s+\d+$", before, re.IGNORECASE) and found == "OFFSET":
+        yield "there is no OFFSET: take more rows, and slice the result"
     if found == "FETCH":
         yield "say how many: FETCH FIRST 10 ROWS ONLY"
 
@@ -178,13 +173,10 @@ def _hints(text: str, start: int, found: str, expected: set[str]) -> Iterator[st
     if found.upper() == "CHOOSE" and "_CHOOSE" in expected:
         yield "say which: CHOOSE LATEST, CHOOSE ONCE or CHOOSE ALL"
     yield from _of_whole_results(before, found.upper())
+    yield from slips.hints(slips.Place(before, found, text[start:], expected))
     yield from _misspelt(found, expected)
     yield from _unbalanced(text, start, found, expected)
     yield from _archive_hints(before, found.upper(), expected)
-    if found.upper() in _CLAUSES and re.search(
-        r"(?i)\b(within|after|return|having|limit|choose)\b", before
-    ):
-        yield f"the clauses come in this order: {', '.join(_CLAUSES)}"
     if word == "WITHIN":
         yield "say how long: WITHIN 5 minutes, or WITHIN 20 EVENTS"
     if found.upper() == "LIMIT":
@@ -225,8 +217,6 @@ def _archive_hints(before: str, found: str, expected: set[str]) -> Iterator[str]
             "a join is written JOIN ARCHIVE name pattern ..., LEFT JOIN ARCHIVE ... "
             "or ANTI JOIN ARCHIVE ..."
         )
-    if found.endswith("ARCHIVE") and "JOIN" in found:
-        yield "JOIN ARCHIVE comes before RETURN, HAVING and LIMIT"
     if found == "RANGE" and not begun:
         yield "RANGE belongs to JOIN ARCHIVE name pattern: it says where its matches lie"
     if not begun:
@@ -239,8 +229,8 @@ def _archive_hints(before: str, found: str, expected: set[str]) -> Iterator[str]
         yield "as in RANGE BETWEEN 30 days AND 1 day BEFORE START"
     if found in ("LAST", "ON") and not re.search(r"(?i)\brange\b", begun):
         yield f"a RANGE comes before {found}, as in RANGE 30 days BEFORE START"
-    if found in ("WHERE", "WITHIN", "AFTER", "LAST", "ON"):
-        yield f"the clauses of JOIN ARCHIVE come in this order: {', '.join(_JOIN_CLAUSES)}"
+    if found in ("LAST", "ON"):
+        yield "LAST follows RANGE, and ON comes last: RANGE 30 days BEFORE START LAST 1 ON [tag]"
     if re.fullmatch(r"\w+\s+\w+\s+\S+", begun):
         yield "a pattern follows the archive's name: JOIN ARCHIVE trades SEQ(Trade a, Trade b)"
 
@@ -282,14 +272,16 @@ def _unbalanced(text: str, start: int, found: str, expected: set[str]) -> Iterat
             open_at.append(token.start())
     if not open_at:
         if found in _OPENING:
-            yield f"this '{found}' closes nothing"
+            yield f"this '{found}' has no matching opening bracket"
         return
     bracket = text[open_at[-1]]
     line = text.count("\n", 0, open_at[-1]) + 1
     column = open_at[-1] - text.rfind("\n", 0, open_at[-1])
     closed_wrongly = _OPENING.get(found, bracket) != bracket
     quantifier = bracket == "{" and {"COMMA", "RBRACE"} <= expected
-    if not found or closed_wrongly or quantifier or found.upper() in _CLAUSES:
+    last = re.search(r"\w*$", text[:start].rstrip())
+    clause = {found.upper(), last[0].upper() if last else ""} & set(_CLAUSES)
+    if not found or closed_wrongly or quantifier or clause:
         yield f"the '{bracket}' of line {line}, column {column} is not closed"
 
 

@@ -36,10 +36,10 @@ def whole_of(
             hint="leave one of them out",
             span=span_of(grouping),
         )
-    keys = () if total is not None else None
+    keys: tuple[Expr, ...] | None = () if total is not None else None
     if grouping is not None:
         keys = _keys(grouping, returns)
-    order = tuple(_sort_key(node) for node in pieces(ordering)) if ordering else ()
+    order = tuple(sort_key_of(node) for node in pieces(ordering)) if ordering else ()
     first = None
     if limit is not None and (limit.data == "fetch" or order or keys is not None):
         first = limit_of(limit).count
@@ -61,7 +61,8 @@ def _keys(grouping: Node, returns: Sequence[Returned]) -> tuple[Expr, ...]:
             return tuple(expr_of(key) for key in pieces(grouping))
 
 
-def _sort_key(node: Node) -> SortKey:
+def sort_key_of(node: Node) -> SortKey:
+    """What rows are ordered by, and how."""
     expression, direction, nulls = pieces(node)
     return SortKey(
         expr_of(expression),

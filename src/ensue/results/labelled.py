@@ -71,9 +71,9 @@ class Labels:
             numbers.append(np.full(len(mine), number))
             indices.append(np.arange(len(mine)) - np.repeat(offsets[:-1], sizes) + 1)
         owner, row = np.concatenate(owners), np.concatenate(rows)
-        number, index = np.concatenate(numbers), np.concatenate(indices)
-        order = np.lexsort((number, row, owner))
-        return owner[order], row[order], number[order], index[order]
+        of, index = np.concatenate(numbers), np.concatenate(indices)
+        order = np.lexsort((of, row, owner))
+        return owner[order], row[order], of[order], index[order]
 
     def _column(
         self,

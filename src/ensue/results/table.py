@@ -40,7 +40,7 @@ from ensue.schema import Kind, Schema
 
 __all__ = ["Matches", "build", "result_schema"]
 
-_CHOOSING = ("first", "last", "min", "max")
+_CHOOSING = ("first", "last", "min", "max", "any_value", "mode")
 _STANDARD = ("match_id", "start", "end", "location")
 
 

@@ -42,8 +42,8 @@ class Archived:
         for name in tables:
             if name.lower() in self.names:
                 raise EventError(
-                    f"{name} is one of tables= and of archives=\n"
-                    f"  hint: call the archive otherwise, as in archived_{name}"
+                    f"{name} is in both tables= and archives=\n"
+                    f"  hint: rename the archive, as in archived_{name}"
                 )
 
 
@@ -132,7 +132,8 @@ def _require_time(clause: Recognition, archive: str, schema: Schema) -> None:
     first = clause.order[0] if clause.order else None
     if first is None or schema.intervals or first.expr != Field(ROW, schema.end):
         raise MisfitError(
-            f"the matches of an archive go by its time, and ORDER BY does not begin with it: "
+            "the matches of an archive are ordered by its time, but ORDER BY does not begin "
+            "with it: "
             f"{archive} has time={schema.end!r}",
             hint=f"ORDER BY {schema.end}",
             span=clause.pattern.span if first is None else first.span,

@@ -5,6 +5,8 @@
 every partial match that ran out of time, `tower_matches(layers, events, schema)` the matches of
 every layer of a tower, and `layer_timeouts` its timed-out partial matches;
 `correlated(correlation, events, archives, identity)` the rows of a query with JOIN ARCHIVE.
+`in_time_order` is the order of their rows, `labelled` the rows of RETURN ALL EVENTS, `whole_rows`
+what GROUP BY, ORDER BY and FETCH FIRST make of all matches.
 Kernels, plans and runners must give exactly these.
 """
 
@@ -25,6 +27,7 @@ from ensue.semantics.towers import (
     nested,
     tower_matches,
 )
+from ensue.semantics.whole_results import in_time_order, labelled, whole_rows
 
 __all__ = [
     "Binding",
@@ -40,7 +43,9 @@ __all__ = [
     "derived",
     "holds",
     "in_range",
+    "in_time_order",
     "known",
+    "labelled",
     "layer_stream",
     "layer_timeouts",
     "matches",
@@ -53,4 +58,5 @@ __all__ = [
     "tower_matches",
     "value_of",
     "waits",
+    "whole_rows",
 ]

@@ -23,12 +23,14 @@ from ensue.workload.towers.explained import assumed_shape, explained, pictured
 from ensue.workload.towers.prepare import prepare_tower
 from ensue.workload.towers.prepared import PreparedTower
 from ensue.workload.towers.work import TowerWork
+from ensue.workload.whole_results import matches_of, told_of_whole
 
 
 class Explained:
     """A query that is looked at, with the shape of its events if it is known."""
 
     def __init__(self, asked: Query | Tower, shape: Shape | None, planning: Planning) -> None:
+        asked, self.finishing = matches_of(asked)
         self.asked = asked
         self.planning = planning
         self.prepared: Prepared | PreparedTower | None = None
@@ -64,6 +66,10 @@ class Explained:
         return f"{self._plan_told()}\n\n{memory}"
 
     def _plan_told(self) -> str:
+        last = () if self.finishing is None else (told_of_whole(self.finishing),)
+        return "\n\n".join([self._matches_told(), *last])
+
+    def _matches_told(self) -> str:
         match self.prepared:
             case PreparedTower():
                 return explained(self.prepared)

@@ -43,6 +43,7 @@ from ensue.workload.towers.joined import joined_towers
 from ensue.workload.towers.prepare import prepare_layers, prepare_tower
 from ensue.workload.towers.prepared import PreparedTower
 from ensue.workload.towers.work import Level, TowerWork
+from ensue.workload.whole_results import finished_apart, refuse_endless
 
 OF_CLAUSES = "MATCH_RECOGNIZE keeps rows, which stay in memory"
 
@@ -76,6 +77,10 @@ def works_of(
     """The works of some queries. Their outputs are numbered in the order of the call."""
     if len(asked) == 1 and isinstance(asked[0].query, Subscribed):
         return (_subscriptions(asked[0], asked[0].query, source, wishes),)
+    asked = [_traced(one) if wishes.trace else one for one in asked]
+    if wishes.streaming:
+        refuse_endless(asked)
+    asked, finishing = finished_apart(asked, emit_timeouts=wishes.emit_timeouts)
     require_columns(pasts, source.shape)
     bundles = dict(_bundles(asked, source, wishes))
     correlated = dict(_correlated(asked, source, wishes, pasts))
@@ -110,8 +115,13 @@ def works_of(
                 Output(next(numbers), name, tower.delivered[layer], one.number, meaning[layer])
                 for layer, name in of[one].levels[one]
             ]
+    for one in asked:  # the query itself is behind the levels below it
+        if one.number in finishing:
+            outputs[one][-1] = replace(outputs[one][-1], finishing=finishing[one.number])
     if wishes.flat:
         outputs = {one: [output.flattened() for output in outputs[one]] for one in outputs}
+    for output in (output for of_one in outputs.values() for output in of_one):
+        _ = output.finished  # what cannot be ordered is told before anything runs
     found: list[QueryWork | TowerWork | CorrelationWork | RowPatternWork] = []
     if bundles:
         alone = len(asked) == 1 and asked[0].name is None
@@ -133,6 +143,11 @@ def works_of(
     return tuple(found)
 
 
+def _traced(one: Asked) -> Asked:
+    """A query whose matches tell their members: one that stands on no definitions."""
+    return replace(one, query=Tower((), one.query)) if isinstance(one.query, Query) else one
+
+
 def _subscriptions(
     asked: Asked, subscribed: Subscribed, source: Source, wishes: Wishes
 ) -> SubscriptionWork:
@@ -150,7 +165,7 @@ def stages_with_archive(
     """The stages of a stream's only chain, which keeps its events for the own archive."""
     if len(stages) > 1 or stages[0].arrival != (ARRIVAL,):
         raise QueryError(
-            "archive= does not go with queries that have definitions yet",
+            "archive= cannot be combined with queries that have definitions yet",
             hint="ask for them in a call of their own, without archive=",
         )
     (stage,) = stages
@@ -170,7 +185,8 @@ def _correlated(
             with speaking_of(one.name):
                 if wishes.emit_timeouts:
                     raise QueryError(
-                        "emit_timeouts=True does not go with JOIN ARCHIVE: a partial match has no "
+                        "emit_timeouts=True cannot be combined with JOIN ARCHIVE: a partial "
+                        "match has no "
                         "range to look for its past in",
                         hint="ask for the timeouts of the live pattern in a query of its own",
                     )
@@ -202,7 +218,7 @@ def _clauses(
             with speaking_of(one.name):
                 if source.by_type is not None:
                     raise QueryError(
-                        "MATCH_RECOGNIZE is about the rows of one table, and these are several",
+                        "MATCH_RECOGNIZE reads one table, and these are several",
                         hint="pass one table, with a column for the type of events",
                     )
                 _require_of_clause(asked, source, wishes, pasts)
@@ -240,7 +256,7 @@ def _require_of_clause(
     for argument, asked_for in refused.items():
         if asked_for:
             raise QueryError(
-                f"{argument} does not go with MATCH_RECOGNIZE", hint=f"leave {argument} out"
+                f"{argument} cannot be combined with MATCH_RECOGNIZE", hint=f"leave {argument} out"
             )
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ensue.algebra.query import Query
+from ensue.algebra.whole_results import Finishing
 from ensue.archives.contract import Archive
 from ensue.archives.stored import FileArchive
 from ensue.columns.stream import Shape
@@ -17,6 +18,7 @@ from ensue.columns.values import from_arrow
 from ensue.engine.contract import Matcher
 from ensue.plan.limits import Limits
 from ensue.results.flat import flat, flat_schema
+from ensue.results.whole_results import Finished
 from ensue.workload.query_names import Name
 from ensue.workload.source import Source
 
@@ -35,10 +37,16 @@ class Output:
     asked: int  # the number of the query that it is of
     meaning: Query | None  # whose matches these are; None: those of subscriptions
     flat: bool = False  # events are plain columns
+    finishing: Finishing | None = None  # what is done with all matches
 
     def given(self, found: pa.Table) -> pa.Table:
         """Matches as they are delivered."""
         return flat(found) if self.flat else found
+
+    @property
+    def finished(self) -> Finished | None:
+        """What all matches together become, if not just their table."""
+        return None if self.finishing is None else Finished(self.finishing, self.schema)
 
     def flattened(self) -> "Output":
         """The same with events as plain columns."""

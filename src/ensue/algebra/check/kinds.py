@@ -121,7 +121,7 @@ def _as_written(*exprs: Expr) -> None:
             case Literal(value=int(value)) if abs(value) > EXACT and not _kept(value):
                 raise QueryError(
                     f"{value} is beyond the 64-bit integers, and no float is exactly this number",
-                    hint=f"write the nearest float, {float(value)!r}, if that is meant",
+                    hint=f"write the nearest float, {float(value)!r}, if that is what you mean",
                     span=expr.span,
                 )
 
@@ -159,7 +159,7 @@ def _logical(operator: str, operand: Expr, kind: Kind) -> Kind:
         raise QueryError(
             f"'{operator}' joins conditions, and this is {_a(kind)}"
             if operator != "not"
-            else f"'not' turns a condition around, and this is {_a(kind)}",
+            else f"'not' negates a condition, and this is {_a(kind)}",
             hint="compare it with something, as in a.price > 3",
             span=operand.span,
         )
@@ -191,9 +191,9 @@ def _way_to_compare(left: Expr, right: Expr, kinds: tuple[Kind, Kind]) -> str | 
         if kind is Kind.DURATION:
             return "write the unit: 5 minutes"
     if Kind.PLACE in kinds:
-        return "ask how places lie: distance(a.location, b.location) < 50, overlaps(p, q)"
+        return "use functions for places: distance(a.location, b.location) < 50, overlaps(p, q)"
     if Kind.OTHER in kinds:
-        return "nested values are carried through: test them with IS NULL only"
+        return "nested values are carried through: you can only test them with IS NULL"
     if Kind.DURATION in kinds and kinds != (Kind.DURATION, Kind.DURATION):
         return "the difference of two timestamps is a duration: b.time - a.time < 5 minutes"
     return None
@@ -246,7 +246,7 @@ def _computed(operator: str, kinds: tuple[Kind, Kind], expr: Binary) -> Kind:
         case "*" if left.numeric and right is Kind.DURATION:
             return Kind.DURATION
     raise QueryError(
-        f"'{operator}' does not go with {_a(left)} and {_a(right)}",
+        f"'{operator}' cannot be combined with {_a(left)} and {_a(right)}",
         hint=_way_to_compute(operator, kinds),
         span=expr.span,
     )
@@ -254,7 +254,7 @@ def _computed(operator: str, kinds: tuple[Kind, Kind], expr: Binary) -> Kind:
 
 def _way_to_compute(operator: str, kinds: tuple[Kind, Kind]) -> str | None:
     if operator == "+" and kinds == (Kind.STRING, Kind.STRING):
-        return "strings are joined by ||"
+        return "join strings with ||"
     if any(kind in _INSTANTS for kind in kinds) and any(kind.numeric for kind in kinds):
         return "write the unit: a.time + 5 minutes"
     if Kind.STRING in kinds:
@@ -285,6 +285,16 @@ def _aggregated(function: str, kind: Kind, expr: Aggregate) -> Kind:
             return kind
         case "avg" | "stddev" | "percentile" if kind.numeric or kind is Kind.NULL:
             return Kind.FLOAT
+        case "stddev_pop" | "variance" | "var_pop" | "product" if kind.numeric:
+            return Kind.FLOAT
+        case "count_distinct" if kind not in _WITHOUT_ORDER:
+            return Kind.INTEGER
+        case "any_value" | "mode" if kind not in _WITHOUT_ORDER:
+            return kind
+        case "string_agg" if kind in (Kind.STRING, Kind.NULL):
+            return kind
+        case "bool_and" | "bool_or" if kind in (Kind.BOOLEAN, Kind.NULL):
+            return kind
     raise QueryError(
         f"{function} does not work on {_a(kind)}",
         hint=_way_to_aggregate(kind),
@@ -298,6 +308,8 @@ def _way_to_aggregate(kind: Kind) -> str:
             return "aggregate a number, as in max(distance(a.location, POINT(0, 0)))"
         case Kind.OTHER:
             return "count does"
+        case Kind.STRING:
+            return "count, first, last, min, max, mode and string_agg do"
         case _:
             return "count, first, last, min and max do"
 
@@ -344,7 +356,7 @@ def _expect(what: str, wanted: Takes, argument: Expr, kind: Kind) -> None:
                 raise error.at(argument.span, None) from None
         case Literal(value=str(text)) if wanted is Takes.UNIT and unit_of(text) is None:
             raise QueryError(
-                f"'{text}' is no unit of time",
+                f"'{text}' is not a unit of time",
                 hint="'microsecond' to 'day', 'week', 'month', 'quarter', 'year'",
                 span=argument.span,
             )
@@ -366,7 +378,7 @@ def _unified(
     for argument, kind in zip(arguments, kinds, strict=True):
         if not comparable(found, kind):
             raise QueryError(
-                f"{function} picks among values of one kind, not {_a(found)} and {_a(kind)}"
+                f"{function} needs values of one kind, not {_a(found)} and {_a(kind)}"
                 if kind not in _WITHOUT_ORDER
                 else f"{function} does not work on {_a(kind)}",
                 span=argument.span or span,

@@ -140,9 +140,8 @@ def _check_definition(query: Query) -> None:
     for atom in atoms(query.pattern):
         if query.name in names_of(atom.type):
             raise QueryError(
-                f"the definition of {query.name} goes round in a circle: "
-                f"{query.name} -> {query.name}",
-                hint="give the new event another name than the events it is made of",
+                f"the definition of {query.name} is circular: {query.name} -> {query.name}",
+                hint="give the new event a different name from the events it is made of",
                 span=atom.span,
             )
 
@@ -152,7 +151,7 @@ def _check_length(window: Window) -> None:
         case ByTime(nanoseconds=length) | ByUnits(amount=length) | ByEvents(count=length):
             if length <= 0:
                 raise QueryError(
-                    "the window must be longer than nothing",
+                    "the window must be longer than zero",
                     hint="as in WITHIN 5 minutes, or WITHIN 20 EVENTS",
                     span=window.span,
                 )
@@ -233,7 +232,8 @@ def _check_bounded(query: Query, schema: Schema, *, derived: bool) -> None:
         if looks_as_far(interval, query, schema) is None:
             raise QueryError(
                 "a stream cannot tell how far this interval is from the events of a match",
-                hint="take the times of events and lengths, as in FROM a.end TO a.end + 5",
+                hint="use the times of events plus or minus durations, as in FROM a.end TO a.end "
+                "+ 5",
                 span=negation.span,
             )
     if query.within is not None or is_event(query.pattern) or is_lapse(query.pattern):
@@ -286,7 +286,8 @@ def _check_moment(
         whole = schema.time_kind is not Kind.INTEGER or kind is Kind.INTEGER
         if alone and not (isinstance(end, Literal) and whole):
             raise QueryError(
-                "the ends of a pattern that is only an absence are moments, as the time column "
+                "a pattern that is only an absence needs fixed times as its ends, as the time "
+                "column "
                 "has them",
                 hint="as in FROM 10 TO 15, or FROM TIMESTAMP '...' TO TIMESTAMP '...'",
                 span=end.span,
@@ -295,7 +296,7 @@ def _check_moment(
     numbers = schema.time_kind.numeric
     example = "a.end + 5" if numbers else "a.end + 5 minutes"
     raise QueryError(
-        f"this is {kind.value}, and an interval has a point in time at its ends",
+        f"this is {kind.value}, and the ends of an interval must be points in time",
         hint=f"as in FROM a.end TO {example}",
         span=end.span,
     )
@@ -321,7 +322,7 @@ def check_alike(equivalence: Equivalence, kinds: Iterable[tuple[str, Kind]]) -> 
         if first is not None and not comparable(first[1], kind):
             raise QueryError(
                 f"[{name}] is {first[1].value} in {first[0]} but {kind.value} in {owner}",
-                hint="bring the columns to one type first",
+                hint="convert the columns to one type first",
                 span=equivalence.span,
             )
         first = first or (owner, kind)

@@ -94,7 +94,7 @@ class _Names:
         if same:
             raise QueryError(
                 f"'{name}' may be any of the columns {', '.join(same)}",
-                hint=f'quote the one that is meant: "{same[0]}"',
+                hint=f'quote the one you mean: "{same[0]}"',
                 span=span,
             )
         raise QueryError(
@@ -207,7 +207,7 @@ def _check_kinds(recognition: Recognition, columns: Columns) -> None:
         _require_order(_row_kind(key.expr, columns), "PARTITION BY", key.span)
         if not any(isinstance(node, Field) for node in nodes(key.expr)):
             raise QueryError(
-                "a key of PARTITION BY names columns, and this is the same for all rows",
+                "a key of PARTITION BY needs a column, and this is the same for all rows",
                 hint="name a column, or leave PARTITION BY out",
                 span=key.span,
             )
@@ -316,7 +316,7 @@ def _check_within(recognition: Recognition, columns: Columns) -> None:
     if not (kind in _TIMES if timed else kind.numeric):
         raise QueryError(
             f"WITHIN is {length} here, and rows are ordered by {kind.value}",
-            hint=f"let ORDER BY begin with {what}",
+            hint=f"start ORDER BY with {what}",
             span=first.span,
         )
     if first.descending:
@@ -353,7 +353,7 @@ def _clash(one: _Given, other: _Given) -> QueryError:
     named = one if one.folds or one.span else other  # what the clause calls so
     return QueryError(
         f"two columns of the result would be called '{named.name}'",
-        hint="give the measure or key another name by AS",
+        hint="give the measure or key another name with AS",
         span=named.span,
     )
 

@@ -6,19 +6,19 @@ from typing import TypeVar
 
 from ensue.algebra.answers import is_tally, summarised
 from ensue.algebra.correlation import Correlation
-from ensue.algebra.predicate import At, Expr, Field
+from ensue.algebra.predicate import Expr, Field
 from ensue.algebra.query import Query, Returned, SortKey, WholeResult
 from ensue.algebra.text import asked_text, show_expr
 from ensue.errors import QueryError, did_you_mean
 
 STANDARD = ("match_id", "start", "end", "location")
 LABELS = ("variable", "position", "index")  # of a row of ALL EVENTS
-Asked = TypeVar("Asked", Query, Correlation)
+Asked = TypeVar("Asked", bound=Query | Correlation)
 Normal = Callable[[Expr], Expr]
 
 
 def check_labels(query: Query) -> None:
-    """Raises a QueryError where ALL EVENTS does not go with the rest of a query."""
+    """Raises a QueryError where ALL EVENTS cannot be combined with the rest of a query."""
     if not query.all_events:
         return
     if summarised(query):
@@ -30,7 +30,7 @@ def check_labels(query: Query) -> None:
         )
     if query.whole is not None:
         raise QueryError(
-            "ALL EVENTS does not go with GROUP BY, ORDER BY or FETCH FIRST",
+            "ALL EVENTS cannot be combined with GROUP BY, ORDER BY or FETCH FIRST",
             hint="leave one of them out; rows of ALL EVENTS come in the order of time",
             span=query.whole.span,
         )
@@ -53,7 +53,7 @@ def checked_whole(query: Asked, normal: Normal) -> Asked:
         return query
     if isinstance(query, Query) and query.exists:
         raise QueryError(
-            "EXISTS does not go with what is said of the whole result",
+            "EXISTS cannot be combined with what is said of the whole result",
             hint="RETURN TOTAL COUNT(*) tells how many matches there are",
             span=whole.span,
         )
@@ -95,15 +95,14 @@ def _check_groups(returns: Sequence[Returned], whole: WholeResult) -> None:
             continue
         if returned.over is not None:
             raise QueryError(
-                f"'{returned.name}' is taken over the matches of a group, so no group is made by it",
+                f"'{returned.name}' is taken over the matches of a group, and cannot make groups",
                 hint="leave it out of GROUP BY",
                 span=whole.span,
             )
-        key = f"GROUP BY {returned.name}" if names else "GROUP BY"
         raise QueryError(
             f"'{returned.name}' differs between the matches of a group",
-            hint=f"add it to {key.split(' ' + returned.name)[0]}, "
-            f"or take an aggregate over matches, as in avg({show_expr(returned.expr)})",
+            hint="add it to GROUP BY, or take an aggregate over matches, as in "
+            f"max({show_expr(returned.expr)})",
             span=returned.span,
         )
 
@@ -124,17 +123,15 @@ def _sorted(
     )
 
 
-def _column(
-    expr: Expr, returns: Sequence[Returned], others: Sequence[str] = ()
-) -> Field | None:
+def _column(expr: Expr, returns: Sequence[Returned], others: Sequence[str] = ()) -> Field | None:
     """The column that a key is: by its name, or by what it says."""
     names = [column.name for column in returns]
-    if isinstance(expr, Field) and expr.name is None and expr.at is At.ONLY:
-        if expr.variable in (*names, *others):
-            return Field(expr.variable, None, span=expr.span)
-    shown = show_expr(expr).lower()
+    known = (*names, *others)
+    if isinstance(expr, Field) and expr == Field(expr.variable, None) and expr.variable in known:
+        return Field(expr.variable, None, span=expr.span)
+    shown = "COUNT(*)" if is_tally(expr) else show_expr(expr)
     for column in returns:
-        if not column.every and asked_text(column).lower() == shown:
+        if not column.every and shown == asked_text(column):
             return Field(column.name, None, span=expr.span)
     return None
 

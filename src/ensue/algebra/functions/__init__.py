@@ -6,6 +6,8 @@ evaluation over values and columns, compiled code. `docs/language.md` is to name
 
 from collections.abc import Sequence
 
+from ensue.algebra.functions.bits import BITS
+from ensue.algebra.functions.calendar import CALENDAR
 from ensue.algebra.functions.casts import CASTS
 from ensue.algebra.functions.choices import CHOICES
 from ensue.algebra.functions.numbers import ANGLES, NUMBERS
@@ -39,7 +41,10 @@ __all__ = [
     "on_earth",
 ]
 
-_ALL = (*NUMBERS, *ANGLES, *CHOICES, *CASTS, *TEXTS, *REGEXPS, *TIMES, *ZONES, *PLACES)
+_ALL = (
+    *NUMBERS, *ANGLES, *BITS, *CHOICES, *CASTS, *TEXTS, *REGEXPS,
+    *TIMES, *CALENDAR, *ZONES, *PLACES,
+)  # fmt: skip
 FUNCTIONS: dict[str, Function] = {f.name: f for f in _ALL}
 
 

@@ -28,6 +28,7 @@ from ensue.runners.spark.frames import (
 from ensue.runners.spark.lanes import lane_count, lane_keys, spark_hash
 from ensue.runners.spark.matches import OUTPUT_ROWS, Frames, SeveralMatches
 from ensue.runners.spark.types import spark_schema
+from ensue.runners.spark.whole_results import finished_frame
 from ensue.workload.arguments import USUAL, Arguments
 from ensue.workload.chain import Chain
 from ensue.workload.foresight import warn_of_explosion
@@ -64,7 +65,7 @@ def read(
     """The events as one DataFrame, and what is known of them without computing it."""
     if given.max_ahead != USUAL:
         raise EventError(
-            f"max_ahead={given.max_ahead!r} goes with streams: in a table no event moves the "
+            f"max_ahead={given.max_ahead!r} is only for streams: in a table no event moves the "
             "others\n  hint: leave it out"
         )
     frame, shape, given = read_frame(events, given)
@@ -85,7 +86,9 @@ def run(workload: Workload, frame: DataFrame, given: Arguments) -> Frames:
     (chain, *others), (output, *further) = workload.chains, workload.outputs
     if not others and not further and len(chain.stages) == 1 and chain.spreads is None:
         schema = spark_schema(output.schema)
-        return {output.name: _in_tasks(frame, chain, given, Only, schema)}
+        found = _in_tasks(frame, chain, given, Only, schema)
+        finished = output.finished
+        return {output.name: found if finished is None else finished_frame(found, finished)}
     packed = reduce(DataFrame.union, (_staged(frame, one, given) for one in workload.chains))
     return SeveralMatches.of(workload, packed)
 

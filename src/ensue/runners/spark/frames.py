@@ -44,8 +44,8 @@ def is_streaming(events: "DataFrame | Mapping[str, DataFrame]") -> bool:
     streaming = {str(name) for name, frame in events.items() if frame.isStreaming}
     if streaming and len(streaming) < len(events):
         raise EventError(
-            f"streaming and batch DataFrames do not go together: {', '.join(sorted(streaming))} "
-            "of these is a stream\n  hint: read all of them with spark.readStream"
+            f"streaming and batch DataFrames cannot be combined: {', '.join(sorted(streaming))} "
+            "is a stream\n  hint: read all of them with spark.readStream"
         )
     return bool(streaming)
 
@@ -69,7 +69,7 @@ def frame_of(
         shape = shape_of(arrow_schema(events.schema), time=time, type=type, order=order)
         return events, _in_session(shape, events)
     if type is not None:
-        raise EventError("type= goes with one DataFrame; a dict of them is typed by its keys")
+        raise EventError("type= is for a single DataFrame; in a dict the keys are the types")
     schemas = {str(name): arrow_schema(frame.schema) for name, frame in events.items()}
     for schema in schemas.values():
         shape_of(schema, time=time, type=None, order=order)
@@ -107,7 +107,7 @@ def read_frame(
         return *frame_of(events, time=time, type=type, order=order, drop=drop), given
     if isinstance(events, Mapping):
         raise EventError(
-            "MATCH_RECOGNIZE is about the rows of one table, and these are several\n"
+            "MATCH_RECOGNIZE reads one table, and these are several\n"
             "  hint: pass one DataFrame, with a column for the type of events"
         )
     refuse_own_names(events.columns)

@@ -8,7 +8,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 from ensue.engine.state import from_bytes
+from ensue.results.whole_results import Finished
 from ensue.runners.spark.types import spark_schema
+from ensue.runners.spark.whole_results import finished_frame
 from ensue.workload.lanes.packing import LATE_EVENTS
 from ensue.workload.query_names import Name
 from ensue.workload.workload import Workload
@@ -31,8 +33,10 @@ class SeveralMatches(Mapping[Name, DataFrame]):
         schemas: Mapping[Name, pa.Schema],
         packed: DataFrame,
         late: pa.Schema | None = None,
+        finished: Mapping[Name, Finished] | None = None,
     ) -> None:
         self.schemas = dict(schemas)
+        self.finished = dict(finished or {})  # what is done with all matches of a query
         self.packed = packed
         self.late = late  # of the events, where late ones are delivered
 
@@ -40,7 +44,9 @@ class SeveralMatches(Mapping[Name, DataFrame]):
     def of(cls, workload: Workload, packed: DataFrame) -> "SeveralMatches":
         """The outputs of a workload among packed tables."""
         late = workload.source.came if workload.deliver_late else None
-        return cls({output.name: output.schema for output in workload.outputs}, packed, late)
+        schemas = {output.name: output.schema for output in workload.outputs}
+        last = {o.name: done for o in workload.outputs if (done := o.finished) is not None}
+        return cls(schemas, packed, late, last)
 
     def __getitem__(self, name: Name) -> DataFrame:
         return self.unpacked(self.packed, name)
@@ -77,7 +83,9 @@ class SeveralMatches(Mapping[Name, DataFrame]):
         if name not in self.schemas:
             raise KeyError(name)
         number = list(self.schemas).index(name)
-        return _unpacked(packed, number, self.schemas[name])
+        found = _unpacked(packed, number, self.schemas[name])
+        last = self.finished.get(name)
+        return found if last is None else finished_frame(found, last)
 
     def late_events(self, packed: DataFrame) -> DataFrame:
         """The late events among packed matches."""

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
 from pyspark.errors import AnalysisException
@@ -25,6 +26,7 @@ from ensue.runners.spark.paths import literal, place
 from ensue.runners.spark.tables import parquet_columns, require_same
 
 Sink = Callable[[DataFrame, int], object]
+_ROW_OF_MATCH = ("variable", "position")  # where a row is an event: which of its match
 MICROSECONDS = {  # in JSON, where Spark writes milliseconds by default
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
@@ -78,8 +80,14 @@ class ParquetTable:
         table = self._table(matches)
         if table is None or maybe.isEmpty():
             return matches
-        known = table.filter(_within(maybe, sql.min)).select("match_id")
-        return matches.join(known, "match_id", "left_anti").select(*map(quoted, matches.columns))
+        named = identity(matches)
+        known = table.filter(_within(maybe, sql.min)).select(*named).alias("known")
+        same = reduce(
+            lambda left, right: left & right,
+            (sql.col(f"new.{n}").eqNullSafe(sql.col(f"known.{n}")) for n in named),
+        )
+        new = matches.alias("new").join(known, same, "left_anti")
+        return new.select(*map(quoted, matches.columns))
 
     def _table(self, matches: DataFrame) -> DataFrame | None:
         try:
@@ -91,6 +99,16 @@ class ParquetTable:
             if error.getCondition() == "PATH_NOT_FOUND":
                 return None
             raise
+
+
+def identity(matches: DataFrame) -> tuple[str, ...]:
+    """The columns that tell rows apart: the id of the match, and of RETURN ALL EVENTS the place
+    of the event in it.
+
+    Other queries may have columns of these names: the same match has the same values in them.
+    """
+    names = matches.columns
+    return ("match_id", "position") if {*_ROW_OF_MATCH} <= {*names} else ("match_id",)
 
 
 def _within(matches: DataFrame, bound: Callable[[str], Column]) -> Column:
@@ -124,7 +142,7 @@ class DeltaTable:
         if odd := _NOT_OF_DELTA.search(place(self.path)):
             raise EventError(
                 f"a Delta table cannot have {odd[0]!r} in its path: {self.path}\n"
-                "  hint: name another folder, or take a Parquet table"
+                "  hint: name another folder, or use a Parquet table"
             )
 
     def fit(self, session: SparkSession, columns: StructType) -> None:  # noqa: ARG002
@@ -150,13 +168,18 @@ class DeltaTable:
         (
             known.merge(
                 table,
-                predicate="target.match_id = source.match_id",
+                predicate=" AND ".join(_same(name) for name in identity(matches)),
                 source_alias="source",
                 target_alias="target",
             )
             .when_not_matched_insert_all()
             .execute()
         )
+
+
+def _same(name: str) -> str:
+    target, source = f"target.{name}", f"source.{name}"
+    return f"({target} = {source} OR ({target} IS NULL AND {source} IS NULL))"
 
 
 def _deltalake() -> Any:
@@ -169,6 +192,8 @@ def _deltalake() -> Any:
 class KafkaTopic:
     """A Kafka topic: the key is the match's id, the value the match as JSON.
 
+    A row of RETURN ALL EVENTS has the place of its event in the key, too: `id/1`.
+
     Kafka gets a match at least once; whoever reads can drop repetitions by the key.
     """
 
@@ -177,7 +202,9 @@ class KafkaTopic:
     options: dict[str, str] = field(default_factory=dict)
 
     def __call__(self, matches: DataFrame, batch: int) -> None:  # noqa: ARG002
-        key = sql.col("match_id") if "match_id" in matches.columns else sql.lit(None)
+        key: Column = sql.lit(None)
+        if "match_id" in matches.columns:
+            key = sql.concat_ws("/", *(sql.col(name) for name in identity(matches)))
         messages = matches.select(
             key.cast("string").alias("key"),
             sql.to_json(sql.struct("*"), MICROSECONDS).alias("value"),

@@ -24,6 +24,7 @@ from ensue.workload.correlations.sides import PatternSide, PreparedSide, pattern
 from ensue.workload.correlations.work import CorrelationWork
 from ensue.workload.source import Source
 from ensue.workload.stage import Fed, Output
+from ensue.workload.whole_results import matches_of, told_of_whole
 from ensue.workload.work import SLICE
 
 
@@ -42,7 +43,7 @@ class ExplainedCorrelation:
     @cached_property
     def prepared(self) -> PreparedCorrelation:
         return prepare_correlation(
-            self.asked, self.source.shape, self.pasts, self.planning, self.wanted,
+            matches_of(self.asked)[0], self.source.shape, self.pasts, self.planning, self.wanted,
             streaming=self.streaming, coming=self.coming, told=True,
         )  # fmt: skip
 
@@ -65,9 +66,11 @@ class ExplainedCorrelation:
         made = self.prepared
         joins = zip(made.correlation.joins, made.joins, strict=True)
         stored = [self._stored(asked.archive, join) for asked, join in joins]
-        return explain_archive(
+        told = explain_archive(
             made.correlation, made.decision, stored, self._plans, self._latency, more
         )
+        _, last = matches_of(self.asked)
+        return told if last is None else f"{told}\n\n{told_of_whole(last)}"
 
     @property
     def _sides(self) -> tuple[PreparedSide, ...]:

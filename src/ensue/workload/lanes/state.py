@@ -218,7 +218,7 @@ def _check_format(head: Head) -> None:
     if head.format != FORMAT:
         raise StateError(
             f"the checkpoint was written in format {head.format}, this release reads {FORMAT}\n"
-            "  hint: go on with the release that wrote it, or start with a new checkpoint"
+            "  hint: use the release that wrote it, or start with a new checkpoint"
         )
 
 
@@ -315,8 +315,8 @@ _REMEDY = {
     "subscriptions": "ensue.Subscriptions(folder=...) is a set that may change; else go on with "
     "the one that it was written with, or start with a new checkpoint",
     "planning": "pass statistics=, off= and structure= as they were; Statistics.text() keeps them",
-    "zone": 'spark.conf.set("spark.sql.session.timeZone", ...) as it was: its functions read clocks '
-    "of that zone",
+    "zone": "set spark.sql.session.timeZone as it was: functions of the query read clocks of "
+    "that zone",
     "archives": "ensue.start goes on with the versions it began with; else pass them: "
     "ensue.archive(..., version=)",
 }

@@ -47,7 +47,7 @@ class Arrangement:
             if self.only:
                 return PLACE, ()
             if self.time is None:
-                raise EventError("the events' time column is needed: pass time=")
+                raise EventError("the time column of the events is missing: pass time=")
             return self.time, self.order
         times = {}
         for (name, _), clause in zip(self.clauses, clauses, strict=True):
