@@ -76,7 +76,6 @@ def stream_of(
         tables = {str(name): _frame(table) for name, table in events.items()}
         texts = {name: text_times(table.schema, time) for name, table in tables.items()}
         if any(texts.values()):
-            say_so(sorted({name for names in texts.values() for name in names}))
             zoned = any(zones_of(table.schema) for table in tables.values())
             tables = {
                 name: with_times(table, texts[name], drop=drop, zoned=zoned)
@@ -84,11 +83,12 @@ def stream_of(
                 else table
                 for name, table in tables.items()
             }
+            say_so(sorted({name for names in texts.values() for name in names}))
         return together(tables, time=time, order=order)
     table = _frame(events)
     if names := text_times(table.schema, time):
-        say_so(names)
         table = with_times(table, names, drop=drop)
+        say_so(names)
     return table, shape_of(table.schema, time=time, type=type, order=order)
 
 
