@@ -131,8 +131,11 @@ class Semantics:
     name = "semantics"
 
     def match(self, events: Any, query: str, **options: Any) -> pa.Table:
+        from ensue.algebra.whole_results import apart
         from ensue.columns.stream import in_order, located
         from ensue.plan.physical import Plan, Reference
+        from ensue.results.flat import flat
+        from ensue.results.whole_results import Finished
         from ensue.runners.tables import stream_of
         from ensue.workload.prepared import Prepared
         from ensue.workload.relevance import types_that_matter
@@ -145,6 +148,8 @@ class Semantics:
             return recognized(events, ensue.parse(query))
         if isinstance(ensue.parse(query), ensue.Correlation):
             return judged(events, query, **options)
+        inner, finishing = apart(ensue.parse(query))
+        plain_columns = options.pop("flat", False)
         bad_events = options.pop("bad_events", "raise")
         location = options.pop("location", None)
         space = options.pop("space", "plane")
@@ -153,13 +158,16 @@ class Semantics:
         emit_timeouts = options.pop("emit_timeouts", False)
         table, shape = stream_of(events, **options, order=order)
         shape = located(shape, location, space)
-        queries = bundle(ensue.parse(query), shape, emit_timeouts=emit_timeouts)
+        queries = bundle(inner, shape, emit_timeouts=emit_timeouts)
         checked = queries.main.query
         physical, _ = shape.physical(checked)
         prepared = Prepared(checked, Plan(physical, Reference("it is the judge")), shape)
         ordered = in_order(table, shape, bad_events, types_that_matter(queries.queries))
         found = [match_in_order(prepared, ordered)]
-        return queries.merged([*found, *self.timeouts(queries, ordered)])
+        table = queries.merged([*found, *self.timeouts(queries, ordered)])
+        if finishing is not None:
+            table = Finished(finishing, table.schema).of(table)
+        return flat(table) if plain_columns else table
 
     def timeouts(self, queries: Any, events: pa.Table) -> list[pa.Table]:
         """Timed-out partial matches by their definition, one table for each query of theirs."""
@@ -268,6 +276,7 @@ class Lanes:
         location = options.pop("location", None)
         space = options.pop("space", "plane")
         timeouts = options.pop("emit_timeouts", False)
+        plain_columns = options.pop("flat", False)
         order = options.pop("order", ())
         order = (order,) if isinstance(order, str) else tuple(order)
         past = [options.pop(name, None) for name in ("archives", "archive", "access", "latency")]
@@ -275,6 +284,7 @@ class Lanes:
         job = lanes.workload_of(
             windowed(query, shape), table.schema, options["time"], options.get("type"), order,
             location=location, space=space, by_type=shape.by_type, lanes=2, emit_timeouts=timeouts,
+            flat=plain_columns,
             pasts=pasts_of(*past[:2]), access=Wanted(*past[2:]),
         )  # fmt: skip
         _ = job.chains  # errors of the query come before those of events

@@ -183,6 +183,25 @@ raise PythonException(said)
     assert "org.x" not in said
 
 
+def test_arrow_tables_are_shown_as_tables(shell):
+    found = pa.table({"match_id": ["0123456789abcdef"], "x": ["<b>"]})
+    shown, _ = shell.display_formatter.format(found)
+    assert "&lt;b&gt;" in shown["text/html"]
+    assert ">0123456789<" in shown["text/html"]
+
+
+def test_plans_queries_and_pictures_are_shown(shell):
+    import ensue
+
+    shown, _ = shell.display_formatter.format(ensue.explain("SEQ(A a, B b)"))
+    assert shown["text/plain"].startswith("pattern    SEQ")
+    assert shown["text/html"].startswith("<pre")
+    shown, _ = shell.display_formatter.format(ensue.parse("SEQ(A a, B b)"))
+    assert shown["text/plain"] == "PATTERN SEQ(A a, B b)"
+    shown, _ = shell.display_formatter.format(ensue.picture("SEQ(A a, B b)"))
+    assert shown["image/svg+xml"].startswith("<svg")
+
+
 def test_parameters_are_variables(shell, cell):
     shell.user_ns |= {"events": pa.table(EVENTS), "prices": pd.DataFrame(COLUMNS)}
     shell.user_ns |= {"gap": 5, "wanted": [1], "low": 8, "first_day": 2}

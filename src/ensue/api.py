@@ -255,7 +255,7 @@ def _parsed(
         raise _file_as_text(text)
     if language is None and claims_sql(text):
         raise QueryError(
-            "this is a SQL query, and a pattern or a MATCH_RECOGNIZE clause alone is meant here",
+            "this is a SQL query, but a pattern or a MATCH_RECOGNIZE clause is expected here",
             hint="ensue.sql(text, tables={...}) runs it",
         )
     where = None if folder is None else Path(folder)
@@ -276,7 +276,7 @@ def _text_of(file: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         if isinstance(error, FileNotFoundError):
             raise _no_such_file(file) from None
-        reason = getattr(error, "strerror", None) or "it is no UTF-8 text"
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise QueryError(f"the query file {file} cannot be read: {reason}") from None
 
 
@@ -291,8 +291,8 @@ def _file_as_text(text: str) -> QueryError:
     if not file.is_file():
         return _no_such_file(file)
     return QueryError(
-        f"'{file}' is the name of a file, and a query is meant here",
-        hint=f"pass pathlib.Path({str(file)!r}), and the file is read",
+        f"'{file}' is the name of a file, but a query is expected here",
+        hint=f"pass pathlib.Path({str(file)!r}), to read the file",
     )
 
 
@@ -404,7 +404,7 @@ def match(
 
     Args: Streams
         watermark: How much later than the newest event an event may come: a length of time such
-            as "10 seconds", or a number where the time column holds numbers. A streaming DataFrame
+            as "10 seconds", or a number if the time column holds numbers. A streaming DataFrame
             needs it, or its own withWatermark(...).
         late_events: "count" counts later events (see `progress_of`), "deliver" also returns them
             in a column `late_event`.
@@ -486,7 +486,7 @@ def match(
         )
     if shed is not None and not runner.STREAMING:
         raise QueryError(
-            "shed= is for streams of Spark: a table is not behind the clock", hint="leave it out"
+            "shed= is for Spark streams: a table cannot fall behind the clock", hint="leave it out"
         )
     limits = Limits.given(
         max_matches, max_partial_matches, memory, lanes=_is_spark(events), evict=evict, shed=shed
@@ -800,17 +800,24 @@ def _refuse_levels(asked: "Sequence[Asked]", levels: object, *, trace: bool) -> 
             "trace=True is for patterns and queries with definitions: others have no members",
             hint="leave it out",
         )
-    if trace and any(isinstance(a.query, Query) and summarised(a.query) for a in asked):
+    if trace and any(isinstance(a.query, Query) and _without_matches(a.query) for a in asked):
         raise QueryError(
-            "trace=True shows the events of a match, and COUNT(*) and EXISTS give no matches",
+            "trace=True shows the events of a match, and COUNT(*), EXISTS, TOTAL and GROUP BY "
+            "give no matches",
             hint="leave it out, or return the matches",
         )
+
+
+def _without_matches(query: Query) -> bool:
+    """Whether its rows are not matches, but about several of them."""
+    return summarised(query) or (query.whole is not None and query.whole.grouped)
 
 
 def _refuse_flat(flat: bool, *, trace: bool) -> None:
     if flat and trace:
         raise QueryError(
-            "flat=True does not go with trace=True: a match is traced through its nested members",
+            "flat=True cannot be combined with trace=True: a match is traced through its nested "
+            "members",
             hint="leave one of them out",
         )
 
@@ -886,8 +893,8 @@ def _no_subscription(
 ) -> Query | Tower | Correlation | Recognition:
     if isinstance(query, Subscription):
         raise QueryError(
-            "this is a subscription, and a query is meant here",
-            hint="put it into ensue.Subscriptions, and match or watch that",
+            "this is a subscription, but a query is expected here",
+            hint="put it into ensue.Subscriptions and match that",
             text=query.text,
         )
     return query
@@ -907,7 +914,7 @@ def _without_archives(query: Query | Tower | Correlation | Recognition) -> Query
     if isinstance(query, Correlation):
         raise QueryError(
             "JOIN ARCHIVE is not supported here yet",
-            hint="leave it out: here a query is about one stream",
+            hint="leave it out: here a query covers one stream",
             span=query.joins[0].span,
             text=query.text,
         )
@@ -1298,7 +1305,7 @@ def statistics(
         lowest = [layer.meaning for layer in layers(checked) if not layer.uses]
         return Statistics.together([statistics(events, one, **given) for one in lowest])
     if sample < 1:
-        raise EventError(f"sample={sample}: a sample has at least one event")
+        raise EventError(f"sample={sample}: a sample needs at least one event")
     columns = _columns(time, type, order, location, space)
     assert columns is not None
     return _runner(events).measured(events, checked, columns, sample=sample, seed=seed)
@@ -1343,7 +1350,7 @@ def explain(
 
     >>> print(explain("SEQ(A a, B b) WHERE [id] WITHIN 5").split("\\n\\n")[0])
     pattern    SEQ(A a, B b)
-    strategy   skip_till_any_match: any event may be passed over
+    strategy   skip_till_any_match: any event may be skipped
     window     5, pushed into the scan
     partition  [id]
     """
@@ -1516,7 +1523,7 @@ def _explained(
     source, frame = None, None
     if events is not None:
         if columns is None:
-            raise EventError("the events' time column is needed: pass time=")
+            raise EventError("the time column of the events is missing: pass time=")
         frame, source = _runner(events).read(events, columns)
     if isinstance(asked, Correlation):
         return _correlation(asked, events, frame, source, planning, *past)
@@ -1544,7 +1551,7 @@ def _correlation(
     if source is None or archives is None:
         name = asked.joins[0].archive
         raise QueryError(
-            "how JOIN ARCHIVE is run depends on the archive: pass events, time= and archives=",
+            "the plan for JOIN ARCHIVE depends on the archive: pass events, time= and archives=",
             hint=f'archives={{"{name}": ensue.archive(place, time=..., key=...)}}',
             span=asked.joins[0].span,
             text=asked.text,
@@ -1573,7 +1580,7 @@ def _columns_of(
         for name, value in {"time": time, "order": order or None, **others}.items():
             if value is not None:
                 raise EventError(
-                    f"{name}={value!r}: a set of subscriptions says itself where {name} is\n"
+                    f"{name}={value!r}: a set of subscriptions sets {name} itself\n"
                     f"  hint: ensue.Subscriptions({name}={value!r}, ...)"
                 )
         columns = {name: getattr(query, name) for name in ("type", "location", "space")}
@@ -1584,7 +1591,7 @@ def _columns_of(
     queries = [(one.name, one.query) for one in asked]
     others["arranging"] = arranging(queries, told, names, streaming=streaming)
     if told is None and others["arranging"] is None:
-        raise EventError("the events' time column is needed: pass time=")
+        raise EventError("the time column of the events is missing: pass time=")
     return {"time": told or "", "order": names, **others}
 
 
@@ -1655,7 +1662,7 @@ def _names(argument: str, given: object) -> tuple[str, ...]:
     names = tuple(given) if isinstance(given, Iterable) else (given,)
     if all(isinstance(name, str) for name in names):
         return names
-    raise EventError(f"{argument}={given!r} is neither a name nor several names")
+    raise EventError(f"{argument}={given!r} must be a name or several names")
 
 
 def _time(time: object) -> str | tuple[str, str]:
@@ -1666,7 +1673,7 @@ def _time(time: object) -> str | tuple[str, str]:
             return (start, end)
         case _:
             raise EventError(
-                f"time={time!r} is neither a column name nor a pair of names (start, end)"
+                f"time={time!r} must be a column name or a pair of names (start, end)"
             )
 
 
@@ -1676,7 +1683,7 @@ def _is_spark(events: object) -> bool:
         streams = [name for name, frame in frames.items() if frame.isStreaming]
         if streams and len(frames) < len(events):
             raise EventError(
-                f"streaming DataFrames and tables do not go together: {', '.join(streams)} of "
+                f"streaming DataFrames and tables cannot be combined: {', '.join(streams)} of "
                 "these is a stream\n  hint: read all of them with spark.readStream"
             )
         return bool(events) and len(frames) == len(events)

@@ -115,9 +115,9 @@ class SkipError(EnsueError):
     """A match of MATCH_RECOGNIZE behind which the search cannot go on as AFTER MATCH says.
 
     >>> import ensue
-    >>> again = "ORDER BY t MEASURES A.t AS at AFTER MATCH SKIP TO FIRST A PATTERN (A) DEFINE A AS t > 0"
+    >>> skip = "AFTER MATCH SKIP TO FIRST A PATTERN (A) DEFINE A AS t > 0"
     >>> try:
-    ...     ensue.match([{"t": 1}], f"MATCH_RECOGNIZE ({again})")
+    ...     ensue.match([{"t": 1}], f"MATCH_RECOGNIZE (ORDER BY t MEASURES A.t AS at {skip})")
     ... except ensue.SkipError as error:
     ...     print("the search would not move on")
     the search would not move on

@@ -121,8 +121,8 @@ def _sql(variables: Mapping[str, Any], given: "Namespace", cell: str) -> Any:
     for option in ("events", "time", "type", "order"):
         if getattr(given, option):
             raise EventError(
-                f"--{option} is not needed for SQL: its tables are variables that go by the names "
-                "in it, and ORDER BY says how rows follow each other"
+                f"--{option} is not needed for SQL: its tables are the variables that it "
+                "names, and ORDER BY gives the order of rows"
             )
     session = _session(variables) if given.spark else None
     dialect = Dialect.DUCKDB if session is None else Dialect.SPARK
@@ -170,9 +170,9 @@ def _events(variables: Mapping[str, Any], name: str | None) -> Any:
     tables = [n for n, value in variables.items() if not n.startswith("_") and _is_table(value)]
     if name is None:
         hint = f"%%ensue --events {tables[-1] if tables else 'VARIABLE'}"
-        raise EventError(f"a pattern is looked for in a table of events\n  hint: {hint}")
+        raise EventError(f"a pattern needs a table of events\n  hint: {hint}")
     if name not in variables:
-        hint = did_you_mean(name, tables) or "events are a table, or a dict of one for each type"
+        hint = did_you_mean(name, tables) or "pass a table, or a dict with one for each type"
         raise EventError(f"--events {name}: there is no such variable\n  hint: {hint}")
     return variables[name]
 

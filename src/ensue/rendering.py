@@ -60,6 +60,9 @@ class PlanText(str):
     def _repr_mimebundle_(self, **_: Any) -> Bundle:
         return {"text/html": self._repr_html_(), "text/plain": str(self)}
 
+    def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
+        printer.text(str(self))  # else IPython would show it as it does any str, in one line
+
 
 class Picture(str):
     """The text of an SVG: a `str` that a notebook shows as a picture."""
@@ -73,8 +76,13 @@ class Picture(str):
         return str(self)
 
     def _repr_mimebundle_(self, **_: Any) -> Bundle:
-        said = f"<a picture: {len(self):,} characters of SVG>"
-        return {"image/svg+xml": str(self), "text/html": str(self), "text/plain": said}
+        return {"image/svg+xml": str(self), "text/html": str(self), "text/plain": self._said()}
+
+    def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
+        printer.text(self._said())
+
+    def _said(self) -> str:
+        return f"<a picture: {len(self):,} characters of SVG>"
 
 
 class ShownAsText:

@@ -70,8 +70,8 @@ COLUMNS = {
 
 
 def of_places(record: Function) -> bool:
-    """Those have tests of their own (test_places.py)."""
-    return record.gives is Kind.PLACE or Takes.PLACE in record.takes
+    """Those have tests of their own (test_places.py), and so have zones (test_zones.py)."""
+    return record.gives is Kind.PLACE or Takes.PLACE in record.takes or Takes.ZONE in record.takes
 
 
 def events() -> pa.Table:

@@ -369,7 +369,7 @@ def test_hidden_files_of_a_folder_are_left_out_whatever_reads_it(run, tmp_path):
     (folder / "_later.csv").write_text("\n".join(LINES))
     code, _, err = run("run", QUERY, "--events", folder, "--type", "kind")
     assert code == 3
-    assert "begin with _ or . are left out" in err
+    assert "start with _ or . are ignored" in err
     (folder / "1.csv").write_text("\n".join(LINES))
     code, _, err = run("run", QUERY, "--events", folder, "--type", "kind")
     assert code == 0, err
@@ -382,7 +382,7 @@ def test_several_queries_need_a_place_each(run, events, tmp_path):
     assert "need a folder" in err
     code, _, err = run("run", QUERY, RETURNING, "--stream", tmp_path, "--watermark", "1 s")
     assert code == 2
-    assert "has one query" in err
+    assert "takes one query" in err
 
 
 def test_bounds_are_options_and_warnings_are_plain(events):
@@ -436,7 +436,7 @@ def test_an_archive_that_is_not_named_rightly(run, events):
     assert "as in --archive trades=/data/trades" in err
     code, _, err = run("run", JOINED, "--events", events, "--access", "lazy")
     assert code == 2
-    assert "--access says something of archives: name one with --archive" in err
+    assert "--access is about archives: name one with --archive" in err
 
 
 def test_parameters_are_typed_by_how_they_are_written(run, events):

@@ -107,15 +107,17 @@ def matched(code: str) -> str:
         return f"{error}\n"
     if isinstance(found, dict):
         return "".join(_lines(matches, f"{name or 'top'}: ") for name, matches in found.items())
-    return _lines(found) or "no match\n"
+    in_order = "ORDER BY" in code or "ALL EVENTS" in code
+    return _lines(found, in_order=in_order) or "no match\n"
 
 
-def _lines(matches: pa.Table, level: str = "") -> str:
+def _lines(matches: pa.Table, level: str = "", *, in_order: bool = False) -> str:
     standard = {"match_id", "start", "end", "location"}
-    lines = sorted(
+    lines = [
         (match.get("end", 0), [f"{k}={shown(v)}" for k, v in match.items() if k not in standard])
         for match in matches.to_pylist()
-    )
+    ]
+    lines = lines if in_order else sorted(lines)
     return "".join(f"{level}{' '.join(columns)}\n" for _, columns in lines)
 
 

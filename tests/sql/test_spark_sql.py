@@ -165,7 +165,7 @@ def test_a_stream_in_a_stream_out(spark, tmp_path):
             "SELECT * FROM t o, (SELECT * FROM t u WHERE u.id = o.id) MATCH_RECOGNIZE (1)",
             "o.id",
             "unknown column 'o.id'",
-            "run on its own",
+            "runs on its own",
         ),
         ("SELECT 1 FROM t WHERE WHERE 1 = 1 GRUOP", "GRUOP", "", None),
         ("SELECT foo(id) FROM t MATCH_RECOGNIZE (1)", "foo(id)", "foo", None),

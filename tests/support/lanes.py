@@ -59,6 +59,7 @@ def workload_of(
     emit_timeouts: bool = False,
     levels: Any = None,
     trace: bool = False,
+    flat: bool = False,
     deliver_late: bool = False,
     planning: Planning = DEFAULT,
     streaming: bool = True,
@@ -76,7 +77,7 @@ def workload_of(
         named = queries if isinstance(queries, Mapping) else dict(enumerate(queries))
         asked = tuple(Asked(parsed(q), name, k) for k, (name, q) in enumerate(named.items()))
     wishes = Wishes(
-        emit_timeouts=emit_timeouts, levels=levels, trace=trace, streaming=streaming,
+        emit_timeouts=emit_timeouts, levels=levels, trace=trace, flat=flat, streaming=streaming,
         planning=planning, access=access,
     )  # fmt: skip
     source = Source(arrow, time, type, order, location, by_type, space)

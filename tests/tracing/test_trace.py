@@ -217,8 +217,9 @@ def test_live_gives_members_of_plain_queries_too():
 
 def test_what_has_no_members_says_so():
     given = {"time": "t", "type": "kind"}
-    with pytest.raises(ensue.QueryError, match="give no matches"):
-        ensue.match(PLAIN, "SEQ(A a, B b) RETURN COUNT(*)", **given, trace=True)
+    for returned in ("COUNT(*)", "TOTAL COUNT(*)", "a.x AS x, count(*) AS n GROUP BY a.x"):
+        with pytest.raises(ensue.QueryError, match="give no matches"):
+            ensue.match(PLAIN, f"SEQ(A a, B b) RETURN {returned}", **given, trace=True)
     with pytest.raises(ensue.QueryError, match="levels= names definitions"):
         ensue.match(PLAIN, "SEQ(A a, B b)", **given, levels="all")
 
@@ -293,4 +294,4 @@ def test_the_timeline_is_text():
     ]  # fmt: skip
     places = [line.index("●") for line in lines[1:5]]
     assert places == sorted(places)
-    assert lines[-1].split() == ["1", "2", "3", "4"]
+    assert lines[-1].split() == ["1", "1.5", "2", "2.5", "3", "3.5", "4"]

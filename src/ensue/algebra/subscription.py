@@ -112,7 +112,7 @@ class Timed:
 
 @dataclass(frozen=True, slots=True)
 class Concurrent:
-    """`|(A)B`: they touch or overlap in time, give or take the tolerance."""
+    """`|(A)B`: they touch or overlap in time, plus or minus the tolerance."""
 
     first: "Expression"
     second: "Expression"

@@ -83,8 +83,8 @@ class Log:
             table = opened(self.place)
             if table.metadata().id != self.identity:
                 raise EventError(
-                    f"the table at {self.place} is another one than when it was opened\n"
-                    "  hint: open the archive anew"
+                    f"the table at {self.place} is not the one that was opened\n"
+                    "  hint: open the archive again"
                 )
             _keep(name, table)
         else:
@@ -94,7 +94,7 @@ class Log:
             except deltalake().exceptions.DeltaError as error:
                 raise EventError(
                     f"cannot follow the log of {self.place}: {reason_of(error)}\n"
-                    "  hint: if the table was removed or made anew, open the archive anew"
+                    "  hint: if the table was removed or recreated, open the archive again"
                 ) from error
         return table
 
@@ -123,7 +123,8 @@ def opened(place: str, number: int | None = None) -> Any:
         if number is None:
             raise EventError(
                 f"cannot read the Delta table {place}: {reason_of(error)}\n"
-                "  hint: its log is damaged, or asks for what the deltalake package cannot do"
+                "  hint: its log is damaged, or needs something that the deltalake package "
+                "cannot do"
             ) from error
         newest = package.DeltaTable(place).version()
         gone = f"version {number} of {place} is not there"
@@ -263,6 +264,6 @@ def _refuse_renamed(table: Any, place: str) -> None:
     if mode not in (None, "none"):
         raise EventError(
             f"the Delta table {place} maps the names of its columns "
-            f"(delta.columnMapping.mode = {mode}), which is not read\n"
+            f"(delta.columnMapping.mode = {mode}), which is not supported\n"
             "  hint: copy it into a table without, or pass it as a DataFrame or an Arrow table"
         )

@@ -75,7 +75,7 @@ class Snapshot:
             except OSError as error:
                 raise EventError(
                     f"version {self.number} of {self.metadata} cannot be read any more: {error}\n"
-                    "  hint: its snapshot was expired: take a newer one"
+                    "  hint: its snapshot was expired: use a newer one"
                 ) from error
         tasks.sort(key=lambda task: str(task.file.file_path))
         files = [task.file for task in tasks]
@@ -147,7 +147,7 @@ def _deleted(deletes: Any, path: str) -> npt.NDArray[np.int64]:
     if not str(deletes.file_format).upper().endswith("PARQUET"):
         raise EventError(
             f"the Iceberg table has deleted rows in {deletes.file_path}, in a form that is not "
-            "read\n  hint: rewrite its data files, which applies the deletions"
+            "supported\n  hint: rewrite its data files, which applies the deletions"
         )
     try:
         system, inside = place_of(deletes.file_path)
@@ -163,7 +163,7 @@ def of_table(table: Any, version: int | str | None) -> tuple[Snapshot, pa.Schema
     """A table of pyiceberg's, and its columns."""
     if not hasattr(table, "metadata_location"):
         raise EventError(
-            f"{table.__class__.__name__} is not understood as an archive\n"
+            f"{table.__class__.__name__} cannot be used as an archive\n"
             "  hint: pass a table: catalog.load_table(name)"
         )
     return _made(table, dict(table.io.properties), version)
@@ -196,8 +196,8 @@ def _made(
         if str(version) not in known:
             shown = ", ".join(known[-5:]) or "none"
             raise EventError(
-                f"version {version} of {place} is not there: the snapshot was expired, or never "
-                f"was\n  hint: there are {shown}; version=None takes the newest"
+                f"version {version} of {place} does not exist: the snapshot has expired or never "
+                f"existed\n  hint: there are {shown}; version=None takes the newest"
             )
         number = int(version)
     _refuse_renamed(table, place)
@@ -218,7 +218,7 @@ def _refuse_renamed(table: Any, place: str) -> None:
         for column in schema.fields:
             if names.setdefault(column.field_id, column.name) != column.name:
                 raise EventError(
-                    f"column '{column.name}' of the Iceberg table {place} had another name once "
-                    f"('{names[column.field_id]}'), which is not read\n"
+                    f"column '{column.name}' of the Iceberg table {place} once had another name "
+                    f"('{names[column.field_id]}'), which is not supported\n"
                     "  hint: rewrite its data files, or pass table.scan().to_arrow()"
                 )

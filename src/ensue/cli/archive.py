@@ -114,7 +114,7 @@ def _drawn(layout: Layout, archive: Any, writer: str | None) -> Table:
     laid_out = [
         apart,
         f"sorted by {', '.join(layout.sorted_by)}" if layout.sorted_by else "",
-        "" if layout.clustered or not archive.key else "objects do not lie together",
+        "" if layout.clustered or not archive.key else "objects are not stored together",
     ]
     files = many(layout.files, "file", "files")
     size = "" if layout.bytes is None else f", {_size(layout.bytes)}"
@@ -169,7 +169,7 @@ def _read(options: Namespace) -> pa.Table:
     events = event_files.read_local(files, spelling_of(options))
     if isinstance(events, Mapping):
         raise UsageError(
-            "the events of an archive are one table: TYPE=PATH does not go with it\n"
-            "  hint: give the files a column with the type, and name it with --type"
+            "the events of an archive are one table: TYPE=PATH is not allowed\n"
+            "  hint: add a column with the type to the files, and name it with --type"
         )
     return events

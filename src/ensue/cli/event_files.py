@@ -56,7 +56,7 @@ class EventFile:
         form = _form(path)
         if form is None:
             raise EventError(
-                f"cannot tell what {self.path} holds; known endings: {', '.join(FORMS)}"
+                f"cannot tell the format of {self.path}; known extensions: {', '.join(FORMS)}"
             )
         return form
 
@@ -82,7 +82,7 @@ def _hidden(folder: Path) -> str:
     """What an error says where all there is is hidden."""
     if shown_files(folder) or not _hidden_files(folder):
         return ""
-    return "\n  hint: files and folders whose names begin with _ or . are left out; rename them"
+    return "\n  hint: files and folders whose names start with _ or . are ignored; rename them"
 
 
 def _form(path: Path) -> str | None:
@@ -154,7 +154,7 @@ def table_files(arguments: Sequence[str]) -> tuple[EventFile, ...]:
     >>> [file.type for file in table_files(["day/prices.csv.gz", "trades=2026.csv", "TRADES=x"])]
     ['prices', 'trades', 'trades']
     """
-    spelled: dict[str, str] = {}  # names of tables differ in more than case
+    spelled: dict[str, str] = {}  # table names must differ in more than case
     named = []
     for file in (file for argument in arguments for file in _event_file(argument)):
         name = file.type or _stem(Path(file.path))
@@ -261,8 +261,8 @@ def as_spark_reads(file: EventFile) -> str:
         )
     if path.is_file() and _is_hidden(Path(path.name)):
         raise EventError(
-            f"Spark leaves out files whose names begin with _ or ., such as {file.path}\n"
-            "  hint: rename it, or take --engine local"
+            f"Spark ignores files whose names start with _ or ., such as {file.path}\n"
+            "  hint: rename it, or use --engine local"
         )
     return literal(file.path)
 
@@ -301,6 +301,6 @@ def guessed_time(events: Events) -> str:
             )
     raise UsageError(
         "no column holds timestamps or dates\n"
-        "  hint: name the column with the time of an event, --time COLUMN; numbers will do, and "
+        "  hint: name the column with the time of an event, --time COLUMN; it may be numeric, and "
         "--time-format says how times are written"
     )

@@ -40,7 +40,7 @@ def _levels(named: str, query: Query | Tower | Correlation) -> str | list[str]:
     if not isinstance(query, Tower):
         raise UsageError(
             "--levels: the query defines no events of its own\n"
-            "  hint: EVENT Name AS ...; in front of a query defines one"
+            "  hint: define one before the query with EVENT Name AS ...;"
         )
     if named == ALL:
         return ALL

@@ -22,7 +22,7 @@ _FORMATS = ("table", "json", "csv", "parquet")
 _ENDING = """\
 exit codes:
   0    fine, whether there were matches or not
-  1    demos only: what was found is not what was planted
+  1    demos only: the result is not what was planted
   2    wrong usage, or a query that cannot be run
   3    events that cannot be read
   4    the engine is not available (no Spark, no Java) or failed
@@ -121,21 +121,21 @@ def _parser() -> ArgumentParser:
     run = command("run", "find the matches of a query in files or in a stream", _run, grouped=True)
     run.usage, run.description = "ensue run QUERY --events FILE [options]", _RUN
     _run_options(run)
-    explain = command("explain", "show how a query will be run", _explain, grouped=True)
+    explain = command("explain", "show how a query runs", _explain, grouped=True)
     _query_and_events(explain, needed=False)
     shown = explain.add_argument_group("what is shown")
     shown.add_argument("--picture", metavar="FILE.svg", help="also draw the plan")
     shown.add_argument(
         "--analyze",
         action="store_true",
-        help="run the query on all --events, and show estimates beside what was counted",
+        help="run the query on all --events, and show estimates next to actual figures",
     )
     shown.add_argument(
         "--kernel", action="store_true", help="also print the source of the compiled kernel"
     )
     planning_options(explain)
     past_options(explain)
-    check = command("check", "say whether a query can be run", _check, grouped=True)
+    check = command("check", "check whether a query can run", _check, grouped=True)
     _query_and_events(check, needed=False)
     past_options(check)
     _demo_options(
@@ -144,7 +144,7 @@ def _parser() -> ArgumentParser:
     _demo_archive_options(
         command(
             "demo-archive",
-            "find speeders in a stream from Kafka that looks back into its own archive",
+            "find speeders in a Kafka stream that uses its own archive",
             _demo_archive,
         )
     )
@@ -152,8 +152,8 @@ def _parser() -> ArgumentParser:
     serve_options(
         command("serve", "take events and subscriptions over HTTP, and notify subscribers", _serve)
     )
-    token_options(command("token", "make a token for a user of a service", _token))
-    archive_options(command("archive", "make, fill, compact and show tables of past events"))
+    token_options(command("token", "create a token for a user of a service", _token))
+    archive_options(command("archive", "create, fill, compact and show tables of past events"))
     for grouped in (run, explain, check):
         _help_option(grouped)
     for name, added in (("explain", explain), ("check", check)):
@@ -192,27 +192,27 @@ def _query_and_events(parser: ArgumentParser, *, needed: bool) -> None:
             "--stream",
             metavar="[TYPE=]SOURCE",
             action="append",
-            help="events that keep coming: a folder that files are put into, "
-            "kafka://host:port/topic with JSON values, or rate://EVENTS_A_SECOND for trials "
+            help="a stream of events: a folder that files are added to, "
+            "kafka://host:port/topic with JSON values, or rate://EVENTS_A_SECOND for testing "
             "(columns ts, type: A, B or C, key, value)",
         )
     group.add_argument(
         "--time",
         metavar="COLUMN",
         help="the time of an event, or START,END for events that last; "
-        "by default the only column of timestamps, or of dates",
+        "by default the only timestamp column, or of dates",
     )
     group.add_argument(
         "--type",
         metavar="COLUMN",
-        help="the column with the type of an event; by default all are of one type",
+        help="the column with the type of an event; by default all events have one type",
     )
     group.add_argument(
         "--order",
         metavar="COLUMN",
         action="append",
         default=[],
-        help="orders events of the same time; several times for several columns",
+        help="orders events with the same time; repeat it for several columns",
     )
     parameter_option(parser)
     table_option(parser)
@@ -226,11 +226,11 @@ def _run_options(parser: ArgumentParser) -> None:
         "--output",
         metavar="PATH",
         default="-",
-        help="default: - (stdout); of a stream: a folder for Parquet files, delta:FOLDER or "
+        help="default: - (stdout); for a stream: a folder for Parquet files, delta:FOLDER or "
         "kafka://host:port/topic",
     )
     result.add_argument(
-        "--format", choices=_FORMATS, help="default: by the ending of --output, else table"
+        "--format", choices=_FORMATS, help="default: by the extension of --output, otherwise table"
     )
     result.add_argument(
         "--limit", metavar="N", type=_count, default=20, help="rows of a table, default: 20"
@@ -249,7 +249,7 @@ def _run_options(parser: ArgumentParser) -> None:
         "--trace",
         metavar="N",
         type=_count,
-        help="open the first N matches down to the events they are made of",
+        help="expand the first N matches down to their events",
     )
     result.add_argument(
         "--picture", metavar="FILE.svg", help="draw the first match and its events"
@@ -257,7 +257,7 @@ def _run_options(parser: ArgumentParser) -> None:
     result.add_argument(
         "--timeouts",
         action="store_true",
-        help="also give partial matches whose window was over before they were complete",
+        help="also return partial matches whose window ended before they were complete",
     )
     rare = parser.add_argument_group("more")
     rare.add_argument("--engine", choices=_ENGINES, help="default: local")
@@ -265,7 +265,7 @@ def _run_options(parser: ArgumentParser) -> None:
         "--bad-events",
         choices=("raise", "drop"),
         default="raise",
-        help="what to do with events without usable time; default: raise",
+        help="what to do with events without a usable time; default: raise",
     )
     _tower_options(parser)
     planning_options(parser)
@@ -279,7 +279,7 @@ def _tower_options(parser: ArgumentParser) -> None:
     group.add_argument(
         "--levels",
         metavar="all|NAME,NAME",
-        help="also give the events of these definitions, each as a table of its own",
+        help="also return the events of these definitions, each as a separate table",
     )
 
 
@@ -288,52 +288,54 @@ def _stream_options(parser: ArgumentParser) -> None:
     group.add_argument(
         "--watermark",
         metavar="LENGTH",
-        help='how much later than the newest event an event may come: "10 seconds", or a number '
-        "where the time column holds numbers; every stream needs one",
+        help='how far an event may be behind the newest one: "10 seconds", or a number '
+        "if the time column holds numbers; every stream needs one",
     )
     group.add_argument(
         "--max-ahead",
         metavar="LENGTH",
         help='how far ahead of the clock an event may be, "1 hour" or none: others are left out '
-        "and counted; a day, where the time column holds timestamps",
+        "and counted; default: a day, if the time column holds timestamps",
     )
     group.add_argument(
         "--checkpoint",
         metavar="FOLDER",
-        help="where the stream's state is kept, to go on from after a stop; "
-        "by default a temporary one",
+        help="where the stream's state is kept, to continue after a stop; "
+        "by default a temporary folder",
     )
     group.add_argument(
         "--schema",
         metavar="COLUMNS",
-        help='"ts timestamp, type string, ..." if the columns cannot be seen from what is there',
+        help='"ts timestamp, type string, ..." if the columns cannot be read from existing data',
     )
     group.add_argument(
         "--history",
         metavar="PLACE",
         help="a table of past events to begin with: a folder of Parquet files, a Delta table; "
-        "the stream goes on where it ends",
+        "the stream continues where it ends",
     )
     group.add_argument(
-        "--since", metavar="TIME", help="with --history: leave out what is before this time"
+        "--since", metavar="TIME", help="with --history: leave out events before this time"
     )
     group.add_argument(
         "--allow-gap",
         action="store_true",
         help="with --history: the stream may begin later than the history ends",
     )
-    group.add_argument("--late", metavar="FOLDER", help="put late events aside, as Parquet")
-    group.add_argument("--once", action="store_true", help="process what is there, and stop")
+    group.add_argument("--late", metavar="FOLDER", help="write late events here, as Parquet")
+    group.add_argument(
+        "--once", action="store_true", help="process the available events, then stop"
+    )
     group.add_argument(
         "--flush",
         action="store_true",
-        help="with --once: the stream is over then, so also deliver what waited for more of it",
+        help="with --once: treat the stream as ended, and deliver what is still waiting",
     )
     group.add_argument(
         "--every", metavar="LENGTH", help="time between micro-batches; default: none"
     )
     group.add_argument("--packages", metavar="MAVEN", help="for Spark, such as Kafka's connector")
-    group.add_argument("--jars", metavar="FILES", help="for Spark, with commas between them")
+    group.add_argument("--jars", metavar="FILES", help="for Spark, separated by commas")
 
 
 def _demo_options(parser: ArgumentParser) -> None:
@@ -350,7 +352,7 @@ def _demo_archive_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--folder",
         metavar="DIR",
-        help="where to write, a new folder; default: a temporary one, which is removed",
+        help="a new folder to write to; default: a temporary one, which is removed",
     )
     parser.add_argument(
         "--passes", metavar="N", type=_count, default=50_000, help="default: 50000"
@@ -390,7 +392,7 @@ def _run(options: Namespace) -> Exit:
     if len(options.query) > 1:
         if options.stream is not None:
             raise UsageError(
-                "a --stream on the command line has one query\n"
+                "a --stream on the command line takes one query\n"
                 "  hint: ensue.match(stream, [query, ...]) and ensue.start run several as one"
             )
         from ensue.cli.several import run_several

@@ -41,7 +41,7 @@ def write(
         output().print(drawn(matches, limit, full_ids=full_ids))
         return
     if form == "parquet" and target == "-" and sys.stdout.isatty():
-        raise UsageError("Parquet is not for a terminal; name a file with --output")
+        raise UsageError("Parquet cannot be printed to a terminal; name a file with --output")
     with _opened(target) as stream:
         match form:
             case "json":

@@ -25,7 +25,7 @@ def read_pattern(argument: str, parameters: Parameters) -> Query | Tower | Corre
     read = read_query(argument, parameters)
     if isinstance(read, SqlQuery | Recognition):
         raise UsageError(
-            "this is SQL, and a pattern is meant here\n"
+            "this is SQL, but a pattern is expected here\n"
             "  hint: ensue run takes one SQL query at a time, over files: --table NAME=PATH"
         )
     return read
@@ -49,11 +49,11 @@ def read_query(
             raise
         raise UsageError(
             "this is SQL without MATCH_RECOGNIZE\n"
-            "  hint: SQL here has one: SELECT ... FROM name MATCH_RECOGNIZE (...)"
+            "  hint: a SQL query needs one: SELECT ... FROM name MATCH_RECOGNIZE (...)"
         ) from None
     if isinstance(read, Subscription):
         raise UsageError(
-            "this is a subscription, and a query is meant here\n"
+            "this is a subscription, but a query is expected here\n"
             "  hint: put it into ensue.Subscriptions, in Python"
         )
     return read
@@ -93,7 +93,8 @@ def _require_no_file(word: str) -> None:
     if file is not None:
         raise UsageError(
             f"there is no query file {word}\n"
-            f"  hint: did you mean '{file}'? All events of type {word}: '{word} {word[0].lower()}'"
+            f"  hint: did you mean '{file}'? For all events of type {word}, write '{word} "
+            f"{word[0].lower()}'"
         )
 
 

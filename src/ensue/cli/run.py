@@ -94,8 +94,8 @@ def require_events(options: Namespace) -> None:
     """A pattern is looked for in something."""
     if not options.events:
         raise UsageError(
-            "events are missing\n"
-            "  hint: --events FILE for those of a file, --stream SOURCE for those that keep coming"
+            "there are no events\n"
+            "  hint: use --events FILE for a file, --stream SOURCE for a stream"
         )
 
 
@@ -182,7 +182,7 @@ def check(options: Namespace) -> Exit:
     events, columns = _known(options)
     if events is not None:
         levels.fits(query, events, columns, past_of(options, columns))
-    fits = "the query fits the events" if events is not None else "the query can be read"
+    fits = "the query fits the events" if events is not None else "the query is valid"
     output().print(f"ok: {fits}")
     return Exit.FINE
 
@@ -193,7 +193,7 @@ def _known(
     """The first events of each file, enough to know the columns, and which columns are which."""
     if not options.events:
         if options.time or options.type or options.order:
-            raise UsageError("--time, --type and --order say something of --events; name some")
+            raise UsageError("--time, --type and --order need --events")
         return None, {}
     files = event_files.event_files(options.events)
     events = event_files.read_local(files, spelling_of(options), rows=rows)

@@ -51,7 +51,7 @@ def check(query: Sql, options: Namespace) -> Exit:
     files = _files(query, options, needed=False)
     if files:
         _answer(query, _without_rows(_read(files, options)))
-    fits = "the query fits the tables" if files else "the query can be read"
+    fits = "the query fits the tables" if files else "the query is valid"
     output().print(f"ok: {fits}")
     return Exit.FINE
 
@@ -79,7 +79,7 @@ def _files(query: Sql, options: Namespace, *, needed: bool) -> tuple[EventFile, 
     names = list(dict.fromkeys(str(file.type) for file in given))
     if isinstance(query, Recognition):
         if needed and not given:
-            raise UsageError("the clause is over a table: name its file with --table")
+            raise UsageError("the clause needs a table: name its file with --table")
         return _of_one_table(given, options)
     if given or needed:
         _require_tables(query, names)
@@ -94,7 +94,7 @@ def _of_one_table(given: tuple[EventFile, ...], options: Namespace) -> tuple[Eve
     named = table_files(options.table) if options.table else ()
     if len({str(file.type).lower() for file in named}) + bool(options.events) > 1:
         raise UsageError(
-            "MATCH_RECOGNIZE alone is over one table, and several are given\n"
+            "a single MATCH_RECOGNIZE clause reads one table, but several are given\n"
             "  hint: SELECT * FROM name MATCH_RECOGNIZE (...) says which one"
         )
     return tuple(EventFile(file.path) for file in given)
@@ -116,7 +116,7 @@ def _where(name: str, names: Iterable[str]) -> str:
     near = did_you_mean(name, names) or ""
     if near.startswith("did you mean"):
         return near
-    return f"say where its rows are: --table {name}=FILE"
+    return f"name its file: --table {name}=FILE"
 
 
 def _read(files: tuple[EventFile, ...], options: Namespace) -> Any:

@@ -108,20 +108,20 @@ def _checked(options: Namespace) -> str | float:
         raise UsageError("a stream runs on Spark: leave out --engine local")
     if options.watermark is None:
         raise UsageError(
-            "a stream needs --watermark: how late events may come\n"
-            '  hint: --watermark "10 seconds", or a number where the time column holds numbers'
+            "a stream needs --watermark: how late events may be\n"
+            '  hint: --watermark "10 seconds", or a number if the time column holds numbers'
         )
     if options.trace or options.picture:
         raise UsageError(
-            "--trace and --picture open matches in files, not in a --stream\n"
-            "  hint: ensue.trace(row) opens any row of ensue.match(..., trace=True)"
+            "--trace and --picture work on files, not on a --stream\n"
+            "  hint: ensue.trace(row) expands any row of ensue.match(..., trace=True)"
         )
     if options.flush and not options.once:
-        raise UsageError("--flush goes with --once: only a stream that ends can be flushed")
+        raise UsageError("--flush needs --once: only a stream that ends can be flushed")
     if options.once and options.every is not None:
-        raise UsageError("--once and --every exclude each other")
+        raise UsageError("--once and --every cannot be combined")
     if options.history is None and (options.since is not None or options.allow_gap):
-        raise UsageError("--since and --allow-gap go with --history")
+        raise UsageError("--since and --allow-gap need --history")
     if options.since is not None:
         _moment(options.since)
     if options.every is not None:
@@ -203,9 +203,9 @@ def _target(matches: Any, screen: Screen, output: str) -> Any:
         for name in matches:
             if "level" in matches[name].columns:
                 raise UsageError(
-                    f"{name or levels.TOP} returns a column 'level', by which the levels are told "
-                    "apart where they are printed\n"
-                    "  hint: name it otherwise with AS, or give each level a folder: --output DIR"
+                    f"{name or levels.TOP} returns a column 'level', which the printed "
+                    "output uses to tell levels apart\n"
+                    "  hint: rename it with AS, or give each level a folder: --output DIR"
                 )
         return {name: screen.show_of(name or levels.TOP) for name in matches}
     places = levels.places_of(matches)

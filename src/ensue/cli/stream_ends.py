@@ -86,8 +86,8 @@ def _folder(text: str, *, declared: bool) -> Folder:
     path = Path(text)
     if path.is_file():
         raise UsageError(
-            f"{text} is a file, and a stream is a folder that files are put into\n"
-            "  hint: name the folder, or find the matches of a file with --events"
+            f"{text} is a file, and a stream needs a folder that files are added to\n"
+            "  hint: name the folder, or use --events for a file"
         )
     if path.is_dir():
         return _with_files(text, declared=declared)
@@ -104,8 +104,8 @@ def _with_files(text: str, *, declared: bool) -> Folder:
         example = str(Path(text) / "*.parquet")
         if declared:
             raise EventError(
-                f"the folder {text} is empty, so what kind of files it is for is not known\n"
-                f"  hint: say so by their names: --stream '{example}'"
+                f"the folder {text} is empty, so the file format is unknown\n"
+                f"  hint: give a pattern for their names: --stream '{example}'"
             )
         raise EventError(_nothing_yet(text, example))
     form = EventFile(text).form
@@ -116,15 +116,15 @@ def _with_files(text: str, *, declared: bool) -> Folder:
 def _require_streamed(form: str | None, text: str) -> None:
     if form == "arrow":
         raise EventError(
-            f"Spark takes no stream of Arrow files, as in {text}\n"
-            "  hint: put Parquet files there, or find the matches of files with --events"
+            f"Spark cannot stream Arrow files, as in {text}\n"
+            "  hint: put Parquet files there, or use --events"
         )
 
 
 def _nothing_yet(folder: str, example: str) -> str:
     return (
         f"there are no files in {folder} yet, so their columns are not known\n"
-        f"  hint: put a first file there, or say what the columns are: --stream '{example}' "
+        f"  hint: put a first file there, or give the columns: --stream '{example}' "
         '--schema "ts timestamp, type string, ..."'
     )
 

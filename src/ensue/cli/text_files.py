@@ -45,7 +45,7 @@ def _of(path: Path, read: Callable[[Path], pa.Table]) -> pa.Table:
         return read(path)
     except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
         json = path.name.lower().partition(".json")[1] or ".ndjson" in path.name.lower()
-        hint = "\n  hint: a JSON file holds one object a line" if json else ""
+        hint = "\n  hint: a JSON file must have one object per line" if json else ""
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise EventError(f"cannot read events from {path}: {reason}{hint}") from None
 
@@ -76,7 +76,7 @@ def concatenated(tables: Sequence[pa.Table]) -> pa.Table:
     try:
         return pa.concat_tables(tables, promote_options="permissive")
     except pa.ArrowException as error:
-        raise EventError(f"the event files have columns that do not fit: {error}") from None
+        raise EventError(f"the event files have incompatible columns: {error}") from None
 
 
 class _Files:

@@ -62,7 +62,7 @@ class Allowance:
     ensue.errors.LimitError: the query finds more matches than max_matches=10 allows
       query: SEQ(A a, B b) WITHIN 5
       where: event 42 of the stream, at 7: 11 matches found, 3 partial matches held, 1 KB
-      hint: one of these helps
+      hint: try one of these
         - USING next takes the next event that fits; ...
         - a key, WHERE [column], if all events of a match agree in a column
         - a shorter WITHIN

@@ -11,7 +11,7 @@ PAGE = "docs/strategies.md"
 def hint(query: Query, *more: str) -> str:
     """The lines of a message that say what helps."""
     ways = [*asking_less(query), *more]
-    return "\n".join(["  hint: one of these helps", *(f"    - {way}" for way in ways)])
+    return "\n".join(["  hint: try one of these", *(f"    - {way}" for way in ways)])
 
 
 def asking_less(query: Query) -> list[str]:

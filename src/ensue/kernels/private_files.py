@@ -22,7 +22,7 @@ _ABANDONED = 3_600.0  # seconds after which a half written file has lost its wri
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _CLOSED = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _PLAIN = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # no link, no waiting pipe
-_OWN_FOLDER = "or set ENSUE_CACHE to a folder of your own"
+_OWN_FOLDER = "or set ENSUE_CACHE to a folder you own"
 
 
 class CacheWarning(UserWarning):
@@ -49,11 +49,11 @@ def folder() -> Path | None:
         wanted = _wanted()
         trouble = _made_private(wanted)
     except RuntimeError:
-        wanted, trouble = None, "there is no home folder: set ENSUE_CACHE to a folder of your own"
+        wanted, trouble = None, "there is no home folder: set ENSUE_CACHE to a folder you own"
     if wanted is not None and trouble is None:
         return wanted
     instead = _temporary()
-    done = f"compiled kernels are kept in {instead}" if instead else "kernels are compiled anew"
+    done = f"compiled kernels are kept in {instead}" if instead else "kernels are compiled again"
     say_once("folder", f"{trouble}; until then {done}{'' if instead else ' in every process'}")
     return instead
 
@@ -101,7 +101,7 @@ def _made_private(place: Path) -> str | None:
 
 def _trouble(place: Path, error: OSError) -> str:
     why = (error.strerror or str(error)).lower()
-    return f"the cache folder {place} cannot be used ({why}): mend that, {_OWN_FOLDER}"
+    return f"the cache folder {place} cannot be used ({why}): fix that, {_OWN_FOLDER}"
 
 
 def distrusted(found: os.stat_result) -> str | None:

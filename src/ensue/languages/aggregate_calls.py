@@ -106,8 +106,8 @@ def tally(function: str, span: Span) -> Aggregate:
     if function == "count":
         return Aggregate("count", MATCHES, None, span=span)
     raise QueryError(
-        f"{function}(*) means nothing: only COUNT(*) counts matches",
-        hint="take the events of a variable, as in avg(a.price)",
+        f"{function}(*) does not exist: only COUNT(*) counts matches",
+        hint="use the events of a variable, as in avg(a.price)",
         span=span,
     )
 
@@ -185,7 +185,7 @@ def _subject(function: str, argument: Expr, span: Span) -> tuple[str, At]:
     for other in fields[1:]:
         if other.variable != first.variable:
             raise QueryError(
-                f"{function} is over the events of one variable, not of "
+                f"{function} works over the events of one variable, not of "
                 f"{first.variable} and {other.variable}",
                 hint="aggregate each variable on its own",
                 span=span,
@@ -201,7 +201,7 @@ def _subject(function: str, argument: Expr, span: Span) -> tuple[str, At]:
     if at not in (At.ALL, At.BEFORE, At.THROUGH):
         name = first.variable
         raise QueryError(
-            f"{function} is over several events, and this position names one",
+            f"{function} works over several events, and this position names one",
             hint=f"all of them: {name}[], those before the current one: {name}[..i-1]",
             span=first.span,
         )

@@ -27,8 +27,8 @@ def archive_join(
     archive, span = name_of(name), span_of(name)
     if range_ is None:
         raise QueryError(
-            f"JOIN ARCHIVE {archive} has no RANGE: how far back may its matches lie?",
-            hint="say it behind the pattern, as in RANGE 30 days BEFORE START",
+            f"JOIN ARCHIVE {archive} has no RANGE: how far back may its matches be?",
+            hint="add it after the pattern, as in RANGE 30 days BEFORE START",
             span=span,
         )
     conjuncts, equivalence = condition(pieces(on)[0]) if on else ((), ())
@@ -71,7 +71,7 @@ def _length(node: Node) -> ByTime | ByUnits:
     match window_of(node):
         case ByEvents(count=count, span=span):
             raise QueryError(
-                "RANGE is a length of time, not a number of events",
+                "RANGE must be a length of time, not a number of events",
                 hint="as in RANGE 30 days BEFORE START; "
                 f"the latest {max(count, 1)} of the matches are LAST {max(count, 1)}",
                 span=span,

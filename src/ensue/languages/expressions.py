@@ -90,8 +90,8 @@ def expr_of(node: Node) -> Expr:
             return chain("and", [expr_of(term) for term in terms])
         case "equivalence", _:
             raise QueryError(
-                "[attr] stands alone among the conditions of WHERE or ON, joined by 'and'",
-                hint="to compare two events otherwise, write a.id = b.id",
+                "[attr] must be a condition of its own in WHERE or ON, joined with 'and'",
+                hint="to compare two events in another way, write a.id = b.id",
                 span=span,
             )
         case "inverted", [operand]:
@@ -113,12 +113,18 @@ def expr_of(node: Node) -> Expr:
         case "ilike", [operand, negated, pattern]:
             text = _unquoted(pattern)
             return sql_forms.ilike(expr_of(operand), negated is not None, text, span)
+        case "rlike", [operand, negated, written]:
+            found = Call("regexp_matches", (expr_of(operand), expr_of(written)), span)
+            return Unary("not", found, span) if negated is not None else found
         case "cases", [*parts, _]:
             return sql_forms.chosen(_cases(parts), span)
         case "cases_of", [subject, *parts, _]:
             return sql_forms.chosen_by(expr_of(subject), _cases(parts), span)
         case "case_call", arguments:
             return sql_forms.chosen([expr_of(argument) for argument in arguments], span)
+        case "at_time_zone", [time, zone]:
+            named = Literal(_unquoted(zone), span_of(zone))
+            return Call(functions.AT_TIME_ZONE, (expr_of(time), named), span)
         case "cast", [operand, kind]:
             return sql_forms.cast(expr_of(operand), kind, span)
         case "is_in", [operand, negated, *options]:
@@ -215,7 +221,7 @@ def _finite(value: float, span: Span) -> float:
 def _duration(length: int, span: Span) -> timedelta:
     if length % 1000:
         raise QueryError(
-            "durations in conditions are whole microseconds",
+            "durations in conditions must be whole microseconds",
             hint="round it to microseconds: 1 us",
             span=span,
         )
@@ -274,7 +280,7 @@ def _position(index: Node, variable: str) -> tuple[At, int]:
             )
         case _:
             raise QueryError(
-                "this is no position in a Kleene variable",
+                "this is not a position in a Kleene variable",
                 hint=f"positions are {POSITIONS}",
                 span=span,
             )
@@ -309,7 +315,9 @@ def _member(index: Node, variable: str) -> str:
 def _nth(digits: Token, variable: str) -> int:
     span = span_of(digits)
     if not digits.isdigit() or len(digits) > 9:
-        raise QueryError("a position is a whole number", hint=f"as in {variable}[1]", span=span)
+        raise QueryError(
+            "a position must be a whole number", hint=f"as in {variable}[1]", span=span
+        )
     if int(digits) == 0:
         raise QueryError(
             "positions count from 1",

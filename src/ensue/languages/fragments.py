@@ -124,7 +124,9 @@ def _resolved(node: Node, names: Names) -> list[Node]:
 
 
 def _several() -> QueryError:
-    return QueryError("several values stand where one is meant", hint="as in b.kind in (kinds)")
+    return QueryError(
+        "there are several values where one is expected", hint="as in b.kind in (kinds)"
+    )
 
 
 def _named(node: Node, token: Token, names: Names) -> list[Node]:
@@ -132,7 +134,8 @@ def _named(node: Node, token: Token, names: Names) -> list[Node]:
     if name in names.values:
         if name in names.variables:
             raise QueryError(
-                f"'{name}' is an event of the pattern and a value", hint="call the value otherwise"
+                f"'{name}' is both an event of the pattern and a value",
+                hint="give the value another name",
             )
         names.used.add(name)
         value = names.values[name]
@@ -158,7 +161,7 @@ def _literal(name: str, value: object) -> Node:
         constant = constant_of(value)
     except ValueError:
         raise QueryError(
-            f"{name}={value!r} is no constant of the language",
-            hint="pass a number, a text, a truth value, None, a datetime or a timedelta",
+            f"{name}={value!r} cannot be used as a constant",
+            hint="pass a number, a string, a boolean, None, a datetime or a timedelta",
         ) from None
     return _grammar().parse(show_expr(Literal(constant)), start="expression")

@@ -75,7 +75,7 @@ def parse_text(
     for argument, given in (("definitions", definitions), ("operators", operators)):
         if tuple(given):
             raise QueryError(
-                f"{argument}= are for patterns, and this text is OPSL",
+                f"{argument}= is for patterns, and this text is OPSL",
                 hint=f"leave {argument}= out",
             )
     return opsl.parse(text, regions)
@@ -86,8 +86,8 @@ def show(query: Query | Correlation | Subscription | Recognition) -> str:
     if isinstance(query, Subscription):
         return opsl_text.show(query)
     raise QueryError(
-        "this query is a pattern, and patterns cannot be written in OPSL",
-        hint=f'show it by language="{"sql" if isinstance(query, Recognition) else "patterns"}"',
+        "this query is a pattern, and patterns cannot be converted to OPSL",
+        hint=f'show it with language="{"sql" if isinstance(query, Recognition) else "patterns"}"',
     )
 
 

@@ -7,16 +7,18 @@ from typing import Any
 from lark import Lark, Token, Tree, UnexpectedInput
 
 from ensue.algebra.predicate import Constant
+from ensue.errors import QueryError
 from ensue.languages.parameters import Parameters, several_values
 from ensue.span import Span
 
 PARAMETER = "PARAMETER"
+DATE = "BARE_DATE"
 
 
 class AnywhereInText:
     """Lets Lark find parameters wherever they stand in a text; `read` puts values in."""
 
-    always_accept = (PARAMETER,)
+    always_accept = (PARAMETER, DATE)
 
     def process(self, stream: Iterator[Token]) -> Iterator[Token]:
         return stream
@@ -29,13 +31,23 @@ def read(grammar: Lark, text: str, rule: str, parameters: Parameters) -> Tree[To
     last = Token("$END", "", 0, 1, 1)
     try:
         for last in reading.lexer_thread.lex(reading.parser_state):
-            for token in places.filled(last):
+            for token in places.filled(_as_name(last, reading)):
                 reading.feed_token(token)
         tree: Tree[Token] = reading.feed_eof(last)
     except UnexpectedInput as error:
         error.interactive_parser = reading
         raise
     return tree
+
+
+def _as_name(token: Token, reading: Any) -> Token:
+    """A keyword that has no place here, but a name has, is a name: `SEQ(A within, B b)`."""
+    if token.type == "NAME" or not token.isidentifier() or "NAME" not in reading.choices():
+        return token
+    accepted = reading.accepts()
+    if token.type in accepted or "NAME" not in accepted:
+        return token
+    return Token.new_borrow_pos("NAME", str(token), token)
 
 
 class _Places:
@@ -54,6 +66,12 @@ class _Places:
         if self.listed is not None and token.type not in ("COMMA", "RPAR"):
             raise several_values(self.listed[1:], _span(self.listed))
         self.listed = None
+        if token.type == DATE:
+            raise QueryError(
+                f"{token} is a subtraction, and a date is meant",
+                hint=f"write DATE '{token}', or with blanks what is to be subtracted",
+                span=_span(token),
+            )
         if token.type == PARAMETER:
             yield from self._values(token)
         else:

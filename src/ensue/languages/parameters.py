@@ -167,7 +167,7 @@ def constant_of(value: object) -> Constant:
             return timedelta(value.days, value.seconds, value.microseconds)
         case _:
             raise ValueError(
-                f"is of the type {type(value).__name__}, which is no constant of the language"
+                f"is of the type {type(value).__name__}, which cannot be used as a constant"
             )
 
 

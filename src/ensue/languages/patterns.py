@@ -41,7 +41,7 @@ def parse(text: str, operators: Iterable[Operator] = ()) -> Query:
         case Correlation() as correlation:
             raise QueryError(
                 "JOIN ARCHIVE is not supported here yet",
-                hint="leave it out: here a query is about one stream",
+                hint="leave it out: here a query covers one stream",
                 span=correlation.joins[0].span,
                 text=text,
             )
@@ -156,19 +156,19 @@ def _statement(tree: Node, text: str, operators: tuple[Operator, ...]) -> Query 
         return check_structure(replace(query, all_events=labelled is not None, whole=whole))
     if labelled is not None:
         raise QueryError(
-            "ALL EVENTS does not go with JOIN ARCHIVE",
+            "ALL EVENTS cannot be combined with JOIN ARCHIVE",
             hint="leave it out: a row has the events of all sides as structs",
             span=span_of(labelled),
         )
     if choose and choose_of(choose):
         raise QueryError(
-            "CHOOSE does not go with JOIN ARCHIVE",
-            hint="leave it out; LAST 1 keeps the latest archived match of each live one",
+            "CHOOSE cannot be combined with JOIN ARCHIVE",
+            hint="leave it out; LAST 1 keeps the latest archived match for each live one",
             span=span_of(choose),
         )
     for negation, _ in (found for shape in (live, *past) for found in lapses(shape)):
         raise QueryError(
-            "an absence with an interval of its own does not go with JOIN ARCHIVE",
+            "an absence with an explicit interval cannot be combined with JOIN ARCHIVE",
             hint="say between which events nothing happens: SEQ(A a, !C c, B b)",
             span=negation.span,
         )

@@ -10,6 +10,7 @@ from lark import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 from ensue.algebra.durations import unit_hint
 from ensue.algebra.pattern import GROUPS
 from ensue.errors import QueryError
+from ensue.languages import slips
 from ensue.languages.expressions import POSITIONS
 from ensue.languages.parameters import NO_PARAMETERS, Parameters, told
 from ensue.span import Span
@@ -18,7 +19,7 @@ _CLAUSES = ("WHERE", "WITHIN", "AFTER", "RETURN", "HAVING", "GROUP", "ORDER", "L
 _JOINS = ("JOIN", "LEFT", "ANTI", "INNER", "RIGHT", "FULL", "OUTER", "SEMI", "CROSS")
 _WORDS = {
     "LPAR": "'('", "RPAR": "')'", "LSQB": "'['", "RSQB": "']'", "LBRACE": "'{'",
-    "RBRACE": "'}'", "COMMA": "','", "DOT": "'.'", "QMARK": "'?'", "PLUS": "'+'",
+    "RBRACE": "'}'", "VBAR": "'|'", "COMMA": "','", "DOT": "'.'", "QMARK": "'?'", "PLUS": "'+'",
     "MINUS": "'-'", "STAR": "'*'", "_ARROW": "'->'", "_UP_TO": "'..'", "NUMBER": "a number",
     "STRING": "a string in single quotes", "NAME": "a name", "QUOTED": "a name",
     "UNIT": "a unit of time", "$END": "the end", "SEMICOLON": "the end",
@@ -42,13 +43,13 @@ _GROUPS: tuple[tuple[str, set[str], set[str]], ...] = (
         {"NUMBER", "STRING", "NAME"},
         {"NUMBER", "STRING", "NAME", "QUOTED", "PERCENT", "LPAR", "MINUS", "_NOT", "_TRUE",
          "_FALSE", "_NULL", "TIMESTAMP", "DATE", "WKT", "_INTERVAL", "STRATEGY", "EXISTS",
-         "_CASE", "_CAST"},
+         "_CASE", "_CAST", "_EXTRACT", "_DISTINCT"},
     ),
     (
         "an operator",
         {"PLUS", "CONCATENATE"},
         {"PLUS", "MINUS", "STAR", "DIVIDE", "CONCATENATE", "COMPARISON", "NOT", "_IS", "_IN",
-         "_BETWEEN", "_LIKE", "_ILIKE"},
+         "_BETWEEN", "_LIKE", "_ILIKE", "_RLIKE"},
     ),
     ("a quantifier", {"PLUS", "STAR", "QMARK"}, {"PLUS", "STAR", "QMARK", "LBRACE"}),
     (
@@ -70,7 +71,7 @@ _CURLY = "\u2018\u2019\u201c\u201d\u00b4"
 _SLIPS = {
     "&&": "write 'and'",
     "&": "write 'and'",
-    "|": "write 'or'; strings are joined by ||",
+    "|": "write 'or'; join strings with ||",
     "{": "after WHERE, braces follow a strategy: skip_till_next_match(a[], b) { ... }",
 }
 
@@ -172,6 +173,7 @@ def _hints(text: str, start: int, found: str, expected: set[str]) -> Iterator[st
     if found.upper() == "CHOOSE" and "_CHOOSE" in expected:
         yield "say which: CHOOSE LATEST, CHOOSE ONCE or CHOOSE ALL"
     yield from _of_whole_results(before, found.upper())
+    yield from slips.hints(slips.Place(before, found, text[start:], expected))
     yield from _misspelt(found, expected)
     yield from _unbalanced(text, start, found, expected)
     yield from _archive_hints(before, found.upper(), expected)
@@ -270,14 +272,16 @@ def _unbalanced(text: str, start: int, found: str, expected: set[str]) -> Iterat
             open_at.append(token.start())
     if not open_at:
         if found in _OPENING:
-            yield f"this '{found}' closes nothing"
+            yield f"this '{found}' has no matching opening bracket"
         return
     bracket = text[open_at[-1]]
     line = text.count("\n", 0, open_at[-1]) + 1
     column = open_at[-1] - text.rfind("\n", 0, open_at[-1])
     closed_wrongly = _OPENING.get(found, bracket) != bracket
     quantifier = bracket == "{" and {"COMMA", "RBRACE"} <= expected
-    if not found or closed_wrongly or quantifier or found.upper() in _CLAUSES:
+    last = re.search(r"\w*$", text[:start].rstrip())
+    clause = {found.upper(), last[0].upper() if last else ""} & set(_CLAUSES)
+    if not found or closed_wrongly or quantifier or clause:
         yield f"the '{bracket}' of line {line}, column {column} is not closed"
 
 

@@ -54,7 +54,7 @@ def define(
     if emit or not found or unnamed is not None:
         raise QueryError(
             "a definition has the form EVENT Name AS pattern",
-            hint="a query without a name, and EMIT, go to match",
+            hint="pass a query without a name, and EMIT, to match",
             span=None if unnamed is None else unnamed.span,
             text=text,
         )
@@ -86,7 +86,7 @@ def parse_text(
     """
     if regions:
         raise QueryError(
-            "regions= are for OPSL, and this text is a pattern",
+            "regions= is for OPSL, and this text is a pattern",
             hint='leave them out, or say language="opsl"',
         )
     outside = {**_known, **{d.name: d for d in definitions}}
@@ -134,8 +134,7 @@ def _require_no_definitions(correlation: Correlation, outside: Mapping[str, Defi
 def _no_tower(correlation: Correlation, span: Span | None, why: str = "") -> QueryError:
     return QueryError(
         f"{why}JOIN ARCHIVE together with definitions is not supported yet",
-        hint="match the events as they come in, or write the matches of the definitions to a "
-        "table first",
+        hint="match the raw events, or write the matches of the definitions to a table first",
         span=span,
         text=correlation.text,
     )
@@ -168,7 +167,7 @@ class _Reader:
         found, emit = self.definitions(text, places, file=None, folder=self.folder)
         if not found or found[-1].file is not None:
             raise QueryError(
-                "there are definitions, but no query on top of them",
+                "there are definitions, but no query that uses them",
                 hint="end the text with a pattern, as in SEQ(Incident a, Repair b) WITHIN 1 hour",
                 span=places[-1],
                 text=text,
@@ -177,7 +176,7 @@ class _Reader:
         for definition in definitions:
             if not definition.name:
                 raise QueryError(
-                    "only the last query may go without a name",
+                    "only the last query may have no name",
                     hint="write EVENT Name AS ... to define an event",
                     span=definition.span,
                     text=definition.query.text,
@@ -218,7 +217,7 @@ class _Reader:
         try:
             inside = path.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "it is no UTF-8 text"
+            reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
             near = nearest(path) if isinstance(error, FileNotFoundError) else None
             raise QueryError(
                 f"{stated['file']} cannot be imported: {reason}",
@@ -239,8 +238,8 @@ class _Reader:
         unnamed = next((d for d in found if not d.name), None)
         if emit or unnamed is not None:
             raise QueryError(
-                f"{name} has more than definitions in it",
-                hint="an imported file holds EVENT Name AS ...; only",
+                f"{name} contains more than definitions",
+                hint="an imported file may only contain EVENT Name AS ...;",
                 span=place,
                 text=text,
             )
@@ -260,6 +259,8 @@ def _alone(
                 raise _no_tower(correlation, correlation.joins[0].span)
     except QueryError as error:
         error.text = text
+        if text[place.end : place.end + 1] == ";" and "is not closed" in str(error.hint):
+            error.hint = f"{error.hint}: ';' ends a query, and parts are separated by commas"
         raise
 
 
@@ -287,7 +288,7 @@ def show_text(query: Query | Correlation | Subscription | Recognition) -> str:
         return opsl_patterns.show(query)
     if isinstance(query, Recognition):
         raise QueryError(
-            "MATCH_RECOGNIZE cannot be written as a pattern", hint='show it by language="sql"'
+            "MATCH_RECOGNIZE cannot be converted to a pattern", hint='show it with language="sql"'
         )
     return show(query)
 

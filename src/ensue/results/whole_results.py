@@ -64,8 +64,16 @@ class Finished:
             return self.matches
         shape = self._shape
         own = [pa.field(r.name, shape.type_of(r.expr)) for r in shape.returned()]
-        times = [self.matches.field(name).with_name(f" {name}") for name in TIMES]
+        times = [self.matches.field(name).with_name(f" {name}") for name in TIMES[:2]]
         return pa.schema([*own, *times])
+
+    @property
+    def times(self) -> tuple[str, ...]:
+        """The columns of `rows` that order what is equal otherwise; groups by their first
+        matches, and those of the same times by their keys."""
+        if not self.finishing.whole.grouped:
+            return TIMES
+        return (*(f" {name}" for name in TIMES[:2]), *(key.name for key in self.finishing.keys))
 
     def of(self, matches: pa.Table) -> pa.Table:
         """The result of all matches."""
@@ -82,7 +90,7 @@ class Finished:
         gathered = Gathered(groups, matches, shape.columns_of, shape.results)
         arrays = [shape.array_of(returned.expr, gathered) for returned in shape.returned()]
         firsts = groups.nth(GROUP, 1)
-        arrays += [taken(whole_column(matches, name), firsts) for name in TIMES]
+        arrays += [taken(whole_column(matches, name), firsts) for name in TIMES[:2]]
         wanted = self.rows
         pairs = zip(arrays, wanted, strict=True)
         return pa.table(
@@ -92,8 +100,7 @@ class Finished:
     def ordered(self, rows: pa.Table) -> pa.Table:
         """Matches or groups in their order, or the first of them, with the columns of the
         result."""
-        grouped = self.finishing.whole.grouped
-        order = _order(rows, self.finishing.order, [f" {n}" if grouped else n for n in TIMES])
+        order = _order(rows, self.finishing.order, self.times)
         first = self.finishing.whole.first
         rows = rows.take(order if first is None else order.slice(0, first))
         return pa.table([rows.column(here) for here in self.shown.values()], schema=self.schema)

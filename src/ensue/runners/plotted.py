@@ -2,12 +2,14 @@
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ensue.algebra.query import Query
 from ensue.algebra.tower import Tower
 from ensue.archives.opening import table_of
+from ensue.columns.rows import rows_taken
 from ensue.columns.stream import Shape
 from ensue.errors import EnsueError, EventError, did_you_mean
 from ensue.runners.tables import stream_of
@@ -36,7 +38,7 @@ def plotted(
         hint = did_you_mean(lane, table.column_names)
         raise EventError(f"by={lane!r} is no column of the events\n  hint: {hint}")
     near = _near(table, shape, found.slice(0, most_matches))
-    drawn = near.take(pa.array(list(spread(near.num_rows, most_events)), pa.int64()))
+    drawn = rows_taken(near, np.array(list(spread(near.num_rows, most_events)), np.int64))
     return Plotted(
         [_event(row, shape, lane) for row in _plain(drawn).to_pylist()],
         shown,
@@ -81,7 +83,8 @@ def _near(events: pa.Table, shape: Shape, matches: pa.Table) -> pa.Table:
         last = pc.max(matches.column("end")).cast(end.type)
         inside = pc.and_(pc.greater_equal(end, first), pc.less_equal(start, last))
         wanted = pc.and_(wanted, inside)
-    return events.filter(wanted).sort_by(shape.schema.start)
+    places = pc.indices_nonzero(wanted)
+    return rows_taken(events, places.take(pc.sort_indices(start.take(places))).to_numpy())
 
 
 def _event(row: dict[str, Any], shape: Shape, lane: str | None) -> PlottedEvent:

@@ -38,7 +38,7 @@ def sql(
     frames = {n: table for n, table in given.items() if world_of(table) is World.SPARK}
     on_spark = spark is not None or bool(frames)
     if spark is not None and world_of(spark) is not World.SPARK:
-        raise EventError(f"spark= is a {type(spark).__name__}, not a session of Spark")
+        raise EventError(f"spark= is a {type(spark).__name__}, not a Spark session")
     if on_spark:
         _all_frames(given, frames)
     query = read_sql(text, Dialect.SPARK if on_spark else Dialect.DUCKDB, parameters)
@@ -91,12 +91,12 @@ def _named(tables: object) -> dict[str, Any]:
     if not isinstance(tables, Mapping):
         raise EventError(
             f"tables= is a {type(tables).__name__}\n"
-            '  hint: tables={"events": events}, by the names that the query has for them'
+            '  hint: tables={"events": events}, by the names in the query'
         )
     known: dict[str, str] = {}
     for name in tables:
         if not isinstance(name, str) or not name:
-            raise EventError(f"tables= has the key {name!r}, which is no name of a table")
+            raise EventError(f"tables= has the key {name!r}, which is not a table name")
         if name.lower() in known:
             raise EventError(
                 f"tables= has {known[name.lower()]} and {name}: names of tables differ in more "
@@ -111,5 +111,5 @@ def _all_frames(given: Mapping[str, Any], frames: Mapping[str, Any]) -> None:
         if name not in frames:
             raise EventError(
                 f"table {name} is a {type(table).__name__}, and the query runs on Spark\n"
-                "  hint: spark.createDataFrame(...) makes a DataFrame of it"
+                "  hint: spark.createDataFrame(...) turns it into a DataFrame"
             )

@@ -93,7 +93,7 @@ class _Database:
             (statement,) = opened.extract_statements(sql.text)
             if statement.type != duckdb.StatementType.SELECT:
                 raise QueryError(
-                    "this is no plain query",
+                    "this is not a plain query",
                     hint="PIVOT names its columns: PIVOT t ON x IN ('a', 'b') USING ...",
                     span=self.query.span,
                     text=self.query.text,
@@ -162,7 +162,7 @@ class _Database:
         elif told.get("error_subtype") == "MISSING_ENTRY" and told.get("type") == "Table":
             problem, hint = f"unknown table '{name}'", did_you_mean(name, self._names)
         elif kind == "permission":
-            hint = "a query reads the tables that it is given: tables={...}"
+            hint = "a query only reads the tables you pass: tables={...}"
         return QueryError(
             problem, hint=hint, span=self._origin(told, sql, clause), text=self.query.text
         )
@@ -174,7 +174,7 @@ class _Database:
         for one in self.query.clauses:
             if name.lower() in {str(one.table).lower(), str(one.input_alias).lower()}:
                 return (
-                    "behind MATCH_RECOGNIZE its input has no name, what it finds has: "
+                    "after MATCH_RECOGNIZE its input has no name, but its result can have one: "
                     "MATCH_RECOGNIZE (...) AS m"
                 )
         return hint

@@ -136,7 +136,7 @@ def require_names(names: Sequence[str | None], path: str, spelling: Spelling = P
         if not name:
             raise EventError(
                 f"column {number} of {path} has no name\n"
-                "  hint: is there a delimiter too many at the end of the header?"
+                "  hint: check for an extra delimiter at the end of the header"
             )
     twice = sorted({str(name) for name in names if names.count(name) > 1})
     if twice:

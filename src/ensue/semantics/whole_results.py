@@ -4,6 +4,7 @@ Also the order that rows have in a table, and the rows of RETURN ALL EVENTS.
 """
 
 from collections.abc import Iterable, Sequence
+from math import inf
 from typing import Any
 
 from ensue.algebra.evaluate import aggregate
@@ -19,8 +20,17 @@ _MATCH = "\0match"  # in a row: the events of the match that it is
 
 
 def in_time_order(query: Query, found: Iterable[Binding]) -> list[Binding]:
-    """Matches by their end, then by their start, then by their events from the first on."""
-    return sorted(found, key=lambda match: (*_times(match), rank(query.pattern, match)[1]))
+    """Matches by their end, then by their start, then by their events from the first on.
+
+    Of two that begin alike, the one with a further event comes first.
+    """
+
+    def steps_of(match: Binding) -> list[Any]:
+        _, steps = rank(query.pattern, match)
+        assert isinstance(steps, list)
+        return [*steps, (inf,)]
+
+    return sorted(found, key=lambda match: (*_times(match), steps_of(match)))
 
 
 def labelled(query: Query, match: Binding) -> list[tuple[str, int, int, Event]]:
@@ -64,13 +74,20 @@ def _times(match: Binding) -> tuple[Any, Any]:
 
 
 def _groups(returns: Sequence[Returned], matches: Sequence[Row]) -> list[Row]:
-    """Groups in the order of their first matches; without a key, there is always one."""
+    """Groups in the order of their first matches, those of the same times by their keys; without
+    a key, there is always one."""
     keys = [column.name for column in returns if column.over is None]
     groups: dict[tuple[object, ...], list[Row]] = {} if keys else {(): []}
     for match in matches:
         groups.setdefault(tuple(_alike(match[f"\0{key}"]) for key in keys), []).append(match)
     found = []
-    for inside in groups.values():
+
+    def place(group: tuple[tuple[object, ...], list[Row]]) -> tuple[Any, ...]:
+        key, inside = group
+        times = [inside[0]["end"], inside[0]["start"]] if inside else []
+        return (*times, *((value[1] is not None or value[0], value) for value in key))
+
+    for _, inside in sorted(groups.items(), key=place):
         row: Row = {}
         for column in returns:
             values = [match[f"\0{column.name}"] for match in inside]

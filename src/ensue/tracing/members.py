@@ -58,7 +58,8 @@ def _events_of(row: Mapping[str, Any]) -> dict[str, Any]:
     if not found:
         raise EnsueError(
             "this match does not tell its members\n"
-            "  hint: ensue.match(..., trace=True) gives matches a column 'members'"
+            "  hint: ensue.match(..., trace=True) gives matches a column 'members', without "
+            "flat=True"
         )
     return found
 
@@ -95,7 +96,7 @@ def _row(match: Any) -> dict[str, Any]:
         found = found[0]
     if not isinstance(found, Mapping):
         raise EnsueError(
-            f"a match is a row of what ensue.match gives, not a {type(match).__name__}\n"
+            f"a match must be a row of a result of ensue.match, not a {type(match).__name__}\n"
             "  hint: ensue.trace(matches.to_pylist()[0])"
         )
     return dict(found)

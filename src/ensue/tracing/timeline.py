@@ -16,7 +16,7 @@ def timeline(root: Node, width: int = WIDTH) -> str:
     room = min(_NAMES, max(len(name) for name, _ in rows))
     if root.start is None:
         return "\n".join(name for name, _ in rows)
-    long = max(20, width - room - 3)
+    long = max(20, width - room - 2)
     axis = Axis(root.start, root.end, 0, long - 1)
     lines = []
     for name, node in rows:

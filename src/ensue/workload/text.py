@@ -104,7 +104,7 @@ def upgraded(text: str) -> dict[str, Any]:
             raise StateError(
                 f"the checkpoint describes its queries in format {written['format']}, and this "
                 f"release reads up to {FORMAT}\n"
-                "  hint: go on with the release that wrote it, or start with a new checkpoint"
+                "  hint: use the release that wrote it, or start with a new checkpoint"
             )
         return written
     common: dict[str, Any] = {

@@ -25,8 +25,10 @@ from ensue.algebra.functions.record import Function
 from ensue.algebra.functions.regexps import REGEXPS
 from ensue.algebra.functions.texts import TEXTS
 from ensue.algebra.functions.times import TIMES
+from ensue.algebra.functions.zones import AT_TIME_ZONE, ZONES
 
 __all__ = [
+    "AT_TIME_ZONE",
     "CIRCLE",
     "EARTH",
     "EARTH_LOCATION",
@@ -39,12 +41,11 @@ __all__ = [
     "on_earth",
 ]
 
-FUNCTIONS: dict[str, Function] = {
-    f.name: f
-    for f in (
-        *NUMBERS, *ANGLES, *BITS, *CHOICES, *CASTS, *TEXTS, *REGEXPS, *TIMES, *CALENDAR, *PLACES
-    )
-}  # fmt: skip
+_ALL = (
+    *NUMBERS, *ANGLES, *BITS, *CHOICES, *CASTS, *TEXTS, *REGEXPS,
+    *TIMES, *CALENDAR, *ZONES, *PLACES,
+)  # fmt: skip
+FUNCTIONS: dict[str, Function] = {f.name: f for f in _ALL}
 
 
 def call(function: str, arguments: Sequence[object]) -> object:

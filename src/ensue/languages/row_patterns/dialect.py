@@ -130,7 +130,7 @@ def _explained(error: ParseError, text: str, start: int) -> QueryError:
     if not word:
         return QueryError("this expression cannot be read", span=span)
     if not word[0].isalnum() or word.upper() in ("AND", "OR", "NOT", "IN", "IS", "LIKE"):
-        hint = "something is missing beside it"
+        hint = "something is missing next to it"
     else:
         hint = "a comma, an operator or AS may be missing"
     return QueryError(f"'{word}' does not belong here", hint=hint, span=span)

@@ -46,7 +46,7 @@ def parse_text(
     ):
         if given:
             raise QueryError(
-                f"{argument}= are not for SQL, and this text is MATCH_RECOGNIZE",
+                f"{argument}= is not for SQL, and this text is MATCH_RECOGNIZE",
                 hint=f"leave {argument}= out",
             )
     return read_bare(text, parameters)
@@ -57,8 +57,8 @@ def show(query: Query | Correlation | Subscription | Recognition) -> str:
     if isinstance(query, Recognition):
         return show_clause(query)
     raise QueryError(
-        "this query is no MATCH_RECOGNIZE, and cannot be written as one",
-        hint='show it by language="patterns"',
+        "this query is not a MATCH_RECOGNIZE clause, and cannot be converted to one",
+        hint='show it with language="patterns"',
     )
 
 

@@ -82,7 +82,7 @@ class _Reader:
         if depth > DEEPEST:
             raise QueryError(
                 f"parentheses are nested more than {DEEPEST} deep",
-                hint="leave out those that are not needed",
+                hint="leave out unnecessary ones",
                 span=span,
             )
         match node.data, pieces(node):
@@ -126,7 +126,7 @@ class _Reader:
             raise QueryError(
                 f"PERMUTE takes at most {MOST_PERMUTED} parts: {len(parts)} of them have "
                 f"{math.factorial(len(parts)):,} orders",
-                hint="name the orders that matter, joined by |",
+                hint="write out the orders that matter, joined with |",
                 span=span,
             )
         return Permutation(self._terms(parts, depth), span)
@@ -139,7 +139,7 @@ class _Reader:
         low, comma, high = pieces(found)
         if low is None and comma is None:
             raise QueryError(
-                "this quantifier says no number",
+                "this quantifier has no number",
                 hint="write {2}, {2,}, {,3} or {2,3}",
                 span=span,
             )
@@ -147,8 +147,8 @@ class _Reader:
         most = self._count(high) if high is not None else (None if comma is not None else least)
         if most == 0:
             raise QueryError(
-                "a quantifier allows at least one time, and this one none",
-                hint="leave the part out, or write () for the empty pattern",
+                "a quantifier must allow at least one repetition",
+                hint="leave out the part, or write () for the empty pattern",
                 span=span,
             )
         if most is not None and most < least:
@@ -167,7 +167,7 @@ class _Reader:
         if len(digits) > 10 or int(digits) > _HIGHEST:
             raise QueryError(
                 f"quantifiers go up to {_HIGHEST:,}",
-                hint="leave the upper bound out, as in {2,}",
+                hint="leave out the upper bound, as in {2,}",
                 span=self.span(digits),
             )
         return int(digits)
@@ -189,8 +189,8 @@ def _limit(term: RowTerm) -> None:
         term,
     )
     raise QueryError(
-        f"written out, this has {places:,} places for rows; at most {MOST_PLACES:,} are taken",
-        hint="use smaller bounds, or none: A{2,} asks for two or more",
+        f"written out, this has {places:,} places for rows; the limit is {MOST_PLACES:,}",
+        hint="use smaller bounds, or none: A{2,} means two or more",
         span=culprit.span,
     )
 
@@ -242,30 +242,30 @@ def _without_comments(text: str) -> str:
 def _slip(before: str, found: str) -> tuple[str, str | None]:
     shown = f"'{found}'" if found else "the end"
     if found.startswith(":"):
-        return f"the value of {found} is no whole number", "a quantifier takes such: A{:least,}"
+        return f"the value of {found} is not a whole number", "a quantifier takes such: A{:least,}"
     if not before and not found:
         return "the pattern is empty", "write () for a pattern without rows"
     if found in _QUANTIFIERS and re.search(r"[*+?}]$", before) and not before.endswith("-}"):
         return (
-            "a quantifier behind a quantifier",
-            "put the inner one into parentheses: (A*)+; a '?' behind a quantifier is reluctant",
+            "a quantifier after a quantifier",
+            "put the inner one into parentheses: (A*)+; a '?' after a quantifier is reluctant",
         )
     if found == "||" or (found in ("|", ")", "", ",") and before.endswith("|")):
         return "a branch of this alternation is empty", "write () for no row at all: (A | ())"
     if found == "|" and (not before or before[-1] in "(|,"):
         return "a branch of this alternation is empty", "write () for no row at all: (() | A)"
     if found in _QUANTIFIERS and (not before or before[-1] in "(|,-"):
-        return f"{shown} has nothing before it to repeat", "write it behind a variable: A+"
+        return f"{shown} has nothing before it to repeat", "write it after a variable: A+"
     if re.search(r"\{\s*(?:[0-9][^}]*|,[^}]*|)$", before):
-        return "this is no quantifier", "quantifiers are * + ? {2} {2,} {,3} and {2,3}"
+        return "this is not a quantifier", "quantifiers are * + ? {2} {2,} {,3} and {2,3}"
     if found == ",":
         return "variables are not separated by ','", "write A B for one after the other"
     if found in ("-", "}") and "{-" in before:
-        return "an exclusion needs a pattern in it", "write it as {- A+ -}"
+        return "an exclusion needs a pattern inside", "write it as {- A+ -}"
     if found == "." or (found and before.endswith(".")):
-        return "a pattern names variables, not columns", "say in DEFINE which rows they take"
+        return "a pattern names variables, not columns", "say in DEFINE which rows they match"
     if found in ("&", "!", "~"):
-        return f"{shown} means nothing in a pattern", "conditions stand in DEFINE"
+        return f"{shown} means nothing in a pattern", "put conditions in DEFINE"
     return (
         f"expected a variable, '(', '^', '$', '{{-' or PERMUTE, found {shown}"
         if not found or not before or before[-1] in "(|,"

@@ -103,7 +103,7 @@ def tokens_of(text: str, start: int, stop: int, parameters: Parameters = NO_PARA
             if len(opened) > _DEEPEST:
                 raise QueryError(
                     f"brackets are nested more than {_DEEPEST} deep",
-                    hint="leave out brackets that are not needed",
+                    hint="leave out unnecessary brackets",
                     span=token.span,
                 )
         elif token.text in _CLOSING.values() and token.kind == "sign":
@@ -113,7 +113,7 @@ def tokens_of(text: str, start: int, stop: int, parameters: Parameters = NO_PARA
     if opened:
         raise QueryError(
             f"this '{opened[-1].text}' is not closed",
-            hint=f"close it by '{_CLOSING[opened[-1].text]}'",
+            hint=f"close it with '{_CLOSING[opened[-1].text]}'",
             span=opened[-1].span,
         )
     return Tokens(text, tuple(found), closing, parameters)
@@ -122,12 +122,12 @@ def tokens_of(text: str, start: int, stop: int, parameters: Parameters = NO_PARA
 def _closed(opened: list[Token], token: Token) -> int:
     """Takes away the bracket that is closed here."""
     if not opened:
-        raise QueryError(f"this '{token.text}' closes nothing", span=token.span)
+        raise QueryError(f"this '{token.text}' has no matching opening bracket", span=token.span)
     last = opened.pop()
     if _CLOSING[last.text] != token.text:
         raise QueryError(
             f"this '{token.text}' does not close the '{last.text}' before it",
-            hint=f"close that by '{_CLOSING[last.text]}' first",
+            hint=f"close that with '{_CLOSING[last.text]}' first",
             span=token.span,
         )
     return last.start

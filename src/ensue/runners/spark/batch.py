@@ -65,7 +65,7 @@ def read(
     """The events as one DataFrame, and what is known of them without computing it."""
     if given.max_ahead != USUAL:
         raise EventError(
-            f"max_ahead={given.max_ahead!r} goes with streams: in a table no event moves the "
+            f"max_ahead={given.max_ahead!r} is only for streams: in a table no event moves the "
             "others\n  hint: leave it out"
         )
     frame, shape, given = read_frame(events, given)

@@ -142,7 +142,7 @@ class DeltaTable:
         if odd := _NOT_OF_DELTA.search(place(self.path)):
             raise EventError(
                 f"a Delta table cannot have {odd[0]!r} in its path: {self.path}\n"
-                "  hint: name another folder, or take a Parquet table"
+                "  hint: name another folder, or use a Parquet table"
             )
 
     def fit(self, session: SparkSession, columns: StructType) -> None:  # noqa: ARG002

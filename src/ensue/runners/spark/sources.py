@@ -112,7 +112,7 @@ def _sampled(session: "SparkSession", options: dict[str, str]) -> "StructType":
     if not texts:
         raise EventError(
             f"the topic {options['subscribe']} is empty, so its columns are not known\n"
-            '  hint: say what they are, --schema "ts timestamp, type string, ..."'
+            '  hint: give them with --schema "ts timestamp, type string, ..."'
         )
     # A list has to become a Dataset of Java: PySpark does so for an RDD of texts.
     known = session.read.option("inferTimestamp", "true").json(

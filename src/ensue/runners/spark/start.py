@@ -65,7 +65,7 @@ def start(
 ) -> StreamingQuery:
     """Starts the query behind a streaming DataFrame of matches; with `once` waits for its end."""
     if flush and not once:
-        raise EventError("flush=True goes with once=True: only a stream that ends can be flushed")
+        raise EventError("flush=True needs once=True: only a stream that ends can be flushed")
     if flush:
         _require_stream(matches)
         require_readable(_session(matches), checkpoint)
@@ -144,10 +144,10 @@ def _begun(
 ) -> Begun:
     _require_stream(matches)
     if once and every is not None:
-        raise EventError("once=True and every= exclude each other")
+        raise EventError("once=True and every= cannot be combined")
     if late is not None and not _with_late_events(matches):
         raise EventError(
-            "late= wants late events, and these matches have none\n"
+            "late= needs late events, and these matches have none\n"
             '  hint: ensue.match(..., late_events="deliver")'
         )
     aside = _sink(late, ParquetBatches) if late is not None else None
@@ -157,8 +157,7 @@ def _begun(
         deliver, stream = several_delivery(matches, sinks, aside), matches.packed
     elif isinstance(output, Mapping):
         raise EventError(
-            "several outputs go with several queries\n"
-            "  hint: ensue.match(events, {name: query, ...})"
+            "several outputs need several queries\n  hint: ensue.match(events, {name: query, ...})"
         )
     else:
         sink = _sink(output, ParquetTable)
@@ -229,20 +228,20 @@ def _pinned(matches: DataFrame | SeveralMatches, checkpoint: str, wanted: Wanted
 def _require_stream(matches: object) -> None:
     if not hasattr(matches, "isStreaming"):
         raise EventError(
-            f"start() takes what ensue.match gives for a stream, not a {type(matches).__name__}"
+            f"start() takes the result of ensue.match for a stream, not a {type(matches).__name__}"
         )
     if not matches.isStreaming:
         raise EventError(
             "these matches are not a stream\n"
-            "  hint: a batch DataFrame is written with matches.write; start() is for streams"
+            "  hint: write a batch DataFrame with matches.write; start() is for streams"
         )
 
 
 def _require_match_id(columns: StructType) -> None:
     if "match_id" not in columns.names:
         raise EventError(
-            "this stream has no column match_id, by which a table knows a match\n"
-            "  hint: start() takes what ensue.match gives; other streams have writeStream"
+            "this stream has no column match_id, which identifies a match in a table\n"
+            "  hint: start() takes the result of ensue.match; for other streams use writeStream"
         )
 
 
@@ -312,7 +311,7 @@ def _sink(output: object, folder: Callable[[str], Sink]) -> Sink:
         return folder(str(output))
     if not callable(output):
         raise EventError(
-            f"an output is a folder, a table, a topic or a function, not {output!r}\n"
+            f"an output must be a folder, a table, a topic or a function, not {output!r}\n"
             "  hint: ensue.parquet_table, ensue.delta_table, ensue.kafka_topic, or "
             "def write(matches, batch): ..."
         )
@@ -386,8 +385,8 @@ def _sinks(matches: SeveralMatches, output: Output | Mapping[Name, Output]) -> d
         output = under(output, matches)
     if not isinstance(output, Mapping):
         raise EventError(
-            "several queries have several outputs\n"
-            "  hint: pass a dict of one output by query, or a folder for all of them"
+            "several queries need several outputs\n"
+            "  hint: pass a dict with an output for each query, or a folder for all of them"
         )
     missing = [str(name) for name in matches if name not in output]
     unknown = [str(name) for name in output if name not in matches]
@@ -395,6 +394,6 @@ def _sinks(matches: SeveralMatches, output: Output | Mapping[Name, Output]) -> d
         raise EventError(
             f"no output for query '{missing[0]}'"
             if missing
-            else f"no query '{unknown[0]}' has matches for this output"
+            else f"there is no query '{unknown[0]}' for this output"
         )
     return {name: _sink(one, ParquetTable) for name, one in output.items()}

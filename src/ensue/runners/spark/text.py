@@ -261,7 +261,7 @@ def _kind(answers: Mapping[str, Any], number: int, name: str, path: str) -> Cell
     )
     if kind in TIMES and not answers.get(f"{number} {Question.MICROSECONDS}"):
         raise EventError(
-            f"column '{name}' of {path} has times finer than microseconds, which Spark cuts off\n"
+            f"column '{name}' of {path} has times finer than microseconds, which Spark truncates\n"
             "  hint: run without Spark, or write them as whole numbers"
         )
     return kind

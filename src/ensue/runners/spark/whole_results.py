@@ -6,7 +6,7 @@ order of time. The matches of a group come together in one task, which puts them
 before it takes them together.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from pyspark.sql.types import DoubleType, FloatType
 
 from ensue.algebra.whole_results import Sorting
 from ensue.columns.rows import no_rows
-from ensue.results.whole_results import TIMES, Finished
+from ensue.results.whole_results import Finished
 from ensue.runners.spark.frames import quoted
 from ensue.runners.spark.types import spark_schema
 
@@ -31,12 +31,11 @@ def finished_frame(matches: DataFrame, finished: Finished) -> DataFrame:
         keys = [_equal(numbered, f"c{place}") for place in places]
         together = numbered.repartition(*keys) if keys else numbered.repartition(1)
         rows = together.mapInArrow(Groups(finished), spark_schema(finished.rows))
-        times: Sequence[str] = [f" {name}" for name in TIMES]
     else:
-        rows, times = matches, TIMES
+        rows = matches
     if finishing.order or finishing.whole.first is not None:
         by = [_sorted(key) for key in finishing.order]
-        rows = rows.orderBy(*by, *(sql.col(quoted(name)) for name in times))
+        rows = rows.orderBy(*by, *(sql.col(quoted(name)) for name in finished.times))
     if finishing.whole.first is not None:
         rows = rows.limit(finishing.whole.first)
     shown = finished.shown

@@ -122,7 +122,7 @@ class SparkMatching:
             raise StateError(
                 f"the stream of the service has come to step {settled.delivered}, and its folder "
                 f"{self.folder} is gone\n"
-                "  hint: bring it back together with the file, or name a new file"
+                "  hint: restore it together with the file, or name a new file"
             )
         self.progress.delivered, self.progress.now = settled.delivered, settled.now
         self.progress.sent = max(settled.delivered, sent)

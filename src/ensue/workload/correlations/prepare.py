@@ -351,4 +351,4 @@ def latency_of(latency: str | int | float | None, shape: Shape, unit: Unit) -> f
     if numeric and isinstance(latency, int | float) and latency >= 0:
         return latency
     wanted = "a number, as the time column holds numbers" if numeric else 'a text as "2 seconds"'
-    raise EventError(f"latency={latency!r} is no length of time\n  hint: {wanted}")
+    raise EventError(f"latency={latency!r} is not a length of time\n  hint: {wanted}")

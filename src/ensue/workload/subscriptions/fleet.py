@@ -249,7 +249,7 @@ def _require_bounds(roots: list[Root]) -> None:
         raise QueryError(
             "nothing says how long its events may wait for each other, so on a stream they would "
             "pile up for ever",
-            hint="say how long a match lasts at the most: WITH within = 10 minutes",
+            hint="limit how long a match may last: WITH within = 10 minutes",
         )
 
 

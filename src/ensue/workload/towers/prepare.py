@@ -178,7 +178,7 @@ def _prepared(
             layer.query, stream.shape.schema, streaming=streaming, derived=False
         )
         if layer.called and any(results(checked.pattern)) and not stream.alone:
-            raise QueryError("operators of your own take events that come in, not complex ones")
+            raise QueryError("user-defined operators take events that come in, not complex ones")
     except QueryError as error:
         raise _named(error, layer) from None
     query = _with_places(checked, layer, stream)

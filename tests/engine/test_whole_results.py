@@ -1,0 +1,194 @@
+"""Order, labelled rows, groups and first rows against the semantics, on random queries."""
+
+import math
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+import ensue
+from ensue import semantics
+from ensue.algebra.walk import bound_variables, kleenes
+from ensue.algebra.whole_results import apart
+from ensue.columns.stream import in_order, shape_of
+from ensue.engine.reference import rows_of
+from ensue.engine.reference_events import events_of
+from ensue.errors import QueryError
+from ensue.workload.prepared import prepare
+from support.queries import random_query, random_repeats
+from support.streams import random_events, random_nature
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),  # types that do not occur, queries that explode
+    pytest.mark.first_rounds(4),
+]
+STRUCTURES = (None, None, "stacks", "runs", "tree", "compact", "reference")
+EACH = 25  # queries of a round
+
+
+@pytest.fixture(autouse=True)
+def _uncompiled(monkeypatch):
+    monkeypatch.setattr("ensue.source.cache.interpreted", True)
+
+
+def cases(start):
+    """Random queries, their events and how they are matched, with the matches by definition."""
+    for seed in range(start, start + EACH):
+        random = Random(seed)
+        nature = random_nature(random)
+        query = random.choice((random_query, random_repeats))(random, nature)
+        if "RETURN" in query or "HAVING" in query or "FROM" in query:
+            continue
+        try:
+            ensue.parse(query)
+        except QueryError:
+            continue
+        events = random_events(random, random.randint(2, 14), nature)
+        yield random, query, events, nature.columns
+
+
+def judged(query, events, time):
+    """The checked query, and its matches by the semantics."""
+    shape = shape_of(events.schema, time=time, type="type", order=())
+    prepared = prepare(ensue.parse(query), shape)
+    ordered = events_of(in_order(events, shape), shape.schema, shape.unit)
+    return prepared.query, semantics.matches(prepared.query, ordered)
+
+
+def matched(events, query, time, random):
+    """The result, by a structure that takes the query."""
+    try:
+        structure = random.choice(STRUCTURES)
+        return ensue.match(events, query, time=time, type="type", structure=structure)
+    except QueryError:
+        return ensue.match(events, query, time=time, type="type")
+
+
+@pytest.mark.parametrize("start", range(0, 40 * EACH, EACH))
+def test_rows_are_in_the_order_of_time(start):
+    for random, query, events, time in cases(start):
+        checked, found = judged(query, events, time)
+        wanted = [_rows(match, checked) for match in semantics.in_time_order(checked, found)]
+        table = matched(events, query, time, random)
+        assert [_shown(row, checked) for row in table.to_pylist()] == wanted, query
+
+
+def _rows(match, query):
+    lists = kleenes(query.pattern)
+    rows = {v: [e.values["row"] for e in match.get(v, ())] for v in bound_variables(query.pattern)}
+    return [tuple(r) if v in lists else (r[0] if r else None) for v, r in rows.items()]
+
+
+def _shown(row, query):
+    shown = []
+    for variable in bound_variables(query.pattern):
+        bound = row[variable]
+        if isinstance(bound, list):
+            shown.append(tuple(event["row"] for event in bound))
+        else:
+            shown.append(None if bound is None else bound["row"])
+    return shown
+
+
+@pytest.mark.parametrize("start", range(0, 40 * EACH, EACH))
+def test_labelled_rows_are_those_of_the_semantics(start):
+    for random, query, events, time in cases(start):
+        checked, found = judged(query, events, time)
+        wanted = [
+            (name, place, index, event.values["row"])
+            for match in semantics.in_time_order(checked, found)
+            for name, place, index, event in semantics.labelled(checked, match)
+        ]
+        table = matched(events, f"{query} RETURN ALL EVENTS", time, random)
+        rows = [(r["variable"], r["position"], r["index"], r["row"]) for r in table.to_pylist()]
+        assert rows == wanted, query
+        pairs = list(
+            zip(*(table.column(n).to_pylist() for n in ("match_id", "position")), strict=True)
+        )
+        assert len(set(pairs)) == len(pairs)
+
+
+AGGREGATES = (
+    "COUNT(*) AS n",
+    "sum({0}) AS total",
+    "avg({0}) AS mean",
+    "min({0}) AS least",
+    "max({0}) AS most",
+    "count({0}) AS known",
+    "first({0}) AS first",
+    "last({0}) AS last",
+    "percentile({0}, 50) AS half",
+)
+
+
+def clauses(random, query):
+    """Something that is said of a whole result, for a query with these variables."""
+    names = list(bound_variables(ensue.parse(query).pattern))
+    lists = kleenes(ensue.parse(query).pattern)
+
+    def value():
+        name, field = random.choice(names), random.choice(("x", "y", "s", "k"))
+        at = random.choice(("[1]", f"[{name}.LEN]")) if name in lists else ""
+        number = f"{name}{at}.{random.choice('xy')}"
+        return random.choice((f"{name}{at}.{field}", number, f"{number} - {number}", f"-{number}"))
+
+    def number():
+        return next(v for v in iter(value, "") if not v.endswith((".s",)))
+
+    if random.random() < 0.5:
+        keys = [f"{value()} AS k{i}" for i in range(random.choice((0, 1, 1, 2)))]
+        some = random.sample(AGGREGATES, random.randint(1, 3))
+        columns = [*keys, *(text.format(number()) for text in some)]
+        total = "" if keys else "TOTAL "
+        text = f"RETURN {total}{', '.join(columns)}"
+        text += f" GROUP BY {', '.join(f'k{i}' for i in range(len(keys)))}" if keys else ""
+        ordered = [c.split(" AS ")[1] for c in columns]
+    else:
+        columns = [f"{value()} AS c{i}" for i in range(random.randint(1, 2))]
+        text, ordered = f"RETURN {', '.join(columns)}", ["c0", "start", "end", value()]
+    if random.random() < 0.7:
+        keys = [random.choice(ordered) for _ in range(random.randint(1, 2))]
+        ways = ("", " ASC", " DESC", " DESC NULLS FIRST", " NULLS FIRST", " NULLS LAST")
+        text += " ORDER BY " + ", ".join(key + random.choice(ways) for key in keys)
+        text += random.choice(("", f" LIMIT {random.randint(1, 4)}"))
+    else:
+        text += f" FETCH FIRST {random.randint(1, 4)} ROWS ONLY"
+    return text
+
+
+@pytest.mark.parametrize("start", range(0, 40 * EACH, EACH))
+def test_whole_results_are_those_of_the_semantics(start):
+    for random, query, events, time in cases(start):
+        text = f"{query} {clauses(random, query)}"
+        _, found = judged(query, events, time)
+        names = _ids(found, text, events, time)
+        checked = judged(text, events, time)[0]
+        wanted = semantics.whole_rows(checked, zip(found, names, strict=True))
+        rows = matched(events, text, time, random).to_pylist()
+        shown = [{r.name for r in checked.returns}] * len(rows)
+        ours = [[_plain(row[n]) for n in sorted(cs)] for row, cs in zip(rows, shown, strict=True)]
+        theirs = [
+            [_plain(row.get(f"\0{n}", row.get(n))) for n in sorted(cs)]
+            for row, cs in zip(wanted, shown, strict=True)
+        ]
+        assert ours == theirs, text
+
+
+def _ids(found, text, events, time):
+    """The ids of matches, as the query for them alone names them."""
+    shape = shape_of(events.schema, time=time, type="type", order=())
+    inner, finishing = apart(ensue.parse(text))
+    if finishing.counts is not None:
+        return [""] * len(found)  # matches of one event have one id
+    done = prepare(inner, shape)
+    rows = rows_of(replace(done.plan, residual=()), found)
+    table = replace(done, plan=replace(done.plan, residual=())).result.build(
+        rows, in_order(events, shape)
+    )
+    return table.column("match_id").to_pylist()
+
+
+def _plain(value):
+    if isinstance(value, float):
+        return "nan" if math.isnan(value) else round(value, 9)
+    return value
