@@ -1086,6 +1086,9 @@ def parquet_table(path: "str | Path") -> "Sink":
 
     `start(matches, parquet_table("matches/"), checkpoint="checkpoint/")` is the same as with the
     folder itself.
+
+    >>> parquet_table("matches/")
+    ParquetTable(path='matches/')
     """
     with needed("the output of a stream", "spark"):
         from ensue.runners.spark import sinks as spark_sinks
@@ -1099,6 +1102,9 @@ def delta_table(path: "str | Path", storage_options: dict[str, str] | None = Non
 
     `start(matches, delta_table("s3://bucket/matches", {"AWS_REGION": "eu-west-1"}), ...)`: the
     options are those of the package `deltalake`.
+
+    >>> delta_table("matches/")
+    DeltaTable(path='matches/', storage_options=None)
     """
     with needed("the output of a stream", "spark"):
         from ensue.runners.spark import sinks as spark_sinks
@@ -1113,6 +1119,9 @@ def kafka_topic(servers: str, topic: str, **options: str) -> "Sink":
     Kafka may get a match again after a crash; readers can drop duplicates by the key.
 
     `start(matches, kafka_topic("localhost:9092", "matches"), checkpoint="checkpoint/")`
+
+    >>> kafka_topic("localhost:9092", "matches")
+    KafkaTopic(servers='localhost:9092', topic='matches', options={})
     """
     with needed("the output of a stream", "spark"):
         from ensue.runners.spark import sinks as spark_sinks
