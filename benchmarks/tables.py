@@ -288,6 +288,25 @@ def esper_sheet(reports: Sequence[Report]) -> Sheet:
     )
 
 
+def by_hand_sheet(reports: Sequence[Report]) -> Sheet:
+    """A question in Ensue and in what one would write by hand, in processor time."""
+    ways = ("ensue", "polars", "pandas", "duckdb")
+    return Sheet(
+        f"Beside code written by hand, {_counted(reports)} events, milliseconds of processor time",
+        ("question", "matches", "Ensue", "Polars", "pandas", "DuckDB", "Polars / Ensue"),
+        tuple(
+            (
+                f"{r['question']}, {'dictionaries' if r['coded'] else 'plain strings'}"
+                + ("" if r["ordered"] else ", unsorted"),
+                f"{r['matches']:,}" + ("" if r["same"] else " (differ)"),
+                *(f"{r['cpu_seconds'][way] * 1e3:,.0f}" for way in ways),
+                f"{r['ratio']['polars']:.1f}",
+            )
+            for r in reports
+        ),
+    )
+
+
 def row_pattern_sheet(reports: Sequence[Report]) -> Sheet:
     """`ensue.sql` from Arrow and its engine alone, in processor time."""
     return Sheet(

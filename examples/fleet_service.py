@@ -4,7 +4,7 @@ Departures, arrivals, silences, rests and strays from convoys are planted in the
 much that looks like them, so what subscribers are told can be checked. One listens in this
 program; the other is a webhook, a small HTTP server here, which verifies the signature of each
 request and drops what it has seen. In the middle of the day the service is stopped, and goes on
-from its file. Needs `ensue[service]`; nothing but this machine is spoken to.
+from its file. Needs `pip install ".[service]"`; nothing but this machine is spoken to.
 """
 
 import asyncio

@@ -4,7 +4,7 @@ A login is reported if the past has none like it: the archive of the last months
 today before it. So a second login from the same device is not reported any more. The same text
 runs on a table, on Spark in batch, and on a stream that writes the archive it looks back into. The
 logins are generated, new devices and what only looks new planted in them, so the answer can be
-checked. Needs `ensue[spark,archive]` and Java 17 or newer.
+checked. Needs `pip install ".[spark,archive]"` and Java 17 or newer.
 """
 
 import os

@@ -1,7 +1,7 @@
 """The theft query on Spark: Parquet in, a DataFrame of matches out, more Spark behind it.
 
-Needs `ensue[spark]` and Java 17 or newer. The session is embedded (`local[*]`); on a cluster only
-the session and the paths change.
+Needs `pip install ".[spark]"` and Java 17 or newer. The session is embedded (`local[*]`);
+on a cluster only the session and the paths change.
 """
 
 import os

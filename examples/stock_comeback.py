@@ -4,7 +4,7 @@ A trade and three more in a row, each below the one before, are a fall. It is re
 stock had a tick before: a fall, then a rise by more than a tenth, above where the fall began. The
 trades of the weeks before lie in an archive that is only read. The same text runs on a table, on
 Spark in batch and on a stream. The trades are generated, falls with and without a tick planted in
-them, so the answer can be checked. Needs `ensue[spark,archive]` and Java 17 or newer.
+them, so the answer can be checked. Needs `pip install ".[spark,archive]"` and Java 17 or newer.
 """
 
 import os

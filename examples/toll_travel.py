@@ -4,7 +4,7 @@ When a car passes a plaza, the pass before it is looked up in the past of the ro
 and what the stream itself has seen since. Time and distance between the two say whether it was
 too fast. The same text runs on a table, on Spark in batch, and on a stream that writes the archive
 it looks back into. The passes are generated, with the speeders planted in them, so the answer can
-be checked. Needs `ensue[spark,archive]` and Java 17 or newer.
+be checked. Needs `pip install ".[spark,archive]"` and Java 17 or newer.
 """
 
 import os

@@ -3,7 +3,7 @@
 These are subscriptions (1) and (2) of a paper on space-time events (docs/papers.md), as it prints
 them. They run on a table, on Spark in batch, and on a stream. The reports are generated, with
 the departures and arrivals planted in them among much that looks like one, so the answer can be
-checked. Needs `ensue[spark]` and Java 17 or newer.
+checked. Needs `pip install ".[spark]"` and Java 17 or newer.
 """
 
 import os

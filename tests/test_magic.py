@@ -152,3 +152,65 @@ def test_import_ensue_does_not_load_ipython():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert ended.stdout.strip() == "False"
+
+
+def test_an_error_shows_the_line_of_the_cell_and_what_is_wrong(cell):
+    done, said = cell("import ensue\nx = 1\nensue.parse('SEQ(A a,')")
+    assert isinstance(done.error_in_exec, Exception)
+    lines = said.splitlines()
+    assert lines[:3] == ["QueryError", "the cell, line 3", "    ensue.parse('SEQ(A a,')"]
+    assert "expected" in said
+    assert len(lines) < 12
+
+
+def test_other_errors_are_shown_as_ever(cell):
+    _, said = cell("1 / 0")
+    assert "ZeroDivisionError" in said
+    assert "Traceback" in said
+
+
+def test_an_error_of_a_task_of_spark_is_told_without_its_pages(cell):
+    failing = """
+class PythonException(Exception):
+    pass
+
+PythonException.__module__ = "pyspark.errors.exceptions.captured"
+said = "Traceback\\nensue.errors.EventError: no time\\n  hint: drop it\\n\\tat org.x"
+raise PythonException(said)
+"""
+    _, said = cell(failing)
+    assert "no time\n  hint: drop it" in said
+    assert "org.x" not in said
+
+
+def test_arrow_tables_are_shown_as_tables(shell):
+    found = pa.table({"match_id": ["0123456789abcdef"], "x": ["<b>"]})
+    shown, _ = shell.display_formatter.format(found)
+    assert "&lt;b&gt;" in shown["text/html"]
+    assert ">0123456789<" in shown["text/html"]
+
+
+def test_plans_queries_and_pictures_are_shown(shell):
+    import ensue
+
+    shown, _ = shell.display_formatter.format(ensue.explain("SEQ(A a, B b)"))
+    assert shown["text/plain"].startswith("pattern    SEQ")
+    assert shown["text/html"].startswith("<pre")
+    shown, _ = shell.display_formatter.format(ensue.parse("SEQ(A a, B b)"))
+    assert shown["text/plain"] == "PATTERN SEQ(A a, B b)"
+    shown, _ = shell.display_formatter.format(ensue.picture("SEQ(A a, B b)"))
+    assert shown["image/svg+xml"].startswith("<svg")
+
+
+def test_parameters_are_variables(shell, cell):
+    shell.user_ns |= {"events": pa.table(EVENTS), "prices": pd.DataFrame(COLUMNS)}
+    shell.user_ns |= {"gap": 5, "wanted": [1], "low": 8, "first_day": 2}
+    text = "SEQ(A a, B b) WHERE [id] and a.id IN :wanted WITHIN :gap RETURN a.id AS id"
+    done, _ = cell(f"%%ensue --events events --time t --type kind\n{text}")
+    assert done.result["id"].to_pylist() == [1]
+    clause = CLAUSE.replace("price > PREV(price)", "price > PREV(price) AND price > :low")
+    done, _ = cell(f"%%ensue\nSELECT from_day FROM prices {clause} WHERE from_day < :first_day")
+    assert list(done.result["from_day"]) == []
+    _, shown = cell("%%ensue --events events --time t --type kind\nA a WHERE a.id = :wantd")
+    assert "no value is given for :wantd" in shown
+    assert "did you mean 'wanted'?" in shown

@@ -24,11 +24,10 @@ PAGE = ROOT / "docs" / "experiments.md"
 HEAD = """\
 # The papers' experiments
 
-Measured by `make bench-papers`, which also writes this page. Variants that are compared ran in
-one process over the same
-events, in turns; times are processor seconds of the kernel unless it says otherwise, compiling
-comes before; the matches
-of all variants were counted and are equal wherever they must be.
+`make bench-papers` measures these figures and writes this page. Variants that are compared ran in
+one process over the same events, taking turns. Times are processor seconds of the kernel, without
+compiling, unless stated otherwise. The matches of all variants were counted and are equal wherever
+they must be.
 """
 
 
@@ -72,11 +71,11 @@ def _plot(name: str, what: str) -> str:
 
 def negation(result: dict[str, Any]) -> Iterator[str]:
     yield "## Negation pushed into the scan (PNCEP)"
-    yield "Five types of 20 % each, five places of which one is negated. *Pushed*: a"
+    yield "Five types with 20 % each, five places of which one is negated. *Pushed*: a"
     yield "negated event empties the stack in"
     yield "front of it. *Afterwards*: SASE's filter on whole sequences. An intermediate"
     yield "result is a sequence of positive"
-    yield "events inside the window that is complete before the filter judges it."
+    yield "events inside the window that is complete before the filter sees it."
     yield from _table(
         ("negation", "window", "matches", "throughput over the filter", "intermediate results"),
         (
@@ -102,18 +101,18 @@ def operators(result: dict[str, Any]) -> Iterator[str]:
         yield f"`{pattern}` without conditions ({spread['different_kernels']} different trees),"
         yield f"the slowest shape over the fastest: {spread['spread']:.1%}."
         yield from _table(seconds, [[f"{s:.3f} s" for s in seconds.values()]])
-    yield "Conditions tried at the lowest node that sees their events, against all of them"
+    yield "Conditions tested at the lowest node that sees their events, against all of them"
     yield "at the root (WE1 to WE6):"
     push = result["pushdown"]
     yield from _table(push["gain"], [[f"{g:.1f} times" for g in push["gain"].values()]])
     planner = push["planner"]
     yield f"The planner's tree is `{planner['tree']}`,"
     yield f"{planner['tree_over_best_shape']:+.1%} over the best shape;"
-    yield f"left free it takes {planner['structure'].lower()},"
+    yield f"given a free choice of structure it takes {planner['structure'].lower()},"
     yield f"{planner['over_best_shape']:+.1%}. The paper: 7.6 to 31 times."
     yield ""
     order = result["condition_order"]
-    yield f"Orders of three conditions on one node; {order['fewest_evaluations']} tries the"
+    yield f"Orders of three conditions on one node; {order['fewest_evaluations']} tests the"
     yield "fewest:"
     yield from _table(
         ("order", "seconds", "conditions tried"),
@@ -131,8 +130,8 @@ def operators(result: dict[str, Any]) -> Iterator[str]:
 
 
 def user_operators(result: dict[str, Any]) -> Iterator[str]:
-    yield "## Operators of users"
-    yield "A sequence written by a user (Q and F in Python) against the built-in one in the"
+    yield "## User-defined operators"
+    yield "A user-defined sequence (Q and F in Python) against the built-in one in the"
     yield "same tree kernel:"
     rows = [
         (name, f"{over:+.1%}")
@@ -145,7 +144,7 @@ def user_operators(result: dict[str, Any]) -> Iterator[str]:
 
 def dense(result: dict[str, Any]) -> Iterator[str]:
     yield "## Dense matches: counting without listing"
-    yield "`SEQ(A a, B b, C c)`, one key, every event is of one of the three types. Million"
+    yield "`SEQ(A a, B b, C c)`, one key, every event has one of the three types. Million"
     yield "events a second:"
     ways = [k for k, v in result["without_listing"][0].items() if isinstance(v, dict)]
     yield from _table(
@@ -173,7 +172,7 @@ def _millions(figures: dict[str, Any] | None, name: str) -> str:
 
 def several(result: dict[str, Any]) -> Iterator[str]:
     yield "## Several queries, one scan"
-    yield f"{result['events']:,} events; milliseconds of processor a query, in one call /"
+    yield f"{result['events']:,} events; processor milliseconds per query, in one call /"
     yield f"one by one ({result['counted']}):"
     sets = result["sets"]
     numbers = [case["queries"] for case in next(iter(sets.values()))]
@@ -198,7 +197,7 @@ def several(result: dict[str, Any]) -> Iterator[str]:
 def drift(result: dict[str, Any]) -> Iterator[str]:
     yield "## A stream that drifts"
     yield f"`{result['query']}` over {result['events']:,} events; rare and common types"
-    yield "change places. Seconds by the clock:"
+    yield "swap. Wall-clock seconds:"
     yield from _table(
         ("plan", "seconds", "changes"),
         [
@@ -218,7 +217,7 @@ def hierarchies(result: dict[str, Any]) -> Iterator[str]:
     yield "in its middle, run as one flat query: by a join tree with the tower's modules"
     yield "(EH-Tree), by runs (NFA), by instance stacks. 25 event types, p = 70 %, events of a"
     yield "module have the same id. Partial matches are the mean of those alive, bytes of"
-    yield "state the most."
+    yield "state the maximum."
     for scale, experiments in result["scales"].items():
         yield ""
         yield f"### {scale[0].upper()}{scale[1:]}"
@@ -256,8 +255,8 @@ def _hierarchy(row: dict[str, Any]) -> Iterator[str]:
 
 def towers(result: dict[str, Any]) -> Iterator[str]:
     yield "## A tower of three levels, fused and by hand"
-    yield "Loads followed by errors are trouble, trouble and a restart a failure, two failures the"
-    yield "match. *By hand*: one `ensue.match` a level, with a table between the levels."
+    yield "A load followed by errors is trouble, trouble and a restart are a failure, two failures"
+    yield "are the match. *By hand*: one `ensue.match` per level, with a table between the levels."
     yield "*Planner*: with measured statistics. *Subscribed*: every level delivered."
     yield ""
     for sheet in tower_sheets(result):
@@ -274,7 +273,7 @@ def towers(result: dict[str, Any]) -> Iterator[str]:
 
 def tower_spark(result: dict[str, Any]) -> Iterator[str]:
     yield "## A tower on Spark: a key change, and every level"
-    yield "The same tower and the same matches, with all levels by one key, or with a shuffle to"
+    yield "The same tower and the same matches, with one key for all levels, or with a shuffle to"
     yield "another key below the top (one cut) and below the middle (two cuts)."
     yield ""
     for sheet in spark_sheets(result):
@@ -284,8 +283,8 @@ def tower_spark(result: dict[str, Any]) -> Iterator[str]:
 
 def partial_matches(result: dict[str, Any]) -> Iterator[str]:
     yield "## More partial matches than memory"
-    yield "A stream whose keys go to disk beyond a limit, as their events of the last window, by"
-    yield "the paper's policies and by need. All runs find the same matches."
+    yield "A stream whose keys go to disk beyond a limit, as their events of the last window,"
+    yield "under the paper's policies and `need`. All runs find the same matches."
     yield ""
     for sheet in partial_sheets(result):
         yield sheet.markdown()
@@ -296,11 +295,11 @@ def archive_probe(result: dict[str, Any]) -> Iterator[str]:
     archive, rows = result["archive"], result["probes"]
     yield "## Probes of an archive"
     yield f"{archive['events']:,} events of 100,000 objects and 30 days, in"
-    yield f"{archive['files']} files, {archive['bytes'] / 1e6:,.0f} MB. Milliseconds of the"
-    yield "processor for a read by object and time, the log followed and rows in order: warm,"
-    yield "and in brackets the first one when nothing is kept and no file is in memory."
-    yield "*Clustered* is how Ensue writes an archive, *arrival* the same events as they came, a"
-    yield "file a day."
+    yield f"{archive['files']} files, {archive['bytes'] / 1e6:,.0f} MB. Processor milliseconds"
+    yield "for a read by object and time, including the log and sorting the rows: warm,"
+    yield "and in brackets the first read with empty caches and no file in memory."
+    yield "*Clustered* is how Ensue writes an archive, *arrival* the same events in order of"
+    yield "arrival, one file a day."
     probes = list(dict.fromkeys(row["probe"] for row in rows))
     by_place: dict[tuple[str, str], dict[str, Any]] = {}
     for row in rows:
@@ -328,14 +327,16 @@ def archive_probe(result: dict[str, Any]) -> Iterator[str]:
 
 def live_archive(result: dict[str, Any]) -> Iterator[str]:
     yield "## The stream and its past: four accesses"
-    yield "Two-step sequences on both sides, joined by object; ms of processor a call, the"
-    yield "rows of all accesses are equal. *Chosen* is what the planner takes, with planning. The"
-    yield "paper finds eager always dearer than lazy, and a best sub-window between: where a"
-    yield "call of a matcher costs as much as thousands of events, neither is so. The chosen one"
-    yield f"is at its worst {result['chosen_over_best_at_worst']:.2f} times the best forced one."
-    yield "100 times means the events, with the same window and more objects, and conditions that"
-    yield "fewer live events meet: live matches are rather fewer. Times are the best of some runs"
-    yield "over one archive, so without compiling and with the index of a table in memory."
+    yield "Two-step sequences on both sides, joined by object; processor ms per call. All accesses"
+    yield "give the same rows. *Chosen* is what the planner takes, including planning. The"
+    yield "paper finds eager always more expensive than lazy, with a best sub-window in between:"
+    yield "if a matcher call costs as much as thousands of events, neither is true. The chosen"
+    worst = result["chosen_over_best_at_worst"]
+    yield f"access takes at most {worst:.2f} times as long as the best."
+    yield "*100 times* means 100 times the events, with the same window, more objects, and"
+    yield "more selective conditions, so there are rather fewer live matches. Times are the best"
+    yield "of several runs over one archive, so without compiling and with the index of a table in"
+    yield "memory."
     yield ""
     for sheet in live_archive_sheets(result):
         yield sheet.markdown()
@@ -345,17 +346,17 @@ def live_archive(result: dict[str, Any]) -> Iterator[str]:
 def subscriptions(result: dict[str, Any]) -> Iterator[str]:
     yield "## Subscriptions: left, arrived, strayed"
     yield f"{result['subscriptions']:,} subscriptions of a kind, then {result['events']:,} events"
-    yield "at 2,000 a second, of which every two, for a convoy every four, are a match. On the"
+    yield "at 2,000 a second; every two events, for a convoy every four, form a match. On the"
     yield "streams *parked* and *elsewhere* one event in a hundred is part of a match; the others"
-    yield "satisfy an atom of somebody, or nobody's. Every match that was planted is found"
-    yield "(`select = latest`), by all who are compared; the paper found 71 % of them."
+    yield "satisfy somebody's atom, or nobody's. All systems compared find every planted match"
+    yield "(`select = latest`); the paper found 71 % of them."
     runs = [run["queries"]["queries"] for run in result["runs"] if "queries" in run]
     yield f"*List of queries*: the same in the pattern language, {max(runs)} of them run in one"
     apart = ", taken after the other times" if result.get("queries_again") else ""
-    yield f"call of `ensue.match`; the time of all is scaled up by the cost of one more{apart}."
-    yield "*Match, times faster* is without planning on both sides, *all, times faster* with"
-    yield "adding, planning and matching, but without reading the queries."
-    yield "*Fat client*: events go to everybody who has an atom that they satisfy; the clients"
+    yield f"call of `ensue.match`; the total is extrapolated by the cost of one more{apart}."
+    yield "*Match, times faster* is without planning on both sides, *all, times faster* includes"
+    yield "adding, planning and matching, but not reading the queries."
+    yield "*Fat client*: an event goes to every client with an atom that it satisfies; the clients"
     yield "match, in plain Python."
     yield ""
     for sheet in subscription_sheets(result):
@@ -377,9 +378,10 @@ def routing(result: dict[str, Any]) -> Iterator[str]:
     atoms = result["spreads"][0]["atoms"]
     yield f"## Routing to {atoms:,} atoms"
     yield "40 % of the atoms are a type and an id, 30 % a region, 20 % a region and a range, 10 %"
-    yield "ranges. *Even*: events are spread evenly; *cities*: they crowd in fifty. Processor"
-    yield "time, from Arrow tables to pairs of event and atom, one core. *Loop*: a compiled loop"
-    yield "over the atoms of an event's type, as they were added; its pairs are the same."
+    yield "ranges. *Even*: events are spread evenly; *cities*: they cluster in fifty places."
+    yield "Processor time, from Arrow tables to pairs of event and atom, one core. *Loop*: a"
+    yield "compiled loop over the atoms of an event's type, in the order they were added; its"
+    yield "pairs are the same."
     yield ""
     yield from _table(
         ("events", "events/s", "pairs an event", "times the loop", "bytes an atom"),

@@ -2,11 +2,12 @@
 
 A page says `../examples/theft.py`, which leads to that file on a code host and in an editor. In
 the site there is only `docs/`, so each such file becomes a page of its own: another page of
-Markdown as it is, a picture as it is, anything else as a block of code.
+Markdown as it is, a picture as it is, a notebook cell by cell, anything else as a block of code.
 
 In a table a code host wants `a \\| b` for a bar in code; the site would show the backslash.
 """
 
+import json
 import posixpath
 import re
 from pathlib import Path
@@ -20,6 +21,7 @@ _LINK = re.compile(r"\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)")
 _CODE = re.compile(r"^```.*?^```$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"`[^`\n]+`")
 _PICTURES = (".svg", ".png")
+_PROSE = (".md", ".ipynb")  # with links that lead somewhere
 _LANGUAGES = {".py": "python", ".ensue": "ensue", ".json": "json"}
 
 
@@ -38,7 +40,7 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     """The page with its links as the site has them."""
     here = _place(page.file.src_uri)
-    if not here.endswith(".md"):
+    if not here.endswith(_PROSE):
         return markdown
     markdown = _outside_code(lambda text: _LINK.sub(lambda m: _relinked(m, here), text), markdown)
     return "\n".join(map(_bars_in_code, markdown.split("\n")))
@@ -55,7 +57,7 @@ def _relinked(link: re.Match[str], here: str) -> str:
 def _leads_to(uri: str) -> list[str]:
     """The files of the repository that a page links to."""
     here = _place(uri)
-    if not here.endswith(".md") or not (ROOT / here).is_file():
+    if not here.endswith(_PROSE) or not (ROOT / here).is_file():
         return []
     text = _CODE.sub("", (ROOT / here).read_text(encoding="utf-8"))
     targets = (_target(here, link[1]) for link in _LINK.finditer(text))
@@ -97,9 +99,28 @@ def _file(place: str, uri: str, config: Any) -> File:
     path = ROOT / place
     if path.suffix in (".md", *_PICTURES):
         return File.generated(config, uri, abs_src_path=str(path))
-    language = _LANGUAGES.get(path.suffix, "text")
     text = path.read_text(encoding="utf-8")
+    if path.suffix == ".ipynb":
+        return File.generated(config, uri, content=_cells(text))
+    language = _LANGUAGES.get(path.suffix, "text")
     return File.generated(config, uri, content=f"# {place}\n\n````{language}\n{text}\n````\n")
+
+
+def _cells(notebook: str) -> str:
+    """A notebook as Markdown: its prose, and its code in blocks.
+
+    >>> print(_cells('{"cells": [{"cell_type": "code", "source": ["1 + 1"]}]}'))
+    ```python
+    1 + 1
+    ```
+    """
+    parts = []
+    for cell in json.loads(notebook)["cells"]:
+        source = "".join(cell["source"])
+        language = "ipython" if source.startswith("%") else "python"
+        code = cell["cell_type"] == "code"
+        parts.append(f"```{language}\n{source}\n```" if code else source)
+    return "\n\n".join(parts)
 
 
 def _bars_in_code(line: str) -> str:

@@ -41,6 +41,7 @@ from ensue.api import (
     parse,
     pattern,
     picture,
+    plot,
     progress_of,
     remaining,
     show,
@@ -97,6 +98,7 @@ __all__ = [
     "parse",
     "pattern",
     "picture",
+    "plot",
     "progress_of",
     "remaining",
     "show",
@@ -116,13 +118,11 @@ def load_ipython_extension(ipython: Any) -> None:
 
 
 def __getattr__(name: str) -> Any:
-    """The service is loaded when it is asked for: it needs `ensue[service]`."""
+    """The service is loaded when it is asked for: it needs packages of its own."""
     if name != "Service":
         raise AttributeError(f"module 'ensue' has no attribute {name!r}")
-    try:
+    from ensue.extras import needed
+
+    with needed("the service", "service"):
         from ensue.service.service import Service
-    except ModuleNotFoundError as error:
-        raise RunnerError(
-            f"the service needs {error.name}\n  hint: pip install 'ensue[service]'"
-        ) from None
     return Service

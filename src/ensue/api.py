@@ -1,10 +1,12 @@
 """The public interface: everything else may change."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ensue.algebra.answers import summarised
 from ensue.algebra.correlation import ClauseSide, Correlation
 from ensue.algebra.operator import Operator, register
 from ensue.algebra.operator import operator as _operator
@@ -12,6 +14,7 @@ from ensue.algebra.query import Query
 from ensue.algebra.row_patterns.recognition import Recognition
 from ensue.algebra.subscription import Subscription
 from ensue.algebra.tower import Definition, Tower
+from ensue.brief_errors import brief
 from ensue.errors import (
     ArchiveWarning,
     EnsueError,
@@ -26,8 +29,11 @@ from ensue.errors import (
     StateError,
     SubscriptionWarning,
 )
+from ensue.extras import needed
 from ensue.languages.builder import PatternBuilder, all_of, one_of, pattern
 from ensue.plan.estimates.statistics import Statistics
+from ensue.progress_bars import progress_bar, shown
+from ensue.rendering import Picture, PlanText, shown_by
 from ensue.subscriptions import Subscriptions
 
 if TYPE_CHECKING:
@@ -36,6 +42,7 @@ if TYPE_CHECKING:
 
     from ensue.archives.compaction import Compacted
     from ensue.archives.contract import Archive
+    from ensue.languages.parameters import Parameters
     from ensue.languages.sql.query import ClauseText
     from ensue.plan.limits import Limits
     from ensue.plan.planning import Planning
@@ -98,6 +105,7 @@ __all__ = [
     "parse",
     "pattern",
     "picture",
+    "plot",
     "progress_of",
     "remaining",
     "show",
@@ -109,6 +117,7 @@ __all__ = [
 ]
 
 
+@brief
 def operator(
     name: str,
     *,
@@ -156,35 +165,42 @@ def operator(
     return register(made) if known else made
 
 
+@brief
 def define(
     text: str | PatternBuilder,
     *,
     folder: "str | Path | None" = None,
     operators: Iterable[Operator] = (),
+    params: Mapping[str, Any] | None = None,
     known: bool = True,
 ) -> tuple[Definition, ...]:
     """Events made of events: `EVENT Name AS pattern ...;`, as many as wanted.
 
     Queries may use them as types of events from now on. With `known=False` they are only known to
     calls that are given them: `match(..., definitions=found)`. Files to IMPORT are looked for in
-    `folder`.
+    `folder`. `params` are the values of parameters in the text, as for `match`.
 
     >>> define("EVENT Hot AS SEQ(T a, T b) WITHIN 5", known=False)[0].name
     'Hot'
     """
     from ensue.languages import towers
+    from ensue.languages.parameters import parameters_of
 
     if isinstance(text, PatternBuilder):
         text = text.text
-    found = towers.define(text, None if folder is None else Path(folder), operators)
+    parameters = parameters_of(params)
+    found = towers.define(text, None if folder is None else Path(folder), operators, parameters)
+    parameters.require_used()
     if known:
         towers.make_known(found)
     return found
 
 
+@brief
 def parse(
     text: str | Path | PatternBuilder,
     *,
+    params: Mapping[str, Any] | None = None,
     folder: "str | Path | None" = None,
     definitions: Iterable[Definition] = (),
     operators: Iterable[Operator] = (),
@@ -199,10 +215,31 @@ def parse(
     looked for in `folder`. A `Path` is that of a file with the text; what it imports is looked for
     beside it. `language` is the name of the language that the text is in; without it, that shows.
     A text in OPSL stands for a `Subscription`; `regions` are the texts of regions that it names.
+    `params` are the values of parameters in the text, as for `match`.
 
     >>> parse("SEQ(Shelf x, !Counter y, Exit z) WHERE [tag] WITHIN 12 hours").strategy.value
     'skip_till_any_match'
+    >>> print(show(parse("SEQ(A a, B b) WHERE a.kind IN :kinds", params={"kinds": ["x", "y"]})))
+    PATTERN SEQ(A a, B b)
+    WHERE a.kind in ('x', 'y')
     """
+    from ensue.languages.parameters import parameters_of
+
+    parameters = parameters_of(params)
+    found = _parsed(text, parameters, folder, definitions, operators, language, regions)
+    parameters.require_used()
+    return found
+
+
+def _parsed(
+    text: str | Path | PatternBuilder,
+    parameters: "Parameters",
+    folder: "str | Path | None" = None,
+    definitions: Iterable[Definition] = (),
+    operators: Iterable[Operator] = (),
+    language: str | None = None,
+    regions: Mapping[str, str] | None = None,
+) -> Query | Tower | Correlation | Subscription | Recognition:
     from ensue.languages import table
     from ensue.languages.query_files import names_a_file
     from ensue.languages.sql.clauses import claims_sql
@@ -218,7 +255,7 @@ def parse(
         raise _file_as_text(text)
     if language is None and claims_sql(text):
         raise QueryError(
-            "this is a SQL query, and a pattern or a MATCH_RECOGNIZE clause alone is meant here",
+            "this is a SQL query, but a pattern or a MATCH_RECOGNIZE clause is expected here",
             hint="ensue.sql(text, tables={...}) runs it",
         )
     where = None if folder is None else Path(folder)
@@ -229,6 +266,7 @@ def parse(
         operators=operators,
         language=language,
         regions=regions or {},
+        parameters=parameters,
     )
 
 
@@ -238,7 +276,7 @@ def _text_of(file: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         if isinstance(error, FileNotFoundError):
             raise _no_such_file(file) from None
-        reason = getattr(error, "strerror", None) or "it is no UTF-8 text"
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise QueryError(f"the query file {file} cannot be read: {reason}") from None
 
 
@@ -253,11 +291,12 @@ def _file_as_text(text: str) -> QueryError:
     if not file.is_file():
         return _no_such_file(file)
     return QueryError(
-        f"'{file}' is the name of a file, and a query is meant here",
-        hint=f"pass pathlib.Path({str(file)!r}), and the file is read",
+        f"'{file}' is the name of a file, but a query is expected here",
+        hint=f"pass pathlib.Path({str(file)!r}), to read the file",
     )
 
 
+@brief
 def show(
     query: PatternBuilder | Query | Correlation | Subscription | Recognition,
     language: str = "patterns",
@@ -273,10 +312,12 @@ def show(
     return table.show(query.query if isinstance(query, PatternBuilder) else query, language)
 
 
+@brief
 def match(
     events: Any,
     query: "OneQuery | ManyQueries | Subscriptions",
     *,
+    params: Mapping[str, Any] | None = None,
     time: str | tuple[str, str] | None = None,
     type: str | None = None,
     order: Sequence[str] | str = (),
@@ -287,7 +328,7 @@ def match(
     flat: bool = False,
     bad_events: str = "raise",
     emit_timeouts: bool = False,
-    progress: "Progress | None" = None,
+    progress: "Progress | bool | None" = None,
     watermark: "Watermark | None" = None,
     late_events: str = "count",
     lanes: int | None = None,
@@ -331,6 +372,9 @@ def match(
             a dict by name, share one scan. A list's queries go by their own names
             (`EVENT Name AS ...`) where all have one and no two the same, else by their places
             from 0. Also a set of `Subscriptions`.
+        params: The values of parameters that the text has: `{"gap": timedelta(minutes=5)}` for
+            `WITHIN :gap`. A value is a number, a text, a truth value, a date, a datetime, a
+            timedelta, None, or a list of them behind IN; it is never read as a part of the query.
 
     Args: What the columns mean
         time: The column of the event time, or a pair (start, end) for events that last.
@@ -349,16 +393,18 @@ def match(
         levels: For a query with definitions: those whose events are returned too, or "all". With
             more levels than the one on top the result is a dict by level, in which the query on
             top goes by its name, or "".
-        trace: Add a column `members`, from which `ensue.trace` traces a match back to the events
-            that came in.
+        trace: Add a column `members` with the events that a match is made of, for `ensue.trace`.
+            A query without RETURN gives them anyway, if it has no definitions.
         flat: Plain columns in the place of structs: an event `a` is the columns `a.price`,
             `a.volume`, ..., a list of events is a list for each field. In a query,
             `RETURN a.*` does it for one event.
-        progress: A function that is called with the number of events done and of all events.
+        progress: True shows a bar on a terminal or in a notebook, and nothing elsewhere; a
+            function is called with the number of events done and of all events. On Spark neither
+            is possible, since matches are found when they are asked for: see `wait` for streams.
 
     Args: Streams
         watermark: How much later than the newest event an event may come: a length of time such
-            as "10 seconds", or a number where the time column holds numbers. A streaming DataFrame
+            as "10 seconds", or a number if the time column holds numbers. A streaming DataFrame
             needs it, or its own withWatermark(...).
         late_events: "count" counts later events (see `progress_of`), "deliver" also returns them
             in a column `late_event`.
@@ -427,6 +473,12 @@ def match(
     from ensue.workload.workload import Workload
 
     runner = _runner(events)
+    if progress and _is_spark(events):
+        raise EventError(
+            "progress= is for tables in this process: on Spark matches are found when they are "
+            "asked for\n  hint: of a stream ensue.wait(running, progress=True) tells it; of a "
+            "batch Spark's own bar, spark.ui.showConsoleProgress=true"
+        )
     if evict is not None and not runner.STREAMING:
         raise QueryError(
             "evict= is for streams: a table is matched as a whole",
@@ -434,7 +486,7 @@ def match(
         )
     if shed is not None and not runner.STREAMING:
         raise QueryError(
-            "shed= is for streams of Spark: a table is not behind the clock", hint="leave it out"
+            "shed= is for Spark streams: a table cannot fall behind the clock", hint="leave it out"
         )
     limits = Limits.given(
         max_matches, max_partial_matches, memory, lanes=_is_spark(events), evict=evict, shed=shed
@@ -444,7 +496,7 @@ def match(
         "definitions": _each(definitions, Definition, "definitions"),
         "folder": folder,
     }
-    asked = _asked(query, known)
+    asked = _asked(query, known, params)
     given = Arguments(
         **_columns_of(
             query,
@@ -457,7 +509,6 @@ def match(
             space=space,
         ),
         bad_events=bad_events,
-        progress=progress,
         watermark=watermark,
         late_events=late_events,
         lanes=lanes,
@@ -479,13 +530,17 @@ def match(
     pasts = pasts_of(archives, archive, streaming=runner.STREAMING)
     wishes = replace(wishes, coming=coming_of(frame, streaming=runner.STREAMING))
     workload = Workload(asked, source, wishes, runner.lanes(frame, given), late, pasts)
-    found = in_world_of(events, runner.run(workload, frame, given))
+    with progress_bar(progress, "matching") as report:
+        found = runner.run(workload, frame, replace(given, progress=report))
+    found = in_world_of(events, found)
     return next(iter(found.values())) if workload.alone and len(found) == 1 else found
 
 
+@brief
 def sql(
     text: str | Path,
     *,
+    params: Mapping[str, Any] | None = None,
     tables: Mapping[str, Any] | None = None,
     spark: "SparkSession | None" = None,
     archives: "Mapping[str, Archive] | None" = None,
@@ -512,6 +567,8 @@ def sql(
 
     Args:
         text: The query, or the Path of a file with it.
+        params: The values of parameters, as for `match`: `:low` in clauses and in the SQL around
+            them.
         tables: The tables that the query names: Arrow, pandas or Polars tables, DuckDB relations
             or anything else that speaks Arrow; the rest of the SQL then runs on DuckDB. With
             Spark DataFrames it runs on Spark SQL.
@@ -536,8 +593,11 @@ def sql(
         that has the column match_id: a query that names it gets it from each clause, before the
         others.
     """
+    from ensue.languages.parameters import parameters_of
     from ensue.plan.limits import Limits
-    from ensue.runners.sql import sql as run
+
+    with needed("SQL", "sql"):
+        from ensue.runners.sql import sql as run
     from ensue.workload.arguments import Arguments
 
     if isinstance(text, Path):
@@ -552,6 +612,7 @@ def sql(
         recognize=lambda clause, relation: _recognize(clause, relation, given, limits),
         read=_clause_of,
         archived=_archived(archives, archive, access, latency, given, limits),
+        parameters=parameters_of(params),
     )
 
 
@@ -589,7 +650,7 @@ def _archived(
 def _clause_of(clause: "ClauseText") -> Recognition:
     from ensue.languages.row_patterns.clause import read_clause
 
-    return read_clause(clause.text, clause.start, clause.end, clause.table)
+    return read_clause(clause.text, clause.start, clause.end, clause.table, clause.parameters)
 
 
 def _recognize(clause: "ClauseText", relation: Any, given: "Arguments", limits: Any) -> Any:
@@ -615,10 +676,12 @@ def _recognize(clause: "ClauseText", relation: Any, given: "Arguments", limits: 
     return next(iter(runner.run(workload, frame, given).values()))
 
 
+@brief
 def live(
     query: "OneQuery | ManyQueries | Subscriptions",
     *,
     schema: Any,
+    params: Mapping[str, Any] | None = None,
     time: str | tuple[str, str] | None = None,
     type: str | None = None,
     order: Sequence[str] | str = (),
@@ -690,7 +753,7 @@ def live(
         "definitions": _each(definitions, Definition, "definitions"),
         "folder": folder,
     }
-    asked = _asked(query, known)
+    asked = _asked(query, known, params)
     given = Arguments(
         **_columns_of(
             query,
@@ -727,17 +790,34 @@ def live(
 
 
 def _refuse_levels(asked: "Sequence[Asked]", levels: object, *, trace: bool) -> None:
-    if (levels is not None or trace) and not any(isinstance(a.query, Tower) for a in asked):
+    if levels is not None and not any(isinstance(a.query, Tower) for a in asked):
         raise QueryError(
-            "levels= and trace= speak of events that are made of events, and this query has none",
-            hint="define them: EVENT Name AS ...; as often as wanted, then the query",
+            "levels= names definitions of the query, and this query has none",
+            hint="EVENT Name AS ...; in front of a query defines an event",
         )
+    if trace and not any(isinstance(a.query, Query | Tower) for a in asked):
+        raise QueryError(
+            "trace=True is for patterns and queries with definitions: others have no members",
+            hint="leave it out",
+        )
+    if trace and any(isinstance(a.query, Query) and _without_matches(a.query) for a in asked):
+        raise QueryError(
+            "trace=True shows the events of a match, and COUNT(*), EXISTS, TOTAL and GROUP BY "
+            "give no matches",
+            hint="leave it out, or return the matches",
+        )
+
+
+def _without_matches(query: Query) -> bool:
+    """Whether its rows are not matches, but about several of them."""
+    return summarised(query) or (query.whole is not None and query.whole.grouped)
 
 
 def _refuse_flat(flat: bool, *, trace: bool) -> None:
     if flat and trace:
         raise QueryError(
-            "flat=True does not go with trace=True: a match is traced through its nested members",
+            "flat=True cannot be combined with trace=True: a match is traced through its nested "
+            "members",
             hint="leave one of them out",
         )
 
@@ -753,22 +833,42 @@ def _runner(events: Any) -> "Runner":
     return stream if frames.is_streaming(events) else batch
 
 
-def _asked(query: Any, known: dict[str, Any]) -> "tuple[Asked, ...]":
+def _asked(
+    query: Any, known: dict[str, Any], params: Mapping[str, Any] | None
+) -> "tuple[Asked, ...]":
+    from ensue.languages.parameters import parameters_of
     from ensue.workload.asked import Asked
     from ensue.workload.query_names import named
 
+    parameters = parameters_of(params)
     if isinstance(query, Subscriptions):
-        return (Asked(query.subscribed()),)
-    if isinstance(query, OneQuery | Subscription):
-        return (Asked(_read(query, **known)),)
-    if not isinstance(query, Mapping | Sequence):
+        asked: tuple[Asked, ...] = (Asked(query.subscribed()),)
+    elif isinstance(query, OneQuery | Subscription):
+        asked = (Asked(_read(query, parameters, **known)),)
+    elif not isinstance(query, Mapping | Sequence):
         raise QueryError(f"a query is a text, not {_a_type(query)}")
-    read = named(query, lambda one: _read(one, **known))
-    return tuple(Asked(one, name, number) for number, (name, one) in enumerate(read.items()))
+    else:
+        read = named(query, lambda one: _read(one, parameters, **known))
+        asked = tuple(Asked(one, name, number) for number, (name, one) in enumerate(read.items()))
+    parameters.require_used()
+    return asked
+
+
+def _read_with(
+    query: OneQuery, params: Mapping[str, Any] | None
+) -> Query | Tower | Correlation | Recognition:
+    """A query with the values of its parameters."""
+    from ensue.languages.parameters import parameters_of
+
+    parameters = parameters_of(params)
+    found = _read(query, parameters)
+    parameters.require_used()
+    return found
 
 
 def _read(
     query: OneQuery | Subscription,
+    parameters: "Parameters",
     definitions: Iterable[Definition] = (),
     operators: Iterable[Operator] = (),
     folder: "str | Path | None" = None,
@@ -785,8 +885,7 @@ def _read(
         case Subscription():
             return _no_subscription(query)
         case _:
-            read = parse(query, folder=folder, definitions=definitions, operators=operators)
-            return _no_subscription(read)
+            return _no_subscription(_parsed(query, parameters, folder, definitions, operators))
 
 
 def _no_subscription(
@@ -794,15 +893,15 @@ def _no_subscription(
 ) -> Query | Tower | Correlation | Recognition:
     if isinstance(query, Subscription):
         raise QueryError(
-            "this is a subscription, and a query is meant here",
-            hint="put it into ensue.Subscriptions, and match or watch that",
+            "this is a subscription, but a query is expected here",
+            hint="put it into ensue.Subscriptions and match that",
             text=query.text,
         )
     return query
 
 
-def _query_or_tower(query: OneQuery) -> Query | Tower:
-    return _without_archives(_read(query))
+def _query_or_tower(query: OneQuery, params: Mapping[str, Any] | None) -> Query | Tower:
+    return _without_archives(_read_with(query, params))
 
 
 def _without_archives(query: Query | Tower | Correlation | Recognition) -> Query | Tower:
@@ -815,13 +914,14 @@ def _without_archives(query: Query | Tower | Correlation | Recognition) -> Query
     if isinstance(query, Correlation):
         raise QueryError(
             "JOIN ARCHIVE is not supported here yet",
-            hint="leave it out: here a query is about one stream",
+            hint="leave it out: here a query covers one stream",
             span=query.joins[0].span,
             text=query.text,
         )
     return query
 
 
+@brief
 def start(
     matches: "DataFrame | SeveralMatches",
     output: "Output | Mapping[str | int, Output]",
@@ -839,6 +939,7 @@ def start(
     archive_rows: int | None = None,
     archive_age: str | int | float | None = None,
     shed_to: "Output | None" = None,
+    progress: bool = False,
 ) -> "StreamingQuery":
     """Starts a stream of matches, and returns Spark's StreamingQuery.
 
@@ -871,6 +972,8 @@ def start(
         flush: With `once`: the stream is then taken to be over, and what only waited for more
             events or for time is delivered as well: together the same matches as in a batch run.
         name: Spark's name for the query.
+        progress: With `once`: show on a terminal or in a notebook what has been done so far. For
+            a stream that goes on, `wait` does so.
 
     Args: With the history
         history: A table of past events with which the stream begins: what `archive` gives, a
@@ -893,40 +996,65 @@ def start(
             micro-batch. Late ones do not.
         archive_age: The same, when one of them is older than this.
     """
-    from ensue.runners.spark import start as spark_start
+    with needed("a stream", "spark"):
+        from ensue.runners.spark import start as spark_start
 
-    return spark_start.start(
-        matches,
-        output,
-        checkpoint=checkpoint,
-        late=late,
-        every=every,
-        once=once,
-        flush=flush,
-        name=name,
-        history=history,
-        since=since,
-        gap=gap,
-        archive=archive,
-        archive_rows=archive_rows,
-        archive_age=archive_age,
-        shed_to=shed_to,
-    )
+    if progress and not once:
+        raise EventError(
+            "progress=True goes with once=True: a stream that goes on runs in the background\n"
+            "  hint: ensue.wait(running, progress=True) waits for it and shows it"
+        )
+    with _told(progress) as told:
+        return spark_start.start(
+            matches,
+            output,
+            checkpoint=checkpoint,
+            late=late,
+            every=every,
+            once=once,
+            flush=flush,
+            name=name,
+            history=history,
+            since=since,
+            gap=gap,
+            archive=archive,
+            archive_rows=archive_rows,
+            archive_age=archive_age,
+            shed_to=shed_to,
+            told=told,
+        )
 
 
-def wait(query: "StreamingQuery", seconds: float | None = None) -> bool:
+@brief
+def wait(query: "StreamingQuery", seconds: float | None = None, *, progress: bool = False) -> bool:
     """Waits until a stream has ended, or so many seconds; returns whether it has ended.
 
     Like `query.awaitTermination`, but if the stream has failed, the error is one of Ensue's that
     says why in a line or two. With `seconds=0` it only looks.
 
     `ensue.wait(running, 0)` in a health check: False while the stream runs, an error if it failed.
+
+    With `progress=True` a terminal or a notebook shows meanwhile, in one line, how many
+    micro-batches, events and matches there were. Elsewhere nothing is shown.
     """
-    from ensue.runners.spark import start as spark_start
+    with needed("a stream", "spark"):
+        from ensue.runners.spark import start as spark_start
 
-    return spark_start.wait(query, seconds)
+    with _told(progress) as told:
+        return spark_start.wait(query, seconds, told)
 
 
+@contextmanager
+def _told(progress: bool) -> "Iterator[Callable[[str], None] | None]":
+    """What a stream says while it is waited for, if somebody looks."""
+    if not progress:
+        yield None
+        return
+    with shown() as board:
+        yield None if board is None else board.show
+
+
+@brief
 def remaining(
     spark: "SparkSession", checkpoint: "str | Path", *, operators: Iterable[Operator] = ()
 ) -> "DataFrame | SeveralMatches":
@@ -937,43 +1065,51 @@ def remaining(
 
     `ensue.remaining(spark, "checkpoint/").show()`
     """
-    from ensue.runners.spark import finish as spark_finish
+    with needed("a stream", "spark"):
+        from ensue.runners.spark import finish as spark_finish
 
     return spark_finish.remaining(spark, str(checkpoint), operators)
 
 
+@brief
 def progress_of(query: "StreamingQuery") -> "list[BatchProgress]":
     """What a running stream did in its last micro-batches (Spark remembers 100).
 
     `ensue.progress_of(running)[-1].late` is how many events of the last one were late.
     """
-    from ensue.runners.spark import progress as spark_progress
+    with needed("a stream", "spark"):
+        from ensue.runners.spark import progress as spark_progress
 
     return spark_progress.progress_of(query)
 
 
+@brief
 def parquet_table(path: "str | Path") -> "Sink":
     """A folder of Parquet files for `start`: a match that is there already is not added again.
 
     `start(matches, parquet_table("matches/"), checkpoint="checkpoint/")` is the same as with the
     folder itself.
     """
-    from ensue.runners.spark import sinks as spark_sinks
+    with needed("the output of a stream", "spark"):
+        from ensue.runners.spark import sinks as spark_sinks
 
     return spark_sinks.ParquetTable(str(path))
 
 
+@brief
 def delta_table(path: "str | Path", storage_options: dict[str, str] | None = None) -> "Sink":
     """A Delta table for `start`: a match that is there already is not added again.
 
     `start(matches, delta_table("s3://bucket/matches", {"AWS_REGION": "eu-west-1"}), ...)`: the
     options are those of the package `deltalake`.
     """
-    from ensue.runners.spark import sinks as spark_sinks
+    with needed("the output of a stream", "spark"):
+        from ensue.runners.spark import sinks as spark_sinks
 
     return spark_sinks.DeltaTable(str(path), storage_options)
 
 
+@brief
 def kafka_topic(servers: str, topic: str, **options: str) -> "Sink":
     """A Kafka topic for `start`: the key is `match_id`, the value the match as JSON.
 
@@ -981,11 +1117,13 @@ def kafka_topic(servers: str, topic: str, **options: str) -> "Sink":
 
     `start(matches, kafka_topic("localhost:9092", "matches"), checkpoint="checkpoint/")`
     """
-    from ensue.runners.spark import sinks as spark_sinks
+    with needed("the output of a stream", "spark"):
+        from ensue.runners.spark import sinks as spark_sinks
 
     return spark_sinks.KafkaTopic(servers, topic, options)
 
 
+@brief
 def archive(
     place: Any,
     *,
@@ -1029,6 +1167,7 @@ def archive(
     )
 
 
+@brief
 def create_archive(
     place: "str | Path",
     events: Any,
@@ -1073,6 +1212,7 @@ def create_archive(
     return made
 
 
+@brief
 def append_archive(place: "str | Path", events: Any) -> int:
     """Puts events into an archive of `create_archive`; returns how many.
 
@@ -1091,6 +1231,7 @@ def append_archive(place: "str | Path", events: Any) -> int:
     return append(place, table_of(events))
 
 
+@brief
 def compact_archive(
     place: "str | Path", *, fewest: int = 4, vacuum: int | None = None
 ) -> "Compacted":
@@ -1117,10 +1258,12 @@ def compact_archive(
     return done
 
 
+@brief
 def statistics(
     events: Any,
     query: str | Path | PatternBuilder | Query | Tower,
     *,
+    params: Mapping[str, Any] | None = None,
     time: str | tuple[str, str],
     type: str | None = None,
     order: Sequence[str] | str = (),
@@ -1144,7 +1287,7 @@ def statistics(
     >>> found.num_rows
     3
     """
-    checked = _query_or_tower(query)
+    checked = _query_or_tower(query, params)
     if isinstance(checked, Tower):
         from ensue.algebra.towers.layers import layers
 
@@ -1153,16 +1296,18 @@ def statistics(
         lowest = [layer.meaning for layer in layers(checked) if not layer.uses]
         return Statistics.together([statistics(events, one, **given) for one in lowest])
     if sample < 1:
-        raise EventError(f"sample={sample}: a sample has at least one event")
+        raise EventError(f"sample={sample}: a sample needs at least one event")
     columns = _columns(time, type, order, location, space)
     assert columns is not None
     return _runner(events).measured(events, checked, columns, sample=sample, seed=seed)
 
 
+@brief
 def explain(
     query: OneQuery | Subscriptions,
     events: Any = None,
     *,
+    params: Mapping[str, Any] | None = None,
     time: str | tuple[str, str] | None = None,
     type: str | None = None,
     order: Sequence[str] | str = (),
@@ -1179,7 +1324,7 @@ def explain(
     latency: str | int | float | None = None,
     analyze: bool = False,
     kernel: bool = False,
-) -> str:
+) -> PlanText:
     """How a query is run: the plan, with what each rule did, as stable text.
 
     With `events` the query is also checked against their columns. With `analyze=True` it is run
@@ -1196,7 +1341,7 @@ def explain(
 
     >>> print(explain("SEQ(A a, B b) WHERE [id] WITHIN 5").split("\\n\\n")[0])
     pattern    SEQ(A a, B b)
-    strategy   skip_till_any_match: any event may be passed over
+    strategy   skip_till_any_match: any event may be skipped
     window     5, pushed into the scan
     partition  [id]
     """
@@ -1204,10 +1349,10 @@ def explain(
 
     limits = Limits.given(memory=memory, evict=evict)
     if isinstance(query, Subscriptions):
-        return _explained_set(query, events, limits)
+        return PlanText(_explained_set(query, events, limits))
     planning = _planning(statistics, off, structure, limits=limits)
     past = archives, archive, access, latency
-    query = _read(query)
+    query = _read_with(query, params)
     columns = _columns(time, type, order, location, space, query)
     asked = _explained(query, events, columns, planning, past)
     if not analyze:
@@ -1220,13 +1365,15 @@ def explain(
         from ensue.runners.local import ordered
 
         told = asked.analysed(ordered(events, columns, asked.types))
-    return f"{told}\n\n{asked.kernels()}" if kernel else told
+    return PlanText(f"{told}\n\n{asked.kernels()}" if kernel else told)
 
 
+@brief
 def picture(
     query: OneQuery,
     events: Any = None,
     *,
+    params: Mapping[str, Any] | None = None,
     time: str | tuple[str, str] | None = None,
     type: str | None = None,
     order: Sequence[str] | str = (),
@@ -1238,34 +1385,40 @@ def picture(
     archives: "Mapping[str, Archive] | None" = None,
     archive: str | None = None,
     access: str | None = None,
-) -> str:
+) -> Picture:
     """Draws the plan as a picture (SVG).
 
     It shows the automaton or the stacks, with their predicates; of a query with definitions its
-    layers, one above the other; of one with JOIN ARCHIVE its sides beside each other. In a
-    notebook, `IPython.display.SVG(ensue.picture(query))` displays it.
+    layers, one above the other; of one with JOIN ARCHIVE its sides beside each other. It is the
+    text of an SVG, to be written to a file; a notebook shows the picture.
 
     >>> picture("SEQ(A a, B b) WITHIN 5")[:4]
     '<svg'
     """
     planning = _planning(statistics, off, structure)
     past = archives, archive, access, None
-    query = _read(query)
+    query = _read_with(query, params)
     columns = _columns(time, type, order, location, space, query)
-    return _explained(query, events, columns, planning, past).picture()
+    return Picture(_explained(query, events, columns, planning, past).picture())
 
 
+@brief
 def trace(
     match: Any,
     query: str | Path | PatternBuilder | Query | Tower | None = None,
     *,
+    params: Mapping[str, Any] | None = None,
     level: str | None = None,
     time: str | tuple[str, str] | None = None,
 ) -> "Trace":
-    """A match opened down to the events that came in: `str` gives a tree, `.svg` a picture.
+    """A match opened down to the events that came in.
 
-    `match` is a row of what `match(..., trace=True)` gives: a dict, a table of one row, a Spark
-    Row or a pandas Series. With the `query` the tree also names the types of events; `level` is
+    `str` gives a tree, `.timeline` shows on a terminal when they were, `.svg` is a picture, which
+    a notebook shows.
+
+    `match` is a row of what `match` gives: a dict, a table of one row, a Spark Row or a pandas
+    Series. A query with RETURN or with definitions tells its members with `match(...,
+    trace=True)`. With the `query` the tree also names the types of events; `level` is
     the definition that the match is of, where it is not plain from its members. `time` names the
     time columns of the events, where they are not plain from the times of the match.
 
@@ -1282,8 +1435,58 @@ def trace(
     from ensue.tracing.trace import trace_of
 
     if isinstance(query, str | Path | PatternBuilder):
-        query = _query_or_tower(query)
+        query = _query_or_tower(query, params)
     return trace_of(match, query, level, None if time is None else _time(time))
+
+
+@brief
+def plot(
+    matches: Any,
+    events: Any,
+    query: str | Path | PatternBuilder | Query | Tower | None = None,
+    *,
+    time: str | tuple[str, str],
+    type: str | None = None,
+    by: str | None = None,
+    most_matches: int = 50,
+    most_events: int = 1_000,
+    params: Mapping[str, Any] | None = None,
+) -> Picture:
+    """Draws matches over their stream as a picture (SVG).
+
+    Events are dots in lanes, each match is a line through its own and a bar from its start to its
+    end. No more than the first `most_matches` are drawn, with the events of their time: of more
+    than `most_events` an even choice. The picture says how many there are in all.
+
+    >>> import pyarrow as pa
+    >>> events = pa.table({"t": [1, 2, 3, 4], "kind": ["A", "B", "A", "B"]})
+    >>> found = match(events, "SEQ(A a, B b) WITHIN 1", time="t", type="kind")
+    >>> picture = plot(found, events, time="t", type="kind")
+    >>> "2 matches, 4 events" in picture
+    True
+
+    Args:
+        matches: What `match` gave for these events. A query with RETURN tells which events are
+            its own with `match(..., trace=True)`; else only the bars are drawn.
+        events: As for `match`: tables, not DataFrames of Spark.
+        query: Says the types of members, where events are a dict of tables.
+        params: The values of its parameters, as for `match`.
+        time: As for `match`.
+        type: As for `match`.
+        by: The column whose values are the lanes; by default that of the type.
+        most_matches: How many matches are drawn.
+        most_events: How many other events are drawn.
+    """
+    from ensue.runners.plotted import plotted
+    from ensue.tracing.plot import plot as drawn
+
+    if isinstance(query, str | Path | PatternBuilder):
+        query = _query_or_tower(query, params)
+    shown = plotted(
+        matches, events, query, time=_time(time), type=type, by=by,
+        most_matches=most_matches, most_events=most_events,
+    )  # fmt: skip
+    return Picture(drawn(shown))
 
 
 def _explained_set(fleet: Subscriptions, events: Any, limits: "Limits") -> str:
@@ -1299,7 +1502,7 @@ def _explained_set(fleet: Subscriptions, events: Any, limits: "Limits") -> str:
 
 
 def _explained(
-    query: OneQuery,
+    asked: Query | Tower | Correlation | Recognition,
     events: Any,
     columns: "Arguments | None",
     planning: "Planning",
@@ -1308,10 +1511,10 @@ def _explained(
     from ensue.workload.explained import Explained
     from ensue.workload.row_patterns.explained import ExplainedClause
 
-    asked, source, frame = _read(query), None, None
+    source, frame = None, None
     if events is not None:
         if columns is None:
-            raise EventError("the events' time column is needed: pass time=")
+            raise EventError("the time column of the events is missing: pass time=")
         frame, source = _runner(events).read(events, columns)
     if isinstance(asked, Correlation):
         return _correlation(asked, events, frame, source, planning, *past)
@@ -1339,7 +1542,7 @@ def _correlation(
     if source is None or archives is None:
         name = asked.joins[0].archive
         raise QueryError(
-            "how JOIN ARCHIVE is run depends on the archive: pass events, time= and archives=",
+            "the plan for JOIN ARCHIVE depends on the archive: pass events, time= and archives=",
             hint=f'archives={{"{name}": ensue.archive(place, time=..., key=...)}}',
             span=asked.joins[0].span,
             text=asked.text,
@@ -1368,7 +1571,7 @@ def _columns_of(
         for name, value in {"time": time, "order": order or None, **others}.items():
             if value is not None:
                 raise EventError(
-                    f"{name}={value!r}: a set of subscriptions says itself where {name} is\n"
+                    f"{name}={value!r}: a set of subscriptions sets {name} itself\n"
                     f"  hint: ensue.Subscriptions({name}={value!r}, ...)"
                 )
         columns = {name: getattr(query, name) for name in ("type", "location", "space")}
@@ -1379,7 +1582,7 @@ def _columns_of(
     queries = [(one.name, one.query) for one in asked]
     others["arranging"] = arranging(queries, told, names, streaming=streaming)
     if told is None and others["arranging"] is None:
-        raise EventError("the events' time column is needed: pass time=")
+        raise EventError("the time column of the events is missing: pass time=")
     return {"time": told or "", "order": names, **others}
 
 
@@ -1450,7 +1653,7 @@ def _names(argument: str, given: object) -> tuple[str, ...]:
     names = tuple(given) if isinstance(given, Iterable) else (given,)
     if all(isinstance(name, str) for name in names):
         return names
-    raise EventError(f"{argument}={given!r} is neither a name nor several names")
+    raise EventError(f"{argument}={given!r} must be a name or several names")
 
 
 def _time(time: object) -> str | tuple[str, str]:
@@ -1461,7 +1664,7 @@ def _time(time: object) -> str | tuple[str, str]:
             return (start, end)
         case _:
             raise EventError(
-                f"time={time!r} is neither a column name nor a pair of names (start, end)"
+                f"time={time!r} must be a column name or a pair of names (start, end)"
             )
 
 
@@ -1471,7 +1674,7 @@ def _is_spark(events: object) -> bool:
         streams = [name for name, frame in frames.items() if frame.isStreaming]
         if streams and len(frames) < len(events):
             raise EventError(
-                f"streaming DataFrames and tables do not go together: {', '.join(streams)} of "
+                f"streaming DataFrames and tables cannot be combined: {', '.join(streams)} of "
                 "these is a stream\n  hint: read all of them with spark.readStream"
             )
         return bool(events) and len(frames) == len(events)
@@ -1480,3 +1683,25 @@ def _is_spark(events: object) -> bool:
 
 def _a_type(value: object) -> str:
     return f"a {value.__class__.__name__}"
+
+
+def _query_text(query: Any) -> str:
+    """How a notebook shows a query."""
+    from ensue.languages.printing import show as spelled
+
+    match query:
+        case Tower(definitions=definitions, query=top):
+            return ";\n\n".join([*map(_query_text, definitions), _query_text(top)])
+        case Definition(name=name, query=defined):
+            return spelled(replace(defined, name=name))
+        case Query() | Correlation():
+            return spelled(query)
+        case PatternBuilder():
+            return query.text
+        case _:
+            return query.text or repr(query)
+
+
+shown_by(
+    _query_text, Query, Tower, Definition, Correlation, Recognition, Subscription, PatternBuilder
+)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from ensue.own_frames import places
 from ensue.span import Span
 
 
@@ -12,6 +13,11 @@ class EnsueError(Exception):
     >>> issubclass(QueryError, EnsueError)
     True
     """
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows of it: the user's own lines, and what it says."""
+        name = type(self).__name__
+        return [name, *places(self.__traceback__), "", *str(self).splitlines()]
 
 
 class QueryError(EnsueError):

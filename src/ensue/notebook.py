@@ -2,10 +2,12 @@
 
 import shlex
 from collections.abc import Iterable, Mapping
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 from ensue import api
 from ensue.errors import EnsueError, EventError, did_you_mean
+from ensue.languages.parameters import Parameters
 from ensue.languages.sql.clauses import claims_sql
 from ensue.languages.sql.named_tables import named_tables
 from ensue.languages.sql.tokens import Dialect
@@ -14,9 +16,13 @@ from ensue.runners.worlds import World, library_of, world_of
 if TYPE_CHECKING:
     from argparse import Namespace
 
+_ROWS = 20  # of an Arrow table that are shown
+_WIDEST = 120  # characters of a cell
+_ID = 10  # characters of a match id
+
 
 def load_ipython_extension(ipython: Any) -> None:
-    """Makes `%%ensue` known, after `%load_ext ensue`."""
+    """Makes `%%ensue` known, after `%load_ext ensue`, and shows Arrow tables as tables."""
 
     def ensue(line: str, cell: str) -> Any:
         try:
@@ -26,11 +32,45 @@ def load_ipython_extension(ipython: Any) -> None:
 
     ensue.__doc__ = _parser().format_help()
     ipython.register_magic_function(ensue, magic_kind="cell", magic_name="ensue")
+    html = ipython.display_formatter.formatters["text/html"]
+    html.for_type_by_name("pyarrow.lib", "Table", table_html)
+    if not ipython.custom_exceptions:
+        ipython.set_custom_exc((Exception,), _shown)
+
+
+def _shown(shell: Any, kind: Any, error: Exception, traceback: Any, tb_offset: Any = None) -> Any:
+    """How a notebook shows an error: what a task of Spark says for us, without Spark's pages."""
+    if library_of(error) in ("pyspark", "py4j") and "ensue.errors." in str(error):
+        from ensue.runners.spark.failure import failure
+
+        kind, error = EnsueError, failure(error).with_traceback(traceback)
+    shell.showtraceback((kind, error, traceback), tb_offset=tb_offset)
+
+
+def table_html(table: Any) -> str:
+    """The first rows of an Arrow table; match ids are short, and in full when pointed at."""
+    from ensue.results.readable import readable, rows
+
+    def cell(name: str, value: Any) -> str:
+        text = "" if value is None else readable(value)
+        if name == "match_id" and isinstance(value, str):
+            return f'<td title="{escape(text)}"><code>{escape(text[:_ID])}</code></td>'
+        shown = text if len(text) <= _WIDEST else text[: _WIDEST - 1] + "…"
+        return f'<td style="text-align:left" title="{escape(text)}">{escape(shown)}</td>'
+
+    heads = "".join(f"<th>{escape(name)}</th>" for name in table.column_names)
+    body = "".join(
+        "<tr>" + "".join(cell(name, value) for name, value in row.items()) + "</tr>"
+        for row in rows(table.slice(0, _ROWS))
+    )
+    more = f", the first {_ROWS} shown" if table.num_rows > _ROWS else ""
+    count = f"<p>{table.num_rows:,} rows, {table.num_columns} columns{more}</p>"
+    return f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>{count}"
 
 
 def _shown_as_text(error: EnsueError) -> EnsueError:
     """The same error, of which a notebook shows what it says and not where it was raised."""
-    error._render_traceback_ = lambda: str(error).splitlines()  # type: ignore[attr-defined]
+    error._render_traceback_ = lambda: str(error).splitlines()  # type: ignore[method-assign]
     return error
 
 
@@ -41,7 +81,8 @@ def _parser() -> Any:
     parser = made(
         "%%ensue",
         description="Runs the query in the cell: SQL with MATCH_RECOGNIZE over tables that are "
-        "variables, or a pattern, or a clause alone, over --events.",
+        "variables, or a pattern, or a clause alone, over --events. :gap in a query is the value "
+        "of the variable gap.",
         add_help=False,
     )
     parser.add_argument("name", nargs="?", help="the variable that the result is put into")
@@ -80,15 +121,21 @@ def _sql(variables: Mapping[str, Any], given: "Namespace", cell: str) -> Any:
     for option in ("events", "time", "type", "order"):
         if getattr(given, option):
             raise EventError(
-                f"--{option} is not needed for SQL: its tables are variables that go by the names "
-                "in it, and ORDER BY says how rows follow each other"
+                f"--{option} is not needed for SQL: its tables are the variables that it "
+                "names, and ORDER BY gives the order of rows"
             )
     session = _session(variables) if given.spark else None
     dialect = Dialect.DUCKDB if session is None else Dialect.SPARK
     tables = _tables(variables, named_tables(cell, dialect))
     if session is not None:
         tables = {name: _on_spark(session, table) for name, table in tables.items()}
-    return api.sql(cell, tables=tables, spark=session)
+    return api.sql(cell, params=_parameters(variables), tables=tables, spark=session)
+
+
+def _parameters(variables: Mapping[str, Any]) -> Any:
+    """`:gap` in a cell is the variable `gap`."""
+    known = {name: value for name, value in variables.items() if not name.startswith("_")}
+    return Parameters(known, lambda name: f"set the variable: {name} = ...", each=False)
 
 
 def _tables(variables: Mapping[str, Any], named: Iterable[str]) -> dict[str, Any]:
@@ -115,16 +162,17 @@ def _match(variables: Mapping[str, Any], given: "Namespace", cell: str) -> Any:
             events = _on_spark(session, events)
     columns = {"time": _time(given.time), "type": given.type}
     order = tuple(name.strip() for name in (given.order or "").split(",") if name.strip())
-    return api.match(events, cell, **columns, order=order)
+    values = _parameters(variables)
+    return api.match(events, cell, params=values, **columns, order=order)
 
 
 def _events(variables: Mapping[str, Any], name: str | None) -> Any:
     tables = [n for n, value in variables.items() if not n.startswith("_") and _is_table(value)]
     if name is None:
         hint = f"%%ensue --events {tables[-1] if tables else 'VARIABLE'}"
-        raise EventError(f"a pattern is looked for in a table of events\n  hint: {hint}")
+        raise EventError(f"a pattern needs a table of events\n  hint: {hint}")
     if name not in variables:
-        hint = did_you_mean(name, tables) or "events are a table, or a dict of one for each type"
+        hint = did_you_mean(name, tables) or "pass a table, or a dict with one for each type"
         raise EventError(f"--events {name}: there is no such variable\n  hint: {hint}")
     return variables[name]
 

@@ -2,7 +2,7 @@
 
 import copyreg
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 
@@ -91,9 +91,9 @@ class EventType:
     def kind_of(self, field: str, span: Span | None, owner: str) -> Kind:
         if field in self.unlike:
             raise QueryError(
-                f"field '{field}' of event {owner} is not of the same kind in all its types: "
+                f"field '{field}' of event {owner} does not have the same kind in all its types: "
                 f"{self.name}",
-                hint="give it the same kind everywhere, or ask for events of one type",
+                hint="use the same kind everywhere, or events of one type",
                 span=span,
             )
         try:
@@ -124,6 +124,9 @@ class Schema:
     type_column: str | None = None
     location: str | tuple[str, str] | None = None  # the column of where it happened, or x and y
     space: str = "plane"  # or "earth": x and y are degrees, lengths metres
+    # of the fields whose times have one
+    zones: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    session: str | None = None  # the zone of all of them, where a session says it and not a type
 
     def event_type(self, name: Types, span: Span | None) -> EventType:
         """The type of that name; of several types, what their events have."""
@@ -144,11 +147,11 @@ class Schema:
         fields: dict[str, Kind] = {}
         unlike = set()
         for one in found:
-            for field, kind in one.fields.items():
-                if fields.setdefault(field, kind) is not kind:
-                    unlike.add(field)
+            for name, kind in one.fields.items():
+                if fields.setdefault(name, kind) is not kind:
+                    unlike.add(name)
         shown = "|".join(several.names) or "ANY"
-        kept = {field: kind for field, kind in fields.items() if field not in unlike}
+        kept = {name: kind for name, kind in fields.items() if name not in unlike}
         return EventType(shown, MappingProxyType(kept), frozenset(unlike))
 
     @property
@@ -162,6 +165,7 @@ def one_table(
     time: str | tuple[str, str],
     type_column: str | None = None,
     order: tuple[str, ...] = (),
+    zones: Mapping[str, str] = MappingProxyType({}),
 ) -> Schema:
     """The schema of a single table of events, typed by a column or all of one type."""
     start, end = (time, time) if isinstance(time, str) else time
@@ -175,4 +179,5 @@ def one_table(
         typed=type_column is not None,
         order=order,
         type_column=type_column,
+        zones=MappingProxyType(dict(zones)),
     )

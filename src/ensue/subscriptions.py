@@ -2,14 +2,18 @@
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ensue.algebra.alternatives import alternatives
 from ensue.algebra.event_test import EventTest, tells_events_apart
 from ensue.algebra.subscription import Placed, Region, Subscription, parts_of
+from ensue.brief_errors import brief_calls
 from ensue.errors import EventError, QueryError, SubscriptionWarning, did_you_mean
 from ensue.languages.builder import PatternBuilder
+from ensue.own_frames import outside
+from ensue.rendering import highlighted, in_a_frame
 
 if TYPE_CHECKING:
     from ensue.workload.subscriptions.catalogue.change import Change
@@ -19,8 +23,10 @@ if TYPE_CHECKING:
 
 SPACES = ("plane", "earth")
 MOST_CHECKED = 10_000
+_SHOWN = 20  # subscriptions, in a notebook
 
 
+@brief_calls
 class Subscriptions:
     """Subscriptions over one stream of events, matched together.
 
@@ -192,7 +198,7 @@ class Subscriptions:
                     "is matched for it; hint: say more of the event, an id or a region"
                 )
                 if said is None:
-                    warnings.warn(warning, SubscriptionWarning, stacklevel=4)
+                    warnings.warn(warning, SubscriptionWarning, stacklevel=outside())
                 else:
                     said.append(warning)
                 break
@@ -236,6 +242,15 @@ class Subscriptions:
         from ensue.workload.subscriptions.subscribed import Subscribed
 
         return Subscribed(self._log, self.version)
+
+    def _repr_html_(self) -> str:
+        texts = [(c.name, c.text or "") for _, c in self._log.alive()]
+        rows = "".join(
+            f"<tr><td>{escape(name)}</td><td>{in_a_frame(highlighted(text))}</td></tr>"
+            for name, text in texts[:_SHOWN]
+        )
+        more = f"<p>… and {len(texts) - _SHOWN:,} more</p>" if len(texts) > _SHOWN else ""
+        return f"<p>{escape(repr(self))}</p><table>{rows}</table>{more}"
 
     def __repr__(self) -> str:
         return f"<ensue.Subscriptions: {len(self)} subscriptions, version {self.version}>"

@@ -33,9 +33,9 @@ def test_all_points_of_a_geometry_are_read(text, order, flavor):
     [
         (b"", "end too early"),
         (b"\x01\x01\x00\x00\x00\x00", "end too early"),
-        (b"\x02" + bytes(20), "no WKB"),
-        (b"\x01\x63\x00\x00\x00" + bytes(16), "no WKB"),
-        (shapely.to_wkb(shapely.Point(1, 2)) + b"!", "behind its end"),
+        (b"\x02" + bytes(20), "not WKB"),
+        (b"\x01\x63\x00\x00\x00" + bytes(16), "not WKB"),
+        (shapely.to_wkb(shapely.Point(1, 2)) + b"!", "after its end"),
         (b"\x01\x02\x00\x00\x00\xff\xff\xff\xff", "end too early"),
     ],
 )

@@ -283,7 +283,7 @@ def test_times_that_are_numbers(tmp_path: Path) -> None:
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "no key": ({"key": []}, "no key column is named"),
+    "no key": ({"key": []}, "no key column is given"),
     "three buckets": ({"buckets": 3}, "a power of two"),
     "no such key": ({"key": ["kk"]}, "no column 'kk' for key="),
     "a day of timestamps": ({"day": 3}, "times that are numbers"),
@@ -303,9 +303,9 @@ def test_an_archive_is_created_once(archive: FileArchive) -> None:
 
 def test_an_archive_is_not_created_beside_other_files(tmp_path: Path) -> None:
     (tmp_path / "mine.parquet").write_bytes(b"of use")
-    with pytest.raises(ensue.EventError, match=r"something else is there(?s:.*)hint: "):
+    with pytest.raises(ensue.EventError, match=r"something else is already there(?s:.*)hint: "):
         create(tmp_path, SCHEMA, time="t", key=["k"])
-    with pytest.raises(ensue.EventError, match="something else is there"):
+    with pytest.raises(ensue.EventError, match="something else is already there"):
         create(tmp_path / "mine.parquet", SCHEMA, time="t", key=["k"])
 
 
@@ -319,7 +319,7 @@ def test_columns_that_do_not_fit(archive: FileArchive) -> None:
         append(archive.place, fine)
     coarse = _many().set_column(0, "t", _many().column("t").cast(pa.timestamp("ns", "UTC")))
     append(archive.place, coarse)
-    with pytest.raises(ensue.EventError, match="a name that archives use themselves"):
+    with pytest.raises(ensue.EventError, match="a name that archives use internally"):
         create(f"{archive.place}2", pa.schema([*SCHEMA, ("__day", pa.int64())]), time="t", key="k")
 
 

@@ -49,6 +49,27 @@ def value(runner, expression, events=EVENTS):
         ("avg(b.x)", 9.0),
         ("count(b)", 1),
         ("stddev(b.x)", None),
+        ("count(DISTINCT a.s)", 4),
+        ("count(DISTINCT a.x % 2)", 2),
+        ("count_distinct(b.x)", 1),
+        ("median(a.x)", 2.5),
+        ("quantile(a.x, 0.9)", 3.7),
+        ("mean(a.x)", 2.5),
+        ("stddev_pop(a.x)", math.sqrt(5 / 4)),
+        ("variance(a.x)", 5 / 3),
+        ("var_pop(b.x)", 0.0),
+        ("variance(b.x)", None),
+        ("mode(a.x % 2)", 1),
+        ("mode(a.s)", "c"),
+        ("any_value(a.s)", "c"),
+        ("product(a.x)", 24.0),
+        ("string_agg(a.s, '; ')", "c; a; d; b"),
+        ("listagg(a.s)", "c,a,d,b"),
+        ("bool_and(a.x > 0)", True),
+        ("bool_or(a.x > 3)", True),
+        ("every(a.x > 1)", False),
+        ("range(a.x)", 3),
+        ("count_if(a.x > 1)", 3),
     ],
 )
 def test_values(runner, expression, expected):
@@ -128,3 +149,45 @@ def test_nulls_are_passed_over(matched):
 def test_nan_spreads_through_sums(matched):
     query = "SEQ(A{2} a[], B b) WHERE sum(a.x) > 0"
     assert matched(query, "AAB", x=[2.0, float("nan"), 0.0]) == []
+
+
+LATE = "SEQ(A+ a[], B b) WHERE %s RETURN count(a) AS n, a[1].at AS first"
+
+
+@pytest.mark.parametrize(
+    ("condition", "runs"),
+    [
+        ("count(DISTINCT a.s) = count(a) and count(a) > 3", [(4, 0)]),
+        ("variance(a.x) > 4 and count(a) = 2", [(2, 1)]),
+        ("string_agg(a.s, '') = 'ca'", [(2, 0), (3, 0)]),
+        ("bool_and(a.x > 1) and count(a) = 3", [(3, 0), (3, 0), (3, 0), (3, 2)]),
+        ("mode(a.x) = 4 and count(a) > 1", [(2, 2), (2, 3), (3, 2)]),
+    ],
+)
+def test_finished_matches_are_judged_by_what_kernels_do_not_keep(runner, condition, runs):
+    found = runner.match(EVENTS, LATE % condition, time="at", type="type").to_pylist()
+    assert sorted((row["n"], row["first"]) for row in found) == runs
+
+
+def test_running_aggregates_that_kernels_do_not_keep(runner):
+    query = (
+        "SEQ(A+ a[], B b) WHERE skip_till_next_match(a[], b) "
+        "{ a[1].x = 3 and count(DISTINCT a[..i].s) <= 2 } RETURN count(a) AS n"
+    )
+    found = runner.match(EVENTS, query, time="at", type="type").to_pylist()
+    assert [row["n"] for row in found] == [3]
+
+
+def test_distinct_values_and_modes_know_nan_and_nothing(runner):
+    nan = math.nan
+    events = pa.table({"at": range(5), "type": list("AAAAB"), "x": [nan, 0.0, -0.0, nan, 1.0]})
+    query = "SEQ(A+ a[], B b) WHERE skip_till_next_match(a[], b) { a[1].at = 0 } RETURN %s AS v"
+
+    def value(expression):
+        (row,) = runner.match(events, query % expression, time="at", type="type").to_pylist()
+        return row["v"]
+
+    assert value("count(DISTINCT a.x)") == 2
+    assert math.isnan(value("mode(a.x)"))
+    assert value("count(DISTINCT nullif(b.x, 1))") == 0
+    assert value("product(nullif(b.x, 1))") is None

@@ -100,8 +100,8 @@ def test_an_event_that_ends_before_it_starts(runner):
         ({"time": "at", "type": "type", "order": ["z"]}, "no column 'z' for order="),
         ({"time": "type", "type": "type"}, "cannot be ordered by time='type'"),
         ({"time": ("at", "type"), "type": "type"}, "cannot be ordered"),
-        ({"time": 3, "type": "type"}, "neither a column name nor a pair"),
-        ({"time": ("at", "at", "at"), "type": "type"}, "neither a column name nor a pair"),
+        ({"time": 3, "type": "type"}, "be a column name or a pair"),
+        ({"time": ("at", "at", "at"), "type": "type"}, "be a column name or a pair"),
         ({"time": "at", "type": "type", "bad_events": "keep"}, "'raise' or 'drop'"),
     ],
 )
@@ -167,5 +167,5 @@ def test_a_query_that_is_no_text():
 @pytest.mark.parametrize("name", ["__ordinal", "__lane", "__time", "__type", "__at"])
 def test_a_column_with_a_name_of_ours_is_refused(runner, name):
     events = EVENTS.append_column(name, pa.array(["u", "v"]))
-    with pytest.raises(EventError, match=f"a column '{name}', a name that is used inside"):
+    with pytest.raises(EventError, match=f"a column '{name}', a name that Ensue uses"):
         runner.match(events, QUERY, time="at", type="type")

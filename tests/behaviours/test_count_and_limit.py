@@ -154,8 +154,8 @@ REFUSED = {
     "SEQ(A a, !B b) WITHIN 5 LIMIT 3": "negation at the end",
     "SEQ(A a, B++ b[]) WITHIN 5 LIMIT 3": "greedy loop at the end",
     "SEQ(A a, B b) AFTER MATCH SKIP PAST LAST EVENT IN ORDER OF START LIMIT 3": "ORDER OF START",
-    "SEQ(A a, B b) RETURN COUNT(*) HAVING b.x > 3": "HAVING does not go with COUNT",
-    "SEQ(A a, B b) RETURN COUNT(*) LIMIT 3": "LIMIT does not go with COUNT",
+    "SEQ(A a, B b) RETURN COUNT(*) HAVING b.x > 3": "HAVING cannot be combined with COUNT",
+    "SEQ(A a, B b) RETURN COUNT(*) LIMIT 3": "LIMIT cannot be combined with COUNT",
     "SEQ(A a, B b) RETURN EXISTS, COUNT(*)": "EXISTS and COUNT",
     "SEQ(A a, B b) RETURN COUNT(*), a.x": "'x' differs between the matches",
     "SEQ(A a, B+ b[]) RETURN COUNT(*), b[1].x": "'x' differs between the matches",
@@ -175,5 +175,5 @@ def test_what_cannot_be_counted_is_refused(text):
 def test_timed_out_partial_matches_are_not_counted():
     table = pa.table({"at": [0], "type": ["A"]})
     query = "SEQ(A a, B b) WITHIN 5 RETURN COUNT(*)"
-    with pytest.raises(QueryError, match="emit_timeouts does not go with COUNT"):
+    with pytest.raises(QueryError, match="emit_timeouts cannot be combined with COUNT"):
         ensue.match(table, query, time="at", type="type", emit_timeouts=True)

@@ -70,8 +70,8 @@ COLUMNS = {
 
 
 def of_places(record: Function) -> bool:
-    """Those have tests of their own (test_places.py)."""
-    return record.gives is Kind.PLACE or Takes.PLACE in record.takes
+    """Those have tests of their own (test_places.py), and so have zones (test_zones.py)."""
+    return record.gives is Kind.PLACE or Takes.PLACE in record.takes or Takes.ZONE in record.takes
 
 
 def events() -> pa.Table:
@@ -250,7 +250,8 @@ def test_routines_are_those_that_records_name():
 def test_what_has_no_vector_form_takes_strings_or_makes_them():
     plain = [f for f in FUNCTIONS.values() if f.vector is None]
     others = [f.name for f in plain if Kind.STRING not in f.takes[0].kinds]
-    assert others == ["chr", "add_months"]
+    made = ["make_date", "make_timestamp", "strftime"]
+    assert others == ["chr", "add_months", *made]
 
 
 @pytest.mark.parametrize("name", [n for n in FUNCTIONS if n not in (LOCATION, EARTH_LOCATION)])

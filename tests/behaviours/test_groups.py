@@ -235,15 +235,19 @@ def test_a_choice_inside_a_reluctant_time_is_not_its_end(matched):
 @pytest.mark.parametrize(
     ("query", "problem", "hint"),
     [
-        ("(A a, B b, !C c)+", "a repeated group ends with a negation", "or behind the group"),
+        ("(A a, B b, !C c)+", "a repeated group cannot end with a negation", "or after the group"),
         ("(A a, AND(B b, C c))+", "AND inside a repeated group", "in which orders"),
         ("(A a, B b){0}", "zero times", "leave it out"),
         ("(A a, B b){3,2}", "at least 3 but at most 2 times", "{2,3}"),
-        ("SEQ(A a, !(B b, C c)+, D d)", "a negated part takes no quantifier", "quantifier"),
+        ("SEQ(A a, !(B b, C c)+, D d)", "a negated part cannot have a quantifier", "quantifier"),
         ("(A a, B b)*", "can match nothing at all", "+ in place of *"),
         ("(A a, B b)+ WHERE a.x > 3", "a stands for several events", "a[i].x for each"),
-        ("(A a, B? b)+ WHERE a[i].x > b[i].x", "both run in one condition", "avg(b.price)"),
-        ("SEQ((A a, B b)+, C+ c[]) WHERE a[i].x > c[i].x", "both run in one condition", "avg"),
+        ("(A a, B? b)+ WHERE a[i].x > b[i].x", "both run in the same condition", "avg(b.price)"),
+        (
+            "SEQ((A a, B b)+, C+ c[]) WHERE a[i].x > c[i].x",
+            "both run in the same condition",
+            "avg",
+        ),
     ],
 )
 def test_what_a_group_cannot_be(query, problem, hint):
@@ -288,7 +292,7 @@ def test_groups_of_events_made_of_events():
         events, f"{pair} SEQ((P p, C c)+, D d) RETURN p[].start AS p", time="t", type="type"
     )
     assert sorted(found["p"].to_pylist()) == [[0], [0], [0, 3], [3]]
-    with pytest.raises(ensue.QueryError, match="groups of single events only"):
+    with pytest.raises(ensue.QueryError, match="groups of single events"):
         ensue.match(events, f"{pair} SEQ((P p, C? c)+, D d)", time="t", type="type")
 
 

@@ -130,7 +130,7 @@ def test_the_error_says_where_what_and_what_helps(uncompiled: None) -> None:
     assert lines[0] == "the query finds more matches than max_matches=100 allows"
     assert lines[1] == f"  query: {EXPLODES}"
     assert lines[2].startswith("  where: event 13 of the stream, at 12: 511 matches found, ")
-    assert lines[3] == "  hint: one of these helps"
+    assert lines[3] == "  hint: try one of these"
     shown = " ".join(lines[4:])
     for way in ("skip_till_next_match", "{3,5}", "WITHIN", "LIMIT n", "COUNT(*)", "memory="):
         assert way in shown
@@ -139,9 +139,9 @@ def test_the_error_says_where_what_and_what_helps(uncompiled: None) -> None:
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        ({"max_matches": 0}, "max_matches=0 is no whole number above 0"),
-        ({"max_matches": True}, "max_matches=True is no whole number above 0"),
-        ({"max_partial_matches": 1.5}, "max_partial_matches=1.5 is no whole number above 0"),
+        ({"max_matches": 0}, "max_matches=0 must be a positive whole number"),
+        ({"max_matches": True}, "max_matches=True must be a positive whole number"),
+        ({"max_partial_matches": 1.5}, "max_partial_matches=1.5 must be a positive whole number"),
         ({"memory": "lots"}, "memory='lots' is no size"),
         ({"memory": "200%"}, "memory='200%' is no size"),
         ({"memory": -1}, "memory=-1 is no size"),

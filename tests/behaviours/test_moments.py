@@ -103,14 +103,14 @@ def test_beside_other_queries():
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        (f"{QUIET} WHERE [x]", "does not go with a pattern that is only an absence"),
-        (f"{QUIET} WITHIN 5", "WITHIN does not go"),
-        (f"{QUIET} CHOOSE LATEST", "CHOOSE does not go"),
+        (f"{QUIET} WHERE [x]", "cannot be combined with a pattern that is only an absence"),
+        (f"{QUIET} WITHIN 5", "WITHIN cannot be combined"),
+        (f"{QUIET} CHOOSE LATEST", "CHOOSE cannot be combined"),
         (f"{QUIET} RETURN COUNT(*)", "COUNT"),
         ("!A a FROM a.end TO 15", "a is negated"),
         ("!A a", "only says what must not happen"),
-        ("!A a FROM 1.5 TO 15", "are moments"),
-        ("!A a FROM 1 + 2 TO 15", "are moments"),
+        ("!A a FROM 1.5 TO 15", "needs fixed times as its ends"),
+        ("!A a FROM 1 + 2 TO 15", "needs fixed times as its ends"),
     ],
 )
 def test_what_is_refused(text, problem):

@@ -33,7 +33,7 @@ def test_one_name_of_an_order(call, monkeypatch):
     assert call(order="seq") == call(order=["seq"]) == call(order=iter(["seq"]))
     with pytest.raises(ensue.EventError, match="no column 'sequence'"):
         call(order="sequence")
-    with pytest.raises(ensue.EventError, match="order=5 is neither a name nor several names"):
+    with pytest.raises(ensue.EventError, match="order=5 must be a name or several names"):
         call(order=5)
 
 

@@ -259,8 +259,8 @@ def test_tables_that_name_a_field_alike(runner):
         ("dedup(A a, 3 minutes) d", "holds numbers, which have no unit", "same numbers"),
         (
             "follows(A a, B b) r WHERE skip_till_next_match(a, b) { a.x > 1 }",
-            "skip_till_next_match does not go with an operator (follows)",
-            "leave the strategy out",
+            "skip_till_next_match cannot be combined with an operator (follows)",
+            "leave out the strategy",
         ),
         (
             "follows(A a, B b) r AFTER MATCH SKIP TO LAST r",
@@ -288,17 +288,17 @@ def test_timeouts_of_results_are_refused():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"name": "SEQ"}, "no name for an operator"),
-        ({"name": "a b"}, "no name for an operator"),
-        ({"over": "many"}, "none of 'pair', 'each', 'repeat'"),
-        ({"order": "up"}, "neither 'sequence' nor 'any'"),
+        ({"name": "SEQ"}, "be the name of an operator"),
+        ({"name": "a b"}, "be the name of an operator"),
+        ({"over": "many"}, "be 'pair', 'each' or 'repeat'"),
+        ({"order": "up"}, "be 'sequence' or 'any'"),
         ({"over": "repeat"}, "needs q(last, e)"),
         ({"q": lambda a: True}, "must take two events"),
         ({"q": lambda a, b, n: True, "f": lambda a, b, m: (0, 0)}, "takes the same parameters"),
         ({"z": {"h": "float"}}, "there is no f to give them"),
         ({"z": {"h": "flaot"}, "f": lambda a, b: (0, 0, 1)}, "did you mean 'float'?"),
         ({"z": {"start": "float"}, "f": lambda a, b: (0, 0, 1)}, "every result has 'start'"),
-        ({"passes": 2}, "passes above 0 and up to 1"),
+        ({"passes": 2}, "passes above 0 and at most 1"),
     ],
 )
 def test_mistakes_in_operators(arguments, message):

@@ -71,8 +71,8 @@ def test_what_cannot_be_cast_is_null():
         ("CASE WHEN a.x THEN 1 END = 1", "case takes a condition, and this is an integer"),
         ("CASE WHEN a.yes THEN 1 ELSE 'x' END = 1", "values of one kind"),
         ("CAST(a.x AS colour) = 1", "unknown type 'colour'"),
-        ("date_trunc('eon', a.t) = a.t", "'eon' is no unit of time"),
-        ("regexp_matches(a.s, '(x')", "is no regular expression"),
+        ("date_trunc('eon', a.t) = a.t", "'eon' is not a unit of time"),
+        ("regexp_matches(a.s, '(x')", "is not a valid regular expression"),
         ("a.x IS DISTINCT FROM a.s", "cannot be compared"),
     ],
 )

@@ -91,7 +91,7 @@ def test_tables_of_others_are_shown_with_what_they_cost(
     arguments = [str(place / "theirs"), "--time", "ts", "--key", "symbol"]
     assert main(["archive", "show", *arguments]) == Exit.FINE
     told = capsys.readouterr()
-    assert "objects do not lie together" in told.out
+    assert "objects are not stored together" in told.out
     assert "warning: " in told.err
     assert "hint: " in told.err
 
@@ -123,7 +123,7 @@ def test_mistakes_say_what_to_do(place: Path, capsys: pytest.CaptureFixture[str]
         (["show", f"{past}3"], "there is no file or folder", Exit.EVENTS),
         (["compact", f"{past}3"], "there is no Delta table", Exit.EVENTS),
         (["compact", past, "--vacuum", "-1"], "takes hours", Exit.WRONG),
-        (["show", str(place), "--time", "ts"], "has a Delta table in it: past", Exit.EVENTS),
+        (["show", str(place), "--time", "ts"], "contains a Delta table: past", Exit.EVENTS),
     ):
         assert main(["archive", *arguments]) == code
         assert problem in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """`ensue demo` and `ensue bench`, small."""
 
 import json
+import sys
 from datetime import UTC, datetime
 from xml.etree import ElementTree
 
@@ -24,6 +25,19 @@ def test_the_demo_finds_every_planted_theft(tmp_path, capsys, engine):
     assert "38 planted: 0 missed, 0 false, 0 reported twice" in out
     assert "└─ b  Stock" in out
     ElementTree.parse(tmp_path / "alarm.svg")
+
+
+def test_the_demo_runs_without_spark_and_says_how_to_get_it(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyspark.sql", None)
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    assert main(["demo", "--folder", str(tmp_path), "--events", "2000"]) == 0
+    out = capsys.readouterr().out
+    assert "Spark needs the package pyspark, which is not installed\n     hint: pip install" in out
+    assert "So it runs without Spark" in out
+    assert out.count("0 missed, 0 false, 0 reported twice") == 2
+    asked = ["demo", "--folder", str(tmp_path), "--events", "2000", "--engine", "spark"]
+    assert main(asked) == 4
+    assert "Spark needs the package pyspark" in capsys.readouterr().err
 
 
 def test_the_demo_fails_when_a_theft_is_missed(tmp_path, capsys, monkeypatch):

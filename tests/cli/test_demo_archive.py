@@ -40,7 +40,7 @@ def test_a_folder_in_use_is_not_written_to(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(kafka, "missing", lambda: None)
     (tmp_path / "mine").touch()
     assert main(["demo-archive", "--folder", str(tmp_path)]) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     assert [file.name for file in tmp_path.iterdir()] == ["mine"]
 
 

@@ -369,7 +369,7 @@ def test_hidden_files_of_a_folder_are_left_out_whatever_reads_it(run, tmp_path):
     (folder / "_later.csv").write_text("\n".join(LINES))
     code, _, err = run("run", QUERY, "--events", folder, "--type", "kind")
     assert code == 3
-    assert "begin with _ or . are left out" in err
+    assert "start with _ or . are ignored" in err
     (folder / "1.csv").write_text("\n".join(LINES))
     code, _, err = run("run", QUERY, "--events", folder, "--type", "kind")
     assert code == 0, err
@@ -382,7 +382,7 @@ def test_several_queries_need_a_place_each(run, events, tmp_path):
     assert "need a folder" in err
     code, _, err = run("run", QUERY, RETURNING, "--stream", tmp_path, "--watermark", "1 s")
     assert code == 2
-    assert "has one query" in err
+    assert "takes one query" in err
 
 
 def test_bounds_are_options_and_warnings_are_plain(events):
@@ -436,4 +436,45 @@ def test_an_archive_that_is_not_named_rightly(run, events):
     assert "as in --archive trades=/data/trades" in err
     code, _, err = run("run", JOINED, "--events", events, "--access", "lazy")
     assert code == 2
-    assert "--access says something of archives: name one with --archive" in err
+    assert "--access is about archives: name one with --archive" in err
+
+
+def test_parameters_are_typed_by_how_they_are_written(run, events):
+    query = "SEQ(A a, B b) WHERE [id] and a.id IN :ids and b.price > :low WITHIN :gap"
+    query += " RETURN b.price AS p"
+    given = ["--events", events, "--type", "kind", "--format", "json"]
+    params = [
+        "--param",
+        "ids=1",
+        "--param",
+        "ids=2",
+        "--param",
+        "low=4.5",
+        "--param",
+        "gap=5 minutes",
+    ]
+    code, out, _ = run("run", query, *given, *params)
+    assert (code, [json.loads(line)["p"] for line in out.splitlines()]) == (0, [5.0])
+    code, _, err = run("run", query, *given, *params[:-2])
+    assert code == 2
+    assert "no value is given for :gap" in err
+    assert "--param gap=..." in err
+    code, _, err = run("check", "A a", "--param", "gap=5")
+    assert (code, "no query here has the parameter :gap" in err) == (2, True)
+    code, _, err = run("check", "A a", "--param", "5 minutes")
+    assert (code, "--param NAME=VALUE" in err) == (2, True)
+
+
+def test_parameters_of_sql(run, tmp_path):
+    file = tmp_path / "prices.csv"
+    file.write_text("day,price\n1,1\n2,2\n3,3\n")
+    clause = (
+        "MATCH_RECOGNIZE (ORDER BY day MEASURES LAST(day) AS day PATTERN (S U+) "
+        "DEFINE U AS price > :low)"
+    )
+    query = f"SELECT day, :label AS label FROM prices {clause}"
+    given = ["--table", file, "--param", "low=1", "--param", "label=5 o'clock"]
+    code, out, err = run("run", query, *given, "--format", "json")
+    assert (code, out and json.loads(out)) == (0, {"day": 3, "label": "5 o'clock"}), err
+    code, out, err = run("explain", query, *given)
+    assert (code, "PATTERN" in out.upper()) == (0, True), err

@@ -67,12 +67,12 @@ def pairs(rows: list[dict[str, Any]]) -> list[tuple[int, int]]:
     [
         ((), "a stream needs --watermark"),
         (("--watermark", "10 fortnights"), "'fortnights' is not a unit of time"),
-        (("--watermark", "1 s", "--flush"), "--flush goes with --once"),
-        (("--watermark", "1 s", "--once", "--every", "1 s"), "exclude each other"),
+        (("--watermark", "1 s", "--flush"), "--flush needs --once"),
+        (("--watermark", "1 s", "--once", "--every", "1 s"), "cannot be combined"),
         (("--watermark", "1 s", "--every", "soon"), "--every: 'soon' is not a length of time"),
         (("--watermark", "1 s", "--max-ahead", "soon"), "--max-ahead: 'soon' is not a length"),
-        (("--watermark", "1 s", "--since", "2026-03-01"), "go with --history"),
-        (("--watermark", "1 s", "--allow-gap"), "go with --history"),
+        (("--watermark", "1 s", "--since", "2026-03-01"), "need --history"),
+        (("--watermark", "1 s", "--allow-gap"), "need --history"),
         (("--watermark", "1 s", "--history", "past", "--since", "soon"), "neither a number nor"),
         (("--watermark", "1 s", "--output", "found.csv"), "delta:FOLDER"),
         (("--watermark", "1 s", "--output", "kafka://here"), "kafka://host:9092/topic"),
@@ -132,7 +132,7 @@ def test_an_empty_folder_with_a_schema_still_needs_to_know_the_kind_of_files(run
 def test_options_of_streams_need_one(run, option):
     code, _, err = run("--events", "x.csv", *option)
     assert code == 2
-    assert f"{option[0]} says something of a --stream" in err
+    assert f"{option[0]} is only for --stream" in err
 
 
 # ------------------------------------------------------------------- without Spark: counters
@@ -271,8 +271,8 @@ def test_folders_that_do_not_fit_are_named_before_anything_starts(
     found.mkdir()
     pa.parquet.write_table(pa.table({"match_id": ["x"], "other": [1]}), found / "1.parquet")
     for code, said, named in (
-        (2, "is a file, and a checkpoint is a folder", ("--checkpoint", state)),
-        (2, "damaged: metadata is gone", ("--checkpoint", tmp_path / "damaged")),
+        (2, "is a file, and a checkpoint must be a folder", ("--checkpoint", state)),
+        (2, "damaged: metadata is missing", ("--checkpoint", tmp_path / "damaged")),
         (4, "has other columns than these matches", ("--output", found)),
         (3, "the --stream and the --output are the same folder", ("--output", folder)),
         (3, "is inside the --stream", ("--output", folder / "found")),

@@ -160,7 +160,7 @@ def test_cells_side_by_side_on_spark(spark, tmp_path, broken, ends):
 
 
 REFUSED = {
-    "a delimiter too many": ("number,a,\n1,2,\n", "column 3 of .* has no name"),
+    "an extra delimiter": ("number,a,\n1,2,\n", "column 3 of .* has no name"),
     "a name twice": ("number,a,a\n1,2,3\n", "several columns named 'a'"),
     "a row too short": ("number,a,b\n1,2\n", "cannot read events"),
     "a row too long": ("number,a\n1,2,3\n", "cannot read events"),

@@ -178,9 +178,9 @@ def test_bytes_give_bytes_and_precision_is_kept():
     [
         (("x", "z"), "plane", "no column 'z' for location="),
         (("x", "place"), "plane", "'place' holds string"),
-        (("x", "y", "t"), "plane", "neither a column nor a pair"),
+        (("x", "y", "t"), "plane", "be a column or a pair"),
         ("x", "plane", "location='x' holds double"),
-        ("place", "moon", "space is 'plane' or 'earth', not 'moon'"),
+        ("place", "moon", "space must be 'plane' or 'earth', not 'moon'"),
         (None, "earth", "there are none"),
     ],
 )

@@ -123,18 +123,18 @@ def test_rings_run_around_their_inside():
         ("POLYGON ((0 0, 1 inf, 2 2, 0 0))", r"the corner \(1 inf\) is not a number"),
         ("CIRCLE (nan 0, 3)", r"the corner \(nan 0\) is not a number"),
         ("POLYGON EMPTY", "it is empty"),
-        ("CIRCLE (0 0, 0)", "the radius 0 is not above 0"),
-        ("CIRCLE (0 0, -3)", "the radius -3 is not above 0"),
-        ("CIRCLE (0 0, nan)", "the radius nan is not above 0"),
+        ("CIRCLE (0 0, 0)", "the radius 0 is not positive"),
+        ("CIRCLE (0 0, -3)", "the radius -3 is not positive"),
+        ("CIRCLE (0 0, nan)", "the radius nan is not positive"),
         ("POINT (1 2)", "it has no area"),
         ("POLYGON ((0 0, 1, 2 2, 0 0))", "a number is missing in '0 0, 1, 2 2, 0 0'"),
-        ("POLYGON ((0 0, 1 1, 2 0, 0 0)) POINT (1 1)", "'POINT \\(1 1' stands behind its end"),
+        ("POLYGON ((0 0, 1 1, 2 0, 0 0)) POINT (1 1)", "'POINT \\(1 1' follows its end"),
         ("POLYGON 0 0, 1 1", "'\\(' is missing before '0'"),
-        ("17", "a geometry begins with a word"),
+        ("17", "a geometry must begin with a keyword"),
         ("CIRCLE (1 2)", "',' is missing before '\\)'"),
         ("CIRCLE (1 2, 3, 4)", "a circle is 'CIRCLE"),
         ("POINT (1 2, 3 4)", "a point is one pair of numbers, not 2"),
-        ("SQUARE (1 2)", "'SQUARE' is no geometry"),
+        ("SQUARE (1 2)", "'SQUARE' is not a supported geometry"),
         ("POLYGON ((0 0, 1 1, 2 2", "cannot be read: '\\)' is missing before 'its end'"),
         ("POLYGON ((0 0, 1 1; 2 2))", "a number is missing before '1;'"),
         ("POLYGON ((0 0, 9 0, 9 9, 0 0), (20 20, 21 20, 21 21, 20 20))", "a hole lies outside"),
@@ -191,7 +191,7 @@ def test_regions_of_calls_have_one_spelling():
     assert region_text("circle(1 -0.0,2e0)") == "CIRCLE (1 0, 2)"
     third = region_text([(1 / 3, 0), (2, 0), (2, 2)])
     assert shapely.from_wkt(third).exterior.coords[0][0] == 1 / 3
-    with pytest.raises(QueryError, match="is no region"):
+    with pytest.raises(QueryError, match="is not a region"):
         region_text(17)
 
 
@@ -203,6 +203,6 @@ def test_a_set_of_subscriptions_refuses_them_when_they_are_given():
     ) as caught:
         fleet.add("here", text)
     assert caught.value.span.over(text).startswith("POLYGON ((0 0, 2 2")
-    with pytest.raises(QueryError, match="region 'Depot': the radius -1 is not above 0"):
+    with pytest.raises(QueryError, match="region 'Depot': the radius -1 is not positive"):
         fleet.add("here", "@(Depot)(ARITH:id = 7)", regions={"Depot": "CIRCLE (0 0, -1)"})
     assert list(fleet) == []

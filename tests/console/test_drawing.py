@@ -136,7 +136,7 @@ def test_what_the_service_refuses_is_said(page: Page, browsing: Browsing):
     page.fill("#region-text", "1 1\n4 1\n4 3")
     page.fill("#region-name", "no name, this")
     page.click("#region-form .main")
-    expect(page.locator("#region-says")).to_contain_text("is no name for a region")
+    expect(page.locator("#region-says")).to_contain_text("is not a valid region name")
 
 
 def test_a_region_is_changed_and_removed(page: Page, console: Console):

@@ -258,13 +258,13 @@ def test_pandas_stay_pandas():
     ("change", "words"),
     [
         (("A.at_ < L.at_", "A.v < L.v"), "ON does not say that A ends before L starts"),
-        (("JOIN old", "RIGHT JOIN old"), "neither by JOIN nor by LEFT JOIN"),
+        (("JOIN old", "RIGHT JOIN old"), "with JOIN or LEFT JOIN"),
         (("L.k,", "count(*) AS n,"), "count is about many rows"),
         (("L.k,", "A.wrong,"), "unknown column 'wrong'"),
         (("L.k,", "L.v + 1,"), "a column has no name"),
         (("AS A ON", "AS L ON"), "two clauses are called L"),
         (("PATTERN (X)", "PATTERN (X*)"), "may have no row at all"),
-        (("ORDER BY ts", "ORDER BY v"), "go by its time"),
+        (("ORDER BY ts", "ORDER BY v"), "are ordered by its time"),
         (("SELECT", "SELECT DISTINCT"), "it has DISTINCT"),
     ],
 )
@@ -275,7 +275,7 @@ def test_beside_its_own_archive_it_has_to_fit(change, words):
 
 
 def test_names_and_ways_that_are_unknown():
-    with pytest.raises(EventError, match="is one of tables= and of archives="):
+    with pytest.raises(EventError, match="is in both tables= and archives="):
         ensue.sql(JOINED, tables={"old": PAST}, archives={"old": ensue.archive(PAST, time="ts")})
     with pytest.raises(EventError, match="archive='new' is none of archives="):
         asked(JOINED, archive="new")

@@ -68,5 +68,5 @@ def test_an_access_that_is_none():
 
 @pytest.mark.parametrize("latency", ["2 seconds", -1])
 def test_a_latency_that_is_none(latency):
-    with pytest.raises(ensue.EventError, match="is no length of time"):
+    with pytest.raises(ensue.EventError, match="is not a length of time"):
         match(events(4), events(1), latency=latency)

@@ -19,6 +19,9 @@ know them too. A block without a query only gives tables.
 An `sh` block with a `text` block behind it is run by a shell, those of a page in one folder that
 is empty at first; what it prints, errors too, is the text.
 
+The `PASTED` pages are those that people follow line by line. All their `python` and `sh` blocks
+run in the order of the page, in a new process and a folder that is empty at first.
+
 `python tests/docs/pages.py PAGE...` writes what the examples give into the pages; with `--judge`
 it prints as JSON what the `ensue` and `sql` blocks give. Read what it wrote before you keep it.
 """
@@ -44,6 +47,7 @@ import ensue
 
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+PASTED = (ROOT / "README.md", ROOT / "docs" / "start.md")
 
 _FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _ANSWER = re.compile(r"\n\n?```text\n(.*?)```$", re.MULTILINE | re.DOTALL)
@@ -69,17 +73,17 @@ class Example:
         return f"{self.page.name}:{self.line}"
 
 
-def examples(page: Path, language: str) -> Iterator[Example]:
-    """The blocks of a page in one language."""
+def examples(page: Path, *languages: str) -> Iterator[Example]:
+    """The blocks of a page in some languages."""
     text = page.read_text(encoding="utf-8")
     for block in _FENCED.finditer(text):
-        if block[1] != language:
+        if block[1] not in languages:
             continue
         answer = _ANSWER.match(text, block.end())
         yield Example(
             page,
             text.count("\n", 0, block.start()) + 1,
-            language,
+            block[1],
             block[2],
             None if answer is None else answer[1],
             None if answer is None else answer.span(1),
@@ -266,32 +270,93 @@ def printed(page: Path) -> Iterator[tuple[Example, str]]:
     """The Python examples of a page, run in order, with what each of them prints."""
     names: dict[str, object] = {"__name__": "__main__"}
     for example in examples(page, "python"):
-        code = "\n" * example.line + example.code  # tracebacks then name the line of the page
-        output = io.StringIO()
-        with redirect_stdout(output):
-            exec(compile(code, str(page), "exec"), names)
-        yield example, output.getvalue()
+        yield example, _executed(example, names)
+
+
+def _executed(example: Example, names: dict[str, object]) -> str:
+    code = "\n" * example.line + example.code  # tracebacks then name the line of the page
+    output = io.StringIO()
+    with redirect_stdout(output):
+        exec(compile(code, str(example.page), "exec"), names)
+    return output.getvalue()
 
 
 def shelled(page: Path) -> Iterator[tuple[Example, str]]:
     """The commands of a page that show what they print, each with what it prints."""
-    shown = [e for e in examples(page, "sh") if e.expected is not None]
-    paths = (str(Path(sys.executable).parent), os.environ["PATH"])
-    settings = os.environ | {"PATH": os.pathsep.join(paths), "COLUMNS": "100"}
-    settings["PYTHONPATH"] = str(Path(ensue.__file__).parents[1])  # the package that is tested
     with tempfile.TemporaryDirectory() as folder:
-        for example in shown:
-            done = subprocess.run(
-                ["bash", "-c", example.code],
-                cwd=folder,
-                env=settings,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                check=False,
-            )
-            lines = (line.rstrip() for line in done.stdout.splitlines())
-            yield example, re.sub(r"in \d+\.\d+ s", "in 0.01 s", "".join(f"{x}\n" for x in lines))
+        for example in examples(page, "sh"):
+            if example.expected is not None:
+                yield example, _commanded(example, folder)
+
+
+def _commanded(example: Example, folder: str) -> str:
+    done = subprocess.run(
+        ["bash", "-c", example.code],
+        cwd=folder,
+        env=_settings(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0 or example.expected is not None, f"{example.name}: {done.stdout}"
+    lines = (line.rstrip() for line in done.stdout.splitlines())
+    return re.sub(r"in \d+\.\d+ s", "in 0.01 s", "".join(f"{line}\n" for line in lines))
+
+
+def _settings() -> dict[str, str]:
+    """The surroundings of a command: the package that is tested, and a terminal's width."""
+    paths = (str(Path(sys.executable).parent), os.environ["PATH"])
+    package = str(Path(ensue.__file__).parents[1])
+    return os.environ | {
+        "PATH": os.pathsep.join(paths),
+        "COLUMNS": "100",
+        "PYTHONPATH": package,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+
+
+# ---------------------------------------------------------------------------- pasted pages
+
+
+def pasted(*, spark: bool = True) -> dict[str, str]:
+    """What the blocks of the pasted pages print, by name. One process, so one Spark, runs them.
+
+    Without `spark`, blocks that speak of it are left out.
+    """
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as aside:
+        answers = Path(aside) / "answers.json"
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-W",
+                "ignore",
+                __file__,
+                "--paste",
+                str(answers),
+                *(["spark"] if spark else []),
+            ],
+            cwd=folder,
+            env=_settings(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=600,
+        )
+        assert done.returncode == 0, done.stdout[-5000:]
+        return json.loads(answers.read_text(encoding="utf-8"))
+
+
+def _paste(page: Path, spark: bool) -> dict[str, str]:
+    names: dict[str, object] = {"__name__": "__main__"}
+    return {
+        example.name: _executed(example, names)
+        if example.language == "python"
+        else _commanded(example, ".")
+        for example in examples(page, "python", "sh")
+        if spark or "spark" not in example.code
+    }
 
 
 def judged() -> dict[str, str]:
@@ -308,8 +373,13 @@ def bless(page: Path) -> None:
     """Writes what the examples of a page give into it."""
     given = [(e, matched(e.code)) for e in examples(page, "ensue") if e.expected is not None]
     given += [(e, found) for e, found in queried(page) if e.expected is not None]
-    given += [(e, output) for e, output in printed(page) if e.expected is not None]
-    given += shelled(page)
+    if page in PASTED:
+        found = pasted()
+        shown = [e for e in examples(page, "python", "sh") if e.expected is not None]
+        given += [(e, found[e.name]) for e in shown]
+    else:
+        given += [(e, output) for e, output in printed(page) if e.expected is not None]
+        given += shelled(page)
     text = page.read_text(encoding="utf-8")
     for example, output in sorted(given, key=lambda pair: -pair[0].line):
         assert example.place is not None
@@ -321,6 +391,13 @@ def bless(page: Path) -> None:
 if __name__ == "__main__":
     if sys.argv[1:] == ["--judge"]:
         json.dump(judged(), sys.stdout)
+    elif sys.argv[1:2] == ["--paste"]:
+        answers = {
+            name: said
+            for page in PASTED
+            for name, said in _paste(page, "spark" in sys.argv).items()
+        }
+        Path(sys.argv[2]).write_text(json.dumps(answers), encoding="utf-8")
     else:
         for argument in sys.argv[1:]:
             bless(Path(argument).resolve())

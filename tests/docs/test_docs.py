@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.docs.pages import PAGES, ROOT, Example, examples, printed, shelled
+from tests.docs.pages import PAGES, PASTED, ROOT, Example, examples, pasted, printed, shelled
 
 import ensue
 from ensue.plan.planning import switches
@@ -17,7 +17,11 @@ QUERIES = [e for page in PAGES for e in examples(page, "ensue")]
 SQL = [e for page in PAGES for e in examples(page, "sql")]
 ANSWERED = [e for e in (*QUERIES, *SQL) if e.expected is not None]
 UNANSWERED = [e for e in QUERIES if e.expected is None]
-COMMANDED = [page for page in PAGES if any(e.expected is not None for e in examples(page, "sh"))]
+COMMANDED = [
+    page
+    for page in PAGES
+    if page not in PASTED and any(e.expected is not None for e in examples(page, "sh"))
+]
 # streams, which other tests start every day
 SLOW = ("streaming.md", "past.md", "history.md", "subscriptions_streams.md")
 _LINK = re.compile(r"\]\(([^)#\s]+)?(?:#([\w-]+))?\)")
@@ -27,7 +31,7 @@ def _pages_with_python() -> list[object]:
     found = []
     for page in PAGES:
         code = "".join(e.code for e in examples(page, "python"))
-        if code:
+        if code and page not in PASTED:
             marks = [pytest.mark.spark] if "pyspark" in code else []
             marks += [pytest.mark.slow] if page.name in SLOW else []
             found.append(pytest.param(page, id=page.name, marks=marks))
@@ -69,6 +73,22 @@ def test_python_examples_print_what_is_shown(page: Path):
 def test_commands_print_what_is_shown(page: Path):
     for example, output in shelled(page):
         assert output == example.expected, example.name
+
+
+@pytest.mark.parametrize(
+    "spark",
+    [
+        pytest.param(False, id="without Spark"),
+        pytest.param(True, id="with Spark", marks=[pytest.mark.spark, pytest.mark.slow]),
+    ],
+)
+def test_pages_that_are_pasted_line_by_line_give_what_they_show(spark: bool):
+    given = pasted(spark=spark)
+    shown = {e.name: e for page in PASTED for e in examples(page, "python", "sh")}
+    assert given.keys() >= {name for name, e in shown.items() if "spark" not in e.code}
+    for name, output in given.items():
+        if shown[name].expected is not None:
+            assert output.rstrip() == shown[name].expected.rstrip(), name
 
 
 def test_queries_without_an_answer_can_be_read():

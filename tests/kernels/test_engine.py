@@ -633,7 +633,7 @@ def ever_new(count: int) -> pa.Table:
     )
 
 
-@pytest.mark.parametrize("tells_time", [True, False], ids=["time is told", "events only"])
+@pytest.mark.parametrize("tells_time", [True, False], ids=["time is told", "events"])
 @pytest.mark.parametrize(
     "name",
     cases(

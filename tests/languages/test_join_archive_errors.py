@@ -30,22 +30,22 @@ SYNTAX = [
     (JOIN + "RANGE 5 BEFORE NOW", "NOW", "expected START or END", "before the live match begins"),
     (JOIN + "RANGE 5 months BEFORE END", "months", "a unit of time", "differ in length"),
     (JOIN + "RANGE BETWEEN 5 s TO 1 s", "TO", "expected AND", "RANGE BETWEEN 30 days AND 1 day"),
-    (WITH_RANGE + "ON [k] LAST 1", "LAST", "found 'LAST'", "in this order: WHERE, WITHIN, AFTER"),
-    (WITH_RANGE + "WHERE b.x = 1", "WHERE", "found 'WHERE'", "AFTER MATCH, RANGE, LAST, ON"),
+    (WITH_RANGE + "ON [k] LAST 1", "LAST", "found 'LAST'", "LAST follows RANGE"),
+    (WITH_RANGE + "WHERE b.x = 1", "b.x", "the other side", "belong in ON"),
     (WITH_RANGE + "LAST", "", "a number, found the end", ""),
     ("A a JOIN old B b", "JOIN", "found 'JOIN'", "is written JOIN ARCHIVE name pattern"),
     ("A a LEFT OUTER JOIN ARCHIVE old B b", "LEFT", "found 'LEFT'", "LEFT JOIN ARCHIVE ..."),
     ("SEQ(A a) RIGHT JOIN ARCHIVE old B b", "RIGHT", "found", "or ANTI JOIN ARCHIVE"),
     ("A a JOIN ARCHIVE old", "", "an event type", "a pattern follows the archive's name"),
-    ("A a RETURN a.x JOIN ARCHIVE old B b", "JOIN ARCHIVE", "found", "comes before RETURN"),
+    ("A a RETURN a.x JOIN ARCHIVE old B b", "old", "has no RANGE", "RANGE 30 days"),
     ("A a RANGE 5 BEFORE START", "RANGE", "found 'RANGE'", "RANGE belongs to JOIN ARCHIVE"),
 ]
 
 RANGES = [
     (JOIN + "RANGE 5 EVENTS BEFORE END", "5 EVENTS", "not a number of events", "LAST 5"),
-    (JOIN + "RANGE 0 BEFORE START", "0", "lengths are above zero", "as in RANGE 30 days"),
-    (JOIN + "RANGE -3 days BEFORE END", "-3 days", "above zero", "as in RANGE 30 days"),
-    (JOIN + "RANGE BETWEEN 5 AND 0 BEFORE END", "0", "above zero", "leave BETWEEN ... AND out"),
+    (JOIN + "RANGE 0 BEFORE START", "0", "lengths must be positive", "as in RANGE 30 days"),
+    (JOIN + "RANGE -3 days BEFORE END", "-3 days", "be positive", "as in RANGE 30 days"),
+    (JOIN + "RANGE BETWEEN 5 AND 0 BEFORE END", "0", "be positive", "leave BETWEEN ... AND out"),
     (
         JOIN + "RANGE BETWEEN 1 day AND 30 days BEFORE START",
         "RANGE BETWEEN 1 day AND 30 days BEFORE START",
@@ -62,10 +62,10 @@ RANGES = [
         JOIN + "RANGE BETWEEN 5 days AND 1 BEFORE END",
         "RANGE BETWEEN 5 days AND 1 BEFORE END",
         "one end of the RANGE has a unit of time",
-        "write both alike",
+        "write both the same way",
     ),
-    (WITH_RANGE + "LAST 0", "LAST 0", "LAST is at least 1", "LAST 1 is the latest"),
-    (WITH_RANGE + "LAST -2", "LAST -2", "LAST is at least 1", "LAST 1 is the latest"),
+    (WITH_RANGE + "LAST 0", "LAST 0", "LAST must be at least 1", "LAST 1 is the latest"),
+    (WITH_RANGE + "LAST -2", "LAST -2", "LAST must be at least 1", "LAST 1 is the latest"),
     (WITH_RANGE + "LAST 1.5", "1.5", "a whole number", ""),
 ]
 
@@ -92,20 +92,20 @@ VARIABLES = [
         "A a WHERE b.x = 1 JOIN ARCHIVE old B b RANGE 5 BEFORE START",
         "b.x",
         "'b' belongs to the other side",
-        "belong into ON",
+        "belong in ON",
     ),
     (
         "A a JOIN ARCHIVE old B b WHERE b.x = a.x RANGE 5 BEFORE START",
         "a.x",
         "'a' belongs to the other side",
-        "belong into ON",
+        "belong in ON",
     ),
     (WITH_RANGE + "ON c.x = a.x", "c.x", "unknown variable 'c'", "known here: a, b"),
     (WITH_RANGE + "RETURN c.x", "c.x", "unknown variable 'c'", "known here: a, b"),
     (
         "A a JOIN ARCHIVE old SEQ(B b, !N n, C c) RANGE 5 BEFORE START ON n.x = a.x",
         "n.x",
-        "n is negated: a match has no such event to speak of in ON",
+        "n is negated: a match has no such event to use in ON",
         "the WHERE of its side",
     ),
     (
@@ -118,7 +118,7 @@ VARIABLES = [
         "A a JOIN ARCHIVE old B+ b[] RANGE 5 BEFORE START ON b[i].x > a.x",
         "b[i].x",
         "a running position in ON",
-        "[i] runs in the WHERE of its side only",
+        "use [i] only in the WHERE of its side",
     ),
     (
         "A+ a[] JOIN ARCHIVE old B b RANGE 5 BEFORE START ON avg(a[..i-1].x) > b.x",
@@ -136,7 +136,7 @@ VARIABLES = [
     (
         WITH_RANGE + "ON [k] or a.x = 1",
         "[k]",
-        "stands alone among the conditions of WHERE or ON",
+        "must be a condition of its own in WHERE or ON",
         "",
     ),
     (
@@ -180,7 +180,7 @@ ANSWERS = [
         "ANTI",
     ),
     (WITH_RANGE + "HAVING COUNT(*) > 1", "COUNT(*)", "is not supported yet", "count the rows"),
-    (WITH_RANGE + "LIMIT 0", "LIMIT 0", "LIMIT is at least 1", "every row"),
+    (WITH_RANGE + "LIMIT 0", "LIMIT 0", "LIMIT must be at least 1", "every row"),
     (
         "A a JOIN ARCHIVE old SEQ(B b, !N n) RANGE 5 BEFORE START",
         "!N n",
@@ -270,7 +270,7 @@ def check_error(text, live=CLOCK, old=CLOCK, **more):
             OTHER,
             "k",
             "[k] is integer in a but string in b of archive 'old'",
-            "bring the columns to one type first",
+            "convert the columns to one type first",
         ),
         (DAYS + "ON [nested]", OTHER, "nested", "a nested or binary value", "a plain value"),
         (
@@ -282,7 +282,13 @@ def check_error(text, live=CLOCK, old=CLOCK, **more):
         ),
         (DAYS + "ON a.x + b.x", CLOCK, "a.x + b.x", "ON needs a condition", "compare it"),
         (DAYS + "HAVING b.x", CLOCK, "b.x", "HAVING needs a condition", "compare it"),
-        (DAYS + "RETURN b.s - a.x AS d", CLOCK, "b.s - a.x", "'-' does not go with a string", ""),
+        (
+            DAYS + "RETURN b.s - a.x AS d",
+            CLOCK,
+            "b.s - a.x",
+            "'-' cannot be combined with a string",
+            "",
+        ),
         (
             "E a JOIN ARCHIVE old E b WHERE b.y = 1 RANGE 5 days BEFORE START",
             CLOCK,
@@ -316,7 +322,7 @@ def check_error(text, live=CLOCK, old=CLOCK, **more):
             COUNTER,
             "old",
             "have a time of kind timestamp (t), those of archive 'old' one of kind integer (t)",
-            "bring the time columns to one type first",
+            "convert the time columns to one type first",
         ),
         (
             "E a JOIN ARCHIVE odl E b RANGE 5 days BEFORE START",

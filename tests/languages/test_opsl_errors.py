@@ -29,15 +29,19 @@ def error_of(text):
 
 # text with the place in «», problem, hint
 NAMES = [
-    (f"=|(A; 5)«C»{AB}", "unknown name 'C'", "known here: A, B, Depot; define it behind"),
+    (f"=|(A; 5)«C»{AB}", "unknown name 'C'", "known here: A, B, Depot; define it after"),
     ("@(«Depto»)(ARITH:id = 1)", "unknown name 'Depto'", "did you mean 'Depot'?"),
     ("A, A = «Bee» && (ARITH:id = 1)", "unknown name 'Bee'", ", Bee = (ARITH:id = 17)"),
-    (f"=|(A; «NaN»)B{AB}", "unknown name 'NaN'", "lengths are finite"),
+    (f"=|(A; «NaN»)B{AB}", "unknown name 'NaN'", "lengths must be finite"),
     ("A, A = (ARITH:id = 1), «A» = (ARITH:id = 2)", "'A' is defined twice", "rename one"),
-    ("@(Depot)(ARITH:id = 1), «Depot» = POINT (1 1)", "given by the call", "regions="),
-    ("A, A = «A»", "'A' is made of itself: A -> A", "break the circle"),
-    ("A, A = @(Depot)B, B = «A» && (ARITH:id = 1)", "A -> B -> A", "break the circle"),
-    ("@(R)(ARITH:id = 1), R = S, S = «R»", "'R' is made of itself: R -> S -> R", "break"),
+    ("@(Depot)(ARITH:id = 1), «Depot» = POINT (1 1)", "also passed in the call", "regions="),
+    ("A, A = «A»", "'A' is defined in terms of itself: A -> A", "break the cycle"),
+    ("A, A = @(Depot)B, B = «A» && (ARITH:id = 1)", "A -> B -> A", "break the cycle"),
+    (
+        "@(R)(ARITH:id = 1), R = S, S = «R»",
+        "'R' is defined in terms of itself: R -> S -> R",
+        "break",
+    ),
     (f"A && B{AB}, «C = (ARITH:id = 3)»", "'C' is defined and never used", "delete"),
     (f"A && B{AB}, «R = POINT (1 1)»", "'R' is defined and never used", "delete"),
     (f"A && B{AB}, «C = D», D = (ARITH:id = 3)", "'C' is defined and never used", "delete"),
@@ -51,47 +55,48 @@ VARIABLES = [
     ("«$z;»", "the variable $z; is not defined", ", $z; = (ARITH:id = 17)"),
     ("(ARITH:id = «$z;.id»)", "the variable $z; is not defined", "define it"),
     ("$x;, $x; = (ARITH:id = 1), «$x;» = (ARITH:id = 2)", "$x; is defined twice", "rename"),
-    ("$x;, $x; = «$x;»", "$x; is made of itself: $x; -> $x;", "break the circle"),
-    ("$x;, $x; = $y; && (ARITH:id = 1), $y; = «$x;»", "$x; -> $y; -> $x;", "break the circle"),
-    ("$x;, $x; = A, A = |(«$x;»)(ARITH:id = 1)", "$x; is made of itself", "break the circle"),
+    ("$x;, $x; = «$x;»", "$x; is defined in terms of itself: $x; -> $x;", "break the cycle"),
+    ("$x;, $x; = $y; && (ARITH:id = 1), $y; = «$x;»", "$x; -> $y; -> $x;", "break the cycle"),
+    ("$x;, $x; = A, A = |(«$x;»)(ARITH:id = 1)", "$x; is defined in terms",
+     "break the cycle"),
     ("$x;, $x; = (ARITH:id = 1), «$y; = (ARITH:id = 2)»", "$y; is defined and never", "delete"),
-    (f"$x; && !($y;; 5)«$x;»{XY}", "used below a negation and outside", "use another one there"),
-    (f"!($y;; 5)«$x;» && $x;{XY}", "used below a negation and outside", "$x;.id"),
-    (f"!($y;; 5)$x; && !($y;; 6)«$x;»{XY}", "used below a negation and outside", "another"),
-    (f"!($y;; 5)(!($x;; 2)«$x;»){XY}", "used below a negation and outside", "another"),
+    (f"$x; && !($y;; 5)«$x;»{XY}", "used both inside and outside", "another variable inside"),
+    (f"!($y;; 5)«$x;» && $x;{XY}", "used both inside and outside", "$x;.id"),
+    (f"!($y;; 5)$x; && !($y;; 6)«$x;»{XY}", "used both inside and outside", "another"),
+    (f"!($y;; 5)(!($x;; 2)«$x;»){XY}", "used both inside and outside", "another"),
     ("$x; && !($x;; 5)$y;, $x; = (ARITH:id = 1), $y; = @(«$x;»)(ARITH:id = 2)",
-     "$x; is used below a negation and outside", "another"),
-    (f"!($y;; 5)$x; && (ARITH:id = «$x;.id»){XY}", "used below a negation only", "turn the"),
+     "$x; is used both inside and outside", "another"),
+    (f"!($y;; 5)$x; && (ARITH:id = «$x;.id»){XY}", "used only inside a negation", "reverse the"),
     ("(ARITH:id = «$y;.id»), $y; = (ARITH:id = 2)", "used as an event nowhere", "$y; && ..."),
     ("($y; || A) && (ARITH:id = «$y;.id»), $y; = (ARITH:id = 2), A = (ARITH:id = 1)",
      "$y; is not there in every alternative", "into each alternative"),
     ("$y; && (ARITH:id = «$y;.id»), $y; = A && A, A = (ARITH:id = 1)",
-     "$y; is not one single event", "one of its events"),
+     "$y; is not a single event", "one of its events"),
     ("$y; && (ARITH:id = «$y;.id»), $y; = !(ARITH:id = 1; 5)(ARITH:id = 2)",
-     "$y; is not one single event", "one of its events"),
+     "$y; is not a single event", "one of its events"),
     ("$y;, $y; = (ARITH:id = «$y;.v»)", "read in $y; itself", "another event"),
     ("!($x;; 5)(!(ARITH:id = 2; 1)(ARITH:id = «$x;.id»)), $x; = (ARITH:id = 1)",
      "read across two negations", "the negation around it"),
 ]  # fmt: skip
 KINDS = [
-    ("(ARITH:id = «'x'»)", "ARITH is compared with a number", "STRING:name = 'x'"),
-    ("(STRING:id = «5»)", "STRING is compared with a text", "ARITH:id = 17"),
-    ("(«ARITH:id LIKE 'x'»)", "LIKE is about texts", "STRING:id LIKE 'ab%'"),
-    ("(STRING:id LIKE «5»)", "STRING is compared with a text", "as in"),
-    ("$x; && (STRING:id LIKE «$x;.id»), $x; = (ARITH:id = 1)", "LIKE takes a text", "'ab%'"),
-    ("(BOOL:ok = «1»)", "BOOL is compared with TRUE or FALSE", "BOOL:loaded = TRUE"),
-    ("(BOOL:ok «<» TRUE)", "BOOL is compared by = and !=", "BOOL:ok = TRUE"),
-    ("(«BOOL:ok IN (TRUE)»)", "BOOL is compared by = and !=", "BOOL:ok = TRUE"),
-    ("(TIME:t = «'x'»)", "TIME is compared with a moment", "TIMESTAMP"),
+    ("(ARITH:id = «'x'»)", "ARITH must be compared with a number", "STRING:name = 'x'"),
+    ("(STRING:id = «5»)", "STRING must be compared with a text", "ARITH:id = 17"),
+    ("(«ARITH:id LIKE 'x'»)", "LIKE works on texts", "STRING:id LIKE 'ab%'"),
+    ("(STRING:id LIKE «5»)", "STRING must be compared with a text", "as in"),
+    ("$x; && (STRING:id LIKE «$x;.id»), $x; = (ARITH:id = 1)", "LIKE needs a text", "'ab%'"),
+    ("(BOOL:ok = «1»)", "BOOL must be compared with TRUE or FALSE", "BOOL:loaded = TRUE"),
+    ("(BOOL:ok «<» TRUE)", "BOOL can be compared with = and !=", "BOOL:ok = TRUE"),
+    ("(«BOOL:ok IN (TRUE)»)", "BOOL can be compared with = and !=", "BOOL:ok = TRUE"),
+    ("(TIME:t = «'x'»)", "TIME must be compared with a moment", "TIMESTAMP"),
     ("(TIME:t > «TIMESTAMP 'x'»)", "'x' is not a timestamp", "2026-01-31 10:00:00"),
-    ("(«NUM»:id = 1)", "'NUM' is no type", "ARITH, STRING, BOOL, TIME"),
-    ("(«STRIN»:id = 'x')", "'STRIN' is no type", "did you mean 'STRING'?"),
-    ("(ARITH:id IN (1, «'x'»))", "ARITH is compared with a number", "as in"),
-    ("(ARITH:id IN («$x;.id»))", "a list of IN has values", "join the cases by ||"),
+    ("(«NUM»:id = 1)", "'NUM' is not a type", "ARITH, STRING, BOOL, TIME"),
+    ("(«STRIN»:id = 'x')", "'STRIN' is not a type", "did you mean 'STRING'?"),
+    ("(ARITH:id IN (1, «'x'»))", "ARITH must be compared with a number", "as in"),
+    ("(ARITH:id IN («$x;.id»))", "an IN list takes values", "join the cases with ||"),
 ]
 NUMBERS = [
-    (f"=|(A; «-5»)B{AB}", "a length of time is not negative", "leave the sign out"),
-    (f"|(A; «-5 s»)B{AB}", "a length of time is not negative", "leave the sign out"),
+    (f"=|(A; «-5»)B{AB}", "a length of time cannot be negative", "leave out the sign"),
+    (f"|(A; «-5 s»)B{AB}", "a length of time cannot be negative", "leave out the sign"),
     (f"=|(A; «5 minuts»)B{AB}", "'minuts' is not a unit of time", "did you mean 'minutes'?"),
     (f"=|(A; «5 months»)B{AB}", "'months' is not a unit of time", "differ in length"),
     (f"=|(A; «1e300 weeks»)B{AB}", "this duration is too long", "292 years"),
@@ -101,12 +106,12 @@ NUMBERS = [
     ("(ARITH:id = «-9e999»)", "this number is too large", "64 bits"),
     ("(ARITH:id = «nan»)", "expected a value, found 'nan'", "it is no number"),
     ("(ARITH:id = «NULL»)", "expected a value", "NULL satisfies no predicate"),
-    (f"DIST(A; <; «-5»)B{AB}", "a distance is not negative", "leave the sign out"),
+    (f"DIST(A; <; «-5»)B{AB}", "a distance is not negative", "leave out the sign"),
     (f"DIST(A; <; «x1»)B{AB}", "expected a number", "in the units of places"),
     (f"DIST(A; <; 5 «m»)B{AB}", "expected ')'", "in the units of places"),
     (f"SPL(A; «0»)B{AB}", "the threshold of SPL is more than 0", "apart"),
-    (f"SPL(A; «-1»)B{AB}", "the threshold of SPL is more than 0", "leave the sign out"),
-    (f"@(A; «5»)B{AB}", "@ takes a place and no number", "DIST(place; <; 5)"),
+    (f"SPL(A; «-1»)B{AB}", "the threshold of SPL is more than 0", "leave out the sign"),
+    (f"@(A; «5»)B{AB}", "@ takes a place but no number", "DIST(place; <; 5)"),
 ]
 SHAPES = [
     (f"=|(A«)»B{AB}", "expected ';'", "an interval is =|(A; 5 minutes), =|(A; B)"),
@@ -120,13 +125,13 @@ SHAPES = [
     (f"|(«$x»)A{AB}", "the variable $x does not end in ';'", "($x;; 5)"),
     (f"DIST(A; «5»)B{AB}", "expected an operator", "DIST(place; <; 300)"),
     (f"DIST(A«)»B{AB}", "expected ';'", "DIST(place; <; 300)"),
-    (f"DIST(A; «<=»; 5)B{AB}", "DIST compares by <, = or >", "DIST(place; <; 5)"),
+    (f"DIST(A; «<=»; 5)B{AB}", "DIST compares with <, = or >", "DIST(place; <; 5)"),
     (f"|(A; 5«;» 6)B{AB}", "found ';'", "a tolerance at most"),
     ("|(A)«»", "found the end", "|(A)(B)"),
     ("A &&«,» A = (ARITH:id = 1)", "found ','", "missing behind &&"),
     (f"(A«,» B){AB}", "found ','", "A && B for both"),
     ("(A && B«,» A = (ARITH:id = 1)", "found ','", "'(' of line 1, column 1 is not closed"),
-    (f"A && B«)»{AB}", "found ')'", "this ')' closes nothing"),
+    (f"A && B«)»{AB}", "found ')'", "this ')' has no matching opening bracket"),
     (f"A «&» B{AB}", "found '&'", "write && for both"),
     (f"A «and» B{AB}", "found 'and'", "write && for both"),
     (f"A «B»{AB}", "found 'B'", "join two parts by && or ||"),
@@ -146,19 +151,19 @@ SHAPES = [
     ("A, A «(»ARITH:id = 1)", "expected '='", "a definition has the form"),
 ]
 REGION_TEXTS = [
-    ("«POLYGON ((0 0, 1 1, 0 0))»", "a ring has three corners or more", "POLYGON (("),
+    ("«POLYGON ((0 0, 1 1, 0 0))»", "a ring needs three or more corners", "POLYGON (("),
     ("«POLYGON EMPTY»", "this region is empty", "POLYGON (("),
     ("«POLYGON ()»", "'(' is missing before ')'", "POLYGON (("),
     ("«POLYGON (0 0, 1 1, 2 0, 0 0)»", "'(' is missing before '0'", "POLYGON (("),
     ("«POLYGON ((0 0, 1 x, 2 0, 0 0))»", "a number is missing before 'X'", "POLYGON (("),
-    ("«POLYGON ((0 nan, 2 2, 2 0))»", "a corner of this region is no number", "POLYGON (("),
-    ("«CIRCLE (1e999 2, 3)»", "a corner of this region is no number", "CIRCLE ("),
+    ("«POLYGON ((0 nan, 2 2, 2 0))»", "a corner of this region is not a number", "POLYGON (("),
+    ("«CIRCLE (1e999 2, 3)»", "a corner of this region is not a number", "CIRCLE ("),
     ("«POINT (1 2)»", "this region has no area", "CIRCLE ("),
     ("«LINESTRING (1 2, 3 4)»", "this region has no area", "CIRCLE ("),
-    ("«CIRCLE (1 1, -2)»", "the radius of a circle is more than 0", "CIRCLE (5 5, 3)"),
-    ("«CIRCLE (1 1, nan)»", "the radius of a circle is more than 0", "CIRCLE (5 5, 3)"),
+    ("«CIRCLE (1 1, -2)»", "the radius of a circle must be positive", "CIRCLE (5 5, 3)"),
+    ("«CIRCLE (1 1, nan)»", "the radius of a circle must be positive", "CIRCLE (5 5, 3)"),
     ("«CIRCLE (1 1)»", "',' is missing before ')'", "CIRCLE ("),
-    ("«GEOMETRYCOLLECTION (POINT (1 1))»", "is no geometry that is known", "known here"),
+    ("«GEOMETRYCOLLECTION (POINT (1 1))»", "is not a supported geometry", "known here"),
 ]
 OPTIONS = [
     ("select = «lates»", "select takes latest, once or all", "did you mean 'latest'?"),
@@ -166,10 +171,10 @@ OPTIONS = [
     ("within = «soon»", "within takes a length of time", "within = 5 minutes"),
     ("equal = «much»", "equal takes a number", "equal = 2.5"),
     ("equal = 5 «m»", "equal is a number", "write equal = 5"),
-    ("equal = «-1»", "equal is not negative", "leave the sign out"),
-    ("within = «-1 s»", "a length of time is not negative", "leave the sign out"),
+    ("equal = «-1»", "equal is not negative", "leave out the sign"),
+    ("within = «-1 s»", "a length of time cannot be negative", "leave out the sign"),
     ("same_place = «0»", "same_place is more than 0", "apart"),
-    ("within = 5, «within = 6»", "'within' stands here twice", "keep one"),
+    ("within = 5, «within = 6»", "'within' is given twice", "keep one"),
     ("«withn» = 5", "unknown option 'withn'", "did you mean 'within'?"),
     ("select = all, C = «(»ARITH:id = 3)", "found '('", "definitions stand before WITH"),
 ]
@@ -246,14 +251,14 @@ def test_64_atoms_and_not_more():
 
 def test_a_long_text():
     text = "(STRING:name = '" + "ä" * 40_000 + "')"
-    assert "80,018 bytes; at most 65,536" in error_of(text).problem
+    assert "80,018 bytes; the limit is 65,536" in error_of(text).problem
     assert "regions=" in error_of(text).hint
 
 
 def test_a_region_with_many_corners():
     corners = [f"{k % 90} {k // 90}" for k in range(10_001)]
     error = quickly(f"@(POLYGON (({','.join(corners)},0 0)))(ARITH:id = 1)")
-    assert "10,002 corners; at most 10,000" in error.problem
+    assert "10,002 corners; the limit is 10,000" in error.problem
 
 
 @pytest.mark.parametrize(

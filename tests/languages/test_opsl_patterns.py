@@ -117,14 +117,14 @@ def test_it_is_shown_by_ensue():
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        (f"{A} && (ARITH:id = 1)", "does not say of which type"),
-        (f"!({A}; 5)({B} && {C})", "made of several events"),
+        (f"{A} && (ARITH:id = 1)", "does not test the type of"),
+        (f"!({A}; 5)({B} && {C})", "has several events"),
         (f"{A} || !(10; 5){A}", "no event that must occur"),
         (f"!(10; 5){A} && !(10; 5){B}", "no event that must occur"),
         (f"=|(!(10; 5){A}; 2)(!(16; 5){B})", "nothing satisfies this"),
         (f"@(CIRCLE (1 2, 3))(!(10; 5){A})", "nothing satisfies this"),
         (f"=|({A}; 1 ns){B}", "whole microseconds"),
-        (f"=|(10; 5 minutes){A}", "do not go together"),
+        (f"=|(10; 5 minutes){A}", "do not fit together"),
     ],
 )
 def test_what_cannot_be_a_pattern_says_why(text, problem):

@@ -61,7 +61,7 @@ def test_a_name_that_may_be_several_columns_is_refused():
     assert refused(clause("Id AS a")) == (
         "'Id' may be any of the columns id, ID",
         "Id",
-        'quote the one that is meant: "id"',
+        'quote the one you mean: "id"',
     )
 
 
@@ -141,7 +141,7 @@ def test_kinds_of_measures(expression, kind):
         (clause("avg(symbol) AS m"), "avg does not work on string", "avg(symbol)"),
         (clause("min(tags) AS m"), "min does not work on other", "min(tags)"),
         (clause("bool_and(price) AS m"), "bool_and does not work on float", "bool_and(price)"),
-        (clause("price + symbol AS m"), "'+' does not go with a float", "price + symbol"),
+        (clause("price + symbol AS m"), "'+' cannot be combined with a float", "price + symbol"),
         (clause("LAST(symbol > 3) AS m"), "a string cannot be compared", "symbol > 3"),
         (clause("count(DISTINCT tags) AS m"), "DISTINCT compares values", "count(DISTINCT tags)"),
         (clause("count(*) FILTER (WHERE id) AS m"), "FILTER takes a condition", "id"),

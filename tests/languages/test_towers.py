@@ -72,7 +72,7 @@ def test_definitions_come_from_files(tmp_path):
         ("EVENT X AS SEQ(A a, B b); EVENT X AS SEQ(A a, C b); SEQ(X x, B b)", "defined twice"),
         ("EVENT X AS SEQ(A a, B b); EVENT X AS SEQ(X a, C b)", "X -> X"),
         ("EVENT X AS SEQ(A a, B b); EVENT X AS SEQ(A a, C b)", "defined twice"),
-        ("SEQ(A a, B b); SEQ(X x, B b)", "without a name"),
+        ("SEQ(A a, B b); SEQ(X x, B b)", "have no name"),
         ('IMPORT "nowhere.ensue"; SEQ(X x, B b)', "cannot be imported"),
         ("IMPORT nowhere; SEQ(X x, B b)", "in quotes"),
         ("EVENT X AS SEQ(A a, B b); SEQ(X x, B b); EMIT Y", "no such event"),
@@ -116,7 +116,7 @@ def test_a_circle_over_files_names_the_file(tmp_path):
 def test_a_wrong_path_is_shown_where_it_is_written(tmp_path):
     (tmp_path / "low.ensue").write_text("\n\n\nEVENT Low AS SEQ(A a, B+ k[]) WITHIN 5")
     text = 'IMPORT "low.ensue"; SEQ(Low x, B b) WHERE x.k.price > 3'
-    with pytest.raises(QueryError, match="which of them is meant") as caught:
+    with pytest.raises(QueryError, match="which one do you mean") as caught:
         layers(parse_text(text, tmp_path))
     assert caught.value.text == text
     assert caught.value.span.over(text) == "x.k.price"

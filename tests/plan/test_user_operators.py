@@ -61,5 +61,5 @@ def test_strings_take_the_reference_path():
     events = pa.table({"t": [1, 2, 3], "type": ["A", "B", "B"], "s": ["ab", "ax", "b"]})
     query = ensue.parse("alike(A a, B b) o WITHIN 5", operators=[op])
     plan = ensue.explain(query, events, time="t", type="type")
-    assert "because of the operator alike: it reads or gives strings" in plan
+    assert "because of the operator alike: it reads or returns strings" in plan
     assert ensue.match(events, query, time="t", type="type").num_rows == 1

@@ -103,7 +103,7 @@ def test_no_token_is_good_for_longer_than_the_limit(database: Database):
     made = person(database, "ann", READ, limits=limits)
     assert made.expires == 1_000_000.0 + 100.0
     for age in (101.0, 0.0, -1.0, float("nan"), float("inf")):
-        with pytest.raises(ServiceError, match="at the most"):
+        with pytest.raises(ServiceError, match="at most"):
             done(database, lambda db, age=age: access.add_token(db, "ann", age=age, limits=limits))
 
 
@@ -199,7 +199,7 @@ def test_what_the_scope_is_missing_for_is_refused():
 def test_an_unknown_scope_is_refused(database: Database):
     with pytest.raises(ServiceError, match="did you mean 'publish'"):
         person(database, "ann", "publsh")
-    with pytest.raises(ServiceError, match="without scope"):
+    with pytest.raises(ServiceError, match="without a scope"):
         access.checked_scopes([])
 
 

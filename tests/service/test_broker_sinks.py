@@ -71,7 +71,7 @@ def test_what_is_unknown_is_named_with_what_was_meant(kind):
         ({"timeout": "soon"}, "timeout='soon'"),
         ({"timeout": True}, "timeout=True"),
         ({"tls": "perhaps"}, "tls='perhaps'"),
-        ({"password": "x"}, "a password for whom"),
+        ({"password": "x"}, "a password without a user name"),
         ({"ca": "/nowhere", "tls": True}, "'ca' cannot be read"),
         ({"ca": "/nowhere"}, "'ca' is for TLS"),
     ],
@@ -110,10 +110,10 @@ def test_a_destination_that_the_broker_would_refuse_is_refused(kind, name):
     ("name", "said"),
     [
         ("a{usr}", "no note has a 'usr'\n  hint: did you mean 'user'"),
-        ("a{user", "a brace alone"),
+        ("a{user", "an unmatched brace"),
         ("a{user.__class__}", "no note has a 'user.__class__'"),
-        ("a{user:>9999}", "has a form in it"),
-        ("a{user!r}", "has a form in it"),
+        ("a{user:>9999}", "has a format in it"),
+        ("a{user!r}", "has a format in it"),
         ("a{}", "no note has a ''"),
     ],
 )

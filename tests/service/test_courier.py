@@ -535,7 +535,7 @@ def test_a_configuration_that_cannot_work_is_shown_and_can_be_mended(tmp_path: P
         await scene.notes(["b"], subscription=2)
         await scene.rested()
         assert "http and https" in ((await scene.state(wrong)).reason or "")
-        assert "nothing is sent by 'pigeon'" in ((await scene.state(other)).reason or "")
+        assert "targets of kind 'pigeon'" in ((await scene.state(other)).reason or "")
         await scene.database.write(
             lambda db: targets.change_target(db, wrong, {"url": receiver.url}, now=scene.clock())
         )

@@ -53,7 +53,7 @@ def test_a_service_is_served_stopped_and_goes_on(tmp_path: Path) -> None:
     ("arguments", "says"),
     [
         ([], "name the file"),
-        (["{file}"], "is new, so say"),
+        (["{file}"], "is new, so describe"),
         (["{file}", "--schema", "ts timestamp, id lng", "--time", "ts"], "no type 'lng'"),
         (["{file}", "--schema", "ts timestamp id", "--time", "ts"], "is no column"),
         (["{file}", "--schema", "ts timestamp", "--time", "tss"], "did you mean 'ts'"),

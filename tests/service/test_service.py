@@ -121,7 +121,7 @@ def test_bad_events_are_put_aside_and_the_others_count(tmp_path):
                 lambda db: db.execute("SELECT reason, event FROM bad_events").fetchall()
             )
             reasons = " / ".join(row["reason"] for row in rows)
-            for part in ("no JSON:", "no JSON object", "t='soon'", "'nme'", "no usable time"):
+            for part in ("no JSON:", "not a JSON object", "t='soon'", "'nme'", "no usable time"):
                 assert part in reasons
             assert any('"nme"' in row["event"] for row in rows)
 
@@ -176,7 +176,7 @@ def test_a_table_that_does_not_fit_is_refused_as_a_whole(tmp_path, events, says)
     async def story():
         async with service(tmp_path / "a.db") as s:
             if isinstance(events, bytes):
-                with pytest.raises(ensue.EventError, match="no Arrow stream"):
+                with pytest.raises(ensue.EventError, match="not an Arrow stream"):
                     await s.publish(events, media="application/vnd.apache.arrow.stream")
             else:
                 with pytest.raises(ensue.EventError, match=says):
@@ -479,7 +479,7 @@ def test_another_shape_of_a_region_reaches_subscriptions_only_if_asked_for(tmp_p
             assert await s.put_region("Yard", wide, apply=True) == []
             await s.publish(point(2, 1, 50.0))
             assert [m["end"] for m in await matches(s)] == [2]
-            with pytest.raises(ensue.QueryError, match="no name for a region"):
+            with pytest.raises(ensue.QueryError, match="not a valid region"):
                 await s.put_region("a b", wide)
             with pytest.raises(ensue.QueryError, match="area"):
                 await s.put_region("Yard", "POINT (1 2)")

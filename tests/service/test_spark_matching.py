@@ -536,7 +536,7 @@ def test_steps_that_are_missing_are_noticed(tmp_path):
     lane = work.lane(0)
     lane.take([(3, Step(3, 0, 0, 1, alone=True).head, b"")])
     lane.take([(2, Step(2, 0, 0, 1, alone=True).head, b"")])  # it had that
-    with pytest.raises(StateError, match="has come to 3, and is to go on behind 5"):
+    with pytest.raises(StateError, match="has come to 3, and should continue after 5"):
         lane.take([(7, Step(7, 5, 0, 1, alone=True).head, b"")])
 
 

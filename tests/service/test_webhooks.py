@@ -439,17 +439,20 @@ def test_a_certificate_of_another_name_is_a_failure(certificate: Path) -> None:
     ("given", "said"),
     [
         ({"uri": "https://example.org"}, "did you mean 'url'"),
-        ({}, "needs its url"),
-        ({"url": 7}, "needs its url"),
-        ({"url": "https://example.org/" + "a" * 3000}, "needs its url"),
+        ({}, "needs a url"),
+        ({"url": 7}, "needs a url"),
+        ({"url": "https://example.org/" + "a" * 3000}, "needs a url"),
         ({"url": "ftp://example.org"}, "http and https"),
         ({"url": "https://example.org", "secrets": []}, "no secret"),
         ({"url": "https://example.org", "headers": "x"}, "names with texts"),
-        ({"url": "https://example.org", "headers": {"a b": "x"}}, "no name of a header"),
+        ({"url": "https://example.org", "headers": {"a b": "x"}}, "not a header"),
         ({"url": "https://example.org", "headers": {"Host": "x"}}, "set by the service"),
         ({"url": "https://example.org", "headers": {"Webhook-Id": "x"}}, "set by the service"),
-        ({"url": "https://example.org", "headers": {"a": "x\r\nb: c"}}, "no text"),
-        ({"url": "https://example.org", "headers": {"a": 7}}, "no text"),
+        (
+            {"url": "https://example.org", "headers": {"a": "x\r\nb: c"}},
+            "a value that cannot be sent",
+        ),
+        ({"url": "https://example.org", "headers": {"a": 7}}, "a value that cannot be sent"),
     ],
 )
 def test_a_configuration_that_cannot_work_is_refused(given: dict[str, Any], said: str) -> None:

@@ -140,7 +140,7 @@ def test_queries_without_a_common_key_cannot_be_evicted_together():
 def test_evict_is_for_streams():
     with pytest.raises(ensue.QueryError, match="evict= is for streams"):
         ensue.match(objects(3), QUERY, **COLUMNS, evict="need")
-    with pytest.raises(ensue.EventError, match="evict='lru' is no way to choose keys"):
+    with pytest.raises(ensue.EventError, match="evict='lru' is not a way to choose keys"):
         run(objects(3), QUERY, evict="lru")
 
 
@@ -170,12 +170,12 @@ def test_explain_says_what_is_stored_and_why_not():
     told = ensue.explain(ABSENT, memory="256 MB")
     assert told.endswith(
         "memory     256 MB: keys beyond it go to disk, by need\n"
-        "  stored of a key [k] are its events of the last 50\n"
-        "  they are matched again before an event of the key, and when a window of its is over"
+        "  stored for a key [k] are its events of the last 50\n"
+        "  they are matched again before an event of the key, and when one of its windows ends"
     )
     told = ensue.explain("SEQ(A a, B b) WITHIN 5", memory="50%", evict="tpm")
     assert told.endswith(
         "memory     50% of the machine's at most, then a stream is stopped: "
-        "it has no [attr] that would split its events into keys"
+        "it has no [attr] to split its events into keys"
     )
     assert "\nmemory " not in ensue.explain(ABSENT)

@@ -235,5 +235,5 @@ def test_a_lag_is_a_length_of_time(shed):
 
 def test_a_table_is_not_behind():
     events = moments(1, 2, type="A", keys=[1, 1])
-    with pytest.raises(QueryError, match="shed= is for streams"):
+    with pytest.raises(QueryError, match="shed= is for Spark streams"):
         ensue.match(events, PAIRS, time="t", type="type", shed="10 seconds")

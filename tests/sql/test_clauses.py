@@ -253,10 +253,10 @@ def test_a_query_that_is_one_clause(text, only):
 @pytest.mark.parametrize(
     ("text", "problem", "place"),
     [
-        ("", "an empty text is no query", None),
-        (" ; -- nothing", "an empty text is no query", None),
+        ("", "an empty text is not a query", None),
+        (" ; -- nothing", "an empty text is not a query", None),
         ("SELECT (1", "this parenthesis is never closed", "("),
-        ("SELECT 1)", "nothing opens this parenthesis", ")"),
+        ("SELECT 1)", "this parenthesis has no matching opening one", ")"),
         ("SELECT * FROM t MATCH_RECOGNIZE (PATTERN (A)", "is never closed", "("),
         ("SELECT 'x", "this string is never closed", "'"),
         ('SELECT "x', "this quoted name is never closed", '"'),
@@ -269,15 +269,15 @@ def test_a_query_that_is_one_clause(text, only):
         ("SELECT a, t MATCH_RECOGNIZE (1)", "no table before", "MATCH_RECOGNIZE"),
         ("SELECT f(t MATCH_RECOGNIZE (1))", "no table before", "MATCH_RECOGNIZE"),
         ("SELECT f(a, t MATCH_RECOGNIZE (1))", "no table before", "MATCH_RECOGNIZE"),
-        ("SELECT * FROM t WHERE x MATCH_RECOGNIZE (1)", "not stand behind a table", "WHERE"),
-        ("SELECT * FROM a JOIN b ON x MATCH_RECOGNIZE (1)", "not stand behind a table", "ON"),
-        ("SELECT * FROM a JOIN b USING (x) MATCH_RECOGNIZE (1)", "not stand behind", "USING"),
+        ("SELECT * FROM t WHERE x MATCH_RECOGNIZE (1)", "not follow a table", "WHERE"),
+        ("SELECT * FROM a JOIN b ON x MATCH_RECOGNIZE (1)", "not follow a table", "ON"),
+        ("SELECT * FROM a JOIN b USING (x) MATCH_RECOGNIZE (1)", "not follow", "USING"),
         ("SELECT * FROM 1 MATCH_RECOGNIZE (1)", "no table before", "1"),
         ("SELECT * FROM a, LATERAL (SELECT 1) MATCH_RECOGNIZE (1)", "LATERAL", "LATERAL"),
         ("SELECT * FROM t MATCH_RECOGNIZE", "a parenthesis is missing", "MATCH_RECOGNIZE"),
         (
             "SELECT * FROM t MATCH_RECOGNIZE (DEFINE A AS EXISTS (FROM u match_recognize (1)))",
-            "inside of another",
+            "inside the parentheses of another",
             "match_recognize",
         ),
         (

@@ -165,7 +165,7 @@ def test_a_stream_in_a_stream_out(spark, tmp_path):
             "SELECT * FROM t o, (SELECT * FROM t u WHERE u.id = o.id) MATCH_RECOGNIZE (1)",
             "o.id",
             "unknown column 'o.id'",
-            "run on its own",
+            "runs on its own",
         ),
         ("SELECT 1 FROM t WHERE WHERE 1 = 1 GRUOP", "GRUOP", "", None),
         ("SELECT foo(id) FROM t MATCH_RECOGNIZE (1)", "foo(id)", "foo", None),
@@ -260,3 +260,28 @@ def test_what_is_left_of_a_stream_goes_through_the_query_too(spark, tmp_path):
     wanted = ensue.sql(query, tables={"t": table}).to_pylist()
     assert sorted(map(str, given)) == sorted(map(str, wanted))
     assert wanted
+
+
+def test_parameters_stand_in_clauses_and_around_them(spark):
+    prices = spark.createDataFrame(
+        [(1, 1.0, "x"), (2, 2.0, "y"), (3, 3.0, "x")], "day int, price double, n string"
+    )
+    text = """
+    SELECT day, :label AS label, :gap AS gap
+    FROM (SELECT * FROM prices WHERE n IN :names AND n IN ('z', :names))
+    MATCH_RECOGNIZE (
+        ORDER BY day MEASURES LAST(day) AS day PATTERN (S UP{:least,}) DEFINE UP AS price > :step
+    )
+    WHERE day >= :low LIMIT :n
+    """
+    params = {
+        "label": "it's \\ {x}",
+        "names": ["x", "y"],
+        "least": 1,
+        "step": 1.5,
+        "low": 3,
+        "n": 2,
+    }
+    params["gap"] = timedelta(minutes=5)
+    found = ensue.sql(text, tables={"prices": prices}, params=params).collect()
+    assert [tuple(row) for row in found] == [(3, "it's \\ {x}", timedelta(minutes=5))]

@@ -77,16 +77,16 @@ SAYINGS = [
     ),
     (
         "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. Multiple ...", RunnerError,
-        "another stream is at work with this checkpoint",
+        "another stream is using this checkpoint",
     ),
     (
         "Failed to read log file file:/data/state/commits/2. Incomplete log file", StateError,
-        "damaged: /data/state/commits/2 is gone, empty",
+        "damaged: /data/state/commits/2 is missing, empty",
     ),
     ("Unexpected end-of-input in field name", StateError, "a file of its logs"),
     (
         "[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error occurred during loading state.",
-        StateError, "a file of its state is gone",
+        StateError, "a file of its state is missing",
     ),
     (
         NO_STATE_FILE, StateError, "damaged: /data/state/0/0/2.changelog",
@@ -113,9 +113,9 @@ SAYINGS = [
     ),
     (
         "[STDS_COMMITTED_BATCH_UNAVAILABLE] No committed batch found, ...", StateError,
-        "no micro-batch of its stream is done",
+        "no micro-batch has finished",
     ),
-    ("", RunnerError, "Spark has failed and does not say why"),
+    ("", RunnerError, "Spark failed without giving a reason"),
 ]  # fmt: skip
 
 
@@ -140,9 +140,14 @@ def test_what_nobody_has_met_is_said_as_spark_says_it():
     [("EventError", EventError), ("OperatorError", OperatorError), ("StateError", StateError)],
 )
 def test_errors_of_ours_come_through(name, kind):
-    text = in_foreach_batch(f"ensue.errors.{name}: no such thing", "  then: 2", "  hint: mend it")
+    text = in_foreach_batch(
+        f"ensue.errors.{name}: no such thing", "  then: 2", "  hint: repair or remove it"
+    )
     error = failure(Exception(text))
-    assert (type(error), str(error)) == (kind, "no such thing\n  then: 2\n  hint: mend it")
+    assert (type(error), str(error)) == (
+        kind,
+        "no such thing\n  then: 2\n  hint: repair or remove it",
+    )
 
 
 def test_a_query_error_of_a_worker_keeps_its_place():
@@ -231,10 +236,10 @@ def test_a_list_of_files_may_be_compacted(checkpoint):
 
 def test_a_checkpoint_of_something_else(checkpoint):
     (checkpoint / "state/0/_metadata/v2/0").write_text('v1\n{"operatorInfo":{"operatorId":0}}')
-    with pytest.raises(StateError, match="no state of a query of Ensue"):
+    with pytest.raises(StateError, match="no state of an Ensue query"):
         require_sound(str(checkpoint))
     shutil.rmtree(checkpoint / "state")
-    with pytest.raises(StateError, match="its folder state is gone"):
+    with pytest.raises(StateError, match="its state folder is missing"):
         require_sound(str(checkpoint))
 
 
@@ -257,7 +262,7 @@ def test_folders_that_are_no_checkpoint(tmp_path):
     (tmp_path / "empty").mkdir()
     require_sound(str(tmp_path / "empty"))
     (tmp_path / "file").write_text("x")
-    with pytest.raises(StateError, match="is a file, and a checkpoint is a folder"):
+    with pytest.raises(StateError, match="is a file, and a checkpoint must be a folder"):
         require_sound(str(tmp_path / "file"))
     pq.write_table(pa.table({"at": [1]}), tmp_path / "empty" / "1.parquet")
     with pytest.raises(StateError, match=r"is a folder of data: there is 1\.parquet"):

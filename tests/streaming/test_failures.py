@@ -40,8 +40,8 @@ def test_names_that_sinks_go_by_are_refused_where_they_are_written(source):
     for returned, named in (
         ("a.row AS match_id", "match_id"),
         ("a.row AS late_event", "late_event"),
-        ("a.row AS Start", "'start' and 'Start' differ in capital letters only"),
-        ("a.row AS x, b.row AS X", "'x' and 'X' differ in capital letters only"),
+        ("a.row AS Start", "'start' and 'Start' differ only in case"),
+        ("a.row AS x, b.row AS X", "'x' and 'X' differ only in case"),
     ):
         for query in (f"{PAIRS} RETURN {returned}", {"one": f"{PAIRS} RETURN {returned}"}):
             with pytest.raises(QueryError, match=named) as raised:
@@ -105,7 +105,9 @@ def test_before_a_stream_starts_its_folders_are_looked_at(session, source, tmp_p
         start(tmp_path, tmp_path / "checkpoint")
     with pytest.raises(StateError, match="is a file"):
         start(tmp_path / "new", table_at(table))
-    with pytest.raises(EventError, match="an output is a folder, a table, a topic or a function"):
+    with pytest.raises(
+        EventError, match="an output must be a folder, a table, a topic or a function"
+    ):
         start(5)
     assert not (tmp_path / "checkpoint").exists()
 
@@ -126,7 +128,7 @@ def test_what_remains_of_nothing(session, tmp_path):
     with pytest.raises(StateError, match="there is no checkpoint"):
         ensue.remaining(session, tmp_path / "nowhere")
     (tmp_path / "commits").mkdir()
-    with pytest.raises(StateError, match="no micro-batch of a stream is done yet"):
+    with pytest.raises(StateError, match="no micro-batch has finished yet"):
         ensue.remaining(session, tmp_path)
 
 
@@ -147,7 +149,7 @@ def test_a_checkpoint_is_not_for_another_kind_of_query(source, run, tmp_path):
     run(source.match())
     source.add("A3p")
     for query in (TOWER, {"one": PAIRS, "other": PAIRS.replace("[k]", "[type]")}):
-        with pytest.raises(StateError, match="the checkpoint is that of another") as raised:
+        with pytest.raises(StateError, match="the checkpoint belongs to another") as raised:
             run(source.match(query), tmp_path / "other")
         assert "hint: go on with the checkpoint that this stream has begun with" in str(
             raised.value
@@ -233,7 +235,7 @@ def test_two_streams_on_one_checkpoint(source, session, tmp_path):
     session.conf.set(setting, "false")
     first = ensue.start(source.match(), tmp_path / "table", every="1 second", **options)
     try:
-        with pytest.raises(RunnerError, match="another stream is at work with this checkpoint"):
+        with pytest.raises(RunnerError, match="another stream is using this checkpoint"):
             ensue.start(source.match(), tmp_path / "table", once=True, **options)
     finally:
         first.stop()

@@ -265,8 +265,8 @@ def test_what_does_not_go_together_is_said_before_anything_is_done(spark, tmp_pa
     case = Case(spark, tmp_path, events(), FALL)
     place = {"checkpoint": tmp_path / "checkpoint"}
     for given, said in (
-        ({"since": 3}, "go with history="),
-        ({"gap": "allow"}, "go with history="),
+        ({"since": 3}, "need history="),
+        ({"gap": "allow"}, "need history="),
         ({"history": case.history, "gap": "yes"}, "'refuse' or 'allow'"),
         ({"history": str(tmp_path / "nowhere")}, "nowhere"),
         ({"history": case.history.drop_columns(["k"])}, "has no column 'k'"),
@@ -297,7 +297,7 @@ def test_what_does_not_go_together_is_said_before_anything_is_done(spark, tmp_pa
 def test_a_checkpoint_keeps_to_how_it_began(spark, tmp_path):
     case = Case(spark, tmp_path, events(), FALL)
     ensue.start(case.matches(), tmp_path / "one", checkpoint=tmp_path / "without", once=True)
-    with pytest.raises(StateError, match="has begun without history="):
+    with pytest.raises(StateError, match="began without history="):
         case.start(checkpoint=tmp_path / "without")
     output = Breaking(0, ensue.parquet_table(tmp_path / "table"))
     with pytest.raises(RunnerError):

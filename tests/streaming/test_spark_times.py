@@ -269,9 +269,9 @@ def test_the_bound_holds_for_several_queries_towers_and_streams_by_type(streams)
 
 def test_where_the_bound_cannot_be_kept(streams):
     table = pa.table({"at": [1], "type": ["A"], "k": ["p"], "row": [0]})
-    with pytest.raises(EventError, match="max_ahead='1 hour' goes with streams"):
+    with pytest.raises(EventError, match="max_ahead='1 hour' is only for streams"):
         ensue.match(table, PAIRS, **EVENTS, max_ahead="1 hour")
-    with pytest.raises(EventError, match="max_ahead=None goes with streams"):
+    with pytest.raises(EventError, match="max_ahead=None is only for streams"):
         ensue.match(streams.session.createDataFrame(table), PAIRS, **EVENTS, max_ahead=None)
     numbers = streams.frame(WHOLE, [(1, "A", "p")], name="numbers")
     with pytest.raises(EventError, match="the time column holds numbers"):

@@ -123,7 +123,7 @@ def test_the_set_changes_between_micro_batches(spark, tmp_path):
 
 def test_history_is_for_queries(spark, tmp_path):
     matches = ensue.match(stream(spark, tmp_path, [trucks()]), fleet_of(texts()), watermark=0)
-    with pytest.raises(ensue.EventError, match="history= goes with queries"):
+    with pytest.raises(ensue.EventError, match="history= is for queries"):
         ensue.start(
             matches, tmp_path / "out", checkpoint=tmp_path / "checkpoint", history=trucks()
         )

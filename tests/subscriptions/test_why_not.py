@@ -66,13 +66,13 @@ def positions(candidate: Candidate) -> list[int]:
         ("=|(A; 2)B", "1: a1, 4: b1", "e2 came 3 after e1, at most 2 is allowed"),
         ("=|(A; 2)B", "1: b1, 3: a1", "e2 came 2 before e1, and must come after it"),
         ("=|(A; 2)B", "3: a1 b1", "e2 came at the same time as e1, and must come after it"),
-        ("|=(A; 2)B", "1: a1, 2: b1", "e2 came 1 after e1, more than 2 is asked for"),
+        ("|=(A; 2)B", "1: a1, 2: b1", "e2 came 1 after e1, more than 2 is required"),
         ("|=(A; B)C", "1: a1, 2: b1 c1",
          "e3 came at the same time as e2, and must come after it"),
         ("=|(A; B)C", "1: a1, 3: b1, 4: c1", "e3 came 1 after e2, and must not come later"),
         ("=|(A; B)C", "1: b1, 4: a1, 5: c1", "e2 came 3 before e1, and must come after it"),
         ("=|(10; 5)A", "16: a1", "e1 came 6 after 10, at most 5 is allowed"),
-        ("|=(10; 5)A", "14: a1", "e1 came 4 after 10, more than 5 is asked for"),
+        ("|=(10; 5)A", "14: a1", "e1 came 4 after 10, more than 5 is required"),
         ("|(A; 1)B", "1: a1, 4: b1", "e2 came 3 after e1, at most 1 is allowed"),
         ("|(A; 1)B", "1: b1, 4: a1", "e1 came 3 after e2, at most 1 is allowed"),
         ("A && B WITH within = 5", "1: a1, 9: b1",
@@ -145,17 +145,17 @@ def test_events_that_got_further_come_before_newer_ones() -> None:
     ("text", "stream", "why"),
     [
         ("DIST(A; <; 5)B", "1: a1 (0,0), 2: b1 (3,4)",
-         "e2 was 5 away from e1, less than 5 is asked for"),
+         "e2 was 5 away from e1, less than 5 is required"),
         ("DIST(A; >; 5)B", "1: a1 (0,0), 2: b1 (3,3)",
-         "e2 was 4.243 away from e1, more than 5 is asked for"),
+         "e2 was 4.243 away from e1, more than 5 is required"),
         ("DIST(A; =; 9)B", "1: a1 (0,0), 2: b1 (3,4)",
-         "e2 was 5 away from e1, 9 give or take 0.5 is asked for"),
+         "e2 was 5 away from e1, 9 plus or minus 0.5 is required"),
         ("SPL(A; 2)B", "1: a1 (0,0), 2: b1 (3,4)",
-         "the centre of e2 was 5 away from that of e1, less than 2 is asked for"),
+         "the centre of e2 was 5 away from that of e1, less than 2 is required"),
         ("IN(A)B", "1: a1 (0,0), 2: b1 (3,4)", "e2 was 5 away from e1, and must be inside"),
         ("OVLP(A)B", "1: a1 (0,0), 2: b1 (3,4)",
          "e2 was 5 away from e1, and must share a point with it"),
-        ("@(R)(A && B)", "1: a1 (5,5), 2: b1 (13,14)", "e1 and e2 were not wholly inside R"),
+        ("@(R)(A && B)", "1: a1 (5,5), 2: b1 (13,14)", "e1 and e2 were not completely inside R"),
         ("@(R)(A && B)", "1: a1 (13,14), 2: b1 (13,15)",
          "e1 and e2 were 5 away from R, and must be inside"),
         ("DIST(A; <; 5)B", "1: a1, 2: b1 (3,4)", "e1 has no place"),
@@ -175,7 +175,7 @@ def test_of_events_in_the_wrong_place_the_nearest_is_told() -> None:
 
 def test_a_distance_that_is_just_too_small_is_not_rounded_to_what_is_asked_for() -> None:
     answer = told("DIST(A; >; 5)B", "1: a1 (0,0), 2: b1 (4.99999,0)")
-    assert whys(answer) == ["e2 was 4.99999 away from e1, more than 5 is asked for"]
+    assert whys(answer) == ["e2 was 4.99999 away from e1, more than 5 is required"]
 
 
 # --------------------------------------------------------------------------------- fields
@@ -186,7 +186,7 @@ def test_a_distance_that_is_just_too_small_is_not_rounded_to_what_is_asked_for()
     [
         ("=", "id", 18, "id 18 is not that of $A; (17)"),
         ("=", "load", 18, "id 18 is not load of $A; (3)"),
-        ("!=", "id", 17, "id 17 is that of $A; (17), and must be another"),
+        ("!=", "id", 17, "id 17 is that of $A; (17), and must be different"),
         ("<", "load", 18, "id 18 is not less than load of $A; (3)"),
         (">=", "id", 16, "id 16 is not at least that of $A; (17)"),
         ("=", "id", None, "id of $B; is NULL, which satisfies nothing"),
@@ -252,13 +252,14 @@ def test_no_event_plays_two_roles() -> None:
 @pytest.mark.parametrize(
     ("text", "stream", "why"),
     [
-        ("!(A; 5)B", "1: a1, 3: b1", "an event that must not come did: type 'b' at 3"),
-        ("!(A; B)C", "1: a1, 2: c1, 3: b1", "an event that must not come did: type 'c' at 2"),
-        ("!(10; 5)A", "12: a1", "an event that must not come did: type 'a' at 12"),
+        ("!(A; 5)B", "1: a1, 3: b1", "an event that must not come did come: type 'b' at 3"),
+        ("!(A; B)C", "1: a1, 2: c1, 3: b1", "an event that must not come did come: type 'c' at 2"),
+        ("!(10; 5)A", "12: a1", "an event that must not come did come: type 'a' at 12"),
         ("!(A; 5)(B && C)", "1: a1, 3: b1, 4: c1",
-         "events that must not come did: type 'b' at 3 and type 'c' at 4"),
+         "events that must not come did come: type 'b' at 3 and type 'c' at 4"),
         ("!(A; 5)(!(10; 5)B)", "9: a1, 30: b1", None),
-        ("!(A; 9)(!(B; 2)C)", "1: a1, 3: b1", "an event that must not come did: type 'b' at 3"),
+        ("!(A; 9)(!(B; 2)C)", "1: a1, 3: b1",
+         "an event that must not come did come: type 'b' at 3"),
     ],
 )  # fmt: skip
 def test_what_came_although_it_must_not_is_told(text: str, stream: str, why: str | None) -> None:
@@ -276,7 +277,7 @@ def test_an_absence_of_the_same_object_asks_for_no_other() -> None:
             {"t": 4, "kind": "shipped", "id": 18}]  # fmt: skip
     answer = of_rows(text, rows)
     assert answer.matched == 1
-    assert whys(answer) == ["an event that must not come did: kind 'shipped', id 18 at 4"]
+    assert whys(answer) == ["an event that must not come did come: kind 'shipped', id 18 at 4"]
     assert positions(furthest(answer)) == [1]
     (absence,) = answer.ways[0].demands
     assert absence.said == "no (kind = 'shipped', id = id of $x;) for 5 after $x;"
@@ -308,7 +309,7 @@ def test_an_event_that_may_still_come_is_waited_for() -> None:
 def test_what_nothing_bounds_is_not_said_to_wait() -> None:
     answer = told("DIST(A; <; 5)B", "1: a1 (0,0), 2: b1 (9,0)", now=2)
     assert answer.waiting == 0
-    assert whys(answer) == ["e2 was 9 away from e1, less than 5 is asked for"]
+    assert whys(answer) == ["e2 was 9 away from e1, less than 5 is required"]
 
 
 # ------------------------------------------------------------------------------ selecting
@@ -355,9 +356,9 @@ def test_an_atom_is_a_funnel_with_what_nearly_passed() -> None:
         ("type = 'truck'", 2, 3), ("id = 17", 1, 2), ("load > 2", 2, 0),
     ]  # fmt: skip
     assert [[miss.why for miss in test.near] for test in atom.tests] == [
-        ["type is 'van', type = 'truck' is asked for"],
-        ["id is 18, id = 17 is asked for"],
-        ["load is NULL, which satisfies nothing", "load is 1, load > 2 is asked for"],
+        ["type is 'van', type = 'truck' is required"],
+        ["id is 18, id = 17 is required"],
+        ["load is NULL, which satisfies nothing", "load is 1, load > 2 is required"],
     ]
     assert [test.near[0].event.position for test in atom.tests] == [0, 1, 3]
     text = answer.subscription
@@ -377,12 +378,12 @@ def test_equal_tests_of_two_atoms_point_at_their_own_places() -> None:
 @pytest.mark.parametrize(
     ("predicate", "value", "why"),
     [
-        ("ARITH:v IN (1, 2)", 3, "v is 3, v IN (1, 2) is asked for"),
-        ("STRING:v LIKE 'tr%'", "van", "v is 'van', v LIKE 'tr%' is asked for"),
-        ("BOOL:v = TRUE", False, "v is FALSE, v = TRUE is asked for"),
-        ("ARITH:v != 3", 3.0, "v is 3, v != 3 is asked for"),
+        ("ARITH:v IN (1, 2)", 3, "v is 3, v IN (1, 2) is required"),
+        ("STRING:v LIKE 'tr%'", "van", "v is 'van', v LIKE 'tr%' is required"),
+        ("BOOL:v = TRUE", False, "v is FALSE, v = TRUE is required"),
+        ("ARITH:v != 3", 3.0, "v is 3, v != 3 is required"),
         ("TIME:v < TIMESTAMP '2026-01-31 10:00:00'", TEN,
-         "v is 2026-01-31 10:00:00+00:00, v < 2026-01-31 10:00:00 is asked for"),
+         "v is 2026-01-31 10:00:00+00:00, v < 2026-01-31 10:00:00 is required"),
     ],
 )  # fmt: skip
 def test_a_value_that_fails_is_told_beside_the_predicate(
@@ -398,10 +399,10 @@ def test_a_value_that_fails_is_told_beside_the_predicate(
         ("@(R)A", "1: a1 (24,5)", "it was 14 away from R, and must be inside", 14),
         ("OVLP(R)A", "1: a1 (13,14)", "it was 5 away from R, and must share a point with it", 5),
         ("SPL(R)A", "1: a1 (5,8)",
-         "its centre was 3 away from that of R, less than 1 is asked for", 0),
+         "its centre was 3 away from that of R, less than 1 is required", 0),
         ("DIST(R; >; 20)A", "1: a1 (24,5)",
-         "it was 14 away from R, more than 20 is asked for", 14),
-        ("DIST(R; <; 4)A", "1: a1 (24,5)", "it was 14 away from R, less than 4 is asked for", 14),
+         "it was 14 away from R, more than 20 is required", 14),
+        ("DIST(R; <; 4)A", "1: a1 (24,5)", "it was 14 away from R, less than 4 is required", 14),
         ("@(CIRCLE (0 0, 5))A", "1: a1 (9,0)",
          "it was 4 away from CIRCLE (0 0, 5), and must be inside", 4),
         ("@(R)A", "1: a1", "it has no place", None),
@@ -418,7 +419,7 @@ def test_an_event_in_time_that_nearly_passed_is_a_candidate() -> None:
     text = "=|(@(R)A; 25)(DIST(R; >; 20)A)"
     answer = told(text, "0: a1 (5,5), 20: a2 (24,5), 40: a3 (60,5)")
     assert whys(answer) == [
-        "e2 was 14 away from R, more than 20 is asked for",
+        "e2 was 14 away from R, more than 20 is required",
         "e2 came 40 after e1, at most 25 is allowed",
     ]
     assert [positions(c) for c in answer.ways[0].stuck.shown] == [[0, 1], [0, 2]]
@@ -690,7 +691,7 @@ def test_the_field_type_is_the_column_that_the_call_names() -> None:
     table = trucks((0, 5)).rename_columns(["t", "sort", "id", "x", "y"])
     answer = why_not_of(table, shape(table, type="sort"), "(STRING:type = 'van')")
     (test,) = answer.ways[0].atoms[0].tests
-    assert test.near[0].why == "type is 'truck', type = 'van' is asked for"
+    assert test.near[0].why == "type is 'truck', type = 'van' is required"
     assert why_not_of(table, shape(table, type="sort"), "(STRING:type = 'truck')").matched == 1
 
 

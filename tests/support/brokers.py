@@ -156,7 +156,7 @@ def _table(body: bytes) -> list[Any]:
         with pa.ipc.open_stream(body) as reader:
             return reader.read_all().to_pylist()
     except (pa.ArrowException, OSError) as error:
-        raise EventError(f"the events are no Arrow stream: {error}") from None
+        raise EventError(f"the events are not an Arrow stream: {error}") from None
 
 
 def event(number: int) -> bytes:

@@ -315,31 +315,32 @@ def test_boxes_in_boxes():
 
 
 REASONS = {
-    "passed over": PAIR + "SEQ(P x, C c) WHERE skip_till_next_match(x, c) { 1 = 1 }",
+    "skipped": PAIR + "SEQ(P x, C c) WHERE skip_till_next_match(x, c) { 1 = 1 }",
     "AFTER MATCH looks": PAIR + "SEQ(P x, C c) AFTER MATCH SKIP PAST LAST EVENT",
     "LIMIT, COUNT": PAIR + "SEQ(P x, C c) LIMIT 1",
     "counts complex": PAIR + "SEQ(P x, C c) WITHIN 3 EVENTS",
     "several complex": PAIR + "SEQ(P+ x[], C c)",
     "negated": PAIR + "SEQ(C c, !P x, C d)",
-    "may be missing": PAIR + "SEQ(P? x, C c)",
+    "is optional": PAIR + "SEQ(P? x, C c)",
     "alternatives": PAIR + "OR(P x, C c)",
     "may share events": PAIR + "AND(P x, B c)",
     "a negation in the AND": PAIR + "AND(P x, C c, !D d)",
-    "is delivered": PAIR + "SEQ(P x, C c); EMIT P",
-    "is found by": "EVENT P AS SEQ(A a, B b) WHERE strict_contiguity(a, b) {1 = 1}; SEQ(P x, C c)",
+    "is itself delivered": PAIR + "SEQ(P x, C c); EMIT P",
+    "is matched with": "EVENT P AS SEQ(A a, B b) WHERE strict_contiguity(a, b) {1 = 1}; SEQ(P x, "
+    "C c)",
     "has AFTER MATCH": "EVENT P AS SEQ(A a, B b) AFTER MATCH SKIP PAST LAST EVENT; SEQ(P x, C c)",
     "has HAVING": "EVENT P AS SEQ(A a, B b) HAVING a.v > 1; SEQ(P x, C c)",
     "a number of events": "EVENT P AS SEQ(A a, B b) WITHIN 5 EVENTS; SEQ(P x, C c)",
     "has alternatives": "EVENT P AS SEQ(A a, B? b); SEQ(P x, C c)",
     "a start or an end": "EVENT P AS SEQ(A* a[], !C c, B b); SEQ(P x, C c)",
     "another key": "EVENT P AS SEQ(A a, B b) WHERE [k]; SEQ(P x, C c)",
-    "is not that of its": (
+    "is not a field of its": (
         "EVENT P AS SEQ(A a, B b) WHERE [k] RETURN a.v AS k; SEQ(P x, C c) WHERE [k]"
     ),
-    "fields of its own": (
+    "returns its own": (
         "EVENT P AS SEQ(A a, B b) RETURN a.v AS start; EVENT Q AS SEQ(P p, C c); SEQ(Q q, D d)"
     ),
-    "known of complex events": PAIR + "SEQ(P x, C c) WHERE x.match_id != 'a'",
+    "only for complex events": PAIR + "SEQ(P x, C c) WHERE x.match_id != 'a'",
     "an aggregate over": PAIR + "SEQ(P x, C c) WHERE avg(x.a.v) > 1",
     "may be missing ": (
         "EVENT P AS SEQ(A a, B+ b[]) RETURN b[2].v AS v; SEQ(P x, C c) WHERE x.v > 1"

@@ -94,7 +94,7 @@ def test_the_picture_has_every_matcher(name, off):
     prepared = prepared_over(events, TOWERS[name], Planning(off=frozenset({off})), levels="all")
     texts = texts_of(pictured(prepared))
     titles = {f"{p.layer.name}, delivered" for p in prepared.layers if p.layer.name}
-    assert titles | {"the query", "events that come in"} <= set(texts)
+    assert titles | {"the query", "raw events"} <= set(texts)
 
 
 def test_arrows_say_what_goes_up():

@@ -113,7 +113,9 @@ def test_a_level_that_cannot_time_out_is_refused_by_name():
     events = events_of("T", [1])
     text = "EVENT Both AS AND(T a, Stop b) WITHIN 5; SEQ(Both x, Stop s) WITHIN 9"
     assert list(found(text, events)) == [""]
-    with pytest.raises(QueryError, match="in the definition of Both: emit_timeouts does not take"):
+    with pytest.raises(
+        QueryError, match="in the definition of Both: emit_timeouts does not support"
+    ):
         found(text, events, levels="all")
 
 

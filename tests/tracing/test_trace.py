@@ -79,7 +79,7 @@ def test_the_level_is_seen_from_the_members_or_said():
 
 def test_long_lists_are_shortened():
     text = str(ensue.trace(alarm(rises=15)))
-    assert "… 9 more" in text
+    assert "… and 9 more" in text
     assert "a[3]" in text
     assert "a[4]" not in text
     assert "a[15]" in text
@@ -166,3 +166,132 @@ def test_a_row_of_spark_is_opened_with_all_that_is_in_it():
                 return value
 
     assert str(ensue.trace(row_of(alarm()))) == str(ensue.trace(alarm()))
+
+
+PLAIN = pa.table(
+    {
+        "t": [1, 2, 3, 4, 5],
+        "kind": ["A", "B", "B", "C", "A"],
+        "x": [1, 2, 3, 4, 5],
+    }
+)
+
+
+def test_a_plain_query_is_traced_from_its_columns():
+    found = ensue.match(PLAIN, "SEQ(A a, B+ b[], C c) USING next", time="t", type="kind")
+    assert str(ensue.trace(found, "SEQ(A a, B+ b[], C c)")) == (
+        "match       1 to 4\n"
+        "├─ a  A     1  x 1\n"
+        "├─ b[1]  B  2  x 2\n"
+        "├─ b[2]  B  3  x 3\n"
+        "└─ c  C     4  x 4"
+    )
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SEQ(A a, B b)",
+        "SEQ(A a, B+ b[], C c) RETURN a.x AS first, count(b[]) AS n",
+        "SEQ(A a, !X x, C c) WITHIN 9 RETURN c.x AS last",
+        "OR(A a, C c) RETURN a.x AS first",
+        "SEQ(A a, B b, C c) USING next AFTER MATCH SKIP PAST LAST EVENT RETURN b.x AS x",
+    ],
+)
+def test_trace_adds_members_to_plain_queries_and_changes_nothing_else(query):
+    given = {"time": "t", "type": "kind"}
+    plain = ensue.match(PLAIN, query, **given)
+    traced = ensue.match(PLAIN, query, **given, trace=True)
+    assert traced.column_names == [*plain.column_names, "members"]
+    assert traced.drop_columns(["members"]).equals(plain)
+    for number in range(traced.num_rows):
+        assert list(ensue.trace(traced.slice(number, 1), query).events())
+
+
+def test_live_gives_members_of_plain_queries_too():
+    query = "SEQ(A a, B b) RETURN a.x AS x"
+    live = ensue.live(query, schema=PLAIN.schema, time="t", type="kind", trace=True)
+    found = live.feed(PLAIN)
+    assert found.column("members").to_pylist()[0]["b"]["x"] == 2
+
+
+def test_what_has_no_members_says_so():
+    given = {"time": "t", "type": "kind"}
+    for returned in ("COUNT(*)", "TOTAL COUNT(*)", "a.x AS x, count(*) AS n GROUP BY a.x"):
+        with pytest.raises(ensue.QueryError, match="give no matches"):
+            ensue.match(PLAIN, f"SEQ(A a, B b) RETURN {returned}", **given, trace=True)
+    with pytest.raises(ensue.QueryError, match="levels= names definitions"):
+        ensue.match(PLAIN, "SEQ(A a, B b)", **given, levels="all")
+
+
+def test_the_picture_has_siblings_in_the_order_of_time_and_says_what_it_leaves_out():
+    row = alarm()
+    row["members"]["many"] = [collapse(minute, f"S{minute}", 1) for minute in range(29, 9, -1)]
+    row["members"]["early"] = collapse(0, "S0", 1)
+    svg = ElementTree.fromstring(ensue.trace(row, time="ts").svg)
+    texts = [e for e in svg.iter() if e.tag.endswith("text") and e.get("font-weight") == "600"]
+    named = [e.text for e in texts if (e.text or "").startswith(("x", "y", "many", "early"))]
+    rows = ["early", "x", "many[20]", "many[19]", "many[18]", "y", "many[3]", "many[2]", "many[1]"]
+    assert named == rows
+    assert "… and 14 more of many" in "".join(svg.itertext())
+
+
+def test_dots_that_there_is_no_room_for_are_counted():
+    events = [{"t": n} for n in range(500)]
+    row = {"start": 0, "end": 499, "members": {"a": events}}
+    svg = ensue.trace(row).svg
+    assert "… and 300 more" in svg
+    assert svg.count("<circle") == 200
+
+
+def test_marks_are_at_round_times_and_exactly_where_they_say():
+    from zoneinfo import ZoneInfo
+
+    from ensue.tracing.axis import Axis
+
+    zone = ZoneInfo("Asia/Kolkata")  # half an hour off
+    first = datetime(2026, 3, 2, 10, 7, 13, 500, tzinfo=zone)
+    axis = Axis(first, first + timedelta(hours=4), 0, 1000)
+    marks = axis.marks()
+    assert [name for _, name in marks] == [
+        "10:30", "11:00", "11:30", "12:00", "12:30", "13:00", "13:30", "14:00"
+    ]  # fmt: skip
+    for time, name in marks:
+        assert f"{time:%H:%M:%S.%f}" == f"{name}:00.000000"
+        assert axis.x(time) == pytest.approx((time - first) / timedelta(hours=4) * 1000)
+    numbers = Axis(1_700_000_000_123, 1_700_000_009_999, 0, 100).marks()
+    assert all(str(time) == name and time % 2000 == 0 for time, name in numbers)
+
+
+@pytest.mark.parametrize(
+    ("first", "last"),
+    [
+        (datetime(2026, 3, 2, 10, 0, 3), datetime(2026, 3, 2, 10, 0, 3, 7)),
+        (datetime(2026, 3, 28), datetime(2026, 3, 29, 14)),
+        (datetime(2026, 3, 2), datetime(2026, 5, 9)),
+        (datetime(2001, 3, 2), datetime(2027, 5, 9)),
+        (0.001, 0.0042),
+        (-5, 5),
+        (1e15, 3e15),
+        (0, 10**18),
+    ],
+)
+def test_there_are_neither_few_nor_many_marks(first, last):
+    from ensue.tracing.axis import Axis
+
+    marks = Axis(first, last, 0, 100).marks()
+    assert 2 <= len(marks) <= 9
+    assert all(first <= time <= last for time, _ in marks)
+
+
+def test_the_timeline_is_text():
+    found = ensue.match(PLAIN, "SEQ(A a, B+ b[], C c) USING next", time="t", type="kind")
+    lines = ensue.trace(found).timeline.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[0].startswith("match   ├───")
+    assert [line.split() for line in lines[1:5]] == [
+        ["a", "●"], ["b[1]", "●"], ["b[2]", "●"], ["c", "●"]
+    ]  # fmt: skip
+    places = [line.index("●") for line in lines[1:5]]
+    assert places == sorted(places)
+    assert lines[-1].split() == ["1", "1.5", "2", "2.5", "3", "3.5", "4"]

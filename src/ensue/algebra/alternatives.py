@@ -340,7 +340,7 @@ class _Flattening:
         if self.made > MOST_ALTERNATIVES:
             raise QueryError(
                 f"written out, this subscription has more than {MOST_ALTERNATIVES} alternatives",
-                hint="make several subscriptions of it, one for each part of the outer `||`",
+                hint="split it into several subscriptions, one for each part of the outer `||`",
                 span=span,
                 text=self.subscription.text,
             )
@@ -350,7 +350,7 @@ def _check_count(number: int, span: Span | None) -> None:
     if number >= MOST_PARTS:
         raise QueryError(
             f"a subscription has at most {MOST_PARTS} atoms and absences",
-            hint="make several subscriptions of it",
+            hint="split it into several subscriptions",
             span=span,
         )
 

@@ -61,12 +61,12 @@ def check_answer(query: Query) -> None:
     span = limit.span if limit is not None else None if column is None else column.span
     if limit is not None and limit.count < 1:
         raise QueryError(
-            "LIMIT is at least 1", hint="RETURN EXISTS gives a row without a match", span=span
+            "LIMIT must be at least 1", hint="RETURN EXISTS gives a row without a match", span=span
         )
     if (late := _decided_late(query)) is not None:
         what, hint, there = late
         raise QueryError(
-            f"{shown} does not go with {what}: "
+            f"{shown} cannot be combined with {what}: "
             "the matches of one event are decided at different times",
             hint=hint,
             span=there,
@@ -77,14 +77,14 @@ def check_answer(query: Query) -> None:
         raise QueryError("EXISTS and COUNT(*) in one query", hint="COUNT(*) tells more", span=span)
     if limit is not None:
         raise QueryError(
-            f"LIMIT does not go with {shown}, which gives one row for each last event",
+            f"LIMIT cannot be combined with {shown}, which gives one row for each last event",
             hint="leave out LIMIT",
             span=span,
         )
     if query.having is not None:
         raise QueryError(
-            f"HAVING does not go with {shown}",
-            hint="conditions on the events of a match belong into WHERE",
+            f"HAVING cannot be combined with {shown}",
+            hint="conditions on the events of a match belong in WHERE",
             span=query.having.span,
         )
     _check_columns(query, shown)
@@ -104,20 +104,20 @@ def _decided_late(query: Query) -> tuple[str, str, Span | None] | None:
 
 
 def check_choice(query: Query) -> None:
-    """Raises a QueryError where CHOOSE does not go with the rest of a query."""
+    """Raises a QueryError where CHOOSE cannot be combined with the rest of a query."""
     if query.choose is None:
         return
     other, hint = _beside_choose(query)
     if other:
         raise QueryError(
-            f"CHOOSE {query.choose.choice.value} does not go with {other}",
+            f"CHOOSE {query.choose.choice.value} cannot be combined with {other}",
             hint=hint,
             span=query.choose.span,
         )
 
 
 def check_lapses(query: Query) -> None:
-    """Raises a QueryError where an absence with its own interval does not go with the rest."""
+    """Raises a QueryError if an absence with an interval cannot be combined with the rest."""
     negation = next((negation for negation, _ in lapses(query.pattern)), None)
     if negation is None:
         return
@@ -126,7 +126,7 @@ def check_lapses(query: Query) -> None:
     elif query.after is not None:
         other = "AFTER MATCH"
     elif any(results(query.pattern)):
-        other = "operators of your own"
+        other = "user-defined operators"
     elif isinstance(query.within, ByEvents):
         other = "WITHIN a number of events"
     elif is_lapse(query.pattern):
@@ -135,8 +135,8 @@ def check_lapses(query: Query) -> None:
     else:
         return
     raise QueryError(
-        f"an absence with an interval of its own does not go with {other}",
-        hint="leave it out: such matches are decided when their intervals are over",
+        f"an absence with an explicit interval cannot be combined with {other}",
+        hint="leave it out: such matches are decided when their intervals end",
         span=negation.span,
     )
 
@@ -153,8 +153,8 @@ def _check_moments(query: Query) -> None:
     for other, there in given.items():
         if there:
             raise QueryError(
-                f"{other} does not go with a pattern that is only an absence",
-                hint="leave it out, or add an event that must occur, beside the absence",
+                f"{other} cannot be combined with a pattern that is only an absence",
+                hint="leave it out, or add an event that must occur next to the absence",
                 span=query.pattern.span,
             )
 
@@ -171,9 +171,9 @@ def _beside_choose(query: Query) -> tuple[str, str]:
     if query.after is not None:
         return "AFTER MATCH", "CHOOSE ONCE lets a match use up all events up to its last one"
     if query.having is not None:
-        return "HAVING", "conditions on the events of a match belong into WHERE"
+        return "HAVING", "conditions on the events of a match belong in WHERE"
     if any(results(query.pattern)):
-        return "operators of your own", "leave out CHOOSE"
+        return "user-defined operators", "leave out CHOOSE"
     if isinstance(query.within, ByEvents) and any(open_ended(query.pattern)):
         return (
             "a negation at the end WITHIN a number of events",
@@ -191,13 +191,13 @@ def _check_columns(query: Query, shown: str) -> None:
             continue
         every = "" if query.exists else f"; GROUP BY {column.name} counts all matches by it"
         hint = (
-            f"beside {shown} take fields of {last.variable}, the last event{every}"
+            f"next to {shown}, return fields of {last.variable}, the last event{every}"
             if last is not None
             else f"leave it out: here matches do not all end with the same variable, so {shown} "
             f"stands alone{every}"
         )
         raise QueryError(
-            f"'{column.name}' differs between the matches that {shown} takes together",
+            f"'{column.name}' differs between the matches that {shown} combines",
             hint=hint,
             span=column.span,
         )

@@ -8,6 +8,7 @@ from ensue.algebra.predicate import Expr
 from ensue.algebra.query import Equivalence, Limit, Query, Returned, WholeResult
 from ensue.algebra.row_patterns.recognition import Recognition
 from ensue.algebra.window import ByTime, ByUnits
+from ensue.rendering import ShownAsText
 from ensue.span import Span
 
 
@@ -82,7 +83,7 @@ class ArchiveJoin:
 
 
 @dataclass(frozen=True, slots=True)
-class Correlation:
+class Correlation(ShownAsText):
     """A live query, and what its matches are joined with.
 
     >>> import ensue

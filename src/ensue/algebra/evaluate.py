@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import date, timedelta
 from functools import lru_cache
 
+from ensue.algebra.aggregates import distinct, joined, most_frequent, product, spread
 from ensue.algebra.functions import call
 from ensue.algebra.predicate import (
     Aggregate,
@@ -227,7 +228,9 @@ def like(pattern: str) -> re.Pattern[str]:
     return re.compile("".join(out), re.DOTALL)
 
 
-def aggregate(function: str, values: Sequence[object], parameter: float | None = None) -> object:
+def aggregate(
+    function: str, values: Sequence[object], parameter: float | str | None = None
+) -> object:
     """The aggregate of some values, in the order of their events.
 
     NULLs are passed over, except by `first` and `last`, which take that event's value as it is.
@@ -243,6 +246,8 @@ def aggregate(function: str, values: Sequence[object], parameter: float | None =
     known = [value for value in values if value is not None]
     if function == "count":
         return len(known)
+    if function == "count_distinct":
+        return len(distinct(known))
     if not known:
         return None
     match function:
@@ -259,8 +264,21 @@ def aggregate(function: str, values: Sequence[object], parameter: float | None =
         case "stddev":
             return deviation([float(number(value)) for value in known])
         case "percentile":
-            assert parameter is not None
+            assert isinstance(parameter, int | float)
             return percentile([float(number(value)) for value in known], parameter)
+        case "stddev_pop" | "variance" | "var_pop":
+            numbers = [float(number(value)) for value in known]
+            return spread(numbers, whole=function != "variance", root=function == "stddev_pop")
+        case "any_value":
+            return known[0]
+        case "mode":
+            return known[most_frequent(known)]
+        case "product":
+            return product(known)
+        case "string_agg":
+            return joined(known, str(parameter))
+        case "bool_and" | "bool_or":
+            return all(known) if function == "bool_and" else any(known)
         case _:
             raise ValueError(f"unknown aggregate '{function}'")
 

@@ -97,9 +97,9 @@ def operator(
     """
     _check_name(name)
     if over not in [o.value for o in Over]:
-        raise OperatorError(f"operator {name}: over={over!r} is none of 'pair', 'each', 'repeat'")
+        raise OperatorError(f"operator {name}: over={over!r} must be 'pair', 'each' or 'repeat'")
     if order not in ("sequence", "any"):
-        raise OperatorError(f"operator {name}: order={order!r} is neither 'sequence' nor 'any'")
+        raise OperatorError(f"operator {name}: order={order!r} must be 'sequence' or 'any'")
     kind = Over(over)
     q, f = plain_function(q), plain_function(f)
     if q is None and kind is Over.REPEAT:
@@ -117,7 +117,9 @@ def operator(
             f"{_listed(own)}\n  hint: f takes the same parameters as q, or none"
         )
     if not cost > 0 or not 0 < passes <= 1:
-        raise OperatorError(f"operator {name}: cost is above 0, and passes above 0 and up to 1")
+        raise OperatorError(
+            f"operator {name}: cost must be positive, and passes above 0 and at most 1"
+        )
     ordered = order == "sequence" or kind is not Over.PAIR
     keeps = (True, True) if f is None else (False, False)
     if f is not None and ordered:
@@ -148,7 +150,7 @@ def _taken(over: Over, q: Function | None, f: Function | None) -> tuple[frozense
 def _check_name(name: str) -> None:
     if not name.isidentifier() or keyword.iskeyword(name) or name.upper() in (*GROUPS, "NOT"):
         raise OperatorError(
-            f"{name!r} is no name for an operator: it is written in patterns as name(A a, B b)"
+            f"{name!r} cannot be the name of an operator: patterns use it as name(A a, B b)"
         )
 
 
@@ -161,7 +163,7 @@ def _parameters(
     try:
         found = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError) as error:
-        raise OperatorError(f"operator {name}: {which} is no function: {error}") from None
+        raise OperatorError(f"operator {name}: {which} is not a function: {error}") from None
     plain = all(
         p.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         for p in found
@@ -188,7 +190,7 @@ def _attributes(
     for attribute, kind in z.items():
         if attribute in TIMES:
             raise OperatorError(
-                f"operator {name}: every result has '{attribute}', it does not belong into z"
+                f"operator {name}: every result has '{attribute}', leave it out of z"
             )
         if kind not in KINDS:
             raise OperatorError(

@@ -69,7 +69,7 @@ def place_of(text: str, space: str = PLANE) -> Place | None:
     """The place of an event that a WKT text describes: its convex hull. None: it is nowhere."""
     found = read_wkt(text)
     if isinstance(found, Circle):
-        raise ValueError(f"an event's place is no circle: {text}")
+        raise ValueError(f"an event's place cannot be a circle: {text}")
     return place_around(found.points if isinstance(found, Points) else sum(found.rings, ()), space)
 
 

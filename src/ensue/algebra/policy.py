@@ -9,7 +9,7 @@ from ensue.span import Span
 class Strategy(Enum):
     """SASE+'s event selection strategies."""
 
-    ANY = "skip_till_any_match"  # any event may be passed over: all combinations
+    ANY = "skip_till_any_match"  # any event may be skipped: all combinations
     NEXT = "skip_till_next_match"  # only events that the run could not use
     PARTITION = "partition_contiguity"  # no event of the partition
     STRICT = "strict_contiguity"  # no event at all

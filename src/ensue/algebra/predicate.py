@@ -52,7 +52,8 @@ class Aggregate:
 
     `argument` is an expression whose fields all belong to `variable` and are at ALL, BEFORE or
     THROUGH (or ONLY, for a plain variable), or None for `count(a)`, `a.LEN`, `count(a[..i-1])`.
-    `function` is one of AGGREGATES; `parameter` is the percentage of a percentile, 0 to 100.
+    `function` is one of AGGREGATES; `parameter` is the percentage of a percentile, 0 to 100, or
+    what stands between the texts of string_agg.
     NULL arguments are passed over. Over nothing, count is 0 and the others are NULL.
     """
 
@@ -60,7 +61,7 @@ class Aggregate:
     variable: str
     argument: "Expr | None"
     at: At = At.ALL
-    parameter: float | None = None
+    parameter: float | str | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
@@ -69,6 +70,8 @@ GROUP, VALUE = " group", "value"  # the matches of a group, and what is asked of
 
 AGGREGATES = (
     "avg", "sum", "min", "max", "count", "first", "last", "stddev", "percentile",
+    "count_distinct", "stddev_pop", "variance", "var_pop", "mode", "any_value", "product",
+    "string_agg", "bool_and", "bool_or",
 )  # fmt: skip
 
 

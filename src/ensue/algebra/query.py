@@ -7,6 +7,7 @@ from ensue.algebra.policy import AfterMatch, Choose, Strategy
 from ensue.algebra.predicate import Aggregate, Expr
 from ensue.algebra.walk import entries
 from ensue.algebra.window import Window
+from ensue.rendering import ShownAsText
 from ensue.span import Span
 
 
@@ -63,7 +64,7 @@ class WholeResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class Query(ShownAsText):
     """A query as `parse` reads it.
 
     `EVENT name AS pattern WHERE ... WITHIN ... AFTER MATCH ... RETURN ... HAVING ... GROUP BY ...

@@ -198,7 +198,7 @@ def compiled(text: str) -> Expression:
 
     >>> compiled("(a")
     Traceback (most recent call last):
-    ensue.errors.QueryError: '(a' is no regular expression: a ')' is missing
+    ensue.errors.QueryError: '(a' is not a valid regular expression: a ')' is missing
     """
     reader, writer = Reader(text), _Writer(text)
     node = Group(reader.whole(), 0)

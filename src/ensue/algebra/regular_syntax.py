@@ -69,11 +69,11 @@ class Reader:
     def whole(self) -> Node:
         found = self._either(0)
         if self.at < len(self.text):
-            raise self._wrong("a ')' opens nothing")
+            raise self._wrong("this ')' has no matching '('")
         return found
 
     def _wrong(self, problem: str) -> QueryError:
-        return QueryError(f"'{self.text}' is no regular expression: {problem}")
+        return QueryError(f"'{self.text}' is not a valid regular expression: {problem}")
 
     def _next(self) -> str:
         return self.text[self.at : self.at + 1]
@@ -86,7 +86,7 @@ class Reader:
 
     def _either(self, depth: int) -> Node:
         if depth > _DEEPEST:
-            raise self._wrong("too many brackets in brackets")
+            raise self._wrong("brackets are nested too deeply")
         parts = [self._row(depth)]
         while self._taken("|"):
             parts.append(self._row(depth))
@@ -142,7 +142,7 @@ class Reader:
             case "\\":
                 return self._escaped()
             case "*" | "+" | "?":
-                raise self._wrong(f"nothing is in front of {letter}")
+                raise self._wrong(f"there is nothing to repeat before {letter}")
             case _:
                 return One(self._cased(((ord(letter), ord(letter)),)))
 
@@ -150,7 +150,7 @@ class Reader:
         number = 0
         if not self._taken("?:"):
             if self._next() == "?":
-                raise self._wrong("of groups with ? only (?:...) is known, and (?i) in front")
+                raise self._wrong("the only groups with ? are (?:...), and (?i) at the start")
             self.groups += 1
             number = self.groups
         inside = self._either(depth + 1)

@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from ensue.algebra.predicate import Constant
 from ensue.algebra.window import ByTime, ByUnits
+from ensue.rendering import ShownAsText
 from ensue.span import Span
 
 Length = ByTime | ByUnits
@@ -111,7 +112,7 @@ class Timed:
 
 @dataclass(frozen=True, slots=True)
 class Concurrent:
-    """`|(A)B`: they touch or overlap in time, give or take the tolerance."""
+    """`|(A)B`: they touch or overlap in time, plus or minus the tolerance."""
 
     first: "Expression"
     second: "Expression"
@@ -184,7 +185,7 @@ class Select(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
+class Subscription(ShownAsText):
     """A whole subscription. Names are written out; variables are defined beside the root.
 
     >>> import ensue

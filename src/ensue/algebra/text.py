@@ -10,6 +10,7 @@ from ensue.algebra.durations import show_duration
 from ensue.algebra.form import is_entry
 from ensue.algebra.functions.choices import CASE
 from ensue.algebra.functions.places import EARTH_LOCATION, LOCATION, WKT
+from ensue.algebra.functions.zones import AT_TIME_ZONE
 from ensue.algebra.pattern import (
     GROUPS,
     And,
@@ -381,6 +382,10 @@ def _shown(expr: Expr) -> tuple[str, int]:
             return show_expr(replace(field, name="location")), _VALUE
         case Call(function=function, arguments=(_, _, *_) as arguments) if function == CASE:
             return _cases(arguments), _VALUE
+        case Call(function=function, arguments=(time, Literal(value=str(zone)))) if (
+            function == AT_TIME_ZONE
+        ):
+            return f"{show_expr(time, _VALUE)} AT TIME ZONE {_quoted(zone)}", _VALUE
         case Call(function=function, arguments=arguments):
             return f"{function}({', '.join(map(show_expr, arguments))})", _VALUE
 
@@ -438,9 +443,15 @@ def _aggregate(aggregate: Aggregate) -> str:
         return "count(*)"
     argument = aggregate.argument or Field(aggregate.variable, None, aggregate.at)
     text = show_expr(rewrite_expr(argument, _unmarked))
-    if aggregate.parameter is not None:
-        whole = aggregate.parameter.is_integer()
-        text += f", {int(aggregate.parameter) if whole else aggregate.parameter!r}"
+    if aggregate.function == "count_distinct":
+        return f"count(DISTINCT {text})"
+    match aggregate.parameter:
+        case str() as separator:
+            text += f", {show_expr(Literal(separator))}"
+        case float() as percent:
+            text += f", {int(percent) if percent.is_integer() else repr(percent)}"
+        case _:
+            pass
     return f"{aggregate.function}({text})"
 
 

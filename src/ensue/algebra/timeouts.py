@@ -21,7 +21,11 @@ from ensue.errors import QueryError
 TIMED_OUT = "timed_out"  # the column that tells timed-out partial matches from matches
 
 _MOVING = (At.CURRENT, At.PREVIOUS, At.BEFORE, At.THROUGH)
-_OF_ONE = ("avg", "sum", "min", "max", "first", "last", "percentile")  # the event's own value
+# The event's own value, where there is one event.
+_OF_ONE = (
+    "avg", "sum", "min", "max", "first", "last", "percentile", "any_value", "mode", "string_agg",
+    "bool_and", "bool_or",
+)  # fmt: skip
 
 
 def timeout_queries(query: Query, time: str = "end") -> tuple[Query, ...]:

@@ -7,12 +7,13 @@ from ensue.algebra.lapses import lapses
 from ensue.algebra.query import Query
 from ensue.algebra.walk import atoms
 from ensue.errors import QueryError, did_you_mean
+from ensue.rendering import ShownAsText
 from ensue.schema import ANY, names_of
 from ensue.span import Span
 
 
 @dataclass(frozen=True, slots=True)
-class Definition:
+class Definition(ShownAsText):
     """`EVENT Incident AS ...;`: a type of events that other patterns may use.
 
     >>> import ensue
@@ -41,7 +42,7 @@ class Top:
 
 
 @dataclass(frozen=True, slots=True)
-class Tower:
+class Tower(ShownAsText):
     """Layers of events, each made of those below it, and the query that looks at them.
 
     `towers.joined` puts several queries on one tower: then `tops` has them all.
@@ -119,15 +120,15 @@ def tower(definitions: Sequence[Definition], query: Query, emit: Sequence[str] =
         if each.choose is not None:
             raise QueryError(
                 "CHOOSE together with definitions is not supported yet",
-                hint="leave it out, or match the events as they come in",
+                hint="leave it out, or match the raw events",
                 span=each.choose.span,
                 text=each.text,
             )
         for negation, _ in lapses(each.pattern):
             raise QueryError(
-                "an absence with an interval of its own together with definitions is not "
+                "an absence with an explicit interval together with definitions is not "
                 "supported yet",
-                hint="match the events as they come in",
+                hint="match the raw events",
                 span=negation.span,
                 text=each.text,
             )
@@ -152,8 +153,9 @@ def tower(definitions: Sequence[Definition], query: Query, emit: Sequence[str] =
     if query.name in known:
         other = known[query.name]
         raise QueryError(
-            f"'{query.name}' is defined twice{_where(other)}: the query on top has this name, too",
-            hint="give the query on top another name",
+            f"'{query.name}' is defined twice{_where(other)}: the query at the top has this "
+            "name, too",
+            hint="give the query at the top another name",
             span=None if other.file else other.span,
             text=other.query.text,
         )
@@ -164,9 +166,8 @@ def tower(definitions: Sequence[Definition], query: Query, emit: Sequence[str] =
             circle = (*chain[chain.index(definition.name) :], definition.name)
             inside = f"in {definition.file}: " if definition.file else ""
             raise QueryError(
-                f"{inside}the definition of {definition.name} goes round in a circle: "
-                f"{' -> '.join(circle)}",
-                hint="an event cannot be made of itself; take one of these out",
+                f"{inside}the definition of {definition.name} is circular: {' -> '.join(circle)}",
+                hint="an event cannot be defined in terms of itself; remove one of these",
                 span=definition.span,
                 text=definition.query.text,
             )
@@ -197,16 +198,15 @@ def _check_several(query: Query, defined: Set[str]) -> None:
         above = sorted(defined & set(atom.type.names or types_of(query)))
         if above and atom.type == ANY:
             raise QueryError(
-                f"ANY means events that come in, and the pattern also has defined events: "
-                f"{above[0]}",
+                f"ANY means raw events, but the pattern also has defined events: {above[0]}",
                 hint="name the types: (A|B) x",
                 span=atom.span,
                 text=query.text,
             )
         if above:
             raise QueryError(
-                f"'{above[0]}' is a defined event: it is no alternative to other types yet",
-                hint=f"give it a variable of its own: OR({above[0]} x, ... y)",
+                f"'{above[0]}' is a defined event: it cannot be an alternative to other types yet",
+                hint=f"give it its own variable: OR({above[0]} x, ... y)",
                 span=atom.span,
                 text=query.text,
             )

@@ -69,13 +69,13 @@ def beyond(value: int | Decimal, column: str | None = None) -> str:
             f"{value}{where} is beyond the 64-bit integers from -2^63 to 2^63 - 1 "
             "that conditions and aggregates compute with\n"
             "  hint: cast the column to float64 to compute with rounded values, or to string to "
-            "compare for equality; carried through, or as a key [...], it stays as it is"
+            "compare for equality; carried through, or as a key [...], it stays unchanged"
         )
     return (
         f"{value:f}{where} has more digits than conditions and aggregates keep of a decimal: "
         f"{DIGITS}, or a whole number up to 2^53\n"
         "  hint: round it, or cast the column to float64 to compute with rounded values, or to "
-        "int64 in units of its last digit; carried through, or as a key [...], it stays as it is"
+        "int64 in units of its last digit; carried through, or as a key [...], it stays unchanged"
     )
 
 

@@ -22,7 +22,7 @@ def read_wkb(data: bytes) -> Points:
     except struct.error:
         raise QueryError("its bytes end too early") from None
     if reader.at != len(data):
-        raise QueryError("there are bytes behind its end")
+        raise QueryError("there are extra bytes after its end")
     return Points(found)
 
 
@@ -50,7 +50,7 @@ class _Reader:
         size += (0, 1, 1, 2)[kind // 1000] if kind < 4000 else 0
         kind %= 1000
         if order > 1 or not _POINT <= kind <= _MOST:
-            raise QueryError("these bytes are no WKB")
+            raise QueryError("these bytes are not WKB")
         if kind == _POINT:
             x, y, *_ = self._read(f"{end}{size}d")
             if x == x or y == y:  # NaN twice: empty

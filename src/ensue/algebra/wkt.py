@@ -64,7 +64,7 @@ def read_wkt(text: str) -> Geometry:
     if shape in ("Z", "M", "ZM"):
         shape = reader.word()
     if shape not in ("", "EMPTY"):
-        raise reader.error(f"'{shape}' has no place in it")
+        raise reader.error(f"'{shape}' contains no place")
     if shape == "EMPTY":
         found: Geometry = Polygons(()) if "POLYGON" in keyword else Points(())
     else:
@@ -92,7 +92,7 @@ class _Reader:
 
     def end(self) -> None:
         if self._next():
-            raise self.error(f"'{self._text[self._at :]:.10}' stands behind its end")
+            raise self.error(f"'{self._text[self._at :]:.10}' follows its end")
 
     def _next(self) -> str:
         """The next character that is no space, or nothing."""
@@ -126,10 +126,10 @@ class _Reader:
             case "MULTIPOLYGON":
                 return Polygons(tuple(self._each(self._rings)))
             case "":
-                raise self.error("a geometry begins with a word")
+                raise self.error("a geometry must begin with a keyword")
             case _:
                 raise QueryError(
-                    f"'{keyword}' is no geometry that is known here",
+                    f"'{keyword}' is not a supported geometry",
                     hint=did_you_mean(keyword, KEYWORDS),
                 )
 

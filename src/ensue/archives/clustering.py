@@ -50,7 +50,7 @@ def cost_of(layout: Layout) -> str | None:
     >>> from dataclasses import replace
     >>> plain = Layout("parquet", "trades/", None, 20_000_000, 30, None, None, None)
     >>> print(cost_of(plain))
-    trades/: the events of an object do not lie together, so a read by object decodes all
+    trades/: the events of an object are not stored together, so a read by object decodes all
     20,000,000 events of 30 files whose time fits: about 10 to 30 times the cost over a month
       hint: ensue archive create and append write a table that is clustered by object
     >>> cost_of(replace(plain, clustered=True)) is None
@@ -61,7 +61,7 @@ def cost_of(layout: Layout) -> str | None:
     rows = "all" if layout.rows is None else f"all {layout.rows:,}"
     files = f"{layout.files:,} {'file' if layout.files == 1 else 'files'}"
     return (
-        f"{layout.place}: the events of an object do not lie together, so a read by object "
+        f"{layout.place}: the events of an object are not stored together, so a read by object "
         f"decodes {rows} events of {files} whose time fits: about 10 to 30 times the cost over a "
         "month\n  hint: ensue archive create and append write a table that is clustered by object"
     )

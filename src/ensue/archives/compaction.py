@@ -79,8 +79,8 @@ def vacuum(place: str | Path, *, hours: int = RETENTION) -> int:
     owner = table.metadata().configuration.get(WRITER)
     if owner and hours < 1:
         raise StateError(
-            f"the archive {place} is written by the stream {owner}: files of the last hour may be "
-            "those that it is about to commit\n  hint: vacuum with an hour at least, or "
+            f"the archive {place} is written by the stream {owner}: some files of the last hour "
+            "may not be committed yet\n  hint: vacuum with at least an hour, or "
             f"ensue archive release {place} when the stream is gone for good"
         )
     gone = table.vacuum(

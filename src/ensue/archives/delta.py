@@ -16,6 +16,7 @@ from ensue.archives.own import BUCKET, HIDDEN, ORDER, Own
 from ensue.archives.reading import Stored
 from ensue.archives.stored import FileArchive
 from ensue.errors import EventError
+from ensue.extras import needed
 
 _TRUNCATED = 1_000_000  # nanoseconds: statistics of timestamps are cut to milliseconds
 _KEPT_LOGS, _KEPT_VERSIONS = 32, 64
@@ -23,12 +24,8 @@ _KEPT_LOGS, _KEPT_VERSIONS = 32, 64
 
 def deltalake() -> Any:
     """The package, or an EventError that says how to get it."""
-    try:
+    with needed("a Delta table", "archive", EventError):
         import deltalake
-    except ImportError:
-        raise EventError(
-            "a Delta table needs the deltalake package\n  hint: pip install 'ensue[archive]'"
-        ) from None
     return deltalake
 
 
@@ -86,8 +83,8 @@ class Log:
             table = opened(self.place)
             if table.metadata().id != self.identity:
                 raise EventError(
-                    f"the table at {self.place} is another one than when it was opened\n"
-                    "  hint: open the archive anew"
+                    f"the table at {self.place} is not the one that was opened\n"
+                    "  hint: open the archive again"
                 )
             _keep(name, table)
         else:
@@ -97,7 +94,7 @@ class Log:
             except deltalake().exceptions.DeltaError as error:
                 raise EventError(
                     f"cannot follow the log of {self.place}: {reason_of(error)}\n"
-                    "  hint: if the table was removed or made anew, open the archive anew"
+                    "  hint: if the table was removed or recreated, open the archive again"
                 ) from error
         return table
 
@@ -126,7 +123,8 @@ def opened(place: str, number: int | None = None) -> Any:
         if number is None:
             raise EventError(
                 f"cannot read the Delta table {place}: {reason_of(error)}\n"
-                "  hint: its log is damaged, or asks for what the deltalake package cannot do"
+                "  hint: its log is damaged, or needs something that the deltalake package "
+                "cannot do"
             ) from error
         newest = package.DeltaTable(place).version()
         gone = f"version {number} of {place} is not there"
@@ -266,6 +264,6 @@ def _refuse_renamed(table: Any, place: str) -> None:
     if mode not in (None, "none"):
         raise EventError(
             f"the Delta table {place} maps the names of its columns "
-            f"(delta.columnMapping.mode = {mode}), which is not read\n"
+            f"(delta.columnMapping.mode = {mode}), which is not supported\n"
             "  hint: copy it into a table without, or pass it as a DataFrame or an Arrow table"
         )

@@ -25,7 +25,7 @@ def stored_schema(schema: pa.Schema) -> pa.Schema:
     for name in schema.names:
         if name in HIDDEN:
             raise EventError(
-                f"the events have a column '{name}', a name that archives use themselves\n"
+                f"the events have a column '{name}', a name that archives use internally\n"
                 "  hint: rename the column, or leave it out"
             )
     return pa.schema([pa.field(field.name, _stored(field)) for field in schema])
@@ -43,7 +43,7 @@ def _stored(field: pa.Field) -> pa.DataType:
         return pa.date32()
     if types.is_duration(type) or types.is_time(type) or types.is_null(type):
         raise EventError(
-            f"column '{field.name}' is {type}, which a Delta table cannot keep\n"
+            f"column '{field.name}' is {type}, which a Delta table cannot store\n"
             "  hint: cast it to a number or a text, or leave it out"
         )
     return _WIDER.get(type, type)
@@ -70,7 +70,7 @@ def _cast(column: pa.ChunkedArray, field: pa.Field, what: str) -> pa.ChunkedArra
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         fine = types.is_timestamp(field.type) and types.is_timestamp(column.type)
         hint = (
-            "Delta tables keep microseconds: round the times first"
+            "Delta tables store microseconds: round the times first"
             if fine
             else f"cast the column to {field.type} first"
         )

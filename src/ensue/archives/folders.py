@@ -69,8 +69,8 @@ class Folder:
             whole = pa.unify_schemas(schemas, promote_options="permissive")
         except pa.ArrowException as error:
             raise EventError(
-                f"the files in {self.place} do not go together: {str(error).splitlines()[0]}\n"
-                "  hint: an archive is one table: give each kind of file a folder of its own"
+                f"the files in {self.place} are not compatible: {str(error).splitlines()[0]}\n"
+                "  hint: an archive is one table: put each kind of file in its own folder"
             ) from error
         for name, values in files.partitions.items():
             whole = whole.append(pa.field(name, values.type))
@@ -90,14 +90,14 @@ class Folder:
                 return [("", info.size, info.mtime_ns or 0)]
             found = system.get_file_info(pa.fs.FileSelector(inside, recursive=True))
         except OSError as error:
-            raise EventError(f"cannot look into {self.place}: {error}") from error
+            raise EventError(f"cannot list {self.place}: {error}") from error
         base = len(inside.rstrip("/")) + 1
         logs = [f.path[base:] for f in found if f.path.endswith("/_delta_log")]
         if logs:
             table = logs[0].rpartition("/")[0]
             raise EventError(
-                f"the folder {self.place} is no table, but has a Delta table in it: {table}\n"
-                "  hint: name that one; not all of its files are part of it any more"
+                f"the folder {self.place} is not a table, but contains a Delta table: {table}\n"
+                "  hint: name that table; not all of its files still belong to it"
             )
         names = [
             (f.path[base:], f.size, f.mtime_ns or 0)
@@ -108,7 +108,7 @@ class Folder:
         if not shown:
             raise EventError(
                 f"the folder {self.place} holds no Parquet files"
-                + ("" if not names else ": names that begin with _ or . are left out")
+                + ("" if not names else ": names that start with _ or . are ignored")
                 + "\n  hint: an archive is a Delta table, a folder of Parquet files, or a table"
             )
         return shown

@@ -132,7 +132,7 @@ class MissingFileError(EventError):
     def __init__(self, path: str) -> None:
         super().__init__(
             f"a file of the archive is missing: {path}\n"
-            "  hint: restore it, or open the archive anew if it was removed on purpose"
+            "  hint: restore it, or open the archive again if it was removed on purpose"
         )
         self.path = path
 
@@ -147,5 +147,5 @@ def unreadable(path: str, error: Exception) -> EventError:
     reason = str(error).splitlines()[0]
     return EventError(
         f"a file of the archive cannot be read: {path}: {reason}\n"
-        "  hint: it is damaged, or no Parquet file: restore it, or remove it from the table"
+        "  hint: it is damaged or not a Parquet file: restore it, or remove it from the table"
     )

@@ -8,7 +8,7 @@ import pyarrow as pa
 from ensue.archives.contract import Archive
 from ensue.archives.given import Given
 from ensue.columns.stream import Shape
-from ensue.errors import RunnerError
+from ensue.extras import needed
 
 _RUNNER = "ensue.runners.spark.archives"  # by name: archives lie below runners
 
@@ -27,13 +27,8 @@ class FrameRunner(Protocol):
 
 def frame_archive(frame: Any, given: Given) -> Archive:
     """An archive of a DataFrame. Raises a RunnerError where Spark is not there."""
-    try:
+    with needed("a DataFrame as an archive", "spark"):
         runner: Any = import_module(_RUNNER)
-    except ImportError as error:
-        raise RunnerError(
-            f"a DataFrame as an archive needs Spark's runner: {error}\n"
-            "  hint: pip install 'ensue[spark]', or pass the table's path"
-        ) from error
     found: FrameRunner = runner
     shape = given.shape(found.arrow_schema(frame))
     return found.frame_archive(frame, shape, given.key, given.complete)

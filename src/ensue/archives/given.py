@@ -34,8 +34,8 @@ class Given:
         """The shape of the archive's events, with all columns checked."""
         if self.time is None:
             raise EventError(
-                "the archive's time column is needed: pass time=\n"
-                "  hint: only archives that Ensue has created know their own"
+                "the time column of the archive is missing: pass time=\n"
+                "  hint: only archives created by Ensue know it"
             )
         refuse_own_names(schema.names)
         shape = shape_of(schema, time=self.time, type=self.type, order=self.order)
@@ -45,7 +45,7 @@ class Given:
                 raise EventError(f"no column '{name}' for key=\n  hint: {hint or 'no columns'}")
             if kind_of_arrow(schema.field(name).type) is Kind.OTHER:
                 raise EventError(
-                    f"key column '{name}' is {schema.field(name).type}: objects cannot be told "
-                    "apart by it\n  hint: use a text, a number, a boolean or a time"
+                    f"key column '{name}' is {schema.field(name).type}: it cannot "
+                    "identify objects\n  hint: use a text, a number, a boolean or a time"
                 )
         return shape

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from ensue.archives.files import Bounds, Files, local
 from ensue.archives.footers import place_of, unreadable
 from ensue.errors import EventError
+from ensue.extras import needed
 
 _KEPT = 16  # snapshots whose lists of files are kept
 
@@ -74,7 +75,7 @@ class Snapshot:
             except OSError as error:
                 raise EventError(
                     f"version {self.number} of {self.metadata} cannot be read any more: {error}\n"
-                    "  hint: its snapshot was expired: take a newer one"
+                    "  hint: its snapshot was expired: use a newer one"
                 ) from error
         tasks.sort(key=lambda task: str(task.file.file_path))
         files = [task.file for task in tasks]
@@ -146,7 +147,7 @@ def _deleted(deletes: Any, path: str) -> npt.NDArray[np.int64]:
     if not str(deletes.file_format).upper().endswith("PARQUET"):
         raise EventError(
             f"the Iceberg table has deleted rows in {deletes.file_path}, in a form that is not "
-            "read\n  hint: rewrite its data files, which applies the deletions"
+            "supported\n  hint: rewrite its data files, which applies the deletions"
         )
     try:
         system, inside = place_of(deletes.file_path)
@@ -162,7 +163,7 @@ def of_table(table: Any, version: int | str | None) -> tuple[Snapshot, pa.Schema
     """A table of pyiceberg's, and its columns."""
     if not hasattr(table, "metadata_location"):
         raise EventError(
-            f"{table.__class__.__name__} is not understood as an archive\n"
+            f"{table.__class__.__name__} cannot be used as an archive\n"
             "  hint: pass a table: catalog.load_table(name)"
         )
     return _made(table, dict(table.io.properties), version)
@@ -170,12 +171,8 @@ def of_table(table: Any, version: int | str | None) -> tuple[Snapshot, pa.Schema
 
 def of_path(place: str, version: int | str | None) -> tuple[Snapshot, pa.Schema]:
     """The table whose metadata lie at a place, and its columns."""
-    try:
+    with needed("an Iceberg table", "archive", EventError):
         from pyiceberg.table import StaticTable
-    except ImportError:
-        raise EventError(
-            "an Iceberg table needs the pyiceberg package\n  hint: pip install 'ensue[archive]'"
-        ) from None
     try:
         table = StaticTable.from_metadata(place)
     except (OSError, ValueError) as error:
@@ -199,8 +196,8 @@ def _made(
         if str(version) not in known:
             shown = ", ".join(known[-5:]) or "none"
             raise EventError(
-                f"version {version} of {place} is not there: the snapshot was expired, or never "
-                f"was\n  hint: there are {shown}; version=None takes the newest"
+                f"version {version} of {place} does not exist: the snapshot has expired or never "
+                f"existed\n  hint: there are {shown}; version=None takes the newest"
             )
         number = int(version)
     _refuse_renamed(table, place)
@@ -221,7 +218,7 @@ def _refuse_renamed(table: Any, place: str) -> None:
         for column in schema.fields:
             if names.setdefault(column.field_id, column.name) != column.name:
                 raise EventError(
-                    f"column '{column.name}' of the Iceberg table {place} had another name once "
-                    f"('{names[column.field_id]}'), which is not read\n"
+                    f"column '{column.name}' of the Iceberg table {place} once had another name "
+                    f"('{names[column.field_id]}'), which is not supported\n"
                     "  hint: rewrite its data files, or pass table.scan().to_arrow()"
                 )

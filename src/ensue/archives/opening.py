@@ -64,7 +64,8 @@ def again(described: Mapping[str, Any], known: Mapping[str, Archive] | None = No
         found = (known or {}).get(str(version))
         if found is None:
             raise StateError(
-                "an archive of the stream is a table in memory, which no other process knows\n"
+                "an archive of the stream is a table in memory, which other processes cannot "
+                "read\n"
                 "  hint: pass the path of a table: ensue.archive(path, ...)"
             )
         return found
@@ -110,7 +111,7 @@ def _has_log(place: str) -> bool:
         system, inside = place_of(place)
         info = system.get_file_info(inside.rstrip("/") + "/_delta_log")
     except (OSError, pa.ArrowException) as error:
-        raise EventError(f"cannot look into {place}: {str(error).splitlines()[0]}") from error
+        raise EventError(f"cannot list {place}: {str(error).splitlines()[0]}") from error
     return bool(info.type == pa.fs.FileType.Directory)
 
 
@@ -143,6 +144,4 @@ def table_of(place: Any) -> pa.Table:
         return place.to_table()
     if hasattr(place, "__arrow_c_stream__") or hasattr(place, "__arrow_c_array__"):
         return pa.table(place)
-    raise EventError(
-        f"{place.__class__.__name__} is not understood as an archive\n  hint: {_KINDS}"
-    )
+    raise EventError(f"{place.__class__.__name__} cannot be used as an archive\n  hint: {_KINDS}")

@@ -39,23 +39,23 @@ def create(
     place = str(place)
     if not key:
         raise EventError(
-            "an archive is clustered by object, and no key column is named\n"
-            "  hint: pass key=, the columns that say of which object an event is"
+            "an archive is clustered by object, but no key column is given\n"
+            "  hint: pass key=, the columns that identify the object of an event"
         )
     if buckets < 1 or buckets & (buckets - 1):
         raise EventError(
-            f"buckets={buckets}: the number of buckets is a power of two\n"
-            "  hint: 16 is right for most; lanes of a stream divide it"
+            f"buckets={buckets}: the number of buckets must be a power of two\n"
+            "  hint: 16 suits most archives; the number of lanes of a stream should divide it"
         )
     if day is not None and day <= 0:
-        raise EventError(f"day={day}: a part of the archive is longer than that")
+        raise EventError(f"day={day}: this is too short for a part of the archive")
     _require_room(place)
     columns = stored_schema(schema)
     shape = Given(time, type, tuple(key), tuple(order)).shape(columns)
     numbers = shape.schema.time_kind not in (Kind.TIMESTAMP, Kind.DATE)
     if day is not None and not numbers:
         raise EventError(
-            "day= is for times that are numbers\n  hint: leave it out: timestamps know their day"
+            "day= is only for numeric times\n  hint: leave it out: timestamps know their day"
         )
     pair = (time, time) if isinstance(time, str) else time
     own = Own(pair, type, tuple(key), tuple(order), buckets, (day or 0) if numbers else None)
@@ -73,14 +73,17 @@ def create(
     except package.exceptions.DeltaError as error:
         there = "already exists" in str(error)
         hint = (
-            "append to it, or name another place" if there else "look at the rights of the place"
+            "append to it, or name another place"
+            if there
+            else "check the permissions of the folder"
         )
         raise EventError(
             f"cannot create the archive {place}: {reason_of(error)}\n  hint: {hint}"
         ) from error
     except OSError as error:
         raise EventError(
-            f"cannot create the archive {place}: {error}\n  hint: look at the rights of the folder"
+            f"cannot create the archive {place}: {error}\n  hint: check the permissions of the "
+            "folder"
         ) from error
     return archive_at(place, Given(None))
 
@@ -94,13 +97,13 @@ def _require_room(place: str) -> None:
             return
         found = [] if info.is_file else system.get_file_info(pa.fs.FileSelector(inside))
     except (OSError, pa.ArrowException) as error:
-        raise EventError(f"cannot look into {place}: {str(error).splitlines()[0]}") from error
+        raise EventError(f"cannot list {place}: {str(error).splitlines()[0]}") from error
     if any(one.base_name == "_delta_log" for one in found):
         return  # Delta says so itself
     if info.is_file or found:
         raise EventError(
-            f"cannot create the archive {place}: something else is there already\n"
-            "  hint: name a folder that is empty, or not there yet"
+            f"cannot create the archive {place}: something else is already there\n"
+            "  hint: name a folder that is empty or does not exist"
         )
 
 
@@ -109,8 +112,8 @@ def own_of(archive: FileArchive) -> Own:
     schema = archive.shape.schema
     if archive.stored.buckets is None:
         raise StateError(
-            f"{archive.place} is a table of others, which Ensue reads and does not write\n"
-            "  hint: ensue archive create makes one that it writes"
+            f"{archive.place} was not created by Ensue, which only reads such tables\n"
+            "  hint: ensue archive create makes one that it can write"
         )
     return Own(
         (schema.start, schema.end),
@@ -169,7 +172,7 @@ def commit(archive: FileArchive, added: Sequence[Added], writer: str, number: in
         return True
     raise StateError(
         f"the archive {archive.place} could not be committed to in {_TRIES} tries: others commit "
-        "all the time\n  hint: let one stream at a time write it"
+        "all the time\n  hint: let only one stream write it at a time"
     )
 
 
@@ -185,7 +188,8 @@ def transact(table: Any, actions: list[Any], properties: Any = None) -> None:
             raise
         raise EventError(
             f"cannot commit to the archive {table.table_uri}: {reason_of(error)}\n"
-            "  hint: nothing was committed: make room, or look at the rights of the folder, and "
+            "  hint: nothing was committed: free some space, or check the permissions of the "
+            "folder, and "
             "try again"
         ) from error
 
@@ -208,7 +212,7 @@ def claimed(place: str, table: Any, writer: str) -> bool:
     if owner:
         raise StateError(
             f"two streams write one archive: {place} is written by {owner}, and now by {writer}\n"
-            "  hint: give each stream an archive of its own; if the first one is gone for good, "
+            "  hint: give each stream its own archive; if the first one is gone for good, "
             f"ensue archive release {place}"
         )
     package = deltalake()
@@ -227,9 +231,7 @@ def claim(archive: FileArchive, writer: str) -> None:
         _require_same(archive, table)
         if claimed(archive.place, table, writer):
             return
-    raise StateError(
-        f"the archive {archive.place} could not be claimed: others commit all the time"
-    )
+    raise StateError(f"the archive {archive.place} could not be claimed: others keep committing")
 
 
 def release(place: str | Path) -> str | None:
@@ -253,8 +255,8 @@ def _require_same(archive: FileArchive, table: Any) -> None:
     mine = own_of(archive)
     if known != mine:
         raise StateError(
-            f"the archive {archive.place} is laid out in another way than when it was opened\n"
-            "  hint: it was made anew: start with a new checkpoint"
+            f"the archive {archive.place} has a different layout than when it was opened\n"
+            "  hint: it was recreated: start with a new checkpoint"
         )
 
 
@@ -268,7 +270,7 @@ def require_described(archive: FileArchive, described: Mapping[str, object]) -> 
         if now.get(what) == described.get(what):
             continue
         if what == "identity":
-            problem = "is another table than the one that the checkpoint knows"
+            problem = "is not the table that the checkpoint was written with"
         else:
             problem = (
                 f"has {what} {_shown(now.get(what))}, and the checkpoint was written with "
@@ -276,7 +278,7 @@ def require_described(archive: FileArchive, described: Mapping[str, object]) -> 
             )
         raise StateError(
             f"the archive {archive.place} {problem}\n"
-            "  hint: give the stream the archive it began with, or a new checkpoint"
+            "  hint: use the archive the stream began with, or a new checkpoint"
         )
 
 
@@ -312,7 +314,7 @@ def append(place: str | Path, events: pa.Table) -> int:
             discard(archive.place, added)
             raise
         return len(events)
-    raise StateError(f"could not append to {archive.place}: others commit all the time")
+    raise StateError(f"could not append to {archive.place}: others keep committing")
 
 
 def next_order(table: Any) -> int:

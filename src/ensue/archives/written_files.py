@@ -137,7 +137,8 @@ def write(place: str, clustering: Clustering, events: pa.Table, name: str) -> li
         _remove(system, [f"{base}/{added.path}" for added in done])
         raise EventError(
             f"cannot write to the archive {place}: {error}\n"
-            "  hint: make room, or look at the rights of the folder; nothing was committed, so "
+            "  hint: free some space, or check the permissions of the folder; nothing was "
+            "committed, so "
             "it can be tried again"
         ) from error
     return done

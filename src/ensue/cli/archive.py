@@ -17,6 +17,7 @@ from ensue.archives.writing import append, create, release, writer_of
 from ensue.cli import event_files
 from ensue.cli.stream_counters import many
 from ensue.cli.terminal import Exit, UsageError, notice, output
+from ensue.cli.text_options import spelling_of
 
 _UNITS = ("bytes", "KB", "MB", "GB", "TB")
 
@@ -113,7 +114,7 @@ def _drawn(layout: Layout, archive: Any, writer: str | None) -> Table:
     laid_out = [
         apart,
         f"sorted by {', '.join(layout.sorted_by)}" if layout.sorted_by else "",
-        "" if layout.clustered or not archive.key else "objects do not lie together",
+        "" if layout.clustered or not archive.key else "objects are not stored together",
     ]
     files = many(layout.files, "file", "files")
     size = "" if layout.bytes is None else f", {_size(layout.bytes)}"
@@ -165,10 +166,10 @@ def _time(text: str | None) -> str | tuple[str, str] | None:
 
 def _read(options: Namespace) -> pa.Table:
     files = event_files.event_files(options.events)
-    events = event_files.read_local(files)
+    events = event_files.read_local(files, spelling_of(options))
     if isinstance(events, Mapping):
         raise UsageError(
-            "the events of an archive are one table: TYPE=PATH does not go with it\n"
-            "  hint: give the files a column with the type, and name it with --type"
+            "the events of an archive are one table: TYPE=PATH is not allowed\n"
+            "  hint: add a column with the type to the files, and name it with --type"
         )
     return events

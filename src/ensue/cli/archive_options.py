@@ -3,6 +3,7 @@
 from argparse import ArgumentParser, Namespace
 
 from ensue.cli.terminal import Exit
+from ensue.cli.text_options import Files, text_options
 
 
 def archive_options(parser: ArgumentParser) -> None:
@@ -15,56 +16,60 @@ def archive_options(parser: ArgumentParser) -> None:
         added.set_defaults(command=lambda options: _run(runs, options))
         return added
 
-    made = action("create", "make an archive of event files, clustered by object", "run_create")
+    made = action(
+        "create", "create an archive from event files, clustered by object", "run_create"
+    )
     _events(made)
     _columns(made)
     made.add_argument(
         "--buckets", metavar="N", type=int, default=16,
-        help="into which objects are hashed, a power of two and a multiple of a stream's lanes; "
+        help="number of buckets for hashed objects, a power of two and a multiple of a stream's "
+        "lanes; "
         "default: 16",
     )  # fmt: skip
     made.add_argument(
         "--day", metavar="LENGTH", type=float,
-        help="how long a part of the archive is, where times are numbers",
+        help="length of a part of the archive, if times are numbers",
     )  # fmt: skip
     made.add_argument(
         "--empty", action="store_true", help="only take the columns of --events, not the events"
     )
-    _events(action("append", "put the events of files into an archive", "run_append"))
+    _events(action("append", "append the events of files to an archive", "run_append"))
     compacted = action(
-        "compact", "turn many small files of an archive into few, while streams run", "run_compact"
+        "compact", "merge small files of an archive, even while streams run", "run_compact"
     )
     compacted.add_argument(
         "--fewest", metavar="N", type=int, default=4,
-        help="leave days and buckets alone that have fewer files; default: 4",
+        help="skip days and buckets with fewer files; default: 4",
     )  # fmt: skip
     compacted.add_argument(
         "--vacuum", metavar="HOURS", type=int,
-        help="also remove files that no version of the last hours needs; who reads an older one "
-        "gets an error",
+        help="also delete files that no version of the last HOURS needs; readers of older "
+        "versions get an error",
     )  # fmt: skip
-    _columns(action("show", "say what is in an archive, and how it is laid out", "run_show"))
-    action("release", "let another stream write an archive, when the first is gone", "run_release")
+    _columns(action("show", "show what is in an archive, and its layout", "run_show"))
+    action("release", "let another stream write an archive after the first is gone", "run_release")
 
 
 def _events(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--events", metavar="PATH", action="append", required=True,
-        help="CSV, JSON lines, Parquet or Arrow, a file or a folder; several times for several "
-        "files",
+        "--events", metavar="PATH", action=Files, required=True,
+        help="CSV, JSON lines, Parquet or Arrow, also packed as .gz, .bz2 or .zst: a file, a "
+        "folder or a pattern such as 'data/2026-*.csv'; several times for several files",
     )  # fmt: skip
+    text_options(parser)
 
 
 def _columns(parser: ArgumentParser) -> None:
     parser.add_argument("--time", metavar="COLUMN", help="the time of an event, or START,END")
     parser.add_argument("--type", metavar="COLUMN", help="the column with the type of an event")
     for name, said in (
-        ("key", "says of which object an event is"),
-        ("order", "orders events of the same time"),
+        ("key", "identifies the object of an event"),
+        ("order", "orders events with the same time"),
     ):
         parser.add_argument(
             f"--{name}", metavar="COLUMN", action="append", default=[],
-            help=f"{said}; several times for several columns",
+            help=f"{said}; repeat it for several columns",
         )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from ensue.cli.matches import drawn
 from ensue.cli.steps import step
 from ensue.cli.terminal import Exit, UsageError, output
 from ensue.cli.timeline import Reading, timeline
+from ensue.errors import RunnerError
 from ensue.samples.shop import THEFT, shop
 
 _SHOWN = 10
@@ -39,7 +40,8 @@ def demo(options: Namespace) -> Exit:
         pa.parquet.write_table(day.readings, files)
     console.print("The query: off a shelf and out, and no counter on the way:")
     console.print(Padding(Text(THEFT, style="cyan"), (0, 0, 0, 3), expand=False))
-    found = _find(console, files, options.engine, day.readings.num_rows)
+    session = _session(console, options.engine)
+    found = _find(console, files, session, day.readings.num_rows)
     found = found.sort_by([("gone", "ascending")])
     pa.parquet.write_table(found, folder / "thefts.parquet")
     console.print()
@@ -51,7 +53,7 @@ def demo(options: Namespace) -> Exit:
         console.print(f"A picture of one of them: {folder / 'theft.svg'}", markup=False)
     ending = _compare(console, found, day.thefts)
     console.print()
-    falls = market_falls(console, folder, options.engine)
+    falls = market_falls(console, folder, session)
     if ending is falls is Exit.FINE:
         console.print(
             "Now your turn:\n"
@@ -76,15 +78,31 @@ def _folder(named: str | None) -> Path:
     return folder
 
 
-def _find(console: Console, files: Path, engine: str, readings: int) -> pa.Table:
+def _session(console: Console, engine: str | None) -> Any:
+    """Spark, or None to run here. Who has no Spark wants to see the demo all the same."""
+    if engine == "local":
+        return None
+    from ensue.runners.spark.session import embedded
+
+    try:
+        with step(console, "Starting Spark inside this process"):
+            return embedded()
+    except RunnerError as error:
+        if engine == "spark":
+            raise
+        for line in str(error).splitlines():
+            console.print(Text(f"   {line}", style="yellow"), soft_wrap=True)
+        console.print("   So it runs without Spark, in this process. The query is the same.")
+        return None
+
+
+def _find(console: Console, files: Path, session: Any, readings: int) -> pa.Table:
     columns: dict[str, Any] = {"time": "ts", "type": "reader"}
-    if engine == "spark":
+    if session is not None:
         from ensue.runners.spark import paths as spark_paths
         from ensue.runners.spark import session as spark_session
 
-        with step(console, "Starting Spark inside this process"):
-            session = spark_session.embedded()
-            events = spark_session.read(session, spark_paths.literal(files), "parquet")
+        events = spark_session.read(session, spark_paths.literal(files), "parquet")
         with step(console, "Running the query on Spark", events=readings):
             return spark_session.collect(ensue.match(events, THEFT, **columns))
     with step(console, "Running the query", events=readings):

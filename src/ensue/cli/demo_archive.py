@@ -256,7 +256,7 @@ def _folder(named: str | None) -> Iterator[Path]:
         return
     path = Path(named)
     if path.exists() and (path.is_file() or any(path.iterdir())):
-        raise UsageError(f"{named} is there already\n  hint: name a folder that is new or empty")
+        raise UsageError(f"{named} already exists\n  hint: name a new or empty folder")
     path.mkdir(parents=True, exist_ok=True)
     yield path
 

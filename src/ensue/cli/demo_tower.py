@@ -18,8 +18,11 @@ from ensue.samples.market import ALARM, Market, market
 TRADES, TOWER = "trades.parquet", "market.ensue"  # what it writes
 
 
-def market_falls(console: Console, folder: Path, engine: str) -> Exit:
-    """Finds every level of the tower, opens one alarm down to its trades, and checks the find."""
+def market_falls(console: Console, folder: Path, session: Any) -> Exit:
+    """Finds every level of the tower, opens one alarm down to its trades, and checks the find.
+
+    `session` is Spark's; without one, the tower runs in this process.
+    """
     with step(console, "Second scene: making a trading day"):
         day = market()
     pa.parquet.write_table(day.trades, folder / TRADES)
@@ -30,7 +33,7 @@ def market_falls(console: Console, folder: Path, engine: str) -> Exit:
     )
     console.print("Events made of events: a symbol's volume collapses, a sector's, the market's:")
     console.print(Padding(Text(ALARM, style="cyan"), (0, 0, 0, 3), expand=False))
-    levels = _find(console, folder / TRADES, engine, day.trades.num_rows)
+    levels = _find(console, folder / TRADES, session, day.trades.num_rows)
     for name, found in levels.items():
         console.print(f"   {found.num_rows:4} {name}")
     alarms = levels["MarketAlarm"]
@@ -43,14 +46,13 @@ def market_falls(console: Console, folder: Path, engine: str) -> Exit:
     return _compare(console, levels, day)
 
 
-def _find(console: Console, files: Path, engine: str, trades: int) -> dict[str, pa.Table]:
+def _find(console: Console, files: Path, session: Any, trades: int) -> dict[str, pa.Table]:
     asked: dict[str, Any] = {"time": "ts", "levels": "all", "trace": True}
-    if engine == "spark":
+    if session is not None:
         from ensue.runners.spark import paths as spark_paths
         from ensue.runners.spark import session as spark_session
         from ensue.runners.spark.frames import WholeStreamWarning
 
-        session = spark_session.embedded()
         events = {"Stock": spark_session.read(session, spark_paths.literal(files), "parquet")}
         with step(
             console, "Running all levels on Spark, by symbol, sector and market", events=trades

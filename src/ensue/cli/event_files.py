@@ -1,5 +1,6 @@
 """Event files: CSV, JSON lines, Parquet and Arrow, read by Arrow or by Spark."""
 
+import glob
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,11 +15,15 @@ from ensue.cli import text_files
 from ensue.cli.terminal import UsageError, notice
 from ensue.cli.text_files import concatenated
 from ensue.errors import EventError
+from ensue.runners.text_columns import PLAIN, Spelling
 
 FORMS = {
     ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".pq": "parquet",
     ".jsonl": "json", ".ndjson": "json", ".json": "json", ".arrow": "arrow", ".feather": "arrow",
 }  # fmt: skip
+
+_TEXTS = ("csv", "tsv", "json")
+_PACKED = (".gz", ".bz2", ".zst")
 
 Events = Any  # an Arrow table or a Spark DataFrame, or one for each event type
 _TYPED = re.compile(r"([^\W\d]\w*)=(.+)", re.DOTALL)
@@ -51,7 +56,7 @@ class EventFile:
         form = _form(path)
         if form is None:
             raise EventError(
-                f"cannot tell what {self.path} holds; known endings: {', '.join(FORMS)}"
+                f"cannot tell the format of {self.path}; known extensions: {', '.join(FORMS)}"
             )
         return form
 
@@ -77,7 +82,7 @@ def _hidden(folder: Path) -> str:
     """What an error says where all there is is hidden."""
     if shown_files(folder) or not _hidden_files(folder):
         return ""
-    return "\n  hint: files and folders whose names begin with _ or . are left out; rename them"
+    return "\n  hint: files and folders whose names start with _ or . are ignored; rename them"
 
 
 def _form(path: Path) -> str | None:
@@ -90,28 +95,57 @@ def _stem(path: Path) -> str:
 
 
 def _unpacked(path: Path) -> Path:
-    return path.with_suffix("") if path.suffix in (".gz", ".bz2", ".zst") else path
+    return path.with_suffix("") if path.suffix in _PACKED else path
 
 
-def event_files(arguments: Sequence[str], option: str = "--events") -> tuple[EventFile, ...]:
-    """What the `--events` options name.
+def event_files(
+    arguments: Sequence[str], option: str = "--events", *, patterns: bool = True
+) -> tuple[EventFile, ...]:
+    """What the `--events` options name; `patterns`: files that are there may be named by one.
 
     >>> event_files(["Shelf=shelf.csv", "Exit=exit.csv"])[1]
     EventFile(path='exit.csv', type='Exit')
     """
-    files = tuple(_event_file(argument) for argument in arguments)
+    files = tuple(
+        file for argument in arguments for file in _event_file(argument, patterns=patterns)
+    )
     typed = [f for f in files if f.type is not None]
     if typed and len(typed) < len(files):
         raise UsageError(f"give a type to each {option} TYPE=PATH, or to none of them")
     return files
 
 
-def _event_file(argument: str) -> EventFile:
+def _event_file(argument: str, *, patterns: bool = True) -> list[EventFile]:
+    """The files that one argument names: a pattern, such as data/2026-*.csv, may name several."""
+    path, type = argument, None
     typed = _TYPED.fullmatch(argument)
     # A folder of a partitioned table may itself be named day=2026-03-14.
-    if typed and not Path(argument).exists():
-        return EventFile(typed[2], typed[1])
-    return EventFile(argument)
+    if typed and not Path(argument).exists() and not (patterns and _found(argument)):
+        type, path = typed[1], typed[2]
+    return [EventFile(one, type) for one in (_expanded(path) if patterns else [path])]
+
+
+def _expanded(path: str) -> list[str]:
+    if "://" in path or Path(path).exists() or not glob.has_magic(path):
+        return [path]
+    found = _found(path)
+    if not found:
+        raise EventError(
+            f"no file is named like '{path}'"
+            + (
+                _near(Path(path))
+                or "\n  hint: * stands for any letters but /, ** for any folders, ? for one letter"
+            )
+        )
+    return found
+
+
+def _found(pattern: str) -> list[str]:
+    return (
+        sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207  a Path has one root
+        if glob.has_magic(pattern)
+        else []
+    )
 
 
 def table_files(arguments: Sequence[str]) -> tuple[EventFile, ...]:
@@ -120,9 +154,9 @@ def table_files(arguments: Sequence[str]) -> tuple[EventFile, ...]:
     >>> [file.type for file in table_files(["day/prices.csv.gz", "trades=2026.csv", "TRADES=x"])]
     ['prices', 'trades', 'trades']
     """
-    spelled: dict[str, str] = {}  # names of tables differ in more than case
+    spelled: dict[str, str] = {}  # table names must differ in more than case
     named = []
-    for file in map(_event_file, arguments):
+    for file in (file for argument in arguments for file in _event_file(argument)):
         name = file.type or _stem(Path(file.path))
         named.append(EventFile(file.path, spelled.setdefault(name.lower(), name)))
     return tuple(named)
@@ -149,32 +183,68 @@ def _near(path: Path) -> str:
     return f"\n  hint: did you mean '{path.with_name(near[0])}'?" if near else ""
 
 
-def read_local(files: Sequence[EventFile], *, rows: int | None = None) -> Events:
+def read_local(
+    files: Sequence[EventFile], spelling: Spelling = PLAIN, *, rows: int | None = None
+) -> Events:
     """The events as Arrow tables; with `rows`, only the first ones, to know the columns."""
     require(files)
     tables: dict[str | None, list[pa.Table]] = {}
-    for file in files:
-        tables.setdefault(file.type, []).append(_read(file, rows))
+    for type, form, alike in _alike(files, spelling):
+        if form in _TEXTS:
+            inside = [path for file in alike for path in _inside(Path(file.path))]
+            if form == "json":
+                found = text_files.json(inside, spelling)
+            else:
+                found = text_files.csv(inside, spelling.between(form), spelling)
+            tables.setdefault(type, []).append(found)
+        else:
+            tables.setdefault(type, []).extend(_read(file, form, rows) for file in alike)
     joined = {type: concatenated(parts) for type, parts in tables.items()}
     return joined.get(None, joined)
 
 
-def read_spark(files: Sequence[EventFile]) -> Events:
+def read_spark(files: Sequence[EventFile], spelling: Spelling = PLAIN) -> Events:
     """The events as DataFrames of an embedded Spark session."""
     from ensue.runners.spark import session as spark_session
 
     require(files)
-    forms = [file.form for file in files]
+    groups = _alike(files, spelling)
+    paths = [[as_spark_reads(file) for file in alike] for _, _, alike in groups]
     session = spark_session.embedded()
     frames: dict[str | None, Any] = {}
-    for file, form in zip(files, forms, strict=True):
+    for (type, form, alike), named in zip(groups, paths, strict=True):
         if form == "arrow":  # Spark has no reader for it
-            frame = session.createDataFrame(_read(file, None))
+            read = [session.createDataFrame(_read(file, form, None)) for file in alike]
+        elif form in _TEXTS:
+            read = [spark_session.read_text(session, named, form, spelling)]
         else:
-            frame = spark_session.read(session, as_spark_reads(file), form)
-        known = frames.get(file.type)
-        frames[file.type] = frame if known is None else known.unionByName(frame)
+            read = [spark_session.read(session, path, form) for path in named]
+        for frame in read:
+            known = frames.get(type)
+            frames[type] = frame if known is None else known.unionByName(frame)
     return frames.get(None, frames)
+
+
+def _alike(
+    files: Sequence[EventFile], spelling: Spelling
+) -> list[tuple[str | None, str, list[EventFile]]]:
+    """The files by type and form: what a column of text files is, shows in all of them."""
+    found: dict[tuple[str | None, str], list[EventFile]] = {}
+    for file in files:
+        found.setdefault((file.type, file.form), []).append(file)
+    forms = {form for _, form in found}
+    if spelling.delimiter is not None and not forms & {"csv", "tsv"}:
+        raise UsageError("--delimiter says something of CSV files, and there is none")
+    if spelling != PLAIN and not forms & set(_TEXTS):
+        said = "--null" if spelling.nulls else "--time-format"
+        raise UsageError(
+            f"{said} says something of text files, CSV or JSON lines, and there is none"
+        )
+    return [(type, form, alike) for (type, form), alike in found.items()]
+
+
+def _inside(path: Path) -> list[Path]:
+    return [path] if path.is_file() else [p for p in shown_files(path) if _form(p)]
 
 
 def as_spark_reads(file: EventFile) -> str:
@@ -184,52 +254,53 @@ def as_spark_reads(file: EventFile) -> str:
     if "://" in file.path:
         return file.path
     path = Path(file.path)
+    if any(inside.suffix == ".zst" for inside in _inside(path)):
+        raise EventError(
+            f"Spark cannot unpack .zst files, as in {file.path}\n"
+            "  hint: take --engine local, or pack them as .gz or .bz2"
+        )
     if path.is_file() and _is_hidden(Path(path.name)):
         raise EventError(
-            f"Spark leaves out files whose names begin with _ or ., such as {file.path}\n"
-            "  hint: rename it, or take --engine local"
+            f"Spark ignores files whose names start with _ or ., such as {file.path}\n"
+            "  hint: rename it, or use --engine local"
         )
     return literal(file.path)
 
 
-def _read(file: EventFile, rows: int | None) -> pa.Table:
-    form = file.form
+def _read(file: EventFile, form: str, rows: int | None) -> pa.Table:
     try:
-        if form in ("parquet", "arrow"):
-            kept = pa.dataset.dataset(file.path, partitioning="hive", format=form)
-            return kept.to_table() if rows is None else kept.head(rows)
-        path = Path(file.path)
-        inside = [path] if path.is_file() else [p for p in shown_files(path) if _form(p)]
-        if form == "json":
-            return text_files.json(inside)
-        return text_files.csv(inside, "," if form == "csv" else "\t")
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        hint = "\n  hint: a JSON file holds one object a line" if form == "json" else ""
+        kept = pa.dataset.dataset(file.path, partitioning="hive", format=form)
+        return kept.to_table() if rows is None else kept.head(rows)
+    except (pa.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0]
-        raise EventError(f"cannot read events from {file.path}: {reason}{hint}") from None
+        raise EventError(f"cannot read events from {file.path}: {reason}") from None
 
 
-def timestamp_columns(events: Events) -> list[str]:
-    """The columns that hold timestamps, in every table if there are several."""
+def _columns_of(events: Events, what: str) -> list[str]:
+    """The columns of a kind, in every table if there are several; `what`: timestamp or date."""
     if isinstance(events, Mapping):
-        every = [timestamp_columns(table) for table in events.values()]
+        every = [_columns_of(table, what) for table in events.values()]
         return [name for name in every[0] if all(name in names for names in every)]
     if isinstance(events, pa.Table):
-        return [f.name for f in events.schema if pa.types.is_timestamp(f.type)]
-    return [f.name for f in events.schema.fields if f.dataType.typeName().startswith("timestamp")]
+        is_one = pa.types.is_timestamp if what == "timestamp" else pa.types.is_date
+        return [f.name for f in events.schema if is_one(f.type)]
+    return [f.name for f in events.schema.fields if f.dataType.typeName().startswith(what)]
 
 
 def guessed_time(events: Events) -> str:
-    """The only column that can be the time of an event, or a UsageError."""
-    names = timestamp_columns(events)
-    if len(names) == 1:
-        return names[0]
-    if not names:
-        raise UsageError(
-            "no column holds timestamps\n"
-            "  hint: name the column with the time of an event, --time COLUMN; numbers will do"
-        )
+    """The only column that can be the time of an event, or a UsageError: one of timestamps, or
+    one of dates where nothing is finer."""
+    for what in ("timestamp", "date"):
+        names = _columns_of(events, what)
+        if len(names) == 1:
+            return names[0]
+        if names:
+            raise UsageError(
+                f"several columns hold {what}s: {', '.join(names)}\n"
+                "  hint: say which one is the time of an event, --time COLUMN, or --time START,END"
+            )
     raise UsageError(
-        f"several columns hold timestamps: {', '.join(names)}\n"
-        "  hint: say which one is the time of an event, --time COLUMN, or --time START,END"
+        "no column holds timestamps or dates\n"
+        "  hint: name the column with the time of an event, --time COLUMN; it may be numeric, and "
+        "--time-format says how times are written"
     )

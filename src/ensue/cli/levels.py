@@ -40,7 +40,7 @@ def _levels(named: str, query: Query | Tower | Correlation) -> str | list[str]:
     if not isinstance(query, Tower):
         raise UsageError(
             "--levels: the query defines no events of its own\n"
-            "  hint: EVENT Name AS ...; in front of a query defines one"
+            "  hint: define one before the query with EVENT Name AS ...;"
         )
     if named == ALL:
         return ALL
@@ -80,7 +80,8 @@ def write_each(found: Mapping[str, pa.Table], options: Namespace) -> None:
         else:
             notice(counted)
         shown = without_members(table) if form in ("table", "csv") else table
-        matches.write(shown, target_of(options.output, places[name], form), form, options.limit)
+        target = target_of(options.output, places[name], form)
+        matches.write(shown, target, form, options.limit, full_ids=options.full_ids)
 
 
 def form_of_several(options: Namespace, what: str) -> str:

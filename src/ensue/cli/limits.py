@@ -7,15 +7,13 @@ from ensue.plan.limits import EVICT
 
 
 def limits_options(parser: ArgumentParser) -> None:
-    group = parser.add_argument_group("how much a query may take before it is stopped")
+    group = parser.add_argument_group("limits at which a query is stopped")
     group.add_argument(
         "--memory",
         metavar="SIZE",
         help='such as "4 GB", "50%%" or unlimited; default: a quarter of the machine\'s',
     )
-    group.add_argument(
-        "--max-matches", metavar="N", type=int, help="matches; default: as memory allows"
-    )
+    group.add_argument("--max-matches", metavar="N", type=int, help="default: as memory allows")
     group.add_argument(
         "--max-partial-matches",
         metavar="N",
@@ -25,12 +23,13 @@ def limits_options(parser: ArgumentParser) -> None:
     group.add_argument(
         "--evict",
         choices=EVICT,
-        help="of a stream: which keys go to disk first where memory is short; default: need",
+        help="for a stream: which keys go to disk first when memory is short; default: need",
     )
     group.add_argument(
         "--shed",
         metavar="LENGTH",
-        help="of a stream: give up keys when it is further behind the clock; default: never",
+        help="for a stream: give up keys when it is further than this behind the clock; default: "
+        "never",
     )
 
 

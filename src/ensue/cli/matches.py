@@ -13,17 +13,15 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
+from ensue.cli.drawn_tables import DrawnTable
 from ensue.cli.terminal import UsageError, output
-from ensue.cli.values import readable, rows
 from ensue.results.flat import flat
+from ensue.results.readable import rows
 
 _ENDINGS = {
     ".json": "json", ".jsonl": "json", ".ndjson": "json", ".csv": "csv", ".parquet": "parquet",
 }  # fmt: skip
-_WIDEST = 72  # characters of a cell
 
 
 def chosen_format(named: str | None, target: str) -> str:
@@ -35,13 +33,15 @@ def chosen_format(named: str | None, target: str) -> str:
     return named or _ENDINGS.get(Path(target).suffix.lower(), "table")
 
 
-def write(matches: pa.Table, target: str, form: str, limit: int) -> None:
+def write(
+    matches: pa.Table, target: str, form: str, limit: int, *, full_ids: bool = False
+) -> None:
     """Writes to a file, or to standard output if the target is `-`."""
     if form == "table" and target == "-":
-        output().print(drawn(matches, limit))
+        output().print(drawn(matches, limit, full_ids=full_ids))
         return
     if form == "parquet" and target == "-" and sys.stdout.isatty():
-        raise UsageError("Parquet is not for a terminal; name a file with --output")
+        raise UsageError("Parquet cannot be printed to a terminal; name a file with --output")
     with _opened(target) as stream:
         match form:
             case "json":
@@ -57,7 +57,7 @@ def write(matches: pa.Table, target: str, form: str, limit: int) -> None:
                 pa.parquet.write_table(matches, stream)
             case _:
                 text = io.StringIO()
-                Console(file=text, width=200).print(drawn(matches, limit))
+                Console(file=text, width=200).print(drawn(matches, limit, full_ids=True))
                 stream.write(text.getvalue().encode())
 
 
@@ -75,24 +75,9 @@ def _opened(target: str) -> Iterator[BinaryIO]:
         yield stream
 
 
-def drawn(matches: pa.Table, limit: int) -> Table:
-    """The first matches as a table for a terminal, and how many more there are."""
-    shown, more = matches.slice(0, limit), max(0, matches.num_rows - limit)
-    table = Table(show_edge=False, header_style="bold", caption_justify="left", pad_edge=False)
-    for field in matches.schema:
-        number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
-        table.add_column(Text(field.name), justify="right" if number else "left", overflow="fold")
-    for row in rows(shown):
-        table.add_row(*(Text(_cell(value)) for value in row.values()))
-    if more:
-        # in one line, however narrow the table is
-        table.caption = Text(f"... and {more:,} more", no_wrap=True, overflow="ignore")
-    return table
-
-
-def _cell(value: Any) -> str:
-    text = "" if value is None else readable(value)
-    return text if len(text) <= _WIDEST else text[: _WIDEST - 3] + "..."
+def drawn(matches: pa.Table, limit: int, *, full_ids: bool = False) -> DrawnTable:
+    """The first matches as a table, and how many more there are; on a terminal ids are short."""
+    return DrawnTable(matches, limit, short_ids=sys.stdout.isatty() and not full_ids)
 
 
 def flattened(matches: pa.Table) -> pa.Table:

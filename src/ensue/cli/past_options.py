@@ -16,15 +16,16 @@ def past_options(parser: ArgumentParser) -> None:
         metavar="NAME=PLACE",
         action="append",
         default=[],
-        help="the archive that JOIN ARCHIVE NAME looks into: a folder of Parquet files, a Delta "
-        "table; its columns go by the names of the events' ones; several times for several",
+        help="the archive for JOIN ARCHIVE NAME: a folder of Parquet files or a Delta table, "
+        "with the same column names as the events; repeat it for several",
     )
     group.add_argument(
         "--archive-key",
         metavar="COLUMN",
         action="append",
         default=[],
-        help="says of which object an archived event is; an archive of `ensue archive` knows it",
+        help="identifies the object of an archived event; archives made by `ensue archive` know "
+        "it",
     )
     group.add_argument(
         "--access", choices=ACCESSES, help="how archives are read; default: the cheapest way"
@@ -32,7 +33,7 @@ def past_options(parser: ArgumentParser) -> None:
     group.add_argument(
         "--latency",
         metavar="LENGTH",
-        help="how long a live match of a stream may wait for others, to be looked up with them",
+        help="how long a live match of a stream may wait, to be looked up together with others",
     )
 
 
@@ -46,7 +47,7 @@ def past_of(options: Namespace, columns: dict[str, Any]) -> dict[str, Any]:
         for name in ("archive_key", "access", "latency"):
             if getattr(options, name):
                 said = name.replace("_", "-")
-                raise UsageError(f"--{said} says something of archives: name one with --archive")
+                raise UsageError(f"--{said} is about archives: name one with --archive")
         return {}
     archives = dict(_archive(given, options, columns) for given in options.archive)
     return {"archives": archives, "access": options.access, "latency": _latency(options.latency)}
@@ -56,7 +57,8 @@ def _archive(given: str, options: Namespace, columns: dict[str, Any]) -> tuple[s
     name, sign, place = given.partition("=")
     if not (sign and name.strip() and place.strip()):
         raise UsageError(
-            f"--archive {given}: it is named as in the query, as in --archive trades=/data/trades"
+            f"--archive {given}: give it the name from the query, as in --archive "
+            "trades=/data/trades"
         )
     key = tuple(name.strip() for names in options.archive_key for name in names.split(","))
     try:

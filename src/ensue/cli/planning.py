@@ -15,19 +15,19 @@ MEASURE = "measure"
 
 def planning_options(parser: ArgumentParser) -> None:
     """Adds the options."""
-    group = parser.add_argument_group("how it is run; the matches are always the same")
+    group = parser.add_argument_group("how the query runs; the matches are always the same")
     group.add_argument(
         "--statistics",
         metavar="FILE.json",
-        help="what the stream looks like, to choose the plan by; "
-        f"'{MEASURE}' takes it from the events",
+        help="statistics of the stream, to choose the plan; "
+        f"'{MEASURE}' measures them on the events",
     )
     group.add_argument(
         "--off",
         metavar="RULE",
         action="append",
         default=[],
-        help="leave out a rule of the planner; several times for several",
+        help="switch off a rule of the planner; repeat it for several",
     )
     group.add_argument(
         "--structure", metavar="NAME", help="stacks, runs, tree, compact or reference"
@@ -52,9 +52,9 @@ def _statistics(
         return None
     if given == MEASURE:
         if events is None:
-            raise UsageError("--statistics measure looks at events: name some with --events")
+            raise UsageError("--statistics measure needs events: name some with --events")
         if isinstance(query, Tower):
-            raise UsageError("--statistics measure looks at one query, and these are several")
+            raise UsageError("--statistics measure takes one query, and these are several")
         if isinstance(query, Correlation):
             assert isinstance(query.live, Query)
             query = query.live  # archives are looked at by themselves

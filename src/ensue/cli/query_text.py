@@ -11,6 +11,7 @@ from ensue.algebra.subscription import Subscription
 from ensue.algebra.tower import Tower
 from ensue.cli.terminal import UsageError
 from ensue.errors import QueryError
+from ensue.languages.parameters import Parameters
 from ensue.languages.query_files import SUFFIXES, is_file, meant, names_a_file
 from ensue.languages.sql.clauses import claims_sql, read_sql
 from ensue.languages.sql.query import SqlQuery
@@ -19,19 +20,19 @@ from ensue.languages.sql.tokens import Dialect
 _SQL = re.compile(r"(?>\s|--[^\n]*|/\*[\s\S]*?\*/|\()*(?:SELECT|WITH|FROM)\b", re.IGNORECASE)
 
 
-def read_pattern(argument: str) -> Query | Tower | Correlation:
+def read_pattern(argument: str, parameters: Parameters) -> Query | Tower | Correlation:
     """The query, or the tower of definitions with a query on top, where SQL has no place."""
-    read = read_query(argument)
+    read = read_query(argument, parameters)
     if isinstance(read, SqlQuery | Recognition):
         raise UsageError(
-            "this is SQL, and a pattern is meant here\n"
+            "this is SQL, but a pattern is expected here\n"
             "  hint: ensue run takes one SQL query at a time, over files: --table NAME=PATH"
         )
     return read
 
 
 def read_query(
-    argument: str, engine: str | None = None
+    argument: str, parameters: Parameters, engine: str | None = None
 ) -> Query | Tower | Correlation | Recognition | SqlQuery:
     """A query in any language. What a file imports is looked for beside it, what another text
     imports in the current folder. The SQL around clauses is that of the engine."""
@@ -39,19 +40,20 @@ def read_query(
 
     text = query_text(argument)
     if claims_sql(text):
-        return read_sql(text, Dialect.SPARK if engine == "spark" else Dialect.DUCKDB)
+        return read_sql(text, Dialect.SPARK if engine == "spark" else Dialect.DUCKDB, parameters)
+    folder = Path(argument).parent if is_file(argument) else None
     try:
-        read = table.parse(text, Path(argument).parent if is_file(argument) else None)
+        read = table.parse(text, folder, parameters=parameters)
     except QueryError:
         if _SQL.match(text) is None:
             raise
         raise UsageError(
             "this is SQL without MATCH_RECOGNIZE\n"
-            "  hint: SQL here has one: SELECT ... FROM name MATCH_RECOGNIZE (...)"
+            "  hint: a SQL query needs one: SELECT ... FROM name MATCH_RECOGNIZE (...)"
         ) from None
     if isinstance(read, Subscription):
         raise UsageError(
-            "this is a subscription, and a query is meant here\n"
+            "this is a subscription, but a query is expected here\n"
             "  hint: put it into ensue.Subscriptions, in Python"
         )
     return read
@@ -91,7 +93,8 @@ def _require_no_file(word: str) -> None:
     if file is not None:
         raise UsageError(
             f"there is no query file {word}\n"
-            f"  hint: did you mean '{file}'? All events of type {word}: '{word} {word[0].lower()}'"
+            f"  hint: did you mean '{file}'? For all events of type {word}, write '{word} "
+            f"{word[0].lower()}'"
         )
 
 

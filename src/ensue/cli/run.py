@@ -13,12 +13,14 @@ from ensue.algebra.row_patterns.recognition import Recognition
 from ensue.algebra.tower import Tower
 from ensue.cli import event_files, levels, matches, sql
 from ensue.cli.limits import limits_of
+from ensue.cli.parameters import parameters_of
 from ensue.cli.past_options import past_of
 from ensue.cli.planning import MEASURE, planning_of
 from ensue.cli.query_text import read_query
 from ensue.cli.sql_options import require_no_stream, require_pattern_options
 from ensue.cli.stream_counters import many
-from ensue.cli.terminal import Exit, UsageError, notice, output, progress
+from ensue.cli.terminal import Exit, UsageError, notice, output
+from ensue.cli.text_options import spelling_of
 from ensue.languages.sql.query import SqlQuery
 
 _ENOUGH_TO_KNOW_THE_COLUMNS = 1_000
@@ -27,7 +29,7 @@ _ENOUGH_TO_KNOW_THE_COLUMNS = 1_000
 def run(options: Namespace) -> Exit:
     """Finds the matches and writes them."""
     # a mistake in the query shows before a large file is read
-    query = read_query(options.query, options.engine)
+    query = _asked_for(options, options.engine)
     if isinstance(query, SqlQuery | Recognition):
         return sql.run(query, options)
     require_no_stream(options)
@@ -56,7 +58,7 @@ def run(options: Namespace) -> Exit:
             levels.show_traces(found, query, options, aside=aside)
         case _:
             shown = levels.without_members(found) if form in ("table", "csv") else found
-            matches.write(shown, options.output, form, options.limit)
+            matches.write(shown, options.output, form, options.limit, full_ids=options.full_ids)
             notice(f"{many(found.num_rows, 'match', 'matches')} in {seconds:.2f} s")
             levels.show_traces({"": found}, query, options, aside=aside)
     if options.output != "-":
@@ -70,31 +72,30 @@ def _run_here(
     options: Namespace,
     asked: dict[str, Any],
 ) -> Any:
-    events = event_files.read_local(files)
+    events = event_files.read_local(files, spelling_of(options))
     columns = event_columns(events, options)
     planned = planning_of(options, query, events, columns)
-    with progress("matching") as report:
-        return ensue.match(
-            events,
-            query,
-            **columns,
-            **planned,
-            **past_of(options, columns),
-            **limits_of(options),
-            **asked,
-            bad_events=options.bad_events,
-            emit_timeouts=options.timeouts,
-            flat=options.flat,
-            progress=report,
-        )
+    return ensue.match(
+        events,
+        query,
+        **columns,
+        **planned,
+        **past_of(options, columns),
+        **limits_of(options),
+        **asked,
+        bad_events=options.bad_events,
+        emit_timeouts=options.timeouts,
+        flat=options.flat,
+        progress=True,
+    )
 
 
 def require_events(options: Namespace) -> None:
     """A pattern is looked for in something."""
     if not options.events:
         raise UsageError(
-            "events are missing\n"
-            "  hint: --events FILE for those of a file, --stream SOURCE for those that keep coming"
+            "there are no events\n"
+            "  hint: use --events FILE for a file, --stream SOURCE for a stream"
         )
 
 
@@ -108,7 +109,7 @@ def _run_on_spark(
     from ensue.runners.spark import session as spark_session
 
     notice("starting Spark ...")
-    events = event_files.read_spark(files)
+    events = event_files.read_spark(files, spelling_of(options))
     columns = event_columns(events, options)
     found = ensue.match(
         events,
@@ -133,9 +134,21 @@ def _run_on_spark(
     return spark_session.collect(found)
 
 
+def _asked_for(
+    options: Namespace, engine: str | None = None
+) -> Query | Tower | Correlation | Recognition | SqlQuery:
+    """The query of a command line, with the values of its parameters."""
+    parameters = parameters_of(options)
+    query = read_query(options.query, parameters, engine)
+    if isinstance(query, SqlQuery):
+        sql.clauses(query)  # a mistake in one shows before a large file is read
+    parameters.require_used()
+    return query
+
+
 def explain(options: Namespace) -> Exit:
     """Prints the plan, with --kernel its kernel; --picture writes it as SVG, --analyze runs it."""
-    query: Any = read_query(options.query)
+    query: Any = _asked_for(options)
     if isinstance(query, SqlQuery | Recognition):
         return sql.explain(query, options)
     require_pattern_options(options)
@@ -161,7 +174,7 @@ def explain(options: Namespace) -> Exit:
 
 def check(options: Namespace) -> Exit:
     """Says whether the query can be run; with events, also whether it fits their columns."""
-    query = read_query(options.query)
+    query = _asked_for(options)
     if isinstance(query, SqlQuery | Recognition):
         return sql.check(query, options)
     require_pattern_options(options)
@@ -169,7 +182,7 @@ def check(options: Namespace) -> Exit:
     events, columns = _known(options)
     if events is not None:
         levels.fits(query, events, columns, past_of(options, columns))
-    fits = "the query fits the events" if events is not None else "the query can be read"
+    fits = "the query fits the events" if events is not None else "the query is valid"
     output().print(f"ok: {fits}")
     return Exit.FINE
 
@@ -180,10 +193,10 @@ def _known(
     """The first events of each file, enough to know the columns, and which columns are which."""
     if not options.events:
         if options.time or options.type or options.order:
-            raise UsageError("--time, --type and --order say something of --events; name some")
+            raise UsageError("--time, --type and --order need --events")
         return None, {}
     files = event_files.event_files(options.events)
-    events = event_files.read_local(files, rows=rows)
+    events = event_files.read_local(files, spelling_of(options), rows=rows)
     return events, event_columns(events, options)
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 
 from ensue.cli.terminal import Exit, UsageError, notice, output
-from ensue.errors import RunnerError
+from ensue.extras import needed
 
-try:
+with needed("the service", "service"):
     from ensue.console.background import Background
     from ensue.console.pages import add_pages
     from ensue.service.access import add_token, add_user
@@ -24,10 +24,6 @@ try:
     from ensue.service.store.users import user_named
     from ensue.service.web.app import Console
     from ensue.service.web.server import Server
-except ModuleNotFoundError as error:
-    raise RunnerError(
-        f"the service needs {error.name}\n  hint: pip install 'ensue[service]'"
-    ) from None
 
 _TYPES = {
     "long": pa.int64(), "bigint": pa.int64(), "int": pa.int32(), "integer": pa.int32(),
@@ -51,7 +47,7 @@ def serve(options: Namespace) -> Exit:
         raise UsageError("name the file of the service, or try --demo")
     if not Path(options.file).exists() and options.schema is None and options.like is None:
         raise UsageError(
-            f"{options.file} is new, so say what its events look like\n"
+            f"{options.file} is new, so describe its events\n"
             '  hint: --schema "ts timestamp, id long, lon double, lat double" --time ts'
         )
     service = Service(options.file, **said_of_events(options), **said_of_work(options))
@@ -91,7 +87,7 @@ def said_of_events(options: Namespace) -> dict[str, Any]:
             if getattr(options, name) is not None:
                 raise UsageError(
                     f"--{name} goes with --schema or --like\n"
-                    "  hint: the file of a service that was made before knows its events"
+                    "  hint: an existing file already has them"
                 )
         return {}
     if options.time is None:
@@ -135,7 +131,9 @@ def columns_of(text: str) -> pa.Schema:
     for part in text.split(","):
         found = _COLUMN.fullmatch(part)
         if found is None:
-            raise UsageError(f"--schema: '{part.strip()}' is no column\n  hint: as in: id long")
+            raise UsageError(
+                f"--schema: '{part.strip()}' is not a column definition\n  hint: as in: id long"
+            )
         kind = found["type"].lower()
         try:
             type = _TYPES[kind] if kind in _TYPES else pa.type_for_alias(kind)

@@ -68,11 +68,11 @@ class Player:
 def serve_demo(options: Namespace) -> Exit:
     """Serves a day of trucks until Ctrl-C, or with --once until it is over."""
     if options.speed <= 0:
-        raise UsageError("--speed is a number above 0")
+        raise UsageError("--speed must be a positive number")
     if options.file is not None and Path(options.file).exists():
         raise UsageError(
-            f"{options.file} is there already, and the demo begins with a new file\n"
-            f"  hint: without --demo it goes on: ensue serve {options.file}"
+            f"{options.file} already exists, and the demo needs a new file\n"
+            f"  hint: to continue it, leave out --demo: ensue serve {options.file}"
         )
     day = fleet_day(options.trucks)
     with _file(options) as path:

@@ -9,12 +9,13 @@ def serve_options(parser: ArgumentParser) -> None:
         "file",
         metavar="FILE",
         nargs="?",
-        help="the file of the service, made at first use; then it knows what its events are like",
+        help="the file of the service, created on first use; it stores the description of its "
+        "events",
     )
     parser.add_argument(
         "--demo",
         action="store_true",
-        help="a day of 200 trucks, played quicker than it was; without FILE in a temporary one",
+        help="replay a day of 200 trucks at higher speed; without FILE, in a temporary file",
     )
     parser.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1")
     parser.add_argument("--port", type=int, default=8765, help="default: 8765; 0 takes a free one")
@@ -22,7 +23,7 @@ def serve_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--background",
         metavar="FILE,WEST,SOUTH,EAST,NORTH",
-        help="a picture below the objects of a plane, and what it shows: plan.png,0,0,120,80",
+        help="a picture under the objects of a plane, and the area it covers: plan.png,0,0,120,80",
     )
     _events(parser)
     _work(parser)
@@ -37,14 +38,14 @@ def _events(parser: ArgumentParser) -> None:
         help='"ts timestamp, id long, type string, lon double, lat double"',
     )
     group.add_argument(
-        "--like", metavar="PATH", help="or an event file that has the columns: Parquet, CSV, JSON"
+        "--like", metavar="PATH", help="or an event file with the columns: Parquet, CSV, JSON"
     )
     group.add_argument("--time", metavar="COLUMN", help="or START,END for events that last")
     group.add_argument("--type", metavar="COLUMN", help="the type of an event")
     group.add_argument("--order", metavar="COLUMN", action="append", default=[])
     group.add_argument("--location", metavar="X,Y", help="two columns, or one with WKT or WKB")
     group.add_argument("--space", choices=("plane", "earth"), help="default: plane")
-    group.add_argument("--key", metavar="COLUMN", help="whose event it is")
+    group.add_argument("--key", metavar="COLUMN", help="the object of an event")
     group.add_argument(
         "--watermark", metavar="LENGTH", help='how far events may be out of order: "10 seconds"'
     )
@@ -52,7 +53,7 @@ def _events(parser: ArgumentParser) -> None:
         "--idle",
         metavar="SECONDS",
         type=float,
-        help="after so long without events, time goes by the clock",
+        help="after this long without events, time follows the clock",
     )
 
 
@@ -64,10 +65,14 @@ def _work(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         help="reads events from kafka://host:9092/topic, mqtt://host:1883/topic, "
-        "nats://host:4222/subject?stream=NAME or folder:/path; several times for several",
+        "nats://host:4222/subject?stream=NAME or folder:/path; repeat it for several",
     )
     group.add_argument(
-        "--region", metavar="NAME=WKT", action="append", default=[], help="one that all may use"
+        "--region",
+        metavar="NAME=WKT",
+        action="append",
+        default=[],
+        help="a region that everybody may use",
     )
     group.add_argument(
         "--limit",
@@ -96,17 +101,17 @@ def _work(parser: ArgumentParser) -> None:
         metavar="ADDRESS",
         action="append",
         default=[],
-        help="a proxy in front, whose word about clients is taken",
+        help="a proxy to trust about clients",
     )
 
 
 def _demo(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("--demo")
     group.add_argument(
-        "--speed", type=float, default=60.0, help="times quicker than it was; default: 60"
+        "--speed", type=float, default=60.0, help="how many times faster; default: 60"
     )
     group.add_argument("--trucks", type=int, default=200, help="default: 200")
-    group.add_argument("--once", action="store_true", help="stop, and check, when the day is over")
+    group.add_argument("--once", action="store_true", help="stop and check when the day is over")
 
 
 def token_options(parser: ArgumentParser) -> None:
@@ -118,7 +123,9 @@ def token_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--scopes",
         default="read,subscribe,publish,admin",
-        help="of read, subscribe, publish, admin; default: all",
+        help="from read, subscribe, publish, admin; default: all",
     )
-    parser.add_argument("--days", type=float, help="that it is good for; default: a year")
+    parser.add_argument(
+        "--days", type=float, help="lifetime of the token in days; default: a year"
+    )
     parser.add_argument("--label", default="", help="what it is for")

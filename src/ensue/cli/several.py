@@ -12,11 +12,14 @@ from ensue.algebra.tower import Tower
 from ensue.cli import event_files
 from ensue.cli.levels import ALL, checked, form_of_several, places_of, write_each
 from ensue.cli.limits import limits_of
+from ensue.cli.parameters import parameters_of
 from ensue.cli.past_options import past_of
 from ensue.cli.query_text import read_pattern
 from ensue.cli.run import event_columns, require_events
 from ensue.cli.sql_options import require_no_stream, require_pattern_options
-from ensue.cli.terminal import Exit, UsageError, notice, progress
+from ensue.cli.terminal import Exit, UsageError, notice
+from ensue.cli.text_options import spelling_of
+from ensue.languages.parameters import Parameters
 from ensue.languages.query_files import is_file
 
 _OF_ONE = ("trace", "picture")
@@ -28,7 +31,9 @@ def run_several(options: Namespace) -> Exit:
     given = [name for name in _OF_ONE if getattr(options, name)]
     if given:
         raise UsageError(f"--{given[0]} goes with one query at a time")
-    queries = named_queries(options.query)
+    parameters = parameters_of(options)
+    queries = named_queries(options.query, parameters)
+    parameters.require_used()
     require_pattern_options(options)
     if options.output != "-":
         places_of(queries)  # a name that is none of a file shows before events are read
@@ -46,9 +51,11 @@ def run_several(options: Namespace) -> Exit:
     return Exit.FINE
 
 
-def named_queries(arguments: list[str]) -> dict[str, Query | Tower | Correlation]:
+def named_queries(
+    arguments: list[str], parameters: Parameters
+) -> dict[str, Query | Tower | Correlation]:
     """The queries by their own names, else by those of their files, else by number."""
-    read = [read_pattern(argument) for argument in arguments]
+    read = [read_pattern(argument, parameters) for argument in arguments]
     for query in read:
         checked(query)
     own = [(query.query if isinstance(query, Tower) else query).name for query in read]
@@ -67,21 +74,20 @@ def _levels(named: str | None) -> dict[str, Any]:
 
 
 def _here(queries: dict[str, Any], files: Any, options: Namespace) -> dict[str, Any]:
-    events = event_files.read_local(files)
+    events = event_files.read_local(files, spelling_of(options))
     columns = event_columns(events, options)
-    with progress("matching") as report:
-        found: dict[str, Any] = ensue.match(
-            events,
-            queries,
-            **columns,
-            **limits_of(options),
-            **past_of(options, columns),
-            **_levels(options.levels),
-            bad_events=options.bad_events,
-            emit_timeouts=options.timeouts,
-            flat=options.flat,
-            progress=report,
-        )
+    found: dict[str, Any] = ensue.match(
+        events,
+        queries,
+        **columns,
+        **limits_of(options),
+        **past_of(options, columns),
+        **_levels(options.levels),
+        bad_events=options.bad_events,
+        emit_timeouts=options.timeouts,
+        flat=options.flat,
+        progress=True,
+    )
     return found
 
 
@@ -89,7 +95,7 @@ def _on_spark(queries: dict[str, Any], files: Any, options: Namespace) -> dict[s
     from ensue.runners.spark import session as spark_session
 
     notice("starting Spark ...")
-    events = event_files.read_spark(files)
+    events = event_files.read_spark(files, spelling_of(options))
     columns = event_columns(events, options)
     found = ensue.match(
         events,

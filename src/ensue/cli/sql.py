@@ -1,5 +1,6 @@
 """`ensue run`, `check` and `explain` of SQL: a query over tables that are files, or a clause."""
 
+import re
 import time
 from argparse import Namespace
 from collections.abc import Iterable
@@ -16,6 +17,7 @@ from ensue.cli.event_files import EventFile, read_local, read_spark, table_files
 from ensue.cli.sql_options import require_sql_options
 from ensue.cli.stream_counters import many
 from ensue.cli.terminal import Exit, UsageError, notice, output
+from ensue.cli.text_options import spelling_of
 from ensue.errors import QueryError, did_you_mean
 from ensue.languages.row_patterns.clause import read_clause
 from ensue.languages.sql.query import Clause, ClauseText, SqlQuery
@@ -26,17 +28,17 @@ Sql = SqlQuery | Recognition
 def run(query: Sql, options: Namespace) -> Exit:
     """Runs the query and writes its rows."""
     require_sql_options(options)
-    _clauses(query)  # a mistake in one shows before a large file is read
     form = matches.chosen_format(options.format, options.output)
     files = _files(query, options, needed=True)
     began = time.perf_counter()
     if options.engine == "spark":
         found = _on_spark(query, files, options, form)
     else:
-        found = _answer(query, _read(files), options)
+        found = _answer(query, _read(files, options), options)
     seconds = time.perf_counter() - began
     if found is not None:
-        matches.write(_told_apart(found), options.output, form, options.limit)
+        told = _told_apart(found)
+        matches.write(told, options.output, form, options.limit, full_ids=options.full_ids)
         notice(f"{many(found.num_rows, 'row', 'rows')} in {seconds:.2f} s")
     if options.output != "-":
         notice(f"written to {options.output}")
@@ -46,11 +48,10 @@ def run(query: Sql, options: Namespace) -> Exit:
 def check(query: Sql, options: Namespace) -> Exit:
     """Says whether the query can be run; with tables, also whether it fits their columns."""
     require_sql_options(options)
-    _clauses(query)
     files = _files(query, options, needed=False)
     if files:
-        _answer(query, _without_rows(_read(files)))
-    fits = "the query fits the tables" if files else "the query can be read"
+        _answer(query, _without_rows(_read(files, options)))
+    fits = "the query fits the tables" if files else "the query is valid"
     output().print(f"ok: {fits}")
     return Exit.FINE
 
@@ -61,7 +62,7 @@ def explain(query: Sql, options: Namespace) -> Exit:
     if options.analyze and not (options.events or options.table):
         raise UsageError("--analyze runs the query: name its tables with --table")
     files = _files(query, options, needed=False)
-    tables = _read(files) if files else None
+    tables = _read(files, options) if files else None
     if tables is not None and not options.analyze:
         tables = _without_rows(tables)
     for text in _told(query, tables, options):
@@ -78,7 +79,7 @@ def _files(query: Sql, options: Namespace, *, needed: bool) -> tuple[EventFile, 
     names = list(dict.fromkeys(str(file.type) for file in given))
     if isinstance(query, Recognition):
         if needed and not given:
-            raise UsageError("the clause is over a table: name its file with --table")
+            raise UsageError("the clause needs a table: name its file with --table")
         return _of_one_table(given, options)
     if given or needed:
         _require_tables(query, names)
@@ -93,7 +94,7 @@ def _of_one_table(given: tuple[EventFile, ...], options: Namespace) -> tuple[Eve
     named = table_files(options.table) if options.table else ()
     if len({str(file.type).lower() for file in named}) + bool(options.events) > 1:
         raise UsageError(
-            "MATCH_RECOGNIZE alone is over one table, and several are given\n"
+            "a single MATCH_RECOGNIZE clause reads one table, but several are given\n"
             "  hint: SELECT * FROM name MATCH_RECOGNIZE (...) says which one"
         )
     return tuple(EventFile(file.path) for file in given)
@@ -115,12 +116,12 @@ def _where(name: str, names: Iterable[str]) -> str:
     near = did_you_mean(name, names) or ""
     if near.startswith("did you mean"):
         return near
-    return f"say where its rows are: --table {name}=FILE"
+    return f"name its file: --table {name}=FILE"
 
 
-def _read(files: tuple[EventFile, ...]) -> Any:
+def _read(files: tuple[EventFile, ...], options: Namespace) -> Any:
     """A table, or those of a query by their names."""
-    return read_local(files) if files else {}
+    return read_local(files, spelling_of(options)) if files else {}
 
 
 def _without_rows(tables: Any) -> Any:
@@ -159,7 +160,7 @@ def _told_apart(found: pa.Table) -> pa.Table:
 
 def _asked(query: SqlQuery, tables: Any, **given: Any) -> Any:
     try:
-        return ensue.sql(query.text, tables=tables, **given)
+        return ensue.sql(query.text, params=query.parameters.values, tables=tables, **given)
     except QueryError as error:
         raise _with_option(error, tables) from None
 
@@ -177,7 +178,7 @@ def _on_spark(query: Sql, files: tuple[EventFile, ...], options: Namespace, form
 
     notice("starting Spark ...")
     limits = {"memory": options.memory, "max_matches": options.max_matches}
-    tables = read_spark(files) if files else {}
+    tables = read_spark(files, spelling_of(options)) if files else {}
     if isinstance(query, Recognition):
         found = ensue.match(tables, query, **limits)
     else:
@@ -193,12 +194,12 @@ def _on_spark(query: Sql, files: tuple[EventFile, ...], options: Namespace, form
 # ---------------------------------------------------------------------- clauses
 
 
-def _clauses(query: Sql) -> list[Recognition]:
+def clauses(query: Sql) -> list[Recognition]:
     """The clauses of a query, read; the first one that cannot be raises."""
     if isinstance(query, Recognition):
         return [query]
     bodies = map(query.body, query.clauses)
-    return [read_clause(body.text, body.start, body.end, body.table) for body in bodies]
+    return [read_clause(b.text, b.start, b.end, b.table, b.parameters) for b in bodies]
 
 
 def _told(query: Sql, tables: Any, options: Namespace) -> list[str]:
@@ -206,9 +207,9 @@ def _told(query: Sql, tables: Any, options: Namespace) -> list[str]:
     wishes = {"analyze": options.analyze, "kernel": options.kernel}
     if isinstance(query, Recognition):
         return [ensue.explain(query, tables, **wishes)]
-    read = _clauses(query)
+    read = clauses(query)
     if tables is None:
-        texts = [ensue.explain(clause, **wishes) for clause in read]
+        texts: list[str] = [ensue.explain(clause, **wishes) for clause in read]
     else:
         texts = _told_over_tables(query, read, tables, wishes)
     if len(texts) == 1:
@@ -229,7 +230,7 @@ def _told_over_tables(
         return _found(clause, relation)
 
     try:
-        sql(query.text, tables=tables, recognize=recognize)
+        sql(query.text, tables=tables, recognize=recognize, parameters=query.parameters)
     except QueryError as error:
         raise _with_option(error, tables) from None
     return texts
@@ -243,7 +244,9 @@ def _found(clause: ClauseText, relation: pa.Table) -> pa.Table:
     text = f"SELECT * FROM {quoted} MATCH_RECOGNIZE ({body}\n)"
     if clause.asks_ids and "match_id" not in map(str.lower, relation.column_names):
         text += " ORDER BY match_id"  # who names it gets it
-    return ensue.sql(text, tables={name: relation})
+    values = clause.parameters.values
+    named = {one: values[one] for one in re.findall(r":(\w+)", body) if one in values}
+    return ensue.sql(text, params=named, tables={name: relation})
 
 
 def _heading(query: SqlQuery, clause: Clause) -> str:

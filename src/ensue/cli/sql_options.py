@@ -3,8 +3,9 @@
 from argparse import ArgumentParser, Namespace
 
 from ensue.cli.terminal import UsageError
+from ensue.cli.text_options import Files
 
-_SAYS_ITSELF = "the query says it itself, in ORDER BY and PARTITION BY"
+_SAYS_ITSELF = "the query says it in ORDER BY and PARTITION BY"
 _NOT_NEEDED = {"time": _SAYS_ITSELF, "type": _SAYS_ITSELF, "order": _SAYS_ITSELF}
 _OF_PATTERNS = (
     "timeouts", "flat", "levels", "trace", "picture", "statistics", "off", "structure", "archive",
@@ -18,14 +19,14 @@ _OF_STREAMS = (
 
 def table_option(parser: ArgumentParser) -> None:
     """Adds the option."""
-    group = parser.add_argument_group("SQL with MATCH_RECOGNIZE, or such a clause alone")
+    group = parser.add_argument_group("SQL with MATCH_RECOGNIZE, or a single clause")
     group.add_argument(
         "--table",
         metavar="[NAME=]PATH",
-        action="append",
+        action=Files,
         default=[],
-        help="a table that the query names, from files as --events takes them; without NAME it "
-        "is called like its file; several times for several tables",
+        help="a table that the query names, from the same kinds of files as --events; without "
+        "NAME it has the name of its file; repeat it for several tables",
     )
 
 
@@ -33,8 +34,8 @@ def require_pattern_options(options: Namespace) -> None:
     """Refuses what says something of SQL, where the query is a pattern."""
     if options.table:
         raise UsageError(
-            "--table names a table of SQL, and this query is a pattern\n"
-            "  hint: its events are given by --events"
+            "--table is for SQL, and this query is a pattern\n"
+            "  hint: pass its events with --events"
         )
 
 
@@ -42,7 +43,7 @@ def require_no_stream(options: Namespace) -> None:
     """Refuses what says something of streams only."""
     given = _given(options, _OF_STREAMS)
     if given is not None:
-        raise UsageError(f"--{given} says something of a --stream; --events is none")
+        raise UsageError(f"--{given} is only for --stream, not for --events")
 
 
 def require_sql_options(options: Namespace) -> None:
@@ -57,7 +58,7 @@ def require_sql_options(options: Namespace) -> None:
         raise UsageError(f"--{given} is for patterns, and this query is SQL")
     given = _given(options, _OF_STREAMS)
     if given is not None:
-        raise UsageError(f"--{given} says something of a stream, and SQL runs on files here")
+        raise UsageError(f"--{given} is for streams, and SQL runs on files here")
 
 
 def _given(options: Namespace, names: tuple[str, ...]) -> str | None:

@@ -18,6 +18,7 @@ import ensue
 from ensue.algebra.durations import parse_duration
 from ensue.cli import levels
 from ensue.cli.limits import limits_of
+from ensue.cli.parameters import parameters_of
 from ensue.cli.past_options import past_of
 from ensue.cli.planning import planning_of
 from ensue.cli.query_text import read_pattern
@@ -27,6 +28,7 @@ from ensue.cli.stream_counters import Scale, Screen, many
 from ensue.cli.stream_ends import Folder as EventFolder
 from ensue.cli.stream_ends import Rate, Source, opened, require_output, sink, sources
 from ensue.cli.terminal import Exit, UsageError, notice
+from ensue.cli.text_options import spelling_of
 from ensue.runners.spark.apart import Folder, require_apart
 
 _GLANCE = 0.5  # seconds between two looks at the query
@@ -34,7 +36,9 @@ _GLANCE = 0.5  # seconds between two looks at the query
 
 def run_stream(options: Namespace) -> Exit:
     """Finds matches as events come, and shows how it goes."""
-    query = read_pattern(options.query)
+    parameters = parameters_of(options)
+    query = read_pattern(options.query, parameters)
+    parameters.require_used()
     require_pattern_options(options)
     levels.checked(query)
     asked = levels.delivery(options, query)
@@ -49,7 +53,7 @@ def run_stream(options: Namespace) -> Exit:
 
     notice("starting Spark ...")
     session = spark_session.embedded(_settings(options))
-    events = opened(session, found, options.schema)
+    events = opened(session, found, options.schema, spelling_of(options))
     columns = event_columns(events, options)
     with _warnings_as_notices():
         matches = ensue.match(
@@ -104,20 +108,20 @@ def _checked(options: Namespace) -> str | float:
         raise UsageError("a stream runs on Spark: leave out --engine local")
     if options.watermark is None:
         raise UsageError(
-            "a stream needs --watermark: how late events may come\n"
-            '  hint: --watermark "10 seconds", or a number where the time column holds numbers'
+            "a stream needs --watermark: how late events may be\n"
+            '  hint: --watermark "10 seconds", or a number if the time column holds numbers'
         )
     if options.trace or options.picture:
         raise UsageError(
-            "--trace and --picture open matches in files, not in a --stream\n"
-            "  hint: ensue.trace(row) opens any row of ensue.match(..., trace=True)"
+            "--trace and --picture work on files, not on a --stream\n"
+            "  hint: ensue.trace(row) expands any row of ensue.match(..., trace=True)"
         )
     if options.flush and not options.once:
-        raise UsageError("--flush goes with --once: only a stream that ends can be flushed")
+        raise UsageError("--flush needs --once: only a stream that ends can be flushed")
     if options.once and options.every is not None:
-        raise UsageError("--once and --every exclude each other")
+        raise UsageError("--once and --every cannot be combined")
     if options.history is None and (options.since is not None or options.allow_gap):
-        raise UsageError("--since and --allow-gap go with --history")
+        raise UsageError("--since and --allow-gap need --history")
     if options.since is not None:
         _moment(options.since)
     if options.every is not None:
@@ -199,9 +203,9 @@ def _target(matches: Any, screen: Screen, output: str) -> Any:
         for name in matches:
             if "level" in matches[name].columns:
                 raise UsageError(
-                    f"{name or levels.TOP} returns a column 'level', by which the levels are told "
-                    "apart where they are printed\n"
-                    "  hint: name it otherwise with AS, or give each level a folder: --output DIR"
+                    f"{name or levels.TOP} returns a column 'level', which the printed "
+                    "output uses to tell levels apart\n"
+                    "  hint: rename it with AS, or give each level a folder: --output DIR"
                 )
         return {name: screen.show_of(name or levels.TOP) for name in matches}
     places = levels.places_of(matches)

@@ -4,7 +4,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -17,55 +17,11 @@ from rich.text import Text
 
 from ensue.cli.matches import drawn, write
 from ensue.cli.terminal import messages, notice
-from ensue.cli.values import rows
+from ensue.results.readable import rows
+from ensue.runners.spark.totals import Totals
 
 if TYPE_CHECKING:
     from ensue.runners.spark.progress import BatchProgress
-
-_REMEMBERED = 200  # micro-batches; a report of one may still change while it is the newest
-_TOTALS = (
-    "input_rows", "events", "late", "dropped", "ahead", "before_cut", "matches", "misses",
-    "probes", "rows_read", "archived", "shed_events", "shed_keys",
-)  # fmt: skip
-
-
-@dataclass
-class Totals:
-    """The counters of all micro-batches so far. Spark remembers only the last 100."""
-
-    input_rows: int = 0
-    events: int = 0
-    late: int = 0
-    dropped: int = 0
-    ahead: int = 0
-    before_cut: int = 0
-    matches: int = 0
-    misses: int = 0
-    probes: int = 0
-    rows_read: int = 0
-    archived: int = 0
-    shed_events: int = 0
-    shed_keys: int = 0
-    batches: int = 0
-    last: "BatchProgress | None" = None
-    watermark: datetime | int | None = None
-    _counted: "dict[int, BatchProgress]" = field(default_factory=dict, repr=False)
-
-    def add(self, reports: "Iterable[BatchProgress]") -> "list[BatchProgress]":
-        """Counts what is new in the reports, and returns it."""
-        new = [p for p in reports if self._counted.get(p.batch) != p]
-        for report in new:
-            before = self._counted.pop(report.batch, None)
-            for name in _TOTALS:
-                change = getattr(report, name) - (getattr(before, name) if before else 0)
-                setattr(self, name, getattr(self, name) + change)
-            self.batches += before is None
-            self._counted[report.batch] = report
-            self.last = report
-            self.watermark = report.watermark or self.watermark
-        while len(self._counted) > _REMEMBERED:
-            del self._counted[next(iter(self._counted))]
-        return new
 
 
 @dataclass(frozen=True, slots=True)

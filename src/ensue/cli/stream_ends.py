@@ -9,6 +9,7 @@ from ensue.cli.event_files import FORMS, EventFile, event_files, shown_files
 from ensue.cli.terminal import UsageError
 from ensue.errors import EventError
 from ensue.runners.spark.paths import literal
+from ensue.runners.text_columns import PLAIN, Spelling
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ Source = Folder | Topic | Rate
 def sources(arguments: list[str], *, declared: bool) -> dict[str | None, list[Source]]:
     """What the `--stream` options name, by event type; `declared`: the columns are known."""
     found: dict[str | None, list[Source]] = {}
-    for file in event_files(arguments, option="--stream"):
+    for file in event_files(arguments, option="--stream", patterns=False):
         found.setdefault(file.type, []).append(source(file.path, declared=declared))
     return found
 
@@ -85,8 +86,8 @@ def _folder(text: str, *, declared: bool) -> Folder:
     path = Path(text)
     if path.is_file():
         raise UsageError(
-            f"{text} is a file, and a stream is a folder that files are put into\n"
-            "  hint: name the folder, or find the matches of a file with --events"
+            f"{text} is a file, and a stream needs a folder that files are added to\n"
+            "  hint: name the folder, or use --events for a file"
         )
     if path.is_dir():
         return _with_files(text, declared=declared)
@@ -103,8 +104,8 @@ def _with_files(text: str, *, declared: bool) -> Folder:
         example = str(Path(text) / "*.parquet")
         if declared:
             raise EventError(
-                f"the folder {text} is empty, so what kind of files it is for is not known\n"
-                f"  hint: say so by their names: --stream '{example}'"
+                f"the folder {text} is empty, so the file format is unknown\n"
+                f"  hint: give a pattern for their names: --stream '{example}'"
             )
         raise EventError(_nothing_yet(text, example))
     form = EventFile(text).form
@@ -115,20 +116,25 @@ def _with_files(text: str, *, declared: bool) -> Folder:
 def _require_streamed(form: str | None, text: str) -> None:
     if form == "arrow":
         raise EventError(
-            f"Spark takes no stream of Arrow files, as in {text}\n"
-            "  hint: put Parquet files there, or find the matches of files with --events"
+            f"Spark cannot stream Arrow files, as in {text}\n"
+            "  hint: put Parquet files there, or use --events"
         )
 
 
 def _nothing_yet(folder: str, example: str) -> str:
     return (
         f"there are no files in {folder} yet, so their columns are not known\n"
-        f"  hint: put a first file there, or say what the columns are: --stream '{example}' "
+        f"  hint: put a first file there, or give the columns: --stream '{example}' "
         '--schema "ts timestamp, type string, ..."'
     )
 
 
-def opened(session: Any, found: dict[str | None, list[Source]], schema: str | None) -> Any:
+def opened(
+    session: Any,
+    found: dict[str | None, list[Source]],
+    schema: str | None,
+    spelling: Spelling = PLAIN,
+) -> Any:
     """The stream as a DataFrame, or as one for each event type."""
     from ensue.runners.spark import sources as spark_sources
 
@@ -137,9 +143,9 @@ def opened(session: Any, found: dict[str | None, list[Source]], schema: str | No
     def one(source: Source) -> Any:
         match source:
             case Folder(path, form):
-                return spark_sources.folder(session, path, form, columns)
+                return spark_sources.folder(session, path, form, columns, spelling)
             case Topic(servers, name):
-                return spark_sources.kafka(session, servers, name, columns)
+                return spark_sources.kafka(session, servers, name, columns, spelling)
             case Rate(rows):
                 return spark_sources.rate(session, rows)
             case _:

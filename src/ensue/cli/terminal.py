@@ -1,14 +1,12 @@
 """What the command says, and where: matches on standard output, all else on standard error."""
 
 import sys
-import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 
@@ -60,31 +58,3 @@ def plain_warnings() -> Iterator[None]:
         yield
     finally:
         warnings.formatwarning = before
-
-
-Report = Callable[[int, int], None]  # events done, events in all
-
-
-@contextmanager
-def progress(doing: str, *, patience: float = 1.0) -> Iterator[Report]:
-    """A bar on a terminal's standard error, if the work takes longer than `patience` seconds."""
-    console = messages()
-    bar = Progress(
-        TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn(),
-        console=console, transient=True,
-    )  # fmt: skip
-    task = bar.add_task(doing, total=None)
-    began = time.monotonic()
-
-    def report(done: int, total: int) -> None:
-        if not bar.live.is_started:
-            if not console.is_terminal or time.monotonic() - began < patience:
-                return
-            bar.start()
-        bar.update(task, completed=done, total=total)
-
-    try:
-        yield report
-    finally:
-        if bar.live.is_started:
-            bar.stop()

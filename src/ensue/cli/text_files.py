@@ -1,6 +1,6 @@
 """Text files in this process: read as text by Arrow, then cast as every other reader does."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,7 +9,17 @@ import pyarrow.csv
 import pyarrow.json
 
 from ensue.errors import EventError
-from ensue.runners.text_columns import TIMES, CellKind, Question, kind_of, require_names, times
+from ensue.runners.text_columns import (
+    PLAIN,
+    TIMES,
+    CellKind,
+    Question,
+    Spelling,
+    kind_of,
+    require_names,
+    times,
+)
+from ensue.runners.text_times import all_are, cast_times, in_iso_form, unreadable
 
 _SAMPLE = 200  # cells that rule most kinds out before all are looked at
 _TYPES = {
@@ -19,19 +29,34 @@ _TYPES = {
 }
 
 
-def csv(paths: Sequence[Path], delimiter: str) -> pa.Table:
+def csv(paths: Sequence[Path], delimiter: str, spelling: Spelling = PLAIN) -> pa.Table:
     """The rows of CSV files, each column of the kind that its cells are."""
-    table = concatenated([_rows(path, delimiter) for path in paths])
-    return _typed(table)
+    read = [_of(path, lambda p: _rows(p, delimiter, spelling)) for path in paths]
+    return _Files(paths, read, spelling).typed()
 
 
-def _rows(path: Path, delimiter: str) -> pa.Table:
+def json(paths: Sequence[Path], spelling: Spelling = PLAIN) -> pa.Table:
+    """The objects of JSON files, one a line. Of what is text there, only times are read."""
+    return _Files(paths, [_of(path, _objects) for path in paths], spelling).typed(only_times=True)
+
+
+def _of(path: Path, read: Callable[[Path], pa.Table]) -> pa.Table:
+    try:
+        return read(path)
+    except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
+        json = path.name.lower().partition(".json")[1] or ".ndjson" in path.name.lower()
+        hint = "\n  hint: a JSON file must have one object per line" if json else ""
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise EventError(f"cannot read events from {path}: {reason}{hint}") from None
+
+
+def _rows(path: Path, delimiter: str, spelling: Spelling) -> pa.Table:
     parsing = pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     with pa.csv.open_csv(path, parse_options=parsing) as opened:
         names = opened.schema.names
-    require_names(names, str(path))
+    require_names(names, str(path), spelling)
     cells = pa.csv.ConvertOptions(
-        null_values=[""],
+        null_values=["", *spelling.nulls],
         strings_can_be_null=True,
         quoted_strings_can_be_null=True,
         column_types=dict.fromkeys(names, pa.string()),
@@ -39,14 +64,9 @@ def _rows(path: Path, delimiter: str) -> pa.Table:
     return pa.csv.read_csv(path, parse_options=parsing, convert_options=cells)
 
 
-def json(paths: Sequence[Path]) -> pa.Table:
-    """The objects of JSON files, one a line. Of what is text there, only times are read."""
-    tables = []
-    for path in paths:
-        with pa.input_stream(str(path), compression="detect") as stream:
-            tables.append(pa.json.read_json(stream))
-    table = concatenated(tables)
-    return _typed(table, only_times=True)
+def _objects(path: Path) -> pa.Table:
+    with pa.input_stream(str(path), compression="detect") as stream:
+        return pa.json.read_json(stream)
 
 
 def concatenated(tables: Sequence[pa.Table]) -> pa.Table:
@@ -56,20 +76,83 @@ def concatenated(tables: Sequence[pa.Table]) -> pa.Table:
     try:
         return pa.concat_tables(tables, promote_options="permissive")
     except pa.ArrowException as error:
-        raise EventError(f"the event files have columns that do not fit: {error}") from None
+        raise EventError(f"the event files have incompatible columns: {error}") from None
 
 
-def _typed(table: pa.Table, *, only_times: bool = False) -> pa.Table:
-    """The table with its columns of text as what they are."""
-    for number, field in enumerate(table.schema):
-        if pa.types.is_string(field.type):
-            column = _Column(table.column(number))
-            if not only_times:
-                table = table.set_column(number, field.name, column.read())
-            elif column.kind in TIMES or column.kind is CellKind.DATE:
-                kind = times({field.name: column.kind})[field.name]
-                table = table.set_column(number, field.name, column.cast(kind))
-    return table
+class _Files:
+    """The rows of several files as one table of text."""
+
+    def __init__(
+        self, paths: Sequence[Path], tables: Sequence[pa.Table], spelling: Spelling
+    ) -> None:
+        self.spelling = spelling
+        self._ends = [(path, table.num_rows) for path, table in zip(paths, tables, strict=True)]
+        self._table = concatenated(tables)
+
+    def typed(self, *, only_times: bool = False) -> pa.Table:
+        """The table with its columns of text as what they are."""
+        table = self._table
+        for number, field in enumerate(table.schema):
+            if not pa.types.is_string(field.type):
+                if self.spelling.asks(field.name):
+                    raise EventError(
+                        f"column '{field.name}' of {self._ends[0][0]} holds no text but "
+                        f"{field.type}, which has no time format\n"
+                        "  hint: leave out --time-format"
+                    )
+                continue
+            text = self._without_nulls(table.column(number))
+            found = self._formatted(field.name, text)
+            if found is None:
+                column = _Column(text)
+                if not only_times:
+                    found = column.read()
+                elif column.kind in TIMES or column.kind is CellKind.DATE:
+                    found = column.cast(times({field.name: column.kind})[field.name])
+                else:
+                    found = text
+            table = table.set_column(number, field.name, found)
+        return table
+
+    def _without_nulls(self, text: pa.ChunkedArray) -> pa.ChunkedArray:
+        """CSV files are read so; in JSON the words that mean nothing are texts."""
+        if not self.spelling.nulls:
+            return text
+        words = pa.array(self.spelling.nulls, pa.string())
+        return pc.if_else(pc.is_in(text, value_set=words), pa.scalar(None, pa.string()), text)
+
+    def _formatted(self, name: str, text: pa.ChunkedArray) -> pa.ChunkedArray | None:
+        """The times of a column that is, or has to be, of the format that is said; else None."""
+        format, asked = self.spelling.time_format, self.spelling.asks(name)
+        if format is None or (self.spelling.times and not asked):
+            return None
+        kind = CellKind.INSTANT if format.zoned else CellKind.TIMESTAMP
+
+        def read(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+            return cast_times(in_iso_form(texts, format), kind)
+
+        try:
+            found = read(text)
+            if found.null_count == text.null_count and (asked or text.null_count < len(text)):
+                return found
+        except pa.ArrowInvalid:  # there is no 30th of February
+            pass
+        if not asked:
+            return None
+        bad = unreadable(text, read)
+        if not self.spelling.drop:
+            raise self.spelling.no_time(name, text[bad[0]].as_py(), self._where(bad[0]))
+        known = pa.array([True] * len(text)).to_numpy(zero_copy_only=False).copy()
+        known[bad] = False
+        return read(pc.if_else(pa.array(known), text, pa.scalar(None, pa.string())))
+
+    def _where(self, row: int) -> str:
+        """A row as people count them: of its own file, from 1."""
+        for path, rows in self._ends:
+            if row < rows:
+                return f"row {row + 1:,} of {path}"
+            row -= rows
+        raise AssertionError("a row is in one of the files")
 
 
 class _Column:
@@ -93,7 +176,7 @@ class _Column:
         return self._cast[kind]
 
     def _every(self, question: Question) -> bool:
-        return _all(self.first, question) and _all(self.text, question)
+        return all_are(self.first, question) and all_are(self.text, question)
 
     def _fits(self, kind: CellKind) -> bool:
         try:
@@ -103,23 +186,7 @@ class _Column:
         return True
 
 
-def _all(column: pa.ChunkedArray, question: Question) -> bool:
-    said = pc.all(pc.match_substring_regex(column, question.value), min_count=0)
-    return bool(said.as_py())
-
-
 def _cast(column: pa.ChunkedArray, kind: CellKind) -> pa.ChunkedArray:
     if kind is CellKind.BOOLEAN:
         return pc.equal(pc.utf8_lower(column), "true")
-    if kind not in TIMES:
-        return pc.cast(column, _TYPES[kind])
-    if kind is CellKind.INSTANT:
-        zoned = pc.match_substring_regex(column, Question.ZONELESS.value)
-        column = pc.if_else(zoned, pc.binary_join_element_wise(column, "Z", ""), column)
-    zone = "UTC" if kind is CellKind.INSTANT else None
-    try:
-        return pc.cast(column, pa.timestamp("us", zone))
-    except pa.ArrowInvalid:  # more digits, which may be zeros
-        times = pc.cast(column, pa.timestamp("ns", zone))
-        fine = not _all(column, Question.MICROSECONDS)
-        return times if fine else pc.cast(times, pa.timestamp("us", zone))
+    return cast_times(column, kind) if kind in TIMES else pc.cast(column, _TYPES[kind])

@@ -62,6 +62,17 @@ def fields_of(schema: pa.Schema) -> dict[str, Kind]:
     return {field.name: kind_of_arrow(field.type) for field in schema}
 
 
+def zones_of(schema: pa.Schema, session: str | None = None) -> dict[str, str]:
+    """The zones of the columns that hold times with one: that of a session, where it has one.
+
+    >>> zones_of(pa.schema({"at": pa.timestamp("ms", "Asia/Tokyo"), "day": pa.date32()}))
+    {'at': 'Asia/Tokyo'}
+    """
+    plain = {field.name: plain_type(field.type) for field in schema}
+    zoned = {n: t.tz for n, t in plain.items() if types.is_timestamp(t) and t.tz is not None}
+    return {name: session or str(zone) for name, zone in zoned.items()}
+
+
 def time_unit(schema: pa.Schema) -> Unit:
     """The unit in which all times of a table are computed: microseconds, unless one is finer.
 

@@ -123,6 +123,8 @@ def beyond_64_bits(array: pa.Array, unit: str) -> Bools:
     if factor <= 1:
         return np.zeros(len(counts), np.bool_)
     most = (2**63 - 1) // int(factor)
+    if not len(counts) or (counts.min() >= -most and counts.max() <= most):
+        return np.zeros(len(counts), np.bool_)
     return (counts > most) | (counts < -most)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ensue.algebra.functions.times import unit_of
+from ensue.columns.zone_clocks import instants, on_clocks
 
 Clock = npt.NDArray[np.datetime64]
 Counts = npt.NDArray[Any]
@@ -63,4 +64,5 @@ def truncated(written: str, clock: Clock) -> Clock:
 
 CALENDARS = {
     "ticks": ticks, "since": since, "thursday": thursday, "units": units, "truncated": truncated,
+    "on_clocks": on_clocks, "instants": instants,
 }  # fmt: skip

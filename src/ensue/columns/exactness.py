@@ -79,14 +79,14 @@ def _beyond_time(array: pa.Array, count: int, unit: Unit, name: str | None) -> s
     own = "days" if types.is_date32(array.type) else _UNITS[_unit_of(array.type)]
     since = "" if types.is_duration(array.type) else " since 1970"
     way = (
-        "cast the columns with nanoseconds to microseconds: all times of a table are counted in "
-        "the finest unit of any"
+        "cast the columns with nanoseconds to microseconds: all times of a table use "
+        "the finest unit of any column"
         if unit == "ns"
-        else "put a nearer time, or NULL, in its place"
+        else "replace it with a nearer time, or NULL"
     )
     return (
         f"{count} {own}{since}{where} is too far away to be counted in {fine} with 64 bits\n"
-        f"  hint: {way}; carried through, or as a key [...], it stays as it is"
+        f"  hint: {way}; carried through, or as a key [...], it stays unchanged"
     )
 
 

@@ -25,6 +25,7 @@ from ensue.algebra.functions.times import unit_of
 from ensue.algebra.regular import compiled
 from ensue.algebra.regular import expression_of as regular
 from ensue.algebra.values import instant
+from ensue.algebra.zones import zone_named
 from ensue.columns.arrow_kinds import Unit
 from ensue.columns.buffers import Bools, Floats, booleans, fixed_array, floats, plain_text, raw
 from ensue.columns.calendars import CALENDARS
@@ -153,20 +154,24 @@ def _looked_through(record: Function, arguments: Sequence[Vector]) -> bool:
 
 # ---- times
 
+_TOLD = (Takes.UNIT, Takes.ZONE)
+
 
 def _told(record: Function, arguments: Sequence[Vector]) -> bool:
-    """Whether the unit of time, where there is one, is a constant that is one."""
+    """Whether the unit or the zone, where there is one, is a constant that is one."""
+    known: dict[Takes, Callable[[str], object]] = {Takes.UNIT: unit_of, Takes.ZONE: zone_named}
     takes = record.wanted(len(arguments))
-    given = [a for a, wanted in zip(arguments, takes, strict=True) if wanted is Takes.UNIT]
     return all(
-        len(a) == 1 and a.valid is None and unit_of(plain_text(a.values)[0].as_py()) for a in given
+        len(a) == 1 and a.valid is None and known[wanted](plain_text(a.values)[0].as_py())
+        for a, wanted in zip(arguments, takes, strict=True)
+        if wanted in known
     )
 
 
 def _over_times(record: Function, form: str, arguments: Sequence[Vector], unit: Unit) -> Vector:
     takes = record.wanted(len(arguments))
     given = list(zip(arguments, takes, strict=True))
-    told = [plain_text(a.values)[0].as_py() for a, wanted in given if wanted is Takes.UNIT]
+    told = [plain_text(a.values)[0].as_py() for a, wanted in given if wanted in _TOLD]
     times = [a for a, wanted in given if wanted is Takes.TIME]
     clocks = [np.asarray(time.values).view(f"M8[{unit}]") for time in times]
     found = _written("unit, clock, other", form)(*(*told, None)[:1], *(*clocks, None)[:2])

@@ -255,15 +255,15 @@ def location_type(arrow: pa.Schema, schema: Schema) -> pa.DataType:
 def check_location(schema: pa.Schema, location: Any, space: str) -> str | tuple[str, str]:
     """What a call says of places: a column of texts or bytes, or two of numbers."""
     if space not in SPACES:
-        raise EventError(f"space is 'plane' or 'earth', not {space!r}")
+        raise EventError(f"space must be 'plane' or 'earth', not {space!r}")
     if location is None:
         raise EventError(
-            f"space={space!r} says what places are, and there are none\n"
+            f"space={space!r} needs places, and there are none\n"
             '  hint: name their columns: location="place", or location=("lon", "lat")'
         )
     names: tuple[str, ...] = (location,) if isinstance(location, str) else tuple(location)
     if len(names) not in (1, 2) or not all(isinstance(name, str) for name in names):
-        raise EventError(f"location={location!r} is neither a column nor a pair of columns (x, y)")
+        raise EventError(f"location={location!r} must be a column or a pair of columns (x, y)")
     for name in names:
         if name not in schema.names:
             hint = did_you_mean(name, schema.names)

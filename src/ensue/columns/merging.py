@@ -61,8 +61,8 @@ def _refuse_zoneless(column: str, given: Mapping[str, pa.DataType]) -> None:
     if zoned and others:
         raise EventError(
             f"the times in '{column}' have a zone in {', '.join(zoned)} "
-            f"({plain_type(given[zoned[0]]).tz}) and none in {', '.join(others)}, so which are "
-            "earlier is not known\n"
+            f"({plain_type(given[zoned[0]]).tz}) and none in {', '.join(others)}, so they "
+            "cannot be ordered\n"
             "  hint: give all of them a zone, as tz_localize does in pandas, "
             "replace_time_zone in Polars and timezone(...) in DuckDB"
         )

@@ -14,7 +14,8 @@ import numpy.typing as npt
 from ensue.algebra.places import centre, unwrapped
 from ensue.algebra.subscription import Region
 from ensue.algebra.wkt import Circle, Geometry, Points, Polygons, read_wkt, written
-from ensue.errors import QueryError, RunnerError
+from ensue.errors import QueryError
+from ensue.extras import needed
 from ensue.kernels.geometry import EARTH, PLANE, turning
 from ensue.kernels.polygons import ABOVE, BELOW, KIND, LEFT, RIGHT, RINGS, X, Y
 from ensue.kernels.regions import CIRCLE, POLYGON, grown_box
@@ -51,7 +52,7 @@ def _made(text: str, space: str) -> tuple[Floats, Floats]:
             return _polygons(geometry, space)
         case Points():
             raise QueryError(
-                "it has no area", hint="write a polygon, or a circle: 'CIRCLE (8.5 47.4, 300)'"
+                "it has no area", hint="write a polygon or a circle: 'CIRCLE (8.5 47.4, 300)'"
             )
 
 
@@ -61,8 +62,8 @@ def _check(geometry: Geometry, space: str) -> None:
             corners = [(x, y)]
             if not radius > 0 or math.isinf(radius):
                 raise QueryError(
-                    f"the radius {radius:g} is not above 0",
-                    hint="a circle is 'CIRCLE (x y, radius)', on the earth with metres",
+                    f"the radius {radius:g} is not positive",
+                    hint="a circle is 'CIRCLE (x y, radius)', with metres on the earth",
                 )
         case Points(points):
             corners = list(points)
@@ -71,10 +72,11 @@ def _check(geometry: Geometry, space: str) -> None:
             for ring in geometry.rings:
                 if len(set(ring)) < 3:
                     raise QueryError(
-                        f"a ring has {len(set(ring))} corners", hint="a polygon has at least three"
+                        f"a ring has {len(set(ring))} corners",
+                        hint="a polygon needs at least three",
                     )
             if not polygons:
-                raise QueryError("it is empty", hint="a polygon has at least three corners")
+                raise QueryError("it is empty", hint="a polygon needs at least three corners")
     if len(corners) > MOST_CORNERS:
         raise QueryError(
             f"it has {len(corners):,} corners, more than {MOST_CORNERS:,}",
@@ -156,7 +158,7 @@ def _shaped(polygons: Polygons) -> "Shaped":
         raise QueryError(
             f"{_PROBLEMS.get(problem, problem.lower())}{place}",
             hint="the border of a region must not cross or touch itself; "
-            "shapely.make_valid(region) may mend it",
+            "shapely.make_valid(region) may fix it",
         )
     if found.area == 0:
         raise QueryError("its area is 0", hint="the corners of a polygon are not all on one line")
@@ -211,8 +213,8 @@ def region_text(value: Any) -> str:
         ring = tuple((float(x), float(y)) for x, y in value)
     except (TypeError, ValueError):
         raise QueryError(
-            f"{value!r:.60} is no region",
-            hint="give a WKT text, 'CIRCLE (x y, radius)', a Shapely geometry or a list of (x, y)",
+            f"{value!r:.60} is not a region",
+            hint="pass a WKT text, 'CIRCLE (x y, radius)', a Shapely geometry or a list of (x, y)",
         ) from None
     if not ring:
         return written(Polygons(()))
@@ -221,10 +223,6 @@ def region_text(value: Any) -> str:
 
 def imported_shapely() -> Any:
     """Shapely, which is asked for only where there are places."""
-    try:
+    with needed("a place that is no point", "space"):
         import shapely
-    except ImportError as error:
-        raise RunnerError(
-            f"locations need Shapely ({error})\n  hint: pip install 'ensue[space]'"
-        ) from None
     return shapely

@@ -1,7 +1,7 @@
 """Tables of events as one ordered stream."""
 
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -17,16 +17,20 @@ from ensue.algebra.predicate import Expr, Field
 from ensue.algebra.query import Query
 from ensue.algebra.walk import atoms, rewrite_expr
 from ensue.columns import evaluate as vectors
-from ensue.columns.arrow_kinds import Unit, fields_of, time_unit
+from ensue.columns.arrow_kinds import Unit, fields_of, time_unit, zones_of
+from ensue.columns.buffers import frozen
 from ensue.columns.location import check_location
 from ensue.columns.merging import alike
 from ensue.columns.rows import rows_taken
 from ensue.errors import EventError, QueryError, did_you_mean
+from ensue.kernels.ordering import stable_order
+from ensue.own_frames import outside
 from ensue.schema import EventType, Kind, Schema, Types, one_table
 
 TYPE = "__type"  # the column that tells the types of several tables apart
 PLACE = "__place"  # the column that says in which order rows came, where nothing else does
 COMPUTED = "__key_"  # how columns begin that are computed when events are read
+_RUN = 64  # values in order, on average, from which on merging is quicker than sorting by digits
 ORDERED = (Kind.INTEGER, Kind.FLOAT, Kind.DECIMAL, Kind.TIMESTAMP, Kind.DATE)
 
 # What runners and layers call columns of their own, beside those of the events.
@@ -39,6 +43,9 @@ _OWN = frozenset(
 )  # fmt: skip
 
 Columns = Sequence[tuple[str, str]]  # (field, column)
+Times = tuple[vectors.Vector, vectors.Vector]  # of starts and ends
+# of a table, and whether it is in order, the rows that are wanted; None: all
+Rows = Callable[[pa.Table, bool], "npt.NDArray[np.int64] | None"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +124,7 @@ class Shape:
             if any(columns.get(name) != name for columns in self._events(places, query)):
                 raise QueryError(
                     f"[{equivalence.field_name}] compares values of different kinds",
-                    hint="give the field the same type in every table",
+                    hint="use the same type for the field in every table",
                     span=equivalence.span,
                     text=query.text,
                 )
@@ -154,7 +161,13 @@ def shape_of(
     fields = fields_of(schema)
     _check_columns(fields, time, type, order)
     return Shape(
-        one_table(fields, time=time, type_column=type, order=tuple(order)),
+        one_table(
+            fields,
+            time=time,
+            type_column=type,
+            order=tuple(order),
+            zones=zones_of(schema),
+        ),
         schema,
         time_unit(schema),
     )
@@ -165,7 +178,7 @@ def refuse_own_names(names: Sequence[str]) -> None:
     for name in names:
         if name in _OWN or name.startswith(("__member.", "__constant.", COMPUTED)):
             raise EventError(
-                f"the events have a column '{name}', a name that is used inside Ensue\n"
+                f"the events have a column '{name}', a name that Ensue uses internally\n"
                 "  hint: rename the column, or leave it out"
             )
 
@@ -200,7 +213,7 @@ def _check_columns(
 ) -> None:
     times = (time,) if isinstance(time, str) else tuple(time)
     if len(times) not in (1, 2):
-        raise EventError("time is one column, or a pair (start, end)")
+        raise EventError("time must be one column, or a pair (start, end)")
     for what, name in [
         *(("time", t) for t in times),
         *((("type", type),) if type is not None else ()),
@@ -217,7 +230,7 @@ def _check_columns(
             "  hint: use a timestamp, a date or a number; a text can be cast to a timestamp first"
         )
     if len(kinds) > 1:
-        raise EventError(f"start and end time are of different kinds: time={time!r}")
+        raise EventError(f"start and end time have different kinds: time={time!r}")
 
 
 def _article(kind: Kind) -> str:
@@ -245,7 +258,7 @@ def together(
     try:
         whole = pa.concat_tables(pieces, promote_options="permissive").unify_dictionaries()
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise EventError(f"the tables do not go together: {error}") from error
+        raise EventError(f"the tables are not compatible: {error}") from error
     return whole, shape_of_union(whole.schema, by_type, time=time, order=order)
 
 
@@ -270,8 +283,15 @@ def shape_of_union(
         time_kind=kinds[end],
         order=tuple(order),
         type_column=TYPE,
+        zones=MappingProxyType(zones_by_field(zones_of(arrow), by_type)),
     )
     return Shape(schema, arrow, time_unit(arrow), by_type)
+
+
+def zones_by_field(zones: Mapping[str, str], by_type: Mapping[str, Columns]) -> dict[str, str]:
+    """Zones by the names of fields: those of one name that are times share a column."""
+    named = {f: zones[c] for columns in by_type.values() for f, c in columns if c in zones}
+    return {**zones, **named}
 
 
 def type_clashes(schemas: Sequence[pa.Schema]) -> set[str]:
@@ -292,12 +312,20 @@ def in_order(
     shape: Shape,
     bad_events: str = "raise",
     types: Collection[str] | None = None,
+    rows: Rows | None = None,
 ) -> pa.Table:
-    """The events by (end, start, order columns, arrival), without those that have no time."""
-    usable, dropped = with_time(table, shape, bad_events, types)
+    """The events by (end, start, order columns, arrival), without those that have no time.
+
+    `rows` picks those that are wanted, if not all.
+    """
+    times = _times(table, shape)
+    usable, dropped = with_time(table, shape, bad_events, types, times=times)
     if dropped:
-        warnings.warn(f"{dropped} events without usable time are left out", stacklevel=4)
-    return _sorted(usable, shape)
+        warnings.warn(f"{dropped} events without usable time are left out", stacklevel=outside())
+    if usable is not table:
+        times = _times(usable, shape)
+    places = _places(usable, shape, times, rows)
+    return usable if places is None else rows_taken(usable, places)
 
 
 def with_time(
@@ -307,16 +335,17 @@ def with_time(
     types: Collection[str] | None = None,
     *,
     finite: bool = False,
+    times: Times | None = None,
 ) -> tuple[pa.Table, int]:
     """The events that have a usable time, and how many of the others matter.
 
     `types` are those that matter; None: all. Events of other types are in no match, with or
     without a time; what has neither time nor type is counted, since nothing is known of it.
-    `finite`: time has to pass them, so infinity is no time.
+    `finite`: time has to pass them, so infinity is no time. `times`: theirs, if they are known.
     """
     if bad_events not in ("raise", "drop"):
-        raise EventError(f"bad_events is 'raise' or 'drop', not {bad_events!r}")
-    starts, ends = _times(table, shape)
+        raise EventError(f"bad_events must be 'raise' or 'drop', not {bad_events!r}")
+    starts, ends = times or _times(table, shape)
     bad = _unusable(starts, ends, finite=finite)
     _check_span(starts, ends, bad)
     if not bad.any():
@@ -344,7 +373,7 @@ def _of_types(table: pa.Table, shape: Shape, types: Collection[str]) -> npt.NDAr
     return np.asarray(pc.or_(found, unknown).to_numpy(), np.bool_)
 
 
-def _times(table: pa.Table, shape: Shape) -> tuple[vectors.Vector, vectors.Vector]:
+def _times(table: pa.Table, shape: Shape) -> Times:
     start, end = shape.schema.start, shape.schema.end
     times = vectors.from_arrow(table.column(end), shape.unit, end)
     if start == end:
@@ -358,19 +387,35 @@ def ends(table: pa.Table, shape: Shape) -> npt.NDArray[Any]:
     return np.asarray(vectors.from_arrow(table.column(name), shape.unit, name).values)
 
 
-def _sorted(table: pa.Table, shape: Shape) -> pa.Table:
-    places = places_in_order(table, shape)
-    return table if places is None else rows_taken(table, places)
+def _places(
+    table: pa.Table, shape: Shape, times: Times, rows: Rows | None
+) -> npt.NDArray[np.int64] | None:
+    """The wanted rows in the order of the stream; None: all, as they are."""
+    if rows is None:
+        return places_in_order(table, shape, times)
+    schema = shape.schema
+    start, end = (np.asarray(v.values) for v in times)
+    in_order = not schema.order and _ascending(start, end, schema.intervals)
+    wanted = rows(table, in_order)
+    if wanted is None:
+        return None if in_order else places_in_order(table, shape, times)
+    if in_order:
+        return wanted
+    ordering = table.select(list(dict.fromkeys([schema.end, schema.start, *schema.order])))
+    places = places_in_order(rows_taken(ordering, wanted), shape)
+    return wanted if places is None else wanted[places]
 
 
-def places_in_order(table: pa.Table, shape: Shape) -> npt.NDArray[np.int64] | None:
+def places_in_order(
+    table: pa.Table, shape: Shape, times: Times | None = None
+) -> npt.NDArray[np.int64] | None:
     """The rows in the order of the stream; None: they are in it."""
     schema = shape.schema
-    start, end = (np.asarray(v.values) for v in _times(table, shape))
+    start, end = (np.asarray(v.values) for v in times or _times(table, shape))
     if not schema.order:
         if _ascending(start, end, schema.intervals):
             return None
-        return np.lexsort((start, end)) if schema.intervals else np.argsort(end, kind="stable")
+        return np.lexsort((start, end)) if schema.intervals else _stable_order(end)
     ties = [vectors.from_arrow(table.column(name), shape.unit, name) for name in schema.order]
     if all(_plain(t) for t in ties):
         # runs that are sorted already, as a shuffle leaves them, merge quickly
@@ -379,6 +424,15 @@ def places_in_order(table: pa.Table, shape: Shape) -> npt.NDArray[np.int64] | No
     numbered = numbered.append_column("__row", pa.array(np.arange(table.num_rows)))
     places = pc.sort_indices(numbered, sort_keys=[(k, "ascending") for k in numbered.column_names])
     return np.asarray(places.to_numpy(), np.int64)
+
+
+def _stable_order(values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """The places of values in ascending order; runs that are sorted already are merged."""
+    if values.dtype == np.int64 and len(values) < 2**32:
+        falls = np.count_nonzero(values[1:] < values[:-1])
+        if falls * _RUN > len(values):
+            return stable_order(frozen(values))
+    return np.argsort(values, kind="stable")
 
 
 def _check_span(starts: vectors.Vector, ends: vectors.Vector, bad: npt.NDArray[np.bool_]) -> None:
@@ -392,7 +446,8 @@ def _check_span(starts: vectors.Vector, ends: vectors.Vector, bad: npt.NDArray[n
     if last - first >= 2**63:
         raise EventError(
             f"the times of events lie too far apart: from {first} to {last} is more than 64 bits "
-            "count\n  hint: use a coarser unit, as milliseconds or seconds, or leave out events "
+            "count\n  hint: use a coarser unit, such as milliseconds or seconds, or leave out "
+            "events "
             "whose time stands for 'never' or 'always'"
         )
 

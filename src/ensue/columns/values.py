@@ -174,7 +174,7 @@ def constant(value: object, unit: Unit) -> Vector:
             kind = Kind.TIMESTAMP if isinstance(value, datetime) else Kind.DATE
             return Vector(kind, np.array([since * scale], np.int64))
         case _:
-            raise TypeError(f"{value!r} is no constant of the language")
+            raise TypeError(f"{value!r} cannot be used as a constant")
 
 
 def truth(vector: Vector) -> Bools:

@@ -39,7 +39,7 @@ class Background:
         """Itself, if there is such a picture."""
         if self.picture.suffix.lower() not in _KINDS or not self.picture.is_file():
             raise ServiceError(
-                f"{self.picture} is no picture that can be shown\n"
+                f"{self.picture} is not a supported picture\n"
                 f"  hint: a file of one of the kinds {', '.join(sorted(_KINDS))}"
             )
         return self

@@ -31,11 +31,11 @@ _COUNTERS = {
     "failed": "Failed attempts",
     "dead": "Given up",
     "refused": "Refused",
-    "throttled": "Over the quota, not told",
-    "quiet": "Within the quiet time, not told",
+    "throttled": "Over the quota, not sent",
+    "quiet": "Within the quiet time, not sent",
     "late": "Late events that it missed",
     "expired": "Removed before delivery",
-    "doubled": "Found twice, told once",
+    "doubled": "Found twice, sent once",
 }
 
 # Of each number its title, and how it is marked unless it is 0.
@@ -54,14 +54,14 @@ _FIGURES: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "subscriptions": ("active subscriptions", ""),
         "paused": ("paused subscriptions", ""),
         "partial_matches": ("partial matches", ""),
-        "waiting": ("publishes that wait", ""),
+        "waiting": ("publishes waiting", ""),
     },
     "Delivery": {
         "outbox": ("notifications kept", ""),
         "oldest_note": ("age of the oldest of them", ""),
         "listeners": ("listeners", ""),
-        "slow_listeners": ("listeners cut, too slow", "warning"),
-        "retries": ("deliveries tried again", "warning"),
+        "slow_listeners": ("listeners disconnected, too slow", "warning"),
+        "retries": ("deliveries retried", "warning"),
         "failing_targets": ("failing targets", "warning"),
         "switched_off_targets": ("targets switched off", "warning"),
         "dead_letters": ("deliveries given up", "bad"),

@@ -79,9 +79,9 @@ def why_not_adaptive(plan: Plan) -> str | None:
     if plan.query.within is None:
         return "without WITHIN every event would have to be kept for the next plan"
     if plan.tallies:
-        return "there is one way to count matches that are not listed"
+        return "there is only one way to count matches without listing them"
     if any(lapses(plan.query.pattern)):
-        return "an absence with an interval of its own may wait longer than the window"
+        return "an absence with an explicit interval may wait longer than the window"
     if in_turn(plan.query):
         return "matches that wait for their turn may be older than the window"
     for applied in results(plan.query.pattern):

@@ -84,7 +84,7 @@ def _difference(before: Statistics, now: Statistics) -> str:
         *_changes("passes", dict(before.passes), dict(now.passes)),
     ]
     if not changes:
-        return "the stream was not known before"
+        return "nothing was known about the stream before"
     return max(changes)[1]
 
 

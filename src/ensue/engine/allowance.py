@@ -63,7 +63,7 @@ class Allowance:
     ensue.errors.LimitError: the query finds more matches than max_matches=10 allows
       query: SEQ(A a, B b) WITHIN 5
       where: event 42 of the stream, at 7: 11 matches found, 3 partial matches held, 1 KB
-      hint: one of these helps
+      hint: try one of these
         - skip_till_next_match takes the next event that fits instead of any
         - a shorter WITHIN
         - LIMIT n keeps the first n matches of each last event
@@ -144,7 +144,7 @@ class Allowance:
             f"  where: event {held.row + 1:,} of the stream{self._moment(held.time)}: "
             f"{held.matches:,} matches found, {held.partial_matches:,} partial matches held, "
             f"{size_text(held.size)}\n"
-            + "\n".join(["  hint: one of these helps", *(f"    - {w}" for w in self._ways_out())])
+            + "\n".join(["  hint: try one of these", *(f"    - {w}" for w in self._ways_out())])
         )
 
     def _moment(self, time: float | None) -> str:

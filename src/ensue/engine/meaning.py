@@ -29,7 +29,7 @@ def require_same(header: Mapping[str, Any], plan: Plan, schema: Schema, unit: Un
         same = header["query"] in _stamps_before(plan, schema, unit)
     if not same:
         raise StateError(
-            "the state belongs to another query, or to events of another shape\n"
+            "the state belongs to another query, or to events with other columns\n"
             "  hint: restore it with the same query text and columns"
         )
 
@@ -39,7 +39,7 @@ def version_of(header: Mapping[str, Any]) -> int:
     version = int(header.get("text", 1))
     if not 1 <= version <= VERSION:
         raise StateError(
-            f"the state knows its query by a text of version {version}, and this release reads "
+            f"the query text in the state has version {version}, and this release reads "
             f"versions 1 to {VERSION}\n"
             "  hint: restore it with the release that saved it, or start from an empty state"
         )

@@ -109,7 +109,7 @@ def take_up(state: State[Any], saved: Saved) -> None:
                 known.append(column)
         if set(known) != set(columns):
             raise StateError(
-                "the state was saved by a release that keeps other things\n"
+                "the state was saved by a release with a different state format\n"
                 "  hint: restore it with that release, or start from an empty state"
             )
         if columns:

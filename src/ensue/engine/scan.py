@@ -84,8 +84,11 @@ class Scan:
         }
         self._bits = self._bits_by_type()
 
-    def __call__(self, events: pa.Table) -> Scanned:
-        program, schema = self.program, self.program.schema
+    def roles_of(self, events: pa.Table) -> npt.NDArray[np.int64]:
+        """The roles that each event can play, as bits: 0 where it is passed over."""
+        return self._mask(events, self._lookup(events))
+
+    def _lookup(self, events: pa.Table) -> vectors.Lookup:
         cache: dict[str, Vector] = {}
 
         def lookup(ref: Field | Aggregate) -> Vector:
@@ -93,9 +96,14 @@ class Scan:
             assert ref.name is not None
             if ref.name not in cache:
                 column = events.column(ref.name)
-                cache[ref.name] = vectors.from_arrow(column, program.unit, ref.name)
+                cache[ref.name] = vectors.from_arrow(column, self.program.unit, ref.name)
             return cache[ref.name]
 
+        return lookup
+
+    def __call__(self, events: pa.Table) -> Scanned:
+        program, schema = self.program, self.program.schema
+        lookup = self._lookup(events)
         count = events.num_rows
         mask = self._mask(events, lookup)
         names = [e.field_name for e in program.plan.query.equivalence]
@@ -215,13 +223,7 @@ class Scan:
 
     def feature(self, feature: Feature, events: pa.Table) -> Vector:
         """A feature of some other events than those at hand."""
-
-        def lookup(ref: Field | Aggregate) -> Vector:
-            assert isinstance(ref, Field)
-            assert ref.name is not None
-            return vectors.from_arrow(events.column(ref.name), self.program.unit, ref.name)
-
-        return self._feature(feature, lookup, events.num_rows)
+        return self._feature(feature, self._lookup(events), events.num_rows)
 
     def _feature(self, feature: Feature, lookup: vectors.Lookup, count: int) -> Vector:
         vector = vectors.evaluate(feature.expr, lookup, count, self.program.unit)

@@ -71,7 +71,7 @@ def unpacked(data: bytes) -> tuple[dict[str, Any], Arrays, dict[str, bytes]]:
         )
     digest, body = data[start : start + 8], data[start + 8 :]
     if hashlib.sha256(body).digest()[:8] != digest:
-        raise StateError("the saved state is damaged: its checksum does not fit")
+        raise StateError("the saved state is damaged: its checksum is wrong")
     (size,) = struct.unpack_from("<I", body)
     header = json.loads(body[4 : 4 + size])
     place = 4 + size

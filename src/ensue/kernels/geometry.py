@@ -343,7 +343,7 @@ def nearer_edge(
 
 @kernel(**_OPTIONS)
 def compared(distance: float, comparison: int, number: float, tolerance: float) -> bool:
-    """Whether a distance is less than, equal to (give or take the tolerance) or over a number."""
+    """Whether a distance is less than, equal to (plus or minus the tolerance) or over a number."""
     if comparison == LESS:
         return distance < number
     if comparison == GREATER:

@@ -63,7 +63,7 @@ def plane_points_meet(ax: float, ay: float, bx: float, by: float) -> bool:
 
 @kernel(**_OPTIONS)
 def earth_points_meet(ax: float, ay: float, bx: float, by: float) -> bool:
-    """Likewise, give or take full turns of b."""
+    """Likewise, plus or minus full turns of b."""
     x = float(bx) + first_turn(float(bx), float(ax), EARTH)
     return float(ay) == float(by) and (x == ax or x - 360.0 == ax or x + 360.0 == ax)
 

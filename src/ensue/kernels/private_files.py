@@ -7,12 +7,13 @@ says so once.
 import hashlib
 import os
 import stat
-import sys
 import tempfile
 import time
 import warnings
 from functools import lru_cache
 from pathlib import Path
+
+from ensue.own_frames import outside
 
 _HEAD = b"ensue 1 "  # then the digest in hexadecimal, a line break, and the content
 _DIGEST = 64
@@ -21,8 +22,7 @@ _ABANDONED = 3_600.0  # seconds after which a half written file has lost its wri
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _CLOSED = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _PLAIN = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # no link, no waiting pipe
-_INSIDE = ("ensue.", "numba.", "functools", "contextlib", "ensue_kernel")
-_OWN_FOLDER = "or set ENSUE_CACHE to a folder of your own"
+_OWN_FOLDER = "or set ENSUE_CACHE to a folder you own"
 
 
 class CacheWarning(UserWarning):
@@ -36,15 +36,7 @@ def say_once(what: str, message: str) -> None:
     """Warns of one kind of trouble, the first time it is met in this process."""
     if what not in _said:
         _said.add(what)
-        warnings.warn(message, CacheWarning, stacklevel=_outside())
-
-
-def _outside() -> int:
-    """How many calls up there is code that is neither ours nor Numba's."""
-    frame, level = sys._getframe(1), 1
-    while frame.f_back and frame.f_globals.get("__name__", "").startswith(_INSIDE):
-        frame, level = frame.f_back, level + 1
-    return level
+        warnings.warn(message, CacheWarning, stacklevel=outside())
 
 
 @lru_cache(maxsize=1)
@@ -57,11 +49,11 @@ def folder() -> Path | None:
         wanted = _wanted()
         trouble = _made_private(wanted)
     except RuntimeError:
-        wanted, trouble = None, "there is no home folder: set ENSUE_CACHE to a folder of your own"
+        wanted, trouble = None, "there is no home folder: set ENSUE_CACHE to a folder you own"
     if wanted is not None and trouble is None:
         return wanted
     instead = _temporary()
-    done = f"compiled kernels are kept in {instead}" if instead else "kernels are compiled anew"
+    done = f"compiled kernels are kept in {instead}" if instead else "kernels are compiled again"
     say_once("folder", f"{trouble}; until then {done}{'' if instead else ' in every process'}")
     return instead
 
@@ -109,7 +101,7 @@ def _made_private(place: Path) -> str | None:
 
 def _trouble(place: Path, error: OSError) -> str:
     why = (error.strerror or str(error)).lower()
-    return f"the cache folder {place} cannot be used ({why}): mend that, {_OWN_FOLDER}"
+    return f"the cache folder {place} cannot be used ({why}): fix that, {_OWN_FOLDER}"
 
 
 def distrusted(found: os.stat_result) -> str | None:

@@ -8,7 +8,7 @@ from ensue.algebra.pattern import Pattern
 from ensue.algebra.predicate import Expr
 from ensue.algebra.window import ByEvents, ByTime, ByUnits
 from ensue.errors import QueryError
-from ensue.languages.clauses import limit_of, matched
+from ensue.languages.clauses import Clauses, limit_of, matched
 from ensue.languages.expressions import Node, condition, name_of, pieces, span_of
 from ensue.languages.windows import window_of
 
@@ -23,12 +23,12 @@ def archive_join(
     node: Node, shape: Pattern, text: str, beside: Sequence[Expr] = ()
 ) -> ArchiveJoin:
     """A JOIN ARCHIVE whose pattern is `shape`, with conditions that stand beside its parts."""
-    keyword, name, _, using, where, within, after, range_, latest, on = pieces(node)
+    keyword, name, _, selections, range_, latest, on = pieces(node)
     archive, span = name_of(name), span_of(name)
     if range_ is None:
         raise QueryError(
-            f"JOIN ARCHIVE {archive} has no RANGE: how far back may its matches lie?",
-            hint="say it behind the pattern, as in RANGE 30 days BEFORE START",
+            f"JOIN ARCHIVE {archive} has no RANGE: how far back may its matches be?",
+            hint="add it after the pattern, as in RANGE 30 days BEFORE START",
             span=span,
         )
     conjuncts, equivalence = condition(pieces(on)[0]) if on else ((), ())
@@ -37,7 +37,7 @@ def archive_join(
         check_last(last.count, last.span)
     return ArchiveJoin(
         archive=archive,
-        query=matched(shape, (using, where), within, after, text, beside),
+        query=matched(shape, Clauses.of(pieces(selections)), text, beside),
         range=_range(range_),
         on=conjuncts,
         equivalence=equivalence,
@@ -71,7 +71,7 @@ def _length(node: Node) -> ByTime | ByUnits:
     match window_of(node):
         case ByEvents(count=count, span=span):
             raise QueryError(
-                "RANGE is a length of time, not a number of events",
+                "RANGE must be a length of time, not a number of events",
                 hint="as in RANGE 30 days BEFORE START; "
                 f"the latest {max(count, 1)} of the matches are LAST {max(count, 1)}",
                 span=span,

@@ -14,8 +14,10 @@ from ensue.algebra.query import Equivalence, Limit, Query, Returned, WholeResult
 from ensue.algebra.text import show_pattern
 from ensue.algebra.walk import atoms
 from ensue.algebra.window import ByEvents, ByTime, ByUnits, Window, constant_of
+from ensue.brief_errors import brief, brief_calls
 from ensue.errors import QueryError
 from ensue.languages.steps import Loop, Said, Step, ended_by, of_each, pattern_of
+from ensue.rendering import ShownAsText
 
 if TYPE_CHECKING:
     from ensue.languages.fragments import Names
@@ -24,8 +26,9 @@ Length = str | timedelta | int | float
 Found = TypeVar("Found")
 
 
+@brief_calls
 @dataclass(frozen=True, slots=True, repr=False)
-class PatternBuilder:
+class PatternBuilder(ShownAsText):
     """A query that is being made. Every call gives a new one; the old one stays as it is.
 
     What is called behind a part (`where`, `one_or_more`, `optional`, `until`, ...) is about that
@@ -110,7 +113,7 @@ class PatternBuilder:
         from ensue.languages.fragments import Names, read_condition
 
         if not conditions:
-            raise refused("where", "there is no condition", 'as in .where("b.price > 3")')
+            raise refused("where", "the condition is missing", 'as in .where("b.price > 3")')
         said, alike = list(self.said), list(self.clauses.equivalence)
         names = Names(values, self._newest.about, self._variables())
         for text in conditions:
@@ -188,7 +191,9 @@ class PatternBuilder:
         """At most so long behind the event before it."""
         if len(self.steps) == 1:
             raise refused(
-                "within_previous", "nothing is before the first part", "call it on a later one"
+                "within_previous",
+                "there is nothing before the first part",
+                "call it on a later one",
             )
         if self._newest.negated and self._newest.how is not None:
             raise refused(
@@ -204,14 +209,16 @@ class PatternBuilder:
         self._refuse_absence(call)
         if self._newest.loop is not None:
             raise refused(
-                call, "how often this part comes is said already", "put it into a pattern(...)"
+                call, "the number of repetitions is already set", "wrap it in a pattern(...)"
             )
         counts: tuple[object, ...] = (least, most)
         for count in counts:
             if count is not None and (not isinstance(count, int) or isinstance(count, bool)):
-                raise refused(call, f"{count!r} is no whole number", "as in .times(2, 5)")
+                raise refused(call, f"{count!r} is not a whole number", "as in .times(2, 5)")
         if least < 0 or (most is not None and (most < least or most == 0)):
-            raise refused(call, f"{least} to {most} times is no range", "as in .times(2, 5)")
+            raise refused(
+                call, f"{least} to {most} times is not a valid range", "as in .times(2, 5)"
+            )
         pause = None if within is None else _pause(call, within)
         return self._changed(loop=Loop(least, most, pause=pause))
 
@@ -223,7 +230,7 @@ class PatternBuilder:
         if loop is None:
             raise refused(
                 call,
-                "it is about a loop, and the newest part is none",
+                "it needs a loop, and the newest part is not one",
                 "call .one_or_more(), .times(...) or .times_or_more(...) before it",
             )
         return loop
@@ -231,7 +238,7 @@ class PatternBuilder:
     def _refuse_absence(self, call: str) -> None:
         if self._newest.negated:
             raise refused(
-                call, "the newest part must not occur at all", "call it behind a part that does"
+                call, "the newest part must not occur at all", "call it after a part that does"
             )
 
     def _changed(self, **changes: Any) -> "PatternBuilder":
@@ -254,7 +261,7 @@ class PatternBuilder:
         if about is None or self._newest.negated or of not in self._variables():
             raise refused(
                 "within",
-                f"it is about the newest event and '{of}' before it",
+                f"it needs the newest event and '{of}' before it",
                 'as in .followed_by("b", "B").within("5 minutes", of="a")',
             )
         most = Literal(constant_of(_pause("within", length)))
@@ -279,7 +286,7 @@ class PatternBuilder:
         if (variable is not None) != (to in (SkipTo.FIRST, SkipTo.LAST)):
             raise refused(
                 "after_match",
-                "'to first' and 'to last' are of a variable, and the others of none",
+                "'to first' and 'to last' need a variable, and the others take none",
                 'as in .after_match("to first", "b")',
             )
         order_ = _chosen("after_match", order, InOrderOf)
@@ -360,7 +367,7 @@ class PatternBuilder:
         """The first rows of the whole result, in its order: `FETCH FIRST count ROWS ONLY`."""
         whole = self.clauses.whole or WholeResult()
         if whole.first is not None:
-            raise refused("first", "it is said already", "call it once")
+            raise refused("first", "it is already set", "call it once")
         whole = replace(whole, first=count)
         return replace(self, clauses=replace(self.clauses, whole=whole))
 
@@ -388,7 +395,7 @@ class PatternBuilder:
     def _clause(self, call: str, **changes: Any) -> "PatternBuilder":
         (name,) = changes
         if getattr(self.clauses, name) is not None:
-            raise refused(call, "it is said already", "call it once")
+            raise refused(call, "it is already set", "call it once")
         return replace(self, clauses=replace(self.clauses, **changes))
 
     # ---------------------------------------------------------------------------- results
@@ -433,6 +440,7 @@ class PatternBuilder:
         return f"<ensue.pattern: {show_pattern(self.pattern)}>"
 
 
+@brief
 def pattern(part: "str | PatternBuilder", type: str | None = None, /) -> PatternBuilder:
     """Begins a query with an event, `pattern("a", "A")`, or with a group of parts.
 
@@ -443,6 +451,7 @@ def pattern(part: "str | PatternBuilder", type: str | None = None, /) -> Pattern
     return PatternBuilder((step,), said)
 
 
+@brief
 def one_of(*parts: "str | PatternBuilder") -> PatternBuilder:
     """Exactly one of several parts.
 
@@ -452,6 +461,7 @@ def one_of(*parts: "str | PatternBuilder") -> PatternBuilder:
     return _together("one_of", Or, parts)
 
 
+@brief
 def all_of(*parts: "str | PatternBuilder") -> PatternBuilder:
     """All of several parts, in any order.
 
@@ -466,7 +476,7 @@ def _together(
     call: str, kind: type[And] | type[Or], parts: tuple["str | PatternBuilder", ...]
 ) -> PatternBuilder:
     if len(parts) < 2:
-        raise refused(call, "it is of two parts or more", 'as in one_of("B", "C")')
+        raise refused(call, "it needs two or more parts", 'as in one_of("B", "C")')
     taken: list[str] = []
     inside: list[Pattern] = []
     said: list[Said] = []
@@ -498,7 +508,7 @@ def _step(
     if part.clauses != Query(Atom("", "")):
         raise refused(
             call,
-            "a group has parts and conditions, and nothing that is said of a whole query",
+            "a group can only have parts and conditions, no settings of a whole query",
             "call .within(...), .partition_by(...) and the like on the whole pattern",
         )
     return Step(part.pattern), part.said
@@ -512,14 +522,14 @@ def _free(type: str, taken: "tuple[str, ...] | list[str]") -> str:
 
 def _name(call: str, given: object) -> str:
     if not isinstance(given, str) or not given:
-        raise refused(call, f"{given!r} is no name", "names and types are texts")
+        raise refused(call, f"{given!r} is not a name", "names and types must be strings")
     return given
 
 
 def _read(call: str, read: Callable[..., Found], text: object, *arguments: Any) -> Found:
     """What a text of a call stands for; what is wrong with it names the call."""
     if not isinstance(text, str):
-        raise refused(call, f"{text!r} is no text", 'as in .where("b.price > 3")')
+        raise refused(call, f"{text!r} is not a string", 'as in .where("b.price > 3")')
     try:
         return read(text, *arguments)
     except QueryError as error:
@@ -531,8 +541,8 @@ def _all_used(call: str, names: "Names") -> None:
     for name in names.unused():
         raise refused(
             call,
-            f"{name}= is given, and nothing is called so in the text",
-            f"a value is named without a field, as in b.price > {name}",
+            f"{name}= is given, but the text does not use it",
+            f"use a value by its plain name, as in b.price > {name}",
         )
 
 
@@ -550,16 +560,18 @@ def _window(call: str, length: object) -> Window:
             return _read(call, read_window, length)
         case _:
             pass
-    raise refused(call, f"{length!r} is no length", 'a timedelta, "5 minutes", or a number')
+    raise refused(
+        call, f"{length!r} is not a length of time", 'a timedelta, "5 minutes", or a number'
+    )
 
 
 def _pause(call: str, length: object) -> Pause:
     found = _window(call, length)
     if isinstance(found, ByEvents):
-        raise refused(call, "a number of events is no length of time", 'as in "5 minutes"')
+        raise refused(call, "a number of events is not a length of time", 'as in "5 minutes"')
     amount = found.nanoseconds if isinstance(found, ByTime) else found.amount
     if amount <= 0:
-        raise refused(call, f"{length!r} is no time at all", 'as in "5 minutes"')
+        raise refused(call, f"{length!r} is not longer than zero", 'as in "5 minutes"')
     return found
 
 

@@ -1,7 +1,7 @@
 """Syntax trees of clauses to algebra."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from ensue.algebra.pattern import Pattern
 from ensue.algebra.policy import AfterMatch, Choice, Choose, InOrderOf, SkipTo, Strategy
@@ -23,20 +23,69 @@ from ensue.languages.expressions import (
 from ensue.languages.windows import whole, window_of
 from ensue.span import Span
 
+_CLAUSES = {
+    "using": ("using",),
+    "where": ("where", "selecting"),
+    "within": ("within",),
+    "after": ("next_event", "past_last", "to_first", "to_last"),
+    "returning": ("returning", "returning_events"),
+    "having": ("having",),
+    "grouping": ("groups", "all_groups", "one_group"),
+    "ordering": ("ordering",),
+    "limit": ("limit", "fetch"),
+    "choose": ("choose",),
+}
+_CONDITIONS = ("where", "having")
+_CLAUSE = {rule: clause for clause, rules in _CLAUSES.items() for rule in rules}
+_WORDS = {
+    "after": "AFTER MATCH", "returning": "RETURN", "grouping": "GROUP BY", "ordering": "ORDER BY",
+}  # fmt: skip
 
-def matched(
-    shape: Pattern,
-    selecting: tuple[Node | None, Node | None],
-    within: Node | None,
-    after: Node | None,
-    text: str,
-    beside: Sequence[Expr] = (),
-) -> Query:
+
+@dataclass(frozen=True, slots=True)
+class Clauses:
+    """The clauses behind a pattern, whatever order they are written in."""
+
+    using: Node | None = None
+    where: Node | None = None
+    within: Node | None = None
+    after: Node | None = None
+    returning: Node | None = None
+    having: Node | None = None
+    grouping: Node | None = None
+    ordering: Node | None = None
+    limit: Node | None = None
+    choose: Node | None = None
+
+    @classmethod
+    def of(cls, given: Iterable[Node]) -> "Clauses":
+        """Raises a QueryError for a clause that is there twice."""
+        found: dict[str, Node] = {}
+        for node in given:
+            clause = _CLAUSE[node.data]
+            if clause in found:
+                word = _WORDS.get(clause, clause.upper())
+                hint = "join both conditions with 'and'" if clause in _CONDITIONS else None
+                raise QueryError(
+                    f"a second {word}", hint=hint or "leave one of them out", span=span_of(node)
+                )
+            if clause == "having" and "grouping" in found:
+                raise QueryError(
+                    "HAVING behind GROUP BY",
+                    hint="HAVING is about a match, and comes before GROUP BY; "
+                    "filter groups in the result",
+                    span=span_of(node),
+                )
+            found[clause] = node
+        return cls(**found)
+
+
+def matched(shape: Pattern, given: Clauses, text: str, beside: Sequence[Expr] = ()) -> Query:
     """What is to be matched: a pattern with USING, WHERE, WITHIN and AFTER MATCH.
 
     `beside` are conditions that stand beside parts of the pattern.
     """
-    using, where = selecting
+    using, where, within, after = given.using, given.where, given.within, given.after
     conditions = None
     strategy = Strategy[pieces(using)[0].upper()] if using else Strategy.ANY
     if where is not None:

@@ -13,9 +13,7 @@ from ensue.algebra import functions
 from ensue.algebra.chains import chain
 from ensue.algebra.durations import nanoseconds
 from ensue.algebra.predicate import (
-    AGGREGATES,
     GROUP,
-    MATCHES,
     VALUE,
     Aggregate,
     At,
@@ -31,9 +29,10 @@ from ensue.algebra.predicate import (
     Unary,
 )
 from ensue.algebra.query import Equivalence
-from ensue.algebra.walk import references
 from ensue.errors import QueryError
 from ensue.languages import sql_forms
+from ensue.languages.aggregate_calls import aggregated, distinct_of, is_aggregate, tally
+from ensue.languages.function_calls import called, part_of
 from ensue.span import Span
 
 Node = Tree[Token]
@@ -91,8 +90,8 @@ def expr_of(node: Node) -> Expr:
             return chain("and", [expr_of(term) for term in terms])
         case "equivalence", _:
             raise QueryError(
-                "[attr] stands alone among the conditions of WHERE or ON, joined by 'and'",
-                hint="to compare two events otherwise, write a.id = b.id",
+                "[attr] must be a condition of its own in WHERE or ON, joined with 'and'",
+                hint="to compare two events in another way, write a.id = b.id",
                 span=span,
             )
         case "inverted", [operand]:
@@ -114,12 +113,18 @@ def expr_of(node: Node) -> Expr:
         case "ilike", [operand, negated, pattern]:
             text = _unquoted(pattern)
             return sql_forms.ilike(expr_of(operand), negated is not None, text, span)
+        case "rlike", [operand, negated, written]:
+            found = Call("regexp_matches", (expr_of(operand), expr_of(written)), span)
+            return Unary("not", found, span) if negated is not None else found
         case "cases", [*parts, _]:
             return sql_forms.chosen(_cases(parts), span)
         case "cases_of", [subject, *parts, _]:
             return sql_forms.chosen_by(expr_of(subject), _cases(parts), span)
         case "case_call", arguments:
             return sql_forms.chosen([expr_of(argument) for argument in arguments], span)
+        case "at_time_zone", [time, zone]:
+            named = Literal(_unquoted(zone), span_of(zone))
+            return Call(functions.AT_TIME_ZONE, (expr_of(time), named), span)
         case "cast", [operand, kind]:
             return sql_forms.cast(expr_of(operand), kind, span)
         case "is_in", [operand, negated, *options]:
@@ -136,9 +141,14 @@ def expr_of(node: Node) -> Expr:
             return replace(event, name=_field_name(field)) if field else event
         case "call", [function, *arguments]:
             inside = tuple(expr_of(argument) for argument in arguments if argument)
-            return _called(name_of(function).lower(), inside, span)
+            return called(name_of(function).lower(), inside, span)
         case "tally", [function, _]:
-            return _tally(name_of(function).lower(), span)
+            return tally(name_of(function).lower(), span)
+        case "distinct_call", [function, *arguments]:
+            inside = tuple(expr_of(argument) for argument in arguments)
+            return distinct_of(name_of(function).lower(), inside, span)
+        case "extract", [part, operand]:
+            return part_of(Literal(str(part), span_of(part)), expr_of(operand), span)
         case "wkt", [_, text]:
             return Call(functions.WKT, (Literal(_unquoted(text), span_of(text)),), span)
         case _:
@@ -211,7 +221,7 @@ def _finite(value: float, span: Span) -> float:
 def _duration(length: int, span: Span) -> timedelta:
     if length % 1000:
         raise QueryError(
-            "durations in conditions are whole microseconds",
+            "durations in conditions must be whole microseconds",
             hint="round it to microseconds: 1 us",
             span=span,
         )
@@ -270,7 +280,7 @@ def _position(index: Node, variable: str) -> tuple[At, int]:
             )
         case _:
             raise QueryError(
-                "this is no position in a Kleene variable",
+                "this is not a position in a Kleene variable",
                 hint=f"positions are {POSITIONS}",
                 span=span,
             )
@@ -305,7 +315,9 @@ def _member(index: Node, variable: str) -> str:
 def _nth(digits: Token, variable: str) -> int:
     span = span_of(digits)
     if not digits.isdigit() or len(digits) > 9:
-        raise QueryError("a position is a whole number", hint=f"as in {variable}[1]", span=span)
+        raise QueryError(
+            "a position must be a whole number", hint=f"as in {variable}[1]", span=span
+        )
     if int(digits) == 0:
         raise QueryError(
             "positions count from 1",
@@ -315,13 +327,7 @@ def _nth(digits: Token, variable: str) -> int:
     return int(digits)
 
 
-# ---------------------------------------------------------------------------------- functions
-
-
-def _called(function: str, arguments: Sequence[Expr], span: Span) -> Expr:
-    if function in AGGREGATES:
-        return _aggregate(function, arguments, span)
-    return Call(functions.name_of(function), tuple(arguments), span)
+# ---------------------------------------------------------------------------- over the matches
 
 
 def over_matches(node: Node) -> tuple[Expr, Aggregate] | None:
@@ -330,118 +336,36 @@ def over_matches(node: Node) -> tuple[Expr, Aggregate] | None:
     inside = node
     while inside.data in ("expression", "conjunction") and len(inside.children) == 1:
         (inside,) = (child for child in inside.children if isinstance(child, Tree))
+    span = span_of(inside)
     match inside.data, pieces(inside):
         case "tally", [function, _]:
-            _tally(name_of(function).lower(), span_of(inside))
-            asked: Expr = Literal(True, span_of(inside))
-            arguments: list[Expr] = []
-            called = "count"
-        case "call", [function, first, *others] if name_of(function).lower() in AGGREGATES:
-            called = name_of(function).lower()
+            tally(name_of(function).lower(), span)
+            asked: Expr = Literal(True, span)
+            made: Expr = aggregated("count", [_OF_A_GROUP], span)
+        case "distinct_call", [function, first, *others]:
             asked = expr_of(first)
-            arguments = [expr_of(other) for other in others]
+            arguments = [_OF_A_GROUP, *(expr_of(other) for other in others)]
+            made = distinct_of(name_of(function).lower(), arguments, span)
+        case "call", [function, first, *others] if first and is_aggregate(name_of(function)):
+            asked = expr_of(first)
+            arguments = [_OF_A_GROUP, *(expr_of(other) for other in others)]
+            made = aggregated(name_of(function).lower(), arguments, span)
         case _:
             return None
     if isinstance(asked, Field) and asked.name is None:
-        name = asked.variable
+        name, function = asked.variable, pieces(inside)[0]
         raise QueryError(
-            f"with GROUP BY, {called} is over matches, and {name} is an event",
+            f"with GROUP BY, {function.lower()} is over matches, and {name} is an event",
             hint=f"COUNT(*) counts the matches, sum(count({name})) all their events of {name}",
-            span=span_of(inside),
-        )
-    placeholder = Field(GROUP, VALUE, At.ALL)
-    return asked, _aggregate(called, [placeholder, *arguments], span_of(inside))
-
-
-def _tally(function: str, span: Span) -> Aggregate:
-    if function == "count":
-        return Aggregate("count", MATCHES, None, span=span)
-    raise QueryError(
-        f"{function}(*) means nothing: only COUNT(*) counts matches",
-        hint="take the events of a variable, as in avg(a.price)",
-        span=span,
-    )
-
-
-def _aggregate(function: str, arguments: Sequence[Expr], span: Span) -> Aggregate:
-    parameter = None
-    if function == "percentile":
-        if len(arguments) != 2:
-            raise QueryError(
-                "percentile takes an expression and a percentage",
-                hint="as in percentile(a.price, 90)",
-                span=span,
-            )
-        parameter = _percentage(arguments[1])
-    elif len(arguments) != 1:
-        scalar = {"min": "least", "max": "greatest"}.get(function)
-        raise QueryError(
-            f"{function} takes one argument, not {len(arguments)}",
-            hint=f"{scalar}(x, y) picks one of several values" if scalar else None,
             span=span,
         )
-    argument = arguments[0]
-    variable, at = _subject(function, argument, span)
-    if isinstance(argument, Field) and argument.name is None:
-        if function != "count":
-            raise QueryError(
-                f"{function} needs a field of {variable}",
-                hint=f"as in {function}({variable}.price)",
-                span=span,
-            )
-        return Aggregate(function, variable, None, at, None, span)
-    return Aggregate(function, variable, argument, at, parameter, span)
-
-
-def _percentage(expr: Expr) -> float:
-    if isinstance(expr, Literal) and isinstance(expr.value, int | float):
-        return float(expr.value)
-    raise QueryError(
-        "the second argument of percentile is a number from 0 to 100",
-        hint="as in percentile(a.price, 90)",
-        span=expr.span,
-    )
-
-
-def _subject(function: str, argument: Expr, span: Span) -> tuple[str, At]:
-    """The one variable an aggregate is over, and which of its events."""
-    fields = []
-    for reference in references(argument):
-        if isinstance(reference, Aggregate):
-            raise QueryError(
-                "an aggregate inside an aggregate",
-                hint="aggregate once, over the events of one variable",
-                span=reference.span,
-            )
-        fields.append(reference)
-    if not fields:
+    if not isinstance(made, Aggregate):
         raise QueryError(
-            f"{function} needs the events of a variable",
-            hint=f"as in {function}(a.price), where a is a variable of the pattern",
+            "with GROUP BY, this stands for several aggregates",
+            hint="write them out: max(a.price) AS most, min(a.price) AS least",
             span=span,
         )
-    first = fields[0]
-    for other in fields[1:]:
-        if other.variable != first.variable:
-            raise QueryError(
-                f"{function} is over the events of one variable, not of "
-                f"{first.variable} and {other.variable}",
-                hint="aggregate each variable on its own",
-                span=span,
-            )
-    positions = {At.ALL if f.at is At.ONLY else f.at for f in fields}
-    if len(positions) > 1:
-        raise QueryError(
-            f"{function} mixes positions of {first.variable}",
-            hint="use the same position in all of its fields",
-            span=span,
-        )
-    (at,) = positions
-    if at not in (At.ALL, At.BEFORE, At.THROUGH):
-        name = first.variable
-        raise QueryError(
-            f"{function} is over several events, and this position names one",
-            hint=f"all of them: {name}[], those before the current one: {name}[..i-1]",
-            span=first.span,
-        )
-    return first.variable, at
+    return asked, made
+
+
+_OF_A_GROUP = Field(GROUP, VALUE, At.ALL)

@@ -1,21 +1,21 @@
 """Conditions, columns and windows that stand alone, as the builder takes them."""
 
-import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta
 from functools import cache
 from typing import Any
 
 from lark import Lark, Token, Tree, UnexpectedInput
 
-from ensue.algebra.predicate import Constant, Expr, Literal
+from ensue.algebra.predicate import Expr, Literal
 from ensue.algebra.query import Equivalence, Returned, SortKey
 from ensue.algebra.text import show_expr
 from ensue.algebra.window import Window
 from ensue.errors import QueryError
 from ensue.languages.clauses import returned_of
 from ensue.languages.expressions import Node, condition, expr_of, pieces
+from ensue.languages.parameter_tokens import read
+from ensue.languages.parameters import Parameters, constant_of
 from ensue.languages.patterns import grammar_of, limit_depth
 from ensue.languages.syntax import explain
 from ensue.languages.whole_results import sort_key_of
@@ -88,11 +88,12 @@ def _grammar() -> Lark:
 
 
 def _read(text: str, rule: str, names: Names) -> Node:
+    parameters = Parameters(names.values, lambda name: f"pass it: {name}=...", names.used)
     try:
-        tree = _grammar().parse(text, start=rule)
+        tree = read(_grammar(), text, rule, parameters)
         limit_depth(tree)
     except UnexpectedInput as error:
-        raise explain(error, text) from None
+        raise explain(error, text, parameters) from None
     except QueryError as error:
         raise error.at(None, text) from None
     found = _resolved(tree, names)
@@ -123,7 +124,9 @@ def _resolved(node: Node, names: Names) -> list[Node]:
 
 
 def _several() -> QueryError:
-    return QueryError("several values stand where one is meant", hint="as in b.kind in (kinds)")
+    return QueryError(
+        "there are several values where one is expected", hint="as in b.kind in (kinds)"
+    )
 
 
 def _named(node: Node, token: Token, names: Names) -> list[Node]:
@@ -131,7 +134,8 @@ def _named(node: Node, token: Token, names: Names) -> list[Node]:
     if name in names.values:
         if name in names.variables:
             raise QueryError(
-                f"'{name}' is an event of the pattern and a value", hint="call the value otherwise"
+                f"'{name}' is both an event of the pattern and a value",
+                hint="give the value another name",
             )
         names.used.add(name)
         value = names.values[name]
@@ -153,17 +157,11 @@ def _ordered(values: Iterable[Any]) -> list[Any]:
 
 def _literal(name: str, value: object) -> Node:
     """A constant as the tree of its text; the printer quotes it."""
-    constant: Constant
-    match value:
-        case None | bool() | int() | str() | datetime() | timedelta():
-            constant = value
-        case float() if math.isfinite(value):
-            constant = value
-        case date():
-            constant = datetime.combine(value, datetime.min.time())
-        case _:
-            raise QueryError(
-                f"{name}={value!r} is no constant of the language",
-                hint="pass a number, a text, a truth value, None, a datetime or a timedelta",
-            )
+    try:
+        constant = constant_of(value)
+    except ValueError:
+        raise QueryError(
+            f"{name}={value!r} cannot be used as a constant",
+            hint="pass a number, a string, a boolean, None, a datetime or a timedelta",
+        ) from None
     return _grammar().parse(show_expr(Literal(constant)), start="expression")

@@ -12,6 +12,7 @@ from ensue.algebra.query import Query
 from ensue.algebra.row_patterns.recognition import Recognition
 from ensue.algebra.subscription import Subscription
 from ensue.algebra.tower import Definition, Tower
+from ensue.languages.parameters import NO_PARAMETERS, Parameters
 
 NO_REGIONS: Mapping[str, str] = MappingProxyType({})
 
@@ -21,7 +22,7 @@ class Parse(Protocol):
 
     Files that the text names are looked for in `folder`, by default the current one;
     `definitions` and `operators` may be used in it beside those that are known, and `regions` by
-    their names, in languages that have such.
+    their names, in languages that have such. `parameters` have the values of its `:names`.
     """
 
     def __call__(
@@ -32,6 +33,7 @@ class Parse(Protocol):
         definitions: Iterable[Definition] = (),
         operators: Iterable[Operator] = (),
         regions: Mapping[str, str] = NO_REGIONS,
+        parameters: Parameters = NO_PARAMETERS,
     ) -> Query | Tower | Correlation | Subscription | Recognition: ...
 
 

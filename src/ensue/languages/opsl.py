@@ -32,8 +32,8 @@ def parse(text: str, regions: Mapping[str, str] = NO_REGIONS) -> Subscription:
     length = len(text.encode("utf-8", "surrogatepass"))
     if length > LONGEST:
         raise QueryError(
-            f"this text has {length:,} bytes; at most {LONGEST:,} are taken",
-            hint='give large regions by the call: regions={"Depot": ...}',
+            f"this text has {length:,} bytes; the limit is {LONGEST:,}",
+            hint='pass large regions in the call: regions={"Depot": ...}',
         )
     try:
         return _subscription(_shapes.tree(text, _grammar().parse), text, regions)
@@ -95,7 +95,7 @@ def _defined(
             )
         if known is abbreviations and name in regions:
             raise QueryError(
-                f"{shown} is defined here and given by the call",
+                f"{shown} is defined here and also passed in the call",
                 hint="rename it here, or leave it out of regions=",
                 span=span,
             )
@@ -142,7 +142,7 @@ def _options(node: Node | None) -> dict[str, Any]:
             )
         if name in found:
             raise QueryError(
-                f"the option '{name}' stands here twice", hint="keep one", span=span_of(option)
+                f"the option '{name}' is given twice", hint="keep one", span=span_of(option)
             )
         found[name] = _select(value) if name == "select" else _amount(name, value)
     return found
@@ -173,7 +173,7 @@ def _amount(name: str, value: Node | Token) -> Any:
     amount, unit = pieces(value)
     if unit is not None:
         raise QueryError(
-            f"{name} is a number in the units of places, without a unit of its own",
+            f"{name} is a number in the units of places, without a unit",
             hint=f"write {name} = {amount}",
             span=span_of(unit),
         )

@@ -13,6 +13,7 @@ from ensue.algebra.tower import Definition
 from ensue.errors import QueryError
 from ensue.languages import opsl, opsl_text
 from ensue.languages.language import NO_REGIONS, Language
+from ensue.languages.parameters import NO_PARAMETERS, Parameters
 
 _BLANK = r"(?>\s|--[^\n]*|/\*[\s\S]*?\*/)*"  # atomic: a comment is no text to look into
 _BEGINNING = re.compile(rf"(?:{_BLANK}\()*{_BLANK}")
@@ -66,13 +67,15 @@ def parse_text(
     definitions: Iterable[Definition] = (),
     operators: Iterable[Operator] = (),
     regions: Mapping[str, str] = NO_REGIONS,
+    parameters: Parameters = NO_PARAMETERS,
 ) -> Subscription:
-    """A subscription. Definitions and operators of patterns, and files, have no place in it."""
-    del folder
+    """A subscription. Definitions, operators and parameters of patterns, and files, have no place
+    in it."""
+    del folder, parameters
     for argument, given in (("definitions", definitions), ("operators", operators)):
         if tuple(given):
             raise QueryError(
-                f"{argument}= are for patterns, and this text is OPSL",
+                f"{argument}= is for patterns, and this text is OPSL",
                 hint=f"leave {argument}= out",
             )
     return opsl.parse(text, regions)
@@ -83,8 +86,8 @@ def show(query: Query | Correlation | Subscription | Recognition) -> str:
     if isinstance(query, Subscription):
         return opsl_text.show(query)
     raise QueryError(
-        "this query is a pattern, and patterns cannot be written in OPSL",
-        hint=f'show it by language="{"sql" if isinstance(query, Recognition) else "patterns"}"',
+        "this query is a pattern, and patterns cannot be converted to OPSL",
+        hint=f'show it with language="{"sql" if isinstance(query, Recognition) else "patterns"}"',
     )
 
 

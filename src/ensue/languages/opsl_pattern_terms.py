@@ -27,7 +27,9 @@ def show_length_of_time(length: Length) -> str:
     """A length that conditions can add."""
     if isinstance(length, ByTime) and length.nanoseconds % 1000:
         raise QueryError(
-            "lengths of patterns are whole microseconds", hint="round it: 1 us", span=length.span
+            "lengths in patterns must be whole microseconds",
+            hint="round it: 1 us",
+            span=length.span,
         )
     return show_length(length)
 
@@ -49,7 +51,7 @@ def later(at: Time, by: Length | None) -> Any:
             return at + timedelta(microseconds=nanoseconds // 1000)
         case _:
             raise QueryError(
-                "this moment and this length do not go together",
+                "this moment and this length do not fit together",
                 hint="numbers go with numbers, timestamps with whole microseconds",
                 span=by.span,
             )

@@ -61,7 +61,7 @@ def _shown(subscription: Subscription) -> str:
     found = [written for way in ways if (written := writer.way(way)) is not None]
     if not found:
         raise QueryError(
-            "nothing satisfies this subscription: it asks for the place of what has none, "
+            "nothing satisfies this subscription: it needs the place of something without one, "
             "or for a moment before itself",
             hint="an absence from a moment on has no event, and so no place",
         )
@@ -80,8 +80,8 @@ def _pattern(written: "_Way", *, alone: bool) -> str:
     parts = written.parts
     if not written.names and (not alone or len(parts) != 1):
         raise QueryError(
-            "an alternative has no event that must occur, so it is no pattern",
-            hint="one absence between moments is a pattern by itself, and not beside others",
+            "an alternative has no event that must occur, so it cannot be a pattern",
+            hint="an absence between fixed times must be the whole pattern",
         )
     return parts[0] if len(parts) == 1 else f"AND({', '.join(parts)})"
 
@@ -122,7 +122,7 @@ class _Writer:
         fixed = _fixed(test)
         if self.typed and not fixed:
             raise QueryError(
-                "this atom does not say of which type its event is, so it is no pattern",
+                "this atom does not test the type of its event, so it cannot become a pattern",
                 hint="write STRING:type = '...' in each atom, or in none",
                 span=test.predicates[0].span if test.predicates else None,
             )
@@ -270,9 +270,8 @@ class _Way:
                     yield f"!{shown} FROM {since} TO {until}"
                 case _:
                     raise QueryError(
-                        "what is absent here is made of several events, so it is no pattern",
-                        hint="a pattern with an interval of its own says of one event that it "
-                        "is absent",
+                        "the absent part has several events, so it cannot become a pattern",
+                        hint="in a pattern, an absence with an interval is about one event",
                     )
 
     def _absent(

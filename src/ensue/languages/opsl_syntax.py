@@ -191,7 +191,7 @@ def _opened(text: str, end: int) -> int:
 def _unbalanced(text: str, start: int, found: str) -> Iterator[str]:
     opened = _opened(text, start)
     if found == ")" and opened < 0:
-        yield "this ')' closes nothing"
+        yield "this ')' has no matching opening bracket"
     elif opened >= 0 and found != ")":
         line, column = text.count("\n", 0, opened) + 1, opened - text.rfind("\n", 0, opened)
         yield f"the '(' of line {line}, column {column} is not closed"

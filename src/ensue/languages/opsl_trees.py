@@ -58,11 +58,11 @@ class Names:
     def unknown(self, token: Token) -> QueryError:
         """No name of this spelling is defined."""
         if token.lower() in ("nan", "inf", "infinity"):
-            hint = "it is a name here, and no number: lengths are finite"
+            hint = "it is a name here, not a number: lengths must be finite"
         else:
             hint = did_you_mean(token, [*self.defined, *self.given]) or ""
             if not hint.startswith("did"):
-                define = f"define it behind the subscription: , {token} = (ARITH:id = 17)"
+                define = f"define it after the subscription: , {token} = (ARITH:id = 17)"
                 hint = "; ".join(filter(None, (hint, define)))
         return QueryError(f"unknown name '{token}'", hint=hint, span=span_of(token))
 
@@ -72,8 +72,8 @@ class Names:
         if name in self._within:
             way = [*self._within[self._within.index(name) :], name]
             raise QueryError(
-                f"'{name}' is made of itself: {' -> '.join(way)}",
-                hint="a name stands for what its definition says, written out: break the circle",
+                f"'{name}' is defined in terms of itself: {' -> '.join(way)}",
+                hint="a name is expanded to its definition: break the cycle",
                 span=span_of(token),
             )
         self.used.add(name)
@@ -89,8 +89,8 @@ class Names:
         self._depth += 1
         if self._depth > DEEPEST:
             raise QueryError(
-                f"this is nested too deeply: at most {DEEPEST} levels, names written out",
-                hint="take levels out, or split the subscription",
+                f"this is nested too deeply: at most {DEEPEST} levels after expanding names",
+                hint="use fewer levels, or split the subscription",
                 span=span_of(node),
             )
 
@@ -104,13 +104,14 @@ class Names:
         self._atoms += atom
         if self._atoms > ATOMS:
             raise QueryError(
-                f"this subscription has more than {ATOMS} atoms, names written out",
-                hint="each use of a name is another event; $x; is one, however often it stands",
+                f"this subscription has more than {ATOMS} atoms after expanding names",
+                hint="each use of a name is another event; $x; is a single event, however often "
+                "you use it",
                 span=span,
             )
         if self._leaves > LEAVES:
             raise QueryError(
-                f"this subscription has more than {LEAVES:,} uses, names written out",
+                f"this subscription has more than {LEAVES:,} uses after expanding names",
                 hint="a name made of names that are used twice doubles each time",
                 span=span,
             )
@@ -187,7 +188,7 @@ def _written_out(token: Token, names: Names) -> Expression:
 def _no_event(what: str, span: Span) -> QueryError:
     return QueryError(
         f"{what} is a region, and an event is needed here",
-        hint="a region says where an event is: @(Region)(A)",
+        hint="a region goes into an operator: @(Region)(A)",
         span=span,
     )
 
@@ -204,8 +205,8 @@ def _placed(node: Node, names: Names) -> Placed:
         if threshold is not None:
             if where is not Where.SAME:
                 raise QueryError(
-                    f"{word} takes a place and no number",
-                    hint=f"leave it out; distances are asked for by DIST(place; <; {threshold})",
+                    f"{word} takes a place but no number",
+                    hint=f"leave it out; for distances use DIST(place; <; {threshold})",
                     span=span_of(threshold),
                 )
             number = distance_of(threshold, "the threshold of SPL", positive=True)
@@ -213,7 +214,7 @@ def _placed(node: Node, names: Names) -> Placed:
     place, comparison, distance, part = pieces(node)
     if comparison not in _DISTANCES:
         raise QueryError(
-            f"DIST compares by <, = or >, not by {comparison}",
+            f"DIST compares with <, = or >, not with {comparison}",
             hint=f"write DIST(place; {comparison[0] if comparison[0] in '<>' else '>'}; "
             f"{distance.strip()})",
             span=span_of(comparison),

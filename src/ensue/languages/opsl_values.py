@@ -25,8 +25,8 @@ _VARIABLE = re.compile(r"\$(?P<name>[^;\s]+)\s*;")
 _OPERATORS = {"==": "=", "<>": "!=", "≠": "!=", "≤": "<=", "≥": ">="}
 _LARGEST = 2**63  # what a column of integers holds lies below
 _VALUES: Mapping[PredicateType, tuple[str, str]] = {
-    PredicateType.ARITH: ("a number", "ARITH:id = 17; for texts there is STRING:name = 'x'"),
-    PredicateType.STRING: ("a text", "STRING:type = 'truck'; for numbers there is ARITH:id = 17"),
+    PredicateType.ARITH: ("a number", "ARITH:id = 17; for texts use STRING:name = 'x'"),
+    PredicateType.STRING: ("a text", "STRING:type = 'truck'; for numbers use ARITH:id = 17"),
     PredicateType.BOOL: ("TRUE or FALSE", "BOOL:loaded = TRUE"),
     PredicateType.TIME: ("a moment", "TIME:seen > TIMESTAMP '2026-01-31 10:00:00'"),
 }
@@ -56,7 +56,7 @@ def _predicate(node: Node) -> Predicate:
             symbol = _OPERATORS.get(operator, str(operator))
             if type is PredicateType.BOOL and symbol not in ("=", "!="):
                 raise QueryError(
-                    f"BOOL is compared by = and !=, not by {operator}",
+                    f"BOOL can be compared with = and !=, not with {operator}",
                     hint=f"write BOOL:{name} = TRUE",
                     span=span_of(operator),
                 )
@@ -73,7 +73,7 @@ def _type_of(token: Token) -> PredicateType:
     except KeyError:
         known = [type.value for type in PredicateType]
         raise QueryError(
-            f"'{token}' is no type of a predicate",
+            f"'{token}' is not a type of predicate",
             hint=did_you_mean(token.upper(), known),
             span=span_of(token),
         ) from None
@@ -82,14 +82,14 @@ def _type_of(token: Token) -> PredicateType:
 def _like(value: Node, type: PredicateType, name: str, span: Span) -> str:
     if type is not PredicateType.STRING:
         raise QueryError(
-            f"LIKE is about texts, and {type.value} says that '{name}' is none",
+            f"LIKE works on texts, and {type.value} says that '{name}' is not one",
             hint=f"write STRING:{name} LIKE 'ab%'",
             span=span,
         )
     found = _value(value, type)
     if not isinstance(found, str):
         raise QueryError(
-            "LIKE takes a text, not a field of another event",
+            "LIKE needs a text, not a field of another event",
             hint=f"write STRING:{name} LIKE 'ab%'",
             span=span_of(value),
         )
@@ -101,15 +101,17 @@ def _listed(
 ) -> tuple[Constant, ...]:
     if type is PredicateType.BOOL:
         raise QueryError(
-            "BOOL is compared by = and !=, not by IN", hint=f"write BOOL:{name} = TRUE", span=span
+            "BOOL can be compared with = and !=, not with IN",
+            hint=f"write BOOL:{name} = TRUE",
+            span=span,
         )
     found: list[Constant] = []
     for value in values:
         constant = _value(value, type)
         if isinstance(constant, FieldOf):
             raise QueryError(
-                "a list of IN has values, no fields of other events",
-                hint="compare with a field by =, and join the cases by ||",
+                "an IN list takes values, not fields of other events",
+                hint="compare with a field using =, and join the cases with ||",
                 span=constant.span,
             )
         found.append(constant)
@@ -132,7 +134,7 @@ def _value(node: Node, type: PredicateType) -> Constant | FieldOf:
         case _:
             wanted, example = _VALUES[type]
             raise QueryError(
-                f"{type.value} is compared with {wanted}", hint=f"as in {example}", span=span
+                f"{type.value} must be compared with {wanted}", hint=f"as in {example}", span=span
             )
 
 
@@ -169,7 +171,9 @@ def length_of(node: Node) -> Length:
     span = span_of(node)
     value = number_of(amount)
     if value < 0:
-        raise QueryError("a length of time is not negative", hint="leave the sign out", span=span)
+        raise QueryError(
+            "a length of time cannot be negative", hint="leave out the sign", span=span
+        )
     if unit is None:
         return ByUnits(value, span)
     return ByTime(nanoseconds(re.sub(r"[\s+]", "", amount), unit, span), span)
@@ -181,7 +185,7 @@ def distance_of(token: Token, what: str, *, positive: bool = False) -> float:
     if value < 0 or (positive and value == 0):
         raise QueryError(
             f"{what} is {'more than 0' if positive else 'not negative'}",
-            hint="leave the sign out" if value < 0 else "centres are less than it apart",
+            hint="leave out the sign" if value < 0 else "centres are less than it apart",
             span=span_of(token),
         )
     return value

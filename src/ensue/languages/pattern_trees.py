@@ -75,7 +75,7 @@ def pattern_of(node: Node, operators: tuple[Operator, ...], conditions: list[Exp
         case "looped", [*parts, again, quantifier, until]:
             if quantifier.data == "maybe":
                 raise QueryError(
-                    "THEN at the end of a group says how one time of it follows another",
+                    "THEN at the end of a group says how one round follows another",
                     hint="repeat the group: (A a THEN)+",
                     span=span_of(again),
                 )
@@ -111,7 +111,7 @@ def _stopped(part: Pattern, until: Node | None, conditions: list[Expr]) -> Patte
         return part
     if not (is_list(part) or is_loop(part)):
         raise QueryError(
-            "UNTIL ends a loop, and this is none",
+            "UNTIL ends a loop, and this is not one",
             hint="repeat it: B+ b[] UNTIL C c",
             span=span_of(until),
         )
@@ -127,8 +127,8 @@ def _stopped(part: Pattern, until: Node | None, conditions: list[Expr]) -> Patte
     meant = [r for r in plain if r.variable in own] or plain
     if len({r.variable for r in meant}) != 1:
         raise QueryError(
-            "UNTIL with a condition is about one event: which one is not clear here",
-            hint="as in B+ b[] UNTIL b.price > 3; of another event: B+ b[] UNTIL C c, and what "
+            "UNTIL with a condition needs one event: it is not clear which one",
+            hint="as in B+ b[] UNTIL b.price > 3; for another event: B+ b[] UNTIL C c, and what "
             "c must be in WHERE",
             span=span,
         )
@@ -211,9 +211,9 @@ def _one_of(choice: Node, variable: Node) -> Types:
         found = pieces(part)
         if part.data != "atom" or any(piece is not None for piece in found[1:]):
             raise QueryError(
-                "a variable behind a bracket is one event, and in the bracket are its types",
-                hint=f"as in (A|B) {name_of(pieces(variable)[0])}; if each part has a variable "
-                "of its own, leave this one out",
+                "a variable after a bracket is one event, and the bracket lists its types",
+                hint=f"as in (A|B) {name_of(pieces(variable)[0])}; if each part has its own "
+                "variable, leave this one out",
                 span=span_of(variable),
             )
         names.append(found[0])

@@ -16,8 +16,10 @@ from ensue.algebra.predicate import Expr
 from ensue.algebra.query import Query
 from ensue.errors import QueryError
 from ensue.languages.archive_joins import archive_join, joined_pattern
-from ensue.languages.clauses import choose_of, limit_of, matched, returned_of
+from ensue.languages.clauses import Clauses, choose_of, limit_of, matched, returned_of
 from ensue.languages.expressions import Node, expr_of, name_of, pieces, span_of
+from ensue.languages.parameter_tokens import AnywhereInText, read
+from ensue.languages.parameters import NO_PARAMETERS, Parameters
 from ensue.languages.pattern_trees import explicit_names, pattern_of, with_names, with_types
 from ensue.languages.syntax import explain
 from ensue.languages.whole_results import columns_of, whole_of
@@ -39,33 +41,48 @@ def parse(text: str, operators: Iterable[Operator] = ()) -> Query:
         case Correlation() as correlation:
             raise QueryError(
                 "JOIN ARCHIVE is not supported here yet",
-                hint="leave it out: here a query is about one stream",
+                hint="leave it out: here a query covers one stream",
                 span=correlation.joins[0].span,
                 text=text,
             )
 
 
-def statement(text: str, operators: Iterable[Operator] = ()) -> Query | Correlation:
-    """Reads a query, also one with JOIN ARCHIVE.
+def statement(
+    text: str,
+    operators: Iterable[Operator] = (),
+    parameters: Parameters = NO_PARAMETERS,
+) -> Query | Correlation:
+    """Reads a query, also one with JOIN ARCHIVE. `parameters` have the values of its `:names`.
 
     >>> found = statement("Pass p JOIN ARCHIVE passes Pass q RANGE 6 hours BEFORE START ON [tag]")
     >>> [join.archive for join in found.joins]
     ['passes']
     """
-    return _read(text, tuple(operators), registered())
+    if parameters.values:
+        return _read(text, tuple(operators), parameters)
+    try:
+        return _kept(text, tuple(operators), registered())
+    except QueryError:
+        return _read(text, tuple(operators), parameters)  # whose errors say how a value is given
 
 
 @lru_cache(maxsize=256)
-def _read(
+def _kept(
     text: str, operators: tuple[Operator, ...], _registered: tuple[Operator, ...]
 ) -> Query | Correlation:
-    """A text means the same as long as the same operators are known."""
+    """A text without parameters means the same as long as the same operators are known."""
+    return _read(text, operators, NO_PARAMETERS)
+
+
+def _read(
+    text: str, operators: tuple[Operator, ...], parameters: Parameters
+) -> Query | Correlation:
     try:
-        tree = _grammar().parse(text)
+        tree = read(_grammar(), text, "start", parameters)
         limit_depth(tree)
         return _statement(tree, text, operators)
     except UnexpectedInput as error:
-        raise explain(error, text) from None
+        raise explain(error, text, parameters) from None
     except QueryError as error:
         raise error.at(None, text) from None
 
@@ -82,6 +99,7 @@ def grammar_of(*rules: str) -> Lark:
         start=list(rules),
         parser="lalr",
         lexer="contextual",
+        postlex=AnywhereInText(),
         propagate_positions=True,
         maybe_placeholders=True,
     )
@@ -105,8 +123,10 @@ def limit_depth(tree: Node) -> None:
 
 def _statement(tree: Node, text: str, operators: tuple[Operator, ...]) -> Query | Correlation:
     *name, body = pieces(tree)
-    pattern, using, where, within, after, *joins, returning, having = pieces(body)[:-4]
-    grouping, ordering, limit, choose = pieces(body)[-4:]
+    pattern, *given = pieces(body)
+    joins = [clause for clause in given if clause.data == "join"]
+    clauses = Clauses.of(clause for clause in given if clause.data != "join")
+    returning, limit, choose = clauses.returning, clauses.limit, clauses.choose
     beside: list[list[Expr]] = [[] for _ in (pattern, *joins)]
     written = (pattern, *map(joined_pattern, joins))
     shapes = [
@@ -118,17 +138,17 @@ def _statement(tree: Node, text: str, operators: tuple[Operator, ...]) -> Query 
         for shape, found in zip(shapes, beside, strict=True)
     ]
     query = replace(
-        matched(live, (using, where), within, after, text, beside[0]),
+        matched(live, clauses, text, beside[0]),
         name=name_of(name[0]) if name else None,
     )
     columns, total, labelled = columns_of(returning)
-    grouped = total is not None or grouping is not None
+    grouped = total is not None or clauses.grouping is not None
     exists = [column for column in columns if column.data == "exists"]
     returns = tuple(
         returned_of(column, grouped=grouped) for column in columns if column.data != "exists"
     )
-    condition = expr_of(having.children[0]) if having else None
-    whole = whole_of(returns, total, grouping, ordering, limit)
+    condition = expr_of(pieces(clauses.having)[0]) if clauses.having else None
+    whole = whole_of(returns, total, clauses.grouping, clauses.ordering, limit)
     most = limit_of(limit) if limit and (whole is None or whole.first is None) else None
     if not joins:
         query = replace(query, returns=returns, having=condition, limit=most, exists=bool(exists))
@@ -136,19 +156,19 @@ def _statement(tree: Node, text: str, operators: tuple[Operator, ...]) -> Query 
         return check_structure(replace(query, all_events=labelled is not None, whole=whole))
     if labelled is not None:
         raise QueryError(
-            "ALL EVENTS does not go with JOIN ARCHIVE",
+            "ALL EVENTS cannot be combined with JOIN ARCHIVE",
             hint="leave it out: a row has the events of all sides as structs",
             span=span_of(labelled),
         )
     if choose and choose_of(choose):
         raise QueryError(
-            "CHOOSE does not go with JOIN ARCHIVE",
-            hint="leave it out; LAST 1 keeps the latest archived match of each live one",
+            "CHOOSE cannot be combined with JOIN ARCHIVE",
+            hint="leave it out; LAST 1 keeps the latest archived match for each live one",
             span=span_of(choose),
         )
     for negation, _ in (found for shape in (live, *past) for found in lapses(shape)):
         raise QueryError(
-            "an absence with an interval of its own does not go with JOIN ARCHIVE",
+            "an absence with an explicit interval cannot be combined with JOIN ARCHIVE",
             hint="say between which events nothing happens: SEQ(A a, !C c, B b)",
             span=negation.span,
         )

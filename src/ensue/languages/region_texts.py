@@ -27,23 +27,23 @@ def region_text(text: str, span: Span | None = None) -> str:
         case Circle(x, y, radius):
             corners = [(x, y)]
             if not radius > 0 or math.isinf(radius):
-                raise QueryError("the radius of a circle is more than 0", hint=_FORMS, span=span)
+                raise QueryError("the radius of a circle must be positive", hint=_FORMS, span=span)
         case Points(()) | Polygons(()):
-            raise QueryError("this region is empty: nothing is in it", hint=_FORMS, span=span)
+            raise QueryError("this region is empty", hint=_FORMS, span=span)
         case Points():
             raise QueryError("this region has no area", hint=_FORMS, span=span)
         case Polygons():
             corners = [corner for ring in found.rings for corner in ring]
             if any(len(set(ring)) < 3 for ring in found.rings):
-                raise QueryError("a ring has three corners or more", hint=_FORMS, span=span)
+                raise QueryError("a ring needs three or more corners", hint=_FORMS, span=span)
     if len(corners) > CORNERS:
         raise QueryError(
-            f"this region has {len(corners):,} corners; at most {CORNERS:,} are taken",
+            f"this region has {len(corners):,} corners; the limit is {CORNERS:,}",
             hint="simplify it: shapely.simplify(region, tolerance)",
             span=span,
         )
     if any(not math.isfinite(x) or not math.isfinite(y) for x, y in corners):
         raise QueryError(
-            "a corner of this region is no number, or too far away", hint=_FORMS, span=span
+            "a corner of this region is not a number, or too far away", hint=_FORMS, span=span
         )
     return written(found)

@@ -109,9 +109,9 @@ def _absence(step: Step, before: Sequence[Step]) -> Pattern:
     bound = next((one for one in reversed(before) if not one.negated), None)
     if bound is None or bound.about is None:
         raise QueryError(
-            ".within_previous(...) of an absence counts from the event before it, and that is a "
+            ".within_previous(...) of an absence counts from the event before it, but that is a "
             "group here",
-            hint="say when: in the text of the query, !X x FROM b.end TO b.end + 5 minutes",
+            hint="give the times in the text of the query: !X x FROM b.end TO b.end + 5 minutes",
         )
     since = Field(bound.about, "end", At.ONLY if bound.loop is None else At.LAST)
     until = Binary("+", since, Literal(constant_of(step.pause)))
@@ -128,7 +128,7 @@ def ended_by(part: Pattern, stop: Expr) -> tuple[Not, Expr]:
     }
     if len(meant) != 1:
         raise QueryError(
-            ".until(...) is about one event of the loop, and which one is not clear here",
+            ".until(...) needs one event of the loop, and it is not clear which one",
             hint='as in .until("b.price > 3"); an event of another type: .until("u", "X")',
         )
     (variable,) = meant

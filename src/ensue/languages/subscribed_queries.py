@@ -16,25 +16,27 @@ def subscribed_query(text: str) -> Query:
 
     >>> subscribed_query("SEQ(A a, B b) WITHIN 5 RETURN a.x")
     Traceback (most recent call last):
-    ensue.errors.QueryError: rows of subscriptions have the events of a match, and no other columns
+    ensue.errors.QueryError: rows of subscriptions have the events of a match and no other columns
       line 1, column 31
     ...
       hint: leave out RETURN
     """
     size = len(text.encode())
     if size > LONGEST:
-        raise QueryError(f"the text has {size} bytes, and a subscription {LONGEST} at the most")
+        raise QueryError(
+            f"the text has {size} bytes, and a subscription may have at most {LONGEST}"
+        )
     # Looked at before anything is read: texts of strangers must not name files.
     found = PATTERNS.parse(text) if is_one_query(text) else None
     if not isinstance(found, Query):
         raise QueryError(
-            "a set of subscriptions takes no towers of definitions, no IMPORT and no JOIN ARCHIVE",
-            hint="match such a query by itself: ensue.match(events, query)",
+            "a set of subscriptions does not support definitions, IMPORT or JOIN ARCHIVE",
+            hint="match this query by itself: ensue.match(events, query)",
         )
     if summarised(found):
         raise QueryError(
-            "COUNT(*) and EXISTS give no matches that a subscriber could be told of",
-            hint="match such a query by itself: ensue.match(events, query)",
+            "COUNT(*) and EXISTS return no matches to notify a subscriber about",
+            hint="match this query by itself: ensue.match(events, query)",
             text=text,
         )
     if found.all_events or found.whole is not None:
@@ -45,21 +47,22 @@ def subscribed_query(text: str) -> Query:
         )
     if found.returns:
         raise QueryError(
-            "rows of subscriptions have the events of a match, and no other columns",
+            "rows of subscriptions have the events of a match and no other columns",
             hint="leave out RETURN",
             span=found.returns[0].span,
             text=text,
         )
     for applied in results(found.pattern):
         raise QueryError(
-            f"a set of subscriptions knows no operators of users, so not {applied.operator.name}",
-            hint="match such a query by itself: ensue.match(events, query)",
+            "a set of subscriptions does not support user-defined operators such as "
+            f"{applied.operator.name}",
+            hint="match this query by itself: ensue.match(events, query)",
             span=applied.span,
             text=text,
         )
     count = sum(1 for _ in atoms(found.pattern))
     if count > MOST_ATOMS:
         raise QueryError(
-            f"the pattern has {count} events, and that of a subscription {MOST_ATOMS} at the most"
+            f"the pattern has {count} events, and a subscription may have at most {MOST_ATOMS}"
         )
     return found

@@ -10,15 +10,16 @@ from lark import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 from ensue.algebra.durations import unit_hint
 from ensue.algebra.pattern import GROUPS
 from ensue.errors import QueryError
+from ensue.languages import slips
 from ensue.languages.expressions import POSITIONS
+from ensue.languages.parameters import NO_PARAMETERS, Parameters, told
 from ensue.span import Span
 
 _CLAUSES = ("WHERE", "WITHIN", "AFTER", "RETURN", "HAVING", "GROUP", "ORDER", "LIMIT", "CHOOSE")
-_JOIN_CLAUSES = ("WHERE", "WITHIN", "AFTER MATCH", "RANGE", "LAST", "ON")
 _JOINS = ("JOIN", "LEFT", "ANTI", "INNER", "RIGHT", "FULL", "OUTER", "SEMI", "CROSS")
 _WORDS = {
     "LPAR": "'('", "RPAR": "')'", "LSQB": "'['", "RSQB": "']'", "LBRACE": "'{'",
-    "RBRACE": "'}'", "COMMA": "','", "DOT": "'.'", "QMARK": "'?'", "PLUS": "'+'",
+    "RBRACE": "'}'", "VBAR": "'|'", "COMMA": "','", "DOT": "'.'", "QMARK": "'?'", "PLUS": "'+'",
     "MINUS": "'-'", "STAR": "'*'", "_ARROW": "'->'", "_UP_TO": "'..'", "NUMBER": "a number",
     "STRING": "a string in single quotes", "NAME": "a name", "QUOTED": "a name",
     "UNIT": "a unit of time", "$END": "the end", "SEMICOLON": "the end",
@@ -42,13 +43,13 @@ _GROUPS: tuple[tuple[str, set[str], set[str]], ...] = (
         {"NUMBER", "STRING", "NAME"},
         {"NUMBER", "STRING", "NAME", "QUOTED", "PERCENT", "LPAR", "MINUS", "_NOT", "_TRUE",
          "_FALSE", "_NULL", "TIMESTAMP", "DATE", "WKT", "_INTERVAL", "STRATEGY", "EXISTS",
-         "_CASE", "_CAST"},
+         "_CASE", "_CAST", "_EXTRACT", "_DISTINCT"},
     ),
     (
         "an operator",
         {"PLUS", "CONCATENATE"},
         {"PLUS", "MINUS", "STAR", "DIVIDE", "CONCATENATE", "COMPARISON", "NOT", "_IS", "_IN",
-         "_BETWEEN", "_LIKE", "_ILIKE"},
+         "_BETWEEN", "_LIKE", "_ILIKE", "_RLIKE"},
     ),
     ("a quantifier", {"PLUS", "STAR", "QMARK"}, {"PLUS", "STAR", "QMARK", "LBRACE"}),
     (
@@ -70,12 +71,14 @@ _CURLY = "\u2018\u2019\u201c\u201d\u00b4"
 _SLIPS = {
     "&&": "write 'and'",
     "&": "write 'and'",
-    "|": "write 'or'; strings are joined by ||",
+    "|": "write 'or'; join strings with ||",
     "{": "after WHERE, braces follow a strategy: skip_till_next_match(a[], b) { ... }",
 }
 
 
-def explain(error: UnexpectedInput, text: str) -> QueryError:
+def explain(
+    error: UnexpectedInput, text: str, parameters: Parameters = NO_PARAMETERS
+) -> QueryError:
     """The error that the parser met, as one that a reader understands."""
     if not _COMMENTS_AND_BLANKS.sub("", text):
         return QueryError(
@@ -87,6 +90,8 @@ def explain(error: UnexpectedInput, text: str) -> QueryError:
     if endless := _endless(error, text, span.start):
         return QueryError(f"this {endless} has no end", hint="close it", span=span, text=text)
     found = span.over(text)
+    if found[:1] == ":" and found[1:] in parameters.values:
+        return _misfit(found[1:], expected, span, text, parameters)
     return QueryError(
         f"expected {_in_words(expected)}, found {repr(found) if found else 'the end'}",
         hint=next(_hints(text, span.start, found, expected), None),
@@ -104,7 +109,26 @@ def _place(error: UnexpectedToken | UnexpectedCharacters, text: str) -> Span:
     if error.token.type == "$END" or error.token.start_pos is None:
         end = len(text.rstrip())
         return Span(end, end)
-    return Span(error.token.start_pos, error.token.start_pos + len(error.token))
+    return Span(error.token.start_pos, error.token.end_pos or error.token.start_pos)
+
+
+def _misfit(
+    name: str, expected: set[str], span: Span, text: str, parameters: Parameters
+) -> QueryError:
+    """A parameter whose value does not belong here."""
+    value = parameters.constants(name, span)
+    is_what = "a list" if isinstance(value, list) else told(value)
+    hint = None
+    if "UNIT" not in expected and {"_INTERVAL", "NUMBER"} <= expected and isinstance(value, str):
+        hint = f'pass a length of time: params={{"{name}": timedelta(minutes=5)}}'
+    elif "_SEQ" in expected:
+        hint = "a parameter is a value: types of events are written in the pattern"
+    return QueryError(
+        f"expected {_in_words(expected)}, and :{name} is {is_what}",
+        hint=hint,
+        span=span,
+        text=text,
+    )
 
 
 def _endless(error: UnexpectedInput, text: str, start: int) -> str | None:
@@ -122,6 +146,8 @@ def _in_words(expected: set[str]) -> str:
         if signs <= left:
             words[word] = None
             left -= members
+    if "NUMBER" in left:
+        left.discard("MINUS")
     for terminal in sorted(left):
         words[_WORDS.get(terminal, terminal.lstrip("_"))] = None
     *most, last = words
@@ -133,13 +159,8 @@ def _in_words(expected: set[str]) -> str:
 
 def _of_whole_results(before: str, found: str) -> Iterator[str]:
     """Slips of those who know the clauses of SQL."""
-    if re.search(r"\bLIMIT\s+\d+$", before, re.IGNORECASE):
-        if found.split() in (["ORDER", "BY"], ["GROUP", "BY"]):
-            yield f"LIMIT comes behind {found}: there it is the first rows of the whole result"
-        if found == "OFFSET":
-            yield "there is no OFFSET: take more rows, and slice the result"
-    if found == "HAVING" and re.search(r"\bGROUP\s+BY\b", before, re.IGNORECASE):
-        yield "HAVING is about a match, and comes before GROUP BY; filter groups in the result"
+    if re.search(r"\bLIMIT\s+\d+$", before, re.IGNORECASE) and found == "OFFSET":
+        yield "there is no OFFSET: take more rows, and slice the result"
     if found == "FETCH":
         yield "say how many: FETCH FIRST 10 ROWS ONLY"
 
@@ -152,13 +173,10 @@ def _hints(text: str, start: int, found: str, expected: set[str]) -> Iterator[st
     if found.upper() == "CHOOSE" and "_CHOOSE" in expected:
         yield "say which: CHOOSE LATEST, CHOOSE ONCE or CHOOSE ALL"
     yield from _of_whole_results(before, found.upper())
+    yield from slips.hints(slips.Place(before, found, text[start:], expected))
     yield from _misspelt(found, expected)
     yield from _unbalanced(text, start, found, expected)
     yield from _archive_hints(before, found.upper(), expected)
-    if found.upper() in _CLAUSES and re.search(
-        r"(?i)\b(within|after|return|having|limit|choose)\b", before
-    ):
-        yield f"the clauses come in this order: {', '.join(_CLAUSES)}"
     if word == "WITHIN":
         yield "say how long: WITHIN 5 minutes, or WITHIN 20 EVENTS"
     if found.upper() == "LIMIT":
@@ -199,8 +217,6 @@ def _archive_hints(before: str, found: str, expected: set[str]) -> Iterator[str]
             "a join is written JOIN ARCHIVE name pattern ..., LEFT JOIN ARCHIVE ... "
             "or ANTI JOIN ARCHIVE ..."
         )
-    if found.endswith("ARCHIVE") and "JOIN" in found:
-        yield "JOIN ARCHIVE comes before RETURN, HAVING and LIMIT"
     if found == "RANGE" and not begun:
         yield "RANGE belongs to JOIN ARCHIVE name pattern: it says where its matches lie"
     if not begun:
@@ -213,8 +229,8 @@ def _archive_hints(before: str, found: str, expected: set[str]) -> Iterator[str]
         yield "as in RANGE BETWEEN 30 days AND 1 day BEFORE START"
     if found in ("LAST", "ON") and not re.search(r"(?i)\brange\b", begun):
         yield f"a RANGE comes before {found}, as in RANGE 30 days BEFORE START"
-    if found in ("WHERE", "WITHIN", "AFTER", "LAST", "ON"):
-        yield f"the clauses of JOIN ARCHIVE come in this order: {', '.join(_JOIN_CLAUSES)}"
+    if found in ("LAST", "ON"):
+        yield "LAST follows RANGE, and ON comes last: RANGE 30 days BEFORE START LAST 1 ON [tag]"
     if re.fullmatch(r"\w+\s+\w+\s+\S+", begun):
         yield "a pattern follows the archive's name: JOIN ARCHIVE trades SEQ(Trade a, Trade b)"
 
@@ -256,14 +272,16 @@ def _unbalanced(text: str, start: int, found: str, expected: set[str]) -> Iterat
             open_at.append(token.start())
     if not open_at:
         if found in _OPENING:
-            yield f"this '{found}' closes nothing"
+            yield f"this '{found}' has no matching opening bracket"
         return
     bracket = text[open_at[-1]]
     line = text.count("\n", 0, open_at[-1]) + 1
     column = open_at[-1] - text.rfind("\n", 0, open_at[-1])
     closed_wrongly = _OPENING.get(found, bracket) != bracket
     quantifier = bracket == "{" and {"COMMA", "RBRACE"} <= expected
-    if not found or closed_wrongly or quantifier or found.upper() in _CLAUSES:
+    last = re.search(r"\w*$", text[:start].rstrip())
+    clause = {found.upper(), last[0].upper() if last else ""} & set(_CLAUSES)
+    if not found or closed_wrongly or quantifier or clause:
         yield f"the '{bracket}' of line {line}, column {column} is not closed"
 
 

@@ -12,6 +12,7 @@ from ensue.algebra.tower import Definition, Tower
 from ensue.errors import QueryError, did_you_mean
 from ensue.languages import opsl_language, towers
 from ensue.languages.language import NO_REGIONS, Language
+from ensue.languages.parameters import NO_PARAMETERS, Parameters
 from ensue.languages.row_patterns import language as row_patterns
 
 PATTERNS = towers.LANGUAGE  # it takes every text that no other language claims
@@ -57,10 +58,18 @@ def parse(
     operators: Iterable[Operator] = (),
     language: str | None = None,
     regions: Mapping[str, str] = NO_REGIONS,
+    parameters: Parameters = NO_PARAMETERS,
 ) -> Query | Tower | Correlation | Subscription | Recognition:
     """A text in the language of this name, or else in the one that it looks like."""
     read = language_of(text) if language is None else language_named(language)
-    return read.parse(text, folder, definitions=definitions, operators=operators, regions=regions)
+    return read.parse(
+        text,
+        folder,
+        definitions=definitions,
+        operators=operators,
+        regions=regions,
+        parameters=parameters,
+    )
 
 
 def show(

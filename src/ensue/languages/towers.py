@@ -15,6 +15,7 @@ from ensue.algebra.walk import atoms
 from ensue.errors import QueryError
 from ensue.languages import opsl_patterns
 from ensue.languages.language import NO_REGIONS, Language
+from ensue.languages.parameters import NO_PARAMETERS, Parameters
 from ensue.languages.patterns import statement
 from ensue.languages.printing import show
 from ensue.languages.query_files import nearest
@@ -36,7 +37,10 @@ _known: dict[str, Definition] = {}  # that `define` has made known
 
 
 def define(
-    text: str, folder: Path | None = None, operators: Iterable[Operator] = ()
+    text: str,
+    folder: Path | None = None,
+    operators: Iterable[Operator] = (),
+    parameters: Parameters = NO_PARAMETERS,
 ) -> tuple[Definition, ...]:
     """The definitions of a text that has nothing else in it.
 
@@ -44,13 +48,13 @@ def define(
     ['Hot']
     """
     places = list(_statements(text))
-    reader = _Reader(folder or Path(), tuple(operators))
+    reader = _Reader(folder or Path(), tuple(operators), parameters)
     found, emit = reader.definitions(text, places, file=None, folder=reader.folder)
     unnamed = next((d for d in found if not d.name), None)
     if emit or not found or unnamed is not None:
         raise QueryError(
             "a definition has the form EVENT Name AS pattern",
-            hint="a query without a name, and EMIT, go to match",
+            hint="pass a query without a name, and EMIT, to match",
             span=None if unnamed is None else unnamed.span,
             text=text,
         )
@@ -69,6 +73,7 @@ def parse_text(
     definitions: Iterable[Definition] = (),
     operators: Iterable[Operator] = (),
     regions: Mapping[str, str] = NO_REGIONS,
+    parameters: Parameters = NO_PARAMETERS,
 ) -> Query | Tower | Correlation:
     """A query, also one with JOIN ARCHIVE, or a tower of definitions with a query on top.
 
@@ -81,19 +86,19 @@ def parse_text(
     """
     if regions:
         raise QueryError(
-            "regions= are for OPSL, and this text is a pattern",
+            "regions= is for OPSL, and this text is a pattern",
             hint='leave them out, or say language="opsl"',
         )
     outside = {**_known, **{d.name: d for d in definitions}}
     places = list(_statements(text))
     if _is_one(text, places):
-        match statement(text, operators):
+        match statement(text, operators, parameters):
             case Query() as query:
                 return built_on(query, outside.values())
             case Correlation() as correlation:
                 _require_no_definitions(correlation, outside)
                 return correlation
-    reader = _Reader(folder or Path(), tuple(operators))
+    reader = _Reader(folder or Path(), tuple(operators), parameters)
     return reader.tower(text, places, outside)
 
 
@@ -129,8 +134,7 @@ def _require_no_definitions(correlation: Correlation, outside: Mapping[str, Defi
 def _no_tower(correlation: Correlation, span: Span | None, why: str = "") -> QueryError:
     return QueryError(
         f"{why}JOIN ARCHIVE together with definitions is not supported yet",
-        hint="match the events as they come in, or write the matches of the definitions to a "
-        "table first",
+        hint="match the raw events, or write the matches of the definitions to a table first",
         span=span,
         text=correlation.text,
     )
@@ -151,16 +155,19 @@ def _statements(text: str) -> Iterator[Span]:
 class _Reader:
     """Reads a text and the files it imports, each once."""
 
-    def __init__(self, folder: Path, operators: tuple[Operator, ...] = ()) -> None:
+    def __init__(
+        self, folder: Path, operators: tuple[Operator, ...], parameters: Parameters
+    ) -> None:
         self.folder = folder
         self.operators = operators
+        self.parameters = parameters
         self.read: set[Path] = set()
 
     def tower(self, text: str, places: list[Span], outside: Mapping[str, Definition]) -> Tower:
         found, emit = self.definitions(text, places, file=None, folder=self.folder)
         if not found or found[-1].file is not None:
             raise QueryError(
-                "there are definitions, but no query on top of them",
+                "there are definitions, but no query that uses them",
                 hint="end the text with a pattern, as in SEQ(Incident a, Repair b) WITHIN 1 hour",
                 span=places[-1],
                 text=text,
@@ -169,7 +176,7 @@ class _Reader:
         for definition in definitions:
             if not definition.name:
                 raise QueryError(
-                    "only the last query may go without a name",
+                    "only the last query may have no name",
                     hint="write EVENT Name AS ... to define an event",
                     span=definition.span,
                     text=definition.query.text,
@@ -186,7 +193,7 @@ class _Reader:
         for place in places:
             word = _BEGINS.match(text, place.start)
             if word is None:
-                query = _alone(text, place, self.operators)
+                query = _alone(text, place, self.operators, self.parameters)
                 found.append(Definition(query.name or "", query, file, _named(text, place)))
             elif word["word"].upper() == "IMPORT":
                 found += self._imported(text, place, folder)
@@ -210,7 +217,7 @@ class _Reader:
         try:
             inside = path.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "it is no UTF-8 text"
+            reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
             near = nearest(path) if isinstance(error, FileNotFoundError) else None
             raise QueryError(
                 f"{stated['file']} cannot be imported: {reason}",
@@ -231,25 +238,29 @@ class _Reader:
         unnamed = next((d for d in found if not d.name), None)
         if emit or unnamed is not None:
             raise QueryError(
-                f"{name} has more than definitions in it",
-                hint="an imported file holds EVENT Name AS ...; only",
+                f"{name} contains more than definitions",
+                hint="an imported file may only contain EVENT Name AS ...;",
                 span=place,
                 text=text,
             )
         return found
 
 
-def _alone(text: str, place: Span, operators: tuple[Operator, ...]) -> Query:
+def _alone(
+    text: str, place: Span, operators: tuple[Operator, ...], parameters: Parameters
+) -> Query:
     """One statement, parsed where it stands in the text."""
     before = re.sub(r"[^\n]", " ", text[: place.start])
     try:
-        match statement(before + place.over(text), operators):
+        match statement(before + place.over(text), operators, parameters):
             case Query() as query:
                 return replace(query, text=text)
             case Correlation() as correlation:
                 raise _no_tower(correlation, correlation.joins[0].span)
     except QueryError as error:
         error.text = text
+        if text[place.end : place.end + 1] == ";" and "is not closed" in str(error.hint):
+            error.hint = f"{error.hint}: ';' ends a query, and parts are separated by commas"
         raise
 
 
@@ -277,7 +288,7 @@ def show_text(query: Query | Correlation | Subscription | Recognition) -> str:
         return opsl_patterns.show(query)
     if isinstance(query, Recognition):
         raise QueryError(
-            "MATCH_RECOGNIZE cannot be written as a pattern", hint='show it by language="sql"'
+            "MATCH_RECOGNIZE cannot be converted to a pattern", hint='show it with language="sql"'
         )
     return show(query)
 

@@ -41,6 +41,4 @@ def whole(digits: Token) -> int:
     """A whole number that is not too large."""
     if digits.isdigit() and len(digits) <= 9:
         return int(digits)
-    raise QueryError(
-        "this must be a whole number", hint="below a thousand million", span=span_of(digits)
-    )
+    raise QueryError("this must be a whole number", hint="below a billion", span=span_of(digits))

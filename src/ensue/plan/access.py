@@ -323,8 +323,8 @@ def unclustered(past: PastSide, decision: Decision, costs: Costs = COSTS) -> str
 
     >>> past = PastSide("trades", far=30, rows=20_000_000, span=30, files=30, clustered=False)
     >>> print(unclustered(past, decide(LiveSide(matches=0.001), [past], wanted="grouped")))
-    trades: the events of an object do not lie together, so a read looks at about 20,000,000 rows
-    instead of 246,000 (240 ms instead of 2.95 ms), and about 100 reads are expected
+    trades: the events of an object are not stored together, so a read looks at about 20,000,000
+    rows instead of 246,000 (240 ms instead of 2.95 ms), and about 100 reads are expected
       hint: ensue archive create and append write a table that is clustered by key=
     """
     together = past.clustered and past.keyed
@@ -339,7 +339,7 @@ def unclustered(past: PastSide, decision: Decision, costs: Costs = COSTS) -> str
     if reads * (rows - fewer) * of_a_row < DEAR:
         return None
     row = of_a_row / 1_000
-    why = "the events of an object do not lie together"
+    why = "the events of an object are not stored together"
     hint = "ensue archive create and append write a table that is clustered by key="
     if not past.keyed:
         why, hint = "ON has no key", "add [attr] or an equality to ON"

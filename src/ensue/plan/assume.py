@@ -49,6 +49,7 @@ _ASSUMED = {
     Takes.TIME: Kind.TIMESTAMP,
     Takes.CONDITION: Kind.BOOLEAN,
     Takes.UNIT: Kind.STRING,
+    Takes.ZONE: Kind.STRING,
     Takes.REGEXP: Kind.STRING,
     Takes.PLACE: Kind.PLACE,
     Takes.WRITTEN: Kind.FLOAT,

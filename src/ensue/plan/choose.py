@@ -99,7 +99,7 @@ def choose(
     for condition in sorted_out.between:
         fits = fits_a_kernel(condition, kinds)
         if not fits and reason is None and not _can_wait(condition, query):
-            reason = "a condition between events that compiled code cannot judge"
+            reason = "a condition between events that compiled code cannot evaluate"
         (tied if fits else residual).append(condition)
     notes += [f"{choice}: off" for choice in CHOICES if choice in off]
     structure: Structure
@@ -205,7 +205,7 @@ def _structure(
     why = {"tree": no_tree, "compact": str(together)}.get(
         planning.structure or "", why_no_stacks(query)
     )
-    require_possible(planning, possible, why or "it is switched off")
+    require_possible(planning, possible, why or "it is disabled")
     if ordering:
         possible = {n: predicate_order(s, statistics) for n, s in possible.items()}
     structure, decision = cheapest(
@@ -222,7 +222,7 @@ def _structure(
 def _tree(query: Query, between: _Between, joins: Joins, planning: Planning) -> Tree | None:
     """A join tree of the shape asked for or of the cheapest one, if the query can have one.
 
-    Where nothing is known of the stream, only if it is asked for.
+    Where nothing is known about the stream, only if it is asked for.
     """
     asked = planning.structure == "tree"
     if not asked and (planning.statistics.assumed or "tree" in planning.off):
@@ -302,7 +302,7 @@ def _no_kernel(query: Query, schema: Schema, conditions: _Sorted, kinds: Kinds) 
         return "CHOOSE among matches that wait for time to pass"
     negated = any(role.negative and not role.lapse for role in conditions.roles)
     if schema.intervals and negated and _has_and(query.pattern):
-        return "negation beside AND over events with a duration"
+        return "negation next to AND over events with a duration"
     for negation in negations_of(query.pattern, conditions.absent):
         if not is_event(negation.part):
             reason = why_not_inner(negation, query, conditions.role(negation.variable))
@@ -310,7 +310,7 @@ def _no_kernel(query: Query, schema: Schema, conditions: _Sorted, kinds: Kinds) 
                 return reason
         for condition in negation.conditions:
             if not fits_a_kernel(condition, kinds) or moving_variable(condition) is not None:
-                return "a condition on a negated event that compiled code cannot judge"
+                return "a condition on a negated event that compiled code cannot evaluate"
     return None
 
 
@@ -357,7 +357,7 @@ def _automaton(query: Query, between: _Between) -> Structure:
         check.each and any(r.at in (At.BEFORE, At.THROUGH) for r in references(check.condition))
         for check in checks
     ):
-        return Reference("a running aggregate compared with what is known only later")
+        return Reference("a running aggregate compared with a value that is known only later")
     return built
 
 

@@ -22,7 +22,7 @@ from ensue.algebra.walk import ends_greedily, negations, results
 from ensue.algebra.window import ByEvents
 from ensue.plan.physical import Plan
 
-OF_TOWERS = "events that are made of events stay in memory"
+OF_TOWERS = "events made of events stay in memory"
 
 
 def why_not_evicted(plan: Plan) -> str | None:
@@ -35,13 +35,13 @@ def why_not_evicted(plan: Plan) -> str | None:
     if plan.whole_stream:
         return "strict contiguity looks at the events of every key"
     if not query.equivalence:
-        return "it has no [attr] that would split its events into keys"
+        return "it has no [attr] to split its events into keys"
     if query.after is not None:
-        return "AFTER MATCH remembers more of a key than its events of the last window"
+        return "AFTER MATCH needs more about a key than its events of the last window"
     if any(lapses(query.pattern)):
-        return "an absence with an interval of its own may wait longer than the window"
+        return "an absence with an explicit interval may wait longer than the window"
     if query.choose is not None and query.choose.choice is Choice.ONCE:
-        return "CHOOSE ONCE remembers more of a key than its events of the last window"
+        return "CHOOSE ONCE needs more about a key than its events of the last window"
     for applied in results(query.pattern):
         if applied.operator.over is Over.REPEAT:
             return f"the latest result of {applied.operator.name} may be older than the window"

@@ -54,11 +54,11 @@ class Limits:
         for name, count in counts.items():
             whole = isinstance(count, int) and not isinstance(count, bool) and count > 0
             if count is not None and not whole:
-                raise EventError(f"{name}={count!r} is no whole number above 0")
+                raise EventError(f"{name}={count!r} must be a positive whole number")
         size, share = _memory(memory)
         if evict is not None and evict not in EVICT:
             raise EventError(
-                f"evict={evict!r} is no way to choose keys\n  hint: {', '.join(EVICT)}"
+                f"evict={evict!r} is not a way to choose keys\n  hint: {', '.join(EVICT)}"
             )
         return cls(max_matches, max_partial_matches, size, share, lanes, evict, _shed_ms(shed))
 
@@ -87,7 +87,7 @@ def _shed_ms(given: Any) -> int | None:
         return None
     if not isinstance(given, str):
         raise EventError(
-            f"shed={given!r} is no length of time\n  hint: write it like shed='30 seconds'"
+            f"shed={given!r} is not a length of time\n  hint: write it like shed='30 seconds'"
         )
     length = parse_duration(given) // 1_000_000
     if length <= 0:
@@ -112,7 +112,7 @@ def _memory(given: Any) -> tuple[float | None, float]:
             if amount <= 100:
                 return None, amount / 100
     raise EventError(
-        f"memory={given!r} is no size\n"
+        f"memory={given!r} is not a size\n"
         '  hint: a text such as "4 GB", "500 MB" or "50%", a number of bytes, or "unlimited"'
     )
 

@@ -1,16 +1,19 @@
 """What matches say: the values of fields and aggregates, one a match."""
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ensue.algebra.aggregates import most_frequent
+from ensue.algebra.evaluate import aggregate as plain_aggregate
 from ensue.algebra.predicate import Aggregate, At, Expr, Field
 from ensue.algebra.walk import references
 from ensue.columns.arrow_kinds import Unit, time_unit
 from ensue.columns.buffers import Bools, Floats, Ints, fixed_array, frozen, known_to_kernels, raw
-from ensue.columns.evaluate import Vector, evaluate, from_arrow, truth
+from ensue.columns.evaluate import Vector, arrow_type, evaluate, from_arrow, to_arrow, truth
 from ensue.columns.matches import Matches
 from ensue.columns.operators import both, rounded_duration
 from ensue.columns.rows import taken, whole_column
@@ -147,6 +150,8 @@ class Gathered:
         offsets, elements = self.bound(aggregate.variable).segments(aggregate.variable)
         if aggregate.function in ("first", "last"):
             places = _ends(aggregate.function, offsets)
+        elif aggregate.function in ("any_value", "mode"):
+            places = _one_of_each(aggregate.function, offsets, self._argument(aggregate))
         else:
             places = _extremes(aggregate.function, offsets, self._argument(aggregate))
         column = self.column(field.variable, field.name)
@@ -175,6 +180,8 @@ class Gathered:
         offsets, valid = frozen(offsets), known_to_kernels(argument.valid)
         if function == "count":
             return Vector(Kind.INTEGER, segments.counts(offsets, valid))
+        if function == "count_distinct":
+            return Vector(Kind.INTEGER, _distinct(offsets, argument))
         if argument.kind is Kind.NULL:
             empty = np.zeros(self.matches.count, np.bool_)
             return Vector(Kind.NULL, empty, empty)
@@ -183,6 +190,13 @@ class Gathered:
                 return picked(argument, _ends(function, offsets))
             case "min" | "max":
                 return picked(argument, _extremes(function, offsets, argument))
+            case "bool_and" | "bool_or":
+                least_or_most = "min" if function == "bool_and" else "max"
+                return picked(argument, _extremes(least_or_most, offsets, argument))
+            case "any_value" | "mode":
+                return picked(argument, _one_of_each(function, offsets, argument))
+            case "string_agg" | "product" | "stddev_pop" | "variance" | "var_pop":
+                return self._one_by_one(aggregate, offsets, argument)
             case _:
                 pass
         numbers = frozen(np.asarray(argument.values))
@@ -199,6 +213,17 @@ class Gathered:
                 assert aggregate.parameter is not None
                 percent = float(aggregate.parameter)
                 return _known(Kind.FLOAT, *segments.percentiles(offsets, numbers, valid, percent))
+
+    def _one_by_one(self, aggregate: Aggregate, offsets: Ints, argument: Vector) -> Vector:
+        """An aggregate of each match, by its plain meaning."""
+        values = to_arrow(argument, self.unit).to_pylist()
+        ends = offsets.tolist()
+        found = [
+            plain_aggregate(aggregate.function, values[start:end], aggregate.parameter)
+            for start, end in pairwise(ends)
+        ]
+        kind = Kind.STRING if aggregate.function == "string_agg" else Kind.FLOAT
+        return from_arrow(pa.array(found, arrow_type(kind, self.unit)), self.unit)
 
 
 def _known(kind: Kind, values: Ints | Floats, known: Bools) -> Vector:
@@ -231,6 +256,40 @@ def _extremes(function: str, offsets: Ints, argument: Vector) -> Ints:
     of = segments.least if function == "min" else segments.greatest
     places: Ints = of(frozen(offsets), frozen(_ordered(argument)), valid)
     return places
+
+
+def _one_of_each(function: str, offsets: Ints, argument: Vector) -> Ints:
+    """Where the value stands that an aggregate picks of each match; -1 for none."""
+    found = np.full(len(offsets) - 1, -1, np.int64)
+    if argument.kind is Kind.NULL:
+        return found
+    values = _ordered(argument).tolist()
+    valid = None if argument.valid is None else argument.valid.tolist()
+    for match, (start, end) in enumerate(pairwise(offsets.tolist())):
+        there = [k for k in range(start, end) if valid is None or valid[k]]
+        if there:
+            place = 0 if function == "any_value" else most_frequent([values[k] for k in there])
+            found[match] = there[place]
+    return found
+
+
+def _distinct(offsets: Ints, argument: Vector) -> Ints:
+    """How many different values there are in each match."""
+    count = len(offsets) - 1
+    if argument.kind is Kind.NULL:
+        return np.zeros(count, np.int64)
+    values = _ordered(argument)
+    owners = np.repeat(np.arange(count, dtype=np.int64), np.diff(offsets))
+    if argument.valid is not None:
+        values, owners = values[argument.valid], owners[argument.valid]
+    order = np.lexsort((values, owners))
+    values, owners = values[order], owners[order]
+    same = (values[1:] == values[:-1]) | (
+        (values[1:] != values[1:]) & (values[:-1] != values[:-1])
+    )
+    fresh = np.ones(len(values), np.bool_)
+    fresh[1:] = ~(same & (owners[1:] == owners[:-1]))
+    return np.bincount(owners[fresh], minlength=count).astype(np.int64)
 
 
 def _ordered(vector: Vector) -> Ints | Floats:

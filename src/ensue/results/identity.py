@@ -1,6 +1,7 @@
 """Stable names of matches: a hash of the query and of the content of the events."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 
@@ -72,7 +73,7 @@ def match_ids(
         raise pa.ArrowCapacityError("more ids than one array of strings can hold")
     first, second = salts(query_fingerprint)
     high, low = np.full(matches.count, first), np.full(matches.count, second)
-    hashed: dict[tuple[tuple[str, str], ...], Pair] = {}
+    hashed: dict[tuple[tuple[str, str], ...], Hashed] = {}
     groups: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for variable in matches.variables:
         groups.setdefault(tuple(columns_of[variable]), []).append(variable)
@@ -83,14 +84,15 @@ def match_ids(
         rows = [matches.elements(v) for v in variables]
         hashed[columns] = _event_hashes(events, columns, rows, end)
     for variable in sorted(matches.variables):
-        row_high, row_low = hashed[tuple(columns_of[variable])]
+        some = hashed[tuple(columns_of[variable])]
         salt, _ = salts(variable.encode())
         if variable in matches.lists:
             offsets, members = matches.lists[variable]
-            found = frozen(offsets), frozen(members)
-            hashing.fold_lists(*found, row_high, row_low, salt, high, low)
+            found = frozen(offsets), some.places(members)
+            hashing.fold_lists(*found, some.high, some.low, salt, high, low)
         else:
-            hashing.fold_rows(frozen(matches.rows[variable]), row_high, row_low, salt, high, low)
+            places = some.places(matches.rows[variable])
+            hashing.fold_rows(places, some.high, some.low, salt, high, low)
     return hash_texts(high, low)
 
 
@@ -116,8 +118,9 @@ def subscription_ids(
         hashing.fold_rows(every, time_high, time_low, np.uint64(1), high, low)
     (variable,) = matches.variables
     offsets, members = matches.lists[variable]
-    hashed = _event_hashes(events, columns, [members], end)
-    hashing.fold_lists(frozen(offsets), frozen(members), *hashed, np.uint64(2), high, low)
+    some = _event_hashes(events, columns, [members], end)
+    found = frozen(offsets), some.places(members)
+    hashing.fold_lists(*found, some.high, some.low, np.uint64(2), high, low)
     return hash_texts(high, low)
 
 
@@ -131,15 +134,30 @@ def hash_texts(high: Words, low: Words) -> pa.Array:
     return pa.Array.from_buffers(pa.string(), len(high), buffers)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Hashed:
+    """The hashes of some rows of a table, or of all."""
+
+    high: Words
+    low: Words
+    at: npt.NDArray[np.int32] | None = None  # by row, the place of its hash; None: they are equal
+
+    def places(self, rows: Ints) -> Ints:
+        """Where the hashes of rows are; -1 where there is no row."""
+        if self.at is None:
+            return frozen(rows)
+        return frozen(self.at[rows].astype(np.int64))
+
+
 class RowHashes:
     """The hashes of all rows of a table that knows its ordinals, for several results from it."""
 
     def __init__(self, events: pa.Table, end: str) -> None:
         self.events = events
         self.end = end
-        self._found: dict[tuple[tuple[str, str], ...], Pair] = {}
+        self._found: dict[tuple[tuple[str, str], ...], Hashed] = {}
 
-    def of(self, columns: tuple[tuple[str, str], ...]) -> Pair:
+    def of(self, columns: tuple[tuple[str, str], ...]) -> Hashed:
         if columns not in self._found:
             every = np.arange(self.events.num_rows)
             self._found[columns] = _event_hashes(self.events, columns, [every], self.end)
@@ -155,8 +173,8 @@ def salts(name: bytes) -> tuple[np.uint64, np.uint64]:
 
 def _event_hashes(
     events: pa.Table, columns: Sequence[tuple[str, str]], members: Iterable[Ints], end: str
-) -> Pair:
-    """The hashes of the events that occur in matches, at the places of their rows.
+) -> Hashed:
+    """The hashes of the events that occur in matches.
 
     Events of the same content are told apart by their number among them.
     """
@@ -184,10 +202,11 @@ def _event_hashes(
             alike[within] = _numbered(events, twins)
         _number(some, alike)
     if chosen is None:
-        return some
-    high, low = np.zeros(events.num_rows, np.uint64), np.zeros(events.num_rows, np.uint64)
-    high[chosen], low[chosen] = some
-    return high, low
+        return Hashed(*some)
+    # one row more, without a hash: that of a variable without an event, -1
+    at = np.full(events.num_rows + 1, -1, np.int32)
+    at[chosen] = np.arange(len(chosen), dtype=np.int32)
+    return Hashed(*some, at)
 
 
 def _number(some: Pair, alike: Ints) -> None:

@@ -12,12 +12,13 @@ from pyarrow import types
 from ensue.algebra.answers import is_tally, summarised
 from ensue.algebra.check.kinds import kind_of
 from ensue.algebra.check.whole_results import LABELS
+from ensue.algebra.check.zones import zone_of
 from ensue.algebra.form import is_lapse
 from ensue.algebra.lapses import interval_ends
 from ensue.algebra.predicate import Aggregate, At, Expr, Field, Literal
 from ensue.algebra.query import Query, Returned
 from ensue.algebra.values import instant
-from ensue.algebra.walk import bound_variables, kleenes, nodes
+from ensue.algebra.walk import bound_variables, kleenes
 from ensue.columns.arrow_kinds import kind_of_arrow, plain_type, time_unit
 from ensue.columns.buffers import Bools, Ints, frozen, known_to_kernels
 from ensue.columns.evaluate import arrow_type, from_arrow, to_arrow, truth
@@ -39,7 +40,7 @@ from ensue.schema import Kind, Schema
 
 __all__ = ["Matches", "build", "result_schema"]
 
-_CHOOSING = ("first", "last", "min", "max")
+_CHOOSING = ("first", "last", "min", "max", "any_value", "mode")
 _STANDARD = ("match_id", "start", "end", "location")
 
 
@@ -432,10 +433,10 @@ class ResultShape:
         return kind_of_arrow(self._column_type(field))
 
     def _zone(self, expr: Expr) -> str | None:
-        """The zone of a computed timestamp: that of the first field with one."""
-        for node in nodes(expr):
-            if isinstance(node, Field) and node.name is not None:
-                type = plain_type(self._column_type(node))
-                if types.is_timestamp(type) and type.tz is not None:
-                    return str(type.tz)
-        return None
+        """The zone of a computed timestamp."""
+
+        def of_field(field: Field) -> str | None:
+            type = plain_type(self._column_type(field))
+            return str(type.tz) if types.is_timestamp(type) and type.tz is not None else None
+
+        return zone_of(expr, of_field)

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from ensue.algebra.durations import parse_duration
+from ensue.brief_errors import brief_calls
 from ensue.columns.stream import Shape
 from ensue.columns.values import from_arrow
 from ensue.errors import EventError
@@ -27,6 +28,7 @@ Found = Any  # a pa.Table, or a dict of them by output
 Moment = int | float | date | datetime | np.datetime64
 
 
+@brief_calls
 class Live:
     """A live matcher: `ensue.live` makes one.
 
@@ -160,7 +162,7 @@ def delay_of(watermark: Any, shape: Shape) -> int | float | None:
             kind = "timestamps" if calendar(shape) else "numbers"
             raise EventError(
                 f"watermark={watermark!r}: the time column holds {kind}, "
-                f"so the watermark is {wanted}"
+                f"so the watermark must be {wanted}"
             )
     if not (math.isfinite(delay) and delay >= 0):
         raise EventError(f"watermark={watermark!r} is not a length of time")
@@ -172,10 +174,10 @@ def moment(time: Any, shape: Shape) -> int | float:
     numeric = isinstance(time, int | float | np.number) and not isinstance(time, bool)
     if not calendar(shape):
         if not numeric or not math.isfinite(time):
-            raise EventError(f"time={time!r}: the time column holds numbers, so this is one")
+            raise EventError(f"time={time!r}: the time column holds numbers, so pass a number")
         return math.ceil(time) if shape.schema.time_kind is Kind.INTEGER else float(time)
     if numeric or isinstance(time, str | bool) or time is None:
-        raise EventError(f"time={time!r}: the time column holds timestamps, so this is a datetime")
+        raise EventError(f"time={time!r}: the time column holds timestamps, so pass a datetime")
     kind = shape.arrow.field(shape.schema.end).type
     zone = kind.tz if pa.types.is_timestamp(kind) else None
     try:
@@ -185,6 +187,6 @@ def moment(time: Any, shape: Shape) -> int | float:
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise EventError(f"time={time!r} is no moment: {error}") from None
     if array.null_count:
-        raise EventError(f"time={time!r} is no moment")
+        raise EventError(f"time={time!r} is not a moment")
     found: int = np.asarray(from_arrow(array, shape.unit).values)[0].item()
     return found

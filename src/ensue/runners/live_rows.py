@@ -64,7 +64,7 @@ class Reader:
             return Read(table, dropped)
         if not isinstance(given, Mapping):
             raise EventError(
-                "events of several schemas come by their type\n"
+                "events with several schemas must be passed by type\n"
                 '  hint: pass {"Type": an event, a list of events or a table}'
             )
         pieces, dropped = [no_rows(self.shape.arrow)], 0
@@ -169,7 +169,7 @@ class _Columns:
         if missing:
             raise EventError(
                 f"the events have no column '{missing[0]}', and the schema has\n"
-                "  hint: a table has all columns; rows given as dicts may leave some out"
+                "  hint: a table needs all columns; dicts may leave some out"
             )
         columns = [self._column(table.column(name), name) for name in self.types]
         return pa.table(columns, schema=self.schema)

@@ -12,6 +12,7 @@ from ensue.columns.stream import in_order, shape_of, with_time
 from ensue.engine.interrupts import listening
 from ensue.engine.sampling import sampled
 from ensue.errors import EventError, did_you_mean
+from ensue.own_frames import outside
 from ensue.plan.estimates.statistics import Statistics
 from ensue.runners.tables import arranged_of, stream_of
 from ensue.source.compiling import waited_for
@@ -30,7 +31,7 @@ def read(events: Any, given: Arguments) -> tuple[pa.Table, Source]:
     """The events as one table, not yet in order, and what is known of them."""
     if given.max_ahead != "usual":
         raise EventError(
-            f"max_ahead={given.max_ahead!r} goes with streams: in a table no event moves the "
+            f"max_ahead={given.max_ahead!r} is only for streams: in a table no event moves the "
             "others\n  hint: leave it out"
         )
     if given.arranging is not None:
@@ -49,21 +50,25 @@ def lanes(frame: pa.Table, given: Arguments) -> int:  # noqa: ARG001
 
 def run(workload: Workload, events: pa.Table, given: Arguments) -> Mapping[Name, pa.Table]:
     """All matches in a table of events, as Arrow tables by output."""
-    events = in_order(events, workload.source.shape, given.bad_events, workload.types)
+    came, rows = events, workload.works[0].rows if len(workload.works) == 1 else None
+    events = in_order(came, workload.source.shape, given.bad_events, workload.types, rows)
+    seen = events if rows is None else came
     for work in workload.works:
         for prepared in work.expected:
-            warn_of_explosion(prepared, events if work.of_events else None)
+            warn_of_explosion(prepared, seen if work.of_events else None)
     found: dict[int, pa.Table] = {}
     unseen: list[Unseen] = []
     with listening(), waited_for():
         for number, work in enumerate(workload.works):
-            share = _share(given.progress, number, len(workload.works))
+            share = _share(given.progress, number, len(workload.works), seen.num_rows)
             whole = work.matched(events, share)
             for output, table in zip(work.outputs, whole.tables, strict=True):
                 table, finished = output.given(table), output.finished
                 found[output.number] = table if finished is None else finished.of(table)
             unseen.append(whole.unseen)
-    _warn_of_unseen(unseen, events, workload)
+    if given.progress is not None and seen.num_rows and not events.num_rows:
+        given.progress(seen.num_rows, seen.num_rows)  # nothing had to be looked at
+    _warn_of_unseen(unseen, seen, workload)
     return {output.name: found[output.number] for output in workload.outputs}
 
 
@@ -82,11 +87,14 @@ def measured(
     return sampled(prepare(query, source.shape), usable, sample=sample, seed=seed)
 
 
-def _share(progress: Progress | None, number: int, works: int) -> Progress | None:
-    """The progress of one of several works, as a part of all of it."""
-    if progress is None or works == 1:
-        return progress
-    return lambda done, total: progress((number * total + done) // works, total)
+def _share(progress: Progress | None, number: int, works: int, events: int) -> Progress | None:
+    """The progress of one of several works, as a part of all of it; some events may be left out
+    of what it works on."""
+    if progress is None:
+        return None
+    return lambda done, total: progress(
+        (number * events + done * events // total) // works, events
+    )
 
 
 def _warn_of_unseen(found: Sequence[Unseen], events: pa.Table, workload: Workload) -> None:
@@ -97,4 +105,4 @@ def _warn_of_unseen(found: Sequence[Unseen], events: pa.Table, workload: Workloa
     for unseen in found:
         for name in sorted(unseen.types - set(seen)):
             hint = did_you_mean(name, [*unseen.defined, *seen])
-            warnings.warn(f"no event is of type '{name}': {hint}", stacklevel=4)
+            warnings.warn(f"no event is of type '{name}': {hint}", stacklevel=outside())

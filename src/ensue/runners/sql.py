@@ -5,6 +5,7 @@ from typing import Any
 
 from ensue.algebra.row_patterns.recognition import Recognition
 from ensue.errors import EventError, QueryError
+from ensue.languages.parameters import NO_PARAMETERS, Parameters
 from ensue.languages.sql.clauses import read_sql
 from ensue.languages.sql.query import ClauseText, SqlQuery
 from ensue.languages.sql.tokens import Dialect
@@ -21,13 +22,15 @@ def sql(
     recognize: Recognize,
     read: Callable[[ClauseText], Recognition] | None = None,
     archived: Archived | None = None,
+    parameters: Parameters = NO_PARAMETERS,
 ) -> Any:
     """What a query gives, in the world that its tables are of.
 
     `recognize` finds the rows of one clause in a relation: an Arrow table, or a DataFrame where
     the query runs on Spark. `read` is shown each clause before anything runs, so that an error in
     the last one does not come after the work for the first. `archived` are the archives that the
-    query may name, and how a clause is joined with them.
+    query may name, and how a clause is joined with them. `parameters` have the values of its
+    `:names`.
     """
     if not isinstance(text, str):
         raise QueryError(f"a query is a text, not a {type(text).__name__}")
@@ -35,13 +38,14 @@ def sql(
     frames = {n: table for n, table in given.items() if world_of(table) is World.SPARK}
     on_spark = spark is not None or bool(frames)
     if spark is not None and world_of(spark) is not World.SPARK:
-        raise EventError(f"spark= is a {type(spark).__name__}, not a session of Spark")
+        raise EventError(f"spark= is a {type(spark).__name__}, not a Spark session")
     if on_spark:
         _all_frames(given, frames)
-    query = read_sql(text, Dialect.SPARK if on_spark else Dialect.DUCKDB)
+    query = read_sql(text, Dialect.SPARK if on_spark else Dialect.DUCKDB, parameters)
     for clause in query.clauses if read is not None else ():
         assert read is not None
         read(query.body(clause))
+    parameters.require_used()
     session = None
     if on_spark:
         session = spark if spark is not None else next(iter(frames.values())).sparkSession
@@ -87,12 +91,12 @@ def _named(tables: object) -> dict[str, Any]:
     if not isinstance(tables, Mapping):
         raise EventError(
             f"tables= is a {type(tables).__name__}\n"
-            '  hint: tables={"events": events}, by the names that the query has for them'
+            '  hint: tables={"events": events}, by the names in the query'
         )
     known: dict[str, str] = {}
     for name in tables:
         if not isinstance(name, str) or not name:
-            raise EventError(f"tables= has the key {name!r}, which is no name of a table")
+            raise EventError(f"tables= has the key {name!r}, which is not a table name")
         if name.lower() in known:
             raise EventError(
                 f"tables= has {known[name.lower()]} and {name}: names of tables differ in more "
@@ -107,5 +111,5 @@ def _all_frames(given: Mapping[str, Any], frames: Mapping[str, Any]) -> None:
         if name not in frames:
             raise EventError(
                 f"table {name} is a {type(table).__name__}, and the query runs on Spark\n"
-                "  hint: spark.createDataFrame(...) makes a DataFrame of it"
+                "  hint: spark.createDataFrame(...) turns it into a DataFrame"
             )

@@ -12,7 +12,7 @@ from ensue.algebra.predicate import Field
 from ensue.algebra.row_patterns.recognition import Recognition
 from ensue.algebra.row_patterns.values import ROW
 from ensue.archives.contract import SINCE, UNTIL, Archive, Wanted
-from ensue.columns.arrow_kinds import fields_of, plain_type
+from ensue.columns.arrow_kinds import fields_of, plain_type, zones_of
 from ensue.errors import EventError
 from ensue.languages.sql.joins import MisfitError, correlation_of, over_archives
 from ensue.languages.sql.query import Clause, ClauseText, SqlQuery
@@ -42,8 +42,8 @@ class Archived:
         for name in tables:
             if name.lower() in self.names:
                 raise EventError(
-                    f"{name} is one of tables= and of archives=\n"
-                    f"  hint: call the archive otherwise, as in archived_{name}"
+                    f"{name} is in both tables= and archives=\n"
+                    f"  hint: rename the archive, as in archived_{name}"
                 )
 
 
@@ -102,17 +102,20 @@ class _Relations:
         archive = self.archived.names.get(name.lower())
         if archive is not None:
             shape = self.archived.archives[archive].shape
-            found = checked(found, fields_of(shape.arrow))
+            found = checked(found, fields_of(shape.arrow), zones_of(shape.arrow))
             _require_time(found, archive, shape.schema)
             return found
         relation = self.of(name)
         if relation is None:
             raise MisfitError(f"unknown table '{name}'", span=clause.input, text=self.query.text)
         if self.session is None:
-            return checked(found, fields_of(relation.schema))
+            return checked(found, fields_of(relation.schema), zones_of(relation.schema))
+        from ensue.runners.spark.session_zone import session_zone
         from ensue.runners.spark.types import arrow_schema
 
-        return checked(found, fields_of(arrow_schema(relation.schema)))
+        arrow = arrow_schema(relation.schema)
+        zone = session_zone(self.session)
+        return checked(found, fields_of(arrow), zones_of(arrow, zone))
 
     def as_table(self, name: str) -> Any:
         """All rows of an archive."""
@@ -129,7 +132,8 @@ def _require_time(clause: Recognition, archive: str, schema: Schema) -> None:
     first = clause.order[0] if clause.order else None
     if first is None or schema.intervals or first.expr != Field(ROW, schema.end):
         raise MisfitError(
-            f"the matches of an archive go by its time, and ORDER BY does not begin with it: "
+            "the matches of an archive are ordered by its time, but ORDER BY does not begin "
+            "with it: "
             f"{archive} has time={schema.end!r}",
             hint=f"ORDER BY {schema.end}",
             span=clause.pattern.span if first is None else first.span,

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from ensue.errors import EnsueError, QueryError, RunnerError, did_you_mean
+from ensue.extras import needed
 from ensue.languages.sql.clauses import ALONE
 from ensue.languages.sql.query import Clause, ClauseText, SqlQuery
 from ensue.languages.sql.rewriting import Rewritten, around, input_of
@@ -24,6 +25,7 @@ Recognize = Callable[[ClauseText, Any], Any]
 _OWN = "__ensue_match_"
 _OWN_NAME = re.compile(rf'"?{_OWN}(\d+)"?')
 _EXPLAIN = "EXPLAIN "
+_MARK = "$"  # of a parameter
 _MISSING_TABLE = re.compile(r'Referenced table "(.*?)" not found')
 _MEANT = re.compile(r"\n(Did you mean .*|Candidate .*)", re.DOTALL)
 _INTERVAL = np.dtype([("months", "<i4"), ("days", "<i4"), ("nanos", "<i8")])  # Arrow's own
@@ -47,12 +49,12 @@ def run(
             plain = query.plain_table(clause)
             given = None if plain is None else database.given.get(plain.lower())
             if given is None:
-                given = database.asked(input_of(query, clause, _named), clause)
+                given = database.asked(input_of(query, clause, _named, _MARK), clause)
             found = recognized(query, clause, given, recognize)
             if clause is query.only:
                 return found
             database.put(f"{_OWN}{clause.number}", found)
-        return database.asked(around(query, _named))
+        return database.asked(around(query, _named, _MARK))
 
 
 def recognized(query: SqlQuery, clause: Clause, given: Any, recognize: Recognize) -> Any:
@@ -91,12 +93,12 @@ class _Database:
             (statement,) = opened.extract_statements(sql.text)
             if statement.type != duckdb.StatementType.SELECT:
                 raise QueryError(
-                    "this is no plain query",
+                    "this is not a plain query",
                     hint="PIVOT names its columns: PIVOT t ON x IN ('a', 'b') USING ...",
                     span=self.query.span,
                     text=self.query.text,
                 )
-            return _interruptible(opened, sql.text)
+            return _interruptible(opened, sql)
         except duckdb.Error as error:
             raise self._meant(self._told(error, sql), sql, clause) from None
 
@@ -134,7 +136,7 @@ class _Database:
         if told is None:
             duckdb = _duckdb()
             try:
-                self._connection.execute(_EXPLAIN + sql.text)
+                self._connection.execute(_EXPLAIN + sql.text, sql.values or None)
             except duckdb.Error as again:
                 told = _as_json(again)
                 if told is not None and "position" in told:
@@ -160,7 +162,7 @@ class _Database:
         elif told.get("error_subtype") == "MISSING_ENTRY" and told.get("type") == "Table":
             problem, hint = f"unknown table '{name}'", did_you_mean(name, self._names)
         elif kind == "permission":
-            hint = "a query reads the tables that it is given: tables={...}"
+            hint = "a query only reads the tables you pass: tables={...}"
         return QueryError(
             problem, hint=hint, span=self._origin(told, sql, clause), text=self.query.text
         )
@@ -172,7 +174,7 @@ class _Database:
         for one in self.query.clauses:
             if name.lower() in {str(one.table).lower(), str(one.input_alias).lower()}:
                 return (
-                    "behind MATCH_RECOGNIZE its input has no name, what it finds has: "
+                    "after MATCH_RECOGNIZE its input has no name, but its result can have one: "
                     "MATCH_RECOGNIZE (...) AS m"
                 )
         return hint
@@ -202,7 +204,7 @@ def _as_json(error: Exception) -> dict[str, Any] | None:
     return told if isinstance(told, dict) else None
 
 
-def _interruptible(connection: Any, sql: str) -> pa.Table:
+def _interruptible(connection: Any, sql: Rewritten) -> pa.Table:
     """The rows of a query. DuckDB does not notice Ctrl-C while it makes an Arrow table, so it
     works in a thread of its own and is told."""
     given: list[pa.Table] = []
@@ -211,7 +213,7 @@ def _interruptible(connection: Any, sql: str) -> pa.Table:
 
     def work() -> None:
         try:
-            found = connection.sql(sql)
+            found = connection.sql(sql.text, params=sql.values or None)
             given.append(_plain(found.to_arrow_table(), found.types))
         except BaseException as error:  # noqa: BLE001  raised where it was asked
             failed.append(error)
@@ -270,10 +272,6 @@ def _durations(column: pa.ChunkedArray) -> pa.Array | None:
 
 
 def _duckdb() -> Any:
-    try:
+    with needed("SQL around MATCH_RECOGNIZE", "sql"):
         import duckdb
-    except ImportError:
-        raise RunnerError(
-            "SQL around MATCH_RECOGNIZE needs DuckDB\n  hint: pip install 'ensue[sql]'"
-        ) from None
     return duckdb

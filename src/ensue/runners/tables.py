@@ -21,7 +21,7 @@ def as_table(events: Any) -> pa.Table:
     if hasattr(events, "to_arrow_table"):
         return events.to_arrow_table()
     raise EventError(
-        f"events of type {type(events).__name__} are not understood\n"
+        f"events of type {type(events).__name__} are not supported\n"
         "  hint: pass an Arrow, pandas or Polars table, a DuckDB relation, a Spark DataFrame, "
         "or a dict of one table per event type"
     )
@@ -64,7 +64,7 @@ def stream_of(
     """The events as one table, not yet in order, and their shape."""
     if isinstance(events, Mapping):
         if type is not None:
-            raise EventError("type= goes with one table; a dict of tables is typed by its keys")
+            raise EventError("type= is for a single table; in a dict the keys are the types")
         if not events:
             raise EventError("an empty dict of events has no event types")
         tables = {str(name): _frame(table) for name, table in events.items()}
@@ -77,7 +77,7 @@ def arranged_of(events: Any, arranging: Arranging) -> tuple[pa.Table, Arranged]:
     """The rows of one table as queries want them that order and split them in their own ways."""
     if isinstance(events, Mapping):
         raise EventError(
-            "MATCH_RECOGNIZE is about the rows of one table, and these are several\n"
+            "MATCH_RECOGNIZE reads one table, and these are several\n"
             "  hint: pass one table, with a column for the type of events"
         )
     table = _frame(events)

@@ -6,9 +6,11 @@ a column, and cast it to the same kind. An empty cell is NULL, quoted or not, in
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum, auto
 
 from ensue.errors import EventError
+from ensue.runners.time_formats import TimeFormat
 
 _DATE = r"[12][0-9]{3}-[0-9]{2}-[0-9]{2}"
 _CLOCK = r"[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{%s})?)?"
@@ -88,13 +90,53 @@ def possible(cells: Iterable[str | None]) -> list[Question]:
     ]
 
 
-def require_names(names: Sequence[str | None], path: str) -> None:
-    """Refuses a header that Arrow and Spark would each mend in its own way."""
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """How text files are written, as far as somebody says so."""
+
+    delimiter: str | None = None  # what is between cells, where the name of a file does not tell
+    nulls: tuple[str, ...] = ()  # cells that are NULL, beside empty ones
+    time_format: TimeFormat | None = None
+    times: tuple[str, ...] = ()  # columns that have to be of the format; without: those that are
+    drop: bool = False  # a text in them that is no time is NULL, and no error
+
+    def asks(self, column: str) -> bool:
+        """Whether a column has to be of the format."""
+        return self.time_format is not None and column in self.times
+
+    def between(self, form: str) -> str:
+        """What is between the cells of a file; `form` is csv or tsv."""
+        return self.delimiter or ("," if form == "csv" else "\t")
+
+    def no_time(self, column: str, text: str, where: str) -> EventError:
+        """The error for a text that is not of the format."""
+        assert self.time_format is not None
+        return EventError(
+            f"{text!r} in column '{column}' is no time of the form "
+            f"'{self.time_format.text}' ({where})\n"
+            "  hint: --null WORD names a word that stands for a missing value, "
+            "--bad-events drop leaves events without a time out"
+        )
+
+
+PLAIN = Spelling()
+_OTHER_DELIMITERS = {";": "';'", "\t": "tab", "|": "'|'"}
+
+
+def require_names(names: Sequence[str | None], path: str, spelling: Spelling = PLAIN) -> None:
+    """Refuses a header that Arrow and Spark would each mend in its own way, and one that is cut
+    at the wrong letters."""
+    for other, written in _OTHER_DELIMITERS.items():
+        if len(names) == 1 and spelling.delimiter is None and other in str(names[0]):
+            raise EventError(
+                f"{path} has one column, named {str(names[0])!r}\n"
+                f"  hint: --delimiter {written} says what is between its columns"
+            )
     for number, name in enumerate(names, 1):
         if not name:
             raise EventError(
                 f"column {number} of {path} has no name\n"
-                "  hint: is there a delimiter too many at the end of the header?"
+                "  hint: check for an extra delimiter at the end of the header"
             )
     twice = sorted({str(name) for name in names if names.count(name) > 1})
     if twice:

@@ -57,7 +57,7 @@ def known(query: Query, binding: Binding) -> Known:
             case None:
                 moments.append((inf, True))  # when there are no more events
             case _:
-                raise ValueError("the end of a window of events is no moment")
+                raise ValueError("the end of a window of events is not a moment")
     return *max(moments), last.position
 
 

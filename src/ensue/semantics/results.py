@@ -133,7 +133,7 @@ def _called(applied: Apply, function: Any, which: str, views: Sequence[Any]) -> 
         shown = ", ".join(map(repr, [*views, *constants]))
         raise OperatorError(
             f"{which} of operator {operator.name} failed: "
-            f"{type(error).__name__}: {error}\n  it was asked about {shown}"
+            f"{type(error).__name__}: {error}\n  it was called with {shown}"
         ) from error
 
 
@@ -175,7 +175,7 @@ def _given(operator: Operator, given: object) -> tuple[Any, ...]:
     if not isinstance(given, tuple | list) or len(given) != wanted:
         names = ", ".join(["start", "end", *(name for name, _ in operator.z)])
         raise OperatorError(
-            f"f of operator {operator.name} gave {given!r}\n  hint: it gives ({names})"
+            f"f of operator {operator.name} gave {given!r}\n  hint: it must return ({names})"
         )
     return tuple(given)
 
@@ -190,7 +190,7 @@ def _whole(applied: Apply, kind: Kind, value: Any) -> int:
         number = int(value)
     except (TypeError, ValueError, OverflowError):
         raise OperatorError(
-            f"f of operator {applied.operator.name} gave {value!r} where a number belongs"
+            f"f of operator {applied.operator.name} gave {value!r} where a number is expected"
         ) from None
     return number // applied.tick * applied.tick if kind in _IN_NANOSECONDS else number
 

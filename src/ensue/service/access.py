@@ -73,9 +73,9 @@ class Access:
         """Refuses what the scope is needed for, if it is not there."""
         if scope not in self.scopes:
             raise NotAllowedError(
-                f"this needs the scope '{scope}', and the token has "
+                f"this needs the scope '{scope}', but the token has "
                 f"{', '.join(sorted(self.scopes)) or 'none'}\n"
-                f"  hint: an administrator makes tokens with more scopes"
+                f"  hint: an administrator can create tokens with more scopes"
             )
 
     def limits(self, limits: Limits) -> Limits:
@@ -116,8 +116,8 @@ def add_user(
     """Adds a user, and gives the id."""
     if not _NAME.fullmatch(name):
         raise ServiceError(
-            f"'{name}' is no name for a user\n"
-            "  hint: letters, digits and . _ @ - are taken, 64 at the most"
+            f"'{name}' is not a valid user name\n"
+            "  hint: letters, digits and . _ @ - are allowed, at most 64"
         )
     now = time.time() if at is None else at
     id = users.add_user(db, name, json.dumps(checked_quotas(quotas)), now)
@@ -145,7 +145,7 @@ def add_token(
     most = limits_of(db, found["id"], limits or Limits()).token_age
     if age is not None and not 0 < age <= most:
         raise ServiceError(
-            f"a token is good for {most / 86_400:g} days at the most, not for {age:g} seconds\n"
+            f"a token is valid for at most {most / 86_400:g} days, not for {age:g} seconds\n"
             "  hint: ask for less, or raise the limit token_age"
         )
     text = PREFIX + secrets.token_urlsafe(32)
@@ -206,7 +206,7 @@ def checked_scopes(scopes: Iterable[str]) -> tuple[str, ...]:
                 f"there is no scope '{scope}'\n  hint: {did_you_mean(scope, SCOPES)}"
             )
     if not wanted:
-        raise ServiceError(f"a token without scope is of no use\n  hint: {', '.join(SCOPES)}")
+        raise ServiceError(f"a token without a scope is useless\n  hint: {', '.join(SCOPES)}")
     return tuple(scope for scope in SCOPES if scope in wanted)
 
 
@@ -274,9 +274,9 @@ class Accounts:
         hash = _hash(cookie)
         found = self._database.look(lambda db: users.session_hashed(db, hash))
         if found is None or not hmac.compare_digest(found["session_hash"], hash):
-            raise UnauthenticatedError("this session is over\n  hint: sign in again")
+            raise UnauthenticatedError("this session has ended\n  hint: sign in again")
         if found["session_expires"] <= self._clock():
-            raise UnauthenticatedError("this session is over\n  hint: sign in again")
+            raise UnauthenticatedError("this session has ended\n  hint: sign in again")
         return replace(self._standing(found), csrf=found["csrf"], session=hash)
 
     async def standing(self) -> frozenset[int | bytes]:
@@ -292,7 +292,7 @@ class Accounts:
     def _standing(self, found: Row) -> Access:
         now = self._clock()
         if found["off"]:
-            raise UnauthenticatedError(f"the user '{found['name']}' is switched off")
+            raise UnauthenticatedError(f"the user '{found['name']}' is disabled")
         if found["revoked"] is not None:
             raise UnauthenticatedError("this token was revoked\n  hint: ask for a new one")
         if found["expires"] is not None and found["expires"] <= now:
@@ -378,7 +378,7 @@ class Accounts:
         """Changes quotas, or switches a user off and on."""
         now = self._clock()
         if off and id == by.user:
-            raise ConflictError("nobody can switch themselves off\n  hint: ask another admin")
+            raise ConflictError("you cannot disable yourself\n  hint: ask another admin")
 
         def change(db: Connection) -> Row:
             found = _user(db, id)
@@ -462,5 +462,5 @@ def _user(db: Connection, id: int) -> Row:
 
 def _unknown() -> UnauthenticatedError:
     return UnauthenticatedError(
-        "this token is not known\n  hint: tokens begin with ens_ and are shown once, when made"
+        "this token is unknown\n  hint: tokens begin with ens_ and are shown once, when created"
     )

@@ -105,20 +105,20 @@ class Catalogue:
         """A subscription that is asked for, with the text of its template, as a change."""
         if wanted.template is not None:
             if wanted.text is not None:
-                raise ServiceError("a subscription has a text or a template, not both")
+                raise ServiceError("a subscription needs a text or a template, not both")
             done = filled(wanted.template, wanted.values, self.columns)
             quiet = done.quiet if wanted.quiet is None else wanted.quiet
             wanted = replace(
                 wanted, text=done.text, quiet=quiet, language="opsl", title=done.title
             )
         if not wanted.text or not wanted.text.strip():
-            raise QueryError("a subscription has a text", hint="OPSL, or the name of a template")
+            raise QueryError("a subscription needs a text", hint="OPSL, or the name of a template")
         name = wanted.name or wanted.title
         if len(name) > _LONGEST_NAME:
             raise ServiceError(f"a name has at most {_LONGEST_NAME} characters")
         for what, value in (("quiet", wanted.quiet), ("expires", wanted.expires)):
             if value is not None and not (math.isfinite(value) and value >= 0):
-                raise ServiceError(f"{what}={value!r} is no time")
+                raise ServiceError(f"{what}={value!r} is not a time")
         given = {**known, **wanted.regions}
         try:
             change = self._reading.change_of(
@@ -159,7 +159,7 @@ class Catalogue:
             id = store.add_subscription(db, name=name or _NAMELESS, **columns)
         except sqlite3.IntegrityError:
             raise ConflictError(
-                f"you have a subscription '{name}' already\n"
+                f"you already have a subscription '{name}'\n"
                 "  hint: choose another name, or change that one"
             ) from None
         if not name:
@@ -200,7 +200,7 @@ class Catalogue:
             if corners_now > limits.corners_per_user:
                 raise OverLimitError(
                     "corners_per_user",
-                    f"the regions of a user's subscriptions have at most "
+                    f"the regions of a user's subscriptions may have at most "
                     f"{limits.corners_per_user} corners, and these would be {corners_now}\n"
                     "  hint: simplify the regions, or ask for a higher quota",
                 )
@@ -266,7 +266,7 @@ class Catalogue:
         try:
             store.change_subscription(db, id, **row, changed=self.clock())
         except sqlite3.IntegrityError:
-            raise ConflictError(f"you have a subscription '{name}' already") from None
+            raise ConflictError(f"you already have a subscription '{name}'") from None
         self.noting.forget(id)
         self._require_quotas(db, {user})
         audit.record(db, user, "change", f"subscription {id}", ", ".join(given))

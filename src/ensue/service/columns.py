@@ -116,7 +116,7 @@ class Columns:
             return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
         except ValueError:
             form = "2026-01-31T10:00:00Z" if self.calendar else "12.5"
-            raise ServiceError(f"{what}={given!r} is no moment\n  hint: as in {form}") from None
+            raise ServiceError(f"{what}={given!r} is not a moment\n  hint: as in {form}") from None
 
     # ---------------------------------------------------------------------------- places
 
@@ -162,6 +162,6 @@ def _type(name: str, text: str) -> pa.DataType:
         return pa.type_for_alias(text)
     except ValueError:
         raise EventError(
-            f"column '{name}' is of a type '{text}' that a service does not keep\n"
+            f"column '{name}' is of a type '{text}' that a service does not support\n"
             '  hint: "int64", "double", "string", "bool", "timestamp[us]", "date32"'
         ) from None

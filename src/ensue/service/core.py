@@ -231,7 +231,7 @@ class Core:
         if len(one.sequences) != taken.count:
             raise EventError(
                 f"{taken.count} events came with {len(one.sequences)} sequence numbers\n"
-                "  hint: one for each event, or the number of the first"
+                "  hint: pass pass one for each event, or the number of the first"
             )
         expected = positions.next_of(db, one.producer, one.user)
         new = set(positions.new_ones(one.sequences, expected))
@@ -297,7 +297,7 @@ class Core:
         free = shutil.disk_usage(Path(self.path).absolute().parent).free
         if free < self.limits.free_bytes:
             least = self.limits.free_bytes >> 20
-            self.stopped = f"the disk has {free >> 20} MB left, and it takes {least} to go on"
+            self.stopped = f"the disk has {free >> 20} MB left, and it needs {least} to continue"
         else:
             self.stopped = None
 
@@ -306,6 +306,6 @@ class Core:
             self._look_at_disk()
         if self.stopped:
             raise IntakeStoppedError(
-                f"no events are taken: {self.stopped}\n"
-                "  hint: make room, or shorten retention; notes that are there are delivered"
+                f"no events are accepted: {self.stopped}\n"
+                "  hint: free some space, or shorten retention; existing notes are still delivered"
             )

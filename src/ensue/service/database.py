@@ -125,7 +125,7 @@ class Database:
         except sqlite3.Error as error:
             raise StateError(
                 f"{self.path} cannot be opened as the file of a service: {error}\n"
-                "  hint: name a file in a folder that you may write to"
+                "  hint: name a file in a folder that you can write to"
             ) from None
         return db
 

@@ -109,7 +109,8 @@ def endpoint_of(url: str) -> tuple[str, dict[str, Any]]:
         # a URL may hold a password, so only what stands before the colon is shown
         forms = "kafka://host:9092/topic, mqtt://host:1883/topic, nats://host:4222/subject"
         raise ServiceError(
-            f"'{kind}' is no kind of broker, nor a folder\n  hint: as in {forms}, folder:/path"
+            f"'{kind}' is neither a kind of broker nor a folder\n  hint: as in {forms}, "
+            "folder:/path"
         )
     rest, _, query = rest.partition("?")
     config: dict[str, Any] = {}
@@ -257,9 +258,11 @@ class Given:
             timeout=self.seconds("timeout", 30.0),
         )
         if found.password is not None and found.username is None:
-            raise ServiceError(f"{self._what}: a password for whom?\n  hint: give 'username', too")
+            raise ServiceError(
+                f"{self._what}: a password without a user name\n  hint: pass 'username' too"
+            )
         if found.ca is not None and not found.tls:
-            raise ServiceError(f"{self._what}: 'ca' is for TLS\n  hint: say tls=true, too")
+            raise ServiceError(f"{self._what}: 'ca' is for TLS\n  hint: pass tls=true too")
         try:
             if found.ca is not None:
                 found.ssl_context()
@@ -285,7 +288,7 @@ class Given:
         number = int((found and found["port"]) or port)
         if found is None or not 0 < number < 65_536:
             # not shown: there may be a password in front of the host
-            raise ServiceError(f"{self._what}: '{name}' is no address\n  hint: {hint}")
+            raise ServiceError(f"{self._what}: '{name}' is not an address\n  hint: {hint}")
         return Server(found["host"].strip("[]"), number)
 
     def _read(self, name: str, default: T, read: Callable[[Any], T | None], hint: str) -> T:

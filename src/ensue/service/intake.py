@@ -162,7 +162,7 @@ def _json(data: bytes, *, lines: bool) -> tuple[list[Any], list[Bad]]:
         try:
             read = orjson.loads(data)
         except orjson.JSONDecodeError as error:
-            raise EventError(f"the events are no JSON: {error}") from None
+            raise EventError(f"the events are not JSON: {error}") from None
         rows = read if isinstance(read, list) else [read]
         return rows, _no_objects(rows)
     texts = [line for line in data.split(b"\n") if line.strip()]
@@ -178,7 +178,7 @@ def _json(data: bytes, *, lines: bool) -> tuple[list[Any], list[Bad]]:
 
 
 def _no_objects(rows: list[Any]) -> list[Bad]:
-    why = 'it is no JSON object, as in {"id": 17, ...}'
+    why = 'it is not a JSON object, as in {"id": 17, ...}'
     return [
         Bad(place, why, orjson.dumps(row).decode()[:_SHOWN])
         for place, row in enumerate(rows)
@@ -196,7 +196,7 @@ def _arrow(data: Any) -> pa.Table:
             table = reader.read_all()
         table.validate(full=True)
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise EventError(f"the events are no Arrow stream: {error}") from None
+        raise EventError(f"the events are not an Arrow stream: {error}") from None
     return table
 
 

@@ -39,10 +39,10 @@ Read = Callable[[int, int], Awaitable[Kept]]  # the notes behind a number, at mo
 class Why(Enum):
     """Why a listener is cut."""
 
-    slow = "too slow: more waits than the buffer holds"
-    revoked = "the token was revoked, or has expired, or the session is over"
+    slow = "too slow: more notes are waiting than the buffer holds"
+    revoked = "the token was revoked, or has expired, or the session has ended"
     stopped = "the service stops"
-    gone = "the client has gone"
+    gone = "the client has disconnected"
 
 
 class CutError(Exception):

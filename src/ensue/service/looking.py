@@ -165,8 +165,8 @@ def checked_region(name: str, region: Any, space: str) -> str:
     """A region in one spelling. QueryError if it is none."""
     if not name or not name.replace("_", "a").replace("-", "a").isalnum() or name[0].isdigit():
         raise QueryError(
-            f"'{name}' is no name for a region",
-            hint="letters, digits, _ and -, and a letter first: it stands in subscriptions",
+            f"'{name}' is not a valid region name",
+            hint="letters, digits, _ and -, starting with a letter, because subscriptions use it",
         )
     text = region_text(region)
     made(Region(text, name), space)
@@ -185,7 +185,7 @@ def track(
     key = columns.stream.key
     if key is None:
         raise ServiceError(
-            "the stream has no key, so nobody knows whose events are whose\n"
+            "the stream has no key, so events cannot be assigned to objects\n"
             "  hint: ensue.Service(..., key=...) says which column it is"
         )
     events = recent_events(db, columns.arrow, 1_000_000, since, until)

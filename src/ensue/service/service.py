@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from ensue.brief_errors import brief_calls
 from ensue.columns.region_shapes import region_text
 from ensue.errors import EnsueError, EventError, ServiceError, StateError
 from ensue.runners.live_rows import schemas_of
@@ -49,6 +50,7 @@ _HOUSE = 1.0  # seconds between two rounds of housekeeping
 _SMALL = 1 << 16  # bytes of events that are read on the event loop
 
 
+@brief_calls
 class Service:
     """Takes events and subscriptions, and tells subscribers of matches. Nothing is lost.
 
@@ -85,7 +87,7 @@ class Service:
         self._given: Stream | None = None
         if schema is not None or time is not None:
             if schema is None or time is None:
-                raise EventError("a service is told both, schema= and time=")
+                raise EventError("a service needs both schema= and time=")
             self._given = Stream(
                 _columns(schema), time, type, (order,) if isinstance(order, str) else tuple(order),
                 location if isinstance(location, str | None) else (location[0], location[1]),
@@ -203,7 +205,7 @@ class Service:
 
     def _new(self) -> ServiceError:
         return ServiceError(
-            f"{self.path} is new, so the service must be told what its events look like\n"
+            f"{self.path} is new, so describe its events\n"
             '  hint: ensue.Service(path, schema={"ts": "timestamp[us]", ...}, time="ts")'
         )
 
@@ -298,14 +300,14 @@ class Service:
             raise OverLimitError(
                 "events_per_request",
                 f"{taken.count:,} events came at once, and {self.limits.events_per_request:,} "
-                "may\n  hint: send them in several pieces",
+                "is the limit\n  hint: send them in several pieces",
             )
         if producer is not None and sequence is None and sequences is None:
-            raise EventError("a producer numbers its events\n  hint: sequence= of the first")
+            raise EventError("a producer must number its events\n  hint: sequence= of the first")
         if sequence is not None:
             sequences = range(sequence, sequence + taken.count)
         if sequences is not None and producer is None:
-            raise EventError("sequence numbers are those of a producer\n  hint: producer=")
+            raise EventError("sequence numbers need a producer\n  hint: producer=")
         who = self.local if user is None else user
         offered = Offered(taken, who, producer, sequences)
         async with self._room:
@@ -335,7 +337,7 @@ class Service:
         """Time has come so far, though no event came; how many notes that made."""
         to = self.columns.read_moment(time, "time")
         if to is None:
-            raise EventError("time=None is no moment")
+            raise EventError("time=None is not a moment")
         if self.core.matching.newest is not None and to <= self.core.matching.newest:
             return 0
         return await self.do(lambda db: self.core.advance(db, to))
@@ -499,7 +501,9 @@ class Service:
                 raise NotFoundError(f"there is no target {target}")
             known = from_stored(json.loads(found.secrets))
             if not known:
-                raise ServiceError(f"target {target} is of kind {found.kind}: nothing is signed")
+                raise ServiceError(
+                    f"target {target} is of kind {found.kind}: it does not sign anything"
+                )
             return known[0].text
 
         return await self.look(find)
@@ -666,8 +670,8 @@ def _columns(schema: Any) -> tuple[tuple[str, str], ...]:
     empty = schemas_of(schema)
     if not isinstance(empty, pa.Table):
         raise EventError(
-            "the events of a service are of one schema\n"
-            "  hint: one table with all columns, and type= the column that tells kinds apart"
+            "the events of a service have one schema\n"
+            "  hint: one table with all columns, with type= naming the column with the event type"
         )
     return tuple((field.name, str(field.type)) for field in empty.schema)
 

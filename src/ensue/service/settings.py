@@ -27,7 +27,7 @@ class Limits:
     audit_age: float = 366 * 86_400.0  # seconds that the audit log goes back
     session_age: float = 12 * 3_600.0
     buffer: int = 1_000  # notes that a listener may lag behind
-    waiting: int = 1_000  # publishes that wait to be matched
+    waiting: int = 1_000  # publishes waiting to be matched
     trial_events: int = 1_000_000
     trial_seconds: float = 20.0
     trial_matches: int = 100_000

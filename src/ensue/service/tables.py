@@ -110,7 +110,7 @@ def make_tables(db: Connection, path: str) -> None:
     if found or others:
         what = f"of format {found}" if found else "of something else"
         raise StateError(
-            f"{path} is a file {what}, and this release reads services of format {FORMAT}\n"
-            "  hint: name another file, or go on with the release that wrote it"
+            f"{path} is a file {what}, and this release reads service files of format {FORMAT}\n"
+            "  hint: name another file, or use the release that wrote it"
         )
     db.executescript(f"BEGIN IMMEDIATE;{_TABLES}PRAGMA user_version = {FORMAT};COMMIT;")

@@ -28,6 +28,7 @@ from pathlib import Path
 from types import TracebackType
 
 from ensue.errors import RunnerError
+from ensue.extras import to_install
 from ensue.testing.processes import free_port, is_free, last_lines, run_until_interrupted
 
 KAFKA = "4.3.1"
@@ -124,7 +125,7 @@ def _spark_release() -> str:
     try:
         return metadata.version("pyspark")
     except metadata.PackageNotFoundError:
-        raise RunnerError("Spark is not installed\n  hint: pip install 'ensue[spark]'") from None
+        raise RunnerError(f"Spark is not installed\n  hint: {to_install('spark')}") from None
 
 
 def _pom(

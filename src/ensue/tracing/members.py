@@ -1,6 +1,6 @@
 """The members of a match as a tree, read from its row."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -42,14 +42,36 @@ def opened(match: Any) -> Node:
     >>> row = {"start": 1, "end": 2, "members": {"a": {"t": 1}, "b": [{"t": 2}, {"t": 2}]}}
     >>> [node.variable for node in opened(row).walk()]
     ['', 'a', 'b[1]', 'b[2]']
+    >>> plain = {"match_id": "x", "start": 1, "end": 2, "a": {"t": 1}, "b": [{"t": 2}]}
+    >>> [node.variable for node in opened(plain).walk()]
+    ['', 'a', 'b[1]']
     """
     row = _row(match)
     if not isinstance(row.get("members"), Mapping):
+        row = {**row, "members": _events_of(row)}
+    return _complex("", row, ())
+
+
+def _events_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The events in a match of a query without RETURN: each variable is a column of its own."""
+    found = {n: v for n, v in row.items() if n not in OWN and (_is_event(v) or _are_events(v))}
+    if not found:
         raise EnsueError(
             "this match does not tell its members\n"
-            "  hint: ensue.match(..., trace=True) gives matches a column 'members'"
+            "  hint: ensue.match(..., trace=True) gives matches a column 'members', without "
+            "flat=True"
         )
-    return _complex("", row, ())
+    return found
+
+
+def _is_event(value: Any) -> bool:
+    return isinstance(value, Mapping)
+
+
+def _are_events(value: Any) -> bool:
+    """Whether it is a list of events; pandas has arrays of them."""
+    items = value.tolist() if hasattr(value, "tolist") else value
+    return isinstance(items, list | tuple) and bool(items) and all(map(_is_event, items))
 
 
 def _row(match: Any) -> dict[str, Any]:
@@ -74,7 +96,7 @@ def _row(match: Any) -> dict[str, Any]:
         found = found[0]
     if not isinstance(found, Mapping):
         raise EnsueError(
-            f"a match is a row of what ensue.match gives, not a {type(match).__name__}\n"
+            f"a match must be a row of a result of ensue.match, not a {type(match).__name__}\n"
             "  hint: ensue.trace(matches.to_pylist()[0])"
         )
     return dict(found)
@@ -109,6 +131,14 @@ def _members(variable: str, value: Any, path: tuple[str, ...]) -> Iterator[Node]
     for number, item in enumerate(value, 1):
         for node in _members(variable, item, path):
             yield replace(node, variable=f"{variable}[{number}]")
+
+
+def in_time_order(members: Iterable[Node]) -> list[Node]:
+    """Events by when they began; those of which that is not known stay where they are."""
+    found = list(members)
+    if any(member.start is None for member in found):
+        return found
+    return sorted(found, key=lambda member: (member.start, member.end))
 
 
 def timed(root: Node, time: str | tuple[str, str] | None) -> Node:

@@ -1,9 +1,9 @@
 """A traced match as text: a tree with a line for each event."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ensue.tracing.members import Node
+from ensue.tracing.members import Node, in_time_order
 from ensue.tracing.values import clock, listed, said_below, several_days, telling, times
 
 WIDTH = 99
@@ -50,9 +50,14 @@ def _rows(
         last = place == len(shown) - 1
         branch, further = ("└─ ", "   ") if last else ("├─ ", "│  ")
         if isinstance(member, int):
-            yield f"{below}{branch}", None, f"… {member} more"
+            yield f"{below}{branch}", None, more(member)
         else:
             yield from _rows(member, below + branch, below + further, known)
+
+
+def more(count: int) -> str:
+    """What stands for events that are left out."""
+    return f"… and {count} more"
 
 
 def shortened(members: tuple[Node, ...]) -> list[Node | int]:
@@ -70,6 +75,27 @@ def shortened(members: tuple[Node, ...]) -> list[Node | int]:
         else:
             found += group
     return found
+
+
+def in_time(members: Sequence[Node]) -> list[Node | str]:
+    """The members in the order of time; where some are left out, how many and of which.
+
+    >>> many = [Node(f"a[{n}]", {}, n, n, path=("a",)) for n in range(1, 21)]
+    >>> late = Node("b", {}, 2, 2, path=("b",))
+    >>> [m if isinstance(m, str) else m.variable for m in in_time([*many, late])]
+    ['a[1]', 'a[2]', 'b', 'a[3]', '… and 14 more of a', 'a[18]', 'a[19]', 'a[20]']
+    """
+    found: list[tuple[Any, Node | str]] = []
+    at, last = None, ""
+    for member in shortened(tuple(in_time_order(members))):
+        if isinstance(member, Node):
+            at, last = member.start, member.path[-1]
+            found.append((at, member))
+        else:
+            found.append((at, f"{more(member)} of {last}"))
+    if not any(start is None for start, _ in found):
+        found.sort(key=lambda one: one[0])
+    return [member for _, member in found]
 
 
 def _name(node: Node) -> str:

@@ -8,14 +8,19 @@ from ensue.algebra.query import Query
 from ensue.algebra.tower import Tower
 from ensue.algebra.walk import positives
 from ensue.errors import QueryError, did_you_mean
+from ensue.rendering import Picture
 from ensue.tracing.drawing import draw
 from ensue.tracing.members import OWN, Node, opened, timed, typed
 from ensue.tracing.text import tree
+from ensue.tracing.timeline import timeline
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A match opened down to the events that came in: `str` is a tree, `svg` a picture."""
+    """A match opened down to the events that came in.
+
+    `str` is a tree, `timeline` shows when they were on a terminal, `svg` is a picture.
+    """
 
     root: Node
 
@@ -26,12 +31,20 @@ class Trace:
         return str(self)
 
     @property
-    def svg(self) -> str:
+    def svg(self) -> Picture:
         """Bars for complex events, dots for those that came in, over one time axis."""
-        return draw(self.root)
+        return Picture(draw(self.root))
+
+    @property
+    def timeline(self) -> str:
+        """The same as text, in 80 columns."""
+        return timeline(self.root)
 
     def _repr_svg_(self) -> str:
-        return self.svg
+        return str(self.svg)
+
+    def _repr_html_(self) -> str:
+        return str(self.svg)
 
     def events(self) -> Iterator[Node]:
         """The events that came in, as often as they are members."""

@@ -31,11 +31,11 @@ class Arguments:
 
     def __post_init__(self) -> None:
         if self.bad_events not in ("raise", "drop"):
-            raise EventError(f"bad_events is 'raise' or 'drop', not {self.bad_events!r}")
+            raise EventError(f"bad_events must be 'raise' or 'drop', not {self.bad_events!r}")
 
     @property
     def deliver_late(self) -> bool:
         """Whether late events are given back: otherwise they are only counted."""
         if self.late_events not in ("count", "deliver"):
-            raise EventError(f"late_events is 'count' or 'deliver', not {self.late_events!r}")
+            raise EventError(f"late_events must be 'count' or 'deliver', not {self.late_events!r}")
         return self.late_events == "deliver"

@@ -58,7 +58,7 @@ class Arranged:
             yield from self.with_computed(pa.Table.from_batches([batch])).to_batches()
 
 
-Arranging = Callable[[pa.Schema], Arranged]  # by the columns that events have
+Arranging = Callable[..., Arranged]  # by the columns that events have, and a session's zone
 
 
 def is_own(name: str) -> bool:

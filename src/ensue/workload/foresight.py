@@ -12,6 +12,7 @@ from ensue.algebra.walk import kleenes
 from ensue.engine.allowance import machine_memory
 from ensue.engine.sampling import sampled
 from ensue.errors import LimitWarning
+from ensue.own_frames import outside
 from ensue.plan.estimates.decisions import Estimate, figure
 from ensue.plan.estimates.estimates import estimate
 from ensue.plan.estimates.load import Load
@@ -25,12 +26,10 @@ OF_A_PARTIAL_MATCH = 64  # bytes, at the least
 OF_A_MATCH = 128
 
 
-def warn_of_explosion(
-    prepared: Prepared, events: pa.Table | None = None, stacklevel: int = 4
-) -> None:
+def warn_of_explosion(prepared: Prepared, events: pa.Table | None = None) -> None:
     """Warns of a query that will probably not get through."""
     if (reason := foreseen(prepared, events)) is not None:
-        warnings.warn(reason, LimitWarning, stacklevel=stacklevel)
+        warnings.warn(reason, LimitWarning, stacklevel=outside())
 
 
 def foreseen(prepared: Prepared, events: pa.Table | None = None) -> str | None:

@@ -205,7 +205,7 @@ class LiveWorkload:
         if header["live"] != FORMAT:
             raise StateError(
                 f"the state was saved in format {header['live']}, this release reads {FORMAT}\n"
-                "  hint: go on with the release that saved it"
+                "  hint: use the release that saved it"
             )
         check_same(header["workload"], self.workload.text, "saved state")
         if header["delay"] != self.order.delay:

@@ -77,6 +77,7 @@ def works_of(
     """The works of some queries. Their outputs are numbered in the order of the call."""
     if len(asked) == 1 and isinstance(asked[0].query, Subscribed):
         return (_subscriptions(asked[0], asked[0].query, source, wishes),)
+    asked = [_traced(one) if wishes.trace else one for one in asked]
     if wishes.streaming:
         refuse_endless(asked)
     asked, finishing = finished_apart(asked, emit_timeouts=wishes.emit_timeouts)
@@ -142,6 +143,11 @@ def works_of(
     return tuple(found)
 
 
+def _traced(one: Asked) -> Asked:
+    """A query whose matches tell their members: one that stands on no definitions."""
+    return replace(one, query=Tower((), one.query)) if isinstance(one.query, Query) else one
+
+
 def _subscriptions(
     asked: Asked, subscribed: Subscribed, source: Source, wishes: Wishes
 ) -> SubscriptionWork:
@@ -159,7 +165,7 @@ def stages_with_archive(
     """The stages of a stream's only chain, which keeps its events for the own archive."""
     if len(stages) > 1 or stages[0].arrival != (ARRIVAL,):
         raise QueryError(
-            "archive= does not go with queries that have definitions yet",
+            "archive= cannot be combined with queries that have definitions yet",
             hint="ask for them in a call of their own, without archive=",
         )
     (stage,) = stages
@@ -179,7 +185,8 @@ def _correlated(
             with speaking_of(one.name):
                 if wishes.emit_timeouts:
                     raise QueryError(
-                        "emit_timeouts=True does not go with JOIN ARCHIVE: a partial match has no "
+                        "emit_timeouts=True cannot be combined with JOIN ARCHIVE: a partial "
+                        "match has no "
                         "range to look for its past in",
                         hint="ask for the timeouts of the live pattern in a query of its own",
                     )
@@ -211,12 +218,15 @@ def _clauses(
             with speaking_of(one.name):
                 if source.by_type is not None:
                     raise QueryError(
-                        "MATCH_RECOGNIZE is about the rows of one table, and these are several",
+                        "MATCH_RECOGNIZE reads one table, and these are several",
                         hint="pass one table, with a column for the type of events",
                     )
                 _require_of_clause(asked, source, wishes, pasts)
                 limits = wishes.planning.limits
-                yield one, prepared_clause(one.query, source.arrow, limits, ids=wishes.ids)
+                clause = prepared_clause(
+                    one.query, source.arrow, limits, ids=wishes.ids, session=source.zone
+                )
+                yield one, clause
 
 
 def _require_of_clause(
@@ -246,7 +256,7 @@ def _require_of_clause(
     for argument, asked_for in refused.items():
         if asked_for:
             raise QueryError(
-                f"{argument} does not go with MATCH_RECOGNIZE", hint=f"leave {argument} out"
+                f"{argument} cannot be combined with MATCH_RECOGNIZE", hint=f"leave {argument} out"
             )
 
 

@@ -79,14 +79,14 @@ class Prepared:
             return AdaptiveEngine(
                 self.plan, schema, self.shape.unit, adviser, nullable=nullable, limits=limits
             )
-        known = None if nullable or counted else self._program.again()
+        known = None if nullable or counted else self.program.again()
         return Engine(
             self.plan, schema, self.shape.unit, nullable=nullable, counted=counted, limits=limits,
             program=known,
         )  # fmt: skip
 
     @cached_property
-    def _program(self) -> Program:
+    def program(self) -> Program:
         """Its kernel is written once, however many engines follow."""
         _, schema = self.physical
         return Program(self.plan, schema, self.shape.unit, nullable=False)

@@ -25,13 +25,14 @@ class Source:
     location: str | tuple[str, str] | None = None
     by_type: Mapping[str, Columns] | None = None
     space: str = "plane"
+    zone: str | None = None  # of all times that have one, where a session of Spark says it
 
     @classmethod
     def of(cls, shape: Shape, given: Arguments) -> "Source":
         """The source of events of a shape, as a call describes them."""
         return cls(
             shape.arrow, given.time, given.type, given.order, given.location, shape.by_type,
-            given.space,
+            given.space, shape.schema.session,
         )  # fmt: skip
 
     @cached_property
@@ -39,6 +40,8 @@ class Source:
         shape = shape_again(
             self.arrow, self.by_type, time=self.time, type=self.type, order=self.order
         )
+        if self.zone is not None:
+            shape = replace(shape, schema=replace(shape.schema, session=self.zone))
         own = tuple(name for name in self.arrow.names if is_own(name))
         return located(replace(shape, hidden=own) if own else shape, self.location, self.space)
 
@@ -71,6 +74,7 @@ class Source:
             "order": self.order,
             "location": self.location,
             **({} if self.space == "plane" else {"space": self.space}),
+            **({} if self.zone is None else {"zone": self.zone}),
             "columns": [f"{f.name} {f.type}" for f in self.arrow],
             "tables": None if self.by_type is None else dict(self.by_type),
             "arrow": base64.b64encode(self.arrow.serialize().to_pybytes()).decode(),
@@ -88,6 +92,7 @@ class Source:
             order=tuple(described["order"]),
             location=tuple(location) if isinstance(location, list) else location,
             space=described.get("space", "plane"),  # what was written before knew no other
+            zone=described.get("zone"),
             by_type=None
             if tables is None
             else {n: [(f, c) for f, c in t] for n, t in tables.items()},

@@ -104,7 +104,7 @@ def upgraded(text: str) -> dict[str, Any]:
             raise StateError(
                 f"the checkpoint describes its queries in format {written['format']}, and this "
                 f"release reads up to {FORMAT}\n"
-                "  hint: go on with the release that wrote it, or start with a new checkpoint"
+                "  hint: use the release that wrote it, or start with a new checkpoint"
             )
         return written
     common: dict[str, Any] = {
@@ -177,7 +177,7 @@ def _again(
     if "subscriptions" in one:
         return _subscribed(one["subscriptions"])
     if "joined" in one:
-        from ensue.languages.sql.joins import read_joined  # needs ensue[sql], as the next one
+        from ensue.languages.sql.joins import read_joined  # needs sqlglot, as the next one
 
         return read_joined(one["joined"])
     if claims(one["query"]):

@@ -25,8 +25,8 @@ def finished_apart(
             finishing[one.number] = last
             if emit_timeouts and last.whole.grouped:
                 raise QueryError(
-                    "emit_timeouts=True does not go with GROUP BY and TOTAL: partial matches "
-                    "would be counted as matches",
+                    "emit_timeouts=True cannot be combined with GROUP BY and TOTAL: partial "
+                    "matches would be counted as matches",
                     hint="leave one of them out",
                 )
         found.append(replace(one, query=query))

@@ -6,6 +6,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from ensue.columns.stream import Rows
 from ensue.workload.prepared import Prepared
 from ensue.workload.stage import Output, Reads, Stage
 
@@ -45,6 +46,10 @@ class Work(Protocol):
     @property
     def reads(self) -> Reads:
         """The events that matter to it."""
+
+    @property
+    def rows(self) -> Rows | None:
+        """Picks the events that may be in a match or forbid one; None: all of them are needed."""
 
     def matched(self, events: pa.Table, progress: Progress | None = None) -> Whole:
         """What it finds in events that are all there, in the order of the stream."""

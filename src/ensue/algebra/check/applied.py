@@ -27,15 +27,15 @@ def check_operators(query: Query) -> None:
     others = sorted(s.value for s in query.strategies - {Strategy.ANY})
     if others:
         raise QueryError(
-            f"{others[0]} does not go with an operator ({applied.operator.name})",
-            hint="leave the strategy out: every combination of events is tried",
+            f"{others[0]} cannot be combined with an operator ({applied.operator.name})",
+            hint="leave out the strategy: every combination of events is tried",
             span=applied.span,
         )
     made = {one.variable: one for one in results(query.pattern)}
     if query.after is not None and query.after.variable in made:
         inputs = [p.variable for p in made[query.after.variable].inputs if is_event(p)]
         raise QueryError(
-            f"'{query.after.variable}' is a result: there is no event of it to skip to",
+            f"'{query.after.variable}' is a result, so there is no event to skip to",
             hint=did_you_mean(query.after.variable, inputs),
             span=query.after.span,
         )

@@ -82,7 +82,7 @@ def check_guards(pattern: Pattern, conditions: Iterable[Expr]) -> None:
         for name in variables(condition) & later.keys():
             if unknown := sorted(variables(condition) & {*later[name]}):
                 raise QueryError(
-                    f"'{unknown[0]}' comes behind '{name}', which is judged when it comes",
+                    f"'{unknown[0]}' comes behind '{name}', which is tested when it comes",
                     hint="compare it with events that come before it",
                     span=condition.span,
                 )
@@ -176,7 +176,7 @@ def _check_part(pattern: Pattern) -> None:
             _check_negated(*inner)
             if is_lapse(pattern) and not is_event(inner[0]):
                 raise QueryError(
-                    "an absence with an interval of its own is of one event type",
+                    "an absence with an explicit interval is of one event type",
                     hint="as in !C c FROM a.end TO a.end + 5",
                     span=pattern.span,
                 )
@@ -184,7 +184,7 @@ def _check_part(pattern: Pattern) -> None:
         case Form.OPTION:
             if any(map(is_absence, inner)):
                 raise QueryError(
-                    "an absence that may be missing says nothing",
+                    "an absence cannot be optional",
                     hint="leave out the ?",
                     span=pattern.span,
                 )
@@ -212,7 +212,7 @@ def _check_part(pattern: Pattern) -> None:
 def _check_entries(pattern: Pattern, refused: tuple[str, str] | None = None) -> None:
     """Only what must come, and comes behind something, says how it follows that.
 
-    `refused`: what is around it that does not go with it, and what to do instead.
+    `refused`: what is around it that cannot be combined with it, and what to do instead.
     """
     said = next(entries(pattern), None)
     if refused is not None and said is not None:
@@ -225,9 +225,9 @@ def _check_entries(pattern: Pattern, refused: tuple[str, str] | None = None) -> 
         _check_not_next(pattern, pattern.part)
     match form(pattern):
         case Form.ABSENCE:
-            refused = "inside a negation", "join the parts by commas: !SEQ(A a, B b)"
+            refused = "inside a negation", "join the parts with commas: !SEQ(A a, B b)"
         case Form.TOGETHER:
-            refused = "inside AND", "join the parts by commas: AND(SEQ(A a, B b), C c)"
+            refused = "inside AND", "join the parts with commas: AND(SEQ(A a, B b), C c)"
         case Form.RESULT:
             refused = "inside an operator", "apply the operator to events"
         case Form.EVENT | Form.LIST | Form.LOOP | Form.OPTION | Form.CHOICE | Form.SEQUENCE:
@@ -240,16 +240,16 @@ def _check_not_next(entry: Then, absence: Pattern) -> None:
     """`THEN !B b`: the very next event is no B."""
     if entry.how is not Strategy.PARTITION or entry.pause is not None:
         raise QueryError(
-            f"{show_word(entry.how, entry.pause)} says how an event follows, and what is negated "
+            f"{show_word(entry.how, entry.pause)} says how an event follows, but a negated event "
             "does not come",
-            hint="THEN !B b: the very next event is no B; none at all up to what follows: "
+            hint="THEN !B b: the very next event is not a B; for no B at all up to the next part: "
             "A a -> !B b THEN NEXT C c",
             span=entry.span,
         )
     if not all(map(is_event, parts(absence))) or is_lapse(absence):
         raise QueryError(
             "the very next event is one event",
-            hint="as in A a THEN !B b; a negation of several stands without THEN: "
+            hint="as in A a THEN !B b; negate several events without THEN: "
             "A a -> !SEQ(B b, C c) -> D d",
             span=entry.span,
         )
@@ -278,8 +278,8 @@ def _check_loop(loop: Repeat) -> None:
     last = parts(loop.part)[-1] if is_sequence(loop.part) else loop.part
     if is_absence(last) or bars_next(last):
         raise QueryError(
-            "a repeated group ends with a negation, and nothing says how far it reaches",
-            hint="put it before an event of the group: (!C c, A a, B b)+, or behind the group",
+            "a repeated group cannot end with a negation: nothing says how far it reaches",
+            hint="put it before an event of the group: (!C c, A a, B b)+, or after the group",
             span=last.span,
         )
     for inside in _inside(loop.part):
@@ -289,7 +289,7 @@ def _check_loop(loop: Repeat) -> None:
             case Form.RESULT:
                 what, hint = "an operator", "repeat events: (A a, B b)+"
             case Form.ABSENCE if is_lapse(inside):
-                what, hint = "an absence with an interval of its own", "put it behind the group"
+                what, hint = "an absence with an explicit interval", "put it after the group"
             case Form.EVENT | Form.LIST | Form.LOOP | Form.OPTION | Form.CHOICE | Form.SEQUENCE:
                 continue
             case Form.ABSENCE:
@@ -310,13 +310,13 @@ def _check_negated(pattern: Pattern) -> None:
         case Form.ABSENCE:
             raise QueryError(
                 "a negation inside a negation",
-                hint="write what must occur without !",
+                hint="write what must occur, without the inner !",
                 span=pattern.span,
             )
         case Form.LIST | Form.LOOP | Form.OPTION:
             (part,) = parts(pattern)
             raise QueryError(
-                "a negated part takes no quantifier",
+                "a negated part cannot have a quantifier",
                 hint=f"!{show_types(part.type)} {part.variable} means that there is none at all"
                 if is_event(part)
                 else "leave out the quantifier",
@@ -337,7 +337,7 @@ def _check_negated(pattern: Pattern) -> None:
 def _check_alternative(part: Pattern) -> None:
     if is_absence(part):
         raise QueryError(
-            "a negation cannot be an alternative of its own",
+            "a negation cannot be an alternative by itself",
             hint="say between which events: OR(SEQ(A a, !B b, C c), D d)",
             span=part.span,
         )
@@ -347,7 +347,7 @@ def _check_together(pattern: Pattern) -> None:
     bound = len(present(pattern))
     if any(map(stands, parts(pattern))) and bound < 2:
         raise QueryError(
-            "a negation in AND stands between the first and the last of its events, "
+            "a negation in AND applies between the first and the last of its events, "
             "and here are fewer than two",
             hint="add an event, or say where the absence is: SEQ(A a, !B b)",
             span=pattern.span,

@@ -8,7 +8,7 @@ from ensue.algebra.walk import positives, results
 from ensue.errors import QueryError
 from ensue.span import Span
 
-_HINT = "name the column otherwise, with AS, or the variable that it shows"
+_HINT = "give the column another name with AS, or rename its variable"
 
 
 def columns(query: Query | Correlation) -> Iterator[tuple[str, Span | None]]:
@@ -41,8 +41,8 @@ def refuse_other_cases(query: Query | Correlation, standard: tuple[str, ...]) ->
         other = seen.setdefault(column.lower(), column)
         if other != column:
             raise QueryError(
-                f"the columns '{other}' and '{column}' differ in capital letters only, "
-                "and Spark takes them for one",
+                f"the columns '{other}' and '{column}' differ only in case, "
+                "and Spark treats them as one",
                 hint=_HINT + "; or set spark.sql.caseSensitive to true",
                 span=span,
                 text=query.text,

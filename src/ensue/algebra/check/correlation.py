@@ -17,12 +17,14 @@ from ensue.algebra.check.query import (
     event_types,
     once,
     timed,
+    zone_of_field,
 )
 from ensue.algebra.check.row_patterns import checked as checked_clause
 from ensue.algebra.check.row_patterns import output_kinds
 from ensue.algebra.check.stars import fields_by, with_fields, with_variables
 from ensue.algebra.check.usage import Roles, in_having, in_on, in_return, in_returns, roles_of
 from ensue.algebra.check.whole_results import checked_whole
+from ensue.algebra.check.zones import in_zones
 from ensue.algebra.correlation import (
     AnySide,
     ArchiveJoin,
@@ -167,7 +169,11 @@ class _Types:
             return placed(node, self.of, self.schemas, self.space)
 
         found = rewrite_expr(expr, change)
-        return converted(found, self.kind) if self.sql else found
+        return in_zones(converted(found, self.kind) if self.sql else found, self.zone)
+
+    def zone(self, field: Field) -> str | None:
+        schema = self.schemas.get(field.variable)
+        return None if schema is None else zone_of_field(field, self.of, schema)
 
 
 # ---------------------------------------------------------------------------------- structure
@@ -211,7 +217,7 @@ def _side(query: AnySide, correlation: Correlation) -> AnySide:
             if reference.variable in others:
                 raise QueryError(
                     f"'{reference.variable}' belongs to the other side of JOIN ARCHIVE",
-                    hint="conditions between the sides belong into ON, behind RANGE",
+                    hint="conditions between the sides belong in ON, after RANGE",
                     span=reference.span,
                 )
     return check_structure(query)
@@ -231,7 +237,7 @@ def check_clause_side(side: ClauseSide) -> None:
     if nullable(clause.pattern):
         raise QueryError(
             f"a match of {side.alias} may have no row at all, and then it has no time",
-            hint="let the pattern ask for a row: A+ instead of A*",
+            hint="require at least one row: A+ instead of A*",
             span=clause.pattern.span,
             text=clause.text,
         )
@@ -240,7 +246,7 @@ def check_clause_side(side: ClauseSide) -> None:
         raise QueryError(
             f"the matches of {side.alias} have no time: ORDER BY does not begin with a column in "
             "ascending order",
-            hint="let ORDER BY begin with the column of event time",
+            hint="start ORDER BY with the column of event time",
             span=clause.pattern.span if first is None else first.span,
             text=clause.text,
         )
@@ -264,7 +270,7 @@ def clause_columns(schema: Schema) -> Mapping[str, Kind]:
     """The columns of the one table that a clause is over."""
     if schema.common is None:
         raise QueryError(
-            "MATCH_RECOGNIZE is about the rows of one table, and these are several",
+            "MATCH_RECOGNIZE reads one table, and these are several",
             hint="pass one table, with a column for the type of events",
         )
     return schema.common
@@ -274,7 +280,8 @@ def _against(side: AnySide, schema: Schema, *, streaming: bool = False) -> AnySi
     """A side against the events that it is for."""
     if not isinstance(side, ClauseSide):
         return check(side, schema, streaming=streaming)
-    clause = checked_clause(side.recognition, clause_columns(schema))
+    zones = {name: schema.session or zone for name, zone in schema.zones.items()}
+    clause = checked_clause(side.recognition, clause_columns(schema), zones)
     first = clause.order[0].expr
     assert isinstance(first, Field)
     if schema.intervals or first.name != schema.end:
@@ -298,7 +305,7 @@ def _check_answer(correlation: Correlation) -> None:
         return
     if limit.count < 1:
         raise QueryError(
-            "LIMIT is at least 1", hint="leave it out to get every row", span=limit.span
+            "LIMIT must be at least 1", hint="leave it out to get every row", span=limit.span
         )
 
 
@@ -316,7 +323,7 @@ def check_last(count: int, span: Span | None) -> None:
     """Raises a QueryError for `LAST 0`."""
     if count < 1:
         raise QueryError(
-            "LAST is at least 1",
+            "LAST must be at least 1",
             hint="LAST 1 is the latest; ANTI JOIN ARCHIVE asks that there is none",
             span=span,
         )
@@ -327,7 +334,7 @@ def _check_range(join: ArchiveJoin) -> None:
     for length in (far, near):
         if length is not None and _amount(length) <= 0:
             raise QueryError(
-                "a RANGE reaches back: its lengths are above zero",
+                "a RANGE reaches back: its lengths must be positive",
                 hint="as in RANGE 30 days BEFORE START; "
                 "to come up to the live match, leave BETWEEN ... AND out",
                 span=length.span or join.range.span,
@@ -337,7 +344,7 @@ def _check_range(join: ArchiveJoin) -> None:
     if type(far) is not type(near):
         raise QueryError(
             "one end of the RANGE has a unit of time, and the other has none",
-            hint="write both alike: RANGE BETWEEN 30 days AND 1 day BEFORE START",
+            hint="write both the same way: RANGE BETWEEN 30 days AND 1 day BEFORE START",
             span=join.range.span,
         )
     if _amount(near) >= _amount(far):
@@ -391,7 +398,7 @@ def _check_reachable(name: str, span: Span | None, number: int, correlation: Cor
         if place > number:
             raise QueryError(
                 f"'{name}' belongs to a later JOIN ARCHIVE ({other.archive})",
-                hint="joins are made one after the other: move the condition to its ON",
+                hint="joins are evaluated one after the other: move the condition to its ON",
                 span=span,
             )
         if other.kind is JoinKind.ANTI:
@@ -439,7 +446,7 @@ def _check_range_units(join: ArchiveJoin, live: Schema, archive: Schema) -> None
             f"the events have a time of kind {live.time_kind.value} ({live.end}), "
             f"those of archive '{join.archive}' one of kind {archive.time_kind.value} "
             f"({archive.end})",
-            hint="bring the time columns to one type first",
+            hint="convert the time columns to one type first",
             span=join.span,
         )
     numbers = live.time_kind.numeric

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from ensue.algebra.functions import FUNCTIONS
 from ensue.algebra.functions.record import Gives, Takes, shared
 from ensue.algebra.functions.times import unit_of
+from ensue.algebra.functions.zones import AT_TIME_ZONE, TO_CLOCK, TO_INSTANT
 from ensue.algebra.predicate import (
     COMPARISONS,
     Aggregate,
@@ -23,6 +24,7 @@ from ensue.algebra.predicate import (
 )
 from ensue.algebra.regular import compiled
 from ensue.algebra.values import EXACT
+from ensue.algebra.zones import hint_for, zone_named
 from ensue.errors import QueryError
 from ensue.schema import Kind
 from ensue.span import Span
@@ -31,6 +33,7 @@ KindOfField = Callable[[Field], Kind]
 
 _INSTANTS = (Kind.TIMESTAMP, Kind.DATE)
 _WITHOUT_ORDER = (Kind.OTHER, Kind.PLACE)
+_WRITTEN = dict.fromkeys((AT_TIME_ZONE, TO_CLOCK, TO_INSTANT), "AT TIME ZONE")
 
 
 def kind_of(expr: Expr, kind_of_field: KindOfField) -> Kind:
@@ -118,7 +121,7 @@ def _as_written(*exprs: Expr) -> None:
             case Literal(value=int(value)) if abs(value) > EXACT and not _kept(value):
                 raise QueryError(
                     f"{value} is beyond the 64-bit integers, and no float is exactly this number",
-                    hint=f"write the nearest float, {float(value)!r}, if that is meant",
+                    hint=f"write the nearest float, {float(value)!r}, if that is what you mean",
                     span=expr.span,
                 )
 
@@ -156,7 +159,7 @@ def _logical(operator: str, operand: Expr, kind: Kind) -> Kind:
         raise QueryError(
             f"'{operator}' joins conditions, and this is {_a(kind)}"
             if operator != "not"
-            else f"'not' turns a condition around, and this is {_a(kind)}",
+            else f"'not' negates a condition, and this is {_a(kind)}",
             hint="compare it with something, as in a.price > 3",
             span=operand.span,
         )
@@ -188,9 +191,9 @@ def _way_to_compare(left: Expr, right: Expr, kinds: tuple[Kind, Kind]) -> str | 
         if kind is Kind.DURATION:
             return "write the unit: 5 minutes"
     if Kind.PLACE in kinds:
-        return "ask how places lie: distance(a.location, b.location) < 50, overlaps(p, q)"
+        return "use functions for places: distance(a.location, b.location) < 50, overlaps(p, q)"
     if Kind.OTHER in kinds:
-        return "nested values are carried through: test them with IS NULL only"
+        return "nested values are carried through: you can only test them with IS NULL"
     if Kind.DURATION in kinds and kinds != (Kind.DURATION, Kind.DURATION):
         return "the difference of two timestamps is a duration: b.time - a.time < 5 minutes"
     return None
@@ -243,7 +246,7 @@ def _computed(operator: str, kinds: tuple[Kind, Kind], expr: Binary) -> Kind:
         case "*" if left.numeric and right is Kind.DURATION:
             return Kind.DURATION
     raise QueryError(
-        f"'{operator}' does not go with {_a(left)} and {_a(right)}",
+        f"'{operator}' cannot be combined with {_a(left)} and {_a(right)}",
         hint=_way_to_compute(operator, kinds),
         span=expr.span,
     )
@@ -251,7 +254,7 @@ def _computed(operator: str, kinds: tuple[Kind, Kind], expr: Binary) -> Kind:
 
 def _way_to_compute(operator: str, kinds: tuple[Kind, Kind]) -> str | None:
     if operator == "+" and kinds == (Kind.STRING, Kind.STRING):
-        return "strings are joined by ||"
+        return "join strings with ||"
     if any(kind in _INSTANTS for kind in kinds) and any(kind.numeric for kind in kinds):
         return "write the unit: a.time + 5 minutes"
     if Kind.STRING in kinds:
@@ -282,6 +285,16 @@ def _aggregated(function: str, kind: Kind, expr: Aggregate) -> Kind:
             return kind
         case "avg" | "stddev" | "percentile" if kind.numeric or kind is Kind.NULL:
             return Kind.FLOAT
+        case "stddev_pop" | "variance" | "var_pop" | "product" if kind.numeric:
+            return Kind.FLOAT
+        case "count_distinct" if kind not in _WITHOUT_ORDER:
+            return Kind.INTEGER
+        case "any_value" | "mode" if kind not in _WITHOUT_ORDER:
+            return kind
+        case "string_agg" if kind in (Kind.STRING, Kind.NULL):
+            return kind
+        case "bool_and" | "bool_or" if kind in (Kind.BOOLEAN, Kind.NULL):
+            return kind
     raise QueryError(
         f"{function} does not work on {_a(kind)}",
         hint=_way_to_aggregate(kind),
@@ -295,6 +308,8 @@ def _way_to_aggregate(kind: Kind) -> str:
             return "aggregate a number, as in max(distance(a.location, POINT(0, 0)))"
         case Kind.OTHER:
             return "count does"
+        case Kind.STRING:
+            return "count, first, last, min, max, mode and string_agg do"
         case _:
             return "count, first, last, min and max do"
 
@@ -311,7 +326,7 @@ def _called(
     takes = record.wanted(len(arguments))
     for argument, kind, wanted in zip(arguments, kinds, takes, strict=True):
         if wanted is not Takes.ANY:
-            _expect(function, wanted, argument, kind)
+            _expect(_WRITTEN.get(function, function), wanted, argument, kind)
         elif record.gives is not Gives.SHARED:
             _compared(arguments[0], argument, (kinds[0], kind), span)
     if record.gives is Gives.SHARED:
@@ -321,6 +336,12 @@ def _called(
 
 
 def _expect(what: str, wanted: Takes, argument: Expr, kind: Kind) -> None:
+    if wanted is Takes.ZONE and not isinstance(argument, Literal):
+        raise QueryError(
+            f"{what} takes the name of a time zone, written out",
+            hint="as in a.ts AT TIME ZONE 'Europe/Zurich'",
+            span=argument.span,
+        )
     if kind is not Kind.NULL and kind not in wanted.kinds:
         raise QueryError(
             f"{what} takes {wanted.value}, and this is {_a(kind)}",
@@ -335,10 +356,12 @@ def _expect(what: str, wanted: Takes, argument: Expr, kind: Kind) -> None:
                 raise error.at(argument.span, None) from None
         case Literal(value=str(text)) if wanted is Takes.UNIT and unit_of(text) is None:
             raise QueryError(
-                f"'{text}' is no unit of time",
+                f"'{text}' is not a unit of time",
                 hint="'microsecond' to 'day', 'week', 'month', 'quarter', 'year'",
                 span=argument.span,
             )
+        case Literal(value=str(text)) if wanted is Takes.ZONE and zone_named(text) is None:
+            raise QueryError(f"'{text}' is no time zone", hint=hint_for(text), span=argument.span)
 
 
 def _way_to_a_place(argument: Expr) -> str:
@@ -355,7 +378,7 @@ def _unified(
     for argument, kind in zip(arguments, kinds, strict=True):
         if not comparable(found, kind):
             raise QueryError(
-                f"{function} picks among values of one kind, not {_a(found)} and {_a(kind)}"
+                f"{function} needs values of one kind, not {_a(found)} and {_a(kind)}"
                 if kind not in _WITHOUT_ORDER
                 else f"{function} does not work on {_a(kind)}",
                 span=argument.span or span,

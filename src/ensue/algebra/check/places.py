@@ -25,14 +25,14 @@ def check_written(call: Call) -> None:
         case Call(function=function) if function == WKT:
             raise QueryError(
                 "WKT is followed by a text in quotes",
-                hint="as in WKT 'POINT (8.5 47.4)'; where events are, location= says",
+                hint="as in WKT 'POINT (8.5 47.4)'; location= says where events are",
                 span=call.span,
             )
         case Call(function=function, arguments=arguments) if function == CIRCLE:
             numbers = [a.value for a in arguments if isinstance(a, Literal)]
             if len(numbers) < len(arguments) or not all(map(_is_number, numbers)):
                 raise QueryError(
-                    "the centre and the radius of a circle are numbers",
+                    "the centre and the radius of a circle must be numbers",
                     hint="CIRCLE(8.5, 47.4, 300); around an event: "
                     "distance(a.location, b.location) <= 300",
                     span=call.span,
@@ -47,7 +47,7 @@ def _check_geometry(found: object) -> None:
     """What can be told without more geometry: numbers, corners, radius."""
     match found:
         case Circle(radius=radius) if not radius > 0:
-            raise QueryError(f"the radius of a circle is above 0, not {radius:g}")
+            raise QueryError(f"the radius of a circle must be positive, not {radius:g}")
         case Circle(x=x, y=y, radius=radius):
             numbers: tuple[float, ...] = (x, y, radius)
         case Polygons():
@@ -55,7 +55,8 @@ def _check_geometry(found: object) -> None:
             for ring in found.rings:
                 if len(set(ring)) < 3:
                     raise QueryError(
-                        f"a ring has {len(set(ring))} corners", hint="a polygon has at least three"
+                        f"a ring has {len(set(ring))} corners",
+                        hint="a polygon needs at least three",
                     )
         case Points(points=points):
             numbers = tuple(n for point in points for n in point)
@@ -76,19 +77,19 @@ def check_asked(call: Call) -> None:
     circles = [a for a in given if _is_circle(a)]
     if all(isinstance(a, Call) and a.function in (CIRCLE, WKT) for a in given):
         raise QueryError(
-            f"{call.function} of places that the query writes down: no event is asked about",
-            hint="one of them is to be the place of an event, as in a.location",
+            f"{call.function} of constant places: no event is involved",
+            hint="use the place of an event for one of them, as in a.location",
             span=call.span,
         )
     if circles and call.function.endswith("hull"):
         raise QueryError(
-            "there is no hull of a circle: it has no corners",
+            "a circle has no corners, so it cannot be used in hull",
             hint="write a polygon around it: WKT 'POLYGON (...)'",
             span=circles[0].span,
         )
     if circles and call.function.endswith("inside") and circles[0] is given[0]:
         raise QueryError(
-            "whether a circle lies inside the place of an event is not known",
+            "a circle inside the place of an event is not supported",
             hint="inside(a.location, CIRCLE(...)) asks the other way round",
             span=circles[0].span,
         )
@@ -147,8 +148,8 @@ def _located(field: Field, event: EventType, schema: Schema) -> Expr:
     if schema.location is None:
         raise QueryError(
             f"{owner}.{NAME}: no column says where events happened",
-            hint="say which ones do: location=('x', 'y'), or location='place' for WKT or WKB; "
-            f"or make a place of two fields: point({owner}.x, {owner}.y)",
+            hint="name them: location=('x', 'y'), or location='place' for WKT or WKB; "
+            f"or build a place from two fields: point({owner}.x, {owner}.y)",
             span=field.span,
         )
     columns = (schema.location,) if isinstance(schema.location, str) else schema.location

@@ -24,6 +24,7 @@ from ensue.algebra.check.usage import (
     roles_of,
 )
 from ensue.algebra.check.whole_results import check_labels, checked_whole
+from ensue.algebra.check.zones import in_zones
 from ensue.algebra.equivalence import equal_through_negation, partitioning, with_equivalence
 from ensue.algebra.form import is_event, is_lapse
 from ensue.algebra.lapses import interval_ends, lapses, with_interval_ends
@@ -94,10 +95,11 @@ def check(query: Query, schema: Schema, *, streaming: bool = False, derived: boo
         schemas = dict.fromkeys(types, schema)
 
         def bound(expr: Expr) -> Expr:
-            return rewrite_expr(
+            found = rewrite_expr(
                 expr,
                 lambda node: placed(timed(node, types, schema), types, schemas, schema.space),
             )
+            return in_zones(found, lambda field: zone_of_field(field, types, schema))
 
         def kind(field: Field) -> Kind:
             assert field.name is not None
@@ -138,9 +140,8 @@ def _check_definition(query: Query) -> None:
     for atom in atoms(query.pattern):
         if query.name in names_of(atom.type):
             raise QueryError(
-                f"the definition of {query.name} goes round in a circle: "
-                f"{query.name} -> {query.name}",
-                hint="give the new event another name than the events it is made of",
+                f"the definition of {query.name} is circular: {query.name} -> {query.name}",
+                hint="give the new event a different name from the events it is made of",
                 span=atom.span,
             )
 
@@ -150,7 +151,7 @@ def _check_length(window: Window) -> None:
         case ByTime(nanoseconds=length) | ByUnits(amount=length) | ByEvents(count=length):
             if length <= 0:
                 raise QueryError(
-                    "the window must be longer than nothing",
+                    "the window must be longer than zero",
                     hint="as in WITHIN 5 minutes, or WITHIN 20 EVENTS",
                     span=window.span,
                 )
@@ -231,7 +232,8 @@ def _check_bounded(query: Query, schema: Schema, *, derived: bool) -> None:
         if looks_as_far(interval, query, schema) is None:
             raise QueryError(
                 "a stream cannot tell how far this interval is from the events of a match",
-                hint="take the times of events and lengths, as in FROM a.end TO a.end + 5",
+                hint="use the times of events plus or minus durations, as in FROM a.end TO a.end "
+                "+ 5",
                 span=negation.span,
             )
     if query.within is not None or is_event(query.pattern) or is_lapse(query.pattern):
@@ -284,7 +286,8 @@ def _check_moment(
         whole = schema.time_kind is not Kind.INTEGER or kind is Kind.INTEGER
         if alone and not (isinstance(end, Literal) and whole):
             raise QueryError(
-                "the ends of a pattern that is only an absence are moments, as the time column "
+                "a pattern that is only an absence needs fixed times as its ends, as the time "
+                "column "
                 "has them",
                 hint="as in FROM 10 TO 15, or FROM TIMESTAMP '...' TO TIMESTAMP '...'",
                 span=end.span,
@@ -293,7 +296,7 @@ def _check_moment(
     numbers = schema.time_kind.numeric
     example = "a.end + 5" if numbers else "a.end + 5 minutes"
     raise QueryError(
-        f"this is {kind.value}, and an interval has a point in time at its ends",
+        f"this is {kind.value}, and the ends of an interval must be points in time",
         hint=f"as in FROM a.end TO {example}",
         span=end.span,
     )
@@ -319,7 +322,7 @@ def check_alike(equivalence: Equivalence, kinds: Iterable[tuple[str, Kind]]) -> 
         if first is not None and not comparable(first[1], kind):
             raise QueryError(
                 f"[{name}] is {first[1].value} in {first[0]} but {kind.value} in {owner}",
-                hint="bring the columns to one type first",
+                hint="convert the columns to one type first",
                 span=equivalence.span,
             )
         first = first or (owner, kind)
@@ -332,6 +335,16 @@ def timed(expr: Expr, types: Mapping[str, EventType], schema: Schema) -> Expr:
     if expr.name in types[expr.variable].fields:
         return expr
     return replace(expr, name=schema.start if expr.name == "start" else schema.end)
+
+
+def zone_of_field(field: Field, types: Mapping[str, EventType], schema: Schema) -> str | None:
+    """The zone of a field that holds times; results of operators have times of the stream."""
+    name = field.name or ""
+    if types[field.variable].fields.get(name) is not Kind.TIMESTAMP:
+        return None
+    stream = {"start": schema.start, "end": schema.end}
+    zone = schema.zones.get(name) or schema.zones.get(stream.get(name, ""))
+    return zone if zone is None else schema.session or zone
 
 
 def check_condition(expr: Expr, kind_of_field: Callable[[Field], Kind], clause: str) -> None:

@@ -3,10 +3,12 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ensue.algebra.check.conversions import converted
 from ensue.algebra.check.kinds import kind_of
+from ensue.algebra.check.zones import in_zones, zone_of
 from ensue.algebra.predicate import Expr, Field
 from ensue.algebra.row_patterns.aggregates import row_aggregate
 from ensue.algebra.row_patterns.recognition import Key, Recognition, Rows
@@ -29,18 +31,22 @@ from ensue.span import Span
 
 Columns = Mapping[str, Kind]
 
+_NO_ZONES: Mapping[str, str] = MappingProxyType({})
 _WITHOUT_ORDER = (Kind.OTHER, Kind.PLACE)
 _OF_MATCH = {CLASSIFIER: Kind.STRING, NUMBER: Kind.INTEGER}
 _TIMES = (Kind.TIMESTAMP, Kind.DATE, Kind.DURATION)
 
 
-def checked(recognition: Recognition, columns: Columns) -> Recognition:
+def checked(
+    recognition: Recognition, columns: Columns, zones: Mapping[str, str] = _NO_ZONES
+) -> Recognition:
     """The clause with the columns of the table in it, or a QueryError that says what is wrong.
 
-    A column is meant by its very name; else, unless the name is quoted, in whatever case.
+    A column is meant by its very name; else, unless the name is quoted, in whatever case. `zones`
+    are those of the columns whose times have one.
     """
     try:
-        resolved = _resolved(recognition, _Names(columns, recognition.text))
+        resolved = _resolved(recognition, _Names(columns, recognition.text, zones))
         _check_kinds(resolved, columns)
         _check_within(resolved, columns)
         _output(resolved, columns)
@@ -71,8 +77,9 @@ def output_kinds(recognition: Recognition, columns: Columns) -> dict[str, Kind]:
 class _Names:
     """The columns of a table by the names that are written."""
 
-    def __init__(self, columns: Columns, text: str | None) -> None:
+    def __init__(self, columns: Columns, text: str | None, zones: Mapping[str, str]) -> None:
         self.columns = columns
+        self.zones = zones
         self.text = text
         self.folded: dict[str, list[str]] = {}
         for name in columns:
@@ -87,7 +94,7 @@ class _Names:
         if same:
             raise QueryError(
                 f"'{name}' may be any of the columns {', '.join(same)}",
-                hint=f'quote the one that is meant: "{same[0]}"',
+                hint=f'quote the one you mean: "{same[0]}"',
                 span=span,
             )
         raise QueryError(
@@ -100,7 +107,8 @@ class _Names:
                 return replace(node, name=self.meant(node.name, node.span))
             return node
 
-        return converted(rewrite_expr(expr, change), self.kind)
+        found = converted(rewrite_expr(expr, change), self.kind)
+        return in_zones(found, lambda field: self.zones.get(field.name or ""))
 
     def kind(self, column: Field) -> Kind:
         return _OF_MATCH.get(column.name or "") or self.columns[column.name or ""]
@@ -154,9 +162,26 @@ def _value(value: RowValue, names: _Names) -> RowValue:
     try:
         kinds = [_reach_kind(reach, names.columns) for reach in reaches]
         expr = converted(expr, lambda field: kinds[int(field.name or 0)])
+        zoned = [zone_of_reach(reach, names.zones) for reach in reaches]
+        expr = in_zones(expr, lambda field: zoned[int(field.name or 0)])
     except QueryError as error:
         raise error.at(value.span, None) from None
     return replace(value, expr=expr, reaches=tuple(reaches))
+
+
+def zone_of_value(value: RowValue, zones: Mapping[str, str]) -> str | None:
+    """The zone of a time that rows of a match give; `zones` are those of columns."""
+    reached = [zone_of_reach(reach, zones) for reach in value.reaches]
+    return zone_of(value.expr, lambda field: reached[int(field.name or 0)])
+
+
+def zone_of_reach(reach: Reach, zones: Mapping[str, str]) -> str | None:
+    """The zone of what is taken from rows."""
+    match reach:
+        case Navigation(expr=expr) | RowAggregate(arguments=(expr, *_)):
+            return zone_of(expr, lambda field: zones.get(field.name or ""))
+        case _:
+            return None
 
 
 def _reach(reach: Reach, names: _Names) -> Reach:
@@ -182,7 +207,7 @@ def _check_kinds(recognition: Recognition, columns: Columns) -> None:
         _require_order(_row_kind(key.expr, columns), "PARTITION BY", key.span)
         if not any(isinstance(node, Field) for node in nodes(key.expr)):
             raise QueryError(
-                "a key of PARTITION BY names columns, and this is the same for all rows",
+                "a key of PARTITION BY needs a column, and this is the same for all rows",
                 hint="name a column, or leave PARTITION BY out",
                 span=key.span,
             )
@@ -291,7 +316,7 @@ def _check_within(recognition: Recognition, columns: Columns) -> None:
     if not (kind in _TIMES if timed else kind.numeric):
         raise QueryError(
             f"WITHIN is {length} here, and rows are ordered by {kind.value}",
-            hint=f"let ORDER BY begin with {what}",
+            hint=f"start ORDER BY with {what}",
             span=first.span,
         )
     if first.descending:
@@ -328,7 +353,7 @@ def _clash(one: _Given, other: _Given) -> QueryError:
     named = one if one.folds or one.span else other  # what the clause calls so
     return QueryError(
         f"two columns of the result would be called '{named.name}'",
-        hint="give the measure or key another name by AS",
+        hint="give the measure or key another name with AS",
         span=named.span,
     )
 

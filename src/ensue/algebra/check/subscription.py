@@ -71,8 +71,8 @@ class _Depths:
     def descend(self, expression: Expression, level: int, way: tuple[str, ...]) -> None:
         if level > DEEPEST:
             raise QueryError(
-                f"this is nested too deeply: at most {DEEPEST} levels, variables written out",
-                hint="take levels out, or split the subscription",
+                f"this is nested too deeply: at most {DEEPEST} levels after expanding variables",
+                hint="use fewer levels, or split the subscription",
                 span=expression.span,
             )
         if isinstance(expression, Use):
@@ -82,8 +82,8 @@ class _Depths:
             if name in way:
                 circle = [f"${step};" for step in (*way[way.index(name) :], name)]
                 raise QueryError(
-                    f"${name}; is made of itself: {' -> '.join(circle)}",
-                    hint="a variable stands for what its definition says: break the circle",
+                    f"${name}; is defined in terms of itself: {' -> '.join(circle)}",
+                    hint="a variable stands for its definition: break the cycle",
                     span=expression.span,
                 )
             if level > self.deepest.get(name, 0):
@@ -97,7 +97,7 @@ def _unbound(name: str, variables: Mapping[str, Expression], span: Span | None) 
     near = did_you_mean(f"${name};", [f"${known};" for known in variables])
     return QueryError(
         f"the variable ${name}; is not defined",
-        hint=near or f"define it behind the subscription: , ${name}; = (ARITH:id = 17)",
+        hint=near or f"define it after the subscription: , ${name}; = (ARITH:id = 17)",
         span=span,
     )
 
@@ -132,9 +132,9 @@ class _Scopes:
         elif (known := self.of[name]) != scope:
             below = self._first[name] if len(known) > len(scope) else use
             raise QueryError(
-                f"${name}; is used below a negation and outside of it",
-                hint="below a negation a variable is nobody else's: use another one there; "
-                f"fields may be read, as in ARITH:id = ${name};.id",
+                f"${name}; is used both inside and outside a negation",
+                hint="use another variable inside the negation; "
+                f"you may read fields, as in ARITH:id = ${name};.id",
                 span=below.span,
             )
 
@@ -198,7 +198,7 @@ class _Readings:
         events = _single(self.variables[name], self.variables)
         if events is None:
             raise QueryError(
-                f"${name}; is not one single event, and ${name};.{value.name} is a field of one",
+                f"${name}; is not a single event, and ${name};.{value.name} is a field of one",
                 hint="read the field of a variable that stands for one of its events",
                 span=value.span,
             )
@@ -221,13 +221,14 @@ class _Readings:
         if name not in self.scopes.of:
             return QueryError(
                 f"${name}; is read here, and used as an event nowhere",
-                hint=f"let it take part in the match: ${name}; && ...",
+                hint=f"make it part of the match: ${name}; && ...",
                 span=span,
             )
         if self.scopes.of[name]:
             return QueryError(
-                f"${name}; is used below a negation only, so it cannot be read outside",
-                hint="what is absent has no fields: turn the comparison round, and read there",
+                f"${name}; is used only inside a negation, so it cannot be read outside",
+                hint="what is absent has no fields: reverse the comparison and write it inside "
+                "the negation",
                 span=span,
             )
         return QueryError(

@@ -66,7 +66,8 @@ def _check(predicate: Predicate, other: FieldOf, schema: Schema) -> None:
         )
     if mine is Kind.STRING and predicate.operator not in ("=", "!="):
         raise QueryError(
-            f"the texts of two events are compared by = and != only, not by {predicate.operator}",
+            "the texts of two events can only be compared with = and !=, not with "
+            f"{predicate.operator}",
             hint="compare each with a constant instead",
             span=predicate.span,
         )

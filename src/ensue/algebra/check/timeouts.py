@@ -87,16 +87,16 @@ def check_timeouts(query: Query, column: str) -> None:
     _check_window(query)
     if summarised(query):
         raise QueryError(
-            "emit_timeouts does not go with COUNT(*) and EXISTS: "
+            "emit_timeouts cannot be combined with COUNT(*) and EXISTS: "
             "a timed-out partial match has no last event to count for",
             hint="return the matches themselves, or leave out emit_timeouts",
             span=query.pattern.span,
         )
     if query.strategy in CONTIGUOUS and not any(entries(query.pattern)):
         raise QueryError(
-            f"under {query.strategy.value} the next event takes a partial match further or ends "
+            f"under {query.strategy.value} the next event either extends a partial match or ends "
             "it: there is none to time out",
-            hint="emit_timeouts takes skip_till_next_match and skip_till_any_match",
+            hint="emit_timeouts works with skip_till_next_match and skip_till_any_match",
             span=query.pattern.span,
         )
     _check_names(query, column)
@@ -108,7 +108,7 @@ def check_timeouts(query: Query, column: str) -> None:
         for ref in references(condition):
             if ref.at is At.THROUGH:
                 raise QueryError(
-                    "emit_timeouts takes no running aggregate that includes the current event",
+                    "emit_timeouts cannot use a running aggregate that includes the current event",
                     hint=f"aggregate the events before it: {ref.variable}[..i-1]",
                     span=ref.span or condition.span,
                 )
@@ -120,7 +120,7 @@ def check_timeouts(query: Query, column: str) -> None:
 def _check_window(query: Query) -> None:
     for negation, _ in lapses(query.pattern):
         raise QueryError(
-            "emit_timeouts does not go with an absence that has an interval of its own",
+            "emit_timeouts cannot be combined with an absence with an explicit interval",
             hint="leave out emit_timeouts",
             span=negation.span,
         )
@@ -132,7 +132,7 @@ def _check_window(query: Query) -> None:
         )
     if isinstance(query.within, ByEvents):
         raise QueryError(
-            "emit_timeouts needs a window of time: a window of events may never be over",
+            "emit_timeouts needs a window of time: a window of events may never end",
             hint="as in WITHIN 5 minutes",
             span=query.within.span,
         )
@@ -142,8 +142,8 @@ def _check_names(query: Query, column: str) -> None:
     for name, span in columns(query):
         if name == column:
             raise QueryError(
-                f"emit_timeouts adds a column '{column}', and the query has one",
-                hint="give the other one another name",
+                f"emit_timeouts adds a column '{column}', but the query already has one",
+                hint="rename the query's column",
                 span=span,
             )
 
@@ -158,8 +158,8 @@ def _check_part(part: Pattern) -> None:
         else:
             continue
         raise QueryError(
-            f"emit_timeouts does not take {name}",
-            hint="it takes a SEQ of events, loops, groups and negations, also with THEN",
+            f"emit_timeouts does not support {name}",
+            hint="it supports a SEQ of events, loops, groups and negations, also with THEN",
             span=inner.span,
         )
 
@@ -190,7 +190,8 @@ def _check_negation(query: Query, steps: tuple[Pattern, ...], k: int) -> None:
             )
             if ref.variable not in known | inside or (leading and not settled):
                 raise QueryError(
-                    f"emit_timeouts does not take a condition that ties {min(inside)}, which must "
+                    f"emit_timeouts does not support a condition that compares {min(inside)}, "
+                    "which must "
                     f"not occur, to {ref.variable}, which comes later",
                     hint=f"compare {min(inside)} with events before it",
                     span=condition.span,

@@ -5,9 +5,11 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from math import isfinite
 
+from ensue.algebra.aggregates import OTHER_NAMES
 from ensue.algebra.answers import is_tally
 from ensue.algebra.check.places import check_asked, check_written
 from ensue.algebra.functions import FUNCTIONS
+from ensue.algebra.functions.foreign import instead_of
 from ensue.algebra.pattern import Pattern
 from ensue.algebra.predicate import (
     AGGREGATES,
@@ -76,7 +78,7 @@ def in_where(expr: Expr, roles: Roles) -> Expr:
     moving = sorted({r.variable for r in references(expr) if r.at in _MOVING})
     if len(moving) > 1 and not any({*moving} <= group for group in roles.together):
         raise QueryError(
-            f"{moving[0]}[i] and {moving[1]}[i] both run in one condition",
+            f"{moving[0]}[i] and {moving[1]}[i] both run in the same condition",
             hint="compare one of them with an aggregate or a fixed event: "
             f"avg({moving[1]}.price), {moving[1]}[1].price",
             span=expr.span,
@@ -216,7 +218,7 @@ def _check_known(reference: Field | Aggregate, roles: Roles) -> None:
     if name == MATCHES:
         raise QueryError(
             "COUNT(*) is a column of RETURN, and counts the matches that end with one event",
-            hint="RETURN COUNT(*) AS n; the events of a variable are counted by "
+            hint="RETURN COUNT(*) AS n; count the events of a variable with "
             f"count({roles.known[0]})",
             span=reference.span,
         )
@@ -232,7 +234,7 @@ def _check_call(call: Call, function: str) -> None:
     if function not in FUNCTIONS:
         raise QueryError(
             f"unknown function '{function}'",
-            hint=did_you_mean(function, [*FUNCTIONS, *AGGREGATES]),
+            hint=instead_of(function, _names()),
             span=call.span,
         )
     least, most = FUNCTIONS[function].least, FUNCTIONS[function].most
@@ -248,6 +250,12 @@ def _check_call(call: Call, function: str) -> None:
         )
 
 
+def _names() -> list[str]:
+    """All names of functions and aggregates."""
+    known = [name for f in FUNCTIONS.values() for name in (f.name, *f.aliases)]
+    return [*(name for name in known if name.isidentifier()), *AGGREGATES, *OTHER_NAMES]
+
+
 def _check_aggregate(aggregate: Aggregate, roles: Roles) -> None:
     name = aggregate.variable
     if name in roles.absent:
@@ -258,15 +266,26 @@ def _check_aggregate(aggregate: Aggregate, roles: Roles) -> None:
         )
     if name not in roles.lists and aggregate.at is not At.ALL:
         raise _no_positions(name, aggregate)
-    if aggregate.parameter is not None and not 0 <= aggregate.parameter <= 100:
+    percent = aggregate.parameter if aggregate.function == "percentile" else None
+    if isinstance(percent, int | float) and not 0 <= percent <= 100:
         raise QueryError(
-            f"a percentage is from 0 to 100, not {aggregate.parameter:g}",
+            f"a percentage is from 0 to 100, not {percent:g}",
             hint=f"as in percentile({name}.price, 90)",
             span=aggregate.span,
         )
 
 
 # ---------------------------------------------------------------------------------- positions
+
+
+def _which(name: str, field: str | None) -> str:
+    """A hint for a variable of several events where one is meant."""
+    if field is None or field.lower() in ("length", "len", "count", "size"):
+        return f"count({name}), or {name}.LEN, is their number; {name}[1].price is of the first"
+    return (
+        f"{name}[i].{field} for each, {name}[1] the first, {name}[{name}.LEN] the last, or an "
+        f"aggregate: avg({name}.{field})"
+    )
 
 
 def _check_one_value(reference: Field | Aggregate, roles: Roles, *, whole: bool = False) -> None:
@@ -279,9 +298,8 @@ def _check_one_value(reference: Field | Aggregate, roles: Roles, *, whole: bool 
             raise _no_positions(name, reference)
     elif reference.at is At.ONLY:
         raise QueryError(
-            f"{name} stands for several events: which of them is meant?",
-            hint=f"{name}[i].{field or 'price'} for each, {name}[1] the first, "
-            f"{name}[{name}.LEN] the last, or an aggregate: avg({name}.{field or 'price'})",
+            f"{name} stands for several events: which one do you mean?",
+            hint=_which(name, field),
             span=reference.span,
         )
     elif reference.at in (At.ALL, At.BEFORE, At.THROUGH):
@@ -301,14 +319,14 @@ def _check_settled(reference: Field | Aggregate, roles: Roles, clause: str) -> N
     where = "the WHERE of its side" if clause == "ON" else "WHERE"
     if name in roles.absent:
         raise QueryError(
-            f"{name} is negated: a match has no such event to speak of in {clause}",
-            hint=f"conditions on {name} belong into {where}",
+            f"{name} is negated: a match has no such event to use in {clause}",
+            hint=f"conditions on {name} belong in {where}",
             span=reference.span,
         )
     if reference.at in _MOVING:
         raise QueryError(
             f"a running position in {clause}",
-            hint=f"[i] runs in {where} only; here take avg({name}.price), {name}[1] or "
+            hint=f"use [i] only in {where}; here take avg({name}.price), {name}[1] or "
             f"{name}[{name}.LEN]",
             span=reference.span,
         )

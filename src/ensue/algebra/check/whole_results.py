@@ -18,7 +18,7 @@ Normal = Callable[[Expr], Expr]
 
 
 def check_labels(query: Query) -> None:
-    """Raises a QueryError where ALL EVENTS does not go with the rest of a query."""
+    """Raises a QueryError where ALL EVENTS cannot be combined with the rest of a query."""
     if not query.all_events:
         return
     if summarised(query):
@@ -30,7 +30,7 @@ def check_labels(query: Query) -> None:
         )
     if query.whole is not None:
         raise QueryError(
-            "ALL EVENTS does not go with GROUP BY, ORDER BY or FETCH FIRST",
+            "ALL EVENTS cannot be combined with GROUP BY, ORDER BY or FETCH FIRST",
             hint="leave one of them out; rows of ALL EVENTS come in the order of time",
             span=query.whole.span,
         )
@@ -53,9 +53,16 @@ def checked_whole(query: Asked, normal: Normal) -> Asked:
         return query
     if isinstance(query, Query) and query.exists:
         raise QueryError(
-            "EXISTS does not go with what is said of the whole result",
+            "EXISTS cannot be combined with what is said of the whole result",
             hint="RETURN TOTAL COUNT(*) tells how many matches there are",
             span=whole.span,
+        )
+    if query.limit is not None:
+        raise QueryError(
+            "LIMIT keeps the first matches of each last event, and does not go with what is said "
+            "of the whole result",
+            hint="FETCH FIRST n ROWS ONLY keeps the first rows of the whole result",
+            span=query.limit.span,
         )
     if whole.grouped:
         _check_groups(query.returns, whole)

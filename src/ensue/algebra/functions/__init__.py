@@ -6,6 +6,8 @@ evaluation over values and columns, compiled code. `docs/language.md` is to name
 
 from collections.abc import Sequence
 
+from ensue.algebra.functions.bits import BITS
+from ensue.algebra.functions.calendar import CALENDAR
 from ensue.algebra.functions.casts import CASTS
 from ensue.algebra.functions.choices import CHOICES
 from ensue.algebra.functions.numbers import ANGLES, NUMBERS
@@ -23,8 +25,10 @@ from ensue.algebra.functions.record import Function
 from ensue.algebra.functions.regexps import REGEXPS
 from ensue.algebra.functions.texts import TEXTS
 from ensue.algebra.functions.times import TIMES
+from ensue.algebra.functions.zones import AT_TIME_ZONE, ZONES
 
 __all__ = [
+    "AT_TIME_ZONE",
     "CIRCLE",
     "EARTH",
     "EARTH_LOCATION",
@@ -37,9 +41,10 @@ __all__ = [
     "on_earth",
 ]
 
-FUNCTIONS: dict[str, Function] = {
-    f.name: f for f in (*NUMBERS, *ANGLES, *CHOICES, *CASTS, *TEXTS, *REGEXPS, *TIMES, *PLACES)
-}
+_ALL = (
+    *NUMBERS, *ANGLES, *BITS, *CHOICES, *CASTS, *TEXTS, *REGEXPS, *TIMES, *CALENDAR, *ZONES, *PLACES,
+)  # fmt: skip
+FUNCTIONS: dict[str, Function] = {f.name: f for f in _ALL}
 
 
 def call(function: str, arguments: Sequence[object]) -> object:

@@ -110,10 +110,13 @@ def _cast(
     gives: Kind,
     meaning: Callable[[object], object],
     *aliases: str,
+    clock: bool = False,
     vector: OverNumbers | None = None,
     kernel: Inline | None = None,
 ) -> Function:
-    return Function(name, (takes,), gives, meaning, aliases=aliases, vector=vector, kernel=kernel)
+    return Function(
+        name, (takes,), gives, meaning, aliases=aliases, clock=clock, vector=vector, kernel=kernel
+    )
 
 
 _INSIDE = "((x >= -2.0**63) & (x < 2.0**63))"
@@ -149,5 +152,5 @@ CASTS = (
         vector=OverNumbers("x != 0", null="x != x"),
     ),
     _cast("to_timestamp", Takes.MOMENT, Kind.TIMESTAMP, _to_timestamp),
-    _cast("to_date", Takes.MOMENT, Kind.DATE, _to_date, "date"),
+    _cast("to_date", Takes.MOMENT, Kind.DATE, _to_date, "date", clock=True),
 )

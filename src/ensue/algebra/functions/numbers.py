@@ -97,6 +97,17 @@ def _div(value: object, divisor: object) -> int | None:
     return fitting(abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1))
 
 
+def _pmod(value: object, divisor: object) -> int | float | None:
+    """The rest of a division that is not negative."""
+    rest = _mod(value, divisor)
+    return rest + abs(number(divisor)) if rest is not None and rest < 0 else rest
+
+
+def _hypot(x: object, y: object) -> float:
+    across, up = float(number(x)), float(number(y))
+    return math.sqrt(across * across + up * up)
+
+
 def _sign(value: object) -> int | float:
     operand = number(value)
     if isinstance(operand, int):
@@ -236,6 +247,36 @@ NUMBERS = (
         vector=OverNumbers("np.isnan(x)"),
         kernel=Inline("({x} != {x})"),
     ),
+    Function(
+        "isinf",
+        (Takes.NUMBER,),
+        Kind.BOOLEAN,
+        lambda x: math.isinf(number(x)),
+        vector=OverNumbers("np.isinf(x)"),
+        kernel=Inline("({x} == {x} and {x} - {x} != {x} - {x})"),
+    ),
+    Function(
+        "isfinite",
+        (Takes.NUMBER,),
+        Kind.BOOLEAN,
+        lambda x: math.isfinite(number(x)),
+        vector=OverNumbers("np.isfinite(x)"),
+        kernel=Inline("({x} - {x} == {x} - {x})"),
+    ),
+    Function(
+        "nanvl",
+        (Takes.NUMBER, Takes.NUMBER),
+        Gives.NUMBER,
+        lambda x, y: y if number(x) != number(x) else x,
+        vector=OverNumbers("np.where(x != x, y, x)"),
+    ),
+    Function(
+        "hypot",
+        (Takes.NUMBER, Takes.NUMBER),
+        Kind.FLOAT,
+        _hypot,
+        vector=OverNumbers("np.sqrt(x * x + y * y)"),
+    ),
     _of_one("sign", Gives.COMPUTED, _sign, OverNumbers("np.sign(x)"), "signum"),
     _of_one("trunc", Gives.COMPUTED, _trunc, OverNumbers("np.trunc(x)", whole="x"), "truncate"),
     _of_one("cbrt", Kind.FLOAT, _angle(math.cbrt), OverNumbers("np.cbrt(x)")),
@@ -246,6 +287,17 @@ NUMBERS = (
         _mod,
         vector=Rewritten(lambda x, y: Binary("%", x, y)),
         kernel=Rewritten(lambda x, y: Binary("%", x, y)),
+    ),
+    Function(
+        "pmod",
+        (Takes.NUMBER, Takes.NUMBER),
+        Gives.NUMBER,
+        _pmod,
+        vector=OverNumbers(
+            "(lambda r: np.where(r < 0, np.where(y < 0, r - y, r + y), r))"
+            "(np.fmod(x, np.where(y == 0, 1, y)))",
+            null="y == 0",
+        ),
     ),
     Function(
         "div",

@@ -88,7 +88,7 @@ def _points(read: Callable[[], Geometry]) -> tuple[Point, ...]:
     try:
         found = read()
         if isinstance(found, Circle):
-            raise QueryError("a place is no circle")
+            raise QueryError("a place cannot be a circle")
     except QueryError as error:
         raise EventError(
             f"a location cannot be read: {error.problem}\n"

@@ -22,6 +22,7 @@ class Takes(Enum):
     CONDITION = "a condition"
     REGEXP = "a regular expression"
     UNIT = "a unit of time, such as 'day'"
+    ZONE = "the name of a time zone, such as 'Europe/Zurich'"
     SIMPLE = "a number, a string or a boolean"
     MOMENT = "a time, a string, or seconds since 1970"
     PRINTED = "a number, a string, a boolean or a time"
@@ -36,7 +37,7 @@ class Takes(Enum):
                 return (Kind.INTEGER, Kind.FLOAT, Kind.DECIMAL)
             case Takes.WHOLE:
                 return (Kind.INTEGER,)
-            case Takes.TEXT | Takes.UNIT | Takes.REGEXP:
+            case Takes.TEXT | Takes.UNIT | Takes.REGEXP | Takes.ZONE:
                 return (Kind.STRING,)
             case Takes.TIME:
                 return (Kind.TIMESTAMP, Kind.DATE)
@@ -101,7 +102,8 @@ class OverTexts:
 class OverTimes:
     """An expression over NumPy arrays `clock` and `other` of datetime64, one for each time.
 
-    `unit` is the unit in front of them, where the function takes one and it is a constant.
+    `unit` is the unit in front of them or the zone behind, where the function takes one and it is
+    a constant.
     `since(clock, "h", "D")` are the hours since the day began, `ticks(clock, "D")` the days
     since 1970; `columns/calendars.py` has them and the others.
     """
@@ -202,6 +204,7 @@ class Function:
     repeats: bool = False  # the last argument may be given any number of times
     in_pairs: bool = False  # all of them may, in turn, and the last once more
     sees_null: bool = False
+    clock: bool = False  # it reads clocks: those of the zone that a time is in
     aliases: tuple[str, ...] = ()
     vector: VectorForm | None = None
     kernel: KernelForm | None = None

@@ -67,6 +67,12 @@ REGEXPS = (
         vector=OverTexts("pc.match_substring_regex(texts, pattern=portable(y))"),
     ),
     Function(
+        "regexp_count",
+        (Takes.TEXT, Takes.REGEXP),
+        Kind.INTEGER,
+        _regular(lambda text, expression: sum(1 for _ in matches(expression, text))),
+    ),
+    Function(
         "regexp_extract",
         (Takes.TEXT, Takes.REGEXP),
         Kind.STRING,

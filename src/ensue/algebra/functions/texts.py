@@ -1,5 +1,6 @@
 """Functions of strings."""
 
+import hashlib
 import re
 from collections.abc import Callable
 
@@ -92,6 +93,47 @@ def _split_part(text: object, separator: object, number_: object) -> str:
     return parts[place - 1 if place > 0 else place]
 
 
+def _translate(text: object, old: object, new: object) -> str:
+    """Each character of `old` becomes the one at its place in `new`, or nothing."""
+    after = str(new)
+    places: dict[int, str | None] = {}
+    for place, character in enumerate(str(old)):
+        places.setdefault(ord(character), after[place] if place < len(after) else None)
+    return str(text).translate(places)
+
+
+def _levenshtein(text: object, other: object) -> int | None:
+    """How many characters to insert, drop or change make one text the other."""
+    left, right = str(text), str(other)
+    if len(left) * len(right) > LONGEST:
+        return None
+    row = list(range(len(right) + 1))
+    for down, character in enumerate(left, 1):
+        before, row[0] = row[0], down
+        for across, wanted in enumerate(right, 1):
+            best = min(row[across] + 1, row[across - 1] + 1, before + (character != wanted))
+            before, row[across] = row[across], best
+    return row[-1]
+
+
+def _digest(name: str) -> Function:
+    """A digest of the text in UTF-8, in hexadecimal digits."""
+    of = getattr(hashlib, name)
+    return Function(
+        name,
+        _TEXT,
+        Kind.STRING,
+        lambda text: of(str(text).encode(), usedforsecurity=False).hexdigest(),
+    )
+
+
+def _substring_index(text: object, separator: object, count: object) -> str:
+    """What is before the n-th separator; of a negative number, behind it from the end."""
+    mark, times = str(separator), int(number(count))
+    parts = str(text).split(mark) if mark else [""]
+    return mark.join(parts[:times] if times >= 0 else parts[times:])
+
+
 def _concat_ws(separator: object, *texts: object) -> str | None:
     """Joins what is there."""
     if separator is None:
@@ -120,6 +162,7 @@ TEXTS = (
         _TEXT,
         Kind.STRING,
         lambda text: str(text).lower(),
+        aliases=("lcase",),
         # Arrow maps characters one to one, Python knows of the others: ß, İ
         vector=OverTexts("pc.ascii_lower(texts)", ascii=True),
     ),
@@ -128,6 +171,7 @@ TEXTS = (
         _TEXT,
         Kind.STRING,
         lambda text: str(text).upper(),
+        aliases=("ucase",),
         vector=OverTexts("pc.ascii_upper(texts)", ascii=True),
     ),
     Function(
@@ -135,7 +179,7 @@ TEXTS = (
         _TEXT,
         Kind.INTEGER,
         lambda text: len(str(text)),
-        aliases=("len", "char_length"),
+        aliases=("len", "char_length", "character_length"),
         vector=OverTexts("pc.utf8_length(texts)"),
     ),
     _trimming("trim", str.strip, "pc.utf8_trim", "btrim"),
@@ -147,7 +191,7 @@ TEXTS = (
         Kind.STRING,
         _substring,
         optional=(Takes.WHOLE,),
-        aliases=("substr",),
+        aliases=("substr", "mid"),
         vector=OverTexts(_SLICE),
     ),
     Function(
@@ -163,6 +207,7 @@ TEXTS = (
         _TWO_TEXTS,
         Kind.BOOLEAN,
         lambda text, prefix: str(text).startswith(str(prefix)),
+        aliases=("startswith",),
         vector=OverTexts("pc.starts_with(texts, pattern=y)"),
     ),
     Function(
@@ -170,6 +215,7 @@ TEXTS = (
         _TWO_TEXTS,
         Kind.BOOLEAN,
         lambda text, suffix: str(text).endswith(str(suffix)),
+        aliases=("endswith",),
         vector=OverTexts("pc.ends_with(texts, pattern=y)"),
     ),
     Function(
@@ -200,13 +246,19 @@ TEXTS = (
     Function("repeat", _COUNTED, Kind.STRING, _repeat),
     Function("split_part", (*_TWO_TEXTS, Takes.WHOLE), Kind.STRING, _split_part),
     Function("concat_ws", _TWO_TEXTS, Kind.STRING, _concat_ws, repeats=True, sees_null=True),
+    Function("translate", (Takes.TEXT,) * 3, Kind.STRING, _translate),
+    Function("substring_index", (*_TWO_TEXTS, Takes.WHOLE), Kind.STRING, _substring_index),
+    Function("levenshtein", _TWO_TEXTS, Kind.INTEGER, _levenshtein, aliases=("editdist3",)),
+    _digest("md5"),
+    _digest("sha1"),
+    _digest("sha256"),
     Function("initcap", _TEXT, Kind.STRING, _initcap),
     Function(
         "ascii",
         _TEXT,
         Kind.INTEGER,
         lambda text: ord(str(text)[0]) if text else 0,
-        aliases=("ord",),
+        aliases=("ord", "unicode"),
     ),
     Function("chr", (Takes.WHOLE,), Kind.STRING, _chr, aliases=("char",)),
 )

@@ -1,4 +1,7 @@
-"""The parts of a time, as clocks show them in UTC, whatever its zone, and counting in units."""
+"""The parts of a time, as clocks show them, and counting in units.
+
+A time in a zone is taken to its clocks before it comes here (`algebra/check/zones.py`).
+"""
 
 from calendar import monthrange
 from collections.abc import Callable
@@ -34,6 +37,7 @@ _LENGTHS = {
     "hour": timedelta(hours=1),
     "day": timedelta(days=1),
 }
+BELOW_A_DAY = tuple(unit for unit in _LENGTHS if unit != "day")
 _MONTHS = {"month": 1, "quarter": 3, "year": 12}
 _MONDAY = EPOCH - timedelta(days=3)
 
@@ -102,6 +106,7 @@ def _part(name: str, meaning: Callable[[datetime], int], vector: str, *aliases: 
         Kind.INTEGER,
         lambda value: meaning(instant(value)),
         aliases=aliases,
+        clock=True,
         vector=OverTimes(vector),
     )
 
@@ -149,6 +154,7 @@ TIMES = (
         (Takes.UNIT, Takes.TIME),
         Kind.TIMESTAMP,
         _date_trunc,
+        clock=True,
         vector=OverTimes("truncated(unit, clock)"),
     ),
     Function(
@@ -157,7 +163,8 @@ TIMES = (
         Kind.INTEGER,
         _date_diff,
         aliases=("datediff",),
+        clock=True,
         vector=OverTimes("units(unit, other) - units(unit, clock)"),
     ),
-    Function("add_months", (Takes.TIME, Takes.WHOLE), Kind.TIMESTAMP, _add_months),
+    Function("add_months", (Takes.TIME, Takes.WHOLE), Kind.TIMESTAMP, _add_months, clock=True),
 )

@@ -1,9 +1,9 @@
 """Aggregates over the rows of a match, one record each: what they take, what they give."""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ensue.algebra.aggregates import most_frequent, product, spread
 from ensue.algebra.evaluate import aggregate, deviation, percentile
 from ensue.algebra.values import number, prefers
 from ensue.schema import Kind
@@ -92,20 +92,6 @@ def _plain(name: str) -> Callable[[Rows], object]:
     return lambda rows: aggregate(name, [row[0] for row in rows])
 
 
-def _spread(rows: Rows, whole: bool, root: bool) -> float | None:
-    """A variance, or a deviation, of all there is (`whole`) or of a sample."""
-    values = _floats(rows)
-    if not values or (not whole and len(values) == 1):
-        return None
-    mean = squares = 0.0
-    for count, value in enumerate(values, 1):
-        delta = value - mean
-        mean += delta / count
-        squares += delta * (value - mean)
-    spread = squares / (len(values) - (0 if whole else 1))
-    return math.sqrt(spread) if root else spread
-
-
 def _middle(rows: Rows) -> float | None:
     values = _floats(rows)
     return percentile(values, 50.0) if values else None
@@ -114,6 +100,16 @@ def _middle(rows: Rows) -> float | None:
 def _percent(rows: Rows) -> float | None:
     values = _floats(rows)
     return percentile(values, float(number(rows[0][1]))) if values else None
+
+
+def _mode(rows: Rows) -> object:
+    values = _known(rows)
+    return values[most_frequent(values)] if values else None
+
+
+def _product(rows: Rows) -> float | None:
+    values = _known(rows)
+    return product(values) if values else None
 
 
 def _joined(rows: Rows) -> str | None:
@@ -169,11 +165,21 @@ ROW_AGGREGATES = (
     RowFunction("max_by", 2, _ordered, _best_by("max"), ("arg_max", "argmax")),
     RowFunction("min_by", 2, _ordered, _best_by("min"), ("arg_min", "argmin")),
     RowFunction("stddev", 1, _number, lambda rows: deviation(_floats(rows)), ("stddev_samp",)),
-    RowFunction("stddev_pop", 1, _number, lambda rows: _spread(rows, True, True)),
-    RowFunction("variance", 1, _number, lambda rows: _spread(rows, False, False), ("var_samp",)),
-    RowFunction("var_pop", 1, _number, lambda rows: _spread(rows, True, False)),
+    RowFunction(
+        "stddev_pop", 1, _number, lambda rows: spread(_floats(rows), whole=True, root=True)
+    ),
+    RowFunction(
+        "variance",
+        1,
+        _number,
+        lambda rows: spread(_floats(rows), whole=False, root=False),
+        ("var_samp",),
+    ),
+    RowFunction("var_pop", 1, _number, lambda rows: spread(_floats(rows), whole=True, root=False)),
     RowFunction("median", 1, _number, _middle),
     RowFunction("percentile", 2, _percentile, _percent, constants=(1,)),
+    RowFunction("mode", 1, _ordered, _mode),
+    RowFunction("product", 1, _number, _product),
     RowFunction("bool_and", 1, _truth, _all_true, ("every", "logical_and")),
     RowFunction("bool_or", 1, _truth, _any_true, ("some", "logical_or")),
 )

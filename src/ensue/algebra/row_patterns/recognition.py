@@ -8,6 +8,7 @@ from enum import Enum
 from ensue.algebra.predicate import Expr, Field
 from ensue.algebra.row_patterns.pattern import RowTerm, variables_of
 from ensue.algebra.row_patterns.values import OrderedBy, RowValue
+from ensue.rendering import ShownAsText
 from ensue.span import Span
 
 
@@ -72,7 +73,7 @@ class Define:
 
 
 @dataclass(frozen=True, slots=True)
-class Recognition:
+class Recognition(ShownAsText):
     """`MATCH_RECOGNIZE (PARTITION BY ... ORDER BY ... MEASURES ... PATTERN ... DEFINE ...)`.
 
     Names of variables are those that the standard gives them: upper case, unless they are quoted.

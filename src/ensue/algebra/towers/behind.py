@@ -48,8 +48,8 @@ def _inside(loop: Repeat, complex_: Collection[str]) -> Iterator[Expr]:
             yield Binary("<", left, Field(variable, FROM, At.CURRENT))
     if len(order) < len(events) and {a.variable for a in atoms(loop.part)} & {*complex_}:
         raise QueryError(
-            "events made of events are repeated in groups of single events only",
-            hint="leave out what may be missing or is repeated inside: (A a, B b)+",
+            "events made of events can only be repeated in groups of single events",
+            hint="leave out optional and repeated parts inside: (A a, B b)+",
             span=loop.span,
         )
 

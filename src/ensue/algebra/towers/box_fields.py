@@ -119,7 +119,7 @@ def substituted(
         case Field(variable=named, name=name) if named == variable:
             if name is None or name not in fields:
                 raise NotSaidError(
-                    f"{show_expr(expr)} is known of complex events only"
+                    f"{show_expr(expr)} exists only for complex events"
                     if name is not None
                     else f"the whole of {variable} is no value of its events"
                 )
@@ -149,7 +149,7 @@ def _certain(expr: Expr, lists: Mapping[str, Kleene]) -> Expr:
             if nth <= least:
                 return expr
             if nth > 1:
-                raise NotSaidError(f"{show_expr(expr)} may be missing")
+                raise NotSaidError(f"{show_expr(expr)} is optional")
             every = Field(variable, name, At.ALL)
             return Aggregate("last" if at is At.LAST else "first", variable, every)
         case Aggregate():

@@ -79,30 +79,30 @@ def _why_not_types(query: Query) -> str | None:
 
 def _why_not_above(query: Query) -> str | None:
     for strategy in sorted(s.value for s in query.strategies - {Strategy.ANY}):
-        return f"{strategy} looks at the events that are passed over"
+        return f"{strategy} looks at skipped events"
     if query.after is not None:
-        return "AFTER MATCH looks at complex events as such"
+        return "AFTER MATCH needs the complex events themselves"
     if query.limit is not None or summarised(query):
-        return "LIMIT, COUNT(*) and EXISTS look at complex events as such"
+        return "LIMIT, COUNT(*) and EXISTS need the complex events themselves"
     if isinstance(query.within, ByEvents):
         return "WITHIN n EVENTS counts complex events"
     if any(results(query.pattern)):
-        return "operators of users take complex events as they are"
+        return "user-defined operators take complex events unchanged"
     return None
 
 
 def _why_not_below(layer: Layer, *, delivered_too: bool) -> str | None:
     query, name = layer.query, layer.name
     if layer.delivered and not delivered_too:
-        return f"{name} is delivered itself"
+        return f"{name} is itself delivered"
     for strategy in sorted(s.value for s in query.strategies - {Strategy.ANY}):
-        return f"{name} is found by {strategy}"
+        return f"{name} is matched with {strategy}"
     if query.after is not None or query.limit is not None:
         return f"{name} has AFTER MATCH or LIMIT"
     if query.having is not None or summarised(query):
         return f"{name} has HAVING, COUNT(*) or EXISTS"
     if isinstance(query.within, ByEvents):
-        return f"{name} is found WITHIN a number of events"
+        return f"{name} is matched WITHIN a number of events"
     return _why_not_pattern(query.pattern, name)
 
 
@@ -114,9 +114,9 @@ def _why_not_pattern(pattern: Pattern, name: str) -> str | None:
         case Form.LOOP:
             return f"{name} repeats a group"
         case Form.CHOICE | Form.OPTION:
-            return f"{name} has alternatives, or parts that may be missing"
+            return f"{name} has alternatives or optional parts"
         case Form.RESULT:
-            return f"{name} has an operator of a user"
+            return f"{name} has a user-defined operator"
         case Form.SEQUENCE:
             for place, part in enumerate(inner):
                 sides = (inner[:place], inner[place + 1 :])
@@ -125,7 +125,7 @@ def _why_not_pattern(pattern: Pattern, name: str) -> str | None:
         case Form.TOGETHER:
             pass
     if not plain(pattern):
-        return f"{name} is found by {show_head(pattern)}"
+        return f"{name} is matched with {show_head(pattern)}"
     return next((why for p in inner if (why := _why_not_pattern(p, name))), None)
 
 
@@ -136,7 +136,7 @@ def _why_not_key(above: Layer, below: Layer) -> str | None:
     for name in below.key:
         expr = given.get(name)
         if expr is not None and not (isinstance(expr, Field) and expr.name == name):
-            return f"'{name}' of {below.name} is not that of its events"
+            return f"'{name}' of {below.name} is not a field of its events"
     return None
 
 
@@ -145,7 +145,7 @@ def _why_not_timed(below: Layer, known: Mapping[str, Layer]) -> str | None:
     for atom in positives(below.query.pattern):
         inner = known.get(atom.type) if isinstance(atom.type, str) else None
         if inner is not None and {r.name for r in returned(inner.meaning)} & {"start", "end"}:
-            return f"{inner.name} has fields of its own called start or end"
+            return f"{inner.name} returns its own fields called start or end"
     return None
 
 
@@ -173,7 +173,7 @@ def _why_not_there(pattern: Pattern, variable: str, known: Mapping[str, Layer]) 
             case Form.ABSENCE:
                 return f"{variable} is negated"
             case Form.OPTION:
-                return f"{variable} may be missing"
+                return f"{variable} is optional"
             case Form.CHOICE | Form.RESULT:
                 return f"{variable} is one of several alternatives"
             case Form.TOGETHER:
@@ -187,7 +187,7 @@ def _why_not_there(pattern: Pattern, variable: str, known: Mapping[str, Layer]) 
             case Form.SEQUENCE | Form.EVENT:
                 pass
         if not plain(inside):
-            return f"{show_head(inside)} looks at complex events as such"
+            return f"{show_head(inside)} needs the complex events themselves"
     return None
 
 

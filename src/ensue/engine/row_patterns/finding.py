@@ -233,10 +233,11 @@ class _Run:
     def _too_long(self) -> LimitError:
         _, begins = self._told()
         return LimitError(
-            f"the search for a match that {begins} was given up: too many ways to map rows to "
-            "variables had to be tried, because conditions look at the match so far\n"
-            "  hint: bound the match by WITHIN or by numbers in {n,m}, or let conditions say more "
-            "of a row by itself"
+            f"the search for a match that {begins} was given up: there are too many ways to map "
+            "rows to "
+            "variables, because conditions look at the match so far\n"
+            "  hint: bound the match with WITHIN or with numbers in {n,m}, or add conditions "
+            "on single rows"
         )
 
     def _told(self) -> tuple[int, str]:
@@ -282,7 +283,7 @@ class _Run:
         if code == source.NO_ROW_TO_SKIP_TO:
             return SkipError(
                 f"{what} has no row of {skip.name}\n"
-                f"  hint: make {skip.name} a part of every match, or SKIP PAST LAST ROW"
+                f"  hint: require {skip.name} in every match, or SKIP PAST LAST ROW"
             )
         return SkipError(
             f"{what} has {skip.name} as its first row, so the same match would be found for ever\n"

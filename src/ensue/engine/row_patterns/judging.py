@@ -1,4 +1,4 @@
-"""Conditions on the match judged by a compiled kernel."""
+"""Conditions on the match evaluated by a compiled kernel."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

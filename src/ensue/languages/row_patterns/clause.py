@@ -17,7 +17,9 @@ from ensue.algebra.row_patterns.recognition import (
     SkipTo,
 )
 from ensue.algebra.row_patterns.values import OrderedBy
-from ensue.errors import QueryError, RunnerError, did_you_mean
+from ensue.errors import QueryError, did_you_mean
+from ensue.extras import needed
+from ensue.languages.parameters import NO_PARAMETERS, Parameters
 from ensue.languages.row_patterns.names import Names
 from ensue.languages.row_patterns.pattern import read_pattern
 from ensue.languages.row_patterns.sections import Section, misspelt, sections_of
@@ -27,7 +29,13 @@ from ensue.span import Span
 LONGEST = 1_000_000  # characters of a text
 
 
-def read_clause(text: str, start: int, stop: int, table: str | None = None) -> Recognition:
+def read_clause(
+    text: str,
+    start: int,
+    stop: int,
+    table: str | None = None,
+    parameters: Parameters = NO_PARAMETERS,
+) -> Recognition:
     """What stands between the parentheses of MATCH_RECOGNIZE ( ... ): `text[start:stop]`.
 
     Places in errors and nodes are those in the whole text. `table` is the name of the table that
@@ -38,12 +46,13 @@ def read_clause(text: str, start: int, stop: int, table: str | None = None) -> R
     (('A', 'B'), ['B'])
     """
     try:
-        return _Clause(tokens_of(text, start, stop), Span(start, stop), table).recognition()
+        tokens = tokens_of(text, start, stop, parameters)
+        return _Clause(tokens, Span(start, stop), table).recognition()
     except QueryError as error:
         raise error.at(None, text) from None
 
 
-def read_bare(text: str) -> Recognition:
+def read_bare(text: str, parameters: Parameters = NO_PARAMETERS) -> Recognition:
     """A text that is nothing but `MATCH_RECOGNIZE ( ... )`, or what stands behind that word.
 
     >>> read_bare("match_recognize (PATTERN (A) DEFINE A AS TRUE) -- all").variables
@@ -52,7 +61,7 @@ def read_bare(text: str) -> Recognition:
     try:
         if len(text) > LONGEST:
             raise QueryError(f"this text has more than {LONGEST:,} characters")
-        tokens = tokens_of(text, 0, len(text))
+        tokens = tokens_of(text, 0, len(text), parameters)
         found = list(tokens.all)
         if found and found[0].word == "MATCH_RECOGNIZE":
             del found[0]
@@ -68,12 +77,13 @@ def read_bare(text: str) -> Recognition:
         )
         if behind is not None:
             raise QueryError(
-                f"'{behind.text}' stands behind the clause",
-                hint="nothing follows the parenthesis that closes MATCH_RECOGNIZE",
+                f"'{behind.text}' follows the clause",
+                hint="nothing may follow the parenthesis that closes MATCH_RECOGNIZE",
                 span=behind.span,
             )
         inside = [token for token in found if found[0].start < token.start < closed]
-        inner = Tokens(text, tuple(t._replace(depth=t.depth - 1) for t in inside), tokens.closing)
+        shifted = tuple(t._replace(depth=t.depth - 1) for t in inside)
+        inner = Tokens(text, shifted, tokens.closing, parameters)
         return _Clause(inner, Span(found[0].end, closed), None).recognition()
     except QueryError as error:
         raise error.at(None, text) from None
@@ -81,14 +91,8 @@ def read_bare(text: str) -> Recognition:
 
 def _expressions() -> ModuleType:
     """What reads expressions, by sqlglot."""
-    try:
+    with needed("MATCH_RECOGNIZE", "sql"):
         from ensue.languages.row_patterns import expressions
-    except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] != "sqlglot":
-            raise
-        raise RunnerError(
-            "MATCH_RECOGNIZE needs sqlglot\n  hint: pip install 'ensue[sql]'"
-        ) from None
     return expressions
 
 
@@ -142,7 +146,7 @@ class _Clause:
             if not item:
                 raise QueryError(
                     f"something is missing in {name}",
-                    hint="parts are separated by one comma, and none stands at the end",
+                    hint="separate parts with one comma, without one at the end",
                     span=section.span,
                 )
             yield item
@@ -214,8 +218,8 @@ class _Clause:
         rows = next((rows for rows in Rows if rows.value == words), None)
         if rows is None:
             raise QueryError(
-                f"'{section.over(self.tokens.text)}' is not understood",
-                hint="write ONE ROW PER MATCH or ALL ROWS PER MATCH, the latter maybe with "
+                f"'{section.over(self.tokens.text)}' is not valid here",
+                hint="write ONE ROW PER MATCH or ALL ROWS PER MATCH, the latter optionally with "
                 "SHOW EMPTY MATCHES, OMIT EMPTY MATCHES or WITH UNMATCHED ROWS",
                 span=section.span,
             )
@@ -223,9 +227,10 @@ class _Clause:
             for term in terms(pattern):
                 if isinstance(term, Exclusion):
                     raise QueryError(
-                        "{- -} does not go with WITH UNMATCHED ROWS: nobody could tell the rows "
-                        "that are left out from those that match nothing",
-                        hint="leave WITH UNMATCHED ROWS out, or the {- -}",
+                        "{- -} cannot be combined with WITH UNMATCHED ROWS: you could not tell "
+                        "excluded rows "
+                        "from rows without a match",
+                        hint="leave out WITH UNMATCHED ROWS, or the {- -}",
                         span=term.span,
                     )
         return rows
@@ -246,7 +251,7 @@ class _Clause:
                 return self._skip_to(SkipTo.LAST, section, names)
             case _:
                 raise QueryError(
-                    f"'{section.over(self.tokens.text)}' is not understood",
+                    f"'{section.over(self.tokens.text)}' is not valid here",
                     hint="write AFTER MATCH SKIP PAST LAST ROW, TO NEXT ROW, TO FIRST A, "
                     "TO LAST A or TO A",
                     span=section.span,
@@ -269,12 +274,12 @@ class _Clause:
         for token in section.inside:
             if token.start > closed:
                 raise QueryError(
-                    f"'{token.text}' does not belong behind the pattern as it stands here",
+                    f"'{token.text}' cannot follow the pattern here",
                     hint=misspelt(token)
-                    or "WITHIN, SUBSET or DEFINE follow; quantifiers stand inside",
+                    or "WITHIN, SUBSET or DEFINE follow; quantifiers go inside",
                     span=token.span,
                 )
-        return read_pattern(self.tokens.text, opened.end, closed)
+        return read_pattern(self.tokens.text, opened.end, closed, self.tokens.parameters)
 
     def _within(self) -> timedelta | int | float | None:
         section = self.sections.get("WITHIN")
@@ -290,8 +295,8 @@ class _Clause:
                 return amount
             case _:
                 raise QueryError(
-                    "WITHIN takes a length of time above 0",
-                    hint="as in WITHIN INTERVAL '5' MINUTE; or a number, where rows are ordered "
+                    "WITHIN needs a positive length of time",
+                    hint="as in WITHIN INTERVAL '5' MINUTE; or a number, if rows are ordered "
                     "by numbers",
                     span=section.span,
                 )
@@ -319,7 +324,7 @@ class _Clause:
                         f"'{member.folded}' is a SUBSET itself"
                         if nested
                         else f"there is no variable '{member.folded}' in the pattern",
-                        hint="list the variables that it stands for"
+                        hint="list the variables in it"
                         if nested
                         else did_you_mean(member.folded, variables),
                         span=member.span,
@@ -356,10 +361,10 @@ class _Clause:
             if name.folded not in names.variables:
                 subset = name.folded in names.subsets
                 raise QueryError(
-                    f"'{name.folded}' is a SUBSET, and has no condition of its own"
+                    f"'{name.folded}' is a SUBSET, and cannot have a condition"
                     if subset
                     else f"there is no variable '{name.folded}' in the pattern",
-                    hint="define the variables that it stands for"
+                    hint="define the variables in it"
                     if subset
                     else did_you_mean(name.folded, names.variables),
                     span=name.span,
@@ -367,7 +372,7 @@ class _Clause:
             if any(define.variable == name.folded for define in defines):
                 raise QueryError(
                     f"'{name.folded}' is defined twice",
-                    hint="join the conditions by AND",
+                    hint="join the conditions with AND",
                     span=name.span,
                 )
             value = self.expressions.read_value(self.tokens, item[2:], names, define=True)

@@ -65,7 +65,7 @@ def interval(amount: str, unit: str | None, to: str | None, span: Span) -> timed
         raise QueryError("this interval cannot be read", hint=f"write {_FORMS}", span=span)
     if length % 1000:
         raise QueryError(
-            "intervals are whole microseconds", hint="round it to microseconds", span=span
+            "intervals must be whole microseconds", hint="round it to microseconds", span=span
         )
     return timedelta(microseconds=length // 1000)
 

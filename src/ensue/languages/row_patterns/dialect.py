@@ -33,6 +33,15 @@ def _case(parser: Parser) -> Any:
     return found
 
 
+def _parameter(parser: Parser) -> Any:
+    read: Callable[[Parser], Any] = Parser.PLACEHOLDER_PARSERS[TokenType.COLON]
+    start = parser._prev.start
+    found = read(parser)
+    if isinstance(found, exp.Expr):
+        found.meta.update(start=start, end=parser._prev.end)
+    return found
+
+
 def _position(parser: Parser) -> Any:
     """`POSITION(x IN y)`; with a comma it is a function like any other."""
     token = parser._tokens[parser._index - 2]
@@ -64,6 +73,10 @@ class _Parser(Parser):
     FUNCTIONS: ClassVar = {}
     NO_PAREN_FUNCTIONS: ClassVar = {}
     NO_PAREN_FUNCTION_PARSERS: ClassVar = {"CASE": _case}
+    PLACEHOLDER_PARSERS: ClassVar = {
+        **Parser.PLACEHOLDER_PARSERS,
+        TokenType.COLON: _parameter,
+    }
     FUNCTION_PARSERS: ClassVar = {
         "POSITION": _position,
         **{n: _placed(n) for n in ("CAST", "TRY_CAST", "EXTRACT", "SUBSTRING", "TRIM")},
@@ -117,7 +130,7 @@ def _explained(error: ParseError, text: str, start: int) -> QueryError:
     if not word:
         return QueryError("this expression cannot be read", span=span)
     if not word[0].isalnum() or word.upper() in ("AND", "OR", "NOT", "IN", "IS", "LIKE"):
-        hint = "something is missing beside it"
+        hint = "something is missing next to it"
     else:
         hint = "a comma, an operator or AS may be missing"
     return QueryError(f"'{word}' does not belong here", hint=hint, span=span)

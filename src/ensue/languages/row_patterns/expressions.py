@@ -10,6 +10,7 @@ from ensue.algebra.row_patterns.values import ROW, RowValue
 from ensue.errors import QueryError
 from ensue.languages.row_patterns.dialect import syntax_of
 from ensue.languages.row_patterns.names import Names
+from ensue.languages.row_patterns.parameters import filled
 from ensue.languages.row_patterns.reaches import OF_MATCHES, Reading
 from ensue.languages.row_patterns.scalars import Place, expression_of
 from ensue.languages.row_patterns.tokens import Token, Tokens
@@ -45,7 +46,7 @@ def read_columns(tokens: Tokens, items: Sequence[Token], clause: str, table: str
                 return Field(ROW, node.name, span=place.span(node.this))
             if owner is not None or isinstance(node.this, exp.Star):
                 raise QueryError(
-                    f"{clause} names columns of the table, without a variable",
+                    f"{clause} uses columns of the table, without a variable",
                     hint=f"write {node.name}" if node.name != "*" else None,
                     span=span,
                 )
@@ -53,8 +54,8 @@ def read_columns(tokens: Tokens, items: Sequence[Token], clause: str, table: str
         name = node.name.lower() if isinstance(node, exp.Anonymous) else ""
         if row_aggregate(name) or name in OF_MATCHES:
             raise QueryError(
-                f"{clause} is about single rows, and {name.upper()} about a match",
-                hint="name columns of the table",
+                f"{clause} works on single rows, and {name.upper()} on a match",
+                hint="use columns of the table",
                 span=span,
             )
         return None
@@ -83,7 +84,7 @@ def _syntax(tokens: Tokens, items: Sequence[Token]) -> tuple[exp.Expr, Place, Ma
             end = items[index + 1].start - whole.start
             text[start + len(token.text) : end] = _PREFIX * (end - start - len(token.text))
             spoken[token.start] = token.word
-    tree = syntax_of("".join(text), whole.start)
+    tree = filled(syntax_of("".join(text), whole.start), tokens.parameters, whole.start)
     return tree, Place(tree, tokens, whole), spoken
 
 
@@ -94,7 +95,7 @@ def _is_said_of(behind: Sequence[Token], token: Token) -> bool:
     if len(behind) > 1 and behind[0].kind == "word" and behind[1].text == "(":
         return True
     raise QueryError(
-        f"{token.word} stands before FIRST, LAST or an aggregate",
+        f"{token.word} goes before FIRST, LAST or an aggregate",
         hint=f"write {token.word} LAST(...)",
         span=token.span.to(behind[0].span),
     )

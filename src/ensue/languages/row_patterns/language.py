@@ -12,6 +12,7 @@ from ensue.algebra.subscription import Subscription
 from ensue.algebra.tower import Definition
 from ensue.errors import QueryError
 from ensue.languages.language import NO_REGIONS, Language
+from ensue.languages.parameters import NO_PARAMETERS, Parameters
 from ensue.languages.row_patterns.clause import read_bare
 from ensue.languages.row_patterns.text import show_clause
 
@@ -34,6 +35,7 @@ def parse_text(
     definitions: Iterable[Definition] = (),
     operators: Iterable[Operator] = (),
     regions: Mapping[str, str] = NO_REGIONS,
+    parameters: Parameters = NO_PARAMETERS,
 ) -> Recognition:
     """A clause. Definitions, operators, regions and files have no place in it."""
     del folder
@@ -44,10 +46,10 @@ def parse_text(
     ):
         if given:
             raise QueryError(
-                f"{argument}= are not for SQL, and this text is MATCH_RECOGNIZE",
+                f"{argument}= is not for SQL, and this text is MATCH_RECOGNIZE",
                 hint=f"leave {argument}= out",
             )
-    return read_bare(text)
+    return read_bare(text, parameters)
 
 
 def show(query: Query | Correlation | Subscription | Recognition) -> str:
@@ -55,8 +57,8 @@ def show(query: Query | Correlation | Subscription | Recognition) -> str:
     if isinstance(query, Recognition):
         return show_clause(query)
     raise QueryError(
-        "this query is no MATCH_RECOGNIZE, and cannot be written as one",
-        hint='show it by language="patterns"',
+        "this query is not a MATCH_RECOGNIZE clause, and cannot be converted to one",
+        hint='show it with language="patterns"',
     )
 
 

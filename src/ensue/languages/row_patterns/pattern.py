@@ -22,6 +22,8 @@ from ensue.algebra.row_patterns.pattern import (
 )
 from ensue.errors import QueryError
 from ensue.languages.expressions import Node, name_of, pieces, span_of
+from ensue.languages.parameter_tokens import AnywhereInText, read
+from ensue.languages.parameters import NO_PARAMETERS, Parameters
 from ensue.span import Span
 
 DEEPEST = 50  # parentheses in parentheses
@@ -29,19 +31,25 @@ MOST_PLACES = 20_000  # of variables, when quantifiers and PERMUTE are written o
 MOST_PERMUTED = 6
 _HIGHEST = 1_000_000_000  # of a quantifier
 _QUANTIFIERS = ("*", "+", "?", "{")
-_PIECE = re.compile(r"[^\W\d]\w*|[0-9]+|\|\||[\s\S]")
+_PIECE = re.compile(r":?[^\W\d]\w*|[0-9]+|\|\||[\s\S]")
 
 
-def read_pattern(text: str, start: int, stop: int) -> RowTerm:
+def read_pattern(
+    text: str, start: int, stop: int, parameters: Parameters = NO_PARAMETERS
+) -> RowTerm:
     """The pattern `text[start:stop]`, which stands between the parentheses of PATTERN.
 
     >>> read_pattern("A B+", 0, 4) == Concatenation((Row("A"), Repetition(Row("B"), 1, None)))
     True
     """
     try:
-        tree = _grammar().parse(text[start:stop])
+        tree = read(_grammar(), text[start:stop], "start", parameters)
     except UnexpectedInput as error:
         raise _explained(error, text, start, stop) from None
+    except QueryError as error:  # of a parameter
+        if error.span is not None:
+            error.span = Span(error.span.start + start, error.span.end + start)
+        raise
     term = _Reader(start).term(pieces(tree)[0], 0)
     _limit(term)
     return term
@@ -53,6 +61,7 @@ def _grammar() -> Lark:
         files("ensue.languages.row_patterns").joinpath("pattern.lark").read_text("utf-8"),
         parser="lalr",
         lexer="contextual",
+        postlex=AnywhereInText(),
         propagate_positions=True,
         maybe_placeholders=True,
     )
@@ -73,7 +82,7 @@ class _Reader:
         if depth > DEEPEST:
             raise QueryError(
                 f"parentheses are nested more than {DEEPEST} deep",
-                hint="leave out those that are not needed",
+                hint="leave out unnecessary ones",
                 span=span,
             )
         match node.data, pieces(node):
@@ -117,7 +126,7 @@ class _Reader:
             raise QueryError(
                 f"PERMUTE takes at most {MOST_PERMUTED} parts: {len(parts)} of them have "
                 f"{math.factorial(len(parts)):,} orders",
-                hint="name the orders that matter, joined by |",
+                hint="write out the orders that matter, joined with |",
                 span=span,
             )
         return Permutation(self._terms(parts, depth), span)
@@ -130,7 +139,7 @@ class _Reader:
         low, comma, high = pieces(found)
         if low is None and comma is None:
             raise QueryError(
-                "this quantifier says no number",
+                "this quantifier has no number",
                 hint="write {2}, {2,}, {,3} or {2,3}",
                 span=span,
             )
@@ -138,8 +147,8 @@ class _Reader:
         most = self._count(high) if high is not None else (None if comma is not None else least)
         if most == 0:
             raise QueryError(
-                "a quantifier allows at least one time, and this one none",
-                hint="leave the part out, or write () for the empty pattern",
+                "a quantifier must allow at least one repetition",
+                hint="leave out the part, or write () for the empty pattern",
                 span=span,
             )
         if most is not None and most < least:
@@ -151,10 +160,14 @@ class _Reader:
         return least, most
 
     def _count(self, digits: Token) -> int:
+        if not digits.isdigit():
+            raise QueryError(
+                "a quantifier takes whole numbers", hint="as in {2,3}", span=self.span(digits)
+            )
         if len(digits) > 10 or int(digits) > _HIGHEST:
             raise QueryError(
                 f"quantifiers go up to {_HIGHEST:,}",
-                hint="leave the upper bound out, as in {2,}",
+                hint="leave out the upper bound, as in {2,}",
                 span=self.span(digits),
             )
         return int(digits)
@@ -176,8 +189,8 @@ def _limit(term: RowTerm) -> None:
         term,
     )
     raise QueryError(
-        f"written out, this has {places:,} places for rows; at most {MOST_PLACES:,} are taken",
-        hint="use smaller bounds, or none: A{2,} asks for two or more",
+        f"written out, this has {places:,} places for rows; the limit is {MOST_PLACES:,}",
+        hint="use smaller bounds, or none: A{2,} means two or more",
         span=culprit.span,
     )
 
@@ -228,29 +241,31 @@ def _without_comments(text: str) -> str:
 
 def _slip(before: str, found: str) -> tuple[str, str | None]:
     shown = f"'{found}'" if found else "the end"
+    if found.startswith(":"):
+        return f"the value of {found} is not a whole number", "a quantifier takes such: A{:least,}"
     if not before and not found:
         return "the pattern is empty", "write () for a pattern without rows"
     if found in _QUANTIFIERS and re.search(r"[*+?}]$", before) and not before.endswith("-}"):
         return (
-            "a quantifier behind a quantifier",
-            "put the inner one into parentheses: (A*)+; a '?' behind a quantifier is reluctant",
+            "a quantifier after a quantifier",
+            "put the inner one into parentheses: (A*)+; a '?' after a quantifier is reluctant",
         )
     if found == "||" or (found in ("|", ")", "", ",") and before.endswith("|")):
         return "a branch of this alternation is empty", "write () for no row at all: (A | ())"
     if found == "|" and (not before or before[-1] in "(|,"):
         return "a branch of this alternation is empty", "write () for no row at all: (() | A)"
     if found in _QUANTIFIERS and (not before or before[-1] in "(|,-"):
-        return f"{shown} has nothing before it to repeat", "write it behind a variable: A+"
+        return f"{shown} has nothing before it to repeat", "write it after a variable: A+"
     if re.search(r"\{\s*(?:[0-9][^}]*|,[^}]*|)$", before):
-        return "this is no quantifier", "quantifiers are * + ? {2} {2,} {,3} and {2,3}"
+        return "this is not a quantifier", "quantifiers are * + ? {2} {2,} {,3} and {2,3}"
     if found == ",":
         return "variables are not separated by ','", "write A B for one after the other"
     if found in ("-", "}") and "{-" in before:
-        return "an exclusion needs a pattern in it", "write it as {- A+ -}"
+        return "an exclusion needs a pattern inside", "write it as {- A+ -}"
     if found == "." or (found and before.endswith(".")):
-        return "a pattern names variables, not columns", "say in DEFINE which rows they take"
+        return "a pattern names variables, not columns", "say in DEFINE which rows they match"
     if found in ("&", "!", "~"):
-        return f"{shown} means nothing in a pattern", "conditions stand in DEFINE"
+        return f"{shown} means nothing in a pattern", "put conditions in DEFINE"
     return (
         f"expected a variable, '(', '^', '$', '{{-' or PERMUTE, found {shown}"
         if not found or not before or before[-1] in "(|,"

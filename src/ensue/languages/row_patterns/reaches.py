@@ -95,16 +95,16 @@ class Reading:
         if semantics is not None and lower not in LOGICAL and row_aggregate(lower) is None:
             inside = "PREV(FINAL LAST(x))" if semantics == "FINAL" else "PREV(RUNNING LAST(x))"
             raise QueryError(
-                f"{semantics} does not go with {lower.upper()}",
+                f"{semantics} cannot be combined with {lower.upper()}",
                 hint=f"write {inside}"
                 if lower in PHYSICAL
-                else f"it stands before FIRST, LAST or an aggregate: {semantics} LAST(x)",
+                else f"it goes before FIRST, LAST or an aggregate: {semantics} LAST(x)",
                 span=span,
             )
         if semantics == "FINAL" and self.define:
             raise QueryError(
                 "DEFINE cannot look at the final rows of a match that is still being found",
-                hint=f"leave FINAL out: {lower.upper()} is over the rows up to the current one",
+                hint=f"leave out FINAL: {lower.upper()} covers the rows up to the current one",
                 span=span,
             )
         return lower, semantics
@@ -228,13 +228,13 @@ class Reading:
                 return inner, int(count.name)
             case [_, count]:
                 raise QueryError(
-                    f"the offset of {name.upper()} is a whole number from 0 up, as it is written",
+                    f"the offset of {name.upper()} must be a constant whole number, 0 or more",
                     hint=f"as in {name.upper()}(A.price, 2)",
                     span=self.place.span(count),
                 )
             case _:
                 raise QueryError(
-                    f"{name.upper()} takes an expression, and maybe an offset",
+                    f"{name.upper()} takes an expression and an optional offset",
                     hint=f"as in {name.upper()}(A.price, 2)",
                     span=span,
                 )
@@ -243,18 +243,18 @@ class Reading:
 def _nested(outer: str, inner: str, span: Span) -> QueryError:
     if inner in ("FIRST", "LAST") and outer in ("PREV", "NEXT"):
         return QueryError(
-            f"{inner} in {outer} stands alone there",
-            hint=f"compute outside of it: {outer}({inner}(A.price)) + 1",
+            f"{inner} in {outer} must stand alone there",
+            hint=f"compute outside it: {outer}({inner}(A.price)) + 1",
             span=span,
         )
     if row_aggregate(outer) is not None:
         return QueryError(
-            f"{inner} stands inside of {outer}",
-            hint=f"an aggregate is over columns and CLASSIFIER(): {outer}(A.price)",
+            f"{inner} cannot be used inside {outer}",
+            hint=f"an aggregate works over columns and CLASSIFIER(): {outer}(A.price)",
             span=span,
         )
     return QueryError(
-        f"{inner} stands inside of {outer}",
-        hint="only PREV and NEXT take another one, which is FIRST or LAST: PREV(LAST(A.price))",
+        f"{inner} cannot be used inside {outer}",
+        hint="only PREV and NEXT can contain another one, FIRST or LAST: PREV(LAST(A.price))",
         span=span,
     )

@@ -27,8 +27,8 @@ class Argument:
         elif self.owner != owner:
             first, second = (name or "all variables" for name in (self.owner, owner))
             raise QueryError(
-                f"{self.what} is over the rows of one variable, not of {first} and of {second}",
-                hint="take each on its own; a SUBSET stands for the rows of several variables",
+                f"{self.what} works over the rows of one variable, not of {first} and {second}",
+                hint="use each separately; a SUBSET stands for the rows of several variables",
                 span=span,
             )
 
@@ -66,7 +66,7 @@ def aggregate_of(
     function = row_aggregate(name)
     if function is None:
         raise QueryError(
-            f"{name} is no aggregate: FILTER and WITHIN GROUP do not go with it",
+            f"{name} is not an aggregate: FILTER and WITHIN GROUP cannot be combined with it",
             hint="leave it out",
             span=span,
         )
@@ -99,7 +99,7 @@ def _taken_apart(node: exp.Expr, span: Span) -> _Clauses:
     if isinstance(node, exp.WithinGroup):
         order, node = tuple(node.expression.expressions), node.this
     if not isinstance(node, exp.Anonymous):
-        raise QueryError("FILTER and WITHIN GROUP stand behind an aggregate", span=span)
+        raise QueryError("FILTER and WITHIN GROUP follow an aggregate", span=span)
     return _Clauses(node, only, order)
 
 
@@ -108,7 +108,7 @@ def _arguments(said: _Clauses, name: str, span: Span) -> list[exp.Expr]:
     given = list(said.call.expressions)
     if given and isinstance(given[-1], exp.Order):
         if said.order:
-            raise QueryError(f"{name} is ordered twice", hint="leave WITHIN GROUP out", span=span)
+            raise QueryError(f"{name} is ordered twice", hint="leave out WITHIN GROUP", span=span)
         said.order, given[-1] = tuple(given[-1].expressions), given[-1].this
     if given and isinstance(given[0], exp.Distinct):
         said.distinct = True
@@ -161,7 +161,7 @@ def _require_constants(function: RowFunction, name: str, arguments: tuple[Expr, 
                 "percentile(A.price, 90)" if name == "percentile" else f"{name}(A.name, ', ')"
             )
             raise QueryError(
-                f"argument {place + 1} of {name} is a constant",
+                f"argument {place + 1} of {name} must be a constant",
                 hint=f"as in {example}",
                 span=arguments[place].span,
             )

@@ -8,6 +8,7 @@ from sqlglot import exp
 
 from ensue.algebra.chains import chain
 from ensue.algebra.functions import FUNCTIONS, name_of
+from ensue.algebra.functions.foreign import instead_of
 from ensue.algebra.predicate import (
     Between,
     Binary,
@@ -20,6 +21,7 @@ from ensue.algebra.predicate import (
     Unary,
 )
 from ensue.errors import QueryError, did_you_mean
+from ensue.languages.function_calls import form_of, part_of
 from ensue.languages.row_patterns.constants import instant, interval, number
 from ensue.languages.row_patterns.dialect import too_deep
 from ensue.languages.row_patterns.tokens import Tokens
@@ -55,31 +57,31 @@ _TRIMS = {"": "trim", "BOTH": "trim", "LEADING": "ltrim", "TRAILING": "rtrim"}
 _SYNONYMS = {"nvl": "coalesce", "ifnull": "coalesce"}
 _REFUSED: dict[type[exp.Expr], tuple[str, str | None]] = {
     exp.Window: (
-        "window functions have no place in MATCH_RECOGNIZE",
+        "window functions are not supported in MATCH_RECOGNIZE",
         "aggregate over a variable: sum(A.price); or look at a row: PREV(price)",
     ),
     exp.Subquery: (
-        "subqueries have no place in MATCH_RECOGNIZE",
-        "join what is needed before, in the FROM clause",
+        "subqueries are not supported in MATCH_RECOGNIZE",
+        "join what you need first, in the FROM clause",
     ),
     exp.Exists: (
-        "subqueries have no place in MATCH_RECOGNIZE",
-        "join what is needed before, in the FROM clause",
+        "subqueries are not supported in MATCH_RECOGNIZE",
+        "join what you need first, in the FROM clause",
     ),
     exp.Lambda: ("functions of functions are not supported", None),
-    exp.Placeholder: ("there are no parameters", "write the value itself"),
-    exp.Parameter: ("there are no parameters", "write the value itself"),
-    exp.Star: ("'*' stands in count(*) only", None),
+    exp.Placeholder: ("parameters have names", "write :low, and give it a value"),
+    exp.Parameter: ("parameters are written with a colon", "write :low, and give it a value"),
+    exp.Star: ("'*' is only allowed in count(*)", None),
     exp.IgnoreNulls: (
         "IGNORE NULLS is not supported",
-        "aggregates pass over NULLs; LAST and FIRST take the row as it is",
+        "aggregates ignore NULLs; LAST and FIRST take the row, NULL or not",
     ),
     exp.RespectNulls: ("RESPECT NULLS is not supported", "LAST and FIRST do that anyway"),
     exp.Dot: ("a column is written as variable.column", None),
-    exp.Distinct: ("DISTINCT stands in an aggregate: count(DISTINCT A.name)", None),
-    exp.Order: ("ORDER BY stands in an aggregate: array_agg(A.name ORDER BY A.time)", None),
-    exp.Filter: ("FILTER stands behind an aggregate: count(*) FILTER (WHERE price > 3)", None),
-    exp.WithinGroup: ("WITHIN GROUP stands behind an aggregate: listagg(A.name, ', ')", None),
+    exp.Distinct: ("DISTINCT goes inside an aggregate: count(DISTINCT A.name)", None),
+    exp.Order: ("ORDER BY goes inside an aggregate: array_agg(A.name ORDER BY A.time)", None),
+    exp.Filter: ("FILTER goes after an aggregate: count(*) FILTER (WHERE price > 3)", None),
+    exp.WithinGroup: ("WITHIN GROUP goes after an aggregate: listagg(A.name, ', ')", None),
 }
 
 
@@ -166,6 +168,8 @@ def expression_of(node: exp.Expr, place: Place, leaves: Leaves, depth: int = 0) 
             return _case(node, inner, span)
         case exp.Cast():
             return _cast(node, inner, span, explicit="start" in node.meta)
+        case exp.AtTimeZone():
+            return called("at_time_zone", (inner(node.this), inner(node.args["zone"])), span)
         case exp.Binary() if type(node) in _BINARY:
             return Binary(_BINARY[type(node)], inner(node.this), inner(node.expression), span)
         case exp.Exists():
@@ -180,7 +184,7 @@ def _refused(node: exp.Expr, span: Span) -> QueryError:
     for kind, (problem, hint) in _REFUSED.items():
         if isinstance(node, kind):
             return QueryError(problem, hint=hint, span=span)
-    return QueryError("this is no expression that is understood here", span=span)
+    return QueryError("this expression is not supported here", span=span)
 
 
 def _links(node: exp.Expr, kind: type[exp.Expr]) -> list[exp.Expr]:
@@ -213,7 +217,7 @@ def _interval(node: exp.Interval, span: Span) -> timedelta:
         unit, to = unit.this, unit.expression.name
     if not isinstance(amount, exp.Literal):
         raise QueryError(
-            "the length of an interval is a constant",
+            "the length of an interval must be a constant",
             hint="multiply one: quantity * INTERVAL '1' MINUTE",
             span=span,
         )
@@ -245,7 +249,7 @@ def _truth(node: exp.Is, operand: Expr, span: Span) -> Expr:
             return Call("coalesce", (turned, Literal(False, span)), span)
         case _:
             raise QueryError(
-                "IS asks for NULL, TRUE, FALSE, UNKNOWN or DISTINCT FROM",
+                "IS takes NULL, TRUE, FALSE, UNKNOWN or DISTINCT FROM",
                 hint="compare by =",
                 span=span,
             )
@@ -269,8 +273,8 @@ def _like(node: exp.Expr, inner: Callable[[exp.Expr], Expr], span: Span) -> Expr
     pattern = node.expression
     if not (isinstance(pattern, exp.Literal) and pattern.is_string):
         raise QueryError(
-            "the pattern of LIKE is a string",
-            hint="starts_with, ends_with and contains take values of rows",
+            "the pattern of LIKE must be a string",
+            hint="starts_with, ends_with and contains accept columns",
             span=span,
         )
     text = pattern.name
@@ -293,7 +297,7 @@ def _escaped(text: str, escape: str, span: Span) -> str:
         if text[at] == escape:
             if text[at + 1 : at + 2] not in (escape, "%", "_"):
                 raise QueryError(
-                    f"behind '{escape}' stands '%', '_' or '{escape}'",
+                    f"'{escape}' must be followed by '%', '_' or '{escape}'",
                     hint=f"write {escape}{escape} for the character itself",
                     span=span,
                 )
@@ -327,8 +331,8 @@ def _cast(node: exp.Cast, inner: Callable[[exp.Expr], Expr], span: Span, explici
     function = next((name for name, types in _CASTS.items() if written in types), None)
     if function is None:
         raise QueryError(
-            f"there is no cast to {written}",
-            hint="casts are to INTEGER, DOUBLE, VARCHAR, BOOLEAN, TIMESTAMP and DATE",
+            f"casts to {written} are not supported",
+            hint="you can cast to INTEGER, DOUBLE, VARCHAR, BOOLEAN, TIMESTAMP and DATE",
             span=span,
         )
     operand = node.this
@@ -350,9 +354,10 @@ def _function(node: exp.Expr, inner: Callable[[exp.Expr], Expr], span: Span) -> 
                 return called("case", (*arguments, Literal(None, span))[:3], span)
             if name == "mod" and len(arguments) == 2:
                 return Binary("%", arguments[0], arguments[1], span)
-            return called(name, arguments, span)
+            return form_of(name, arguments, span) or called(name, arguments, span)
         case exp.Extract():
-            return called(node.name.lower(), (inner(node.expression),), span)
+            part = Literal(node.name, span)
+            return part_of(part, inner(node.expression), span)
         case exp.Substring():
             given = (node.this, node.args.get("start"), node.args.get("length"))
             return called("substring", [inner(part) for part in given if part is not None], span)
@@ -372,9 +377,10 @@ def called(written: str, arguments: Sequence[Expr], span: Span) -> Call:
     record = FUNCTIONS.get(function)
     if record is None:
         known = [name for f in FUNCTIONS.values() for name in (f.name, *f.aliases)]
+        names = [name for name in known if name.isidentifier()]
         raise QueryError(
             f"there is no function '{written}'",
-            hint=did_you_mean(written, [name for name in known if name.isidentifier()]),
+            hint=instead_of(written, names) or did_you_mean(written, names),
             span=span,
         )
     if len(arguments) < record.least or (record.most is not None and len(arguments) > record.most):

@@ -146,7 +146,7 @@ def _definition(behind: list[Token]) -> bool:
 
 def _value(behind: list[Token]) -> bool:
     grouped = len(behind) > 1 and behind[0].word == "GROUP" and behind[1].text == "("
-    return bool(behind) and not grouped and behind[0].kind != "sign"
+    return bool(behind) and not grouped and (behind[0].kind != "sign" or behind[0].text == ":")
 
 
 def _anything(behind: list[Token]) -> bool:
@@ -176,7 +176,7 @@ _BEGINNINGS: dict[str, tuple[str, int, Callable[[list[Token]], bool]]] = {
 def _refuse_windows(name: str, token: Token) -> None:
     if name in ("INITIAL", "SEEK"):
         raise QueryError(
-            f"{name} belongs to row patterns in windows (OVER), where one match is looked for",
+            f"{name} belongs to row patterns in windows (OVER), which look for one match",
             hint="leave it out: MATCH_RECOGNIZE in FROM finds all matches",
             span=token.span,
         )
@@ -185,7 +185,7 @@ def _refuse_windows(name: str, token: Token) -> None:
 def _require_order(name: str, before: Sequence[str], token: Token) -> None:
     if name in before:
         raise QueryError(
-            f"{_SHOWN.get(name, name)} stands here for the second time",
+            f"{_SHOWN.get(name, name)} is given twice",
             hint="join the two" if name not in ("ROWS", "PATTERN") else "leave one out",
             span=token.span,
         )
@@ -200,7 +200,7 @@ def _require_order(name: str, before: Sequence[str], token: Token) -> None:
 
 def _unknown(token: Token) -> QueryError:
     return QueryError(
-        f"'{token.text}' begins no part of MATCH_RECOGNIZE as it stands here",
+        f"'{token.text}' does not start a part of MATCH_RECOGNIZE here",
         hint=misspelt(token) or f"its parts are {_IN_ORDER}",
         span=token.span,
     )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ensue.errors import QueryError
+from ensue.languages.parameters import NO_PARAMETERS, Parameters
 from ensue.span import Span
 
 _TOKEN = re.compile(
@@ -73,9 +74,10 @@ class Tokens:
     text: str
     all: tuple[Token, ...]
     closing: dict[int, int]  # where a bracket opens: where it closes
+    parameters: Parameters = NO_PARAMETERS
 
 
-def tokens_of(text: str, start: int, stop: int) -> Tokens:
+def tokens_of(text: str, start: int, stop: int, parameters: Parameters = NO_PARAMETERS) -> Tokens:
     """The tokens of `text[start:stop]`, blanks and comments left out.
 
     >>> [token.text for token in tokens_of("x PATTERN (A+ /* up */ B)", 2, 25).all]
@@ -101,7 +103,7 @@ def tokens_of(text: str, start: int, stop: int) -> Tokens:
             if len(opened) > _DEEPEST:
                 raise QueryError(
                     f"brackets are nested more than {_DEEPEST} deep",
-                    hint="leave out brackets that are not needed",
+                    hint="leave out unnecessary brackets",
                     span=token.span,
                 )
         elif token.text in _CLOSING.values() and token.kind == "sign":
@@ -111,21 +113,21 @@ def tokens_of(text: str, start: int, stop: int) -> Tokens:
     if opened:
         raise QueryError(
             f"this '{opened[-1].text}' is not closed",
-            hint=f"close it by '{_CLOSING[opened[-1].text]}'",
+            hint=f"close it with '{_CLOSING[opened[-1].text]}'",
             span=opened[-1].span,
         )
-    return Tokens(text, tuple(found), closing)
+    return Tokens(text, tuple(found), closing, parameters)
 
 
 def _closed(opened: list[Token], token: Token) -> int:
     """Takes away the bracket that is closed here."""
     if not opened:
-        raise QueryError(f"this '{token.text}' closes nothing", span=token.span)
+        raise QueryError(f"this '{token.text}' has no matching opening bracket", span=token.span)
     last = opened.pop()
     if _CLOSING[last.text] != token.text:
         raise QueryError(
             f"this '{token.text}' does not close the '{last.text}' before it",
-            hint=f"close that by '{_CLOSING[last.text]}' first",
+            hint=f"close that with '{_CLOSING[last.text]}' first",
             span=token.span,
         )
     return last.start

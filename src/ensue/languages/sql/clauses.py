@@ -4,6 +4,8 @@ import re
 from dataclasses import dataclass
 
 from ensue.errors import QueryError
+from ensue.languages.parameters import NO_PARAMETERS, Parameters
+from ensue.languages.sql.parameters import places_of
 from ensue.languages.sql.query import Clause, NamedQuery, SqlQuery, With
 from ensue.languages.sql.tokens import KEYWORD, Dialect, Sort, Token, tokens_of
 from ensue.span import Span
@@ -25,8 +27,8 @@ _NO_ALIAS = _NO_PART_OF_A_TABLE | _BEFORE_TABLE | {
     "POSITIONAL", "SAMPLE", "SEMI", "SORT", "TABLESAMPLE", "UNPIVOT", "SET", KEYWORD,
 }  # fmt: skip
 _MARKS_OF_TABLES = {".", ":", "%"}
-ALONE = "the input of MATCH_RECOGNIZE is run on its own: it cannot refer to tables outside of it"
-_BEHIND = "it stands behind a table: FROM events MATCH_RECOGNIZE (...)"
+ALONE = "the input of MATCH_RECOGNIZE runs on its own: it cannot refer to tables outside of it"
+_BEHIND = "it follows a table: FROM events MATCH_RECOGNIZE (...)"
 _LOOKS_LIKE_ONE = re.compile(rf"(?is)\W*(?:{'|'.join(_QUERIES)})\b.*\b{KEYWORD}\b")
 
 
@@ -46,7 +48,9 @@ def claims_sql(text: str) -> bool:
     return first in _QUERIES and any(token.word == KEYWORD for token in tokens)
 
 
-def read_sql(text: str, dialect: Dialect = Dialect.DUCKDB) -> SqlQuery:
+def read_sql(
+    text: str, dialect: Dialect = Dialect.DUCKDB, parameters: Parameters = NO_PARAMETERS
+) -> SqlQuery:
     """A query with the clauses in it; a QueryError for what is no query, or not one.
 
     >>> query = read_sql("SELECT * FROM a x, (SELECT 1) MATCH_RECOGNIZE (PATTERN (A)) AS m")
@@ -55,7 +59,10 @@ def read_sql(text: str, dialect: Dialect = Dialect.DUCKDB) -> SqlQuery:
     >>> query.clauses[0].body.over(query.text), query.clauses[0].alias
     ('PATTERN (A)', 'm')
     """
-    return _Reader(text, *tokens_of(text, dialect)).read()
+    try:
+        return _Reader(text, *tokens_of(text, dialect), parameters).read()
+    except QueryError as error:
+        raise error.at(None, text) from None
 
 
 @dataclass(slots=True)
@@ -65,6 +72,7 @@ class _Reader:
     text: str
     tokens: list[Token]
     pairs: dict[int, int]
+    parameters: Parameters
 
     def read(self) -> SqlQuery:
         self._one_statement()
@@ -78,7 +86,17 @@ class _Reader:
         names = frozenset(token.name.lower() for token in self.tokens if token.name is not None)
         span = Span(0, self.tokens[-1].end)
         only = self._only(clauses)
-        return SqlQuery(self.text, span, tuple(clauses), withs, names, only)
+        inside = [Span(self.tokens[k].start, self.tokens[c].end) for k, c in bodies.items()]
+        places = tuple(
+            place
+            for place in places_of(self.tokens, self.pairs, self.text)
+            if not any(one.start <= place.span.start < one.end for one in inside)
+        )
+        for place in places:  # a value that is missing shows before anything runs
+            self.parameters.constants(place.name, place.span)
+        return SqlQuery(
+            self.text, span, tuple(clauses), withs, names, only, places, self.parameters
+        )
 
     # ------------------------------------------------------------------ the statement
 
@@ -86,14 +104,14 @@ class _Reader:
         while self.tokens and self.tokens[-1].word == ";":
             self.tokens.pop()
         if not self.tokens:
-            raise QueryError("an empty text is no query", hint="SELECT ... FROM ...")
+            raise QueryError("an empty text is not a query", hint="SELECT ... FROM ...")
         for number, token in enumerate(self.tokens):
             if token.word == ";":
                 raise self._wrong("this is more than one statement", self.tokens[number + 1])
 
     def _only_a_query(self, withs: tuple[With, ...]) -> None:
         """A text may not write: what is no query is refused before anything is run."""
-        hint = "a query begins with SELECT, WITH, FROM, VALUES or a parenthesis"
+        hint = "a query starts with SELECT, WITH, FROM, VALUES or a parenthesis"
         first = next((token for token in self.tokens if token.word != "("), self.tokens[-1])
         if first.word not in _QUERIES:
             raise self._wrong(f"{first.text} does not begin a query", first, hint)
@@ -107,7 +125,7 @@ class _Reader:
                 raise self._wrong("no query follows WITH", main or self.tokens[-1], hint)
         for number, token in enumerate(self.tokens):
             if token.word == "INSERT" and self._word(number + 1) in _WRITES:
-                raise self._wrong("a query does not write", token, hint)
+                raise self._wrong("a query cannot write", token, hint)
 
     def _withs(self, bodies: dict[int, int]) -> list[With]:
         found, skip = [], -1
@@ -152,8 +170,8 @@ class _Reader:
             for query in one.queries if one.recursive else ():
                 if query.span.start <= place < query.span.end and self._uses_itself(query):
                     raise QueryError(
-                        f"MATCH_RECOGNIZE stands in {query.name}, which refers to itself",
-                        hint="put it behind WITH RECURSIVE, over what that has made",
+                        f"MATCH_RECOGNIZE is inside {query.name}, which refers to itself",
+                        hint="put it after WITH RECURSIVE, over its result",
                         span=clause.keyword,
                         text=self.text,
                     )
@@ -189,13 +207,13 @@ class _Reader:
                 continue
             if number < close:
                 raise self._wrong(
-                    "MATCH_RECOGNIZE cannot stand inside of another's parentheses", token,
-                    "what one finds is the input of another: FROM (SELECT * FROM t "
+                    "MATCH_RECOGNIZE cannot be inside the parentheses of another", token,
+                    "use the result of one as the input of another: FROM (SELECT * FROM t "
                     "MATCH_RECOGNIZE (...)) MATCH_RECOGNIZE (...)",
                 )  # fmt: skip
             if self._word(number + 1) != "(":
                 raise self._wrong(
-                    "a parenthesis is missing behind MATCH_RECOGNIZE", token,
+                    "a parenthesis is missing after MATCH_RECOGNIZE", token,
                     'MATCH_RECOGNIZE (...); a column of this name is written "MATCH_RECOGNIZE"',
                 )  # fmt: skip
             found[number] = close = self.pairs[number + 1]
@@ -301,8 +319,8 @@ class _Reader:
             strange = token.sort is Sort.MARK and token.text not in {*_MARKS_OF_TABLES, "("}
             if strange or token.word in _NO_PART_OF_A_TABLE:
                 raise self._wrong(
-                    "MATCH_RECOGNIZE does not stand behind a table", token,
-                    "over a join or more it is FROM (SELECT ... FROM a JOIN b ...) "
+                    "MATCH_RECOGNIZE does not follow a table", token,
+                    "over a join, write FROM (SELECT ... FROM a JOIN b ...) "
                     "MATCH_RECOGNIZE (...)",
                 )  # fmt: skip
             at = self._behind(at)

@@ -15,6 +15,7 @@ from ensue.algebra.row_patterns.recognition import Recognition
 from ensue.algebra.walk import conjuncts
 from ensue.errors import QueryError, did_you_mean
 from ensue.languages.row_patterns.dialect import RowSql
+from ensue.languages.row_patterns.parameters import filled
 from ensue.languages.row_patterns.scalars import Place, expression_of
 from ensue.languages.row_patterns.tokens import tokens_of
 from ensue.languages.sql.clauses import read_sql
@@ -107,14 +108,16 @@ class _Reading:
         live_clause = self._clause(source.this if source is not None else None, tree)
         table = query.plain_table(live_clause)
         if table is None or table.lower() in self.archives:
-            raise self._misfit("FROM begins with a clause over the live rows", live_clause.keyword)
+            raise self._misfit(
+                "FROM must begin with a clause over the live rows", live_clause.keyword
+            )
         self.sides = {}
         live = self._side(live_clause)
         joins = tuple(self._join(join, live) for join in tree.args.get("joins") or ())
         if not joins:
             raise self._misfit("no clause over an archive is joined", live_clause.keyword)
         if len(joins) + 1 != len(query.clauses):
-            raise self._misfit("there are clauses that are not joined", query.clauses[0].keyword)
+            raise self._misfit("some clauses are not joined", query.clauses[0].keyword)
         where = tree.args.get("where")
         having = None if where is None else self._expr(where.this)
         returns, columns = self._returned(tree)
@@ -139,6 +142,7 @@ class _Reading:
         tree = found[0] if len(found) == 1 else None
         if not isinstance(tree, exp.Select):
             raise self._misfit("it is more than one SELECT", query.span)
+        filled(tree, query.parameters, 0)
         self.place = Place(tree, tokens_of(text, 0, len(text)), Span(0, len(text)))
         return tree
 
@@ -160,7 +164,9 @@ class _Reading:
             value for key, value in table.args.items() if key not in ("this", "alias")
         )
         if not plain or not name.startswith(_NAME) or not number.isdigit():
-            raise self._misfit("a table stands where a clause does", self._span(table or around))
+            raise self._misfit(
+                "there is a table where a clause is expected", self._span(table or around)
+            )
         clause = self.query.clauses[int(number) - 1]
         if clause.alias is None:
             raise self._misfit("a clause has no name: MATCH_RECOGNIZE (...) AS L", clause.keyword)
@@ -183,11 +189,13 @@ class _Reading:
         clause = self._clause(join.this, join)
         kind = _KINDS.get((str(join.side).upper(), str(join.kind).upper()))
         if kind is None or join.args.get("using") or join.args.get("method"):
-            raise self._misfit("it is joined neither by JOIN nor by LEFT JOIN", clause.keyword)
+            raise self._misfit("it is not joined with JOIN or LEFT JOIN", clause.keyword)
         table = self.query.plain_table(clause)
         archive = None if table is None else self.archives.get(table.lower())
         if archive is None:
-            raise self._misfit("what is joined is no clause over one of archives=", clause.keyword)
+            raise self._misfit(
+                "what is joined is not a clause over one of archives=", clause.keyword
+            )
         side = self._side(clause)
         if join.args.get("on") is None:
             raise self._misfit("there is no ON", clause.keyword)
@@ -217,14 +225,14 @@ class _Reading:
                 columns.append(MATCH_ID)
                 continue
             if isinstance(value, exp.Star) or isinstance(value.this, exp.Star):
-                raise self._misfit("* names no columns", span)
+                raise self._misfit("* is not allowed: name the columns", span)
             expr = self._expr(value)
             if name is None and isinstance(expr, Field):
                 name = expr.name  # as the clause calls it
             if name is None:
-                raise self._misfit("a column has no name: give it one by AS", span)
+                raise self._misfit("a column has no name: give it one with AS", span)
             if name.lower() in {known.lower() for known in columns}:
-                raise self._misfit(f"two columns are called {name}: name one by AS", span)
+                raise self._misfit(f"two columns are called {name}: rename one with AS", span)
             returns.append(Returned(expr, name, span=span))
             columns.append(name)
         return tuple(returns), tuple(columns)
@@ -264,7 +272,7 @@ class _Reading:
 
     def _misfit(self, why: str, span: Span) -> MisfitError:
         return MisfitError(
-            f"a clause over an archive is not joined as it can be on a stream: {why}",
+            f"a clause over an archive is joined in a way that is not possible on a stream: {why}",
             hint=FORM,
             span=span,
             text=self.query.text,

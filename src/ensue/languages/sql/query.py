@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ensue.languages.parameters import NO_PARAMETERS, Parameters
+from ensue.languages.sql.parameters import Place
 from ensue.span import Span
 
 
@@ -29,6 +31,7 @@ class ClauseText(NamedTuple):
     table: str | None
     asks_ids: bool = False  # the query names a column match_id
     number: int = 1  # of the clause in its query
+    parameters: Parameters = NO_PARAMETERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,8 @@ class SqlQuery:
     withs: tuple[With, ...] = ()  # outer ones before those in them
     names: frozenset[str] = field(default=frozenset(), repr=False)  # all words and names in it
     only: Clause | None = None  # the query is SELECT * of this clause and nothing else
+    places: tuple[Place, ...] = ()  # where its parameters stand
+    parameters: Parameters = field(default=NO_PARAMETERS, compare=False, repr=False)
 
     def known_at(self, place: int) -> tuple[With, ...]:
         """The named queries that are known at a place of the text, the innermost last."""
@@ -73,7 +78,9 @@ class SqlQuery:
         table = clause.input_alias or clause.table
         ids = "match_id" in self.names
         body = clause.body
-        return ClauseText(self.text, body.start, body.end, table, ids, clause.number)
+        return ClauseText(
+            self.text, body.start, body.end, table, ids, clause.number, self.parameters
+        )
 
     def plain_table(self, clause: Clause) -> str | None:
         """The table that is the whole input of a clause, unless it is a named query's."""

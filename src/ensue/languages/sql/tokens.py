@@ -150,13 +150,13 @@ def tokens_of(text: str, dialect: Dialect = Dialect.DUCKDB) -> tuple[list[Token]
                 opened.append(len(found))
                 if len(opened) > _DEEPEST:
                     raise _wrong(
-                        f"more than {_DEEPEST} parentheses inside of each other", start, at, text
+                        f"parentheses are nested more than {_DEEPEST} deep", start, at, text
                     )
                 if not inside and found and found[-1].word == KEYWORD:
                     inside = len(opened)
             elif token.text == ")":
                 if not opened:
-                    raise _wrong("nothing opens this parenthesis", start, at, text)
+                    raise _wrong("this parenthesis has no matching opening one", start, at, text)
                 if len(opened) == inside:
                     inside = 0
                 first = opened.pop()

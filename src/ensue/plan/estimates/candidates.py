@@ -27,8 +27,8 @@ def cheapest(
 ) -> tuple[Structure, Decision]:
     """The structure that was asked for, else the one with the lowest estimate.
 
-    `preferred`: not all matches are asked for, so that the compact one is taken where it can be.
-    Where nothing is known of the stream, the first one: assumptions are too weak to leave what
+    `preferred`: not all matches are needed, so that the compact one is taken where it can be.
+    Where nothing is known about the stream, the first one: assumptions are too weak to leave what
     does well on most streams.
     """
     order = sorted(possible, key=lambda name: possible[name][1].cost)
@@ -36,10 +36,10 @@ def cheapest(
     if planning.structure is not None:
         chosen, why = planning.structure, "asked for"
     elif preferred and "compact" in possible:
-        chosen, why = "compact", "not all matches are asked for"
+        chosen, why = "compact", "not all matches are needed"
     elif planning.statistics.assumed:
         chosen = next(iter(possible))
-        why = "" if chosen == order[0] else "nothing is known of the stream"
+        why = "" if chosen == order[0] else "nothing is known about the stream"
     else:
         chosen = order[0]
     if len(possible) == 1 and not why:

@@ -152,14 +152,14 @@ class Statistics:
         try:
             found = json.loads(text)
         except json.JSONDecodeError as error:
-            raise EventError(f"statistics that are no JSON: {error}") from None
+            raise EventError(f"statistics that are not JSON: {error}") from None
         return cls.of(found)
 
     @classmethod
     def of(cls, described: Any) -> "Statistics":
         """From plain values, as `described` gives them; what is left out is assumed."""
         if not isinstance(described, Mapping):
-            raise EventError("statistics are an object with rate, shares, passes, ...")
+            raise EventError("statistics must be an object with rate, shares, passes, ...")
         unknown = sorted(set(described) - set(cls().described()))
         if unknown:
             raise EventError(

@@ -125,7 +125,7 @@ def _looping(
             raise NoLoops("THEN with a negation at the end")
         last = lasting(place)
         if last and negations:
-            raise NoLoops("a greedy loop at the end beside negations")
+            raise NoLoops("a greedy loop at the end next to negations")
         return replace(built, lasting=last)
 
     def edge(way: Way) -> Edge:
@@ -153,7 +153,7 @@ def _looping(
     edges = sorted(map(edge, found), key=lambda e: (e.source, e.target, e.variable))
     first = [e for e in edges if e.source == 0]
     if any(e.longer or e.sooner for e in first) and any(e.checks for e in first):
-        raise NoLoops("a loop at the start that may be left out, with conditions on it")
+        raise NoLoops("an optional loop at the start, with conditions on it")
     return Automaton(tuple(map(state, places)), tuple(edges), loops=True)
 
 

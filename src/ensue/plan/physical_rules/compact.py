@@ -28,7 +28,7 @@ def compact(query: Query, schema: Schema, off: Collection[str] = ()) -> Compact 
     """The compact structure of a query without conditions between events, or why there is none."""
     why = why_not_compact(query, schema)
     if {"compact", "window"} & set(off):
-        why = "it is switched off"
+        why = "it is disabled"
     if why is not None:
         return why
     answer = Answer.MATCHES

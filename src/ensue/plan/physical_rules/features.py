@@ -110,6 +110,10 @@ class Kinds:
         return kind_of(expr, self.field)
 
 
+# Aggregates that kernels keep as events come; others are for finished matches.
+_RUNNING = ("avg", "sum", "min", "max", "count", "first", "last", "stddev")
+
+
 def fits_a_kernel(expr: Expr, kinds: Kinds) -> bool:
     """Whether compiled code can judge an expression over several events."""
     kind = kinds.of(expr)
@@ -125,7 +129,7 @@ def fits_a_kernel(expr: Expr, kinds: Kinds) -> bool:
         case Aggregate(function="count", argument=None):
             return True  # of a plain variable: whether it is bound
         case Aggregate(function=function, argument=argument, at=at):
-            if expr.variable not in kinds.kleene or function == "percentile":
+            if expr.variable not in kinds.kleene or function not in _RUNNING:
                 return False
             if function == "stddev" and at is At.THROUGH:
                 return False

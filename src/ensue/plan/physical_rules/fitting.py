@@ -25,7 +25,7 @@ from ensue.algebra.text import show_head
 from ensue.algebra.walk import positives
 
 STACKS, RUNS, TREE, COMPACT = "stacks", "runs", "tree", "compact"
-BY_START = "AFTER MATCH IN ORDER OF START asks which partial matches began first: runs know"
+BY_START = "AFTER MATCH IN ORDER OF START needs runs: only they know which match began first"
 _PLURAL = {
     STACKS: "instance stacks",
     RUNS: "runs",
@@ -65,7 +65,7 @@ def unknown(pattern: Pattern, structure: str) -> Pattern | None:
 def why_unknown(pattern: Pattern, structure: str) -> str | None:
     """Why a structure cannot take a pattern: it has a node that the structure does not know."""
     node = unknown(pattern, structure)
-    return None if node is None else f"{show_head(node)}, which {_PLURAL[structure]} do not know"
+    return None if node is None else f"{show_head(node)}: not supported by {_PLURAL[structure]}"
 
 
 def _nodes(pattern: Pattern) -> Iterator[Pattern]:
@@ -89,7 +89,7 @@ def is_leaf(pattern: Pattern) -> bool:
         case Form.RESULT | Form.SEQUENCE | Form.TOGETHER:
             return False
         case Form.LOOP | Form.OPTION | Form.CHOICE | Form.ABSENCE:
-            raise ValueError("only sequences and conjunctions of events are joined")
+            raise ValueError("only sequences and conjunctions of events can be joined")
 
 
 def leaf_of(pattern: Pattern) -> str:

@@ -27,7 +27,7 @@ def why_not_on_matches(query: Query, schema: Schema, absent: Iterable[Expr]) -> 
     if schema.time_kind not in (Kind.INTEGER, Kind.FLOAT, Kind.TIMESTAMP):
         return f"intervals in a time of kind {schema.time_kind.value}"
     if not all(_computed(end, schema) for end in interval_ends(query.pattern)):
-        return "an end of an interval that is more than times of events and lengths"
+        return "an end of an interval that is not a time of an event plus or minus a length"
     return None
 
 

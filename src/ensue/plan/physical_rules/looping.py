@@ -112,7 +112,7 @@ def ways(start: Place, strategy: Strategy) -> list[Way]:
             found.append(way)
             if way.target not in known:
                 if len(known) >= LIMIT:
-                    raise NoLoops("a group that is repeated in too many ways to write them out")
+                    raise NoLoops("a group that is repeated in too many ways to write out")
                 known.add(way.target)
                 todo.append(way.target)
     return found
@@ -123,7 +123,7 @@ def _ways(place: Place, strategy: Strategy, looped: Collection[Not]) -> Iterator
     every = [step for found in possible for step in found]
     skips = any(step.how is None and strategy is Strategy.NEXT for step in every)
     if len(place.rests) > 1 and (skips or any(_wilful(step) for step in every)):
-        raise NoLoops("a group whose events can be divided into times in several ways")
+        raise NoLoops("a group whose events can be divided into rounds in several ways")
     wanted = [
         step
         for rest, found in zip(place.rests, possible, strict=True)
@@ -190,7 +190,7 @@ def _wanted_late(place: Place, strategy: Strategy, skips: bool) -> list[Step]:
         over = [s for s in found if _closable(s, strategy)]
         kinds = {(s.how if s.how in CONTIGUOUS else None, s.pause, s.guards) for s in over}
         if skips and len(kinds) > 1:
-            raise NoLoops("several steps that may be over while others are waited for")
+            raise NoLoops("several steps that may be finished while others are still waiting")
         left = [s for s in found if s not in over]
         going = {loop for step in left for loop in step.inside}
         # a loop that may no longer go on is over
@@ -274,7 +274,7 @@ def check_in_step(condition: Expr, pattern: Pattern) -> Check:
     order = [a.variable for a in positives(pattern) if a.variable in names]
     now = [v for v in order if any(r.variable == v and r.at is At.CURRENT for r in moving)]
     if not now or any(r.at not in (At.CURRENT, At.PREVIOUS) for r in moving):
-        raise NoLoops(f"{show_condition(condition)}, which compiled code cannot judge")
+        raise NoLoops(f"{show_condition(condition)}, which compiled code cannot evaluate")
     last = now[-1]
 
     def at_that_moment(node: Expr) -> Expr:

@@ -32,7 +32,7 @@ class Negation:
     own: tuple[str, ...]  # variables whose events could stand there and do not count
     conditions: tuple[Expr, ...]  # that tie it to other variables
     whole: bool = False
-    open: bool = False  # a match may have nothing in front of it, or nothing behind it
+    open: bool = False  # a match may have nothing before it, or nothing after it
     guards: bool = False  # it counts only where something behind it is bound
 
     @property
@@ -171,7 +171,7 @@ def why_not_inner(negation: Negation, query: Query, role: Role) -> str | None:
     inner = role.inner
     assert inner is not None
     if isinstance(inner.structure, Reference) or inner.residual:
-        return "the negation of a complex event that compiled code cannot judge"
+        return "the negation of a complex event that compiled code cannot evaluate"
     if negation.own:
         return "the negation of a complex event that could meet events of its own match"
     if negation.open and isinstance(query.within, ByEvents):

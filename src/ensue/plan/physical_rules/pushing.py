@@ -56,9 +56,9 @@ def push_negation(
 
 def _why_not_pushed(absence: Absence, *, intervals: bool, several: bool) -> str | None:
     if several:
-        return "it is of several events"
+        return "it has several events"
     if absence.conditions:
-        return "its conditions tie it to other events"
+        return "its conditions relate it to other events"
     if not absence.after:
         return "at the start it looks back over the window"
     if intervals:

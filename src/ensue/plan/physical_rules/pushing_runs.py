@@ -30,7 +30,7 @@ def push_into_runs(
         if why is None and PUSH in off:
             why = f"{PUSH} is off"
         if why is None and not (states and _all_decided(automaton, negation, states)):
-            why = "events in front of it may still come, or none that it bars"
+            why = "events before it may still come, or none that it rules out"
         ways[negation.variable] = "pushed" if why is None else f"looked up: {why}"
         for number in states if why is None else ():
             barred.setdefault(number, []).append(negation.variable)
@@ -50,21 +50,21 @@ def push_into_runs(
 
 def _why_not(automaton: Automaton, negation: Negation, *, intervals: bool) -> str | None:
     if not is_event(negation.part):
-        return "it is of several events"
+        return "it has several events"
     if negation.whole:
-        return "it stands between the first and the last event of AND"
+        return "it lies between the first and the last event of AND"
     if negation.conditions:
-        return "its conditions tie it to other events"
+        return "its conditions relate it to other events"
     if intervals:
         return "events that last may overlap it"
     if negation.own:
-        return "events of the match itself may be of its type"
+        return "events of the match itself may have its type"
     on_edges = [a for e in automaton.edges for a in e.absences]
     at_ends = [a for s in automaton.states for a in (*s.absences, *s.pending)]
     if any(a.variable == negation.variable for a in at_ends) or any(
         a.variable == negation.variable and not a.after for a in on_edges
     ):
-        return "a match may have nothing in front of it, or nothing behind it"
+        return "a match may have nothing before it, or nothing after it"
     return None
 
 

@@ -47,7 +47,7 @@ def why_no_tree(query: Query, between: tuple[Expr, ...], absent: tuple[Expr, ...
     if any(variables(c) & set(chains) for c in (*between, *absent)):
         return "a condition compares the events of a Kleene variable"
     if applied and any(negations(query.pattern)):
-        return "a negation stands beside the results of operators"
+        return "a negation is next to the results of operators"
     return _why_not(query.pattern) or why_unknown(query.pattern, TREE)
 
 
@@ -59,7 +59,7 @@ def _why_not(pattern: Pattern) -> str | None:
         case Form.LOOP:
             return "a group is repeated"
         case Form.OPTION | Form.CHOICE:
-            return "the pattern has parts that may be missing or that exclude each other"
+            return "the pattern has optional parts or alternatives"
         case Form.ABSENCE:
             return "a negation inside AND"
         case Form.TOGETHER | Form.RESULT:
@@ -75,7 +75,7 @@ def _why_not(pattern: Pattern) -> str | None:
                         return "a negation at the end waits for time to pass"
                     front = [p for p in parts[:k] if not is_absence(p)]
                     if front and not any(map(_certain, front)):
-                        return "a negation stands behind events that may be missing"
+                        return "a negation follows optional events"
                 elif (why := _why_not(part)) is not None:
                     return why
             return None

@@ -101,14 +101,14 @@ def for_kernels(condition: Expr, query: Query) -> Expr:
 
 def _why_not(query: Query, residual: Sequence[Expr]) -> str | None:
     if residual and query.after is not None:
-        return "a condition that compiled code cannot judge"
+        return "a condition that compiled code cannot evaluate"
     for applied in results(query.pattern):
         kinds = [r.kind for reads in applied.reads for r in reads]
         kinds += [kind for _, kind in applied.operator.z]
         if any(kind not in KERNEL_KINDS for kind in kinds):
-            return "it reads or gives strings"
+            return "it reads or returns strings"
         if any(isinstance(p.value, str) for p in applied.parameters):
-            return "it is given a string"
+            return "it has a string argument"
     return None
 
 

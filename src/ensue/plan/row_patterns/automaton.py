@@ -117,7 +117,7 @@ def automaton_of(pattern: RowTerm) -> Automaton:
     if len(variables) > _VARIABLES:
         raise QueryError(
             f"a pattern has at most {_VARIABLES} variables, and this one has {len(variables)}",
-            hint="use one variable for rows of one kind; a SUBSET gives several a name",
+            hint="use one variable for rows of one kind; a SUBSET groups several",
         )
     writer = _Writer(variables)
     accept = writer.add(_Step("accept"))
@@ -282,8 +282,8 @@ class _Writer:
 
 def _too_large() -> QueryError:
     return QueryError(
-        "the pattern is too large: written out, it has too many ways to go on from one row",
-        hint="use smaller numbers in {n,m}, and fewer parts that may be missing",
+        "the pattern is too large: expanded, it has too many ways to continue from one row",
+        hint="use smaller numbers in {n,m}, and fewer optional parts",
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from ensue.algebra.lapses import lapses
-from ensue.algebra.pattern import Atom
+from ensue.algebra.pattern import Atom, Pattern
 from ensue.algebra.policy import Choice, Strategy
 from ensue.algebra.query import Query
 from ensue.algebra.residual import Where
@@ -49,8 +49,9 @@ from ensue.plan.show.explain_modules import boxes
 MOST_STATES = 64  # a longer list of states is cut
 
 CHOICES = {
-    Choice.LATEST: "LATEST: of the matches of one last event the one with the newest events",
-    Choice.ONCE: "ONCE: likewise, and what is up to it in its partition is not used again",
+    Choice.LATEST: "LATEST: among the matches with the same last event, the one with the newest "
+    "events",
+    Choice.ONCE: "ONCE: the same, and events up to it in its partition are not used again",
 }
 
 FOLLOWS = {
@@ -73,10 +74,10 @@ STOPS = {
     Where.NEXT: "THEN !{}: the very next event is none",
 }
 STRATEGIES = {
-    Strategy.ANY: "any event may be passed over",
-    Strategy.NEXT: "only events that the match cannot use are passed over",
-    Strategy.PARTITION: "no event of the partition is passed over",
-    Strategy.STRICT: "no event at all is passed over",
+    Strategy.ANY: "any event may be skipped",
+    Strategy.NEXT: "only events that the match cannot use are skipped",
+    Strategy.PARTITION: "no event of the partition is skipped",
+    Strategy.STRICT: "no event at all is skipped",
 }
 
 
@@ -88,7 +89,7 @@ def explain(plan: Plan) -> str:
     >>> query = Query(Seq((Atom("A", "a"), Atom("B", "b"))))
     >>> print(explain(Plan(query, Reference("an example"))))
     pattern    SEQ(A a, B b)
-    strategy   skip_till_any_match: any event may be passed over
+    strategy   skip_till_any_match: any event may be skipped
     window     none
     partition  none: the whole stream is one
     <BLANKLINE>
@@ -108,7 +109,7 @@ def _query(plan: Plan) -> Iterator[str]:
     if query.name is not None:
         yield f"event      {show_name(query.name)}"
     yield f"pattern    {show_pattern(query.pattern)}"
-    unsaid = ", where THEN says nothing else" if any(entries(query.pattern)) else ""
+    unsaid = ", unless THEN says otherwise" if any(entries(query.pattern)) else ""
     yield f"strategy   {query.strategy.value}: {STRATEGIES[query.strategy]}{unsaid}"
     yield f"window     {_window(plan)}"
     yield f"partition  {_partition(plan)}"
@@ -125,7 +126,7 @@ def _window(plan: Plan) -> str:
         length = f"derived from conditions: {length}"
     if isinstance(plan.structure, Reference):
         return length
-    pushed = "pushed into the scan" if plan.prune else "tried on each event, not pushed"
+    pushed = "pushed into the scan" if plan.prune else "tested on each event, not pushed"
     return f"{length}, {pushed}"
 
 
@@ -411,13 +412,18 @@ def node_tests(plan: Plan, node: Join | Apply) -> list[str]:
 # ---------------------------------------------------------------------------- finished matches
 
 
+def lapse_texts(pattern: Pattern) -> list[str]:
+    """The absences that have an interval of their own, and when each is decided."""
+    return [
+        f"{show_pattern(negation)}: decided when time has passed {show_expr(interval.until)}"
+        for negation, interval in lapses(pattern)
+    ]
+
+
 def _finished(plan: Plan) -> Iterator[str]:
     query = plan.query
     lines = [f"  {show_condition(c)}" for c in plan.residual]
-    lines += [
-        f"  {show_pattern(negation)}: decided when time has passed {show_expr(interval.until)}"
-        for negation, interval in lapses(query.pattern)
-    ]
+    lines += [f"  {text}" for text in lapse_texts(query.pattern)]
     if query.after is not None:
         lines.append(f"  AFTER MATCH SKIP {show_after(query.after)}{_turn(query)}")
     if query.having is not None:

@@ -12,15 +12,15 @@ def told_of_memory(plan: Plan | None, limits: Limits) -> str:
     room = room or size_text(limits.memory or 0)
     why = OF_TOWERS if plan is None else why_not_evicted(plan)
     if why is not None or plan is None:
-        return f"memory     {room} at most, then a stream is stopped: {why}"
+        return f"memory     {room} at most, then a stream stops: {why}"
     query = plan.query
     assert query.within is not None
     keys = ", ".join(show_name(e.field_name) for e in query.equivalence)
     late = query.unfinished or may_wait(query.pattern)
     lines = [
         f"memory     {room}: keys beyond it go to disk, by {limits.evict or EVICT[0]}",
-        f"  stored of a key [{keys}] are its events of the last {show_window(query.within)}",
+        f"  stored for a key [{keys}] are its events of the last {show_window(query.within)}",
         "  they are matched again before an event of the key"
-        + (", and when a window of its is over" if late else ""),
+        + (", and when one of its windows ends" if late else ""),
     ]
     return "\n".join(lines)

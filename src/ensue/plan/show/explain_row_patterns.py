@@ -61,9 +61,9 @@ def _conditions(plan: RowPlan, words: ClauseWords, compiled: bool | None) -> Ite
         yield "rows alone decide: one pass back and one forth, without coming back to a choice"
         return
     how = {
-        True: "judged by a compiled kernel",
-        False: "judged by their plain meaning, row by row: slower",
-        None: "judged by a compiled kernel where it takes all of them",
+        True: "evaluated by a compiled kernel",
+        False: "evaluated by their plain meaning, row by row: slower",
+        None: "evaluated by a compiled kernel if it supports all of them",
     }[compiled]
     yield f"conditions on the match, {how}"
     for name, conditions in zip(plan.automaton.variables, words.matched, strict=True):
@@ -105,11 +105,11 @@ def _kept(plan: RowPlan) -> Iterator[str]:
 
 def _streams(plan: RowPlan, longest: int | None) -> str:
     if plan.automaton.looks_at_the_end:
-        return "refused, since $ asks for the last row of a partition"
+        return "refused, since $ needs the last row of a partition"
     if not plan.recognition.order:
-        return "refused without an ORDER BY that begins with the column of event time"
+        return "refused without an ORDER BY that starts with the event time column"
     if plan.recognition.within is not None:
-        return "a row is decided by rows behind it, or when time has passed its window"
+        return "a row is decided by later rows, or when time has passed its window"
     if longest is None:
         return (
             "live, rows are kept for as long as they may become a match; on Spark refused "

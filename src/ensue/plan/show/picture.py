@@ -16,7 +16,7 @@ from ensue.plan.show.drawing.joins import draw_joins
 from ensue.plan.show.drawing.legend import LONG, Legend
 from ensue.plan.show.drawing.stacks import draw_stacks
 from ensue.plan.show.drawing.tree import draw_tree
-from ensue.plan.show.explain import held_together, is_rule
+from ensue.plan.show.explain import held_together, is_rule, lapse_texts
 
 MOST_STATES = 32  # a larger automaton is shown as its pattern
 
@@ -79,6 +79,7 @@ def _head(canvas: Canvas, plan: Plan) -> None:
 
 def _on_finished_matches(plan: Plan) -> list[str]:
     lines = [f"on finished matches: {show_condition(c)}" for c in plan.residual]
+    lines += lapse_texts(plan.query.pattern)
     if plan.query.after is not None:
         lines.append(f"after a match skip {show_after(plan.query.after)}")
     if plan.query.choose is not None:

@@ -11,7 +11,7 @@ from ensue.plan.show.explain_tower import Matcher, called
 from ensue.plan.show.picture import drawn
 from ensue.plan.towers.boxes import BoxChoice
 
-RAW = "events that come in"
+RAW = "raw events"
 PAD = 16  # inside a frame
 BESIDE = 36  # between frames of a row
 TRACK = 14  # between arrows that run beside each other

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from ensue.algebra.check.row_patterns import zone_of_value
+from ensue.algebra.check.zones import zone_of
 from ensue.algebra.predicate import Expr, Field
 from ensue.algebra.row_patterns.recognition import Measure, Rows
 from ensue.algebra.row_patterns.values import (
@@ -13,10 +15,8 @@ from ensue.algebra.row_patterns.values import (
     Navigation,
     RowAggregate,
     RowValue,
-    expressions_of,
 )
-from ensue.algebra.walk import nodes
-from ensue.columns.arrow_kinds import time_unit
+from ensue.columns.arrow_kinds import time_unit, zones_of
 from ensue.columns.buffers import Ints
 from ensue.columns.rows import no_rows, taken, whole_column
 from ensue.columns.values import arrow_type
@@ -85,18 +85,15 @@ class ResultTable:
     def _of(self, expr: Expr) -> pa.DataType:
         if isinstance(expr, Field) and expr.name not in OF_THE_MATCH:
             return self.arrow.field(expr.name).type
-        return arrow_type(row_kind(expr, self.plan.columns), time_unit(self.arrow))
+        return arrow_type(
+            row_kind(expr, self.plan.columns),
+            time_unit(self.arrow),
+            zone_of(expr, lambda field: zones_of(self.arrow).get(field.name or "")),
+        )
 
     def zone(self, value: RowValue) -> str | None:
-        """The zone of a computed time: that of the first column with one."""
-        for reach in value.reaches:
-            for expr in expressions_of(reach):
-                for node in nodes(expr):
-                    if isinstance(node, Field) and node.name in self.arrow.names:
-                        type = self.arrow.field(node.name).type
-                        if pa.types.is_timestamp(type) and type.tz is not None:
-                            return str(type.tz)
-        return None
+        """The zone of a computed time."""
+        return zone_of_value(value, zones_of(self.arrow))
 
     def of(self, partitions: Partitions, found: Iterable[Found]) -> Iterator[pa.Table]:
         """The rows that matches give."""

@@ -37,20 +37,20 @@ def require_apart(folders: Sequence[Folder]) -> None:
     >>> require_apart([Folder("output", "found", table=True), Folder("checkpoint", "found/state")])
     Traceback (most recent call last):
     ensue.errors.EventError: the checkpoint found/state is inside the output found, which is ...
-      hint: give each a folder of its own, beside the other
+      hint: use separate folders, one next to the other
     """
     for inner, outer in permutations(folders, 2):
         if inner.path == outer.path:
             raise EventError(
                 f"the {inner.role} and the {outer.role} are the same folder, {inner.place}\n"
-                f"  hint: give each a folder of its own"
+                f"  hint: use separate folders"
             )
         inside = outer.path in inner.path.parents and not _hidden(inner, outer)
         if outer.table and inside and not inner.stays:
             raise EventError(
                 f"the {inner.role} {inner.place} is inside the {outer.role} {outer.place}, "
-                "which is read as a table with all that is in it\n"
-                "  hint: give each a folder of its own, beside the other"
+                "which is read as a table with everything in it\n"
+                "  hint: use separate folders, one next to the other"
             )
 
 

@@ -12,10 +12,12 @@ from pyspark.sql import functions as sql
 
 from ensue.archives.contract import Archive, Layout, Read, Wanted
 from ensue.archives.tables import TableArchive
+from ensue.brief_errors import brief_task
 from ensue.columns.arrow_kinds import kind_of_arrow
 from ensue.columns.rows import no_rows
 from ensue.columns.stream import Shape
 from ensue.errors import EventError
+from ensue.own_frames import outside
 from ensue.plan.limits import size_text
 from ensue.runners.spark.frames import WholeStreamWarning, quoted
 from ensue.runners.spark.types import arrow_schema as _arrow_schema
@@ -79,7 +81,7 @@ class FrameArchive:
 
     def read(self, wanted: Wanted) -> Read:  # noqa: ARG002
         raise EventError(
-            "a DataFrame is an archive for batch DataFrames of events only\n"
+            "a DataFrame can only be an archive for batch DataFrames of events\n"
             "  hint: pass the path of its table, or frame.toArrow() if it is small"
         )
 
@@ -88,7 +90,7 @@ def arrow_schema(frame: DataFrame) -> pa.Schema:
     """The columns of a DataFrame as Arrow has them."""
     if frame.isStreaming:
         raise EventError(
-            "a stream is no archive: what it holds is not there yet\n"
+            "a stream cannot be an archive: its events are not there yet\n"
             "  hint: read its table with spark.read, or pass the table's path"
         )
     return _arrow_schema(frame.schema)
@@ -112,7 +114,7 @@ def refuse_frames(chain: Chain) -> None:
     for name, archive in archives_of(chain).items():
         if isinstance(archive, FrameArchive):
             raise EventError(
-                f"the archive '{name}' is a DataFrame, which a stream cannot look things up in\n"
+                f"the archive '{name}' is a DataFrame, which a stream cannot use for lookups\n"
                 "  hint: pass the path of its table: ensue.archive(path, ...)"
             )
 
@@ -123,17 +125,17 @@ def refuse_large(chain: Chain) -> None:
         if not isinstance(archive, TableArchive) or archive.events.nbytes <= LARGE:
             continue
         size = size_text(archive.events.nbytes)
-        hint = "pass a DataFrame, or the path of a table: tasks read what they need of it"
+        hint = "pass a DataFrame or the path of a table: tasks read what they need from it"
         if archive.events.nbytes > MOST:
             raise EventError(
-                f"the archive '{name}' is a table in memory of {size}, too much to send to every "
-                f"task of Spark\n  hint: {hint}"
+                f"the archive '{name}' is a table in memory of {size}, too large to send to every "
+                f"Spark task\n  hint: {hint}"
             )
         warnings.warn(
             f"the archive '{name}' is a table in memory of {size}, which every task of Spark is "
             f"sent\n  hint: {hint}",
             LargeArchiveWarning,
-            stacklevel=5,
+            stacklevel=outside(),
         )
 
 
@@ -176,7 +178,7 @@ class SideBySide:
                 f"the stream's key ({', '.join(self.chain.stages[0].reads.key)}): one task, on "
                 "one core, will match all events",
                 WholeStreamWarning,
-                stacklevel=5,
+                stacklevel=outside(),
             )
         schema = self.chain.source.arriving([ARRIVAL])
         pieces = [self._columns(live, schema, key, _LIVE)]
@@ -226,6 +228,7 @@ class Apart:
         frames = tuple((name, one.shape, one.key) for name, one in both.frames.items())
         return cls(matched(both.chain), frames)
 
+    @brief_task
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         live: list[pa.RecordBatch] = []
         past: list[list[pa.RecordBatch]] = [[] for _ in self.frames]

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 from pyspark.sql.types import StructType
 
+from ensue.brief_errors import brief_task
 from ensue.columns.rows import no_rows
 from ensue.columns.stream import in_order, with_time
 from ensue.errors import EventError
@@ -64,7 +65,7 @@ def read(
     """The events as one DataFrame, and what is known of them without computing it."""
     if given.max_ahead != USUAL:
         raise EventError(
-            f"max_ahead={given.max_ahead!r} goes with streams: in a table no event moves the "
+            f"max_ahead={given.max_ahead!r} is only for streams: in a table no event moves the "
             "others\n  hint: leave it out"
         )
     frame, shape, given = read_frame(events, given)
@@ -155,6 +156,7 @@ class Only:
     chain: Chain
     bad_events: str
 
+    @brief_task
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         events = _arrived(batches, self.chain)
         if events is None:
@@ -173,6 +175,7 @@ class First:
     chain: Chain
     bad_events: str
 
+    @brief_task
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         chain = self.chain
         events = _arrived(batches, chain)
@@ -196,6 +199,7 @@ class SpreadOut:
     chain: Chain
     bad_events: str
 
+    @brief_task
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         chain, stage, dropped = self.chain, self.chain.spreads, 0
         assert stage is not None
@@ -219,6 +223,7 @@ class Next:
     chain: Chain
     number: int
 
+    @brief_task
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         blobs: list[bytes] = []
         for batch in batches:

@@ -17,7 +17,7 @@ from ensue.errors import StateError
 OURS = "ensue_head"  # a state variable that every lane has
 _SCHEMA = re.compile(r'("file:[^"]+/state/\d+/_stateSchema/[^"]+")')
 _TABLE = ("_delta_log", "_spark_metadata")
-NEW_ONE = "name a new folder; the stream then begins anew, and a table gets no match twice"
+NEW_ONE = "name a new folder; the stream then starts over, and a table gets no match twice"
 _REPAIR = f"restore the folder from a copy, or {NEW_ONE}"
 
 
@@ -46,13 +46,13 @@ def require_sound(place: str) -> None:
         return
     if not folder.is_dir():
         raise StateError(
-            f"the checkpoint {place} is a file, and a checkpoint is a folder\n"
-            "  hint: name a folder, one that is new or that this stream has begun with"
+            f"the checkpoint {place} is a file, and a checkpoint must be a folder\n"
+            "  hint: name a new folder, or the one this stream began with"
         )
     if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
         raise StateError(
             f"the checkpoint {place} cannot be written: no permission\n"
-            "  hint: give this user the folder, or name another one"
+            "  hint: give this user access to the folder, or name another one"
         )
     begun, done = (max(_numbers(folder / log), default=-1) for log in ("offsets", "commits"))
     if max(begun, done) < 0:
@@ -143,9 +143,9 @@ def _require_state(folder: Path, place: str) -> None:
     if not all(text and _json(text.splitlines()[-1]) for text in texts):
         raise _damaged(place, str(described[0].relative_to(folder)), folder)
     raise StateError(
-        f"the checkpoint {place} has no state of a query of Ensue: it is that of another stream, "
-        "or its folder state is gone\n"
-        f"  hint: every stream has a checkpoint of its own; {NEW_ONE}"
+        f"the checkpoint {place} has no state of an Ensue query: it belongs to another stream, "
+        "or its state folder is missing\n"
+        f"  hint: every stream needs its own checkpoint; {NEW_ONE}"
     )
 
 
@@ -156,7 +156,7 @@ def _require_unmoved(place: str, schema: str) -> None:
         raise StateError(
             f"the checkpoint {place} was begun as {path.parents[4]}, and Spark looks for a part "
             f"of it there: {path.relative_to(path.parents[4])} is gone\n"
-            "  hint: a checkpoint stays in its folder; move it back, or name a new one"
+            "  hint: a checkpoint cannot be moved; move it back, or name a new one"
         )
 
 
@@ -166,12 +166,12 @@ def _require_no_table(place: str, folder: Path) -> None:
     )
     if inside is not None:
         raise StateError(
-            f"the checkpoint {place} is a folder of data: there is {inside} in it\n"
-            "  hint: a checkpoint is a folder of its own, one that is new or that this stream "
-            "has begun with"
+            f"the checkpoint {place} is a folder of data: it contains {inside}\n"
+            "  hint: use a separate folder for the checkpoint, a new one or the one this stream "
+            "began with"
         )
 
 
 def _damaged(place: str, name: str, folder: Path) -> StateError:
-    how = "is empty, cut short or overwritten" if (folder / name).exists() else "is gone"
+    how = "is empty, truncated or overwritten" if (folder / name).exists() else "is gone"
     return StateError(f"the checkpoint {place} is damaged: {name} {how}\n  hint: {_REPAIR}")

@@ -27,15 +27,15 @@ class Concerns:
             found["ahead"] = (
                 f"{_events(done.ahead)} of micro-batch {done.batch} left out, since the time is "
                 "further ahead of the clock than max_ahead= allows\n"
-                "  hint: mend what sends them; max_ahead=None would let them pass, and all others "
+                "  hint: fix the sender; with max_ahead=None they would pass, and all others "
                 "would be late"
             )
         if 2 * done.late > done.events:
             found["late"] = (
                 f"most of micro-batch {done.batch} is late: {done.late} of "
                 f"{_events(done.events)} end before the watermark, {done.watermark}\n"
-                "  hint: a longer watermark= takes them in; if the watermark is in the future, an "
-                "event with a wrong time has moved it, and a new checkpoint begins anew"
+                "  hint: a longer watermark= includes them; if the watermark is in the future, an "
+                "event with a wrong time has moved it, and you need a new checkpoint"
             )
         if done.dropped:
             found["dropped"] = (

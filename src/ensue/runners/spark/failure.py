@@ -29,7 +29,7 @@ _PYTHON = re.compile(r"^(?!pyspark\.|py4j\.)(?:[\w.]+\.)?([A-Za-z_]\w*)(?:: (.*)
 _PYSPARK = re.compile(r"^\s*pyspark\.errors\.[\w.]+: (.*)")
 _PLACE = re.compile(r'^\s*File "(.+)", line (\d+)')
 _SILENT = (
-    "Spark has failed and does not say why\n"
+    "Spark failed without giving a reason\n"
     "  hint: its log has more; a file of the checkpoint may be damaged"
 )
 _KINDS: dict[str, type[EnsueError]] = {

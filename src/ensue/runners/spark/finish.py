@@ -88,8 +88,8 @@ def _operator_of(found: Mapping[str, int], chain: Chain, number: int) -> int:
     operator = found.get(_canonical(json.loads(chain.stage_text(number))))
     if operator is None:
         raise StateError(
-            "the checkpoint's queries are divided into stages in another way than this release "
-            "does it\n  hint: end the stream with the release that wrote the checkpoint"
+            "the queries of the checkpoint are divided into stages differently than in this "
+            "release\n  hint: finish the stream with the release that wrote the checkpoint"
         )
     return operator
 
@@ -106,7 +106,7 @@ def _require_all_lanes(
         there = _state(session, checkpoint, operator, JOB).count()
     if there < lanes:
         raise StateError(
-            f"the checkpoint is damaged: of {lanes} lanes {there} have a state\n"
+            f"the checkpoint is damaged: {there} of {lanes} lanes have a state\n"
             "  hint: restore the checkpoint from a copy, or name a new folder"
         )
 
@@ -121,7 +121,7 @@ def job_text(session: SparkSession, checkpoint: Checkpoint, operator: int) -> st
         ) from None
     if first is None:
         raise StateError(
-            f"the checkpoint {checkpoint.named} has no state yet: the stream has not begun"
+            f"the checkpoint {checkpoint.named} has no state yet: the stream has not started"
         )
     return str(first.job)
 
@@ -177,7 +177,7 @@ def _operators(session: SparkSession, checkpoint: Checkpoint) -> list[Row]:
             found.append(row)
     if found:
         return found
-    raise StateError(f"the checkpoint {checkpoint.named} has no state of a query of Ensue")
+    raise StateError(f"the checkpoint {checkpoint.named} has no state of an Ensue query")
 
 
 def _require_begun(session: SparkSession, checkpoint: str) -> None:
@@ -189,8 +189,8 @@ def _require_begun(session: SparkSession, checkpoint: str) -> None:
     require_sound(checkpoint)
     if not has_begun(folder):
         raise StateError(
-            f"the checkpoint {checkpoint} has no state of a query of Ensue: no micro-batch of a "
-            f"stream is done yet\n  hint: {_WHERE}"
+            f"the checkpoint {checkpoint} has no state of an Ensue query: no micro-batch has "
+            f"finished yet\n  hint: {_WHERE}"
         )
 
 

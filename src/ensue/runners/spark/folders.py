@@ -19,7 +19,7 @@ def folders(names: Iterable[Name], top: str) -> dict[Name, str]:
     {'theft': 'theft', 3: '3', '': 'matches'}
     >>> folders([".."], top="matches")
     Traceback (most recent call last):
-    ensue.errors.EventError: query '..': its name cannot be that of a folder: it is not inside
+    ensue.errors.EventError: query '..': its name cannot be used for a folder: it is not inside
     ...
     """
     found: dict[Name, str] = {}
@@ -28,7 +28,7 @@ def folders(names: Iterable[Name], top: str) -> dict[Name, str]:
         folder = str(name) or top
         if reason := _unfit(folder):
             raise EventError(
-                f"{_shown(name)}: its name cannot be that of a folder: {reason}{_HINT}"
+                f"{_shown(name)}: its name cannot be used for a folder: {reason}{_HINT}"
             )
         alike = unicodedata.normalize("NFC", folder).casefold()
         if alike in taken:
@@ -41,7 +41,7 @@ def folders(names: Iterable[Name], top: str) -> dict[Name, str]:
     return found
 
 
-_HINT = "\n  hint: give it another name, or each one an output of its own"
+_HINT = "\n  hint: give it another name, or use a separate output for each"
 
 
 def _shown(name: Name) -> str:

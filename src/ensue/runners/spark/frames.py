@@ -8,6 +8,7 @@ from dataclasses import replace
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 
+from ensue.algebra.zones import is_utc
 from ensue.columns.arrow_kinds import fields_of
 from ensue.columns.stream import (
     PLACE,
@@ -20,6 +21,8 @@ from ensue.columns.stream import (
     type_clashes,
 )
 from ensue.errors import EventError
+from ensue.own_frames import outside
+from ensue.runners.spark.session_zone import session_zone
 from ensue.runners.spark.types import arrow_schema, spark_schema
 from ensue.schema import Kind
 from ensue.workload.arguments import Arguments
@@ -40,8 +43,8 @@ def is_streaming(events: "DataFrame | Mapping[str, DataFrame]") -> bool:
     streaming = {str(name) for name, frame in events.items() if frame.isStreaming}
     if streaming and len(streaming) < len(events):
         raise EventError(
-            f"streaming and batch DataFrames do not go together: {', '.join(sorted(streaming))} "
-            "of these is a stream\n  hint: read all of them with spark.readStream"
+            f"streaming and batch DataFrames cannot be combined: {', '.join(sorted(streaming))} "
+            "is a stream\n  hint: read all of them with spark.readStream"
         )
     return bool(streaming)
 
@@ -58,9 +61,9 @@ def frame_of(
         refuse_own_names(frame.columns)
     if not isinstance(events, Mapping):
         shape = shape_of(arrow_schema(events.schema), time=time, type=type, order=order)
-        return events, shape
+        return events, _in_session(shape, events)
     if type is not None:
-        raise EventError("type= goes with one DataFrame; a dict of them is typed by its keys")
+        raise EventError("type= is for a single DataFrame; in a dict the keys are the types")
     schemas = {str(name): arrow_schema(frame.schema) for name, frame in events.items()}
     for schema in schemas.values():
         shape_of(schema, time=time, type=None, order=order)
@@ -73,7 +76,16 @@ def frame_of(
         marked = frame.toDF(*[c for _, c in columns]).withColumn(TYPE, sql.lit(str(name)))
         whole = marked if whole is None else whole.unionByName(marked, allowMissingColumns=True)
     assert whole is not None
-    return whole, shape_of_union(arrow_schema(whole.schema), by_type, time=time, order=order)
+    shape = shape_of_union(arrow_schema(whole.schema), by_type, time=time, order=order)
+    return whole, _in_session(shape, whole)
+
+
+def _in_session(shape: Shape, frame: DataFrame) -> Shape:
+    """The shape of events whose times with a zone are in that of a session."""
+    zone = session_zone(frame.sparkSession)
+    if is_utc(zone) or not shape.schema.zones:  # they are so anyway
+        return shape
+    return replace(shape, schema=replace(shape.schema, session=zone))
 
 
 def read_frame(
@@ -88,12 +100,12 @@ def read_frame(
         return *frame_of(events, time=time, type=type, order=order), given
     if isinstance(events, Mapping):
         raise EventError(
-            "MATCH_RECOGNIZE is about the rows of one table, and these are several\n"
+            "MATCH_RECOGNIZE reads one table, and these are several\n"
             "  hint: pass one DataFrame, with a column for the type of events"
         )
     refuse_own_names(events.columns)
     arrow = arrow_schema(events.schema)
-    arranged = given.arranging(arrow)
+    arranged = given.arranging(arrow, session_zone(events.sparkSession))
     if arranged.computed:
         events = events.mapInArrow(arranged.in_batches, spark_schema(arranged.schema(arrow)))
     if arranged.numbered:
@@ -101,7 +113,7 @@ def read_frame(
     given = replace(given, time=arranged.time, order=arranged.order, arranging=None)
     known = arrow_schema(events.schema)
     shape = shape_of(known, time=given.time, type=given.type, order=given.order)
-    return events, shape, given
+    return events, _in_session(shape, events), given
 
 
 def without_time(shape: Shape, types: Collection[str] | None = None) -> Column:
@@ -168,7 +180,7 @@ def warn_of_whole_streams(workload: Workload) -> None:
     for chain in workload.chains:
         for stage in chain.stages:
             if stage.whole_stream is not None:
-                warnings.warn(stage.whole_stream, WholeStreamWarning, stacklevel=4)
+                warnings.warn(stage.whole_stream, WholeStreamWarning, stacklevel=outside())
 
 
 def hashed(name: str, kind: Kind) -> Column:

@@ -30,7 +30,7 @@ class History:
             return cls(history, since, gap)
         if since is not None or gap != REFUSE:
             raise EventError(
-                "since= and gap= go with history=: where the stream itself begins, its source says"
+                "since= and gap= need history=: the source decides where the stream itself begins"
             )
         return None
 
@@ -38,8 +38,8 @@ class History:
         """The history up to its cut; it is read once, whatever happens later."""
         if any(chain.spreads is not None for chain in recipe.workload.chains):
             raise EventError(
-                "history= goes with queries: a subscription sees events from the moment on at "
-                "which it is accepted\n  hint: leave out history="
+                "history= is for queries: a subscription only sees events from the moment it "
+                "is accepted\n  hint: leave out history="
             )
         session = recipe.frame.sparkSession
         begun = has_state(session, checkpoint) if here is None else has_begun(here)
@@ -48,8 +48,8 @@ class History:
             return past
         if begun:
             raise StateError(
-                f"the stream of the checkpoint {checkpoint} has begun without history=\n"
-                "  hint: name a new checkpoint, or leave out history= to go on with this one"
+                f"the stream of the checkpoint {checkpoint} began without history=\n"
+                "  hint: name a new checkpoint, or leave out history= to continue this one"
             )
         return backfilled(recipe, checkpoint, self.events, self.since)
 
@@ -59,6 +59,6 @@ def require_no_history(here: Path | None, checkpoint: str) -> None:
     if here is None or has_begun(here) or not (here / FOLDER / "manifest").exists():
         return
     raise StateError(
-        f"the stream of the checkpoint {checkpoint} begins with a history, and has not gone on "
+        f"the stream of the checkpoint {checkpoint} begins with a history, and has not continued "
         "from there yet\n  hint: pass history= as before, or name a new checkpoint"
     )

@@ -12,7 +12,7 @@ def lane_count(frame: DataFrame, lanes: int | None) -> int:
     if lanes is None:
         lanes = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
     if not 1 <= lanes <= MOST_LANES:
-        raise EventError(f"lanes={lanes}: a stream has from 1 to {MOST_LANES} lanes")
+        raise EventError(f"lanes={lanes}: a stream has 1 to {MOST_LANES} lanes")
     return lanes
 
 

@@ -26,7 +26,8 @@ def micro_batch() -> MicroBatch | None:
 def no_micro_batch() -> RunnerError:
     """What to say where it has to be known."""
     return RunnerError(
-        "this Spark does not tell its tasks which micro-batch they are of, so they cannot agree "
-        "on the subscriptions that it has\n"
+        "this Spark does not tell its tasks which micro-batch they belong to, so they cannot "
+        "agree "
+        "on its subscriptions\n"
         "  hint: run the stream with the PySpark that Ensue is tested with (4.3)"
     )

@@ -86,7 +86,7 @@ def _as_frame(session: SparkSession, history: Any, source: Source) -> DataFrame:
     if hasattr(history, "isStreaming"):
         if history.isStreaming:
             raise EventError(
-                "history= is a stream, and a history is a table that is there\n"
+                "history= is a stream, and a history must be a table\n"
                 "  hint: read it with spark.read, not with spark.readStream"
             )
         frame: DataFrame = history
@@ -167,7 +167,7 @@ def _require_columns(there: pa.Schema, source: Source, known: tuple[str, ...]) -
                 continue
             if is_own(field.name):
                 raise EventError(
-                    "history= does not go with a PARTITION BY that is computed yet\n"
+                    "history= does not support a computed PARTITION BY yet\n"
                     "  hint: add the key as a column to the history and to the stream"
                 )
             raise EventError(
@@ -212,7 +212,7 @@ def require_not_ahead(cut: Cut, workload: Workload, max_ahead: Ahead) -> None:
         raise EventError(
             f"the history ends at {workload.source.clock.shown(cut.at)}, further ahead of the "
             "clock than max_ahead= allows: all events of the stream would be before that\n"
-            "  hint: mend the time of its newest event, or say up to when it is complete: "
+            "  hint: fix the time of its newest event, or say up to when it is complete: "
             "ensue.archive(..., complete=...)"
         )
 
@@ -227,7 +227,7 @@ def cut_of(extent: Extent, complete: float | None, workload: Workload) -> Cut:
     if at is None:
         if extent.newest is None:
             raise EventError(
-                "the history has no events, so where it ends is not known\n"
+                "the history has no events, so its end is not known\n"
                 "  hint: ensue.archive(..., complete=...) says so, or leave out history="
             )
         at = workload.source.clock.following(extent.newest)
@@ -267,7 +267,7 @@ def _of_archive(
         if then != now:
             raise EventError(
                 f"the {what} column of the history is {then!r}, that of the stream {now!r}\n"
-                "  hint: name the columns of one of them as those of the other"
+                "  hint: rename the columns of one to match the other"
             )
     complete = getattr(archive, "complete", None)
     until = None if complete is None else moment(complete, source.shape)

@@ -93,6 +93,6 @@ def require_readable(session: "SparkSession", checkpoint: str | Path) -> None:
         return
     raise StateError(
         f"Spark cannot read the state in a checkpoint with {odd[0]!r} in its path: {checkpoint}\n"
-        "  hint: name the checkpoint with letters, digits, - and _; one that is there already may "
-        "be renamed while its stream stands still"
+        "  hint: name the checkpoint with letters, digits, - and _; you can rename an "
+        "existing one while its stream is stopped"
     )

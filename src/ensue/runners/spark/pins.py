@@ -39,7 +39,7 @@ class Wanted:
 
     def __post_init__(self) -> None:
         if self.rows is not None and self.rows < 1:
-            raise EventError(f"archive_rows={self.rows}: at least one event is archived at a time")
+            raise EventError(f"archive_rows={self.rows}: it must be at least 1")
 
 
 @dataclass(frozen=True)
@@ -86,20 +86,18 @@ def _owning(workload: Workload, wanted: Wanted) -> Workload:
     pasts, archive = workload.pasts, wanted.archive
     if archive is None:
         if (wanted.rows is not None or wanted.age is not None) and pasts.own is None:
-            raise EventError(
-                "archive_rows= and archive_age= go with archive=, the archive that is written"
-            )
+            raise EventError("archive_rows= and archive_age= need archive=, the archive to write")
         return workload
     name = archive if isinstance(archive, str) else _name_of(archive, pasts.archives)
     if pasts.own is not None and pasts.own != name:
         raise EventError(
             f"the events belong to the archive '{pasts.own}', and are to be written to '{name}'\n"
-            "  hint: leave archive= out of one of the calls"
+            "  hint: leave out archive= in one of the calls"
         )
     if isinstance(archive, str) and name not in pasts.archives:
         raise EventError(
-            f"archive={name!r} is none of the archives of ensue.match\n"
-            "  hint: pass what ensue.archive gives"
+            f"archive={name!r} is not one of the archives of ensue.match\n"
+            "  hint: pass the result of ensue.archive"
         )
     given = pasts.given[name] if isinstance(archive, str) else archive
     return workload if pasts.own == name else workload.owning(name, given)
@@ -108,7 +106,8 @@ def _owning(workload: Workload, wanted: Wanted) -> Workload:
 def _name_of(archive: Archive, archives: Mapping[str, Archive]) -> str:
     if not hasattr(archive, "described"):
         raise EventError(
-            f"archive= is the name of an archive, or what ensue.archive gives, not {archive!r}"
+            "archive= must be the name of an archive, or the result of ensue.archive, not "
+            f"{archive!r}"
         )
     where = archive.described()["place"]
     for name, known in archives.items():
@@ -122,13 +121,13 @@ def _own(workload: Workload) -> FileArchive:
     archive = workload.pasts.archives[workload.pasts.own]
     if not isinstance(archive, FileArchive):
         raise StateError(
-            f"the archive '{workload.pasts.own}' is no table that Ensue writes\n"
+            f"the archive '{workload.pasts.own}' is not a table that Ensue writes\n"
             "  hint: ensue archive create makes one"
         )
     if archive.source.version is not None:
         raise StateError(
             f"the archive '{workload.pasts.own}' is fixed to version {archive.source.version}, "
-            "and one that a stream writes grows\n  hint: leave out version="
+            "but a stream adds to the one it writes\n  hint: leave out version="
         )
     return archive
 
@@ -171,22 +170,22 @@ def _as_before(
     if pins["own"] != pasts.own:
         raise StateError(
             f"the stream of the checkpoint {checkpoint} began with archive={pins['own']!r}, not "
-            f"{pasts.own!r}\n  hint: pass archive= as it was, or name a new checkpoint"
+            f"{pasts.own!r}\n  hint: pass the same archive=, or name a new checkpoint"
         )
     for name, given in (("rows", wanted.rows), ("age", wanted.age)):
         if given is not None and given != settings[name]:
             raise StateError(
                 f"the stream of the checkpoint {checkpoint} began with "
-                f"archive_{name}={settings[name]!r}, not {given!r}: a micro-batch that is "
-                "repeated has to archive the same events\n"
-                f"  hint: pass archive_{name}= as it was, or name a new checkpoint"
+                f"archive_{name}={settings[name]!r}, not {given!r}: a repeated "
+                "micro-batch has to archive the same events\n"
+                f"  hint: pass the same archive_{name}=, or name a new checkpoint"
             )
     archives = dict(pasts.archives)
     for name, described in pins["archives"].items():
         if name not in archives:
             raise StateError(
                 f"the stream of the checkpoint {checkpoint} began with an archive '{name}'\n"
-                "  hint: pass archives= as they were, or name a new checkpoint"
+                "  hint: pass the same archives=, or name a new checkpoint"
             )
         archives[name] = _again(archives[name], described)
     pasts = replace(pasts, archives=archives, cut=pins["cut"])
@@ -198,7 +197,8 @@ def _again(archive: Archive, described: Mapping[str, Any]) -> Archive:
     if not isinstance(archive, FileArchive):
         if archive.described() != described:
             raise StateError(
-                "an archive of the stream is a table in memory, and holds other events than when "
+                "an archive of the stream is a table in memory, and holds different events than "
+                "when "
                 "the stream began\n  hint: name a new checkpoint, or pass the path of a table"
             )
         return archive

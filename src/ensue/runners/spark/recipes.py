@@ -41,9 +41,9 @@ def recipe_of(matches: object, what: str) -> Recipe:
     recipe = known_recipe(matches)
     if recipe is None:
         raise EventError(
-            f"{what} goes with what ensue.match gives for a stream, and these matches were "
+            f"{what} needs the result of ensue.match for a stream, but these matches were "
             "changed since\n"
-            "  hint: pass them as they are; a function as output gets each micro-batch, and can "
+            "  hint: pass them unchanged; a function as output gets each micro-batch and can "
             "change it there"
         )
     return recipe

@@ -7,9 +7,7 @@ from re import Match
 
 from ensue.errors import EnsueError, EventError, RunnerError, StateError
 
-_NEW_CHECKPOINT = (
-    "go on with the checkpoint that this stream has begun with, or name a new folder for it"
-)
+_NEW_CHECKPOINT = "use the checkpoint this stream began with, or name a new folder"
 _RESTORE = "restore the checkpoint from a copy, or name a new folder; a table gets no match twice"
 
 
@@ -25,8 +23,8 @@ def meant(text: str) -> EnsueError | None:
     """What a text of Spark's means, if it is one of those that users meet.
 
     >>> print(meant("[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. ..."))
-    another stream is at work with this checkpoint
-      hint: stop it first; two streams have two checkpoints
+    another stream is using this checkpoint
+      hint: stop it first; each stream needs its own checkpoint
     """
     for saying in _SAYINGS:
         found = saying.pattern.search(text)
@@ -46,11 +44,11 @@ def _other_operators(found: Match[str]) -> EnsueError:
     written, now = (found[1].split("OperatorId:")[1:], found[2].split("OperatorId:")[1:])
     if not all("transformWithStateInPySpark" in one for one in written):
         return StateError(
-            "the checkpoint is that of a stream that is not Ensue's\n"
-            "  hint: every stream has a checkpoint of its own; name a new folder"
+            "the checkpoint belongs to a stream that is not Ensue's\n"
+            "  hint: every stream needs its own checkpoint; name a new folder"
         )
     return StateError(
-        "the checkpoint is that of another query: its state is in "
+        "the checkpoint belongs to another query: its state is in "
         f"{_parts(len(written))}, and that of this query in {_parts(len(now))} (a query with "
         "definitions has one for each change of key, several queries one for each key)\n"
         f"  hint: {_NEW_CHECKPOINT}"
@@ -63,7 +61,7 @@ def _parts(count: int) -> str:
 
 def _other_sources(found: Match[str]) -> EnsueError:
     return StateError(
-        f"the checkpoint is that of another stream: it reads {_sources(found[1])}, and this one "
+        f"the checkpoint belongs to another stream: it reads {_sources(found[1])}, and this one "
         f"{_sources(found[2])}\n"
         f"  hint: {_NEW_CHECKPOINT}"
     )
@@ -75,29 +73,29 @@ def _sources(count: str) -> str:
 
 def _no_state(_: Match[str]) -> EnsueError:
     return StateError(
-        "the checkpoint has no state: it is that of a stream that is not Ensue's, or its folder "
-        f"state is gone\n  hint: {_NEW_CHECKPOINT}"
+        "the checkpoint has no state: it belongs to a stream that is not Ensue's, or its state "
+        f"folder is missing\n  hint: {_NEW_CHECKPOINT}"
     )
 
 
 def _not_begun(_: Match[str]) -> EnsueError:
     return StateError(
-        "the checkpoint has no state yet: no micro-batch of its stream is done\n"
+        "the checkpoint has no state yet: no micro-batch has finished\n"
         "  hint: wait for the first one"
     )
 
 
 def _in_use(_: Match[str]) -> EnsueError:
     return RunnerError(
-        "another stream is at work with this checkpoint\n"
-        "  hint: stop it first; two streams have two checkpoints"
+        "another stream is using this checkpoint\n"
+        "  hint: stop it first; each stream needs its own checkpoint"
     )
 
 
 def _broken_file(found: Match[str]) -> EnsueError:
     name = _plain(found[1])
     return StateError(
-        f"the checkpoint is damaged: {name} is gone, empty, cut short or overwritten\n"
+        f"the checkpoint is damaged: {name} is missing, empty, truncated or overwritten\n"
         f"  hint: {_RESTORE}"
     )
 
@@ -105,13 +103,14 @@ def _broken_file(found: Match[str]) -> EnsueError:
 def _moved(found: Match[str]) -> EnsueError:
     return StateError(
         f"the checkpoint was begun as {_plain(found[1])}, and Spark looks for a part of it there\n"
-        "  hint: a checkpoint stays in its folder; move it back, or name a new one"
+        "  hint: a checkpoint cannot be moved; move it back, or name a new one"
     )
 
 
 def _broken_state(_: Match[str]) -> EnsueError:
     return StateError(
-        "the checkpoint is damaged: a file of its state is gone, empty, cut short or overwritten\n"
+        "the checkpoint is damaged: a file of its state is missing, empty, truncated or "
+        "overwritten\n"
         f"  hint: {_RESTORE}"
     )
 
@@ -128,30 +127,31 @@ def _broken_json(_: Match[str]) -> EnsueError:
 
 def _unreadable(found: Match[str]) -> EnsueError:
     return EventError(
-        f"cannot read the file {_plain(found[1])}: it is broken, gone, or of another kind than "
-        "the others\n  hint: mend it or take it away, then start again"
+        f"cannot read the file {_plain(found[1])}: it is broken, missing, or in another format "
+        "than "
+        "the others\n  hint: repair or remove it, then start again"
     )
 
 
 def _other_type(found: Match[str]) -> EnsueError:
     return EventError(
-        f"the column {found[2]} of the file {_plain(found[1])} is of another type: "
+        f"the column {found[2]} of the file {_plain(found[1])} has another type: "
         f"here {found[3]}, there {found[4]}\n"
-        "  hint: all files of a folder have the same columns; put those with others into a "
-        "folder of their own"
+        "  hint: all files in a folder must have the same columns; put other files into "
+        "another folder"
     )
 
 
 def _nowhere(found: Match[str]) -> EnsueError:
     return EventError(
-        f"there is no {_plain(found[1])}\n  hint: is the name right, and the folder still there?"
+        f"there is no {_plain(found[1])}\n  hint: check the name, and whether the folder still "
+        "exists"
     )
 
 
 def _no_broker(_: Match[str]) -> EnsueError:
     return EventError(
-        "Kafka does not answer\n"
-        "  hint: is the broker running, and reachable from here under the name it was given?"
+        "Kafka does not respond\n  hint: check that the broker is running and reachable from here"
     )
 
 
@@ -163,7 +163,7 @@ def _worker_gone(_: Match[str]) -> EnsueError:
     return RunnerError(
         "a Python worker of Spark was killed, or crashed\n"
         "  hint: the machine may have run out of memory: fewer lanes at a time, or memory= for "
-        "each; started again, the stream goes on from its checkpoint and loses nothing"
+        "each; restart the stream: it continues from its checkpoint and loses nothing"
     )
 
 

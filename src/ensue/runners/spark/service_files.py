@@ -62,7 +62,7 @@ class StepFiles:
         if after < upto and not any(last == upto for _, last, _ in self):
             raise StateError(
                 f"the steps behind {after} up to {upto} are missing in {self.folder}\n"
-                "  hint: bring back the folder together with the file of the service"
+                "  hint: restore the folder together with the file of the service"
             )
         for _, last, path in self:
             if after < last <= upto:

@@ -123,7 +123,7 @@ class ServiceStream:
             return RunnerError("the stream of the service has not started")
         if time.monotonic() - self._asked < _ASKED_EVERY:
             return None
-        with own_errors("the stream of the service cannot be asked: "):
+        with own_errors("the stream of the service cannot be reached: "):
             if self._query.isActive:
                 self._asked = time.monotonic()
                 return None

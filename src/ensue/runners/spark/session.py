@@ -5,15 +5,17 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ensue.errors import EnsueError, EventError, RunnerError
+from ensue.extras import needed
 from ensue.runners.spark import text as spark_text
 from ensue.runners.spark.failure import failure, spark_errors
 from ensue.runners.spark.paths import place
+from ensue.runners.text_columns import PLAIN, Spelling
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,12 +37,8 @@ def embedded(settings: Mapping[str, str] | None = None) -> "SparkSession":
 
     `settings` are those of Spark, for a new session, such as `spark.jars`.
     """
-    try:
+    with needed("Spark", "spark"):
         from pyspark.sql import SparkSession
-    except ImportError as error:
-        raise RunnerError(
-            f"Spark is not installed ({error})\n  hint: pip install 'ensue[spark]'"
-        ) from None
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
@@ -71,18 +69,27 @@ def _quiet() -> None:
     PySparkLogger.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
 
 
-def read(session: "SparkSession", path: str, form: str) -> "DataFrame":
+def read(session: "SparkSession", path: str, form: str, spelling: Spelling = PLAIN) -> "DataFrame":
     """The events of a file or folder; `form` is csv, tsv, json or parquet."""
+    if form != "parquet":
+        return read_text(session, [path], form, spelling)
     try:
-        match form:
-            case "csv" | "tsv":
-                return spark_text.csv(session, path, "," if form == "csv" else "\t")
-            case "json":
-                return spark_text.json(session, path)
-            case _:
-                return session.read.parquet(path)
+        return session.read.parquet(path)
     except spark_errors() as error:
         raise EventError(f"cannot read events from {path}: {failure(error)}") from None
+
+
+def read_text(
+    session: "SparkSession", paths: Sequence[str], form: str, spelling: Spelling = PLAIN
+) -> "DataFrame":
+    """The events of text files, whose columns are of one kind in all of them."""
+    try:
+        if form == "json":
+            return spark_text.json(session, paths, spelling)
+        return spark_text.csv(session, paths, form, spelling)
+    except spark_errors() as error:
+        several = ", ".join(paths)
+        raise EventError(f"cannot read events from {several}: {failure(error)}") from None
 
 
 def collect(matches: "DataFrame") -> "pa.Table":

@@ -45,7 +45,7 @@ def require_shed(workload: Workload) -> None:
     """An error if a stream gives up nothing that could be listed."""
     if workload.wishes.planning.limits.shed_ms is None:
         raise EventError(
-            "shed_to= lists what is shed, and this stream sheds nothing\n"
+            "shed_to= lists what is shed, but this stream sheds nothing\n"
             "  hint: ensue.match(..., shed='30 seconds'), or leave out shed_to="
         )
 

@@ -19,7 +19,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ensue.errors import EventError, RunnerError
+from ensue.errors import EventError
+from ensue.extras import needed
 from ensue.runners.spark.frames import quoted
 from ensue.runners.spark.paths import literal, place
 from ensue.runners.spark.tables import parquet_columns, require_same
@@ -141,7 +142,7 @@ class DeltaTable:
         if odd := _NOT_OF_DELTA.search(place(self.path)):
             raise EventError(
                 f"a Delta table cannot have {odd[0]!r} in its path: {self.path}\n"
-                "  hint: name another folder, or take a Parquet table"
+                "  hint: name another folder, or use a Parquet table"
             )
 
     def fit(self, session: SparkSession, columns: StructType) -> None:  # noqa: ARG002
@@ -182,12 +183,8 @@ def _same(name: str) -> str:
 
 
 def _deltalake() -> Any:
-    try:
+    with needed("a Delta table", "delta"):
         import deltalake
-    except ImportError:
-        raise RunnerError(
-            "a Delta table needs the deltalake package\n  hint: pip install 'ensue[delta]'"
-        ) from None
     return deltalake
 
 

@@ -6,6 +6,7 @@ from ensue.errors import EventError, RunnerError
 from ensue.runners.spark import text as spark_text
 from ensue.runners.spark.failure import failure, spark_errors
 from ensue.runners.spark.session import read
+from ensue.runners.text_columns import PLAIN, Spelling
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -17,22 +18,28 @@ _SCALA = "2.13"
 
 
 def folder(
-    session: "SparkSession", path: str, form: str, schema: "StructType | None" = None
+    session: "SparkSession",
+    path: str,
+    form: str,
+    schema: "StructType | None" = None,
+    spelling: Spelling = PLAIN,
 ) -> "DataFrame":
     """The files of a folder, and those that come; `form` is csv, tsv, json or parquet.
 
     Without a schema the files that are there say what the columns are.
     """
-    known = schema or read(session, path, form).schema
+    known = schema or read(session, path, form, spelling).schema
     if schema is None and form != "parquet":
         known = _in_utc(known)
     try:
         match form:
             case "csv" | "tsv":
-                separator = "," if form == "csv" else "\t"
-                return spark_text.csv_stream(session, path, separator, known)
+                separator = spelling.between(form)
+                return spark_text.csv_stream(session, path, separator, known, spelling)
             case "json":
-                return session.readStream.schema(known).json(path)
+                texts = spark_text.read_as_text(known, spelling)
+                frame = session.readStream.schema(texts).json(path)
+                return spark_text.as_declared(frame, known, spelling)
             case _:
                 return session.readStream.schema(known).parquet(path)
     except spark_errors() as error:
@@ -52,7 +59,11 @@ def _in_utc(schema: "StructType") -> "StructType":
 
 
 def kafka(
-    session: "SparkSession", servers: str, topic: str, schema: "StructType | None" = None
+    session: "SparkSession",
+    servers: str,
+    topic: str,
+    schema: "StructType | None" = None,
+    spelling: Spelling = PLAIN,
 ) -> "DataFrame":
     """A topic whose values are JSON, from its first record on.
 
@@ -73,8 +84,25 @@ def kafka(
         if "data source: kafka" in said or "DATA_SOURCE_NOT_FOUND" in said:
             raise RunnerError(_no_connector(session.version)) from None
         raise EventError(f"cannot read the topic {topic} at {servers}: {said}") from None
-    value = sql.from_json(sql.col("value").cast("string"), known)
-    return records.select(value.alias("event")).select("event.*")
+    if schema is None:
+        known = _with_times(known, spelling)
+    texts = spark_text.read_as_text(known, spelling)
+    value = sql.from_json(sql.col("value").cast("string"), texts)
+    return spark_text.as_declared(
+        records.select(value.alias("event")).select("event.*"), known, spelling
+    )
+
+
+def _with_times(schema: "StructType", spelling: Spelling) -> "StructType":
+    """The schema of a sample, in which texts of a format that is said are still texts."""
+    from pyspark.sql.types import StructField, StructType, TimestampType
+
+    return StructType(
+        [
+            StructField(f.name, TimestampType()) if spelling.asks(f.name) else f
+            for f in schema.fields
+        ]
+    )
 
 
 def _sampled(session: "SparkSession", options: dict[str, str]) -> "StructType":
@@ -84,7 +112,7 @@ def _sampled(session: "SparkSession", options: dict[str, str]) -> "StructType":
     if not texts:
         raise EventError(
             f"the topic {options['subscribe']} is empty, so its columns are not known\n"
-            '  hint: say what they are, --schema "ts timestamp, type string, ..."'
+            '  hint: give them with --schema "ts timestamp, type string, ..."'
         )
     # A list has to become a Dataset of Java: PySpark does so for an RDD of texts.
     known = session.read.option("inferTimestamp", "true").json(

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _OWN = "__ensue_match_"
+_MARK = ":"  # of a parameter
 _OWN_NAME = re.compile(rf"`{_OWN}(\d+)`")
 _VIEW = re.compile(r"`?_pyspark_(connect_temp_view_)?[0-9a-f]{32}`?")
 _NOISE = re.compile(r"(\s*SQLSTATE: \w+)|(; line \d+ pos \d+.*)|(\s*\(line \d+, pos \d+\).*)")
@@ -37,12 +38,12 @@ def run(
         plain = query.plain_table(clause)
         given = None if plain is None else session.given.get(plain.lower())
         if given is None:
-            given = session.asked(input_of(query, clause, _named), clause)
+            given = session.asked(input_of(query, clause, _named, _MARK), clause)
         found = recognized(query, clause, given, recognize)
         if clause is query.only:
             return found  # type: ignore[no-any-return]
         session.found[clause.number] = found
-    whole = session.asked(around(query, _named))
+    whole = session.asked(around(query, _named, _MARK))
     return remember(whole, session.rest()) if whole.isStreaming else whole
 
 
@@ -77,7 +78,7 @@ class _Session:
         """The DataFrame of a query: of all, or of the input of a clause."""
         text, put = self._filled(sql.text)
         try:
-            frame = self._spark.sql(text, **put)
+            frame = self._spark.sql(text, sql.values or None, **put)
             _ = frame.schema  # Spark Connect looks at a query only when it must
         except spark_errors() as error:
             raise self._meant(error, clause) from None
@@ -86,7 +87,7 @@ class _Session:
     def rest(self) -> Around | None:
         """How the query goes on from what is left of the only stream in it, a clause's."""
         streams = [number for number, frame in self.found.items() if frame.isStreaming]
-        text = around(self.query, _named)
+        text = around(self.query, _named, _MARK)
         named = {int(number) for number in _OWN_NAME.findall(text.text)}
         words = set(re.findall(r"\w+", text.text.lower()))
         others = [n for n, f in self._used.items() if f.isStreaming and n.lower() in words]

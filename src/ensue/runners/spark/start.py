@@ -1,6 +1,7 @@
 """Starting a stream: matches to a sink, late events to another, by one query."""
 
 import math
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,10 +27,12 @@ from ensue.runners.spark.own_archive import delivered_and_archived
 from ensue.runners.spark.paths import place, require_readable
 from ensue.runners.spark.pins import Pinned, Wanted, pinned
 from ensue.runners.spark.places import seen_from_here
+from ensue.runners.spark.progress import progress_of
 from ensue.runners.spark.recipes import known_recipe, recipe_of
 from ensue.runners.spark.shed_keys import delivered_and_listed, require_shed
 from ensue.runners.spark.sinks import THOROUGH, DeltaTable, ParquetBatches, ParquetTable, Sink
 from ensue.runners.spark.stream import packed_flow
+from ensue.runners.spark.totals import Totals
 from ensue.runners.spark.types import spark_schema
 from ensue.workload.lanes.packing import LATE_EVENTS
 from ensue.workload.lanes.past import BEFORE
@@ -37,6 +40,7 @@ from ensue.workload.query_names import Name
 
 Output = str | Path | Sink
 Step = Callable[[DataFrame, int], None]  # something to do with a micro-batch and its number
+Told = Callable[[str], None]  # is called with what a stream has done so far
 TOP = "matches"  # the folder of a query on top that has no name
 
 
@@ -57,10 +61,11 @@ def start(
     archive_rows: int | None = None,
     archive_age: Any = None,
     shed_to: Output | None = None,
+    told: Told | None = None,
 ) -> StreamingQuery:
     """Starts the query behind a streaming DataFrame of matches; with `once` waits for its end."""
     if flush and not once:
-        raise EventError("flush=True goes with once=True: only a stream that ends can be flushed")
+        raise EventError("flush=True needs once=True: only a stream that ends can be flushed")
     if flush:
         _require_stream(matches)
         require_readable(_session(matches), checkpoint)
@@ -72,7 +77,7 @@ def start(
     )
     if once:
         try:
-            wait(begun.query)
+            wait(begun.query, told=told)
         except KeyboardInterrupt:
             begun.query.stop()
             raise
@@ -139,10 +144,10 @@ def _begun(
 ) -> Begun:
     _require_stream(matches)
     if once and every is not None:
-        raise EventError("once=True and every= exclude each other")
+        raise EventError("once=True and every= cannot be combined")
     if late is not None and not _with_late_events(matches):
         raise EventError(
-            "late= wants late events, and these matches have none\n"
+            "late= needs late events, and these matches have none\n"
             '  hint: ensue.match(..., late_events="deliver")'
         )
     aside = _sink(late, ParquetBatches) if late is not None else None
@@ -152,8 +157,7 @@ def _begun(
         deliver, stream = several_delivery(matches, sinks, aside), matches.packed
     elif isinstance(output, Mapping):
         raise EventError(
-            "several outputs go with several queries\n"
-            "  hint: ensue.match(events, {name: query, ...})"
+            "several outputs need several queries\n  hint: ensue.match(events, {name: query, ...})"
         )
     else:
         sink = _sink(output, ParquetTable)
@@ -224,20 +228,20 @@ def _pinned(matches: DataFrame | SeveralMatches, checkpoint: str, wanted: Wanted
 def _require_stream(matches: object) -> None:
     if not hasattr(matches, "isStreaming"):
         raise EventError(
-            f"start() takes what ensue.match gives for a stream, not a {type(matches).__name__}"
+            f"start() takes the result of ensue.match for a stream, not a {type(matches).__name__}"
         )
     if not matches.isStreaming:
         raise EventError(
             "these matches are not a stream\n"
-            "  hint: a batch DataFrame is written with matches.write; start() is for streams"
+            "  hint: write a batch DataFrame with matches.write; start() is for streams"
         )
 
 
 def _require_match_id(columns: StructType) -> None:
     if "match_id" not in columns.names:
         raise EventError(
-            "this stream has no column match_id, by which a table knows a match\n"
-            "  hint: start() takes what ensue.match gives; other streams have writeStream"
+            "this stream has no column match_id, which identifies a match in a table\n"
+            "  hint: start() takes the result of ensue.match; for other streams use writeStream"
         )
 
 
@@ -261,9 +265,14 @@ def _folders(
     return found
 
 
-def wait(query: StreamingQuery, seconds: float | None = None) -> bool:
-    """Until a stream has ended, or so many seconds. Raises an error of ours if it has failed."""
+def wait(query: StreamingQuery, seconds: float | None = None, told: Told | None = None) -> bool:
+    """Until a stream has ended, or so many seconds. Raises an error of ours if it has failed.
+
+    `told` is called every second with what the stream has done so far, in a line.
+    """
     with own_errors():
+        if told is not None:
+            return _watched(query, seconds, told)
         if seconds is None:
             query.awaitTermination()
             return True
@@ -273,6 +282,17 @@ def wait(query: StreamingQuery, seconds: float | None = None) -> bool:
                 raise error
             return not query.isActive
         return bool(query.awaitTermination(max(1, math.ceil(seconds))))
+
+
+def _watched(query: StreamingQuery, seconds: float | None, told: Told) -> bool:
+    totals = Totals()
+    until = math.inf if seconds is None else time.monotonic() + seconds
+    while True:
+        ended = bool(query.awaitTermination(1))
+        totals.add(progress_of(query))
+        told(totals.told)
+        if ended or time.monotonic() >= until:
+            return ended
 
 
 def _session(matches: DataFrame | SeveralMatches) -> SparkSession:
@@ -291,7 +311,7 @@ def _sink(output: object, folder: Callable[[str], Sink]) -> Sink:
         return folder(str(output))
     if not callable(output):
         raise EventError(
-            f"an output is a folder, a table, a topic or a function, not {output!r}\n"
+            f"an output must be a folder, a table, a topic or a function, not {output!r}\n"
             "  hint: ensue.parquet_table, ensue.delta_table, ensue.kafka_topic, or "
             "def write(matches, batch): ..."
         )
@@ -365,8 +385,8 @@ def _sinks(matches: SeveralMatches, output: Output | Mapping[Name, Output]) -> d
         output = under(output, matches)
     if not isinstance(output, Mapping):
         raise EventError(
-            "several queries have several outputs\n"
-            "  hint: pass a dict of one output by query, or a folder for all of them"
+            "several queries need several outputs\n"
+            "  hint: pass a dict with an output for each query, or a folder for all of them"
         )
     missing = [str(name) for name in matches if name not in output]
     unknown = [str(name) for name in output if name not in matches]
@@ -374,6 +394,6 @@ def _sinks(matches: SeveralMatches, output: Output | Mapping[Name, Output]) -> d
         raise EventError(
             f"no output for query '{missing[0]}'"
             if missing
-            else f"no query '{unknown[0]}' has matches for this output"
+            else f"there is no query '{unknown[0]}' for this output"
         )
     return {name: _sink(one, ParquetTable) for name, one in output.items()}

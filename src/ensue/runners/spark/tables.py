@@ -19,9 +19,9 @@ def parquet_columns(session: SparkSession, path: str) -> StructType | None:
         raise RunnerError(f"the output {path} is a file\n  hint: name a folder")
     if folder is not None and (folder / "_spark_metadata").exists():
         raise RunnerError(
-            f"the output {path} was written by a file sink of Spark's own streams: who reads it "
-            "sees the files in its _spark_metadata only, and no others\n"
-            "  hint: name another folder, or take away _spark_metadata if all files are to count"
+            f"the output {path} was written by one of Spark's own file sinks: readers "
+            "only see the files in its _spark_metadata\n"
+            "  hint: name another folder, or remove _spark_metadata to include all files"
         )
     if folder is not None and (folder / "_delta_log").exists():
         raise RunnerError(
@@ -35,8 +35,8 @@ def parquet_columns(session: SparkSession, path: str) -> StructType | None:
             return None
         raise RunnerError(
             f"the output {path} cannot be read as a table: {failure(error)}\n"
-            "  hint: matches are added to the Parquet files there; take away what is none of "
-            "them, or name another folder"
+            "  hint: matches are added to the Parquet files there; remove other "
+            "files, or name another folder"
         ) from None
 
 

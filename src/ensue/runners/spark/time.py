@@ -69,7 +69,7 @@ def with_watermark(
         return Watched(frame, end, None)
     if own:
         raise EventError(
-            f"the DataFrame has a watermark already, on column '{own[0]}'\n"
+            f"the DataFrame already has a watermark, on column '{own[0]}'\n"
             "  hint: leave out watermark=, or pass the DataFrame without withWatermark(...)"
         )
     delay_ms = _delay_ms(watermark, calendar(shape))
@@ -96,7 +96,7 @@ def _ahead(time: Column, max_ahead: Ahead, on_calendar: bool) -> Column | None:
 def furthest_ahead(max_ahead: Ahead, on_calendar: bool) -> int | None:
     """How many microseconds an event may be ahead of the clock; None: any number."""
     if not on_calendar:
-        why = "the time column holds numbers, and there is no clock for them"
+        why = "the time column holds numbers, which have no clock"
         _refuse_ahead(max_ahead, why, "make it timestamps, as with timestamp_millis(column)")
         return None
     match max_ahead:
@@ -127,7 +127,7 @@ def _check_own(own: list[str], end: str, shape: Shape) -> None:
     if not own:
         example = '"10 seconds"' if calendar(shape) else "100"
         raise EventError(
-            "a stream needs a watermark: how late events may come\n"
+            "a stream needs a watermark: how late events may be\n"
             f"  hint: pass watermark={example}, or a DataFrame with withWatermark(...)"
         )
     if end not in own:
@@ -189,7 +189,7 @@ def _delay_ms(watermark: Watermark, on_calendar: bool) -> int:
             kind = "timestamps" if on_calendar else "numbers"
             raise EventError(
                 f"watermark={watermark!r}: the time column holds {kind}, "
-                f"so the watermark is {wanted}"
+                f"so the watermark must be {wanted}"
             )
     if not (math.isfinite(delay) and delay >= 0):
         raise EventError(f"watermark={watermark!r} is not a length of time")

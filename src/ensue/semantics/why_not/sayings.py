@@ -124,7 +124,7 @@ class Sayings:
             case "=":
                 return f"{said} is not {wanted}"
             case "!=":
-                return f"{said} is {wanted}, and must be another"
+                return f"{said} is {wanted}, and must be different"
             case operator:
                 return f"{said} is not {RELATIONS[operator]} {wanted}"
 
@@ -154,15 +154,16 @@ class Sayings:
     def barred(self, events: Sequence[Event]) -> str:
         """What happened although it must not."""
         if not events:
-            return "what must not be was: nothing came"
+            return "the absence that must not occur did: nothing came"
         said = " and ".join(self.words.happened(event) for event in events)
-        return f"{'an event' if len(events) == 1 else 'events'} that must not come did: {said}"
+        one = "an event" if len(events) == 1 else "events"
+        return f"{one} that must not come did come: {said}"
 
     def waits(self, part: int | None, until: Time) -> str:
         """What may still come, or must not."""
         at = self.measures.moment(until)
         if part is None:
-            return f"still waiting: until {at} nothing must come"
+            return f"still waiting: nothing may come until {at}"
         return f"still waiting: {self.names.part(part)} may come until {at}"
 
 

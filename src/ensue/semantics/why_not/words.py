@@ -63,7 +63,7 @@ class Words:
             field = test.name if name == "it" else f"{test.name} of {name}"
             if value is None:
                 return f"{field} is NULL, which satisfies nothing", None
-            return f"{field} is {shown(value)}, {self.test(test)} is asked for", None
+            return f"{field} is {shown(value)}, {self.test(test)} is required", None
         place = self.stream.place((event.position,))
         if place is None:
             return f"{name} has no place", None
@@ -101,20 +101,20 @@ class Words:
             apart = places.between(places.centre(p, space), places.centre(q, space), space)
             centre = "its centre" if name == "it" else f"the centre of {name}"
             far = f"{centre} was {measures.distance(apart, test.number)} away from that of {other}"
-            return f"{far}, less than {measures.distance(test.number)} is asked for"
+            return f"{far}, less than {measures.distance(test.number)} is required"
         apart, was = places.distance(p, q, space), "were" if " and " in name else "was"
         if test.where is Where.DISTANCE:
             far = measures.distance(apart, test.number)
-            return f"{name} {was} {far} away from {other}, {self._wanted(test)} is asked for"
+            return f"{name} {was} {far} away from {other}, {self._wanted(test)} is required"
         if test.where is Where.INSIDE and apart == 0:
-            return f"{name} {was} not wholly inside {other}"
+            return f"{name} {was} not completely inside {other}"
         wanted = "be inside" if test.where is Where.INSIDE else "share a point with it"
         return f"{name} {was} {measures.distance(apart)} away from {other}, and must {wanted}"
 
     def _wanted(self, test: RegionTest | Near) -> str:
         number = self.measures.distance(test.number)
         if test.comparison == "=":
-            return f"{number} give or take {self.measures.distance(test.tolerance)}"
+            return f"{number} plus or minus {self.measures.distance(test.tolerance)}"
         assert test.comparison is not None
         return f"{RELATIONS[test.comparison]} {number}"
 

@@ -16,7 +16,7 @@ def problem(topic: str) -> str | None:
     """
     if TOPIC.fullmatch(topic) and topic not in (".", ".."):
         return None
-    return "is no name of a topic\n  hint: letters, digits, '.', '_' and '-', at most 249"
+    return "is not a topic name\n  hint: letters, digits, '.', '_' and '-', at most 249"
 
 
 def settings(access: Access) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def words(access: Access, error: BaseException, topic: str | None = None) -> str
             return f"{where} has no topic '{topic}'\n  hint: create it there"
         case errors.MessageSizeTooLargeError() | errors.RecordListTooLargeError():
             return (
-                f"a notification is larger than {where} takes for the topic '{topic}'\n"
+                f"a notification is larger than {where} accepts for the topic '{topic}'\n"
                 "  hint: raise max.message.bytes of the topic"
             )
         case (

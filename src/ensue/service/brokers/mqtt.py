@@ -176,7 +176,7 @@ class Session:
 
     def _on_disconnect(self, _c: Any, _u: Any, _f: Any, reason: ReasonCode, _p: Any) -> None:
         if reason.value == _TAKEN_OVER:
-            why = f"another client of the name '{self._wanted.client}' took over at {self._where}"
+            why = f"another client named '{self._wanted.client}' took over at {self._where}"
             self._lose(SessionError(why, taken_over=True))
         else:
             self._lose(SessionError(f"{self._where} is gone ({str(reason).lower()})"))

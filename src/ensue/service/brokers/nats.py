@@ -78,12 +78,12 @@ class Connection:
                 return f"{where} refuses the account"
             case nats.errors.MaxPayloadError():
                 return (
-                    f"a notification is larger than {where} takes\n"
+                    f"a notification is larger than {where} accepts\n"
                     f"  hint: raise its max_payload, now {self.client.max_payload} bytes"
                 )
             case nats.js.errors.NoStreamResponseError():
                 return (
-                    f"{where} has no stream that takes the subject '{subject}'\n"
+                    f"{where} has no stream for the subject '{subject}'\n"
                     f"  hint: nats stream add NAME --subjects '{subject}'"
                 )
             case nats.js.errors.APIError() if error.description:

@@ -150,8 +150,8 @@ def place_of(url: str) -> Place:
         )
     if "@" in parts.netloc:
         raise RefusedError(
-            "the URL has a name or a password in it\n"
-            "  hint: leave it out; the receiver knows the sender by the signature"
+            "the URL contains a user name or password\n"
+            "  hint: leave it out; the receiver identifies the sender by the signature"
         )
     if not host:
         raise RefusedError("the URL names no host\n  hint: https://example.org/path")
@@ -161,8 +161,8 @@ def place_of(url: str) -> Place:
         path.encode("ascii")
     except UnicodeError:
         raise RefusedError(
-            "the URL has a host or a path that cannot be sent as it is\n"
-            "  hint: write other letters than those of English with percent signs"
+            "the URL has a host or a path that cannot be sent unchanged\n"
+            "  hint: percent-encode letters outside ASCII"
         ) from None
     if not known:
         raise RefusedError("the URL names no host\n  hint: https://example.org/path")
@@ -237,12 +237,13 @@ class Guard:
         if what is not None:
             raise RefusedError(
                 f"{said} is {what}, and webhooks go to public addresses\n"
-                "  hint: who runs the service can allow it, see `allow` in the configuration"
+                "  hint: the operator of the service can allow it, see `allow` in the "
+                "configuration"
             )
         if port not in self._ports:
             usual = ", ".join(map(str, sorted(self._ports)))
             raise RefusedError(
-                f"port {port} of {said} is not one of a web server ({usual})\n"
+                f"port {port} of {said} is not a web server port ({usual})\n"
                 "  hint: use one of those, or have the host allowed: `allow` in the configuration"
             )
 

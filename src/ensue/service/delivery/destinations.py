@@ -36,14 +36,14 @@ class Destination:
             parts = list(Formatter().parse(self._text))
         except ValueError:
             raise ServiceError(
-                f"{what}: '{self._text}' has a brace alone\n  hint: {hint}"
+                f"{what}: '{self._text}' has an unmatched brace\n  hint: {hint}"
             ) from None
         for _, name, form, conversion in parts:
             if name is not None and name not in FIELDS:
                 near = did_you_mean(name, FIELDS) or hint
                 raise ServiceError(f"{what}: no note has a '{name}'\n  hint: {near}")
             if form or conversion:
-                raise ServiceError(f"{what}: '{self._text}' has a form in it\n  hint: {hint}")
+                raise ServiceError(f"{what}: '{self._text}' has a format in it\n  hint: {hint}")
         wrong = problem(self.of(Note(1, 1, 1, MATCH, None, 0.0, b"")))
         if wrong is not None:
             raise ServiceError(f"{what}: '{self._text}' {wrong}")

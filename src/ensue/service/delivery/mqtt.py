@@ -29,7 +29,7 @@ def _problem(topic: str) -> str | None:
     if topic.startswith("$"):
         return "belongs to the broker\n  hint: topics with '$' in front cannot be published to"
     if "+" in topic or "#" in topic or "\0" in topic:
-        return "stands for several topics\n  hint: leave out + and #"
+        return "matches several topics\n  hint: leave out + and #"
     if len(topic.encode()) > _LONGEST:
         return "is too long"
     return None

@@ -33,9 +33,9 @@ def _problem(subject: str) -> str | None:
     if subject.startswith("$"):
         return "belongs to the server\n  hint: subjects with '$' in front are its own"
     if "*" in tokens or ">" in tokens:
-        return "stands for several subjects\n  hint: leave out * and >"
+        return "matches several subjects\n  hint: leave out * and >"
     if not all(tokens) or any(c.isspace() or not c.isprintable() for c in subject):
-        return "is no subject\n  hint: words with dots between, as in ensue.alerts"
+        return "is not a subject\n  hint: words with dots between, as in ensue.alerts"
     return None
 
 

@@ -76,7 +76,9 @@ class OpenSinks:
         make = self._makes.get(target.kind)
         if make is None:
             hint = did_you_mean(target.kind, self._makes)
-            raise ServiceError(f"nothing is sent by '{target.kind}' here\n  hint: {hint}")
+            raise ServiceError(
+                f"targets of kind '{target.kind}' are not supported here\n  hint: {hint}"
+            )
         config: dict[str, Any] = json.loads(target.config)
         secrets = json.loads(target.secrets)
         try:

@@ -56,8 +56,7 @@ def key_of(secret: str) -> bytes:
         key = b""
     if not _LEAST <= len(key) <= _MOST:
         raise ServiceError(
-            "not a secret of a webhook\n"
-            f"  hint: '{PREFIX}' and {_LEAST} to {_MOST} bytes in base64"
+            f"not a webhook secret\n  hint: '{PREFIX}' and {_LEAST} to {_MOST} bytes in base64"
         )
     return key
 
@@ -151,7 +150,7 @@ def verify(
     if abs(apart) > tolerance:
         when = "ago" if apart > 0 else "ahead"
         raise SignatureError(
-            f"the request was signed {abs(apart):.0f} seconds {when}, {tolerance:g} are allowed\n"
+            f"the request was signed {abs(apart):.0f} seconds {when}, the limit is {tolerance:g}\n"
             "  hint: set the clock of this machine, or drop the request: it may be a copy"
         )
     known = [secrets] if isinstance(secrets, str) else list(secrets)
@@ -161,7 +160,7 @@ def verify(
     fits = [hmac.compare_digest(one, other) for one in expected for other in offered]
     if not any(fits):
         raise SignatureError(
-            "no signature of the request fits\n"
-            "  hint: verify the bytes of the body as they came, with the secret of this target"
+            "no signature of the request matches\n"
+            "  hint: verify the raw bytes of the body, with the secret of this target"
         )
     return given[ID]

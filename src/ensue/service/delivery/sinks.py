@@ -41,7 +41,7 @@ class Sinks:
         if not trusted and "ca" in config:
             raise NotAllowedError(
                 "'ca' names a file on the machine of the service\n"
-                "  hint: an administrator may make such a target"
+                "  hint: an administrator can create such a target"
             )
         servers = config.get("servers") or config.get("server") or ()
         named = [servers] if isinstance(servers, str) else [str(one) for one in servers]
@@ -49,7 +49,7 @@ class Sinks:
         if not trusted and not every <= set(self._limits.brokers):
             raise NotAllowedError(
                 f"targets of kind {kind} may only name brokers that the service lists\n"
-                "  hint: an administrator sets the limit 'brokers', or makes the target"
+                "  hint: an administrator can set the limit 'brokers', or create the target"
             )
 
     async def close(self) -> None:

@@ -100,7 +100,7 @@ class Webhooks:
         url = config.get("url")
         if not isinstance(url, str) or not 0 < len(url) <= self.limits.url_length:
             raise ServiceError(
-                "a webhook needs its url\n"
+                "a webhook needs a url\n"
                 f"  hint: https://example.org/path, at most {self.limits.url_length} characters"
             )
         secrets = from_stored(config.get("secrets", ()))
@@ -259,12 +259,12 @@ def _headers(found: object, most: int) -> tuple[tuple[str, str], ...]:
         )
     for name, value in found.items():
         if not isinstance(name, str) or not _TOKEN.fullmatch(name):
-            raise ServiceError(f"{name!r} is no name of a header")
+            raise ServiceError(f"{name!r} is not a header name")
         if name.lower() in _OWN:
             raise ServiceError(f"the header '{name}' is set by the service\n  hint: leave it out")
         if not isinstance(value, str) or not _VALUE.fullmatch(value):
             raise ServiceError(
-                f"the header '{name}' has no text that can be sent\n"
+                f"the header '{name}' has a value that cannot be sent\n"
                 "  hint: one line of letters, digits and signs of ASCII"
             )
     return tuple((name.lower(), value) for name, value in found.items())
@@ -282,7 +282,7 @@ def _judge(answer: httpcore.Response, now: float) -> None:
     if 300 <= status < 400:
         raise Undelivered(f"{said}; redirects are not followed\n  hint: give the final URL")
     if status == HTTPStatus.GONE:
-        raise Undelivered(f"{said}: it wants no more", gone=True)
+        raise Undelivered(f"{said}: it wants no more notes notes", gone=True)
     if status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
         asked = _retry_after(answer, now)
         if asked is None and status == HTTPStatus.TOO_MANY_REQUESTS:

@@ -136,9 +136,9 @@ class ServiceLane:
             step = Step.read(head)
             if step.after > self.position:
                 raise StateError(
-                    f"the stream of the service has come to {self.position}, and is to go on "
-                    f"behind {step.after}: what is between is missing\n"
-                    "  hint: the folder of the stream belongs to its file; bring back both"
+                    f"the stream of the service has come to {self.position}, and should continue "
+                    f"after {step.after}: the steps in between are missing\n"
+                    "  hint: the folder of the stream belongs to its file; restore both"
                 )
             table = self._matched(step, body)
             self.position, self.now = position, step.now
@@ -198,7 +198,7 @@ class ServiceLane:
         if header.get("service_lane") != FORMAT:
             raise StateError(
                 f"a lane of the service was saved in format {header.get('service_lane')}, and "
-                f"this release reads {FORMAT}\n  hint: go on with the release that wrote it"
+                f"this release reads {FORMAT}\n  hint: use the release that wrote it"
             )
         self.position, self.now = header["position"], header["now"]
         self._matcher.stage = self._stage.from_floor(header["floor"])

@@ -46,7 +46,7 @@ class Mirror:
             if self.log.append(change for _, change in some) != number:
                 raise StateError(
                     f"version {number} of the subscriptions is missing in {self.folder}\n"
-                    "  hint: bring back the folder together with its file"
+                    "  hint: restore the folder together with its file"
                 )
 
     def together(self, floor: int) -> "Together":
@@ -81,5 +81,5 @@ def ahead(folder: Path) -> StateError:
     return StateError(
         f"{folder} has come further than the file of the service: the file is an older copy, or "
         "a power cut took its last moments\n"
-        "  hint: bring back both from the same moment; synchronous=FULL survives a power cut"
+        "  hint: restore both from the same moment; synchronous=FULL survives a power cut"
     )

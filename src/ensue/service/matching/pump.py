@@ -123,7 +123,7 @@ class Pump:
         self.progress.trouble = str(error)
         self._again_at = time.monotonic() + self._wait
         self._wait = min(2 * self._wait, _LONGEST_WAIT)
-        _LOG.warning("matching on Spark stands still, and is tried again: %s", error)
+        _LOG.warning("matching on Spark has stopped, and is retried: %s", error)
 
     def _round(self) -> None:
         if self.progress.trouble is not None:

@@ -23,7 +23,8 @@ import numpy as np
 import pyarrow as pa
 
 from ensue.api import explain
-from ensue.errors import RunnerError, StateError
+from ensue.errors import StateError
+from ensue.extras import needed
 from ensue.plan.limits import Limits as MatcherLimits
 from ensue.results.notified import notified_schema
 from ensue.runners.live import moment
@@ -63,12 +64,8 @@ def on_spark(
     `master` and `settings` of Spark. Subscriptions are dealt out to `lanes`, at first use: by
     default as many as Spark runs tasks at a time.
     """
-    try:
+    with needed("a service that matches on Spark", "spark"):
         from ensue.runners.spark.service_stream import OwnSession
-    except ImportError as error:
-        raise RunnerError(
-            f"Spark is not installed ({error})\n  hint: pip install 'ensue[spark]'"
-        ) from None
     session = OwnSession.of(spark, {"spark.master": master, **settings})
     return lambda columns, limits, service: SparkMatching(columns, limits, service, session, lanes)
 
@@ -125,7 +122,7 @@ class SparkMatching:
             raise StateError(
                 f"the stream of the service has come to step {settled.delivered}, and its folder "
                 f"{self.folder} is gone\n"
-                "  hint: bring it back together with the file, or name a new file"
+                "  hint: restore it together with the file, or name a new file"
             )
         self.progress.delivered, self.progress.now = settled.delivered, settled.now
         self.progress.sent = max(settled.delivered, sent)

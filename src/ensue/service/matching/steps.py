@@ -99,9 +99,9 @@ class Stepping:
         header, arrays, blobs = unpacked(data)
         if header.get("steps") != FORMAT:
             raise StateError(
-                "the file was matched in the process of its service so far, and what that "
-                "remembers cannot be handed over to Spark\n"
-                "  hint: go on without Spark, or name a new file"
+                "the file was matched in the process of its service so far, and its state "
+                "cannot be transferred to Spark\n"
+                "  hint: continue without Spark, or name a new file"
             )
         self.order.restore(blobs["order"])
         self._twins.restore(arrays)

@@ -67,7 +67,7 @@ def chunks_of(path: Path, position: int, most: int) -> Iterator[Chunk]:
     """The rows of a file from a position on, at most so many at a time."""
     reader = _reader(path.name)
     if reader is None:
-        raise ValueError(f"'{path.name}' is no file of events")
+        raise ValueError(f"'{path.name}' is not an event file")
     return reader(path, position, most)
 
 

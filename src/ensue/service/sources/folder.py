@@ -63,7 +63,7 @@ class FolderSource:
 
     def _words(self, error: Exception) -> str | None:
         if isinstance(error, OSError):
-            return f"the folder {self._path} cannot be looked into: {error.strerror}"
+            return f"the folder {self._path} cannot be listed: {error.strerror}"
         return None
 
     async def _read(self, service: Taker) -> None:

@@ -173,7 +173,7 @@ class KafkaSource:
         if position > end:
             raise ServiceError(
                 f"{where} ends at {end}, but was read up to {position}: it seems to be another "
-                f"topic of the same name\n  hint: say name={self.name}-2, or the like"
+                f"topic with the same name\n  hint: use another name, such as name={self.name}-2"
             )
         if position < first:
             gone = first - position

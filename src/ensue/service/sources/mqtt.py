@@ -33,7 +33,8 @@ def make(config: Mapping[str, Any]) -> Source:
     topic = given.text("topic", hint="a topic, as in trucks/# or trucks/+/position")
     if not _is_filter(topic):
         raise ServiceError(
-            f"MQTT source: '{topic}' is no topic\n  hint: + stands for one level, # for the rest"
+            f"MQTT source: '{topic}' is not a topic\n  hint: + stands for one level, # for the "
+            "rest"
         )
     made_up = "ensue-" + hashlib.sha256(topic.encode()).hexdigest()[:16]
     source = MqttSource(

@@ -31,12 +31,12 @@ def make(config: Mapping[str, Any]) -> Source:
     subject = given.text("subject", hint="a subject, as in trucks.> or trucks.*.position")
     if not _is_filter(subject):
         raise ServiceError(
-            f"NATS source: '{subject}' is no subject\n"
+            f"NATS source: '{subject}' is not a subject\n"
             "  hint: words with dots between; * stands for one word, > for the rest"
         )
     stream = given.optional("stream", hint="the name of a stream")
     if stream is not None and (not stream.isprintable() or set(stream) & set(" .*>/\\")):
-        raise ServiceError(f"NATS source: '{stream}' is no name of a stream\n  hint: one word")
+        raise ServiceError(f"NATS source: '{stream}' is not a stream name\n  hint: one word")
     source = NatsSource(
         access,
         subject,
@@ -138,7 +138,7 @@ class NatsSource:
         if position > end:
             raise ServiceError(
                 f"stream '{stream}' ends at {end}, but was read up to {position}: it seems to be "
-                f"another of the same name\n  hint: say name={self.name}-2, or the like"
+                f"another with the same name\n  hint: use another name, such as name={self.name}-2"
             )
         if position < first:
             gone = first - position

@@ -16,5 +16,5 @@ def source_of(url: str) -> Source:
     """
     kind, config = endpoint_of(url)
     if kind not in SOURCES:
-        raise ServiceError(f"'{kind}' is no source\n  hint: {did_you_mean(kind, SOURCES)}")
+        raise ServiceError(f"'{kind}' is not a source\n  hint: {did_you_mean(kind, SOURCES)}")
     return SOURCES[kind](config)

@@ -40,8 +40,8 @@ def answered(
         return None
     if found["digest"] != digest:
         raise ConflictError(
-            f"the idempotency key '{key}' came with another request already\n"
-            "  hint: a key is for one request and its repetitions; make a new one"
+            f"the idempotency key '{key}' was already used for another request\n"
+            "  hint: a key is for one request and its repetitions; use a new one"
         )
     return str(found["answer"]).partition("\n")[0]
 

@@ -22,7 +22,7 @@ def add_user(db: Connection, name: str, quotas: str, at: float) -> int:
         )
     except IntegrityError:
         raise ConflictError(
-            f"there is a user '{name}' already\n  hint: choose another name"
+            f"there is already a user '{name}'\n  hint: choose another name"
         ) from None
     return int(added.lastrowid or 0)
 

@@ -9,7 +9,7 @@ REGION = Parameter(
     "region",
     "Region",
     Kind.REGION,
-    "The name of a region, or its shape as WKT. Its border belongs to it.",
+    "The name of a region, or its shape as WKT. The border counts as inside.",
     required=True,
 )
 OBJECT = Parameter(
@@ -23,7 +23,7 @@ MARGIN = Parameter(
     "margin",
     "Wider border",
     Kind.DISTANCE,
-    "Whoever is outside by no more than this counts neither as inside nor as outside.",
+    "An object outside by no more than this counts neither as inside nor as outside.",
     default=50.0,
     least=0.0,
 )
@@ -31,15 +31,15 @@ REACH = Parameter(
     "reach",
     "Looks no further than",
     Kind.DISTANCE,
-    "Reports from further away than this are passed over. Without it every report of the stream "
-    "is looked at, which many subscriptions cannot afford. Take more than anybody gets from one "
-    "report to the next.",
+    "Reports from further away than this are ignored. Without it every report of the stream is "
+    "examined, which is too expensive with many subscriptions. Use more than the distance an "
+    "object covers between two reports.",
 )
 DWELL = Parameter(
     "dwell",
     "Has to last",
     Kind.LENGTH,
-    "Before and after the change it has to stay as it is for so long, or it counts for nothing.",
+    "The state before and after the change has to last this long, or it does not count.",
     default="2 minutes",
     least=0.0,
     most=_DAY,
@@ -48,7 +48,7 @@ WITHIN = Parameter(
     "within",
     "Within",
     Kind.LENGTH,
-    "The report before the change and the one after it are at most so far apart.",
+    "The report before the change and the one after it are at most this far apart.",
     default="30 minutes",
     most=7 * _DAY,
 )
@@ -56,7 +56,7 @@ LONGER_THAN = Parameter(
     "longer_than",
     "Longer than",
     Kind.LENGTH,
-    "It is told when so much time has passed, without a further report.",
+    "It is reported when this much time has passed, without another report.",
     required=True,
     most=30 * _DAY,
 )
@@ -73,7 +73,7 @@ QUIET = Parameter(
     "quiet",
     "Quiet period",
     Kind.LENGTH,
-    "After a notification about an object there is none about it for so long.",
+    "After a notification about an object there are no more about it for this long.",
     least=0.0,
     most=30 * _DAY,
 )

@@ -25,29 +25,29 @@ from ensue.service.templates.template import Filled, Template
 from ensue.service.templates.wording import laid_out, lasting
 
 _NOT_SEEN_BEFORE = (
-    "Whoever was not reported on the other side before, for the dwell time and no longer ago than "
-    "'within', is not told of. Silence does not end a state: only a report does."
+    "An object is only reported if it was seen on the other side before, for the dwell time and "
+    "no longer ago than 'within'. Silence does not end a state: only a report does."
 )
 ENTERS = Template(
     "enters",
     "Enters a region",
-    "An object was outside of a region and is inside. It is told once the object has been inside "
+    "An object was outside a region and is now inside. It is reported once it has been inside "
     f"for the dwell time, and again only after it has left. {_NOT_SEEN_BEFORE}",
     (REGION, OBJECT, MARGIN, DWELL, WITHIN, REACH, QUIET),
 )
 LEAVES = Template(
     "leaves",
     "Leaves a region",
-    "An object was inside of a region and is further away than the wider border. It is told once "
-    "the object has been outside for the dwell time, and again only after it has come back. "
+    "An object was inside a region and is now beyond the wider border. It is reported once it "
+    "has been outside for the dwell time, and again only after it has come back. "
     f"{_NOT_SEEN_BEFORE}",
     (REGION, OBJECT, MARGIN, DWELL, WITHIN, REACH, QUIET),
 )
 STAYS = Template(
     "stays",
     "Stays longer than",
-    "An object has entered a region and does not leave it for longer than a time. Outside for "
-    "less than the dwell time it has not left. It is told once a stay, when the time and the "
+    "An object has entered a region and stays for longer than a time. If it is outside for less "
+    "than the dwell time, it has not left. It is reported once per stay, when the time and the "
     f"dwell time have passed. {_NOT_SEEN_BEFORE}",
     (REGION, LONGER_THAN, OBJECT, MARGIN, DWELL, WITHIN, REACH, QUIET),
 )
@@ -91,7 +91,7 @@ class _Border:
     @property
     def away(self) -> str:
         """Where outside is, in words."""
-        found = f"outside of {self.place.words}"
+        found = f"outside {self.place.words}"
         if self.margin:
             found = f"more than {self.given.metres(self.margin)} from {self.place.words}"
         return f"{found} and less than {self.given.metres(self.reach)}" if self.reach else found

@@ -32,51 +32,53 @@ from ensue.service.templates.wording import laid_out, lasting
 
 _COMPANY = (
     replace(MARGIN, says="They are apart only beyond the distance and this together."),
-    replace(DWELL, says="It has to stay so for this long, or it counts for nothing."),
+    replace(DWELL, says="The state has to last this long, or it does not count."),
     TOGETHER,
     WITHIN,
     QUIET,
 )
 _PAIRS = (
-    "Each report of one is compared with the latest one of the other before it, so both have to "
-    "report often enough, and whoever moves is somewhat further than it was. A single wrong "
-    "position far away counts as a parting: a quiet period helps."
+    "Each report of one object is compared with the latest earlier report of the other, so both "
+    "have to report often enough, and an object that moves is a little further on by then. A "
+    "single wrong position far away counts as parting: a quiet period helps."
 )
 NEAR = Template(
     "near",
     "Near each other",
-    "Two objects were apart and are nearer to each other than a distance. It is told for every "
-    "two of them, once they have been near for the dwell time. Where the key is text, two of the "
-    f"same list are told of twice, once for each: texts of two events have no order. {_PAIRS}",
+    "Two objects were apart and are now closer than a distance. It is reported for every "
+    "two of them, once they have been near for the dwell time. If the key is text, two of the "
+    f"same list are reported twice, once for each: texts of two events have no order. {_PAIRS}",
     (
         replace(OBJECT, default=None, required=True),
         replace(
             OBJECT,
             name="other",
             title="Near whom",
-            says="One object, several, or all others. The same list twice: every two of it.",
+            says="One object, several, or all others. If both lists are the same: every two of "
+            "them.",
         ),
         apart("They are near if they are less than this apart."),
         *_COMPANY,
         replace(
             REACH,
-            says="Who is further away than this is passed over. Without it every two objects are "
-            "watched all the time, which cannot be afforded of many: take what they come nearer "
-            "by between two reports, and more.",
+            says="Objects further away than this are ignored. Without it every two objects are "
+            "watched all the time, which is too expensive for many: use more than the distance "
+            "by which they can get closer between two reports.",
         ),
     ),
 )
 STRAYS = Template(
     "strays",
     "Strays from a convoy",
-    "An object was near the one that leads a convoy, and is too far away. It is told once it has "
+    "An object was near the leader of a convoy and is now too far away. It is reported once it "
+    "has "
     f"been away for the dwell time, and again only after it was near. {_PAIRS}",
     (
         replace(
             OBJECT,
             name="leader",
             title="Leader",
-            says="The one that leads: a single object.",
+            says="The leader: a single object.",
             default=None,
             required=True,
         ),
@@ -84,11 +86,11 @@ STRAYS = Template(
             OBJECT,
             name="followers",
             title="Followers",
-            says="Those that follow. All of them: everybody who was near the leader.",
+            says="The objects that follow. All: every object that was near the leader.",
             default=None,
             required=True,
         ),
-        apart("Who follows is less than this away from the leader."),
+        apart("A follower is less than this away from the leader."),
         *_COMPANY,
     ),
 )

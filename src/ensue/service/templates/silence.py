@@ -11,20 +11,21 @@ from ensue.service.templates.wording import laid_out
 NOT_SEEN = Template(
     "not_seen",
     "Not seen for",
-    "An object has sent no report for longer than a time. It is told once a silence, when the "
-    "time has passed: a silence has to last by itself, so there is no dwell time. An object that "
-    "was never seen is not told of. Where silence is nothing to speak of, name a region for it.",
+    "An object has sent no report for longer than a time. It is reported once per silence, when "
+    "the time has passed: a silence lasts by definition, so there is no dwell time. An object "
+    "that "
+    "was never seen is not reported. If silence is normal somewhere, name a region for it.",
     (
         LONGER_THAN,
         OBJECT,
         replace(
             REGION,
-            says="Who is silent here may be: a yard where engines are switched off.",
+            says="Objects may be silent here: a yard where engines are switched off.",
             name="unless_in",
             title="Unless last seen in",
             required=False,
         ),
-        replace(MARGIN, says="Around that region it may be silent, too, up to so far away."),
+        replace(MARGIN, says="Objects may also be silent up to this far around that region."),
         QUIET,
     ),
 )
@@ -37,7 +38,7 @@ def not_seen(given: Given) -> Filled:
     last, but = f"({who.first})", ""
     if yard is not None:
         last = f"DIST({yard.name}; >; {number_text(margin)}){last}"
-        but = f" The last report was outside of {yard.words}"
+        but = f" The last report was outside {yard.words}"
         but += f", more than {given.metres(margin)} away." if margin else "."
     says = f"Tells when {who.one} has sent no report for longer than {longer_than}.{but}"
     title = f"not seen for {longer_than}: {who.words}"

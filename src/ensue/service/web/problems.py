@@ -35,7 +35,7 @@ _LOG = logging.getLogger(__name__)
 MEDIA = "application/problem+json"
 _RETRY = 5  # seconds that a client waits before it tries again
 _HINT = "\n  hint: "
-_INVALID = "the request is not of the form that is asked for"
+_INVALID = "the request is not of the form that is required"
 
 # Limits that are about the moment: later it may be all right. Of requests that are too large
 # a smaller one is. Of what a user may have, one has to go first.
@@ -164,7 +164,7 @@ def _invalid(error: RequestValidationError) -> Problem:
     ]
     said = "; ".join(f"{one['where']}: {one['detail']}" for one in errors[:3])
     more = {"errors": errors}
-    return Problem(422, "invalid", "The request is not understood", f"{_INVALID}: {said}", more)
+    return Problem(422, "invalid", "The request is not valid here", f"{_INVALID}: {said}", more)
 
 
 def _http(error: HTTPException) -> Problem:

@@ -92,7 +92,7 @@ async def _write_all(listener: Listener, send: Send) -> None:
 
 
 async def _watch(receive: Receive, listener: Listener) -> None:
-    """Notices that the client has gone."""
+    """Notices that the client has disconnected."""
     message: dict[str, Any] = {}
     while message.get("type") != "http.disconnect":
         message = dict(await receive())

@@ -71,13 +71,14 @@ class RunsState(InstancesState[RunsSource]):
         if asked.code == NEEDS_RUNS:
             self._drop_runs(asked, room)
             free = meta[FREE_COUNT] + len(tables["I"]) - meta[RUN_TOP]
-            if asked.again or free * 2 < len(tables["I"]):
+            # to look for dead ones takes as long as there are lists: seldom, then
+            small = len(tables["I"]) < min(tables["head"].size, SPARSE)
+            if asked.again or small or free * 2 < len(tables["I"]):
                 room.grow("I", "F", "nxt")
         elif asked.code == NEEDS_NODES:
             self._drop_runs(asked, room)
             room.drain()
             self._keep_nodes()
-            # to look for dead ones takes as long as there are lists: seldom, then
             small = len(tables["N"]) < min(16 * tables["head"].size, SPARSE)
             if asked.again or small or meta[NODE_TOP] * 2 > len(tables["N"]):
                 room.grow("N", "NF")

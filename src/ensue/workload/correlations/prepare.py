@@ -21,6 +21,7 @@ from ensue.columns.stream import Shape
 from ensue.engine.allowance import machine_memory
 from ensue.errors import ArchiveWarning, EventError, QueryError
 from ensue.languages.printing import show
+from ensue.own_frames import outside
 from ensue.plan.access import ACCESSES, Decision, decide, unclustered
 from ensue.plan.planning import Planning
 from ensue.results.joined import LOCATION, STANDARD
@@ -134,7 +135,7 @@ def _warn(decision: Decision) -> None:
     """Of archives that are dear to read as they are stored."""
     for past in decision.pasts:
         if (warning := unclustered(past, decision)) is not None:
-            warnings.warn(warning, ArchiveWarning, stacklevel=2)
+            warnings.warn(warning, ArchiveWarning, stacklevel=outside())
 
 
 def _shapes(archives: Sequence[Archive]) -> Iterator[Shape]:
@@ -350,4 +351,4 @@ def latency_of(latency: str | int | float | None, shape: Shape, unit: Unit) -> f
     if numeric and isinstance(latency, int | float) and latency >= 0:
         return latency
     wanted = "a number, as the time column holds numbers" if numeric else 'a text as "2 seconds"'
-    raise EventError(f"latency={latency!r} is no length of time\n  hint: {wanted}")
+    raise EventError(f"latency={latency!r} is not a length of time\n  hint: {wanted}")

@@ -316,7 +316,9 @@ def prepared_side(
         return PatternSide(prepare(side, shape, planning, streaming=streaming))
     if streaming:
         require_open_end(side.recognition)
-    plain = prepared_clause(side.recognition, shape.arrow, planning.limits, ids=True)
+    plain = prepared_clause(
+        side.recognition, shape.arrow, planning.limits, ids=True, session=shape.schema.session
+    )
     if streaming:
         require_bounded(plain.plan)
     meant = plain.recognition

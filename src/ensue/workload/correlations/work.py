@@ -32,6 +32,7 @@ class CorrelationWork:
     pasts: Pasts
     source: Source
     of_events: bool = True  # live matches are found in the events as they come in
+    rows: None = None  # all events are needed
 
     @property
     def expected(self) -> tuple[Prepared, ...]:
@@ -127,7 +128,7 @@ class CorrelationStage:
             return None
         return next(
             (query.why_whole for query in self.queries if query.why_whole is not None),
-            "the query has no [attr] that would split the stream: one task, on one core, will "
+            "the query has no [attr] to split the stream: one task, on one core, will "
             "match all events",
         )
 

@@ -94,7 +94,7 @@ def length_in(length: object, shape: Shape, name: str) -> float:
     if not calendar(shape) and isinstance(length, int | float) and length >= 0:
         return length
     wanted = "as '2 hours'" if calendar(shape) else "a number, as the time column holds numbers"
-    raise EventError(f"{name}={length!r} is no length of time\n  hint: {wanted}")
+    raise EventError(f"{name}={length!r} is not a length of time\n  hint: {wanted}")
 
 
 def calendar(shape: Shape) -> bool:

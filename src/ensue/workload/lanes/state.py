@@ -218,7 +218,7 @@ def _check_format(head: Head) -> None:
     if head.format != FORMAT:
         raise StateError(
             f"the checkpoint was written in format {head.format}, this release reads {FORMAT}\n"
-            "  hint: go on with the release that wrote it, or start with a new checkpoint"
+            "  hint: use the release that wrote it, or start with a new checkpoint"
         )
 
 

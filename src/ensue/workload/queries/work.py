@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 
 from ensue.algebra.answers import summarised
 from ensue.algebra.form import is_lapse
 from ensue.columns.matches import Matches
-from ensue.columns.stream import slices
+from ensue.columns.stream import Rows, slices
 from ensue.computed import cached_property
 from ensue.errors import QueryError
 from ensue.plan.limits import Limits
@@ -17,7 +18,7 @@ from ensue.workload.live_matcher import LiveMatchers
 from ensue.workload.prepared import Prepared, build_result, joined_of, time_ordered, unseen_types
 from ensue.workload.queries.shared_matcher import SharedMatcher
 from ensue.workload.queries.whole_scan import WholeScan
-from ensue.workload.relevance import types_that_matter
+from ensue.workload.relevance import only_roles_matter, rows_with_a_role, types_that_matter
 from ensue.workload.spill.evictable import not_evictable, why_not_evictable
 from ensue.workload.spill.spilling import spilling
 from ensue.workload.stage import ARRIVAL, Fed, Output, Reads, StageMatcher
@@ -47,6 +48,13 @@ class QueryWork:
     @cached_property
     def reads(self) -> Reads:
         return Reads(types_that_matter(self.prepared))
+
+    @property
+    def rows(self) -> Rows | None:
+        """Picks the events that may be in a match or forbid one; None: all of them are needed."""
+        if len(self.prepared) > 1 or not only_roles_matter(self.prepared[0]):
+            return None
+        return partial(rows_with_a_role, self.prepared[0])
 
     def matched(self, events: pa.Table, progress: Progress | None = None) -> Whole:
         """The matches in events that are in the order of the stream."""
@@ -114,7 +122,7 @@ class QueryWork:
                 "will match all events"
             )
         return (
-            "the query has no [attr] that would split the stream: one task, on one core, will "
+            "the query has no [attr] to split the stream: one task, on one core, will "
             "match all events"
         )
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from ensue.algebra.check.row_patterns import checked
 from ensue.algebra.row_patterns.recognition import Recognition
-from ensue.columns.arrow_kinds import fields_of
+from ensue.columns.arrow_kinds import fields_of, zones_of
 from ensue.columns.stream import PLACE
 from ensue.errors import EventError, QueryError
 from ensue.workload.arranged import Arranged, Computed
@@ -28,11 +28,11 @@ class Arrangement:
     order: tuple[str, ...]
     streaming: bool  # events keep coming
 
-    def __call__(self, arrow: pa.Schema) -> Arranged:
+    def __call__(self, arrow: pa.Schema, session: str | None = None) -> Arranged:
         kinds, clauses = fields_of(arrow), []
         for name, clause in self.clauses:
             with speaking_of(name):
-                clauses.append(checked(clause, kinds))
+                clauses.append(checked(clause, kinds, zones_of(arrow, session)))
         computed = {
             column_of(key): Computed(column_of(key), key.expr)
             for clause in clauses
@@ -47,7 +47,7 @@ class Arrangement:
             if self.only:
                 return PLACE, ()
             if self.time is None:
-                raise EventError("the events' time column is needed: pass time=")
+                raise EventError("the time column of the events is missing: pass time=")
             return self.time, self.order
         times = {}
         for (name, _), clause in zip(self.clauses, clauses, strict=True):

@@ -10,7 +10,7 @@ from ensue.algebra.check.row_patterns import checked
 from ensue.algebra.predicate import Field
 from ensue.algebra.row_patterns.recognition import Key, Recognition
 from ensue.algebra.row_patterns.values import ROW, OrderedBy
-from ensue.columns.arrow_kinds import fields_of
+from ensue.columns.arrow_kinds import fields_of, zones_of
 from ensue.columns.rows import no_rows
 from ensue.columns.stream import COMPUTED
 from ensue.computed import cached_property
@@ -87,10 +87,20 @@ class Clause:
                     yield table.add_column(0, self.schema.field(0), ids.of(some))
 
 
-def prepared(recognition: Recognition, arrow: pa.Schema, limits: Limits, *, ids: bool) -> Clause:
-    """A clause over events with these columns, or a QueryError that says what does not fit."""
+def prepared(
+    recognition: Recognition,
+    arrow: pa.Schema,
+    limits: Limits,
+    *,
+    ids: bool,
+    session: str | None = None,
+) -> Clause:
+    """A clause over events with these columns, or a QueryError that says what does not fit.
+
+    `session` is the zone of all times that have one, where it is not that of their types.
+    """
     kinds = {name: kind for name, kind in fields_of(arrow).items() if not is_own(name)}
-    meant = checked(recognition, kinds)
+    meant = checked(recognition, kinds, zones_of(arrow, session))
     bound = replace(meant, partition=tuple(map(_bound, meant.partition)))
     clause = Clause(RowPlan(bound, kinds), arrow, show_clause(meant), ids, limits)
     if ids:

@@ -9,12 +9,12 @@ from ensue.algebra.predicate import Expr
 from ensue.algebra.row_patterns.recognition import Recognition
 from ensue.algebra.row_patterns.values import RowValue
 from ensue.engine.row_patterns.judging import Judges
-from ensue.errors import QueryError
 from ensue.languages.row_patterns.scalar_text import show_name, show_scalar
 from ensue.languages.row_patterns.text import show_pattern, show_value
 from ensue.plan.limits import Limits
 from ensue.plan.row_patterns.plan import RowPlan
 from ensue.plan.show.explain_row_patterns import ClauseWords, explained_clause
+from ensue.plan.show.picture_row_patterns import picture_clause
 from ensue.source.row_pattern_conditions import kernel_of
 from ensue.source.row_patterns import search_text
 from ensue.workload.row_patterns.clause import prepared
@@ -32,7 +32,7 @@ class ExplainedClause:
         if source is None:
             self._plan = RowPlan(asked, {})
         else:
-            clause = prepared(asked, source.arrow, Limits(), ids=False)
+            clause = prepared(asked, source.arrow, Limits(), ids=False, session=source.zone)
             self._plan, self._clause = clause.plan, clause
 
     def told(self) -> str:
@@ -54,12 +54,8 @@ class ExplainedClause:
         return "no kernel takes its conditions" if judged is None else judged.text
 
     def picture(self) -> str:
-        """There is none yet."""
-        raise QueryError(
-            "there is no picture of MATCH_RECOGNIZE yet",
-            hint="ensue.explain tells its plan in words",
-            text=self._asked.text,
-        )
+        """Its pattern as a tree, and the conditions of its variables."""
+        return picture_clause(self._plan, self._words())
 
     def _compiled(self) -> bool | None:
         if self._source is None or self._plan.decided_by_rows:

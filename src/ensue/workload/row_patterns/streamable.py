@@ -23,7 +23,7 @@ def _no_time(recognition: Recognition, why: str) -> QueryError:
     span = recognition.order[0].span if recognition.order else recognition.pattern.span
     return QueryError(
         f"rows of a stream come in the order of time, and {why}",
-        hint="let ORDER BY begin with the column of event time, ascending",
+        hint="start ORDER BY with the column of event time, ascending",
         span=span,
         text=recognition.text,
     )

@@ -23,6 +23,7 @@ class RowPatternWork:
     source: Source
     streaming: bool = False
     of_events: bool = True
+    rows: None = None  # all events are needed
 
     @property
     def expected(self) -> tuple[Prepared, ...]:

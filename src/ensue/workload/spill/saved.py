@@ -53,7 +53,7 @@ class Saved:
         if header["format"] != FORMAT:
             raise StateError(
                 f"stored keys were saved in format {header['format']}, this release reads "
-                f"{FORMAT}\n  hint: go on with the release that saved it"
+                f"{FORMAT}\n  hint: use the release that saved it"
             )
         resident, stored = (from_bytes(blobs[n]).cast(arrow) for n in ("resident", "stored"))
         unknown, plain = header["unknown before"], blobs.get("plain")

@@ -128,7 +128,7 @@ class Folder:
         # a map: what is read stays in the machine's page cache, not in this process's memory
         source = pa.memory_map(str(segment.path))
         if zlib.crc32(source.read_buffer()) != segment.checksum:
-            raise _lost(segment, "is damaged: its checksum does not fit")
+            raise _lost(segment, "is damaged: its checksum is wrong")
         source.seek(0)
         table = pa.ipc.open_file(source).read_all()
         self._open[segment.path] = (seen, table)

@@ -24,6 +24,7 @@ from ensue.errors import QueryError, SubscriptionWarning
 from ensue.kernels.geometry import EARTH, PLANE
 from ensue.kernels.regions import RegionTable
 from ensue.languages.opsl import parse
+from ensue.own_frames import outside
 from ensue.plan.subscriptions.joins import Root, Units, roots_of, unbounded
 from ensue.schema import Kind
 from ensue.workload.source import Source
@@ -122,7 +123,7 @@ class Fleet:
             self.cancel(change.name)
             self.refused[change.name] = str(error)
             said = f"subscription '{change.name}' cannot be matched here: {error}"
-            warnings.warn(said, SubscriptionWarning, stacklevel=3)
+            warnings.warn(said, SubscriptionWarning, stacklevel=outside())
 
     def _ready(self, change: Change, now: float | None) -> tuple[Subscription, list[Root]]:
         assert change.text is not None
@@ -248,7 +249,7 @@ def _require_bounds(roots: list[Root]) -> None:
         raise QueryError(
             "nothing says how long its events may wait for each other, so on a stream they would "
             "pile up for ever",
-            hint="say how long a match lasts at the most: WITH within = 10 minutes",
+            hint="limit how long a match may last: WITH within = 10 minutes",
         )
 
 

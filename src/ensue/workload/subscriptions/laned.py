@@ -195,7 +195,7 @@ class LaneMatcher(FleetMatcher):
         if header.get("lane_format") != FORMAT:
             raise StateError(
                 f"the state of subscriptions is of format {header.get('lane_format')}, and this "
-                f"release reads {FORMAT}\n  hint: go on with the release that wrote it"
+                f"release reads {FORMAT}\n  hint: use the release that wrote it"
             )
         if header["told"] is not None:
             self.renew(Version(**header["told"]))

@@ -229,7 +229,7 @@ class FleetMatcher:
         if header.get("format") != FORMAT:
             raise StateError(
                 f"the state of subscriptions is of format {header.get('format')}, and this "
-                f"release reads {FORMAT}\n  hint: go on with the release that wrote it"
+                f"release reads {FORMAT}\n  hint: use the release that wrote it"
             )
         nodes = {n.removeprefix("node "): a for n, a in arrays.items() if n.startswith("node ")}
         for name in ("event numbers", "event codes", "event known"):

@@ -27,6 +27,7 @@ class SubscriptionWork:
     limits: Limits
     streaming: bool = False
     of_events: bool = True
+    rows: None = None  # all events are needed
 
     @property
     def outputs(self) -> tuple[Output, ...]:

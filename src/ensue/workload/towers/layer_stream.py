@@ -17,10 +17,10 @@ from ensue.algebra.towers.behind import AT, FROM
 from ensue.algebra.towers.layers import MEMBERS, Layer
 from ensue.algebra.window import ByEvents
 from ensue.columns import evaluate as vectors
-from ensue.columns.arrow_kinds import fields_of
+from ensue.columns.arrow_kinds import fields_of, zones_of
 from ensue.columns.buffers import single
 from ensue.columns.location import location_texts, location_type
-from ensue.columns.stream import TYPE, Columns, Shape, type_clashes
+from ensue.columns.stream import TYPE, Columns, Shape, type_clashes, zones_by_field
 from ensue.schema import EventType, Kind, Schema
 
 START, END = "__start", "__end"
@@ -279,6 +279,8 @@ def _schema(arrow: pa.Schema, by_type: Mapping[str, Columns], raw: Shape) -> Sch
         type_column=TYPE,
         location=_place_column(raw.schema),
         space=raw.schema.space,
+        zones=MappingProxyType(zones_by_field(zones_of(arrow), by_type)),
+        session=raw.schema.session,
     )
 
 

@@ -119,7 +119,9 @@ def prepare_layers(
         raw = [t for t in types_of(layer.query) if t not in below]
         many = {name: rates[name] for name in layer.uses}
         statistics, events = in_layer(planning.statistics, raw, many)
-        identities[layer.name] = _identity(layer, identities)
+        identities[layer.name] = (
+            _identity(layer, identities) if tower.definitions else fingerprint(layer.meaning)
+        )
         found[layer.name] = _prepared(
             layer,
             stream,
@@ -176,7 +178,7 @@ def _prepared(
             layer.query, stream.shape.schema, streaming=streaming, derived=False
         )
         if layer.called and any(results(checked.pattern)) and not stream.alone:
-            raise QueryError("operators of your own take events that come in, not complex ones")
+            raise QueryError("user-defined operators take events that come in, not complex ones")
     except QueryError as error:
         raise _named(error, layer) from None
     query = _with_places(checked, layer, stream)

@@ -38,6 +38,7 @@ class TowerWork:
     tower: PreparedTower
     levels: tuple[Level, ...]
     of_events: bool = False  # its layers have streams of their own
+    rows: None = None  # all events are needed
 
     @property
     def outputs(self) -> tuple[Output, ...]:

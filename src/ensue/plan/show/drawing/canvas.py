@@ -1,5 +1,6 @@
 """A canvas that grows with what is drawn on it, written as SVG."""
 
+import re
 from dataclasses import dataclass, field
 from math import hypot
 from xml.sax.saxutils import escape
@@ -13,6 +14,7 @@ MARGIN = 24
 INK, DIM, DARK, PAPER = "#1b2733", "#64748b", "#111111", "#ffffff"
 FONT = "font-family=\"'Helvetica Neue', Helvetica, Arial, 'DejaVu Sans', sans-serif\""
 MONO = "monospace"
+_NO_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 NARROW, WIDE = "iljtf.,:;|!'()[] ", "mwMW"
 
 Point = tuple[float, float]
@@ -27,6 +29,15 @@ def width_of(text: str, *, size: float = SIZE, mono: bool = False) -> float:
     if mono:
         return len(text) * size * 0.61
     return size * sum(0.36 if c in NARROW else 0.9 if c in WIDE else 0.66 for c in text)
+
+
+def escaped(text: str) -> str:
+    """A text as XML has it; characters that XML cannot hold are left out.
+
+    >>> escaped("a < b" + chr(1))
+    'a &lt; b'
+    """
+    return escape(_NO_XML.sub("", text))
 
 
 def dark_width(text: str) -> float:
@@ -100,7 +111,7 @@ class Canvas:
             )
         self.shapes.append(
             f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size:g}" '
-            f'fill="{color}" xml:space="preserve"{style}>{escape(text)}</text>'
+            f'fill="{color}" xml:space="preserve"{style}>{escaped(text)}</text>'
         )
 
     def circle(self, at: Point, radius: float, *, fill: str = PAPER, width: float = 1.6) -> None:
@@ -200,7 +211,7 @@ class Canvas:
         view = f'viewBox="{left:.0f} {top:.0f} {width:.0f} {height:.0f}"'
         lines = [
             f'<svg xmlns="http://www.w3.org/2000/svg" {view} {size} {FONT} role="img">',
-            f"<title>{escape(title)}</title>",
+            f"<title>{escaped(title)}</title>",
             f'<rect x="{left:.0f}" y="{top:.0f}" {size} fill="{PAPER}"/>',
             *self.shapes,
             "</svg>",

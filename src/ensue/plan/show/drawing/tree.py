@@ -1,4 +1,6 @@
-"""A pattern as a tree, for plans without a structure of their own."""
+"""A tree of boxes, and a pattern as one, for plans without a structure of their own."""
+
+from dataclasses import dataclass
 
 from ensue.algebra.form import Form, form, is_absence, is_event, parts
 from ensue.algebra.pattern import Pattern
@@ -11,29 +13,52 @@ HEIGHT = 32
 NAME = 32
 
 
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A node with what is below it."""
+
+    text: str
+    below: tuple["Box", ...] = ()
+    dark: bool = False
+
+    @property
+    def own_width(self) -> float:
+        return max(54.0, width_of(self.text) + 26)
+
+    @property
+    def inside(self) -> float:
+        return sum(box.width for box in self.below) + BETWEEN * max(0, len(self.below) - 1)
+
+    @property
+    def width(self) -> float:
+        return max(self.own_width, self.inside)
+
+
 def draw_tree(canvas: Canvas, pattern: Pattern) -> None:
     """Leaves are events, inner nodes how they are arranged; what is negated is dark."""
-    _draw(canvas, pattern, 0, 0, dark=False)
+    draw_boxes(canvas, _box(pattern, dark=False))
 
 
-def _draw(canvas: Canvas, pattern: Pattern, left: float, level: int, *, dark: bool) -> Point:
-    """Draws a part from `left` on and gives the top of its node."""
-    dark = dark or is_absence(pattern)
-    text = _text(pattern)
-    width = _own_width(pattern)
+def draw_boxes(canvas: Canvas, box: Box, left: float = 0, level: int = 0) -> Point:
+    """Draws a tree from `left` on and gives the middle of its upper edge."""
     y = float(level * LEVEL)
-    children = _children(pattern)
-    inside = sum(_width(p) for p in children) + BETWEEN * max(0, len(children) - 1)
-    x = left + max(width, inside) / 2
-    at = left + (max(width, inside) - inside) / 2
-    for child in children:
-        top = _draw(canvas, child, at, level + 1, dark=dark)
+    x = left + box.width / 2
+    at = left + (box.width - box.inside) / 2
+    for child in box.below:
+        top = draw_boxes(canvas, child, at, level + 1)
         canvas.line((x, y + HEIGHT / 2), (x, y + LEVEL / 2), (top[0], y + LEVEL / 2), top)
-        at += _width(child) + BETWEEN
-    fill, ink = (DARK, PAPER) if dark else (PAPER, DARK)
-    canvas.box((x, y), width, HEIGHT, fill=fill, round=16 if children else 4)
-    canvas.text((x, y + 5), text, anchor="middle", color=ink, bold=True)
+        at += child.width + BETWEEN
+    fill, ink = (DARK, PAPER) if box.dark else (PAPER, DARK)
+    canvas.box((x, y), box.own_width, HEIGHT, fill=fill, round=16 if box.below else 4)
+    canvas.text((x, y + 5), box.text, anchor="middle", color=ink, bold=True)
     return (x, y - HEIGHT / 2)
+
+
+def _box(pattern: Pattern, *, dark: bool) -> Box:
+    dark = dark or is_absence(pattern)
+    children = _children(pattern)
+    text = show_head(pattern) if children else show_pattern(pattern)
+    return Box(short(text, NAME), tuple(_box(child, dark=dark) for child in children), dark)
 
 
 def _children(pattern: Pattern) -> tuple[Pattern, ...]:
@@ -41,18 +66,3 @@ def _children(pattern: Pattern) -> tuple[Pattern, ...]:
     around_one = form(pattern) in (Form.LIST, Form.OPTION, Form.ABSENCE)
     inner = parts(pattern)
     return () if around_one and all(map(is_event, inner)) else inner
-
-
-def _text(pattern: Pattern) -> str:
-    whole = not _children(pattern)
-    return short(show_pattern(pattern) if whole else show_head(pattern), NAME)
-
-
-def _own_width(pattern: Pattern) -> float:
-    return max(54.0, width_of(_text(pattern)) + 26)
-
-
-def _width(pattern: Pattern) -> float:
-    children = _children(pattern)
-    inside = sum(_width(p) for p in children) + BETWEEN * max(0, len(children) - 1)
-    return max(_own_width(pattern), inside)

@@ -118,7 +118,7 @@ class ChangeFile:
     def _mapped(self) -> pa.Buffer:
         """The whole file, mapped into memory once it is known to be what was written."""
         if _digest(self.path) != self.head.digest:
-            raise damaged(self.path, "its checksum does not fit")
+            raise damaged(self.path, "its checksum is wrong")
         with pa.memory_map(str(self.path)) as file:
             return file.read_buffer()
 
@@ -176,11 +176,11 @@ def read_head(path: Path, version: int) -> Head:
     if format != FORMAT:
         raise StateError(
             f"{path} was written in format {format}, and this release reads format {FORMAT}\n"
-            "  hint: go on with the release that wrote it"
+            "  hint: use the release that wrote it"
         )
     text = block[_PREFIX.size : _PREFIX.size + length]
     if hashlib.sha256(text).digest() != digest:
-        raise damaged(path, "its checksum does not fit")
+        raise damaged(path, "its checksum is wrong")
     values = json.loads(text)
     head = Head(**(values | {"sizes": tuple(values["sizes"])}))
     if head.version != version:

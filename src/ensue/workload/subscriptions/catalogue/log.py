@@ -155,7 +155,7 @@ class Log:
         if format != SETTINGS_FORMAT:
             raise StateError(
                 f"{path} was written in format {format}, and this release reads format "
-                f"{SETTINGS_FORMAT}\n  hint: go on with the release that wrote it"
+                f"{SETTINGS_FORMAT}\n  hint: use the release that wrote it"
             )
         found: dict[str, Any] = read["settings"]
         return found

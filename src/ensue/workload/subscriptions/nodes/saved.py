@@ -99,7 +99,7 @@ def load(table: "NodeTable", folder: Path) -> None:
     if about["format"] != FORMAT:
         raise StateError(
             f"{folder} holds a table of nodes of format {about['format']}, and this release reads "
-            f"{FORMAT}\n  hint: go on with the release that wrote it"
+            f"{FORMAT}\n  hint: use the release that wrote it"
         )
     for name in COLUMNS:
         column: Growing = getattr(table, name)

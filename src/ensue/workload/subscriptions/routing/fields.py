@@ -82,7 +82,7 @@ class Fields:
         if found:
             raise QueryError(
                 f"field '{name}' has values of different kinds in different tables",
-                hint="give the field the same type in every table",
+                hint="use the same type for the field in every table",
                 span=predicate.span,
             )
         raise QueryError(

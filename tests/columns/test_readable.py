@@ -7,7 +7,7 @@ from decimal import Decimal
 import pyarrow as pa
 
 from ensue.cli.matches import flattened
-from ensue.cli.values import readable, rows
+from ensue.results.readable import readable, rows
 
 
 def written(value: object, kind: pa.DataType) -> object:
