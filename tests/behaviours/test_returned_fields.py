@@ -161,6 +161,15 @@ def test_several_queries_and_levels_as_plain_columns():
     assert [table.column_names[3] for table in found.values()] == ["a.at", "b.at"]
 
 
+def test_the_same_query_with_and_without_plain_columns():
+    given = {"time": "at", "type": "type"}
+    nested, plain, again = (
+        ensue.match(EVENTS, "SEQ(A a, B b)", flat=flat, **given) for flat in (False, True, False)
+    )
+    assert nested.schema == again.schema
+    assert "a.at" in plain.column_names
+
+
 def test_two_plain_columns_of_one_name():
     with pytest.raises(QueryError, match=r"two columns would be called 'a\.price'"):
         ensue.match(EVENTS, 'A a RETURN a, a.at AS "a.price"', time="at", type="type", flat=True)

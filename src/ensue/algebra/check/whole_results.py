@@ -59,8 +59,8 @@ def checked_whole(query: Asked, normal: Normal) -> Asked:
         )
     if query.limit is not None:
         raise QueryError(
-            "LIMIT keeps the first matches of each last event, and cannot be combined with what is "
-            "said of the whole result",
+            "LIMIT keeps the first matches of each last event, and cannot be combined with "
+            "ORDER BY and GROUP BY",
             hint="FETCH FIRST n ROWS ONLY keeps the first rows of the whole result",
             span=query.limit.span,
         )
