@@ -114,7 +114,7 @@ def test_no_event_may_have_a_role(monkeypatch: pytest.MonkeyPatch) -> None:
         events = events_of("AXXBXXAXXB", shuffled=shuffled)
         done: list[tuple[int, int]] = []
         result = ensue.match(
-            events, text, time="t", type="type", progress=lambda *now: done.append(now)
+            events, text, time="t", type="type", progress=lambda *now, done=done: done.append(now)
         )
         assert result.num_rows == 0
         assert done == [(10, 10)]
