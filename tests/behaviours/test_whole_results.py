@@ -204,7 +204,6 @@ def test_matches_are_counted_without_listing_them():
         ("SEQ(A a, B b) ORDER BY gain", "'gain' is none"),
         ("SEQ(A a, B b) ORDER BY a", "'a' is none"),
         ("SEQ(A a, B+ b[]) RETURN b[].p AS p ORDER BY p", "a list has no order"),
-        ("SEQ(A a, B b) LIMIT 3 ORDER BY end", "LIMIT comes behind ORDER BY"),
         ("SEQ(A a, B b) ORDER BY end LIMIT 0", "at least 1 row"),
         ("SEQ(A a, B b) ORDER BY end LIMIT 1 OFFSET 2", "there is no OFFSET"),
         ("SEQ(A a, B b) FETCH FIRST ROW ONLY", "FETCH FIRST 10 ROWS ONLY"),
@@ -214,6 +213,12 @@ def test_matches_are_counted_without_listing_them():
 )
 def test_what_is_refused(query, words):
     with pytest.raises(QueryError, match=words):
+        ensue.match(EVENTS, query, time="at", type="type")
+
+
+def test_a_limit_of_each_last_event_is_no_limit_of_the_whole():
+    query = ensue.pattern("a", "A").followed_by("b", "B").within(9).limit(3).order_by("end")
+    with pytest.raises(QueryError, match="FETCH FIRST n ROWS ONLY keeps the first rows"):
         ensue.match(EVENTS, query, time="at", type="type")
 
 

@@ -81,6 +81,15 @@ def test_csv_flattens_events_into_columns(run, events):
     assert table["b.price"].to_pylist() == [4, 5]
 
 
+def test_plain_columns_in_the_place_of_whole_events(run, events, tmp_path):
+    target = tmp_path / "found.parquet"
+    given = ("--events", events, "--type", "kind", "--output", target, "--flat")
+    assert run("run", QUERY, *given)[0] == 0
+    table = pa.parquet.read_table(target)
+    assert {"a.price", "b.price"} <= set(table.column_names)
+    assert not any(pa.types.is_struct(field.type) for field in table.schema)
+
+
 def test_the_ending_of_the_output_chooses_the_format(run, events, tmp_path):
     target = tmp_path / "found.parquet"
     code, out, err = run("run", QUERY, "--events", events, "--type", "kind", "--output", target)

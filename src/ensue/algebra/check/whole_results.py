@@ -57,6 +57,13 @@ def checked_whole(query: Asked, normal: Normal) -> Asked:
             hint="RETURN TOTAL COUNT(*) tells how many matches there are",
             span=whole.span,
         )
+    if query.limit is not None:
+        raise QueryError(
+            "LIMIT keeps the first matches of each last event, and cannot be combined with "
+            "ORDER BY and GROUP BY",
+            hint="FETCH FIRST n ROWS ONLY keeps the first rows of the whole result",
+            span=query.limit.span,
+        )
     if whole.grouped:
         _check_groups(query.returns, whole)
     keys = None
