@@ -261,7 +261,7 @@ def test_explain_prints_the_kernel(run, events):
 
 
 def test_check_says_ok(run, events):
-    assert run("check", QUERY)[:2] == (0, "ok: the query can be read\n")
+    assert run("check", QUERY)[:2] == (0, "ok: the query is valid\n")
     with_events = run("check", QUERY, "--events", events, "--type", "kind")
     assert with_events[:2] == (0, "ok: the query fits the events\n")
 
@@ -362,7 +362,7 @@ def test_names_of_several_queries_are_those_of_files(run, events, tmp_path):
         (tmp_path / name).write_text(QUERY)
     code, _, err = run("run", tmp_path / "...ensue", tmp_path / "a.ensue", *asked)
     assert code == 2, err
-    assert "query '..': its name cannot be that of a folder" in err
+    assert "query '..': its name cannot be used for a folder" in err
     code, _, err = run("run", tmp_path / "A.ensue", tmp_path / "a.ensue", *asked)
     assert code == 2, err
     assert "share the folder" in err
