@@ -224,7 +224,7 @@ def test_live_and_a_saved_state_read_the_same_clocks():
     ],
 )
 def test_a_zone_that_is_none(zone, said):
-    with pytest.raises(QueryError, match="is no time zone") as error:
+    with pytest.raises(QueryError, match="is not a time zone") as error:
         ensue.match(events(), f"E a WHERE hour(a.ts AT TIME ZONE '{zone}') = 1", time="ts")
     assert said in str(error.value)
 

@@ -1,4 +1,7 @@
-"""Times from their parts, as texts and as numbers, and the days of calendars; in UTC."""
+"""Times from their parts, as texts and as numbers, and the days of calendars.
+
+A time in a zone is taken to its clocks before it comes here (`algebra/check/zones.py`).
+"""
 
 import re
 from collections.abc import Callable
@@ -86,8 +89,6 @@ _WRITTEN: dict[str, Callable[[datetime], str]] = {
     "S": lambda t: f"{t.second:02}",
     "g": lambda t: f"{t.microsecond // 1_000:03}",
     "f": lambda t: f"{t.microsecond:06}",
-    "z": lambda _: "+00",
-    "Z": lambda _: "UTC",
     "%": lambda _: "%",
 }
 _SHORT = {"F": "%Y-%m-%d", "T": "%H:%M:%S", "D": "%m/%d/%y", "R": "%H:%M"}
