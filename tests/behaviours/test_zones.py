@@ -17,6 +17,7 @@ from ensue.algebra.zones import zone_named
 from ensue.columns.zone_clocks import instants, on_clocks
 from ensue.errors import QueryError
 from ensue.workload.lanes.state import check_same
+from ensue.workload.text import FORMAT
 
 ZONES = ("Europe/Zurich", "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata",
          "Africa/Casablanca", "America/Havana", "Asia/Beirut", "Pacific/Apia",
@@ -284,7 +285,7 @@ def test_days_have_no_zone():
 
 def test_a_checkpoint_of_another_zone_is_refused():
     def described(**zone):
-        return json.dumps({"asked": [{"name": None, "query": "E a"}], **zone})
+        return json.dumps({"format": FORMAT, "asked": [{"name": None, "query": "E a"}], **zone})
 
     zurich = described(zone="Europe/Zurich")
     for now in (described(), described(zone="Asia/Tokyo")):
