@@ -100,15 +100,43 @@ class EventError(EnsueError):
 
 
 class OperatorError(EnsueError):
-    """A user's operator that cannot be what it says it is, or that failed on an event."""
+    """A user's operator that cannot be what it says it is, or that failed on an event.
+
+    >>> import ensue
+    >>> try:
+    ...     ensue.operator("near", q=lambda: True)
+    ... except ensue.EnsueError as error:
+    ...     print(type(error).__name__)
+    OperatorError
+    """
 
 
 class SkipError(EnsueError):
-    """A match of MATCH_RECOGNIZE behind which the search cannot go on as AFTER MATCH says."""
+    """A match of MATCH_RECOGNIZE behind which the search cannot go on as AFTER MATCH says.
+
+    >>> import ensue
+    >>> skip = "AFTER MATCH SKIP TO FIRST A PATTERN (A) DEFINE A AS t > 0"
+    >>> try:
+    ...     ensue.match([{"t": 1}], f"MATCH_RECOGNIZE (ORDER BY t MEASURES A.t AS at {skip})")
+    ... except ensue.SkipError as error:
+    ...     print("the search would not move on")
+    the search would not move on
+    """
 
 
 class StateError(EnsueError):
-    """Saved state that cannot be restored."""
+    """Saved state that cannot be restored.
+
+    >>> import ensue
+    >>> live = ensue.live(
+    ...     "SEQ(A a, B b) WITHIN 5", schema=[{"t": 1, "x": "A"}], time="t", type="x"
+    ... )
+    >>> try:
+    ...     live.restore(b"something else")
+    ... except ensue.StateError as error:
+    ...     print("refused")
+    refused
+    """
 
 
 class LimitError(EnsueError):
@@ -125,24 +153,60 @@ class LimitError(EnsueError):
 
 
 class LimitWarning(UserWarning):
-    """A query is expected to hold or find more than it may."""
+    """A query is expected to hold or find more than it may.
+
+    >>> import warnings
+    >>> import ensue
+    >>> days = [{"t": t, "type": "sun" if t % 10 == 9 else "rain"} for t in range(400)]
+    >>> with warnings.catch_warnings(record=True) as said:
+    ...     warnings.simplefilter("always")
+    ...     try:
+    ...         ensue.match(days, "SEQ(rain+ r[], sun s)", time="t", type="type", memory="1 MB")
+    ...     except ensue.LimitError:
+    ...         print(said[0].category.__name__, "first, and then the error")
+    LimitWarning first, and then the error
+    """
 
 
 class ArchiveWarning(UserWarning):
-    """An archive is expensive to read in the way it is stored."""
+    """An archive is expensive to read in the way it is stored.
+
+    >>> import warnings
+    >>> warnings.simplefilter("ignore", ArchiveWarning)  # if that is known and meant so
+    """
 
 
 class SubscriptionWarning(UserWarning):
     """A subscription that looks at most events of the stream, or that is left out of a set that
-    runs, because it does not fit the events."""
+    runs, because it does not fit the events.
+
+    >>> import warnings
+    >>> import ensue
+    >>> everything = ensue.Subscriptions(time="t", type="type")
+    >>> with warnings.catch_warnings(record=True) as said:
+    ...     warnings.simplefilter("always")
+    ...     version = everything.add("all trucks", "A, A = (STRING:type = 'truck')")
+    >>> said[0].category.__name__
+    'SubscriptionWarning'
+    """
 
 
 class ServiceError(EnsueError):
-    """A service that does not do what it was asked for: unknown, not allowed, too much."""
+    """A service that does not do what it was asked for: unknown, not allowed, too much.
+
+    >>> issubclass(ServiceError, EnsueError)
+    True
+    """
 
 
 class RunnerError(EnsueError):
-    """The place a query should run is not there: no Spark, no Java."""
+    """The place a query should run is not there: no Spark, no Java.
+
+    The hint of such an error says what to install.
+
+    >>> issubclass(RunnerError, EnsueError)
+    True
+    """
 
 
 def did_you_mean(wrong: str, known: Iterable[str]) -> str | None:

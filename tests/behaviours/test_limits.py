@@ -132,7 +132,16 @@ def test_the_error_says_where_what_and_what_helps(uncompiled: None) -> None:
     assert lines[2].startswith("  where: event 13 of the stream, at 12: 511 matches found, ")
     assert lines[3] == "  hint: try one of these"
     shown = " ".join(lines[4:])
-    for way in ("skip_till_next_match", "{3,5}", "WITHIN", "LIMIT n", "COUNT(*)", "memory="):
+    for way in (
+        "USING next",
+        "docs/strategies.md",
+        "{3,5}",
+        "WHERE [column]",
+        "WITHIN",
+        "LIMIT n",
+        "COUNT(*)",
+        "memory=",
+    ):
         assert way in shown
 
 
@@ -171,10 +180,18 @@ def test_a_warning_comes_before_a_query_that_explodes(uncompiled: None) -> None:
         ensue.match(table, query, time="t", type="type", memory="3 MB")
 
 
-def test_no_warning_for_what_gets_through(uncompiled: None) -> None:
+@pytest.mark.parametrize(
+    ("stream", "query"),
+    [
+        ("AAB" * 5, "SEQ(A+ a[], B b) WITHIN 6"),
+        ("AAAAAAAAB" * 40, "(A a THEN)+ THEN B b"),
+        ("AAAAAAAAB" * 40, "(A a THEN)++"),
+    ],
+)
+def test_no_warning_for_what_gets_through(stream: str, query: str, uncompiled: None) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        ensue.match(events("AAB" * 5), "SEQ(A+ a[], B b) WITHIN 6", time="t", type="type")
+        ensue.match(events(stream), query, time="t", type="type", memory="30 MB")
 
 
 def test_statistics_warn_where_there_is_no_table_to_look_at() -> None:

@@ -56,7 +56,8 @@ class Machine:
     """A folder in which the page is followed, and the ports and settings of this machine."""
 
     folder: Path
-    port: int
+    port: int  # of the master
+    connect: int  # of a Spark Connect server
 
     @property
     def settings(self) -> dict[str, str]:
@@ -76,6 +77,7 @@ class Machine:
         here = commands.replace("/path/to/ensue", str(ROOT))
         here = here.replace("127.0.0.1:7077", f"127.0.0.1:{self.port}")
         here = here.replace("--port 7077", f"--port {self.port}")
+        here = here.replace("port=15002", f"port={self.connect}")
         return ["bash", "-euc", f"exec 2>&1\n{here}"]
 
     def do(self, commands: str, **settings: str) -> str:
@@ -136,7 +138,7 @@ def until(happened: Callable[[], object], what: str, *logs: Path) -> None:
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
     """The page followed as far as the cluster: wheel, archive, events, query, jobs."""
     folder = tmp_path_factory.mktemp("deployment")
-    made = Machine(folder, free_port())
+    made = Machine(folder, free_port(), free_port())
     (folder / "conf").mkdir()
     settings = SETTINGS | {"spark.executorEnv.ENSUE_CACHE": str(folder / "kernels")}
     lines = [f"{name} {value}\n" for name, value in settings.items()]
@@ -146,6 +148,10 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
     made.do(block("spark-submit", "sh", "ensue demo"), **made.driver())
     for job in ("job.py", "stream.py"):
         (folder / job).write_text(block("spark-submit", "py", f"# {job}"))
+    client = block("Spark Connect", "py", "# client.py")
+    (folder / "client.py").write_text(
+        client.replace("127.0.0.1:15002", f"127.0.0.1:{made.connect}")
+    )
     return made
 
 
@@ -231,3 +237,26 @@ def test_a_stream_whose_driver_is_killed_goes_on(cluster: Machine, expected: pa.
         end(running, signal.SIGTERM)
     assert 0 < before < expected.num_rows
     assert _written(found).equals(expected)
+
+
+def test_a_wheel_called_zip_reaches_executors_by_py_files(cluster: Machine, expected: pa.Table):
+    machines = cluster.folder / "dependencies"  # what is installed on every machine
+    shutil.copytree(cluster.folder / "environment", machines, symlinks=True)
+    cluster.do(f"{machines}/bin/python -m pip uninstall -y ensue")
+    settings = {
+        "PYSPARK_PYTHON": f"{machines}/bin/python",
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+    }
+    cluster.do(block("Packaging", "sh", "cp wheels"), **cluster.driver(), **settings)
+    assert _written(cluster.folder / "thefts-zip").equals(expected)
+    assert not list(machines.glob("lib/*/site-packages/ensue/__init__.py"))
+
+
+def test_a_client_of_spark_connect(cluster: Machine, expected: pa.Table):
+    log = cluster.folder / "connect.log"
+    with cluster.process(block("Spark Connect", "sh", "export"), log) as server:
+        ready = lambda: "Spark Connect server started" in log.read_text()
+        until(lambda: ready() or server.poll() is not None, "a server", log)
+        assert server.poll() is None, last_lines(log)
+        cluster.do(block("Spark Connect", "sh", "python client.py"), **cluster.driver())
+    assert _written(cluster.folder / "thefts-connect").equals(expected)

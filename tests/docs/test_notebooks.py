@@ -12,7 +12,7 @@ import ensue
 
 FOLDER = ROOT / "examples" / "notebooks"
 SAYS = {
-    "first_steps": ["15 thefts found, 15 planted", "hint: one of these helps"],
+    "first_steps": ["15 thefts found, 15 planted", "hint: try one of these"],
     "logins_on_spark": ["12 found on Spark, 12 here", "the same matches as on the table: True"],
     "match_recognize": ["13 V shapes; 156 peaks", "hint: did you mean 'price'?"],
     "hierarchies": ["'SectorCollapse': 7, 'MarketAlarm': 2", "└─ b  Stock", "image/svg+xml"],

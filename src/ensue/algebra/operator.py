@@ -52,6 +52,11 @@ class Operator:
 
     `cost` is what one question to Q costs, compared with a test such as `a.x < b.x`; `passes` is
     the share of combinations that pass it, as far as nothing is measured.
+
+    >>> import ensue
+    >>> near = ensue.operator("near", q=lambda a, b, most: b.start - a.end <= most, known=False)
+    >>> near.name, near.parameters
+    ('near', ('most',))
     """
 
     name: str

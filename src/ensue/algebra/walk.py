@@ -160,6 +160,24 @@ def entries(pattern: Pattern) -> Iterator[Strategy]:
         yield from entries(part)
 
 
+def of_subsets(pattern: Pattern, strategy: Strategy) -> tuple[str, ...]:
+    """The variables of which every subset of the events may be in a match.
+
+    Those of loops without an end that may pass over any event between one time and the next.
+
+    >>> a = Atom("A", "a")
+    >>> of_subsets(Kleene(a, 1, None), Strategy.ANY)
+    ('a',)
+    >>> of_subsets(Kleene(a, 1, None, inner=Strategy.PARTITION), Strategy.ANY)
+    ()
+    """
+    if is_list(pattern) or is_loop(pattern):
+        first = pattern.atom if is_list(pattern) else opening(pattern)
+        if pattern.most is None and (pattern.inner or strategy) is Strategy.ANY and first:
+            return (first.variable,)
+    return tuple(v for part in parts(pattern) for v in of_subsets(part, strategy))
+
+
 def untils(pattern: Pattern) -> Iterator[Not]:
     """What ends its loops."""
     if (is_list(pattern) or is_loop(pattern)) and pattern.until is not None:

@@ -227,7 +227,7 @@ def _check_columns(
         shown = ", ".join(f"{t} is {_article(fields[t])}" for t in times)
         raise EventError(
             f"events cannot be ordered by time={time!r}: {shown}\n"
-            "  hint: use a timestamp, a date or a number; a text can be cast to a timestamp first"
+            "  hint: use a timestamp, a date, a number, or text in ISO form"
         )
     if len(kinds) > 1:
         raise EventError(f"start and end time have different kinds: time={time!r}")
@@ -431,7 +431,7 @@ def _stable_order(values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     if values.dtype == np.int64 and len(values) < 2**32:
         falls = np.count_nonzero(values[1:] < values[:-1])
         if falls * _RUN > len(values):
-            return stable_order(frozen(values))
+            return np.asarray(stable_order(frozen(values)), np.int64)
     return np.argsort(values, kind="stable")
 
 

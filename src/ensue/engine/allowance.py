@@ -7,11 +7,9 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
 
-from ensue.algebra.answers import summarised
-from ensue.algebra.policy import Strategy
 from ensue.algebra.query import Query
-from ensue.algebra.walk import kleenes
 from ensue.columns.arrow_kinds import Unit
+from ensue.engine import asking_less
 from ensue.errors import LimitError
 from ensue.languages.printing import show
 from ensue.plan.limits import Limits, size_text
@@ -21,6 +19,7 @@ UNKNOWN = 8 << 30  # bytes of a machine that does not say how many it has
 WAY_BYTES = 1_000  # that a way to arrange events takes as a Python object
 MOST_TEXT = 300  # characters of a query in an error
 MOST_ROWS = (1 << 31) - 1  # of a table: links between rows have 32 bits
+_MORE = 'max_matches=, max_partial_matches= and memory= allow more, as in memory="8 GB"'
 _BOUNDS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
@@ -64,7 +63,8 @@ class Allowance:
       query: SEQ(A a, B b) WITHIN 5
       where: event 42 of the stream, at 7: 11 matches found, 3 partial matches held, 1 KB
       hint: try one of these
-        - skip_till_next_match takes the next event that fits instead of any
+        - USING next takes the next event that fits; ...
+        - a key, WHERE [column], if all events of a match agree in a column
         - a shorter WITHIN
         - LIMIT n keeps the first n matches of each last event
         - RETURN COUNT(*) counts them without listing them
@@ -144,7 +144,7 @@ class Allowance:
             f"  where: event {held.row + 1:,} of the stream{self._moment(held.time)}: "
             f"{held.matches:,} matches found, {held.partial_matches:,} partial matches held, "
             f"{size_text(held.size)}\n"
-            + "\n".join(["  hint: try one of these", *(f"    - {w}" for w in self._ways_out())])
+            f"{asking_less.hint(self._query, _MORE)}"
         )
 
     def _moment(self, time: float | None) -> str:
@@ -157,22 +157,3 @@ class Allowance:
         except OverflowError:
             return ""
         return f", at {moment:%Y-%m-%d %H:%M:%S}"
-
-    def _ways_out(self) -> list[str]:
-        query = self._query
-        ways = []
-        repeated = [f"{v}[]" for v, k in kleenes(query.pattern).items() if k.most is None]
-        if query.strategy is Strategy.ANY and repeated:
-            ways.append(
-                f"under skip_till_any_match every subset of the events for {repeated[0]} counts: "
-                "take skip_till_next_match, or bound the repetition, as in {3,5}"
-            )
-        elif query.strategy is Strategy.ANY:
-            ways.append("skip_till_next_match takes the next event that fits instead of any")
-        ways.append("a WITHIN" if query.within is None else "a shorter WITHIN")
-        if not summarised(query) and query.limit is None:
-            ways.append("LIMIT n keeps the first n matches of each last event")
-            ways.append("RETURN COUNT(*) counts them without listing them")
-        bounds = "max_matches=, max_partial_matches= and memory="
-        ways.append(f'{bounds} allow more, as in memory="8 GB"')
-        return ways

@@ -34,6 +34,15 @@ class PatternBuilder(ShownAsText):
     What is called behind a part (`where`, `one_or_more`, `optional`, `until`, ...) is about that
     part; `within`, `partition_by`, `after_match` and what follows are about the whole query. It
     may stand wherever the text of a query may; `ensue.show` gives the text.
+
+    >>> import ensue
+    >>> rising = ensue.pattern("a", "Trade").one_or_more().followed_by("b", "Trade")
+    >>> rising = rising.where("b.price > a[a.LEN].price").partition_by("symbol")
+    >>> print(ensue.show(rising.within("5 minutes")))
+    PATTERN SEQ((Trade a THEN NEXT)+ THEN NEXT Trade b)
+    WHERE [symbol]
+        and b.price > a[a.LEN].price
+    WITHIN 5 minutes
     """
 
     steps: tuple[Step, ...]

@@ -61,6 +61,19 @@ class Service:
 
     `synchronous="NORMAL"` is quicker, and loses the last moments in a power cut, though not in a
     crash of the process. `limits` are those of `ensue.service.settings.Limits`, by name.
+
+    >>> import asyncio
+    >>> import tempfile
+    >>> import ensue
+    >>> async def hot(folder: str) -> list[str]:
+    ...     events = [{"t": 1, "type": "oven", "heat": 95.0}]
+    ...     async with ensue.Service(f"{folder}/s.db", schema=events, time="t", type="type") as s:
+    ...         await s.subscribe("A, A = (STRING:type = 'oven', ARITH:heat > 90)")
+    ...         await s.publish(events)
+    ...         return [note.kind for note in await s.notes()]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     asyncio.run(hot(folder))
+    ['started', 'match']
     """
 
     def __init__(

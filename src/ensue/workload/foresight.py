@@ -7,8 +7,8 @@ from dataclasses import replace
 import pyarrow as pa
 
 from ensue.algebra.answers import summarised
-from ensue.algebra.policy import Strategy
-from ensue.algebra.walk import kleenes
+from ensue.algebra.walk import of_subsets
+from ensue.engine import asking_less
 from ensue.engine.allowance import machine_memory
 from ensue.engine.sampling import sampled
 from ensue.errors import LimitWarning
@@ -51,19 +51,18 @@ def foreseen(prepared: Prepared, events: pa.Table | None = None) -> str | None:
     found = expected.matches * (1 if events is None else events.num_rows)
     if expected.partial * OF_A_PARTIAL_MATCH <= size and found * OF_A_MATCH <= size:
         return None
-    what = "an event of the stream" if events is None else "in all"
+    what = "for each event of the stream" if events is None else "in all"
     return (
-        f"about {figure(expected.partial)} partial matches at a time and {figure(found)} matches "
-        f"{what} are expected, more than fit into {size_text(size)}; the query is stopped there"
-        "\n  hint: a shorter WITHIN, skip_till_next_match, a bounded repetition, "
-        "LIMIT n or RETURN COUNT(*) asks for less"
+        "this query will probably be stopped: it is expected to hold about "
+        f"{figure(expected.partial)} partial matches at a time and to find {figure(found)} "
+        f"matches {what}, more than fit into {size_text(size)}\n"
+        f"{asking_less.hint(query)}"
     )
 
 
 def takes_subsets(prepared: Prepared) -> bool:
     query = prepared.plan.query
-    open_ended = any(kleene.most is None for kleene in kleenes(query.pattern).values())
-    return query.strategy is Strategy.ANY and open_ended
+    return bool(of_subsets(query.pattern, query.strategy))
 
 
 def _expected(prepared: Prepared, statistics: Statistics, events: pa.Table | None) -> Estimate:

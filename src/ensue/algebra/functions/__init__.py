@@ -42,8 +42,8 @@ __all__ = [
 ]
 
 _ALL = (
-    *NUMBERS, *ANGLES, *BITS, *CHOICES, *CASTS, *TEXTS, *REGEXPS, *TIMES, *CALENDAR, *ZONES,
-    *PLACES,
+    *NUMBERS, *ANGLES, *BITS, *CHOICES, *CASTS, *TEXTS, *REGEXPS,
+    *TIMES, *CALENDAR, *ZONES, *PLACES,
 )  # fmt: skip
 FUNCTIONS: dict[str, Function] = {f.name: f for f in _ALL}
 
