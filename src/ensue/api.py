@@ -136,21 +136,21 @@ def operator(
     `q` says whether events combine, `f` gives (start, end, attributes...) of the result, and `z`
     the names and kinds of these attributes: "float", "integer", "boolean", "timestamp",
     "duration" or "string". Events have `.start`, `.end` and their fields; times and durations
-    are numbers of nanoseconds, where the time column holds timestamps.
+    are numbers of nanoseconds if the time column holds timestamps.
 
-    `over="pair"`: q(a, b) and f(a, b) of two events, `a` before `b` unless `order="any"`.
-    `over="each"`: q(a) and f(a) of one event.
+    `over="pair"`: q(a, b) and f(a, b) take two events, `a` before `b` unless `order="any"`.
+    `over="each"`: q(a) and f(a) take one event.
     `over="repeat"`: q(last, a) and f(a); it fires at the first event of a partition, then
-    whenever `q` is true of its latest result and the next event.
+    whenever `q` is true for its latest result and the next event.
 
     Constants of the query, as in `near(A a, B b, 10 minutes) r`, are further arguments of `q`
     and, if it takes them, of `f`. Without `q` everything combines; without `f` a result lasts
     from the first event's start to the last one's end.
 
-    `cost` (of asking `q`, compared with `a.x < b.x`) and `passes` (the share of combinations for
-    which it is true) are for the planner. `reads` names fields that `q` or `f` read in a way that
-    does not show in their code. With `known=False` the operator is only known to calls that are
-    given it: `match(..., operators=[op])`.
+    The planner uses `cost` (of calling `q`, compared with `a.x < b.x`) and `passes` (the share of
+    combinations for which it is true). `reads` names fields that `q` or `f` read in a way that
+    does not show in their code. With `known=False` the operator is only available to calls that
+    you pass it to: `match(..., operators=[op])`.
 
     >>> near = operator("near", q=lambda a, b, most: b.start - a.end <= most, known=False)
     >>> import pyarrow as pa
@@ -174,10 +174,10 @@ def define(
     params: Mapping[str, Any] | None = None,
     known: bool = True,
 ) -> tuple[Definition, ...]:
-    """Events made of events: `EVENT Name AS pattern ...;`, as many as wanted.
+    """Defines events made of events: `EVENT Name AS pattern ...;`, one or more.
 
-    Queries may use them as types of events from now on. With `known=False` they are only known to
-    calls that are given them: `match(..., definitions=found)`. Files to IMPORT are looked for in
+    Queries can use them as event types from now on. With `known=False` they are only available to
+    calls that you pass them to: `match(..., definitions=found)`. IMPORT looks for files in
     `folder`. `params` are the values of parameters in the text, as for `match`.
 
     >>> define("EVENT Hot AS SEQ(T a, T b) WITHIN 5", known=False)[0].name
@@ -207,14 +207,13 @@ def parse(
     language: str | None = None,
     regions: Mapping[str, str] | None = None,
 ) -> Query | Tower | Correlation | Subscription | Recognition:
-    """The query a text stands for, or a QueryError that points at what is wrong.
+    """Parses a text into a query; a QueryError points at a mistake.
 
-    A text with definitions, or that uses some that are known or given, stands for a `Tower`, one
-    with JOIN ARCHIVE for a `Correlation`.
-    `operators` are known in it beside those that `operator` has made known. Files to IMPORT are
-    looked for in `folder`. A `Path` is that of a file with the text; what it imports is looked for
-    beside it. `language` is the name of the language that the text is in; without it, that shows.
-    A text in OPSL stands for a `Subscription`; `regions` are the texts of regions that it names.
+    A text with definitions, or one that uses defined events, gives a `Tower`, one with JOIN
+    ARCHIVE a `Correlation`. The text can use `operators` in addition to those that `operator` has
+    added. IMPORT looks for files in `folder`. A `Path` names a file with the text; its imports
+    are relative to it. `language` is the name of the language; by default it is recognised.
+    A text in OPSL gives a `Subscription`; `regions` are the texts of regions that it names.
     `params` are the values of parameters in the text, as for `match`.
 
     >>> parse("SEQ(Shelf x, !Counter y, Exit z) WHERE [tag] WITHIN 12 hours").strategy.value
@@ -301,7 +300,7 @@ def show(
     query: PatternBuilder | Query | Correlation | Subscription | Recognition,
     language: str = "patterns",
 ) -> str:
-    """The text of a query, in one spelling; parsing it gives the same query.
+    """Returns the canonical text of a query; parsing it gives the same query.
 
     >>> print(show(parse("pattern A a -> B b within 5 min")))
     PATTERN SEQ(A a, B b)
@@ -364,38 +363,38 @@ def match(
     >>> {name: table.num_rows for name, table in found.items()}
     {'up': 2, 'x': 1}
 
-    Args: What is asked of which events
+    Args: Events and query
         events: An Arrow, pandas or Polars table (also a LazyFrame), a DuckDB relation or anything
-            else that speaks Arrow, a dict of one table per event type, or a Spark DataFrame,
-            batch or streaming.
-        query: A text, the Path of a file with one, or made by `pattern`. Several, as a list or as
-            a dict by name, share one scan. A list's queries go by their own names
-            (`EVENT Name AS ...`) where all have one and no two the same, else by their places
-            from 0. Also a set of `Subscriptions`.
-        params: The values of parameters that the text has: `{"gap": timedelta(minutes=5)}` for
-            `WITHIN :gap`. A value is a number, a text, a truth value, a date, a datetime, a
-            timedelta, None, or a list of them behind IN; it is never read as a part of the query.
+            else with the Arrow interface, a dict of one table per event type, or a Spark
+            DataFrame, batch or streaming.
+        query: A text, the Path of a file with one, or a query built by `pattern`. Several, as a
+            list or as a dict by name, share one scan. Queries in a list are named by their own
+            names (`EVENT Name AS ...`) if all have one and all differ, otherwise by their
+            positions from 0. Also a set of `Subscriptions`.
+        params: Values for the parameters in the text: `{"gap": timedelta(minutes=5)}` for
+            `WITHIN :gap`. A value is a number, a string, a boolean, a date, a datetime, a
+            timedelta, None, or a list of them for IN; it is never parsed as part of the query.
 
     Args: What the columns mean
-        time: The column of the event time, or a pair (start, end) for events that last.
-        type: The column of the event type; without it, all events have the same type.
-        order: Columns that order events of the same time; then the order of arrival decides.
+        time: The column with the event time, or a pair (start, end) for events that last.
+        type: The column with the event type; without it, all events have the same type.
+        order: Columns that order events with the same time; after that, arrival decides.
         location: A column of places (WKT texts or WKB bytes), or two columns of numbers (x, y). A
-            match then has a `location` too, the convex hull of its members' places.
+            match then has a `location` too, the convex hull of its events' places.
         space: With "earth", x and y are degrees of longitude and latitude, and lengths are metres.
-        bad_events: "drop" leaves out events without usable time instead of raising an EventError.
-            Those of a type that the query does not name are always left out, unless the position
-            of every event matters.
+        bad_events: "drop" leaves out events without a usable time instead of raising an
+            EventError. Events of types that the query does not name are always left out, unless
+            the position of every event matters.
 
     Args: What is returned
-        emit_timeouts: Also return the partial matches whose window was over before they were
-            complete. A column `timed_out` tells them apart from matches; what they lack is NULL.
-        levels: For a query with definitions: those whose events are returned too, or "all". With
-            more levels than the one on top the result is a dict by level, in which the query on
-            top goes by its name, or "".
-        trace: Add a column `members` with the events that a match is made of, for `ensue.trace`.
-            A query without RETURN gives them anyway, if it has no definitions.
-        flat: Plain columns in the place of structs: an event `a` is the columns `a.price`,
+        emit_timeouts: Also return partial matches whose window ended before they were complete.
+            A column `timed_out` distinguishes them from matches; missing parts are NULL.
+        levels: For a query with definitions: those whose events are returned too, or "all". The
+            result is then a dict by level; the query at the top has its own name as the key,
+            or "".
+        trace: Add a column `members` with the events of a match, for `ensue.trace`. A query
+            without RETURN has them anyway, if it has no definitions.
+        flat: Plain columns instead of structs: an event `a` is the columns `a.price`,
             `a.volume`, ..., a list of events is a list for each field. In a query,
             `RETURN a.*` does it for one event.
         progress: True shows a bar on a terminal or in a notebook, and nothing elsewhere; a
@@ -403,65 +402,64 @@ def match(
             is possible, since matches are found when they are asked for: see `wait` for streams.
 
     Args: Streams
-        watermark: How much later than the newest event an event may come: a length of time such
+        watermark: How far an event may be behind the newest one: a length of time such
             as "10 seconds", or a number if the time column holds numbers. A streaming DataFrame
             needs it, or its own withWatermark(...).
         late_events: "count" counts later events (see `progress_of`), "deliver" also returns them
             in a column `late_event`.
-        lanes: Into how many lanes the partitions are hashed, each with its own state; by default
-            spark.sql.shuffle.partitions. It stays the same for the life of a checkpoint.
+        lanes: The number of lanes that partitions are hashed into, each with its own state; by
+            default spark.sql.shuffle.partitions. It is fixed for the life of a checkpoint.
         max_ahead: How far ahead of the clock an event may be, such as "1 hour". One that is
             further ahead is left out and counted before it moves the watermark, which would make
-            everything else late. By default it is a day, where the time column holds timestamps
-            and the watermark is given here; None lets every event pass.
+            everything else late. The default is a day, if the time column holds timestamps and
+            you pass the watermark here; None lets every event pass.
         shed: Give up keys when the newest event of a micro-batch is further behind the clock than
-            this, such as "30 seconds": those with the least chance to complete a match, a quarter
-            of them at first, all of them at four times the lag. What is found stays right; what
-            is lost is counted (see `progress_of`), and listed by key and interval with
+            this, such as "30 seconds": the keys least likely to complete a match, a quarter of
+            them at first, all of them at four times the lag. What is found stays right; what is
+            lost is counted (see `progress_of`), and listed by key and interval with
             `start(..., shed_to=)`.
 
     Args: Limits
-        memory: How much one matcher may take: "4 GB", "50%" of the machine's, a number of bytes,
-            or "unlimited". By default it is a quarter of the machine's memory, on Spark shared by
-            its cores. A query that takes more is stopped with a LimitError that says what to do;
+        memory: How much one matcher may use: "4 GB", "50%" of the machine's memory, a number of
+            bytes, or "unlimited". The default is a quarter of the machine's memory, on Spark
+            divided among its cores. A query that uses more stops with a LimitError with advice;
             in a stream keys beyond it go to disk, as their events of the last window, and come
             back before they are needed: nothing is lost.
-        max_matches: Bounds the matches that are found and not handed over yet: in a table all of
+        max_matches: Limits the matches that are found and not yet delivered: in a table all of
             them, on Spark those of a lane, in a stream those of a lane and micro-batch.
-        max_partial_matches: Bounds the partial matches that are held at a time.
-        evict: Which keys of a stream go to disk first: "need" (the default: those with the least
-            chance to be needed soon), "tpm" (the oldest) or "stpm".
+        max_partial_matches: Limits the partial matches held at the same time.
+        evict: Which keys of a stream go to disk first: "need" (the default: those least
+            likely to be needed soon), "tpm" (the oldest) or "stpm".
 
     Args: The past
-        archives: The archives that JOIN ARCHIVE names, each made by `ensue.archive`.
-        archive: The name of the archive that the events themselves belong to: then the past of a
-            match is what the archive holds and what came before it.
-        access: How an archive is read: "eager" (all of it, before anything is asked for), "lazy"
+        archives: The archives that JOIN ARCHIVE names, each from `ensue.archive`.
+        archive: The name of the archive that the events themselves belong to: the past of a
+            match is then the archive plus the events before it.
+        access: How an archive is read: "eager" (all of it, in advance), "lazy"
             (for each live match), "grouped" (for many at a time) or "archive_first" (only objects
-            with a past are looked at); by default the cheapest. All give the same matches.
+            with a past are examined); by default the cheapest. All give the same matches.
         latency: How long a live match of a stream may wait for others, so that they are looked up
             together.
 
-    Args: How it is run (this never changes the matches)
-        statistics: What the stream looks like (see `statistics`), and so which plan is cheapest.
-        off: Rules of the planner to leave out.
+    Args: How it runs (this never changes the matches)
+        statistics: What the stream looks like (see `statistics`), to find the cheapest plan.
+        off: Rules of the planner to switch off.
         structure: What holds partial matches: "stacks", "runs", "tree", "compact" or "reference".
-        adaptive: Let the plan follow the stream: what it looks like is counted, and when another
-            plan would be clearly cheaper, that one takes over. Each change is logged with its
+        adaptive: Let the plan adapt to the stream: Ensue measures it, and when another plan
+            would be clearly cheaper, that one takes over. Each change is logged with its
             reason (logger `ensue.plan`).
 
     Args: What the query may use
-        operators: Operators known in the query beside those that `operator` has made known.
-        definitions: Events known in the query beside those that `define` has made known.
-        folder: Where files to IMPORT are looked for.
+        operators: Operators for this query, in addition to those that `operator` has added.
+        definitions: Definitions for this query, in addition to those from `define`.
+        folder: Where IMPORT looks for files.
 
     Returns:
         A result of the same kind as the events: pandas gives pandas, Polars gives Polars (a
-        LazyFrame of a LazyFrame, which is collected at once), a DuckDB relation gives a relation
-        on the same connection, and whatever else speaks Arrow gives an Arrow table, as do tables
-        of several kinds in a dict. A Spark DataFrame gives a DataFrame that is computed when it
-        is asked for, a streaming one a streaming one. For several queries, a dict of their
-        matches.
+        LazyFrame for a LazyFrame, which is collected immediately), a DuckDB relation gives a
+        relation on the same connection, and anything else with the Arrow interface gives an
+        Arrow table, as do tables of different kinds in a dict. A Spark DataFrame gives a lazy
+        DataFrame, a streaming one a streaming one. For several queries, a dict of their matches.
     """
     from ensue.plan.limits import Limits
     from ensue.runners.worlds import in_world_of
@@ -552,7 +550,7 @@ def sql(
     max_matches: int | None = None,
     memory: int | str | None = None,
 ) -> Any:
-    """Runs a SQL query in which MATCH_RECOGNIZE may stand wherever a table may.
+    """Runs a SQL query that may use MATCH_RECOGNIZE after any table.
 
     >>> import pyarrow as pa
     >>> prices = pa.table({"day": [1, 2, 3, 4], "price": [9, 7, 8, 10]})
@@ -570,27 +568,26 @@ def sql(
         params: The values of parameters, as for `match`: `:low` in clauses and in the SQL around
             them.
         tables: The tables that the query names: Arrow, pandas or Polars tables, DuckDB relations
-            or anything else that speaks Arrow; the rest of the SQL then runs on DuckDB. With
+            or anything else with the Arrow interface; the other SQL then runs on DuckDB. With
             Spark DataFrames it runs on Spark SQL.
-        spark: A session whose tables and views the query may name, too.
+        spark: A session whose tables and views the query can use as well.
         watermark: A clause over a streaming DataFrame needs one, as `match` does, and event time
             as the first column of its ORDER BY.
-        lanes: Into how many lanes the partitions of a stream are hashed.
-        max_matches: A bound for each clause, as for `match`.
-        memory: A bound for each clause, as for `match`.
-        archives: Tables of past events, each made by `ensue.archive`. A clause over one that is
+        lanes: The number of lanes that the partitions of a stream are hashed into.
+        max_matches: A limit for each clause, as for `match`.
+        memory: A limit for each clause, as for `match`.
+        archives: Tables of past events, each from `ensue.archive`. A clause over one that is
             joined with a clause over a table or stream, by a range of time before its matches,
-            is looked up as JOIN ARCHIVE is. Other queries read an archive as a table, where
+            is looked up like JOIN ARCHIVE. Other queries read an archive as a table, if
             nothing streams.
         archive: As for `match`.
         access: As for `match`.
         latency: As for `match`.
 
     Returns:
-        A table of the same kind as the tables, as `match` gives it, of several kinds an Arrow
-        table; on Spark a
-        DataFrame, with a streaming DataFrame among the tables a stream. `start` takes a stream
-        that has the column match_id: a query that names it gets it from each clause, before the
+        A table of the same kind as the tables, as for `match`; for different kinds an Arrow
+        table; on Spark a DataFrame, streaming if one of the tables is. `start` takes a stream
+        with the column match_id: a query that names it gets it from each clause, before the
         others.
     """
     from ensue.languages.parameters import parameters_of
@@ -710,12 +707,12 @@ def live(
     definitions: Iterable[Definition] = (),
     folder: "str | Path | None" = None,
 ) -> "Live":
-    """Makes a matcher in this process that you feed with events as they come.
+    """Creates a matcher in this process that you feed with events as they arrive.
 
-    `live.feed(events)` gives the matches that are certain then, at once, as an Arrow table;
+    `live.feed(events)` returns the matches that are certain by then, as an Arrow table;
     `live.advance(time)` those that only waited for time to pass, `live.finish()` those that waited
-    for the end. All together they are those of `match` on all events, with the same ids, however
-    they were cut into pieces. `live.save()` gives bytes from which `live.restore(...)` goes on
+    for the end. Together they are those of `match` on all events, with the same ids, however you
+    cut the stream. `live.save()` returns bytes from which `live.restore(...)` continues
     elsewhere, and `async for matches in live.over(source)` feeds the events of a source.
 
     >>> columns = {"t": "int64", "kind": "string"}
@@ -726,17 +723,17 @@ def live(
     1
 
     Args:
-        query: As for `match`, and so are all arguments that are not named here.
+        query: As for `match`, like all arguments that are not listed here.
         schema: The columns of events: an Arrow schema, a dict of Arrow types by name, a table, or
             a dict of one of these by event type, as `match` takes a dict of tables.
-        watermark: How much events may come out of order. They wait until one has come that is so
-            much newer. Without it, they come in the order of time (those of the same time by
-            `order`, if it is given), or they are late.
+        watermark: How far events may be out of order. They wait until an event arrives that is
+            newer by that much. Without it, events must come in order of time (at the same time
+            by `order`, if given), or they are late.
         late_events: Late events are counted in `live.late`; with "deliver" `live.late_events()`
-            also gives them back.
-        bad_events: "drop" leaves out events without usable time and rows that do not fit the
+            also returns them.
+        bad_events: "drop" leaves out events without a usable time and rows that do not fit the
             schema, and counts them in `live.dropped`.
-        max_matches: Bounds the matches of one call of `feed`.
+        max_matches: Limits the matches of one call of `feed`.
     """
     from ensue.plan.limits import Limits
     from ensue.runners.live import Live, made
@@ -949,16 +946,16 @@ def start(
     ensue.wait(running)
     ```
 
-    A damaged checkpoint, folders that are not apart, and a table with other columns are refused
-    before anything starts. If the stream fails with `once=True`, an error of Ensue is raised; for
-    one that goes on `wait` does so.
+    A damaged checkpoint, folders that overlap, and a table with other columns are refused
+    before anything starts. If the stream fails with `once=True`, this raises an Ensue error; for
+    one that keeps running, `wait` does.
 
     Args: Where it goes
-        matches: What `match` or `sql` gave for a streaming DataFrame.
+        matches: The result of `match` or `sql` for a streaming DataFrame.
         output: A folder for Parquet files, one of `parquet_table`, `delta_table`, `kafka_topic`,
             or a function of a DataFrame of matches and the number of the micro-batch. For several
-            queries a dict of one output by query, or a folder in which each has its own.
-        checkpoint: The folder from which the stream goes on after a stop or a crash, without
+            queries a dict with an output per query, or a folder in which each has a subfolder.
+        checkpoint: The folder from which the stream continues after a stop or a crash, without
             losing or repeating a match in a table.
         late: Like `output`, for late events of matches with `late_events="deliver"`.
         shed_to: The output for what a stream with `match(..., shed=)` gives up: the columns of a
@@ -968,32 +965,32 @@ def start(
     Args: When it runs
         every: The time between micro-batches, such as "10 seconds". By default one starts when
             the one before is done.
-        once: Process what is there, and return when that is done.
-        flush: With `once`: the stream is then taken to be over, and what only waited for more
-            events or for time is delivered as well: together the same matches as in a batch run.
+        once: Process the available events, then return.
+        flush: With `once`: treat the stream as ended, and also deliver what only waited for more
+            events or for time: together the same matches as in a batch run.
         name: Spark's name for the query.
         progress: With `once`: show on a terminal or in a notebook what has been done so far. For
             a stream that goes on, `wait` does so.
 
     Args: With the history
-        history: A table of past events with which the stream begins: what `archive` gives, a
-            batch DataFrame, or a table. Its events are matched in one batch job, from `since` on
-            up to where it is complete: `archive(..., complete=)`, or just behind its newest
-            event. Its matches are delivered as micro-batch -1; then the stream goes on from
-            there, and events of it that the history had are left out and counted (`before_cut`
-            in `progress_of`). It is read once: a stream that is started again goes on from its
-            checkpoint.
+        history: A table of past events that the stream begins with: the result of `archive`, a
+            batch DataFrame, or a table. One batch job matches its events, from `since` on
+            up to where it is complete: `archive(..., complete=)`, or just after its newest
+            event. Its matches are delivered as micro-batch -1; then the stream continues from
+            there, and events that the history already had are left out and counted
+            (`before_cut` in `progress_of`). It is read once: a restarted stream continues from
+            its checkpoint.
         since: Leaves out older events of the history.
         gap: If the stream begins later than the history ends, it stops with a StateError that
-            says from when to when nothing is known; with "allow" nothing happened in between.
+            names the gap; "allow" says that nothing happened in between.
 
     Args: Its own archive
-        archive: The archive that the stream writes: what `archive` gives for one that Ensue has
-            created, or its name among those of `match`. Archives that a stream only reads are
-            read as they were when it was started first.
-        archive_rows: Events that its queries look at stay with their lanes until there are so
-            many of a lane (50,000); then they become files of the archive, in one transaction a
-            micro-batch. Late ones do not.
+        archive: The archive that the stream writes: the result of `archive` for one that Ensue
+            has created, or its name among those of `match`. Archives that a stream only reads
+            are read as they were when it was first started.
+        archive_rows: Events that its queries look at stay in their lanes until a lane has this
+            many (50,000); then they become files of the archive, in one transaction per
+            micro-batch. Late events do not.
         archive_age: The same, when one of them is older than this.
     """
     with needed("a stream", "spark"):
@@ -1027,10 +1024,10 @@ def start(
 
 @brief
 def wait(query: "StreamingQuery", seconds: float | None = None, *, progress: bool = False) -> bool:
-    """Waits until a stream has ended, or so many seconds; returns whether it has ended.
+    """Waits until a stream has ended, at most `seconds`; returns whether it has ended.
 
-    Like `query.awaitTermination`, but if the stream has failed, the error is one of Ensue's that
-    says why in a line or two. With `seconds=0` it only looks.
+    Like `query.awaitTermination`, but if the stream has failed, it raises an Ensue error that
+    says why in a line or two. With `seconds=0` it only checks.
 
     `ensue.wait(running, 0)` in a health check: False while the stream runs, an error if it failed.
 
@@ -1058,10 +1055,10 @@ def _told(progress: bool) -> "Iterator[Callable[[str], None] | None]":
 def remaining(
     spark: "SparkSession", checkpoint: "str | Path", *, operators: Iterable[Operator] = ()
 ) -> "DataFrame | SeveralMatches":
-    """What a stopped stream would still deliver if it ended here: a batch DataFrame of matches.
+    """Returns what a stopped stream would still deliver if it ended here, as a batch DataFrame.
 
-    Nothing is changed: the stream can go on from the checkpoint. Operators that its query uses
-    must be known, or given here.
+    This changes nothing: the stream can continue from the checkpoint. Operators that its query
+    uses must have been added, or passed here.
 
     `ensue.remaining(spark, "checkpoint/").show()`
     """
@@ -1073,7 +1070,7 @@ def remaining(
 
 @brief
 def progress_of(query: "StreamingQuery") -> "list[BatchProgress]":
-    """What a running stream did in its last micro-batches (Spark remembers 100).
+    """Returns what a stream did in its last micro-batches (Spark remembers 100).
 
     `ensue.progress_of(running)[-1].late` is how many events of the last one were late.
     """
@@ -1085,7 +1082,7 @@ def progress_of(query: "StreamingQuery") -> "list[BatchProgress]":
 
 @brief
 def parquet_table(path: "str | Path") -> "Sink":
-    """A folder of Parquet files for `start`: a match that is there already is not added again.
+    """A folder of Parquet files for `start`: a match that is already there is not added again.
 
     `start(matches, parquet_table("matches/"), checkpoint="checkpoint/")` is the same as with the
     folder itself.
@@ -1101,7 +1098,7 @@ def parquet_table(path: "str | Path") -> "Sink":
 
 @brief
 def delta_table(path: "str | Path", storage_options: dict[str, str] | None = None) -> "Sink":
-    """A Delta table for `start`: a match that is there already is not added again.
+    """A Delta table for `start`: a match that is already there is not added again.
 
     `start(matches, delta_table("s3://bucket/matches", {"AWS_REGION": "eu-west-1"}), ...)`: the
     options are those of the package `deltalake`.
@@ -1119,7 +1116,7 @@ def delta_table(path: "str | Path", storage_options: dict[str, str] | None = Non
 def kafka_topic(servers: str, topic: str, **options: str) -> "Sink":
     """A Kafka topic for `start`: the key is `match_id`, the value the match as JSON.
 
-    Kafka may get a match again after a crash; readers drop repetitions by the key.
+    Kafka may get a match again after a crash; readers can drop duplicates by the key.
 
     `start(matches, kafka_topic("localhost:9092", "matches"), checkpoint="checkpoint/")`
 
@@ -1159,9 +1156,10 @@ def archive(
         time: As for `match`; an archive that Ensue has created knows it, and the next three.
         type: As for `match`.
         order: As for `match`.
-        key: The columns that say which object an event belongs to.
+        key: The columns that identify the object of an event.
         version: Fixes the version of a Delta or Iceberg table.
-        complete: Up to when the table is whole, where others write it from the same stream.
+        complete: The time up to which the table is complete, if others write it from the same
+            stream.
     """
     from ensue.archives.opening import opened
 
@@ -1188,11 +1186,11 @@ def create_archive(
     buckets: int = 16,
     day: float | None = None,
 ) -> "Archive":
-    """A new archive that is laid out for looking back, with these events: a Delta table.
+    """Creates an archive with a layout for lookups, with these events: a Delta table.
 
-    It is apart by day and by `buckets` into which keys are hashed, and sorted by key and time.
-    `events` are an Arrow, pandas or Polars table, or an Arrow schema if there are none yet. Where
-    times are numbers, `day` says how long a part is.
+    It is partitioned by day and by `buckets` of hashed keys, and sorted by key and time.
+    `events` are an Arrow, pandas or Polars table, or an Arrow schema if there are none yet. If
+    times are numbers, `day` is the length of a partition.
 
     >>> import tempfile
     >>> import pyarrow as pa
@@ -1223,9 +1221,10 @@ def create_archive(
 
 @brief
 def append_archive(place: "str | Path", events: Any) -> int:
-    """Puts events into an archive of `create_archive`; returns how many.
+    """Appends events to an archive from `create_archive`; returns how many.
 
-    They count as arrived behind all that are there. An archive that a stream writes is refused.
+    They count as having arrived after all existing ones. An archive that a stream writes is
+    refused.
 
     >>> import tempfile
     >>> import pyarrow as pa
@@ -1244,10 +1243,10 @@ def append_archive(place: "str | Path", events: Any) -> int:
 def compact_archive(
     place: "str | Path", *, fewest: int = 4, vacuum: int | None = None
 ) -> "Compacted":
-    """Turns many small files of an archive into few; streams may go on writing and reading it.
+    """Merges small files of an archive; streams can keep writing and reading it.
 
-    Days and buckets with fewer than `fewest` files are left alone. With `vacuum`, files are
-    removed that no version of so many hours needs.
+    Days and buckets with fewer than `fewest` files are skipped. `vacuum` deletes files that no
+    version of that many hours needs.
 
     >>> import tempfile
     >>> import pyarrow as pa
@@ -1281,13 +1280,13 @@ def statistics(
     sample: int = 10_000,
     seed: int = 0,
 ) -> Statistics:
-    """What events look like to a query: measured, to choose the plan by.
+    """Measures what events look like to a query, to choose its plan.
 
     `events` are as for `match`, also those of an archive of the stream. Types and partitions are
-    counted in all of them; conditions are tried on a sample of so many events. The same events,
+    counted in all of them; conditions are tested on a sample of `sample` events. The same events,
     sample and seed give the same statistics; `Statistics.text` and `Statistics.read` keep them.
 
-    Of a query with definitions, the layers are measured that are made of events as they come in.
+    For a query with definitions, this measures the layers made of raw events.
 
     >>> import pyarrow as pa
     >>> events = pa.table({"t": [1, 2, 3, 4], "kind": ["A", "B", "B", "B"]})
@@ -1334,19 +1333,19 @@ def explain(
     analyze: bool = False,
     kernel: bool = False,
 ) -> PlanText:
-    """How a query is run: the plan, with what each rule did, as stable text.
+    """Shows how a query runs: the plan, with what each rule did, as stable text.
 
-    With `events` the query is also checked against their columns. With `analyze=True` it is run
-    on them, in this process, and each estimate stands beside what was counted. With `kernel=True`
-    the Python source of the compiled kernel follows, with comments. With `memory` or `evict` the
-    plan says what a stream does with keys that are too much for it.
+    With `events` the query is also checked against their columns. With `analyze=True` it runs on
+    them, in this process, and each estimate is shown next to the actual figure. With
+    `kernel=True` the Python source of the compiled kernel follows, with comments. With `memory`
+    or `evict` the plan says what a stream does with keys beyond the limit.
 
-    Of a set of subscriptions it says which run on nodes, which as one plan for all of a shape,
-    which on engines of their own and why, and how much they share.
+    For a set of subscriptions it says which run on nodes, which as one plan for all of a shape,
+    which on their own engines and why, and how much they share.
 
-    A query with JOIN ARCHIVE is explained with `events` and `archives`, and `archive`, `access`
-    and `latency` as `match` takes them: what all four accesses are expected to cost, and why one
-    is impossible; with `analyze=True` what was read of the archives.
+    For a query with JOIN ARCHIVE, pass `events` and `archives`, and `archive`, `access` and
+    `latency` as for `match`: it shows what all four accesses are expected to cost, and why one
+    is impossible; with `analyze=True` also what was read from the archives.
 
     >>> print(explain("SEQ(A a, B b) WHERE [id] WITHIN 5").split("\\n\\n")[0])
     pattern    SEQ(A a, B b)
@@ -1397,9 +1396,9 @@ def picture(
 ) -> Picture:
     """Draws the plan as a picture (SVG).
 
-    It shows the automaton or the stacks, with their predicates; of a query with definitions its
-    layers, one above the other; of one with JOIN ARCHIVE its sides beside each other. It is the
-    text of an SVG, to be written to a file; a notebook shows the picture.
+    It shows the automaton or the stacks, with their predicates; for a query with definitions its
+    layers, one above the other; for one with JOIN ARCHIVE its sides next to each other. The result
+    is the text of an SVG, to write to a file; a notebook shows the picture.
 
     >>> picture("SEQ(A a, B b) WITHIN 5")[:4]
     '<svg'
@@ -1420,16 +1419,16 @@ def trace(
     level: str | None = None,
     time: str | tuple[str, str] | None = None,
 ) -> "Trace":
-    """A match opened down to the events that came in.
+    """Expands a match down to its raw events.
 
-    `str` gives a tree, `.timeline` shows on a terminal when they were, `.svg` is a picture, which
-    a notebook shows.
+    `str` gives a tree, `.timeline` a timeline for a terminal, `.svg` a picture, which a notebook
+    shows.
 
-    `match` is a row of what `match` gives: a dict, a table of one row, a Spark Row or a pandas
-    Series. A query with RETURN or with definitions tells its members with `match(...,
-    trace=True)`. With the `query` the tree also names the types of events; `level` is
-    the definition that the match is of, where it is not plain from its members. `time` names the
-    time columns of the events, where they are not plain from the times of the match.
+    `match` is a row of a result of `match`: a dict, a table of one row, a Spark Row or a pandas
+    Series. A query with RETURN or with definitions needs `match(..., trace=True)`.
+    With the `query` the tree also names the types of events; `level` is the definition of the
+    match, if its members do not show it. `time` names the time columns of the events, if the
+    times of the match do not show them.
 
     >>> import pyarrow as pa
     >>> events = pa.table({"t": [1, 2], "kind": ["A", "B"]})
@@ -1463,9 +1462,9 @@ def plot(
 ) -> Picture:
     """Draws matches over their stream as a picture (SVG).
 
-    Events are dots in lanes, each match is a line through its own and a bar from its start to its
-    end. No more than the first `most_matches` are drawn, with the events of their time: of more
-    than `most_events` an even choice. The picture says how many there are in all.
+    Events are dots in lanes, each match is a line through its events and a bar from its start to
+    its end. Only the first `most_matches` are drawn, with the events of their time: of more than
+    `most_events`, an even sample. The picture says how many there are in total.
 
     >>> import pyarrow as pa
     >>> events = pa.table({"t": [1, 2, 3, 4], "kind": ["A", "B", "A", "B"]})
@@ -1475,14 +1474,14 @@ def plot(
     True
 
     Args:
-        matches: What `match` gave for these events. A query with RETURN tells which events are
-            its own with `match(..., trace=True)`; else only the bars are drawn.
-        events: As for `match`: tables, not DataFrames of Spark.
-        query: Says the types of members, where events are a dict of tables.
+        matches: The result of `match` for these events. A query with RETURN needs
+            `match(..., trace=True)` to show its events; otherwise only the bars are drawn.
+        events: As for `match`: tables, not Spark DataFrames.
+        query: Gives the types of members, if events are a dict of tables.
         params: The values of its parameters, as for `match`.
         time: As for `match`.
         type: As for `match`.
-        by: The column whose values are the lanes; by default that of the type.
+        by: The column whose values are the lanes; by default the type column.
         most_matches: How many matches are drawn.
         most_events: How many other events are drawn.
     """

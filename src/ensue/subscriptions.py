@@ -32,7 +32,7 @@ class Subscriptions:
 
     `time`, `type`, `order` and `location` are as in `ensue.match`; `space="earth"` means that
     places are longitudes and latitudes in degrees, and distances metres. With a `folder` the set
-    is kept there: a running stream sees what is changed, and so does another process.
+    is kept there: running streams and other processes see its changes.
 
     >>> fleet = Subscriptions(time="ts", location=("x", "y"))
     >>> fleet.add(
@@ -72,7 +72,7 @@ class Subscriptions:
 
     @classmethod
     def over(cls, log: "MemoryLog", **columns: Any) -> "Subscriptions":
-        """A set whose changes somebody else keeps."""
+        """A set whose changes are stored elsewhere."""
         found = cls(**columns)
         found._log = log
         return found
@@ -93,10 +93,10 @@ class Subscriptions:
         regions: Mapping[str, Any] | None = None,
         language: str | None = None,
     ) -> int:
-        """Adds a subscription, and gives the version of the set that has it.
+        """Adds a subscription, and returns the version of the set that contains it.
 
-        `text` is OPSL or in the pattern language, by how it looks or by `language` ("opsl" or
-        "patterns"). `regions` are those that it names, beside those of the set: WKT,
+        `text` is in OPSL or in the pattern language, recognised or given by `language` ("opsl" or
+        "patterns"). `regions` are those that it names, in addition to those of the set: WKT,
         "CIRCLE (x y, r)", a list of corners, or a Shapely geometry.
         """
         from ensue.workload.subscriptions.catalogue.change import Change
@@ -110,7 +110,7 @@ class Subscriptions:
         regions: Mapping[str, Any] | None = None,
         language: str | None = None,
     ) -> int:
-        """Adds many, by name, as one version: all of them or none."""
+        """Adds many by name, as one version: all of them or none."""
         from ensue.workload.subscriptions.catalogue.change import Change
 
         pairs = texts.items() if isinstance(texts, Mapping) else texts
@@ -127,13 +127,13 @@ class Subscriptions:
         regions: Mapping[str, Any] | None = None,
         language: str | None = None,
     ) -> int:
-        """Another text for a subscription. What it has seen so far is forgotten."""
+        """Replaces the text of a subscription and discards what it has seen so far."""
         from ensue.workload.subscriptions.catalogue.change import Change
 
         return self._log.append([self.change_of(Change.replace, name, text, regions, language)])
 
     def cancel(self, *names: str) -> int:
-        """Takes subscriptions away. They are silent from the next events on."""
+        """Removes subscriptions. They are silent from the next events on."""
         from ensue.workload.subscriptions.catalogue.change import Change
 
         return self._log.append([Change.cancel(name) for name in names])
@@ -147,9 +147,9 @@ class Subscriptions:
         language: str | None = None,
         said: list[str] | None = None,
     ) -> "Change":
-        """What adding (`Change.add`) or replacing a subscription would change; nothing is yet.
+        """What adding (`Change.add`) or replacing a subscription would change; a dry run.
 
-        What would be a warning goes to `said`, if that is given.
+        Warnings go to `said`, if that is given.
         """
         if not isinstance(name, str) or not name:  # type: ignore[redundant-expr]
             raise QueryError(f"a subscription has a name, and {name!r} is none")

@@ -82,7 +82,7 @@ def test_events_of_several_types_have_the_fields_of_all(runner):
 
 def test_a_field_of_two_kinds_is_not_left_out_in_silence(runner):
     tables = {"A": pa.table({"at": [1], "x": [5]}), "B": pa.table({"at": [3], "x": ["u"]})}
-    with pytest.raises(QueryError, match="'x' of event e is not of the same kind"):
+    with pytest.raises(QueryError, match="'x' of event e does not have the same kind"):
         rows(runner, "(A|B) e RETURN e.*", tables, type=None)
 
 
@@ -161,6 +161,15 @@ def test_several_queries_and_levels_as_plain_columns():
     assert [table.column_names[3] for table in found.values()] == ["a.at", "b.at"]
 
 
+def test_the_same_query_with_and_without_plain_columns():
+    given = {"time": "at", "type": "type"}
+    nested, plain, again = (
+        ensue.match(EVENTS, "SEQ(A a, B b)", flat=flat, **given) for flat in (False, True, False)
+    )
+    assert nested.schema == again.schema
+    assert "a.at" in plain.column_names
+
+
 def test_two_plain_columns_of_one_name():
     with pytest.raises(QueryError, match=r"two columns would be called 'a\.price'"):
         ensue.match(EVENTS, 'A a RETURN a, a.at AS "a.price"', time="at", type="type", flat=True)
@@ -168,5 +177,5 @@ def test_two_plain_columns_of_one_name():
 
 def test_what_is_traced_is_nested():
     query = "EVENT P AS SEQ(A a, B b); SEQ(P p)"
-    with pytest.raises(QueryError, match="flat=True does not go with trace=True"):
+    with pytest.raises(QueryError, match="flat=True cannot be combined with trace=True"):
         ensue.match(EVENTS, query, time="at", type="type", trace=True, flat=True)

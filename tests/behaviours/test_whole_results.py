@@ -191,20 +191,19 @@ def test_matches_are_counted_without_listing_them():
     ("query", "words"),
     [
         ("SEQ(A a, B b) GROUP BY s", "GROUP BY needs RETURN"),
-        ("SEQ(A a, B b) RETURN a.s, COUNT(*) GROUP BY t", "names columns of RETURN"),
+        ("SEQ(A a, B b) RETURN a.s, COUNT(*) GROUP BY t", "takes columns of RETURN"),
         ("SEQ(A a, B b) RETURN a.s, a.p, COUNT(*) GROUP BY s", "'p' differs between the matches"),
-        ("SEQ(A a, B b) RETURN a.s, COUNT(*) AS n GROUP BY s, n", "cannot make groups"),
+        ("SEQ(A a, B b) RETURN a.s, COUNT(*) AS n GROUP BY s, n", "cannot define groups"),
         ("SEQ(A a, B b) RETURN a.*, COUNT(*) AS n GROUP BY ALL", "a group has no events"),
         ("SEQ(A a, B b) RETURN a, COUNT(*) AS n GROUP BY a", "a whole event has no order"),
         ("SEQ(A a, B+ b[]) RETURN a.s, avg(b.p) GROUP BY s", "avg\\(max\\(b.p\\)\\)"),
         ("SEQ(A a, B+ b[]) RETURN a.s, count(b) GROUP BY s", "sum\\(count\\(b\\)\\)"),
         ("SEQ(A a, B b) RETURN a.s, COUNT(*)", "GROUP BY s counts all matches by it"),
         ("SEQ(A a, B b) RETURN TOTAL COUNT(*) GROUP BY s", "leave one of them out"),
-        ("SEQ(A a, B b) RETURN EXISTS ORDER BY end", "EXISTS does not go with"),
+        ("SEQ(A a, B b) RETURN EXISTS ORDER BY end", "EXISTS cannot be combined with"),
         ("SEQ(A a, B b) ORDER BY gain", "'gain' is none"),
         ("SEQ(A a, B b) ORDER BY a", "'a' is none"),
         ("SEQ(A a, B+ b[]) RETURN b[].p AS p ORDER BY p", "a list has no order"),
-        ("SEQ(A a, B b) LIMIT 3 ORDER BY end", "LIMIT comes behind ORDER BY"),
         ("SEQ(A a, B b) ORDER BY end LIMIT 0", "at least 1 row"),
         ("SEQ(A a, B b) ORDER BY end LIMIT 1 OFFSET 2", "there is no OFFSET"),
         ("SEQ(A a, B b) FETCH FIRST ROW ONLY", "FETCH FIRST 10 ROWS ONLY"),
@@ -217,8 +216,14 @@ def test_what_is_refused(query, words):
         ensue.match(EVENTS, query, time="at", type="type")
 
 
+def test_a_limit_of_each_last_event_is_no_limit_of_the_whole():
+    query = ensue.pattern("a", "A").followed_by("b", "B").within(9).limit(3).order_by("end")
+    with pytest.raises(QueryError, match="FETCH FIRST n ROWS ONLY keeps the first rows"):
+        ensue.match(EVENTS, query, time="at", type="type")
+
+
 def test_partial_matches_are_no_matches_of_a_group():
-    with pytest.raises(QueryError, match="emit_timeouts=True does not go with GROUP BY"):
+    with pytest.raises(QueryError, match="emit_timeouts=True cannot be combined with GROUP BY"):
         ensue.match(
             EVENTS, "SEQ(A a, B b) WITHIN 2 RETURN TOTAL COUNT(*)",
             time="at", type="type", emit_timeouts=True,

@@ -81,6 +81,15 @@ def test_csv_flattens_events_into_columns(run, events):
     assert table["b.price"].to_pylist() == [4, 5]
 
 
+def test_plain_columns_in_the_place_of_whole_events(run, events, tmp_path):
+    target = tmp_path / "found.parquet"
+    given = ("--events", events, "--type", "kind", "--output", target, "--flat")
+    assert run("run", QUERY, *given)[0] == 0
+    table = pa.parquet.read_table(target)
+    assert {"a.price", "b.price"} <= set(table.column_names)
+    assert not any(pa.types.is_struct(field.type) for field in table.schema)
+
+
 def test_the_ending_of_the_output_chooses_the_format(run, events, tmp_path):
     target = tmp_path / "found.parquet"
     code, out, err = run("run", QUERY, "--events", events, "--type", "kind", "--output", target)
@@ -252,7 +261,7 @@ def test_explain_prints_the_kernel(run, events):
 
 
 def test_check_says_ok(run, events):
-    assert run("check", QUERY)[:2] == (0, "ok: the query can be read\n")
+    assert run("check", QUERY)[:2] == (0, "ok: the query is valid\n")
     with_events = run("check", QUERY, "--events", events, "--type", "kind")
     assert with_events[:2] == (0, "ok: the query fits the events\n")
 
@@ -353,7 +362,7 @@ def test_names_of_several_queries_are_those_of_files(run, events, tmp_path):
         (tmp_path / name).write_text(QUERY)
     code, _, err = run("run", tmp_path / "...ensue", tmp_path / "a.ensue", *asked)
     assert code == 2, err
-    assert "query '..': its name cannot be that of a folder" in err
+    assert "query '..': its name cannot be used for a folder" in err
     code, _, err = run("run", tmp_path / "A.ensue", tmp_path / "a.ensue", *asked)
     assert code == 2, err
     assert "share the folder" in err

@@ -224,7 +224,7 @@ def test_a_file_that_is_not_there(run, tmp_path, prices):
         (("--levels", "all"), "--levels is for patterns"),
         (("--bad-events", "drop"), "--bad-events is for patterns"),
         (("--structure", "runs"), "--structure is for patterns"),
-        (("--watermark", "1 s"), "--watermark says something of a stream"),
+        (("--watermark", "1 s"), "--watermark is for streams"),
     ],
 )
 def test_options_of_patterns_and_streams_are_refused(run, prices, given, said):
@@ -270,8 +270,8 @@ def test_a_mistake_shows_before_files_are_read(run, tmp_path):
 
 
 def test_check_reads_every_clause(run):
-    assert run("check", TWO)[:2] == (0, "ok: the query can be read\n")
-    assert run("check", CLAUSE)[:2] == (0, "ok: the query can be read\n")
+    assert run("check", TWO)[:2] == (0, "ok: the query is valid\n")
+    assert run("check", CLAUSE)[:2] == (0, "ok: the query is valid\n")
     code, _, err = run("check", TWO.replace("low > 0", "low >"))
     assert code == 2
     assert "line 7" in err or "line 8" in err

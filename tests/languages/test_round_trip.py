@@ -68,3 +68,32 @@ def test_a_chain_of_any_length_is_printed_without_brackets():
         chain = " or ".join(f"a.x = {n}" for n in range(length))
         text = f"PATTERN A a\nHAVING {chain}"
         assert show(parse(text)) == text
+
+
+def test_what_is_said_of_rows_and_of_the_whole_result_survives_printing():
+    for text, shown in (
+        ("A a RETURN a.*", "RETURN a.*"),
+        ("A+ a[] RETURN a[1].* AS low", "RETURN a[1].* AS low"),
+        ("SEQ(A a, B b) RETURN *", "RETURN a, b"),
+        ("SEQ(A a, B b) RETURN a.x ALL EVENTS", "RETURN a.x ALL EVENTS"),
+        ("SEQ(A a, B b) RETURN ALL EVENTS", "RETURN ALL EVENTS"),
+        ("SEQ(A a, B b) RETURN COUNT(*) AS n GROUP BY ()", "RETURN TOTAL COUNT(*) AS n"),
+        ("SEQ(A a, B b) RETURN a.k, COUNT(*) GROUP BY ALL", "RETURN a.k, COUNT(*)\nGROUP BY k"),
+        (
+            "SEQ(A a, B b) RETURN avg(b.x - a.x), a.k GROUP BY a.k",
+            "RETURN avg(b.x - a.x), a.k\nGROUP BY k",
+        ),
+        (
+            "SEQ(A a, B b) ORDER BY b.x - a.x DESC, end NULLS FIRST LIMIT 3",
+            "ORDER BY b.x - a.x DESC, end NULLS FIRST\nFETCH FIRST 3 ROWS ONLY",
+        ),
+        ("A from FETCH NEXT 1 ROW", "FETCH FIRST 1 ROWS ONLY"),
+    ):
+        query = parse(text)
+        assert show(query).endswith(shown)
+        survives(query)
+
+
+def test_fields_and_variables_may_be_called_like_these_clauses():
+    text = "SEQ(A total, B all, C order) RETURN total.group AS x, all.limit AS y ORDER BY order.by"
+    survives(parse(text))

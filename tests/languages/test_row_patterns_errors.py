@@ -314,7 +314,7 @@ def test_definitions(condition, problem, place):
 @pytest.mark.parametrize(
     ("expression", "problem", "place"),
     [
-        ("sum(x) OVER ()", "window functions have no place", "sum(x)"),
+        ("sum(x) OVER ()", "window functions are not supported", "sum(x)"),
         ("(SELECT 1)", "subqueries are not supported", "(SELECT 1)"),
         ("EXISTS (SELECT 1)", "subqueries are not supported", "EXISTS (SELECT 1)"),
         ("x IN (SELECT 1)", "subqueries are not supported", "x IN (SELECT 1"),

@@ -194,7 +194,7 @@ def _check_columns(query: Query, shown: str) -> None:
             f"next to {shown}, return fields of {last.variable}, the last event{every}"
             if last is not None
             else f"leave it out: here matches do not all end with the same variable, so {shown} "
-            f"stands alone{every}"
+            f"must be the only column{every}"
         )
         raise QueryError(
             f"'{column.name}' differs between the matches that {shown} combines",

@@ -43,7 +43,7 @@ def hint_for(name: str) -> str:
     """What to write instead of a name that no zone has."""
     known = sorted(available_timezones())
     if not known:
-        return "this machine has no data of time zones: pip install tzdata"
+        return "this machine has no time zone data: pip install tzdata"
     spelled = {one.lower(): one for one in known}
     if name.lower() in spelled:
         return f"did you mean '{spelled[name.lower()]}'?"

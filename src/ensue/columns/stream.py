@@ -227,7 +227,7 @@ def _check_columns(
         shown = ", ".join(f"{t} is {_article(fields[t])}" for t in times)
         raise EventError(
             f"events cannot be ordered by time={time!r}: {shown}\n"
-            "  hint: use a timestamp, a date or a number; a text can be cast to a timestamp first"
+            "  hint: use a timestamp, a date, a number, or text in ISO form"
         )
     if len(kinds) > 1:
         raise EventError(f"start and end time have different kinds: time={time!r}")

@@ -68,7 +68,7 @@ class _Places:
         self.listed = None
         if token.type == DATE:
             raise QueryError(
-                f"{token} is a subtraction, and a date is meant",
+                f"{token} is a subtraction, but you probably mean a date",
                 hint=f"write DATE '{token}', or with blanks what is to be subtracted",
                 span=_span(token),
             )

@@ -30,7 +30,8 @@ def show(query: Query | Correlation) -> str:
         return show_joined(query)
     match query:
         case Query():
-            lines = [*_named(query), f"PATTERN {show_pattern(query.pattern)}", *_matched(query)]
+            shown = show_pattern(query.pattern) if query.whole is None else _apart(query.pattern)
+            lines = [*_named(query), f"PATTERN {shown}", *_matched(query)]
             columns = show_columns(query)
         case Correlation(live=live, joins=joins):
             assert isinstance(live, Query)

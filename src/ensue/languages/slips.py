@@ -10,13 +10,13 @@ _BY_WORDS = {
     "MATCH_RECOGNIZE is for ensue.sql",
     "DEFINE": "this looks like MATCH_RECOGNIZE (PATTERN ... DEFINE ...), which stands in SQL, for "
     "ensue.sql; here it is SEQ(A a, B+ b[]) WHERE b[i].price > 3",
-    "EVERY": "leave EVERY out: all matches are found anyway",
-    "TOP": "say LIMIT 10 at the end",
-    "SKIP": "say AFTER MATCH SKIP PAST LAST EVENT, or SKIP TO NEXT EVENT",
+    "EVERY": "leave out EVERY: all matches are found anyway",
+    "TOP": "write LIMIT 10 at the end",
+    "SKIP": "write AFTER MATCH SKIP PAST LAST EVENT, or SKIP TO NEXT EVENT",
     "FOLLOWED": "write A a -> B b, or SEQ(A a, B b), for one event after the other",
     "FOLLOWEDBY": "write A a -> B b, or SEQ(A a, B b), for one event after the other",
 }
-_EVENTS = "a query names no table: events are given to the call, ensue.match(events, query)"
+_EVENTS = "a query names no table: pass the events in the call, ensue.match(events, query)"
 _INFIX = {
     "CONTAINS": "contains(a.name, 'x')",
     "STARTSWITH": "starts_with(a.name, 'x')",
@@ -31,7 +31,7 @@ _INFIX = {
     "XOR": "(a and not b) or (b and not a)",
 }
 _CLAUSES = ("WHERE", "WITHIN", "AFTER", "RETURN", "HAVING", "LIMIT", "CHOOSE")
-_CONDITIONS = "conditions follow WHERE, behind the pattern: SEQ(A a, B b) WHERE b.price > 3"
+_CONDITIONS = "conditions follow WHERE, after the pattern: SEQ(A a, B b) WHERE b.price > 3"
 _COMPARES = re.compile(r"[=<>!≤≥≠]")
 _OPEN = re.compile(r"""'[^']*'|"[^"]*"|`[^`]*`|--[^\n]*|[()]""")
 

@@ -49,7 +49,7 @@ _GROUPS: tuple[tuple[str, set[str], set[str]], ...] = (
         "an operator",
         {"PLUS", "CONCATENATE"},
         {"PLUS", "MINUS", "STAR", "DIVIDE", "CONCATENATE", "COMPARISON", "NOT", "_IS", "_IN",
-         "_BETWEEN", "_LIKE", "_ILIKE", "_RLIKE"},
+         "_BETWEEN", "_LIKE", "_ILIKE", "_RLIKE", "_AT_TIME_ZONE"},
     ),
     ("a quantifier", {"PLUS", "STAR", "QMARK"}, {"PLUS", "STAR", "QMARK", "LBRACE"}),
     (

@@ -141,8 +141,8 @@ def _blocks(sizes: Ints) -> list[slice]:
     return [slice(*pair) for pair in pairwise(cuts)]
 
 
-def rows_in_time_order(found: pa.Table, query: Query | None) -> pa.Table:
-    """A result by its columns `end` and `start`, then by `match_id`.
+def rows_in_time_order(found: pa.Table, query: Query | None, *, by_id: bool = True) -> pa.Table:
+    """A result by its columns `end` and `start`, then by `match_id`, or as it stands.
 
     For what is not made of matches of one query: then their ids tell them apart. A result
     without these columns, or in which RETURN has put others in their place, stays as it is.
@@ -151,6 +151,7 @@ def rows_in_time_order(found: pa.Table, query: Query | None) -> pa.Table:
     by = [*_KEYS, "position"] if query is not None and query.all_events else _KEYS
     if found.num_rows < 2 or not {*by} <= {*found.column_names} - named:
         return found
+    by = by if by_id else by[:2]
     keys = found.select(by).combine_chunks()
     after, before = keys.slice(1), keys.slice(0, keys.num_rows - 1)
     sorted_ = pa.scalar(True)

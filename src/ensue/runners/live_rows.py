@@ -12,6 +12,7 @@ from ensue.columns.rows import no_rows
 from ensue.columns.stream import TYPE, Columns, Shape, shape_of
 from ensue.errors import EventError, did_you_mean
 from ensue.runners.tables import arranged_of, as_table, stream_of
+from ensue.runners.text_times import say_so, text_times, with_times
 from ensue.schema import Kind
 from ensue.workload.arranged import Arranged, Arranging
 
@@ -49,11 +50,17 @@ class Reader:
             self.shape = shape_of(widened.schema, time=time, type=type, order=order)
             self.one = _Columns(empty.schema)
             return
-        _, shape = stream_of(empty, time=time, type=type, order=order)
-        self.shape = shape
-        self.one = _Columns(shape.arrow)
         if isinstance(empty, Mapping):
-            self.by_type = {name: _Columns(table.schema) for name, table in empty.items()}
+            self.by_type = {name: _Columns(table.schema, time) for name, table in empty.items()}
+            empty = {name: self.by_type[name].timed(table)[0] for name, table in empty.items()}
+            self.one = _Columns(pa.schema([]))
+        else:
+            self.one = _Columns(empty.schema, time)
+            empty = self.one.timed(empty)[0]
+        texts = {name for one in (self.one, *self.by_type.values()) for name in one.texts}
+        if texts:
+            say_so(sorted(texts))
+        _, self.shape = stream_of(empty, time=time, type=type, order=order)
 
     def read(self, given: Any, *, drop: bool) -> Read:
         """Events as one table; `drop`: rows that do not fit are left out and counted."""
@@ -100,12 +107,34 @@ class Reader:
 class _Columns:
     """The columns of events, and how to fill them."""
 
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema, time: Any = ()) -> None:
         self.schema = schema
+        self.texts = text_times(schema, time)  # columns of time that are to be read
         self.types = {field.name: field.type for field in schema}
         self.names = frozenset(self.types)
 
     def read(self, given: Any, *, drop: bool) -> tuple[pa.Table, int]:
+        """The events of a table or of rows, and how many rows do not fit."""
+        table, dropped = self._read(given, drop=drop)
+        table, bad = self.timed(table, drop=drop)
+        return table, dropped + bad
+
+    def timed(self, table: pa.Table, *, drop: bool = False) -> tuple[pa.Table, int]:
+        """Events whose times are no longer text but instants, and how many were none."""
+        if not self.texts:
+            return table, 0
+        found = with_times(table, self.texts, drop=drop, zoned=True)
+        for name in self.texts:  # of which some may be finer than others
+            times = found.column(name).cast(pa.timestamp("us", "UTC"), safe=False)
+            found = found.set_column(found.column_names.index(name), name, times)
+        lost = np.zeros(table.num_rows, np.bool_)
+        for name in self.texts:
+            lost |= np.asarray(found.column(name).is_null()) & np.asarray(
+                table.column(name).is_valid()
+            )
+        return (found.filter(pa.array(~lost)), int(lost.sum())) if lost.any() else (found, 0)
+
+    def _read(self, given: Any, *, drop: bool) -> tuple[pa.Table, int]:
         if isinstance(given, dict):
             return self._rows([given], drop=drop)
         if isinstance(given, pa.Table):

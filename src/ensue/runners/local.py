@@ -39,7 +39,13 @@ def read(events: Any, given: Arguments) -> tuple[pa.Table, Source]:
         given = replace(given, time=arranged.time, order=arranged.order)
         shape = shape_of(events.schema, time=given.time, type=given.type, order=given.order)
         return events, Source.of(shape, given)
-    table, shape = stream_of(events, time=given.time, type=given.type, order=given.order)
+    table, shape = stream_of(
+        events,
+        time=given.time,
+        type=given.type,
+        order=given.order,
+        drop=given.bad_events == "drop",
+    )
     return table, Source.of(shape, given)
 
 

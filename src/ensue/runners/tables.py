@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ensue.columns.arrow_kinds import zones_of
 from ensue.columns.stream import PLACE, Shape, refuse_own_names, shape_of, together
 from ensue.errors import EventError
+from ensue.runners.text_times import say_so, text_times, with_times
 from ensue.runners.worlds import World, world_of
 from ensue.workload.arranged import Arranged, Arranging
 
@@ -60,16 +62,33 @@ def stream_of(
     time: str | tuple[str, str],
     type: str | None = None,
     order: Sequence[str] = (),
+    drop: bool = False,
 ) -> tuple[pa.Table, Shape]:
-    """The events as one table, not yet in order, and their shape."""
+    """The events as one table, not yet in order, and their shape.
+
+    Times that are text are read; `drop`: one that is no time is NULL, and no error.
+    """
     if isinstance(events, Mapping):
         if type is not None:
             raise EventError("type= is for a single table; in a dict the keys are the types")
         if not events:
             raise EventError("an empty dict of events has no event types")
         tables = {str(name): _frame(table) for name, table in events.items()}
+        texts = {name: text_times(table.schema, time) for name, table in tables.items()}
+        if any(texts.values()):
+            zoned = any(zones_of(table.schema) for table in tables.values())
+            tables = {
+                name: with_times(table, texts[name], drop=drop, zoned=zoned)
+                if texts[name]
+                else table
+                for name, table in tables.items()
+            }
+            say_so(sorted({name for names in texts.values() for name in names}))
         return together(tables, time=time, order=order)
     table = _frame(events)
+    if names := text_times(table.schema, time):
+        table = with_times(table, names, drop=drop)
+        say_so(names)
     return table, shape_of(table.schema, time=time, type=type, order=order)
 
 

@@ -1,10 +1,16 @@
 """pa.ChunkedArray that are times, as columns of Arrow."""
 
+import warnings
 from collections.abc import Callable
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ensue.columns.arrow_kinds import is_text, plain_type
+from ensue.columns.buffers import plain_text
+from ensue.errors import EventError
+from ensue.own_frames import outside
 from ensue.runners.text_columns import CellKind, Question
 from ensue.runners.time_formats import MONTHS, PIVOT, SHORT_MONTHS, TimeFormat
 
@@ -106,3 +112,77 @@ def _is_time(text: pa.StringScalar, read: Callable[[pa.ChunkedArray], pa.Chunked
         return bool(read(pa.chunked_array([[text.as_py()]]))[0].is_valid)
     except pa.ArrowInvalid:
         return False
+
+
+# ------------------------------------------------------------------------------- time= of events
+
+
+def text_times(schema: pa.Schema, time: str | tuple[str, str]) -> list[str]:
+    """The columns of time that hold text."""
+    names = (time,) if isinstance(time, str) else tuple(time)
+    return [
+        name
+        for name in dict.fromkeys(names)
+        if name in schema.names and is_text(plain_type(schema.field(name).type))
+    ]
+
+
+def say_so(names: list[str]) -> None:
+    """Warns that texts are taken for times."""
+    quoted = " and ".join(f"'{name}'" for name in names)
+    warnings.warn(
+        f"the time of events, {quoted}, is text: it is read as times in ISO form, such as "
+        "2026-03-14T09:30:00Z",
+        stacklevel=outside(),
+    )
+
+
+def with_times(table: pa.Table, names: list[str], *, drop: bool, zoned: bool = False) -> pa.Table:
+    """A table whose columns of time are no longer text.
+
+    They are in UTC if some text says its zone, or always with `zoned`; texts without one are in
+    UTC then. A text that is no time is an error, or NULL with `drop`.
+    """
+    texts = {}
+    for name in names:
+        column = table.column(name)
+        chunks = [plain_text(chunk).cast(pa.string()) for chunk in column.chunks]
+        texts[name] = pa.chunked_array(chunks, pa.string())
+    plain = all(all_are(text, Question.ZONELESS) or _are_days(text) for text in texts.values())
+    kind = CellKind.TIMESTAMP if plain and not zoned else CellKind.INSTANT
+    for name, text in texts.items():
+        found = _times_of(name, text, kind, drop=drop)
+        table = table.set_column(table.column_names.index(name), name, found)
+    return table
+
+
+def _are_days(text: pa.ChunkedArray) -> bool:
+    days = f"(?:{Question.DATE.value})|(?:{Question.ZONELESS.value})"
+    return bool(pc.all(pc.match_substring_regex(text, days), min_count=0).as_py())
+
+
+def _times_of(name: str, text: pa.ChunkedArray, kind: CellKind, *, drop: bool) -> pa.ChunkedArray:
+    def read(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+        blank = pc.utf8_trim_whitespace(texts)
+        day = pc.match_substring_regex(blank, Question.DATE.value)
+        timed = pc.if_else(day, pc.binary_join_element_wise(blank, "T00:00", ""), blank)
+        looks = pc.match_substring_regex(timed, Question.TIMESTAMP.value)
+        if not pc.all(looks, min_count=0).as_py():
+            raise pa.ArrowInvalid("a text that is no time")
+        return cast_times(timed, kind)
+
+    try:
+        return read(text)
+    except pa.ArrowInvalid:
+        bad = unreadable(text, read)
+    if not drop:
+        shown = text[bad[0]].as_py()
+        raise EventError(
+            f"{shown!r} in row {bad[0]} of '{name}' is no time in ISO form, such as "
+            "2026-03-14T09:30:00Z\n"
+            '  hint: cast the column to a timestamp, or pass bad_events="drop" to leave such '
+            "events out"
+        )
+    known = np.ones(len(text), np.bool_)
+    known[bad] = False
+    return read(pc.if_else(pa.array(known), text, pa.scalar(None, pa.string())))

@@ -77,12 +77,12 @@ def _groups(returns: Sequence[Returned], matches: Sequence[Row]) -> list[Row]:
     """Groups in the order of their first matches, those of the same times by their keys; without
     a key, there is always one."""
     keys = [column.name for column in returns if column.over is None]
-    groups: dict[tuple[object, ...], list[Row]] = {} if keys else {(): []}
+    groups: dict[tuple[Any, ...], list[Row]] = {} if keys else {(): []}
     for match in matches:
         groups.setdefault(tuple(_alike(match[f"\0{key}"]) for key in keys), []).append(match)
     found = []
 
-    def place(group: tuple[tuple[object, ...], list[Row]]) -> tuple[Any, ...]:
+    def place(group: tuple[tuple[Any, ...], list[Row]]) -> tuple[Any, ...]:
         key, inside = group
         times = [inside[0]["end"], inside[0]["start"]] if inside else []
         return (*times, *((value[1] is not None or value[0], value) for value in key))

@@ -231,7 +231,7 @@ class Core:
         if len(one.sequences) != taken.count:
             raise EventError(
                 f"{taken.count} events came with {len(one.sequences)} sequence numbers\n"
-                "  hint: pass pass one for each event, or the number of the first"
+                "  hint: pass one for each event, or the number of the first"
             )
         expected = positions.next_of(db, one.producer, one.user)
         new = set(positions.new_ones(one.sequences, expected))

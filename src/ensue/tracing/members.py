@@ -57,7 +57,7 @@ def _events_of(row: Mapping[str, Any]) -> dict[str, Any]:
     found = {n: v for n, v in row.items() if n not in OWN and (_is_event(v) or _are_events(v))}
     if not found:
         raise EnsueError(
-            "this match does not tell its members\n"
+            "this match does not contain its members\n"
             "  hint: ensue.match(..., trace=True) gives matches a column 'members', without "
             "flat=True"
         )

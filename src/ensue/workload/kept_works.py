@@ -83,6 +83,7 @@ def _wishes_key(wishes: Wishes) -> Hashable:
         wishes.emit_timeouts,
         wishes.levels,
         wishes.trace,
+        wishes.flat,
         wishes.planning,
         wishes.planning.limits,  # plans are equal whatever the limits are; works are not
         wishes.ids,

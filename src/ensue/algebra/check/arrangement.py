@@ -82,7 +82,7 @@ def check_guards(pattern: Pattern, conditions: Iterable[Expr]) -> None:
         for name in variables(condition) & later.keys():
             if unknown := sorted(variables(condition) & {*later[name]}):
                 raise QueryError(
-                    f"'{unknown[0]}' comes behind '{name}', which is tested when it comes",
+                    f"'{unknown[0]}' comes after '{name}', which is tested when it comes",
                     hint="compare it with events that come before it",
                     span=condition.span,
                 )

@@ -361,7 +361,9 @@ def _expect(what: str, wanted: Takes, argument: Expr, kind: Kind) -> None:
                 span=argument.span,
             )
         case Literal(value=str(text)) if wanted is Takes.ZONE and zone_named(text) is None:
-            raise QueryError(f"'{text}' is no time zone", hint=hint_for(text), span=argument.span)
+            raise QueryError(
+                f"'{text}' is not a time zone", hint=hint_for(text), span=argument.span
+            )
 
 
 def _way_to_a_place(argument: Expr) -> str:

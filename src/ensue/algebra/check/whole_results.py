@@ -38,7 +38,7 @@ def check_labels(query: Query) -> None:
         if column.name in LABELS:
             raise QueryError(
                 f"a column cannot be called '{column.name}' here: ALL EVENTS has one of that name",
-                hint="name it otherwise, with AS",
+                hint="rename it with AS",
                 span=column.span,
             )
 
@@ -53,9 +53,16 @@ def checked_whole(query: Asked, normal: Normal) -> Asked:
         return query
     if isinstance(query, Query) and query.exists:
         raise QueryError(
-            "EXISTS cannot be combined with what is said of the whole result",
+            "EXISTS cannot be combined with clauses about the whole result",
             hint="RETURN TOTAL COUNT(*) tells how many matches there are",
             span=whole.span,
+        )
+    if query.limit is not None:
+        raise QueryError(
+            "LIMIT keeps the first matches of each last event, and cannot be combined with "
+            "ORDER BY and GROUP BY",
+            hint="FETCH FIRST n ROWS ONLY keeps the first rows of the whole result",
+            span=query.limit.span,
         )
     if whole.grouped:
         _check_groups(query.returns, whole)
@@ -70,7 +77,7 @@ def _check_groups(returns: Sequence[Returned], whole: WholeResult) -> None:
     assert whole.keys is not None
     if not returns:
         raise QueryError(
-            "GROUP BY needs RETURN: what is to be known of each group?",
+            "GROUP BY needs RETURN: what do you want to know about each group?",
             hint="as in RETURN a.symbol AS symbol, COUNT(*) AS n GROUP BY symbol",
             span=whole.span,
         )
@@ -79,7 +86,7 @@ def _check_groups(returns: Sequence[Returned], whole: WholeResult) -> None:
         column = _column(key, returns)
         if column is None:
             raise QueryError(
-                "GROUP BY names columns of RETURN, and this is none",
+                "GROUP BY takes columns of RETURN, and this is not one",
                 hint=_hint(key, returns) or f"add it: RETURN {show_expr(key)} AS name, ...",
                 span=key.span,
             )
@@ -95,7 +102,8 @@ def _check_groups(returns: Sequence[Returned], whole: WholeResult) -> None:
             continue
         if returned.over is not None:
             raise QueryError(
-                f"'{returned.name}' is taken over the matches of a group, and cannot make groups",
+                f"'{returned.name}' is computed over the matches of a group, and cannot define "
+                "groups",
                 hint="leave it out of GROUP BY",
                 span=whole.span,
             )
@@ -117,7 +125,7 @@ def _sorted(
     if not whole.grouped and not is_tally(key.expr) and not bare:
         return replace(key, expr=normal(key.expr))
     raise QueryError(
-        f"ORDER BY names columns of the result, and '{show_expr(key.expr)}' is none",
+        f"ORDER BY takes columns of the result, and '{show_expr(key.expr)}' is none",
         hint=_hint(key.expr, returns) or "name the column with AS in RETURN",
         span=key.span,
     )

@@ -1,4 +1,7 @@
-"""Times from their parts, as texts and as numbers, and the days of calendars; in UTC."""
+"""Times from their parts, as texts and as numbers, and the days of calendars.
+
+A time in a zone is taken to its clocks before it comes here (`algebra/check/zones.py`).
+"""
 
 import re
 from collections.abc import Callable
@@ -86,8 +89,6 @@ _WRITTEN: dict[str, Callable[[datetime], str]] = {
     "S": lambda t: f"{t.second:02}",
     "g": lambda t: f"{t.microsecond // 1_000:03}",
     "f": lambda t: f"{t.microsecond:06}",
-    "z": lambda _: "+00",
-    "Z": lambda _: "UTC",
     "%": lambda _: "%",
 }
 _SHORT = {"F": "%Y-%m-%d", "T": "%H:%M:%S", "D": "%m/%d/%y", "R": "%H:%M"}
@@ -194,6 +195,7 @@ def _name_of(name: str, part: str, names: tuple[str, ...]) -> Function:
         (Takes.TIME,),
         Kind.STRING,
         lambda value: names[of[part](instant(value)) - 1],
+        clock=True,
         vector=Rewritten(_named(part, names)),
     )
 
@@ -209,12 +211,13 @@ CALENDAR = (
         (Takes.TIME,),
         Kind.TIMESTAMP,
         _last_day,
+        clock=True,
         vector=Rewritten(_as_last_day),
     ),
     Function("make_date", (Takes.WHOLE,) * 3, Kind.DATE, _make_date),
     Function(
         "make_timestamp", (*(Takes.WHOLE,) * 5, Takes.NUMBER), Kind.TIMESTAMP, _make_timestamp
     ),
-    Function("strftime", (Takes.TIME, Takes.TEXT), Kind.STRING, _strftime),
+    Function("strftime", (Takes.TIME, Takes.TEXT), Kind.STRING, _strftime, clock=True),
     Function("strptime", (Takes.TEXT, Takes.TEXT), Kind.TIMESTAMP, _strptime),
 )

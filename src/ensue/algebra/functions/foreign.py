@@ -35,7 +35,7 @@ INSTEAD = {
     **dict.fromkeys(("lead", "next"), "name the event that follows in the pattern: SEQ(A a, B b)"),
     **dict.fromkeys(
         ("row_number", "rank", "dense_rank", "ntile"),
-        "window functions have no place here; a[1], a[2], ... are events by their numbers",
+        "window functions are not supported here; a[1], a[2], ... are events by their numbers",
     ),
     **dict.fromkeys(
         ("size", "cardinality", "array_length", "list_length"),
@@ -51,7 +51,7 @@ INSTEAD = {
     ),
     **dict.fromkeys(
         ("get_json_object", "json_extract", "json_value", "from_json", "struct_extract"),
-        "take the field out before: columns of the events are what a query sees",
+        "extract the field before the call: a query only sees columns of the events",
     ),
     **dict.fromkeys(("isin", "is_in", "in_list"), "a.kind IN ('x', 'y')"),
     **dict.fromkeys(("indexof", "index_of", "find"), "did you mean 'position'?"),

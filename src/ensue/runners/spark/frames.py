@@ -23,6 +23,7 @@ from ensue.columns.stream import (
 from ensue.errors import EventError
 from ensue.own_frames import outside
 from ensue.runners.spark.session_zone import session_zone
+from ensue.runners.spark.text_times import with_times
 from ensue.runners.spark.types import arrow_schema, spark_schema
 from ensue.schema import Kind
 from ensue.workload.arguments import Arguments
@@ -55,10 +56,15 @@ def frame_of(
     time: str | tuple[str, str],
     type: str | None = None,
     order: Sequence[str] = (),
+    drop: bool = False,
 ) -> tuple[DataFrame, Shape]:
-    """The events as one DataFrame, and what is known of them without computing it."""
+    """The events as one DataFrame, and what is known of them without computing it.
+
+    Times that are text are read; `drop`: one that is no time is NULL, and no error.
+    """
     for frame in events.values() if isinstance(events, Mapping) else (events,):
         refuse_own_names(frame.columns)
+    events = with_times(events, time, drop=drop)
     if not isinstance(events, Mapping):
         shape = shape_of(arrow_schema(events.schema), time=time, type=type, order=order)
         return events, _in_session(shape, events)
@@ -97,7 +103,8 @@ def read_frame(
     """
     if given.arranging is None:
         time, type, order = given.time, given.type, given.order
-        return *frame_of(events, time=time, type=type, order=order), given
+        drop = given.bad_events == "drop"
+        return *frame_of(events, time=time, type=type, order=order, drop=drop), given
     if isinstance(events, Mapping):
         raise EventError(
             "MATCH_RECOGNIZE reads one table, and these are several\n"

@@ -201,15 +201,22 @@ class KafkaTopic:
     topic: str
     options: dict[str, str] = field(default_factory=dict)
 
-    def __call__(self, matches: DataFrame, batch: int) -> None:  # noqa: ARG002
+    def messages(self, matches: DataFrame) -> DataFrame:
+        """Matches as keys and values."""
         key: Column = sql.lit(None)
         if "match_id" in matches.columns:
             key = sql.concat_ws("/", *(sql.col(name) for name in identity(matches)))
-        messages = matches.select(
+        return matches.select(
             key.cast("string").alias("key"),
             sql.to_json(sql.struct("*"), MICROSECONDS).alias("value"),
         )
-        writer = messages.write.format("kafka").option("kafka.bootstrap.servers", self.servers)
+
+    def __call__(self, matches: DataFrame, batch: int) -> None:  # noqa: ARG002
+        writer = (
+            self.messages(matches)
+            .write.format("kafka")
+            .option("kafka.bootstrap.servers", self.servers)
+        )
         writer.options(**self.options).option("topic", self.topic).save()
 
 

@@ -1,7 +1,10 @@
 """Texts that are times, as columns of Spark: the same steps as over columns of Arrow."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
+from ensue.runners.text_columns import Question
+from ensue.runners.text_times import say_so, text_times
 from ensue.runners.time_formats import MONTHS, PIVOT, SHORT_MONTHS, TimeFormat
 
 if TYPE_CHECKING:
@@ -58,3 +61,40 @@ def _two(texts: "Column") -> "Column":
     from pyspark.sql import functions as sql
 
     return sql.lpad(texts, 2, "0")
+
+
+def with_times(events: Any, time: str | tuple[str, str], *, drop: bool) -> Any:
+    """DataFrames whose columns of time are no longer text: Spark reads those without a zone in
+    that of the session. A text that is no time is an error, or NULL with `drop`."""
+    from ensue.runners.spark.types import arrow_schema
+
+    several = events if isinstance(events, Mapping) else {"": events}
+    texts = {name: text_times(arrow_schema(f.schema), time) for name, f in several.items()}
+    if not any(texts.values()):
+        return events
+    say_so(sorted({column for columns in texts.values() for column in columns}))
+    found = {
+        name: frame.withColumns({c: _time(c, drop=drop) for c in texts[name]})
+        if texts[name]
+        else frame
+        for name, frame in several.items()
+    }
+    return found if isinstance(events, Mapping) else found[""]
+
+
+def _time(name: str, *, drop: bool) -> "Column":
+    from pyspark.sql import functions as sql
+
+    column = sql.col(f"`{name.replace('`', '``')}`")
+    text = sql.trim(column)
+    looks = text.rlike(Question.TIMESTAMP.value) | text.rlike(Question.DATE.value)
+    read = sql.when(looks, text.try_cast("timestamp"))
+    if drop:
+        return read
+    said = sql.concat(
+        sql.lit("'"), column, sql.lit(f"' in column '{name}' is no time in ISO form, such as "
+                                      "2026-03-14T09:30:00Z")
+    )  # fmt: skip
+    return sql.when(
+        column.isNotNull() & read.isNull(), sql.raise_error(said).cast("timestamp")
+    ).otherwise(read)

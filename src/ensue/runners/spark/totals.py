@@ -62,4 +62,4 @@ class Totals:
         lost = {"late": self.late, "dropped": self.dropped, "too far ahead": self.ahead}
         counts |= {name: count for name, count in lost.items() if count}
         said = ", ".join(f"{name} {count:,}" for name, count in counts.items())
-        return f"{said}; the last at {self.last.rows_per_second:,.0f} rows a second"
+        return f"{said}; the last took {self.last.seconds:,.1f} s"

@@ -282,7 +282,7 @@ def _judge(answer: httpcore.Response, now: float) -> None:
     if 300 <= status < 400:
         raise Undelivered(f"{said}; redirects are not followed\n  hint: give the final URL")
     if status == HTTPStatus.GONE:
-        raise Undelivered(f"{said}: it wants no more notes notes", gone=True)
+        raise Undelivered(f"{said}: it wants no more notes", gone=True)
     if status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
         asked = _retry_after(answer, now)
         if asked is None and status == HTTPStatus.TOO_MANY_REQUESTS:

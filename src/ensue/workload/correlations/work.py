@@ -55,7 +55,7 @@ class CorrelationWork:
                 progress(done, events.num_rows)
         found.append(matcher.finish())
         tables = [
-            rows_in_time_order(pa.concat_tables(pieces), output.meaning)
+            rows_in_time_order(pa.concat_tables(pieces), output.meaning, by_id=False)
             for output, pieces in zip(self.outputs, zip(*found, strict=True), strict=True)
         ]
         return Whole(tables, self._unseen(events))
