@@ -135,7 +135,8 @@ bench-streaming: java $(DEV_STAMP)  ## measure Structured Streaming: throughput,
 soak: java $(DEV_STAMP)  ## 30 million events through a stream with 100 MB of state: it and memory stay level
 	$(BIN)/python -m benchmarks.soak
 
-bench-peers: java $(DEV_STAMP)  ## the same queries on Apache Flink (in an environment of its own) and on Esper
+bench-peers: java $(DEV_STAMP)  ## the same queries on Apache Flink (in an environment of its own), on Esper, and written by hand
+	$(BIN)/python -m benchmarks.peers.by_hand
 	$(BIN)/python -m benchmarks.peers.run
 	$(BIN)/python -m benchmarks.peers.esper.run
 

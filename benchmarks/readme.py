@@ -8,6 +8,7 @@ from benchmarks.machine import sentence
 from benchmarks.tables import (
     Report,
     Sheet,
+    by_hand_sheet,
     esper_sheet,
     first_answer_sheet,
     latency_sheet,
@@ -45,6 +46,7 @@ _TABLES: tuple[tuple[str, str, Draw], ...] = (  # file, part of it, table
     ("row_patterns.json", "growth", row_pattern_growth_sheet),
     ("row_patterns.json", "spark", row_pattern_spark_sheet),
     ("row_patterns.json", "stream", row_pattern_stream_sheet),
+    ("by_hand.json", "questions", by_hand_sheet),
     ("peers.json", "queries", peers_sheet),
     ("esper.json", "queries", esper_sheet),
 )

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from benchmarks import arrow, kernel, loops, readme, spark
 from benchmarks.papers import subscriptions
+from benchmarks.peers import by_hand
 from benchmarks.tables import local_sheet
 from benchmarks.workloads import WORKLOADS, Workload, events
 
@@ -33,6 +34,20 @@ def test_a_loop_and_its_encoding_have_the_same_matches(pair: loops.Pair, monkeyp
         rows.append(sorted(_members(row) for row in found.to_pylist()))
     assert rows[0] == rows[1]
     assert rows[0]
+
+
+@pytest.mark.parametrize("question", by_hand.QUESTIONS, ids=lambda q: q.name)
+@pytest.mark.parametrize("ordered", [True, False], ids=["in order", "in any order"])
+def test_code_by_hand_finds_what_a_query_finds(
+    question: by_hand.Question, ordered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ensue.source.cache.interpreted", True)
+    plain = by_hand.events(20_000, SYMBOLS, seed=3)
+    for coded in (False, True):
+        some = by_hand.arranged(plain, ordered=ordered, coded=coded, seed=3)
+        report = by_hand.compare(question, some, 1, ordered=ordered, coded=coded)
+        assert report["same"]
+        assert report["matches"] > 100
 
 
 def _members(match: dict[str, object]) -> list[str]:

@@ -19,6 +19,8 @@ from ensue.algebra.walk import rewrite_expr
 from ensue.languages import towers
 from ensue.source import cache
 from ensue.workload import kept_works
+from ensue.workload.kept_works import _source_key
+from ensue.workload.source import Source
 
 QUERY = "SEQ(A a, B b) WHERE a.x < b.x WITHIN 10"
 
@@ -140,6 +142,7 @@ def test_errors_point_into_the_text_of_their_own_call() -> None:
         {"off": "stacks"},
         {"structure": "tree"},
         {"adaptive": True},
+        {"flat": True},
         {"statistics": ensue.Statistics.given(rates={"A": 1, "B": 2})},
     ],
 )
@@ -152,6 +155,13 @@ def test_other_arguments_are_another_call(other: dict[str, Any]) -> None:
     matched(table)
     assert planned() == 2
     assert matched(table).equals(before)
+
+
+def test_the_zone_of_clocks_is_a_part_of_it() -> None:
+    """That of a session of Spark, which may change between two calls."""
+    source = Source(pa.schema([("t", pa.timestamp("us", "UTC"))]), "t")
+    zones = {_source_key(replace(source, zone=zone)) for zone in (None, "UTC", "Asia/Tokyo")}
+    assert len(zones) == 3
 
 
 def test_limits_are_those_of_the_call() -> None:

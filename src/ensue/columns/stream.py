@@ -431,7 +431,7 @@ def _stable_order(values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     if values.dtype == np.int64 and len(values) < 2**32:
         falls = np.count_nonzero(values[1:] < values[:-1])
         if falls * _RUN > len(values):
-            return stable_order(frozen(values))
+            return np.asarray(stable_order(frozen(values)), np.int64)
     return np.argsort(values, kind="stable")
 
 

@@ -7,8 +7,8 @@ archive. Nothing of events or results is kept, and there is no lock that a forke
 taken.
 """
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 
 from ensue.algebra.query import Query
@@ -64,27 +64,24 @@ def _query_key(one: Asked) -> Hashable:
     return one, repr(one.query), texts
 
 
+# whatever these two come to hold is a part of the key, unless it is named here
+
+
 def _source_key(source: Source) -> Hashable:
     """The columns of events, with their types, metadata and all that is nested in them."""
-    by_type = source.by_type
-    return (
-        source.arrow.serialize().to_pybytes(),
-        source.time,
-        source.type,
-        source.order,
-        source.location,
-        None if by_type is None else tuple((n, tuple(map(tuple, c))) for n, c in by_type.items()),
-        source.space,
+    tables = source.by_type
+    by_type = (
+        None if tables is None else tuple((n, tuple(map(tuple, c))) for n, c in tables.items())
     )
+    arrow = source.arrow.serialize().to_pybytes()
+    return arrow, by_type, *_others(source, "arrow", "by_type")
 
 
 def _wishes_key(wishes: Wishes) -> Hashable:
-    return (
-        wishes.emit_timeouts,
-        wishes.levels,
-        wishes.trace,
-        wishes.flat,
-        wishes.planning,
-        wishes.planning.limits,  # plans are equal whatever the limits are; works are not
-        wishes.ids,
-    )
+    # plans are equal whatever the limits are; works are not
+    return wishes.planning.limits, *_others(wishes, "access", "coming")
+
+
+def _others(value: Source | Wishes, *known: str) -> Iterator[Hashable]:
+    """All that a value holds, but for some parts."""
+    return (getattr(value, f.name) for f in fields(value) if f.name not in known)

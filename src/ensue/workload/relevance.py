@@ -1,4 +1,4 @@
-"""Which events can matter to queries: by their type, or by all that is asked of one event alone."""
+"""Which events can matter to queries: by their type, or by all that is asked of one event."""
 
 from collections.abc import Iterable
 
@@ -40,7 +40,7 @@ def types_that_matter(queries: Iterable[Prepared]) -> frozenset[str] | None:
 
 
 def only_roles_matter(prepared: Prepared) -> bool:
-    """Whether an event that can play no role changes nothing: neither its place nor its time do."""
+    """Whether events that can play no role change nothing, neither by their place nor time."""
     plan, query = prepared.plan, prepared.plan.query
     return not (
         isinstance(plan.structure, Reference)
