@@ -254,7 +254,7 @@ def test_a_wheel_called_zip_reaches_executors_by_py_files(cluster: Machine, expe
 
 def test_a_client_of_spark_connect(cluster: Machine, expected: pa.Table):
     log = cluster.folder / "connect.log"
-    with cluster.process(block("Spark Connect", "sh", "export"), log) as server:
+    with cluster.process(block("Spark Connect", "sh", "spark-submit"), log) as server:
         ready = lambda: "Spark Connect server started" in log.read_text()
         until(lambda: ready() or server.poll() is not None, "a server", log)
         assert server.poll() is None, last_lines(log)

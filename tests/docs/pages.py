@@ -16,11 +16,9 @@ know them too. A block without a query only gives tables.
     -- prices: day price   a table: its name and its columns
     -- 1 9                 a row; what holds blanks is in single quotes
 
-An `sh` block with a `text` block behind it is run by a shell, those of a page in one folder that
-is empty at first; what it prints, errors too, is the text.
-
 The `PASTED` pages are those that people follow line by line. All their `python` and `sh` blocks
-run in the order of the page, in a new process and a folder that is empty at first.
+run in the order of the page, in a new process and a folder that is empty at first. A `text` block
+behind an `sh` block is what it prints, errors too.
 
 `python tests/docs/pages.py PAGE...` writes what the examples give into the pages; with `--judge`
 it prints as JSON what the `ensue` and `sql` blocks give. Read what it wrote before you keep it.
@@ -281,14 +279,6 @@ def _executed(example: Example, names: dict[str, object]) -> str:
     return output.getvalue()
 
 
-def shelled(page: Path) -> Iterator[tuple[Example, str]]:
-    """The commands of a page that show what they print, each with what it prints."""
-    with tempfile.TemporaryDirectory() as folder:
-        for example in examples(page, "sh"):
-            if example.expected is not None:
-                yield example, _commanded(example, folder)
-
-
 def _commanded(example: Example, folder: str) -> str:
     done = subprocess.run(
         ["bash", "-c", example.code],
@@ -379,7 +369,6 @@ def bless(page: Path) -> None:
         given += [(e, found[e.name]) for e in shown]
     else:
         given += [(e, output) for e, output in printed(page) if e.expected is not None]
-        given += shelled(page)
     text = page.read_text(encoding="utf-8")
     for example, output in sorted(given, key=lambda pair: -pair[0].line):
         assert example.place is not None
