@@ -164,7 +164,7 @@ WAYS: dict[str, Way] = {
 def main() -> int:
     """Asks all questions in all ways, writes the results; 1 if any matches differ."""
     options = _options()
-    os.environ["ENSUE_COMPILE"] = "always"  # before the first event, in the pass that is not counted
+    os.environ["ENSUE_COMPILE"] = "always"  # in the pass that is not counted
     console = Console(width=None if sys.stdout.isatty() else 120)
     before = machine() | {p.__name__: p.__version__ for p in (pl, pd, duckdb)}
     plain = events(options.events, options.symbols, options.seed)

@@ -1,5 +1,6 @@
 """Zones: functions that read clocks read those of the column's zone; AT TIME ZONE."""
 
+import json
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -15,6 +16,8 @@ from ensue.algebra.functions.record import Takes
 from ensue.algebra.zones import zone_named
 from ensue.columns.zone_clocks import instants, on_clocks
 from ensue.errors import QueryError
+from ensue.workload.lanes.state import check_same
+from ensue.workload.text import FORMAT
 
 ZONES = ("Europe/Zurich", "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata",
          "Africa/Casablanca", "America/Havana", "Asia/Beirut", "Pacific/Apia",
@@ -278,3 +281,50 @@ def test_days_have_no_zone():
     table = pa.table({"day": [date(2026, 3, 29)]})
     (row,) = ensue.match(table, "E a RETURN hour(a.day) AS h", time="day").to_pylist()
     assert row["h"] == 0
+
+
+def test_a_checkpoint_of_another_zone_is_refused():
+    def described(**zone):
+        return json.dumps({"format": FORMAT, "asked": [{"name": None, "query": "E a"}], **zone})
+
+    zurich = described(zone="Europe/Zurich")
+    for now in (described(), described(zone="Asia/Tokyo")):
+        with pytest.raises(ensue.StateError, match="another zone of the session") as error:
+            check_same(zurich, now)
+        assert "spark.sql.session.timeZone" in str(error.value)
+    check_same(described(), zurich)  # who wrote it knew no zone
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_a_stream_keeps_the_zone_of_its_session(spark, tmp_path):
+    import pyarrow.parquet as pq
+
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Zurich")
+    source, found = tmp_path / "events", tmp_path / "found"
+    source.mkdir()
+
+    def run():
+        stream = spark.readStream.schema("ts timestamp, n long").parquet(str(source))
+        matches = ensue.match(
+            stream, "SEQ(E a) WHERE hour(a.ts) = 2 WITHIN 1 hour RETURN a.n AS n", time="ts",
+            watermark="1 minute",
+        )  # fmt: skip
+        started = ensue.start(matches, str(found), checkpoint=str(tmp_path / "state"), once=True)
+        ensue.wait(started)
+
+    try:
+        pq.write_table(events("UTC").select(["ts", "n"]), source / "1.parquet")
+        run()
+        later = [TURNS[-1] + timedelta(days=1, minutes=30) * k for k in range(1, 4)]
+        pq.write_table(events("UTC", later).select(["ts", "n"]), source / "2.parquet")
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+        with pytest.raises(ensue.EnsueError, match="another zone of the session"):
+            run()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+    zone = ZoneInfo("Europe/Zurich")
+    rows = pq.read_table(found).column("n").to_pylist()
+    assert set(rows) <= {n for n, t in enumerate(TURNS) if t.astimezone(zone).hour == 2}
+    assert rows

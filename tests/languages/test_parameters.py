@@ -185,7 +185,7 @@ def test_a_text_is_never_read_as_a_part_of_the_query(text):
         (
             "MATCH_RECOGNIZE (PATTERN (A{:n}) DEFINE A AS x = 1)",
             {"n": "x"},
-            "the value of :n is no whole",
+            "the value of :n is not a whole",
             ":n",
             None,
         ),

@@ -254,7 +254,7 @@ def test_variables_of_the_program_are_no_tables():
         ([EVENTS], "tables= is a list"),
         ({1: EVENTS}, "tables= has the key 1"),
         ({"": EVENTS}, "tables= has the key ''"),
-        ({"t": 5}, "table t: events of type int are not understood"),
+        ({"t": 5}, "table t: events of type int are not supported"),
         ({"t": None}, "table t: events of type NoneType"),
         ({"t": pl.Series([1])}, "table t"),
         ({"t": EVENTS, "T": EVENTS}, "tables= has t and T"),

@@ -29,7 +29,7 @@ _WORDS = {
     "_STOP": "'->'", "_REACH": "'->'", "_PAUSE": "WITHIN", "_OF": "OF", "_ORDER_OF": "ORDER OF",
     "_GROUP_BY": "GROUP BY", "_ORDER_BY": "ORDER BY", "_FETCH": "FETCH FIRST",
     "ALL_EVENTS": "ALL EVENTS", "DIRECTION": "ASC or DESC", "NULLS": "NULLS FIRST or NULLS LAST",
-    "_ROWS": "ROWS ONLY",
+    "_ROWS": "ROWS ONLY", "_AT_TIME_ZONE": "AT TIME ZONE",
 }  # fmt: skip
 # Terminals that say one thing together; the first ones tell that all of them are meant.
 _GROUPS: tuple[tuple[str, set[str], set[str]], ...] = (

@@ -64,6 +64,8 @@ def in_world_of(events: Any, found: Any) -> Any:
     Spark results are DataFrames already, and stay what they are.
     """
     tables = list(events.values()) if isinstance(events, Mapping) else [events]
+    if any(world_of(table) is World.SPARK for table in tables):
+        return found  # several results, too: they know how to be computed together
     if isinstance(found, Mapping):
         return {name: _converted(table, tables) for name, table in found.items()}
     return _converted(found, tables)
