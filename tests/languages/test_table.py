@@ -13,13 +13,14 @@ from ensue.algebra.window import ByUnits
 from ensue.cli.query_text import read_query
 from ensue.errors import QueryError
 from ensue.languages.language import Language
+from ensue.languages.parameters import NO_PARAMETERS
 from ensue.languages.table import LANGUAGES, language_of
 from ensue.span import Span
 
 _CHAIN = re.compile(r"(?P<types>\w+(?: then \w+)*) in (?P<length>\d+)")
 
 
-def _parse(text, folder=None, *, definitions=(), operators=(), regions=()):
+def _parse(text, folder=None, **_):
     written = _CHAIN.fullmatch(text.removeprefix("chain:").strip())
     if written is None:
         raise QueryError("a chain is 'A then B in 5'", span=Span(0, len(text)), text=text)
@@ -47,7 +48,7 @@ def test_a_text_is_read_in_the_language_that_it_looks_like():
     query = ensue.parse("chain: A then B in 1")
     assert query == ensue.parse("SEQ(A e0, B e1) WITHIN 1")
     assert ensue.match(EVENTS, "chain: A then B in 1", time="t", type="type").num_rows == 1
-    assert read_query("chain: A then B in 1") == query
+    assert read_query("chain: A then B in 1", NO_PARAMETERS) == query
     assert language_of("SEQ(A a, B b)").name == "patterns"
 
 

@@ -282,7 +282,7 @@ def test_a_query_that_is_one_clause(text, only):
         ),
         (
             "WITH RECURSIVE n AS (SELECT 1 UNION SELECT * FROM n MATCH_RECOGNIZE (1)) FROM n",
-            "stands in n, which refers to itself",
+            "is inside n, which refers to itself",
             "MATCH_RECOGNIZE",
         ),
     ],
@@ -324,7 +324,7 @@ def test_what_is_no_query_is_refused(text, dialect):
 @pytest.mark.parametrize("depth", [401, 100_000])
 def test_deep_nesting_is_refused(depth):
     text = "SELECT * FROM " + "(SELECT * FROM " * depth + "t" + ") MATCH_RECOGNIZE (1)" * depth
-    assert "parentheses inside of each other" in refused(text).problem
+    assert "parentheses are nested more than" in refused(text).problem
 
 
 def test_many_clauses_inside_of_each_other():
