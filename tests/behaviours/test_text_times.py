@@ -96,3 +96,11 @@ def test_on_spark(spark):
         ensue.match(worse, QUERY, time="at").collect()
     kept = ensue.match(worse, QUERY, time="at", bad_events="drop").collect()
     assert sorted((row.a, row.b) for row in kept) == [(0, 1), (1, 2)]
+
+
+def test_live_says_that_it_reads_texts_as_microseconds():
+    with pytest.warns(UserWarning, match="is text"):
+        live = ensue.live("A a", schema={"t": "string", "type": "string"}, time="t", type="type")
+    assert live.feed({"t": "2026-03-14T09:30:00.123456000Z", "type": "A"}).num_rows == 1
+    with pytest.raises(ensue.EventError, match="finer than microseconds"):
+        live.feed({"t": "2026-03-14T09:30:00.123456789Z", "type": "A"})

@@ -104,6 +104,17 @@ class Reader:
         return pa.table(columns, schema=self.shape.arrow)
 
 
+def _in_microseconds(name: str, times: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Times that were text: what comes later may be no finer than what came first."""
+    try:
+        return times.cast(pa.timestamp("us", "UTC"))
+    except pa.ArrowInvalid:
+        raise EventError(
+            f"texts in '{name}' are finer than microseconds, and live reads texts as microseconds\n"
+            "  hint: give the column the type timestamp[ns] in schema=, and feed timestamps"
+        ) from None
+
+
 class _Columns:
     """The columns of events, and how to fill them."""
 
@@ -124,8 +135,8 @@ class _Columns:
         if not self.texts:
             return table, 0
         found = with_times(table, self.texts, drop=drop, zoned=True)
-        for name in self.texts:  # of which some may be finer than others
-            times = found.column(name).cast(pa.timestamp("us", "UTC"), safe=False)
+        for name in self.texts:
+            times = _in_microseconds(name, found.column(name))
             found = found.set_column(found.column_names.index(name), name, times)
         lost = np.zeros(table.num_rows, np.bool_)
         for name in self.texts:

@@ -1,4 +1,4 @@
-"""pa.ChunkedArray that are times, as columns of Arrow."""
+"""Texts that are times, as columns of Arrow."""
 
 import warnings
 from collections.abc import Callable
@@ -22,7 +22,7 @@ def all_are(column: pa.ChunkedArray, question: Question) -> bool:
 
 
 def cast_times(column: pa.ChunkedArray, kind: CellKind) -> pa.ChunkedArray:
-    """pa.ChunkedArray in ISO form as times: in microseconds, unless some are finer."""
+    """Texts in ISO form as times: in microseconds, unless some are finer."""
     if kind is CellKind.INSTANT:
         zoned = pc.match_substring_regex(column, Question.ZONELESS.value)
         column = pc.if_else(zoned, pc.binary_join_element_wise(column, "Z", ""), column)
@@ -36,7 +36,7 @@ def cast_times(column: pa.ChunkedArray, kind: CellKind) -> pa.ChunkedArray:
 
 
 def in_iso_form(column: pa.ChunkedArray, format: TimeFormat) -> pa.ChunkedArray:
-    """pa.ChunkedArray of a format in ISO form; NULL where a text is not of it.
+    """Texts of a format in ISO form; NULL where a text is not of it.
 
     >>> from ensue.runners.time_formats import read_format
     >>> given = pa.chunked_array([["1.3.26 9:05 pm", "soon"]])
