@@ -291,3 +291,17 @@ def test_tables_of_sql_are_spelled_as_well(tmp_path, capsys):
     )  # fmt: skip
     assert code == Exit.FINE
     assert "2026-02-02" in out
+
+
+def test_a_word_that_makes_text_of_numbers_is_pointed_at(tmp_path, capsys):
+    path = tmp_path / "flights.csv"
+    late = [*range(300), "NA"]
+    rows = [f"2026-03-14 12:00,{delay},{delay},n/a,x" for delay in late]
+    path.write_text("\n".join(["at,delay,again,gate,name", *rows]))
+    read_local(event_files([str(path)]))
+    said = " ".join(capsys.readouterr().err.split())
+    assert "note: delay and again are text only because of cells with 'NA'" in said
+    assert "--null NA reads such cells as NULL" in said
+    table = read_local(event_files([str(path)]), Spelling(nulls=("NA",)))
+    assert table.schema.field("delay").type == pa.int64()
+    assert "text only because" not in capsys.readouterr().err

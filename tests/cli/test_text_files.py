@@ -66,6 +66,13 @@ COLUMNS: dict[str, tuple[list[str], list[Any]]] = {
         ["2026-03-14T12:00:00.000001", "2026-03-14T12:00:00.000002000"],
         [NOON.replace(microsecond=1), NOON.replace(microsecond=2)],
     ),
+    "days with slashes": (
+        ["2026/03/14", "2026-03-15"],
+        [dt.date(2026, 3, 14), dt.date(2026, 3, 15)],
+    ),
+    "times with slashes": (["2026/03/14 12:00", "2026/03/14 12:00:00"], [NOON, NOON]),
+    "instants with slashes": (["2026/03/14 12:00Z", "2026-03-14 13:00+01:00"], [NOON, NOON]),
+    "a month first is text": (["03/14/2026", "2026-03/14"], ["03/14/2026", "2026-03/14"]),
     "an hour that is none makes text": (["2026-03-14T25:00:00"], ["2026-03-14T25:00:00"]),
     "days and timestamps are text": (
         ["2026-03-14", "2026-03-14T12:00:00"],

@@ -8,8 +8,10 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.json
 
+from ensue.cli.terminal import notice
 from ensue.errors import EventError
 from ensue.runners.text_columns import (
+    MISSING,
     PLAIN,
     TIMES,
     CellKind,
@@ -17,10 +19,12 @@ from ensue.runners.text_columns import (
     Spelling,
     kind_of,
     require_names,
+    say_missing,
     times,
 )
-from ensue.runners.text_times import all_are, cast_times, in_iso_form, unreadable
+from ensue.runners.text_times import all_are, cast_times, in_iso_form, unreadable, with_dashes
 
+_WORDS = pa.array(MISSING, pa.string())
 _SAMPLE = 200  # cells that rule most kinds out before all are looked at
 _TYPES = {
     CellKind.INTEGER: pa.int64(),
@@ -92,6 +96,7 @@ class _Files:
     def typed(self, *, only_times: bool = False) -> pa.Table:
         """The table with its columns of text as what they are."""
         table = self._table
+        hidden: dict[str, list[str]] = {}
         for number, field in enumerate(table.schema):
             if not pa.types.is_string(field.type):
                 if self.spelling.asks(field.name):
@@ -107,11 +112,14 @@ class _Files:
                 column = _Column(text)
                 if not only_times:
                     found = column.read()
+                    hidden |= {field.name: words} if (words := column.hidden()) else {}
                 elif column.kind in TIMES or column.kind is CellKind.DATE:
                     found = column.cast(times({field.name: column.kind})[field.name])
                 else:
                     found = text
             table = table.set_column(number, field.name, found)
+        if hidden:
+            notice(say_missing(hidden))
         return table
 
     def _without_nulls(self, text: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -175,6 +183,15 @@ class _Column:
             self._cast[kind] = _cast(self.text, kind)
         return self._cast[kind]
 
+    def hidden(self) -> list[str]:
+        """The words but for which all cells of a text would be of another kind, if that is so."""
+        if self.kind is not CellKind.TEXT or _Column(_without(self.first)).kind is CellKind.TEXT:
+            return []  # the first cells rule most columns out
+        if _Column(_without(self.text)).kind is CellKind.TEXT:
+            return []
+        words = pc.unique(self.text.filter(pc.is_in(self.text, value_set=_WORDS)))
+        return list(words.to_pylist())
+
     def _every(self, question: Question) -> bool:
         return all_are(self.first, question) and all_are(self.text, question)
 
@@ -186,7 +203,14 @@ class _Column:
         return True
 
 
+def _without(text: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column with NULL for words that often stand for it."""
+    return pc.if_else(pc.is_in(text, value_set=_WORDS), pa.scalar(None, pa.string()), text)
+
+
 def _cast(column: pa.ChunkedArray, kind: CellKind) -> pa.ChunkedArray:
     if kind is CellKind.BOOLEAN:
         return pc.equal(pc.utf8_lower(column), "true")
-    return cast_times(column, kind) if kind in TIMES else pc.cast(column, _TYPES[kind])
+    if kind in TIMES:
+        return cast_times(column, kind)
+    return pc.cast(with_dashes(column) if kind is CellKind.DATE else column, _TYPES[kind])

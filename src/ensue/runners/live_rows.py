@@ -110,7 +110,7 @@ def _in_microseconds(name: str, times: pa.ChunkedArray) -> pa.ChunkedArray:
         return times.cast(pa.timestamp("us", "UTC"))
     except pa.ArrowInvalid:
         raise EventError(
-            f"texts in '{name}' are finer than microseconds, and live reads texts as microseconds\n"
+            f"a text in '{name}' is finer than microseconds, and live reads no finer texts\n"
             "  hint: give the column the type timestamp[ns] in schema=, and feed timestamps"
         ) from None
 

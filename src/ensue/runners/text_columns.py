@@ -5,6 +5,7 @@ a column, and cast it to the same kind. An empty cell is NULL, quoted or not, in
 """
 
 import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -12,7 +13,7 @@ from enum import Enum, auto
 from ensue.errors import EventError
 from ensue.runners.time_formats import TimeFormat
 
-_DATE = r"[12][0-9]{3}-[0-9]{2}-[0-9]{2}"
+_DATE = r"[12][0-9]{3}(-[0-9]{2}-|/[0-9]{2}/)[0-9]{2}"  # a year first, so nothing is guessed
 _CLOCK = r"[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{%s})?)?"
 _ZONE = r"(Z|[+-](0[0-9]|1[0-4])(:?[0-9]{2})?)"
 
@@ -78,6 +79,27 @@ def kind_of(every: Callable[[Question], bool], fits: Callable[[CellKind], bool])
     elif every(Question.TIMESTAMP):
         found = CellKind.INSTANT
     return found if found is CellKind.TEXT or fits(found) else CellKind.TEXT
+
+
+# Words that people and programs write where nothing is known.
+MISSING = ("NA", "N/A", "n/a", "null", "NULL", "None", "nan", "NAN", "-", "?", "\\N", "#N/A")
+
+
+def say_missing(words: Mapping[str, Sequence[str]]) -> str:
+    """The note on columns that are text for no other reason than these words.
+
+    >>> print(say_missing({"delay": ["NA"], "late": ["NA", "-"]}))
+    note: delay and late are text only because of cells with 'NA' or '-'
+      hint: --null NA --null - reads such cells as NULL
+    """
+    *most, last = words
+    columns = f"{', '.join(most)} and {last}" if most else last
+    each = list(dict.fromkeys(word for several in words.values() for word in several))
+    options = " ".join(f"--null {shlex.quote(word)}" for word in each)
+    return (
+        f"note: {columns} {'are' if most else 'is'} text only because of cells with "
+        f"{' or '.join(map(repr, each))}\n  hint: {options} reads such cells as NULL"
+    )
 
 
 def possible(cells: Iterable[str | None]) -> list[Question]:

@@ -21,8 +21,15 @@ def all_are(column: pa.ChunkedArray, question: Question) -> bool:
     return bool(said.as_py())
 
 
+def with_dashes(dates: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Dates that are written 2026/03/14 as Arrow reads them."""
+    slashed = pc.any(pc.match_substring(dates, "/"), min_count=0).as_py()
+    return pc.replace_substring(dates, "/", "-") if slashed else dates
+
+
 def cast_times(column: pa.ChunkedArray, kind: CellKind) -> pa.ChunkedArray:
     """Texts in ISO form as times: in microseconds, unless some are finer."""
+    column = with_dashes(column)
     if kind is CellKind.INSTANT:
         zoned = pc.match_substring_regex(column, Question.ZONELESS.value)
         column = pc.if_else(zoned, pc.binary_join_element_wise(column, "Z", ""), column)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ensue.errors import EventError
-from ensue.runners.spark.text_times import in_iso_form
+from ensue.runners.spark.text_times import as_spark_reads, in_iso_form
 from ensue.runners.text_columns import (
     PLAIN,
     TIMES,
@@ -19,7 +19,7 @@ from ensue.runners.text_columns import (
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import StructField, StructType
 
 # Quotes are doubled inside quotes. A row with too few or too many cells is an error, and so is a
 # file whose header differs from that of the others.
@@ -183,13 +183,19 @@ def as_declared(
             (
                 formatted(_column(field.name), spelling).cast(field.dataType)
                 if field.name in written
-                else _column(field.name).try_cast(field.dataType)
+                else _declared(field)
             ).alias(field.name)
             if field.name in texts
             else _column(field.name)
             for field in schema.fields
         )
     )
+
+
+def _declared(field: "StructField") -> "Column":
+    column = _column(field.name)
+    dated = field.dataType.typeName().startswith(("timestamp", "date"))
+    return (as_spark_reads(column) if dated else column).try_cast(field.dataType)
 
 
 def _times_of(schema: "StructType", spelling: Spelling) -> set[str]:
@@ -279,7 +285,8 @@ def cast(
 
 
 def _cast(column: "Column", kind: CellKind) -> "Column":
-    return column.try_cast(_TYPES[kind])
+    dated = kind is CellKind.DATE or kind in TIMES
+    return (as_spark_reads(column) if dated else column).try_cast(_TYPES[kind])
 
 
 def _column(name: str) -> "Column":

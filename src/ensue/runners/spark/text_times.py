@@ -11,6 +11,14 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 
+def as_spark_reads(times: "Column") -> "Column":
+    """Times as Spark reads them: with dashes in the date, and with seconds before a zone."""
+    from pyspark.sql import functions as sql
+
+    dashed = sql.translate(times, "/", "-")
+    return sql.regexp_replace(dashed, r"([T ][0-9]{2}:[0-9]{2})(Z|[+-][0-9:]+)$", "$1:00$2")
+
+
 def in_iso_form(column: "Column", format: TimeFormat) -> "Column":
     """Texts of a format in ISO form; NULL where a text is not of it."""
     from pyspark.sql import functions as sql
@@ -88,7 +96,7 @@ def _time(name: str, *, drop: bool) -> "Column":
     column = sql.col(f"`{name.replace('`', '``')}`")
     text = sql.trim(column)
     looks = text.rlike(Question.TIMESTAMP.value) | text.rlike(Question.DATE.value)
-    read = sql.when(looks, text.try_cast("timestamp"))
+    read = sql.when(looks, as_spark_reads(text).try_cast("timestamp"))
     if drop:
         return read
     said = sql.concat(
