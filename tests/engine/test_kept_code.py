@@ -16,9 +16,9 @@ import pyarrow as pa
 import pytest
 
 import ensue
-from ensue.kernels import private_files
+from ensue import private_files
 from ensue.kernels.kept_code import kept
-from ensue.kernels.private_files import CacheWarning
+from ensue.private_files import CacheWarning
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="owners and modes are those of POSIX")
 COMPILED = pytest.mark.skipif(
@@ -257,7 +257,7 @@ def test_without_any_folder_kernels_are_compiled_in_memory(at_first, tmp_path):
     (tmp_path / "file").touch()
     at_first.setenv("ENSUE_CACHE", str(tmp_path / "file"))
     at_first.setattr("tempfile.tempdir", str(tmp_path / "file"))
-    with pytest.warns(CacheWarning, match="compiled anew in every process"):
+    with pytest.warns(CacheWarning, match="compiled again in every process"):
         assert private_files.folder() is None
     private_files.write("name", b"content")
     assert private_files.read("name") is None

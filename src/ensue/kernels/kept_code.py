@@ -22,7 +22,8 @@ from numba.core.compiler import CompileResult
 from numba.core.registry import cpu_target
 from numba.core.serialize import dumps
 
-from ensue.kernels import forking, private_files
+from ensue import private_files
+from ensue.kernels import forking
 
 forking.keep_locks_free()
 

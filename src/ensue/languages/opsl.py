@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from lark import Lark, Token, UnexpectedInput
@@ -11,6 +10,7 @@ from ensue.algebra.check.subscription import check_subscription, used_variables
 from ensue.algebra.subscription import Select, Subscription
 from ensue.errors import QueryError, did_you_mean
 from ensue.languages.expressions import Node, pieces, span_of
+from ensue.languages.kept_grammars import grammar
 from ensue.languages.language import NO_REGIONS
 from ensue.languages.opsl_shapes import Shapes
 from ensue.languages.opsl_syntax import explain
@@ -48,13 +48,7 @@ _shapes = Shapes()
 
 @cache
 def _grammar() -> Lark:
-    return Lark(
-        files("ensue.languages").joinpath("opsl.lark").read_text("utf-8"),
-        parser="lalr",
-        lexer="contextual",
-        propagate_positions=True,
-        maybe_placeholders=True,
-    )
+    return grammar("ensue.languages", "opsl.lark")
 
 
 def _subscription(tree: Node, text: str, regions: Mapping[str, str]) -> Subscription:

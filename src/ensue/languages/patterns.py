@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache, lru_cache
-from importlib.resources import files
 
 from lark import Lark, Tree, UnexpectedInput
 
@@ -18,6 +17,7 @@ from ensue.errors import QueryError
 from ensue.languages.archive_joins import archive_join, joined_pattern
 from ensue.languages.clauses import Clauses, choose_of, limit_of, matched, returned_of
 from ensue.languages.expressions import Node, expr_of, name_of, pieces, span_of
+from ensue.languages.kept_grammars import grammar
 from ensue.languages.parameter_tokens import AnywhereInText, read
 from ensue.languages.parameters import NO_PARAMETERS, Parameters
 from ensue.languages.pattern_trees import explicit_names, pattern_of, with_names, with_types
@@ -94,15 +94,7 @@ def _grammar() -> Lark:
 
 def grammar_of(*rules: str) -> Lark:
     """The language, or as much of it as these rules need."""
-    return Lark(
-        files("ensue.languages").joinpath("patterns.lark").read_text("utf-8"),
-        start=list(rules),
-        parser="lalr",
-        lexer="contextual",
-        postlex=AnywhereInText(),
-        propagate_positions=True,
-        maybe_placeholders=True,
-    )
+    return grammar("ensue.languages", "patterns.lark", start=list(rules), postlex=AnywhereInText())
 
 
 def limit_depth(tree: Node) -> None:

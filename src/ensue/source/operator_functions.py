@@ -9,11 +9,11 @@ from typing import Any
 import numba
 from numba import types as nb
 
+from ensue import private_files
 from ensue.algebra.pattern import Apply
 from ensue.algebra.query import Query
 from ensue.algebra.walk import results
 from ensue.errors import OperatorError
-from ensue.kernels import private_files
 from ensue.plan.physical_rules.operators import Function
 from ensue.plan.physical_rules.user_operators import operator_of
 from ensue.schema import Kind

@@ -3,7 +3,6 @@
 import math
 import re
 from functools import cache
-from importlib.resources import files
 from typing import cast
 
 from lark import Lark, Token, UnexpectedCharacters, UnexpectedInput, UnexpectedToken
@@ -22,6 +21,7 @@ from ensue.algebra.row_patterns.pattern import (
 )
 from ensue.errors import QueryError
 from ensue.languages.expressions import Node, name_of, pieces, span_of
+from ensue.languages.kept_grammars import grammar
 from ensue.languages.parameter_tokens import AnywhereInText, read
 from ensue.languages.parameters import NO_PARAMETERS, Parameters
 from ensue.span import Span
@@ -57,14 +57,7 @@ def read_pattern(
 
 @cache
 def _grammar() -> Lark:
-    return Lark(
-        files("ensue.languages.row_patterns").joinpath("pattern.lark").read_text("utf-8"),
-        parser="lalr",
-        lexer="contextual",
-        postlex=AnywhereInText(),
-        propagate_positions=True,
-        maybe_placeholders=True,
-    )
+    return grammar("ensue.languages.row_patterns", "pattern.lark", postlex=AnywhereInText())
 
 
 class _Reader:
