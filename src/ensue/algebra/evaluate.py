@@ -262,7 +262,7 @@ def aggregate(
         case "avg":
             return _average(known)
         case "stddev":
-            return deviation([float(number(value)) for value in known])
+            return spread([float(number(value)) for value in known], whole=False, root=True)
         case "percentile":
             assert isinstance(parameter, int | float)
             return percentile([float(number(value)) for value in known], parameter)
@@ -316,22 +316,6 @@ def as_double(total: int) -> float:
     """
     carry = (total + 2**63) >> 64
     return float(total - (carry << 64)) + carry * 2.0**64
-
-
-def deviation(values: Sequence[float]) -> float | None:
-    """The sample standard deviation, by Welford's running method.
-
-    >>> deviation([1.0]) is None, deviation([1.0, 3.0])
-    (True, 1.4142135623730951)
-    """
-    if len(values) < 2:
-        return None
-    mean = squares = 0.0
-    for count, value in enumerate(values, 1):
-        delta = value - mean
-        mean += delta / count
-        squares += delta * (value - mean)
-    return math.sqrt(squares / (len(values) - 1))
 
 
 def percentile(values: Sequence[float], percent: float) -> float:

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from ensue.algebra.functions import FUNCTIONS, name_of
 from ensue.algebra.functions.choices import CASE
-from ensue.algebra.functions.times import unit_of
+from ensue.algebra.functions.times import LENGTHS, MONTHS, unit_of
 from ensue.algebra.predicate import Binary, Call, Expr, Field, IsNull, Literal, Unary
 from ensue.errors import QueryError, did_you_mean
 from ensue.languages.aggregate_calls import aggregate_of
@@ -15,16 +15,7 @@ from ensue.span import Span
 
 Arguments = Sequence[Expr]
 _PARTS = {"doy": "dayofyear", "dow": "dayofweek", "weekday": "", "isoweek": "week"}
-_LENGTHS = {
-    "microsecond": timedelta(microseconds=1),
-    "millisecond": timedelta(milliseconds=1),
-    "second": timedelta(seconds=1),
-    "minute": timedelta(minutes=1),
-    "hour": timedelta(hours=1),
-    "day": timedelta(days=1),
-    "week": timedelta(weeks=1),
-}
-_MONTHS = {"month": 1, "quarter": 3, "year": 12}
+_LENGTHS = LENGTHS | {"week": timedelta(weeks=1)}
 
 
 def called(written: str, arguments: Arguments, span: Span) -> Expr:
@@ -136,7 +127,7 @@ def _moved(given: Arguments, span: Span) -> Expr:
     if unit in _LENGTHS:
         by = Binary("*", count, Literal(_LENGTHS[unit], span), span)
         return Binary("+", time, by, span)
-    months = count if unit == "month" else Binary("*", count, Literal(_MONTHS[unit], span), span)
+    months = count if unit == "month" else Binary("*", count, Literal(MONTHS[unit], span), span)
     return Call("add_months", (time, months), span)
 
 

@@ -29,7 +29,7 @@ UNITS = {
     name: unit for unit, names in _UNITS.items() for one in names for name in (one, f"{one}s")
 }
 
-_LENGTHS = {
+LENGTHS = {
     "microsecond": timedelta(microseconds=1),
     "millisecond": timedelta(milliseconds=1),
     "second": timedelta(seconds=1),
@@ -37,8 +37,8 @@ _LENGTHS = {
     "hour": timedelta(hours=1),
     "day": timedelta(days=1),
 }
-BELOW_A_DAY = tuple(unit for unit in _LENGTHS if unit != "day")
-_MONTHS = {"month": 1, "quarter": 3, "year": 12}
+BELOW_A_DAY = tuple(unit for unit in LENGTHS if unit != "day")
+MONTHS = {"month": 1, "quarter": 3, "year": 12}
 _MONDAY = EPOCH - timedelta(days=3)
 
 
@@ -58,11 +58,11 @@ def units_since(unit: str, time: datetime) -> int:
     >>> units_since("month", datetime(1971, 2, 28, tzinfo=UTC))
     13
     """
-    if unit in _MONTHS:
-        return ((time.year - 1970) * 12 + time.month - 1) // _MONTHS[unit]
+    if unit in MONTHS:
+        return ((time.year - 1970) * 12 + time.month - 1) // MONTHS[unit]
     if unit == "week":
         return (time - _MONDAY).days // 7
-    return (time - EPOCH) // _LENGTHS[unit]
+    return (time - EPOCH) // LENGTHS[unit]
 
 
 def _date_trunc(name: object, value: object) -> datetime | None:
@@ -71,11 +71,11 @@ def _date_trunc(name: object, value: object) -> datetime | None:
         return None
     count = units_since(unit, time)
     try:
-        if unit in _MONTHS:
-            years, month = divmod(count * _MONTHS[unit], 12)
+        if unit in MONTHS:
+            years, month = divmod(count * MONTHS[unit], 12)
             return EPOCH.replace(year=1970 + years, month=month + 1)
         return (
-            _MONDAY + timedelta(weeks=count) if unit == "week" else EPOCH + count * _LENGTHS[unit]
+            _MONDAY + timedelta(weeks=count) if unit == "week" else EPOCH + count * LENGTHS[unit]
         )
     except OverflowError:  # the Monday before the year 1
         return None

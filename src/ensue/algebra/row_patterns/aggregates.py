@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ensue.algebra.aggregates import most_frequent, product, spread
-from ensue.algebra.evaluate import aggregate, deviation, percentile
+from ensue.algebra.evaluate import aggregate, percentile
 from ensue.algebra.values import number, prefers
 from ensue.schema import Kind
 
@@ -164,7 +164,13 @@ ROW_AGGREGATES = (
     ),
     RowFunction("max_by", 2, _ordered, _best_by("max"), ("arg_max", "argmax")),
     RowFunction("min_by", 2, _ordered, _best_by("min"), ("arg_min", "argmin")),
-    RowFunction("stddev", 1, _number, lambda rows: deviation(_floats(rows)), ("stddev_samp",)),
+    RowFunction(
+        "stddev",
+        1,
+        _number,
+        lambda rows: spread(_floats(rows), whole=False, root=True),
+        ("stddev_samp",),
+    ),
     RowFunction(
         "stddev_pop", 1, _number, lambda rows: spread(_floats(rows), whole=True, root=True)
     ),
