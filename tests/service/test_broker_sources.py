@@ -653,7 +653,7 @@ TAKEN_OVER = bytes.fromhex("e0028e00")
     ("answers", "said"),
     [
         ([CONNACK, REFUSED], "refuses: not authorized"),
-        ([CONNACK, SUBACK + TAKEN_OVER], "another client of the name 'source' took over"),
+        ([CONNACK, SUBACK + TAKEN_OVER], "another client named 'source' took over"),
         ([bytes.fromhex("2003008600")], "refuses: bad user name or password"),
     ],
 )
