@@ -177,6 +177,9 @@ _UNITS = st.sampled_from(["day", "Weeks", "month", "quarter", "year", "hour", "m
 )
 
 
+_ZONES = st.sampled_from(["UTC", "Europe/Zurich", "America/New_York", "Asia/Kolkata"]).map(Literal)
+
+
 def _called(draw, deeper, kind: Kind) -> Expr:
     """A call of any registered function that can give a kind."""
     able = [f for f in FUNCTIONS.values() if _gives(f, kind) and Takes.PLACE not in f.takes]
@@ -192,6 +195,8 @@ def _called(draw, deeper, kind: Kind) -> Expr:
             arguments.append(draw(_REGEXPS))
         elif wanted is Takes.UNIT:
             arguments.append(draw(_UNITS))
+        elif wanted is Takes.ZONE:
+            arguments.append(draw(_ZONES))
         else:
             arguments.append(deeper(draw(st.sampled_from(of))))
     return Call(record.name, tuple(arguments))

@@ -160,16 +160,20 @@ NODES = {
     "AfterMatch": "to variable order",
     "Choose": "choice",
     "Equivalence": "field_name",
-    "Returned": "expr name",
+    "Returned": "expr name every over",
     "Limit": "count",
     "Query": "pattern name strategy where equivalence within after returns having exists limit"
-    " choose unfinished",
+    " choose all_events whole unfinished",
+    "SortKey": "expr descending nulls_first",
+    "WholeResult": "keys order first",
 }
 LATER = (
     "exists",
     "limit",
     "choose",
     "unfinished",
+    "all_events",
+    "whole",
 )  # fields of Query that only queries with one of them show
 WITHOUT_MEANING = ("span", "text")
 
@@ -193,6 +197,8 @@ def by_repr(found: Query) -> str:
     text = repr(found).replace(", interval=None", "")  # written only where there is one
     for said in (f"leave={Leave.FORK!r}", "inner=None", "pause=None", "until=None"):
         text = text.replace(f", {said}", "")
+    for said in (", every=False, over=None", ", all_events=False, whole=None"):
+        text = text.replace(said, "")
     text = text.replace(f", order={InOrderOf.END!r}", "").replace(", unfinished=False", "")
     text = text.replace(f"order={InOrderOf.START!r}", "order='start'")
     later = f", exists={found.exists}, limit={found.limit!r}, choose={found.choose!r})"

@@ -93,6 +93,8 @@ def _equivalence(equivalence: Equivalence) -> str:
 
 def _returned(returned: Returned) -> str:
     text = node_text("Returned", expr=expr_text(returned.expr), name=plain(returned.name))
+    if returned.over is not None:
+        text += f" over={expr_text(returned.over)}"
     return f"{text}.*" if returned.every else text
 
 
