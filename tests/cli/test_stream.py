@@ -219,7 +219,7 @@ def test_a_stream_that_begins_with_a_history(run, two_lanes, folder, tmp_path):
         "--history", past, "--since", "1970-01-01T00:05:00", "--once", "--flush",
     )  # fmt: skip
     assert (code, out) == (0, ""), err
-    assert "20 that the history had" in " ".join(err.split())
+    assert "20 that the history or the archive had" in " ".join(err.split())
     whole = ensue.match(events(10, 70), QUERY, time="ts", type="kind").to_pylist()
     assert pairs(pa.parquet.read_table(found).to_pylist()) == pairs(whole) != []
 
@@ -272,7 +272,7 @@ def test_folders_that_do_not_fit_are_named_before_anything_starts(
     pa.parquet.write_table(pa.table({"match_id": ["x"], "other": [1]}), found / "1.parquet")
     for code, said, named in (
         (2, "is a file, and a checkpoint must be a folder", ("--checkpoint", state)),
-        (2, "damaged: metadata is missing", ("--checkpoint", tmp_path / "damaged")),
+        (2, "damaged: metadata is gone", ("--checkpoint", tmp_path / "damaged")),
         (4, "has other columns than these matches", ("--output", found)),
         (3, "the --stream and the --output are the same folder", ("--output", folder)),
         (3, "is inside the --stream", ("--output", folder / "found")),

@@ -343,7 +343,7 @@ def test_what_no_tree_can_do_is_refused_with_the_reason():
     for text, why in {
         "SEQ(A+ a[], B b) WHERE b.x > a[i].x": "a condition compares the events",
         "SEQ(A a, B b, !C c) WITHIN 4": "a negation at the end",
-        "OR(A a, B b)": "parts that is optional",
+        "OR(A a, B b)": "optional parts or alternatives",
         "SEQ(A a, B b) WHERE skip_till_next_match(a, b) { a.x = b.x }": "skip_till_next_match",
     }.items():
         with pytest.raises(QueryError, match=why):

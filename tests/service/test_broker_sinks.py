@@ -486,7 +486,7 @@ def test_nats_loses_and_doubles_nothing_when_the_broker_is_killed_while_notes_ar
 @pytest.mark.parametrize(
     ("jetstream_on", "said"),
     [
-        (True, "no stream that takes the subject 'alerts'\n  hint: nats stream add"),
+        (True, "has no stream for the subject 'alerts'\n  hint: nats stream add"),
         (False, "keeps no streams\n  hint: switch JetStream on"),
     ],
 )

@@ -653,7 +653,7 @@ TAKEN_OVER = bytes.fromhex("e0028e00")
     ("answers", "said"),
     [
         ([CONNACK, REFUSED], "refuses: not authorized"),
-        ([CONNACK, SUBACK + TAKEN_OVER], "another client of the name 'source' took over"),
+        ([CONNACK, SUBACK + TAKEN_OVER], "another client named 'source' took over"),
         ([bytes.fromhex("2003008600")], "refuses: bad user name or password"),
     ],
 )
@@ -755,7 +755,8 @@ def test_another_stream_of_the_same_name_is_not_mistaken_for_the_first():
             await send.stream.delete_stream("TRUCKS")
         await place.prepared()
         with pytest.raises(
-            ServiceError, match=r"ends at 1, but was read up to 11.*\n  hint: say name"
+            ServiceError,
+            match=r"ends at 1, but was read up to 11.*\n  hint: use another name, such as name=",
         ):
             await place.make(place.config()).run(taken)
         fresh = place.make(place.config(name="trucks again"))

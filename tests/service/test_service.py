@@ -267,7 +267,7 @@ def test_a_text_that_cannot_be_matched_changes_nothing(tmp_path):
                 ("@(Depto)(ARITH:id = 1)", "did you mean 'Depot'"),
                 ("(ARITH:idd = 1)", "idd"),
                 ("(ARITH:id = 1) && (ARITH:id = 2)", "WITH within"),
-                ("", "has a text"),
+                ("", "needs a text"),
             ):
                 with pytest.raises(ensue.QueryError, match=says):
                     await s.subscribe(text)
@@ -317,7 +317,7 @@ def test_a_name_is_used_once_at_a_time(tmp_path):
     async def story():
         async with service(tmp_path / "a.db") as s:
             made = await s.subscribe(HERE.format(id=1), name="a")
-            with pytest.raises(ConflictError, match="'a' already"):
+            with pytest.raises(ConflictError, match="already have a subscription 'a'"):
                 await s.subscribe(HERE.format(id=2), name="a")
             await s.cancel(made.id)
             await s.subscribe(HERE.format(id=2), name="a")

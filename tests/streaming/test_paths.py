@@ -117,7 +117,7 @@ def test_state_that_spark_could_not_read_is_refused_before_the_stream_starts(ses
     far = "hdfs://nowhere/a b"
     with pytest.raises(StateError, match="cannot read the state in a checkpoint with ' '"):
         ensue.start(matches, tmp_path / "out", checkpoint=far, once=True, flush=True)
-    with pytest.raises(StateError, match="may be renamed"):
+    with pytest.raises(StateError, match="you can rename an existing one"):
         ensue.remaining(session, far)
     assert not (tmp_path / "out").exists()
 

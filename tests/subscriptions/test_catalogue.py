@@ -301,7 +301,7 @@ def test_a_format_of_another_release_is_refused(tmp_path):
     data = bytearray(path.read_bytes())
     data[8] = 7
     path.write_bytes(data)
-    with pytest.raises(StateError, match=r"format 7(.|\n)*hint: go on with the release"):
+    with pytest.raises(StateError, match=r"format 7(.|\n)*hint: use the release that wrote it"):
         list(Log(tmp_path).changes())
 
 

@@ -287,7 +287,7 @@ def test_what_must_not_come_may_still_come() -> None:
     answer = told("!(A; 5)B", "1: a1, 3: a2, 4: c1", now=6)
     assert (answer.matched, answer.waiting) == (0, 2)
     newest = answer.ways[0].waiting.shown[0]
-    assert newest.why == "still waiting: until 8 nothing must come"
+    assert newest.why == "still waiting: nothing may come until 8"
     assert (positions(newest), newest.until) == ([1], 8)
     assert told("!(A; 5)B", "1: a1, 3: a2, 4: c1", now=7).matched == 1
     assert told("!(A; 5)B", "1: a1, 3: a2, 4: c1").matched == 2
@@ -760,15 +760,15 @@ e2: 3 events
   id = 17                       3
   type = 'truck'                3
   more than 20 away from Depot  1
-    nearly: 17 10:20:00: it was 14 away from Depot, more than 20 is asked for
-    nearly: 17 10:00:00: it was 0 away from Depot, more than 20 is asked for
+    nearly: 17 10:20:00: it was 14 away from Depot, more than 20 is required
+    nearly: 17 10:00:00: it was 0 away from Depot, more than 20 is required
 
 what has to hold                  stopped
   e2 after e1                           0
   e2 at most 25 minutes after e1        1
 
 how far it got: 2 of 2
-  e1 17 10:00:00; e2 17 10:20:00: e2 was 14 away from Depot, more than 20 is asked for
+  e1 17 10:00:00; e2 17 10:20:00: e2 was 14 away from Depot, more than 20 is required
   e1 17 10:00:00; e2 17 10:31:00: e2 came 31 minutes after e1, at most 25 minutes are allowed
 """
     )

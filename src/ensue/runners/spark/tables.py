@@ -50,7 +50,7 @@ def require_same(path: str, there: StructType | None, here: StructType) -> None:
         return
     differing = [name for name in {**before, **now} if before.get(name) != now.get(name)]
     lines = [
-        f"  {name}: there {before.get(name, 'not a column')}, here {now.get(name, 'not a column')}"
+        f"  {name}: there {before.get(name, 'missing')}, here {now.get(name, 'missing')}"
         for name in differing[:_SHOWN]
     ]
     if len(differing) > _SHOWN:

@@ -62,7 +62,7 @@ class Sayings:
         assert b is not None
         by, apart = length_of(later.by), abs(b - a)
         allowed = f"{_relation(later)} {_some(self.measures.length(by))}"
-        wanted = f"{allowed} {'allowed' if later.most else 'asked for'}"
+        wanted = f"{allowed} {'allowed' if later.most else 'required'}"
         far = self.measures.length(apart, by)
         if _is_span(later):
             return f"from the first to the last event it is {far}, {wanted}"
