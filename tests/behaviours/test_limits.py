@@ -151,9 +151,9 @@ def test_the_error_says_where_what_and_what_helps(uncompiled: None) -> None:
         ({"max_matches": 0}, "max_matches=0 must be a positive whole number"),
         ({"max_matches": True}, "max_matches=True must be a positive whole number"),
         ({"max_partial_matches": 1.5}, "max_partial_matches=1.5 must be a positive whole number"),
-        ({"memory": "lots"}, "memory='lots' is no size"),
-        ({"memory": "200%"}, "memory='200%' is no size"),
-        ({"memory": -1}, "memory=-1 is no size"),
+        ({"memory": "lots"}, "memory='lots' is not a size"),
+        ({"memory": "200%"}, "memory='200%' is not a size"),
+        ({"memory": -1}, "memory=-1 is not a size"),
     ],
 )
 def test_bounds_that_are_none(given: dict[str, Any], problem: str) -> None:

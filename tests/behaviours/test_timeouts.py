@@ -394,7 +394,7 @@ def test_after_match_and_having_speak_of_matches_only(timed_out):
             "SEQ(A a, B b) WHERE partition_contiguity(a, b) {} WITHIN 5",
             "under partition_contiguity the next event",
         ),
-        ("SEQ(A a, !N n, B b) WHERE n.x > b.x WITHIN 5", "ties n, which must not occur, to b"),
+        ("SEQ(A a, !N n, B b) WHERE n.x > b.x WITHIN 5", "compares n, which must not occur, to b"),
         ("SEQ(A a, B+ b[], C c) WHERE b[i].x < sum(b[..i].x) WITHIN 5", "use a running aggregate"),
         ("SEQ(A a, B timed_out) WITHIN 5", "adds a column 'timed_out'"),
         ("SEQ(A a, B b) WITHIN 5 RETURN a.x AS timed_out", "adds a column 'timed_out'"),

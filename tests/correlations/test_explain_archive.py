@@ -131,7 +131,9 @@ def test_an_unclustered_archive_is_a_warning_with_its_cost(folder, monkeypatch):
     monkeypatch.setattr("ensue.plan.access.DEAR", 100)
     given = {"archives": {"old": ensue.archive(folder, **COLUMNS, key="k")}, "access": "lazy"}
     live = events(60_000, 100)
-    with pytest.warns(ensue.ArchiveWarning, match="do not lie together, so a read looks at about"):
+    with pytest.warns(
+        ensue.ArchiveWarning, match="are not stored together, so a read looks at about"
+    ):
         ensue.match(live, LONG, **COLUMNS, **given)
     assert "  warning  old: the events of an object" in ensue.explain(
         LONG, live, **COLUMNS, **given

@@ -70,7 +70,7 @@ def test_explain_names_it():
     text = "SEQ(A a, B b) WITHIN 9 CHOOSE ONCE"
     events = random_events(Random(1), 5)
     shown = str(ensue.explain(text, events, time="t", type="type"))
-    assert "  CHOOSE ONCE: likewise" in shown
+    assert "  CHOOSE ONCE: as LATEST" in shown
     waiting = str(
         ensue.explain("SEQ(A a, !B b) WITHIN 9 CHOOSE LATEST", events, time="t", type="type")
     )

@@ -134,7 +134,7 @@ def test_plans_follow_measured_statistics():
         (lambda: ensue.Statistics.given(rates={"A": -1}), "a rate is a positive number"),
         (lambda: ensue.Statistics.given(passes={"a.x < 1": 2}), "is not 0 to 1"),
         (lambda: ensue.Statistics.given(partitions=0), "partitions=0 is not a positive number"),
-        (lambda: ensue.Statistics.read("{"), "no JSON"),
+        (lambda: ensue.Statistics.read("{"), "not JSON"),
         (lambda: ensue.Statistics.read('{"rates": 1}'), "have no 'rates'"),
         (lambda: ensue.explain("A a", off="flaten"), "did you mean 'flatten'"),
         (lambda: ensue.explain("A a", off=["x"]), "Rules: flatten"),

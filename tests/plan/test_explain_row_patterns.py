@@ -46,6 +46,6 @@ def test_it_says_how_many_rows_come_out_of_a_table():
     assert ensue.explain(clause, ROWS, analyze=True).endswith("of 3 rows it makes 2")
 
 
-def test_there_is_no_picture_of_a_clause():
-    with pytest.raises(ensue.QueryError, match="no picture"):
-        ensue.picture("MATCH_RECOGNIZE (MEASURES A.price AS p PATTERN (A) DEFINE A AS price > 5)")
+def test_a_clause_has_a_picture():
+    clause = "MATCH_RECOGNIZE (MEASURES A.price AS p PATTERN (A) DEFINE A AS price > 5)"
+    assert "price &gt; 5" in ensue.picture(clause)

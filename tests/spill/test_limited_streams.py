@@ -175,7 +175,7 @@ def test_explain_says_what_is_stored_and_why_not():
     )
     told = ensue.explain("SEQ(A a, B b) WITHIN 5", memory="50%", evict="tpm")
     assert told.endswith(
-        "memory     50% of the machine's at most, then a stream is stopped: "
+        "memory     50% of the machine's at most, then a stream stops: "
         "it has no [attr] to split its events into keys"
     )
     assert "\nmemory " not in ensue.explain(ABSENT)

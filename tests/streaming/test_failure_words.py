@@ -97,7 +97,7 @@ SAYINGS = [
     ),
     (
         OTHER_TYPE, EventError,
-        "the column row of the file /in/2.parquet is of another type: here bigint, there BINARY",
+        "the column row of the file /in/2.parquet has another type: here bigint, there BINARY",
     ),
     (
         "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///in/2.parquet. ",
@@ -245,7 +245,7 @@ def test_a_checkpoint_of_something_else(checkpoint):
 
 def test_the_description_of_a_state_is_cut_short(checkpoint):
     (checkpoint / "state/0/_metadata/v2/0").write_text("v2\n{")
-    with pytest.raises(StateError, match="state/0/_metadata/v2/0 is empty, cut short"):
+    with pytest.raises(StateError, match="state/0/_metadata/v2/0 is empty, truncated"):
         require_sound(str(checkpoint))
 
 
@@ -265,7 +265,7 @@ def test_folders_that_are_no_checkpoint(tmp_path):
     with pytest.raises(StateError, match="is a file, and a checkpoint must be a folder"):
         require_sound(str(tmp_path / "file"))
     pq.write_table(pa.table({"at": [1]}), tmp_path / "empty" / "1.parquet")
-    with pytest.raises(StateError, match=r"is a folder of data: there is 1\.parquet"):
+    with pytest.raises(StateError, match=r"is a folder of data: it contains 1\.parquet"):
         require_sound(str(tmp_path / "empty"))
 
 

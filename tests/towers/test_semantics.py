@@ -316,7 +316,7 @@ def test_boxes_in_boxes():
 
 REASONS = {
     "skipped": PAIR + "SEQ(P x, C c) WHERE skip_till_next_match(x, c) { 1 = 1 }",
-    "AFTER MATCH looks": PAIR + "SEQ(P x, C c) AFTER MATCH SKIP PAST LAST EVENT",
+    "AFTER MATCH needs": PAIR + "SEQ(P x, C c) AFTER MATCH SKIP PAST LAST EVENT",
     "LIMIT, COUNT": PAIR + "SEQ(P x, C c) LIMIT 1",
     "counts complex": PAIR + "SEQ(P x, C c) WITHIN 3 EVENTS",
     "several complex": PAIR + "SEQ(P+ x[], C c)",
@@ -342,7 +342,7 @@ REASONS = {
     ),
     "only for complex events": PAIR + "SEQ(P x, C c) WHERE x.match_id != 'a'",
     "an aggregate over": PAIR + "SEQ(P x, C c) WHERE avg(x.a.v) > 1",
-    "may be missing ": (
+    "is optional ": (
         "EVENT P AS SEQ(A a, B+ b[]) RETURN b[2].v AS v; SEQ(P x, C c) WHERE x.v > 1"
     ),
 }

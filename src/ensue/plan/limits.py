@@ -47,7 +47,7 @@ class Limits:
         >>> Limits.given(memory="lots")
         Traceback (most recent call last):
         ...
-        ensue.errors.EventError: memory='lots' is no size
+        ensue.errors.EventError: memory='lots' is not a size
           hint: a text such as "4 GB", "500 MB" or "50%", a number of bytes, or "unlimited"
         """
         counts = {"max_matches": max_matches, "max_partial_matches": max_partial_matches}

@@ -51,7 +51,8 @@ MOST_STATES = 64  # a longer list of states is cut
 CHOICES = {
     Choice.LATEST: "LATEST: among the matches with the same last event, the one with the newest "
     "events",
-    Choice.ONCE: "ONCE: the same, and events up to it in its partition are not used again",
+    Choice.ONCE: "ONCE: as LATEST, and events up to the chosen one's last are not used again in "
+    "its partition",
 }
 
 FOLLOWS = {
