@@ -487,3 +487,13 @@ def test_parameters_of_sql(run, tmp_path):
     assert (code, out and json.loads(out)) == (0, {"day": 3, "label": "5 o'clock"}), err
     code, out, err = run("explain", query, *given)
     assert (code, "PATTERN" in out.upper()) == (0, True), err
+
+
+def test_rows_that_are_no_matches_are_counted_as_rows(tmp_path, capsys):
+    path = tmp_path / "events.csv"
+    path.write_text("at,type\n1,A\n2,B\n3,B\n")
+    query = "SEQ(A a, B b) RETURN TOTAL COUNT(*) AS n"
+    assert main(["run", query, "--events", str(path), "--time", "at", "--type", "type"]) == 0
+    said = capsys.readouterr()
+    assert "2" in said.out
+    assert "1 row in" in said.err

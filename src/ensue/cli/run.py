@@ -59,7 +59,8 @@ def run(options: Namespace) -> Exit:
         case _:
             shown = levels.without_members(found) if form in ("table", "csv") else found
             matches.write(shown, options.output, form, options.limit, full_ids=options.full_ids)
-            notice(f"{many(found.num_rows, 'match', 'matches')} in {seconds:.2f} s")
+            rows = ("match", "matches") if "match_id" in found.column_names else ("row", "rows")
+            notice(f"{many(found.num_rows, *rows)} in {seconds:.2f} s")
             levels.show_traces({"": found}, query, options, aside=aside)
     if options.output != "-":
         notice(f"written to {options.output}")
