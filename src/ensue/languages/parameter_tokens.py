@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from lark import Lark, Token, Tree, UnexpectedInput
+from lark.parsers.lalr_analysis import Shift
 
 from ensue.algebra.predicate import Constant
 from ensue.errors import QueryError
@@ -44,10 +45,30 @@ def _as_name(token: Token, reading: Any) -> Token:
     """A keyword that has no place here, but a name has, is a name: `SEQ(A within, B b)`."""
     if token.type == "NAME" or not token.isidentifier() or "NAME" not in reading.choices():
         return token
-    accepted = reading.accepts()
-    if token.type in accepted or "NAME" not in accepted:
+    state = reading.parser_state
+    if _takes(state, token.type) or not _takes(state, "NAME"):
         return token
     return Token.new_borrow_pos("NAME", str(token), token)
+
+
+def _takes(state: Any, kind: str) -> bool:
+    """Whether a token of a kind may come next.
+
+    Lark's own `accepts` copies the whole parser for each kind that there is. What is below the
+    states that a reduction takes away is not touched, so depth costs nothing.
+    """
+    states, below, pushed = state.parse_conf.states, state.state_stack, list[int]()
+    height = len(below)
+    while True:
+        action, what = states[pushed[-1] if pushed else below[height - 1]].get(kind, (None, None))
+        if action is None:
+            return False
+        if action is Shift:
+            return True
+        gone = len(what.expansion)
+        height -= max(0, gone - len(pushed))
+        del pushed[max(0, len(pushed) - gone) :]
+        pushed.append(states[pushed[-1] if pushed else below[height - 1]][what.origin.name][1])
 
 
 class _Places:

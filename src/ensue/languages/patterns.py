@@ -63,6 +63,8 @@ def statement(
     try:
         return _kept(text, tuple(operators), registered())
     except QueryError:
+        if ":" not in text:
+            raise
         return _read(text, tuple(operators), parameters)  # whose errors say how a value is given
 
 
