@@ -6,7 +6,7 @@ from ensue.languages.parameter_tokens import _takes
 from ensue.languages.patterns import grammar_of
 
 TEXTS = [
-    "SEQ(A a, !B b, (C|D)+ c[] UNTIL X u) WHERE [id] and (a.x > 3 or not b.y in (1, 2)) WITHIN 5 s",
+    "SEQ(A a, !B b, (C|D)+ c[] UNTIL X u) WHERE [id] and (a.x > 3 or not b.y in (1, 2)) WITHIN 5",
     "EVENT E AS A a THEN NEXT B b USING next RETURN a.*, avg(b.x) AS m GROUP BY m ORDER BY m DESC",
     "A a JOIN ARCHIVE old B b WHERE b.x = CASE WHEN 1 = 1 THEN 2 ELSE 3 END RANGE 5 BEFORE START",
     "A a WHERE " + "(" * 20 + "a.x" + " and a.y)" * 20,
