@@ -1686,7 +1686,9 @@ def _is_spark(events: object) -> bool:
                 "these is a stream\n  hint: read all of them with spark.readStream"
             )
         return bool(events) and len(frames) == len(events)
-    return any(c.__module__.startswith("pyspark.sql") for c in events.__class__.__mro__)
+    from ensue.runners.worlds import World, world_of
+
+    return world_of(events) is World.SPARK
 
 
 def _a_type(value: object) -> str:
