@@ -1,4 +1,7 @@
-"""Rewrites the figures in the README from the files of results: `python -m benchmarks.readme`."""
+"""Rewrites the figures of README.md and docs/performance.md from the result files.
+
+`python -m benchmarks.readme` does it alone; the benchmarks call it when they have written theirs.
+"""
 
 import json
 from collections.abc import Callable, Sequence
@@ -29,7 +32,8 @@ from benchmarks.tables import (
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 README = ROOT / "README.md"
-START, END = "<!-- bench:start -->", "<!-- bench:end -->"
+PERFORMANCE = ROOT / "docs" / "performance.md"
+FIGURES, TABLES = "figures", "bench"  # the marks around them
 
 Draw = Callable[[Sequence[Report]], Sheet]
 _TABLES: tuple[tuple[str, str, Draw], ...] = (  # file, part of it, table
@@ -53,41 +57,80 @@ _TABLES: tuple[tuple[str, str, Draw], ...] = (  # file, part of it, table
 
 
 def main() -> None:
-    """Puts the tables between the marks; says so if there is no place for them."""
-    if not README.exists() or START not in (text := README.read_text(encoding="utf-8")):
-        print(f"README.md has no {START}: its figures are left as they are")
-        return
-    README.write_text(replaced(text, block(RESULTS)), encoding="utf-8")
+    """Writes the tables into the page on performance and the six figures into the README."""
+    for page, mark, text in (
+        (PERFORMANCE, TABLES, write_tables(RESULTS)),
+        (README, FIGURES, write_figures(RESULTS)),
+    ):
+        page.write_text(
+            replace_block(page.read_text(encoding="utf-8"), mark, text), encoding="utf-8"
+        )
 
 
-def replaced(text: str, block: str) -> str:
-    """A page with the block between its marks.
+def replace_block(page: str, mark: str, text: str) -> str:
+    """A page with the text between its marks.
 
-    >>> replaced(f"a {START} old {END} b", "new").split()
-    ['a', '<!--', 'bench:start', '-->', 'new', '<!--', 'bench:end', '-->', 'b']
+    >>> replace_block("a <!-- x:start --> old <!-- x:end --> b", "x", "new").split()
+    ['a', '<!--', 'x:start', '-->', 'new', '<!--', 'x:end', '-->', 'b']
     """
-    before, _, rest = text.partition(START)
-    _, mark, after = rest.partition(END)
-    if not mark:
-        raise SystemExit(f"README.md has {START} without {END}")
-    return f"{before}{START}\n{block}\n{END}{after}"
+    start, end = f"<!-- {mark}:start -->", f"<!-- {mark}:end -->"
+    before, found, rest = page.partition(start)
+    _, closed, after = rest.partition(end)
+    if not found or not closed:
+        raise SystemExit(f"the page needs {start} and {end} around its figures")
+    return f"{before}{start}\n{text}\n{end}{after}"
 
 
-def block(folder: Path) -> str:
-    """The tables of all files of results, each with its machine."""
+def write_tables(folder: Path) -> str:
+    """The tables of all result files, each with the machine it was measured on."""
     parts = []
-    machines = set()
     for name, part, draw in _TABLES:
         path = folder / name
         if not path.exists():
             continue
         results = json.loads(path.read_text(encoding="utf-8"))
-        if not results.get(part):  # it was left out
+        if not results.get(part):  # this part was not measured
             continue
         parts.append(draw(results[part]).markdown())
-        machines.add(sentence(results["machine"]))
-    parts.extend(f"Measured on {machine}." for machine in sorted(machines))
+        parts.append(f"Measured on {sentence(results['machine'])}.")
     return "\n\n".join(parts)
+
+
+def write_figures(folder: Path) -> str:
+    """Six figures of the result files, as a table."""
+    read = {
+        name: json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+        for name in ("local", "by_hand", "peers", "esper", "spark", "live")
+    }
+    arrow = [q["arrow"]["events_per_second"] / 1e6 for q in read["local"]["queries"]]
+    polars = [q["ratio"]["polars"] for q in read["by_hand"]["questions"]]
+    flink = [q["ratio"] for q in read["peers"]["queries"]]
+    esper = [q["ratio"] for q in read["esper"]["queries"]]
+    spark = [q["ratio"] for q in read["spark"]["queries"]]
+    live = read["live"]["latency"][0]
+    rows = (
+        (f"{_range(arrow)} million events a second", "`ensue.match` on an Arrow table, one core"),
+        (f"{_range(flink, 0)} times Flink", "events a second from file to file, equal matches"),
+        (f"{_range(esper)} times Esper", "events a second of processor time, equal matches"),
+        (f"{_range(polars)} times Polars", "against the same question written by hand"),
+        (f"{_range(spark)} times the run time", "of a Spark job that only shuffles the events"),
+        (
+            f"{live['match_p50_ms']:.1f} ms, p99 {live['match_p99_ms']:.1f} ms",
+            "from an event to its match in `ensue.live`",
+        ),
+    )
+    return "\n".join(
+        ["| | |", "|---|---|", *(f"| **{figure}** | {what} |" for figure, what in rows)]
+    )
+
+
+def _range(values: Sequence[float], digits: int = 1) -> str:
+    """The least and the greatest value.
+
+    >>> _range([2.04, 1, 3.96])
+    '1.0 to 4.0'
+    """
+    return f"{min(values):.{digits}f} to {max(values):.{digits}f}"
 
 
 if __name__ == "__main__":

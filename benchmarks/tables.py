@@ -1,4 +1,4 @@
-"""Results as tables: for a terminal, and as Markdown for the README."""
+"""Results as tables: for a terminal, and as Markdown for the pages."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -95,7 +95,7 @@ def growth_sheet(reports: Sequence[Report]) -> Sheet:
 def streaming_sheet(reports: Sequence[Report]) -> Sheet:
     """Structured Streaming beside the identity pipeline, by size of micro-batch."""
     return Sheet(
-        "Structured Streaming, beside the same pipeline with nothing in place of the matcher",
+        "Structured Streaming, compared with the same job without a matcher",
         ("rows a micro-batch", "keys", "match", "identity", "throughput ratio", "events a second"),
         tuple(
             (
@@ -145,8 +145,8 @@ def live_sheet(reports: Sequence[Report]) -> Sheet:
 def per_key_sheet(reports: Sequence[Report]) -> Sheet:
     """Lanes beside one state for each key."""
     return Sheet(
-        "Structured Streaming: lanes beside one state for each key (the naive way)",
-        ("rows a micro-batch, keys", "lanes", "one state a key", "ratio"),
+        "Structured Streaming: our tasks compared with one state for each key (the naive way)",
+        ("rows a micro-batch, keys", "tasks", "one state a key", "ratio"),
         tuple(
             (
                 f"{r['rows']:,}, {r['symbols']:,}" + ("" if r["same"] else " (differ)"),
@@ -170,8 +170,8 @@ def latency_sheet(reports: Sequence[Report]) -> Sheet:
             ("p50", f"{said['p50']:.2f}"),
             ("p99", f"{said['p99']:.2f}"),
             *((f"of it {name} (median)", f"{seconds:.3f}") for name, seconds in where if seconds),
-            ("all lanes, state included", f"{said['lanes_busy_seconds']:.3f}"),
-            ("matching in them", f"{said['lanes_matching_seconds']:.3f}"),
+            ("all tasks, state included", f"{said['lanes_busy_seconds']:.3f}"),
+            ("of it matching", f"{said['lanes_matching_seconds']:.3f}"),
         ),
     )
 
@@ -212,7 +212,8 @@ def growth(samples: Sequence[Mapping[str, float]], what: str) -> float:
 def spark_sheet(reports: Sequence[Report]) -> Sheet:
     """Spark beside the identity pipeline."""
     return Sheet(
-        f"Spark from Parquet, {_counted(reports)} events, beside a pipeline that only moves them",
+        f"Spark from Parquet, {_counted(reports)} events, "
+        "compared with a job that only shuffles them",
         ("query", "matches", "match", "identity", "ratio", "to the same events moved"),
         tuple(
             (
@@ -292,7 +293,8 @@ def by_hand_sheet(reports: Sequence[Report]) -> Sheet:
     """A question in Ensue and in what one would write by hand, in processor time."""
     ways = ("ensue", "polars", "pandas", "duckdb")
     return Sheet(
-        f"Beside code written by hand, {_counted(reports)} events, milliseconds of processor time",
+        f"Compared with code written by hand, {_counted(reports)} events, "
+        "milliseconds of processor time",
         ("question", "matches", "Ensue", "Polars", "pandas", "DuckDB", "Polars / Ensue"),
         tuple(
             (
@@ -358,7 +360,7 @@ def row_pattern_spark_sheet(reports: Sequence[Report]) -> Sheet:
     """Clauses on Spark beside the identity pipeline."""
     return Sheet(
         f"MATCH_RECOGNIZE on Spark from Parquet, {_counted(reports)} rows, "
-        "beside a pipeline that only moves them",
+        "compared with a job that only shuffles them",
         ("clause", "rows found", "match", "identity", "ratio"),
         tuple(
             (
@@ -376,7 +378,8 @@ def row_pattern_spark_sheet(reports: Sequence[Report]) -> Sheet:
 def row_pattern_stream_sheet(reports: Sequence[Report]) -> Sheet:
     """A clause on a stream, by size of micro-batch."""
     return Sheet(
-        "MATCH_RECOGNIZE on Structured Streaming, beside a stream that only moves the rows",
+        "MATCH_RECOGNIZE on Structured Streaming, "
+        "compared with a stream that only shuffles the rows",
         ("rows a micro-batch", "rows found", "match", "identity", "rows a second"),
         tuple(
             (

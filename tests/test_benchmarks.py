@@ -98,11 +98,20 @@ def test_the_page_is_rewritten_between_its_marks(tmp_path: Path) -> None:
     }
     results = {"machine": machine, "queries": [report]}
     (tmp_path / "local.json").write_text(json.dumps(results))
-    page = f"before\n{readme.START}\nold\n{readme.END}\nafter\n"
-    new = readme.replaced(page, readme.block(tmp_path))
+    page = "before\n<!-- bench:start -->\nold\n<!-- bench:end -->\nafter\n"
+    tables = readme.write_tables(tmp_path)
+    new = readme.replace_block(page, readme.TABLES, tables)
     assert local_sheet([report]).markdown() in new
     assert "old" not in new
-    assert readme.replaced(new, readme.block(tmp_path)) == new
+    assert readme.replace_block(new, readme.TABLES, tables) == new
+
+
+def test_the_pages_have_the_figures_of_the_result_files() -> None:
+    readme_text = readme.README.read_text(encoding="utf-8")
+    assert readme.write_figures(readme.RESULTS) in readme_text
+    assert len(readme_text.splitlines()) <= 200
+    page = readme.PERFORMANCE.read_text(encoding="utf-8")
+    assert readme.write_tables(readme.RESULTS) in page
 
 
 def test_probes_of_an_archive_find_the_same_events(tmp_path: Path) -> None:

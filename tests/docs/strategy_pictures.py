@@ -1,10 +1,11 @@
 """Draws the pictures of `docs/strategies.md`: one stream, several queries, a row for each match.
 
-`python -m tests.docs.strategy_pictures` writes them into `docs/pictures/`. The matches are those
-that the queries find, so a picture shows what happens.
+`python -m tests.docs.strategy_pictures` writes them and the README's picture into
+`docs/pictures/`. The matches are those that the queries find, so a picture shows what happens.
 """
 
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -138,10 +139,61 @@ def _event(canvas: Canvas, event: Event, y: float, *, fill: str, ink: str) -> No
     canvas.text((x, y + 4), event.letter, anchor="middle", size=12, color=ink, bold=True)
 
 
+THEFT = """
+SEQ(SHELF x, !COUNTER y, EXIT z)
+WHERE [tag]
+WITHIN 12 hours
+"""
+READINGS = (
+    ("09:00", "SHELF", "shirt"),
+    ("09:05", "SHELF", "jeans"),
+    ("09:20", "COUNTER", "jeans"),
+    ("09:25", "EXIT", "jeans"),
+    ("09:40", "EXIT", "shirt"),
+)
+
+
+def draw_theft() -> str:
+    """The README's events, a row for each tag, with the match that its query finds."""
+    table = pa.table(
+        {
+            "ts": [datetime.fromisoformat(f"2026-03-14 {clock}") for clock, _, _ in READINGS],
+            "reader": [reader for _, reader, _ in READINGS],
+            "tag": [tag for _, _, tag in READINGS],
+        }
+    )
+    matches = ensue.match(table, THEFT, time="ts", type="reader", structure="reference")
+    members = [{(m[v]["ts"], m[v]["tag"]) for v in ("x", "z")} for m in matches.to_pylist()]
+    canvas = Canvas()
+    for line, text in enumerate(THEFT.strip().splitlines()):
+        canvas.text((0, 20 * line), text, mono=True, bold=line == 0)
+    xs = {ts: 110 + 120 * k for k, ts in enumerate(table["ts"].to_pylist())}
+    ys = {"shirt": 92, "jeans": 140}
+    for tag, y in ys.items():
+        canvas.text((0, y + 4), tag, bold=True)
+        canvas.line((60, y), (max(xs.values()) + 70, y), color=FAINT, head=True)
+    for match in members:
+        (first, tag), (last, _) = sorted(match)
+        canvas.line((xs[first], ys[tag]), (xs[last], ys[tag]), color=TAKEN)
+    for event in table.to_pylist():
+        taken = any((event["ts"], event["tag"]) in match for match in members)
+        x, y = xs[event["ts"]], ys[event["tag"]]
+        fill, ink = (TAKEN, PAPER) if taken else (PAPER, DIM)
+        canvas.box((x, y), 86, 26, fill=fill, stroke=TAKEN if taken else FAINT)
+        canvas.text((x, y + 4), event["reader"], anchor="middle", size=12, color=ink, bold=True)
+        clock = f"{event['ts']:%H:%M}"
+        canvas.text((x, 176), clock, anchor="middle", size=12, color=DIM)
+    names = ", ".join(sorted({tag for match in members for _, tag in match}))
+    count = f"{len(members)} match{'' if len(members) == 1 else 'es'}: {names}"
+    canvas.text((max(xs.values()) + 86, ys["shirt"] + 4), count, color=TAKEN, bold=True)
+    return canvas.svg("What was taken from a shelf and left without passing a counter")
+
+
 def written() -> None:
     """All pictures, into the folder."""
     for name in PICTURES:
         (FOLDER / f"strategies_{name}.svg").write_text(drawn(name), encoding="utf-8")
+    (FOLDER / "theft.svg").write_text(draw_theft(), encoding="utf-8")
 
 
 if __name__ == "__main__":
