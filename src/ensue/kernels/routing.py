@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ensue.kernels.kept_code import kernel
+from ensue.kernels.jit import kernel
 from ensue.kernels.regions import RegionTable, point_test, region_test
 from ensue.kernels.routing_arrays import (
     AMONG_LAST,

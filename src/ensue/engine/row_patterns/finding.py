@@ -23,7 +23,7 @@ from ensue.engine.row_patterns.possible import Possible, TooManyStatesError
 from ensue.errors import LimitError, SkipError
 from ensue.plan.row_patterns.plan import RowPlan
 from ensue.source import row_patterns as source
-from ensue.source.cache import compiled
+from ensue.source.cache import loop
 
 _SKIPS = {SkipTo.PAST_LAST: 0, SkipTo.NEXT: 1, SkipTo.FIRST: 2, SkipTo.LAST: 3}
 _STEPS = 1 << 34  # that a search from one row may take: some minutes
@@ -116,7 +116,7 @@ class Finder:
             run.most_steps = _STEPS if judge.compiled else _PLAIN_STEPS + 8 * partitions.rows
             yield from run.search(judge.kernel, (*fixed, *state), given)
         else:
-            kernel = compiled(source.search_text(), "search", None)
+            kernel = loop(source.search_text(), "search")
             yield from run.search(kernel, (*fixed, *state), None)
 
     def _given(
