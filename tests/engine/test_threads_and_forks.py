@@ -225,4 +225,4 @@ def test_ctrl_c_while_numba_is_loaded_is_no_harm(moment):
         timeout=300,
         check=False,
     )
-    assert (ended.stdout.strip(), ended.stderr) == ("200", "")
+    assert (ended.stdout.strip(), ended.stderr) == ("100", "")
