@@ -106,12 +106,11 @@ def test_what_is_compiled_already_is_loaded_where_that_is_quicker(compiled, monk
 
 @compiled_ones
 def test_a_live_matcher_begins_with_what_is_compiled_already(compiled, monkeypatch):
-    with ensue.live(QUERIES["runs"].format(n=1), **COLUMNS) as live:
-        live.feed(EVENTS)
-        assert not compiled
+    text, columns = QUERIES["runs"].format(n=1), {**COLUMNS, "schema": EVENTS.schema}
+    ensue.live(text, **columns).feed(EVENTS)
+    assert not compiled
     monkeypatch.setattr(compiling.cache, "is_ready", lambda *_: True)
-    with ensue.live(QUERIES["runs"].format(n=1), **COLUMNS) as live:
-        live.feed(EVENTS)
+    ensue.live(text, **columns).feed(EVENTS)
     assert "step" in compiled
 
 

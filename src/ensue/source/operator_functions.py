@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib.metadata import version
 from types import ModuleType
 from typing import Any
 
@@ -97,6 +96,8 @@ def _tried(function: Function, types: tuple[str, ...]) -> str | None:
     """Why Numba cannot compile a function, if it cannot; remembered on disk."""
     if cache.interpreted or jit.is_off():
         return None
+    from importlib.metadata import version
+
     shown = f"{version('numba')} {function.text} {types}"
     digest = hashlib.sha256(shown.encode()).hexdigest()[:32]
     name = f"operator-{digest}"
