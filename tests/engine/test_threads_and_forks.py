@@ -214,7 +214,8 @@ except KeyboardInterrupt:
 @pytest.mark.skipif(os.name != "posix", reason="signals are those of POSIX")
 @pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="Numba is not imported")
 @pytest.mark.parametrize(
-    "moment", ["llvmlite.binding", "numba.core.types", "numba.np.ufunc", "numba.core.typing.npydecl"]
+    "moment",
+    ["llvmlite.binding", "numba.core.types", "numba.np.ufunc", "numba.core.typing.npydecl"],
 )
 def test_ctrl_c_while_numba_is_loaded_is_no_harm(moment):
     ended = subprocess.run(

@@ -152,9 +152,7 @@ def runs(pid: int) -> bool:
     return state != "Z"  # one that nobody waits for is over, too
 
 
-@pytest.mark.parametrize(
-    ("setting", "allowed"), [("auto", True), ("in_process", False)]
-)
+@pytest.mark.parametrize(("setting", "allowed"), [("auto", True), ("in_process", False)])
 def test_another_process_can_be_forbidden(monkeypatch, setting, allowed):
     monkeypatch.setenv("ENSUE_COMPILE", setting)
     assert compile_process.is_allowed() == allowed

@@ -23,7 +23,6 @@ from ensue.source.operator_functions import know
 from ensue.structures.contract import State, Structure, Written
 from ensue.structures.registry import structure_of
 
-
 _readonly = partial(array_type, readonly=True)
 CONSTANTS = (_readonly(np.int64), _readonly(np.float64))
 Constants = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]

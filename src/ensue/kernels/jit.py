@@ -1,10 +1,11 @@
 """Loops run as Python until machine code is worth its price.
 
-Loading Numba takes almost half a second and compiling a loop about as long, or much longer. Short
-tables and the first events of a stream pay for neither. Every function counts the processor time of
-its interpreted calls. If that time, or what the next call is expected to take, is more than loading
-or compiling costs, machine code takes over: loaded from a file, compiled by a process beside this
-one (`compile_process`), or, where one call alone takes longer than the compiler, compiled here.
+Loading Numba takes almost half a second, and compiling a loop about as long, or much longer. Short
+tables and the first events of a stream pay for neither. Each function counts the processor time
+that its interpreted calls take. If that, or what the next call is expected to take, is more than
+loading or compiling costs, machine code takes over: loaded from a file, compiled by a process
+beside this one (`compile_process`), or, where one call takes longer than the compiler, compiled
+here.
 """
 
 import dis
@@ -101,6 +102,7 @@ class Loop:
 
     `make` gives Numba's dispatcher, `plain` the function with all that it calls as Python, and
     `elsewhere` what a process beside this one calls to compile it for arguments of some types.
+    `elements` says how many elements of arrays it goes through.
     """
 
     def __init__(
@@ -110,6 +112,7 @@ class Loop:
         make: Callable[[], Any],
         plain: Callable[[], Callable[..., Any]],
         elsewhere: Callable[[Types], tuple[Any, ...]],
+        elements: Callable[[tuple[Any, ...]], int],
     ) -> None:
         update_wrapper(self, function)
         self.py_func = function
@@ -117,6 +120,7 @@ class Loop:
         self._make = make
         self._make_plain = plain
         self._elsewhere = elsewhere
+        self._elements = elements
         self._payoff = Payoff(lambda: seconds_to_compile(self))
         self._an_element = AN_ELEMENT
         self._dispatcher: Any = None
@@ -130,7 +134,7 @@ class Loop:
     def _chosen(self, *args: Any) -> Callable[..., Any]:
         """What a call with such arguments runs, where there is no machine code for them yet."""
         types = tuple(map(type_of, args))
-        expected = self._an_element * sum(map(_elements, args))
+        expected = self._an_element * self._elements(args)
         if not is_off() and self._payoff.is_worth_compiling(
             expected, lambda: self._is_kept(types), lambda: self._compile_beside(types)
         ):
@@ -143,7 +147,7 @@ class Loop:
             found = self.plain(*args)
         seconds = time.thread_time() - begun
         self._payoff.spend(seconds)
-        elements = sum(map(_elements, args))
+        elements = self._elements(args)
         if elements > 256:  # fewer say little
             self._an_element = seconds / elements
         return found
@@ -208,7 +212,9 @@ class Loop:
             compile_process.request(*self._elsewhere(types))
 
 
-def kernel(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+def kernel(
+    *, elements: Callable[[tuple[Any, ...]], int] | None = None, **options: Any
+) -> Callable[[Callable[..., Any]], Any]:
     """A fixed loop, as a decorator."""
 
     def decorated(function: Callable[..., Any]) -> Loop:
@@ -224,7 +230,7 @@ def kernel(**options: Any) -> Callable[[Callable[..., Any]], Any]:
         def elsewhere(types: Types) -> tuple[Any, ...]:
             return _compile_fixed, function.__module__, function.__name__, types
 
-        return Loop(function, options, make, plain, elsewhere)
+        return Loop(function, options, make, plain, elsewhere, elements or elements_of)
 
     return decorated
 
@@ -298,9 +304,10 @@ def type_of(value: Any) -> Any:
     return {float: "float64"}[type(value)]
 
 
-def _elements(value: Any) -> int:
-    """What a loop goes through: tables in named tuples are only looked up in."""
-    return value.size if isinstance(value, np.ndarray) else 0
+def elements_of(args: tuple[Any, ...]) -> int:
+    """How many elements the arrays among some arguments have; tables in named tuples are left out,
+    as most loops only look something up in them."""
+    return sum(value.size for value in args if isinstance(value, np.ndarray))
 
 
 # ------------------------------------------------------------------------------ versions
@@ -335,7 +342,7 @@ def _imported(module: str) -> set[str]:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Ctrl-C takes effect when this is over: half an import, or half a compiler, cannot be used."""
+    """Ctrl-C takes effect when this is over: half an import cannot be used."""
     before = signal.getsignal(signal.SIGINT)
     if before is None or threading.current_thread() is not threading.main_thread():
         yield  # other threads are not interrupted

@@ -99,7 +99,7 @@ def kept(
 
 
 def is_kept(dispatcher: Any, types: tuple[Any, ...]) -> bool:
-    """Whether there is a file with the machine code of a dispatcher for arguments of some types."""
+    """Whether there is a file with the machine code of a function for arguments of some types."""
     code = getattr(dispatcher, "_cache", None)
     if not isinstance(code, KeptCode) or code.cache_path is None:
         return False

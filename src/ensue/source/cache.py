@@ -62,7 +62,7 @@ def _loop(text: str, function: str) -> Loop:
     def elsewhere(types: Types) -> tuple[Any, ...]:
         return _compile_loop, text, function, types
 
-    return Loop(plain, _OPTIONS, make, lambda: plain, elsewhere)
+    return Loop(plain, _OPTIONS, make, lambda: plain, elsewhere, jit.elements_of)
 
 
 def _compile_loop(text: str, function: str, types: Types) -> None:

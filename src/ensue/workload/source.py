@@ -51,7 +51,9 @@ class Source:
         by_type = None
         if self.by_type is not None:
             by_type = tuple((name, tuple(map(tuple, c))) for name, c in self.by_type.items())
-        others = (getattr(self, f.name) for f in fields(self) if f.name not in ("arrow", "by_type"))
+        others = (
+            getattr(self, f.name) for f in fields(self) if f.name not in ("arrow", "by_type")
+        )
         return self.arrow.serialize().to_pybytes(), by_type, *others
 
     @cached_property
