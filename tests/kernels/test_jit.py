@@ -168,3 +168,43 @@ def test_workers_start_no_process(monkeypatch):
     monkeypatch.setenv("ENSUE_COMPILE", "auto")
     monkeypatch.setitem(sys.modules, "pyspark.worker", None)
     assert not compile_process.is_allowed()
+
+
+FIRST_USES = """
+import sys
+import pyarrow as pa
+import ensue
+events = pa.table({"t": [1, 2, 3, 4], "k": ["A", "A", "B", "B"], "n": ["x", "y", "x", "z"]})
+columns = {"time": "t", "type": "k"}
+def found(table):
+    assert table.num_rows, table
+    assert "numba" not in sys.modules
+query = "SEQ(A a, !C c, B b) WHERE [n] WITHIN 9 AFTER MATCH SKIP PAST LAST EVENT RETURN a.n AS n"
+found(ensue.match(events, query, **columns))
+both = {"one": query, "two": "SEQ(A a, B+ b[])"}
+found(ensue.match(events.take([3, 1, 0, 2]), both, **columns)["two"])
+found(ensue.match(events, "SEQ(A a, B b) WHERE a.t < b.t RETURN COUNT(*)", **columns))
+live = ensue.live("SEQ(A a, B b) WHERE [n]", schema=events.schema, **columns)
+found(live.feed(events))
+fleet = ensue.Subscriptions(time="t", location=("x", "y"))
+fleet.add("near", "@(Depot)(A), A = (ARITH:n = 1)",
+          regions={"Depot": "POLYGON ((0 0, 10 0, 10 10, 0 10, 0 0))"})
+places = pa.table({"t": [1, 2], "n": [1, 2], "x": [1.0, 2.0], "y": [1.0, 2.0]})
+found(ensue.match(places, fleet))
+found(ensue.live(fleet, schema=places.schema, watermark=0).feed(places))
+found(ensue.sql("SELECT * FROM events MATCH_RECOGNIZE (ORDER BY t MEASURES A.n AS n, sum(B.t) AS s"
+    " PATTERN (A B+) DEFINE B AS sum(B.t) > 1)", tables={"events": events}))
+"""
+
+
+@COMPILED
+def test_short_tables_first_events_and_first_subscriptions_wait_for_no_compiler(tmp_path):
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", "-c", FIRST_USES],
+        env=os.environ | {"ENSUE_CACHE": str(tmp_path), "ENSUE_COMPILE": "auto"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert not [path for path in (tmp_path / "compiled").iterdir() if "." in path.name]

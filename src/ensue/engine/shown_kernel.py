@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 from ensue.columns.arrow_kinds import Unit
 from ensue.engine.program import kernel_frame, kernel_source
+from ensue.kernels.jit import SETTING
 from ensue.languages.printing import show
 from ensue.plan.physical import Plan, Reference
 from ensue.schema import Schema
-from ensue.source.compiling import LONG, NEVER, SETTING, seconds_to_compile
+from ensue.source.compiling import LONG, NEVER, seconds_to_compile
 
 NULLS = "# For events in which no value is missing; another kernel also asks whether there is one."
 

@@ -97,6 +97,12 @@ class Payoff:
         return total > PATIENCE * price
 
 
+def elements_of(args: tuple[Any, ...]) -> int:
+    """How many elements the arrays among some arguments have; tables in named tuples are left out,
+    as most loops only look something up in them."""
+    return sum(value.size for value in args if isinstance(value, np.ndarray))
+
+
 class Loop:
     """A function over arrays: interpreted or compiled, by what pays off.
 
@@ -116,6 +122,7 @@ class Loop:
     ) -> None:
         update_wrapper(self, function)
         self.py_func = function
+        self._file_name = f"{function.__module__.rsplit('.', 1)[-1]}.{function.__name__}"
         self.targetoptions = options  # where Numba looks for `inline`
         self._make = make
         self._make_plain = plain
@@ -197,7 +204,7 @@ class Loop:
         changed, names = private_files.listed()
         if self._missing.get(types) == changed:
             return False
-        if f"{self.__module__.rsplit('.', 1)[-1]}.{self.__name__}" in names:
+        if self._file_name in names:
             with uninterrupted():
                 from ensue.kernels.kept_code import is_kept, numba_type
 
@@ -213,7 +220,7 @@ class Loop:
 
 
 def kernel(
-    *, elements: Callable[[tuple[Any, ...]], int] | None = None, **options: Any
+    elements: Callable[[tuple[Any, ...]], int] = elements_of, /, **options: Any
 ) -> Callable[[Callable[..., Any]], Any]:
     """A fixed loop, as a decorator."""
 
@@ -230,7 +237,7 @@ def kernel(
         def elsewhere(types: Types) -> tuple[Any, ...]:
             return _compile_fixed, function.__module__, function.__name__, types
 
-        return Loop(function, options, make, plain, elsewhere, elements or elements_of)
+        return Loop(function, options, make, plain, elsewhere, elements)
 
     return decorated
 
@@ -247,7 +254,7 @@ def plain_names(module: str) -> dict[str, Any]:
         if not isinstance(value, Loop):
             names[name] = value
         elif value.__module__ == module:
-            code = value.py_func.__code__  # type: ignore[attr-defined]
+            code = value.py_func.__code__
             names[name] = FunctionType(code, names, name)
         else:
             names[name] = value.plain
@@ -302,12 +309,6 @@ def type_of(value: Any) -> Any:
     if isinstance(value, int):
         return "int64" if -(2**63) <= value < 2**63 else "uint64"
     return {float: "float64"}[type(value)]
-
-
-def elements_of(args: tuple[Any, ...]) -> int:
-    """How many elements the arrays among some arguments have; tables in named tuples are left out,
-    as most loops only look something up in them."""
-    return sum(value.size for value in args if isinstance(value, np.ndarray))
 
 
 # ------------------------------------------------------------------------------ versions

@@ -119,7 +119,8 @@ def numba_type(type: Any) -> Any:
             return numba.types.Array(kind, ndim, layout, readonly=readonly)
         case "tuple", named, *parts:
             return numba.types.BaseTuple.from_types(tuple(map(numba_type, parts)), named)
-    raise TypeError(f"no type of arguments: {type!r}")
+        case _:
+            raise TypeError(f"no type of arguments: {type!r}")
 
 
 def _take_values(dispatcher: Any) -> None:

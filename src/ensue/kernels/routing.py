@@ -59,7 +59,7 @@ class Events(NamedTuple):
     corners: Ints  # by row: its first corner; one more at the end
 
 
-@kernel(**OPTIONS, elements=lambda args: args[3].values.size)
+@kernel(lambda args: args[3].values.size, **OPTIONS)
 def candidates(
     table: Table, atoms: Atoms, space: int, events: Events, start: int, most: int, counters: Ints
 ) -> tuple[Ints, int]:

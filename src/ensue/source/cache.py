@@ -13,7 +13,7 @@ from ensue.kernels import compile_process, jit
 from ensue.kernels.jit import Loop, Types
 
 interpreted = False  # True: generated kernels run as plain Python, which tests find quicker
-_OPTIONS = {"nogil": True, "error_model": "numpy"}
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 _NOTHING_COMPILED = """
 def njit(*given, **_):
     return given[0] if given else lambda function: function

@@ -112,7 +112,7 @@ class Server:
         place = _place(self._host, self._port)
         with self._listening(place, self._app(place)) as server:
             server.told = lambda: started(self.address) if started is not None else None
-            await server.serve([self._socket])
+            await server.serve([server.socket])
 
     async def _serve_from_now(
         self, starting: "asyncio.Task[None]", started: Callable[[str], None] | None
@@ -120,7 +120,7 @@ class Server:
         """Serves a service that is being started."""
         place, entry = _place(self._host, self._port), _Entry()
         with self._listening(place, entry) as server:
-            serving = asyncio.create_task(server.serve([self._socket]))
+            serving = asyncio.create_task(server.serve([server.socket]))
             try:
                 await asyncio.wait({serving, starting}, return_when=asyncio.FIRST_COMPLETED)
                 if starting.done():  # else it was stopped before that
@@ -137,7 +137,7 @@ class Server:
     def _listening(self, place: "_Place", app: ASGIApp) -> "Iterator[_Uvicorn]":
         self._socket = place.bound()
         try:
-            self._uvicorn = _Uvicorn(self._config(app), self._service)
+            self._uvicorn = _Uvicorn(self._config(app), self._service, self._socket)
             yield self._uvicorn
         finally:
             self._socket.close()
@@ -180,9 +180,10 @@ class Server:
 class _Uvicorn(uvicorn.Server):
     """Uvicorn that ends streams first, and leaves signals alone once it is over."""
 
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+    def __init__(self, config: uvicorn.Config, service: Service, place: socket.socket) -> None:
         super().__init__(config)
         self._service = service
+        self.socket = place
         self.told: Callable[[], None] = lambda: None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
