@@ -1,8 +1,8 @@
-"""How long a new query takes to its first answer, in a process that has run another one.
+"""How long the first answer takes: of a new query, and of the first example in README.md.
 
-Every measurement is a process of its own (`python -m benchmarks.first_answer`): two of them share
-a folder of kernels, which is empty at first. The loops that come with Ensue are compiled once per
-installation and are not part of it.
+Every measurement is a process of its own: two of them share a cache folder, which is empty at
+first. A new query is asked in a process that has run another one. The example is all that its
+process does; its modules are there as bytecode, as those of an installed package are.
 """
 
 import json
@@ -19,6 +19,25 @@ from benchmarks.workloads import FEW_KEYS, WARM_UP, WORKLOADS, events
 ROWS = 100_000
 NAMES = ("next, unary", "next, correlated", "Kleene", "any, sparse")
 Report = dict[str, object]
+ROOT = Path(__file__).resolve().parents[1]
+IMPORTS = "import pyarrow as pa\n\nimport ensue\n"
+MEASURED = """
+import json, resource, sys
+whole = time.process_time()
+beside = sys.modules.get("ensue.kernels.compile_process")
+if beside is not None:
+    beside.stop()
+children = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(json.dumps({
+    "python_cpu_seconds": python,
+    "import_cpu_seconds": imported - python,
+    "answer_cpu_seconds": whole - imported,
+    "cpu_seconds": whole,
+    "children_cpu_seconds": children.ru_utime + children.ru_stime,
+    "modules": len(sys.modules),
+    "numba": "numba" in sys.modules,
+}))
+"""
 
 
 def measured(times: int) -> list[Report]:
@@ -55,12 +74,44 @@ def measured(times: int) -> list[Report]:
     return reports
 
 
+def readme_example(times: int) -> list[Report]:
+    """The least processor seconds of the first example, with an empty and with a filled cache."""
+    block = (ROOT / "README.md").read_text("utf-8").split("```python\n")[1].split("```")[0]
+    assert block.startswith(IMPORTS)
+    head, tail = "import time\npython = time.process_time()\n", "imported = time.process_time()\n"
+    program = f"{head}{IMPORTS}{tail}{block.removeprefix(IMPORTS)}{MEASURED}"
+    found: dict[str, list[dict[str, float]]] = {"empty": [], "filled": []}
+    with tempfile.TemporaryDirectory(prefix="ensue-bytecode-") as bytecode:
+        _example(program, bytecode, bytecode)  # only to have the bytecode
+        for _ in range(times):
+            with tempfile.TemporaryDirectory(prefix="ensue-cache-") as cache:
+                for answers in found.values():
+                    answers.append(_example(program, cache, bytecode))
+    return [
+        {"cache": name, **min(answers, key=lambda answer: answer["cpu_seconds"])}
+        for name, answers in found.items()
+    ]
+
+
+def _example(program: str, cache: str, bytecode: str) -> dict[str, float]:
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env=env | {"ENSUE_CACHE": cache, "ENSUE_COMPILE": "auto", "PYTHONPYCACHEPREFIX": bytecode},
+        check=True,
+    )
+    answer: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
 def _in_a_fresh_process(name: str, folder: str) -> dict[str, float]:
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.first_answer", name],
         capture_output=True,
         text=True,
-        cwd=Path(__file__).resolve().parents[1],
+        cwd=ROOT,
         env=os.environ | {"ENSUE_CACHE": folder, "ENSUE_COMPILE": "auto"},
         check=False,
     )

@@ -23,6 +23,7 @@ from benchmarks.tables import (
     growth_sheet,
     local_sheet,
     loops_sheet,
+    readme_example_sheet,
     spark_sheet,
 )
 from benchmarks.workloads import FEW_KEYS, MANY_KEYS, WARM_UP, WORKLOADS, events
@@ -54,6 +55,8 @@ def main() -> int:
         if "first-answer" in options.only:
             said["first_answer"] = first_answer.measured(options.times)
             console.print(first_answer_sheet(said["first_answer"]).rich())
+            said["readme_example"] = first_answer.readme_example(options.times)
+            console.print(readme_example_sheet(said["readme_example"]).rich())
         if "compile-time" in options.only:
             said["compile_time"] = compile_time.measured()
         if "spark" in options.only:

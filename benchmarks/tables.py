@@ -253,6 +253,24 @@ def first_answer_sheet(reports: Sequence[Report]) -> Sheet:
     )
 
 
+def readme_example_sheet(reports: Sequence[Report]) -> Sheet:
+    """The first example of README.md in a new process."""
+    return Sheet(
+        "The first example of README.md in a new process, seconds of processor time",
+        ("cache", "Python starts", "imports", "answer", "whole process", "processes beside it"),
+        tuple(
+            (
+                r["cache"],
+                *(
+                    f"{r[f'{part}cpu_seconds']:.2f}"
+                    for part in ("python_", "import_", "answer_", "", "children_")
+                ),
+            )
+            for r in reports
+        ),
+    )
+
+
 def peers_sheet(reports: Sequence[Report]) -> Sheet:
     """Apache Flink and Ensue on the same files."""
     return Sheet(

@@ -36,7 +36,7 @@ from ensue.algebra.event_test import EventTest, RegionTest
 from ensue.algebra.subscription import Predicate, PredicateType, Region, Where
 from ensue.columns.regions import Regions
 from ensue.columns.stream import Shape, shape_of
-from ensue.kernels.kept_code import kernel
+from ensue.kernels.jit import kernel
 from ensue.kernels.regions import point_test
 from ensue.workload.subscriptions.routing.index import AtomIndex
 

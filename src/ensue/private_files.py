@@ -19,6 +19,7 @@ _HEAD = b"ensue 1 "  # then the digest in hexadecimal, a line break, and the con
 _DIGEST = 64
 _HALF_WRITTEN = ".tmp"
 _ABANDONED = 3_600.0  # seconds after which a half written file has lost its writer
+_A_MOMENT = 50_000_000  # nanoseconds within which two changes of a folder may look like one
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _CLOSED = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _PLAIN = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # no link, no waiting pipe
@@ -147,6 +148,27 @@ def read(name: str, place: Path | None = None) -> bytes | None:
         say_anew(path, "is damaged")
         return None
     return content
+
+
+def listed() -> tuple[int, frozenset[str]]:
+    """What tells one state of the folder from another, and the names of its files, each up to
+    its first hyphen, behind which is a digest."""
+    place = folder()
+    if place is None:
+        return 0, frozenset()
+    try:
+        changed = place.stat().st_mtime_ns
+        now = time.time_ns()
+        if now - changed < _A_MOMENT:  # more files may come in this moment of the clock
+            changed = now
+        return changed, _names(place, changed)
+    except OSError:  # it was removed
+        return 0, frozenset()
+
+
+@lru_cache(maxsize=1)
+def _names(place: Path, changed: int) -> frozenset[str]:  # noqa: ARG001
+    return frozenset(name.partition("-")[0] for name in os.listdir(place))  # noqa: PTH208
 
 
 def write(name: str, content: bytes, place: Path | None = None) -> None:

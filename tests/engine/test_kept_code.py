@@ -336,22 +336,22 @@ def test_one_text_serves_times_of_two_types():
 
 
 def test_code_is_that_of_the_kernels_it_calls_too():
-    from ensue.kernels import geometry, hashing, kept_code, polygons, regions
+    from ensue.kernels import geometry, hashing, jit, polygons, regions
 
-    called = kept_code._imported(regions.__name__)
+    called = jit._imported(regions.__name__)
     assert {geometry.__name__, polygons.__name__} <= called
-    assert "ensue.kernels.orientation" in kept_code._imported(polygons.__name__)
-    assert kept_code._imported(hashing.__name__) == set()
+    assert "ensue.kernels.orientation" in jit._imported(polygons.__name__)
+    assert jit._imported(hashing.__name__) == set()
 
 
 def test_another_kernel_that_is_called_makes_another_digest(monkeypatch):
-    from ensue.kernels import kept_code, regions
+    from ensue.kernels import jit, regions
 
-    before = kept_code._digest(regions.__name__)
-    known = kept_code._digest.__wrapped__
+    before = jit.digest_of(regions.__name__)
+    known = jit.digest_of.__wrapped__
 
     def changed(module):
         return "changed" if module == "ensue.kernels.orientation" else known(module)
 
-    monkeypatch.setattr(kept_code, "_digest", changed)
+    monkeypatch.setattr(jit, "digest_of", changed)
     assert changed(regions.__name__) != before

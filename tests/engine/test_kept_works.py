@@ -19,7 +19,6 @@ from ensue.algebra.walk import rewrite_expr
 from ensue.languages import towers
 from ensue.source import cache
 from ensue.workload import kept_works
-from ensue.workload.kept_works import _source_key
 from ensue.workload.source import Source
 
 QUERY = "SEQ(A a, B b) WHERE a.x < b.x WITHIN 10"
@@ -160,7 +159,7 @@ def test_other_arguments_are_another_call(other: dict[str, Any]) -> None:
 def test_the_zone_of_clocks_is_a_part_of_it() -> None:
     """That of a session of Spark, which may change between two calls."""
     source = Source(pa.schema([("t", pa.timestamp("us", "UTC"))]), "t")
-    zones = {_source_key(replace(source, zone=zone)) for zone in (None, "UTC", "Asia/Tokyo")}
+    zones = {replace(source, zone=zone).key for zone in (None, "UTC", "Asia/Tokyo")}
     assert len(zones) == 3
 
 

@@ -4,12 +4,14 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import numba
 import pyarrow as pa
 import pytest
 
 import ensue
+from ensue.source import cache
 
 FORKS = pytest.mark.skipif(
     not hasattr(os, "fork") or bool(numba.config.DISABLE_JIT), reason="needs fork and a compiler"
@@ -111,6 +113,54 @@ def test_threads_that_match_at_once_find_what_they_find_alone():
             assert found == alone[query]
 
 
+AT_ONCE = """
+import sys, threading
+import pyarrow as pa, ensue
+events = pa.table({"at": range(300), "type": ["ABC"[k % 3] for k in range(300)]})
+ensue.match(events, "SEQ(A a, B b) WITHIN 5", time="at", type="type")
+sys.setswitchinterval(1e-6)
+barrier, found = threading.Barrier(8), []
+def ask():
+    barrier.wait()
+    for last in range(3, 6):
+        query = f"SEQ(A a, {', '.join(f'B b{k}' for k in range(last))}) WITHIN 5"
+        found.append(ensue.match(events, query, time="at", type="type").num_rows)
+threads = [threading.Thread(target=ask) for _ in range(8)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(len(found))
+"""
+
+
+def test_threads_may_ask_the_same_new_query_at_once(tmp_path):
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", AT_ONCE],
+        env=os.environ | {"ENSUE_CACHE": str(tmp_path), "ENSUE_COMPILE": "auto"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert (ended.stdout.strip(), ended.stderr) == ("24", "")
+
+
+@pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
+def test_threads_may_compile_the_same_new_text_at_once():
+    others = "\n".join(f"def other{k}(x):\n    return x" for k in range(500))
+    text = f"from numba import njit\n{others}\ndef step(x):\n    return x + {os.getpid()}\n"
+    barrier = Barrier(8)
+
+    def compiled(_: int) -> int:
+        barrier.wait()
+        cache.is_ready(text, "step", ("int64",))
+        return cache.compiled(text, "step", ("int64",))(1)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(compiled, range(8))) == {os.getpid() + 1}
+
+
 @FORKS
 @pytest.mark.slow
 def test_threads_that_compile_the_same_query_at_once_find_the_same(tmp_path):
@@ -135,3 +185,45 @@ print("done")
         check=False,
     )
     assert (ended.stdout.strip(), ended.stderr) == ("done", "")
+
+
+INTERRUPTED = """
+import os, signal, sys
+import pyarrow as pa, ensue
+
+class Interrupting:
+    sent = False
+    def find_spec(self, name, path=None, target=None):
+        if name == sys.argv[1] and not self.sent:
+            self.sent = True
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+events = pa.table({"at": range(300), "type": ["ABC"[k % 3] for k in range(300)]})
+
+def found():
+    return ensue.match(events, "SEQ(A a, B b) WITHIN 3", time="at", type="type").num_rows
+
+try:
+    print("not interrupted", found())
+except KeyboardInterrupt:
+    print(found())
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals are those of POSIX")
+@pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="Numba is not imported")
+@pytest.mark.parametrize(
+    "moment",
+    ["llvmlite.binding", "numba.core.types", "numba.np.ufunc", "numba.core.typing.npydecl"],
+)
+def test_ctrl_c_while_numba_is_loaded_is_no_harm(moment):
+    ended = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, moment],
+        env=os.environ | {"ENSUE_COMPILE": "always"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert (ended.stdout.strip(), ended.stderr) == ("100", "")

@@ -1,4 +1,4 @@
-"""When kernels are compiled: at once, when running uncompiled has cost as much, or never."""
+"""When kernels are compiled: when running uncompiled has cost as much, or never."""
 
 from itertools import product
 from random import Random
@@ -63,13 +63,14 @@ def test_compiled_code_takes_over_after_any_event(name, turns, compiled, monkeyp
     class Counted(compiling.Later):
         """Uncompiled for so many turns, of three events each."""
 
+        def _when_worth(self, _):
+            return self._compile() if len(steps) >= turns else None
+
         def _measured(self, *given):
             steps.append(1)
-            found = self._plain(*given)
-            self.left = 0.0 if len(steps) >= turns else 1.0
-            return found
+            return self._plain(*given)
 
-        def _pace(self, _):
+        def _pace(self, *_):
             self._events = 3
 
     monkeypatch.setattr(compiling, "Later", Counted)
@@ -93,14 +94,29 @@ def test_a_short_table_is_never_compiled_for(said, compiled, monkeypatch):
 
 
 @compiled_ones
-def test_what_is_compiled_already_is_used(compiled, monkeypatch):
+def test_what_is_compiled_already_is_loaded_where_that_is_quicker(compiled, monkeypatch):
     monkeypatch.setattr(compiling.cache, "is_ready", lambda *_: True)
+    monkeypatch.setattr(compiling.jit, "LOAD", 60.0)
+    matched("runs")
+    assert not compiled
+    monkeypatch.setattr(compiling.jit, "LOAD", 0.0)
     matched("runs")
     assert "step" in compiled
 
 
 @compiled_ones
+def test_a_live_matcher_begins_with_what_is_compiled_already(compiled, monkeypatch):
+    text, columns = QUERIES["runs"].format(n=1), {**COLUMNS, "schema": EVENTS.schema}
+    ensue.live(text, **columns).feed(EVENTS)
+    assert not compiled
+    monkeypatch.setattr(compiling.cache, "is_ready", lambda *_: True)
+    ensue.live(text, **columns).feed(EVENTS)
+    assert "step" in compiled
+
+
+@compiled_ones
 def test_short_tables_pay_for_compiling_together(compiled, monkeypatch):
+    monkeypatch.setenv("ENSUE_COMPILE", "in_process")
     begun, measured = [], compiling.Later._measured
 
     def noted(self, *given):
@@ -111,7 +127,25 @@ def test_short_tables_pay_for_compiling_together(compiled, monkeypatch):
     before = matched("runs")
     assert not compiled
     for later in begun:
-        later.left = 0.0
+        later.payoff.spend(later.payoff.seconds + compiling.jit.FIRST)
+    assert matched("runs").equals(before)
+    assert "step" in compiled
+
+
+@compiled_ones
+def test_another_process_compiles_what_is_asked_for_again(compiled, monkeypatch):
+    """Its machine code comes back through the cache folder; nobody compiles in this process."""
+    requested = []
+    monkeypatch.setattr(compiling.cache, "compile_beside", lambda *a: requested.append(a))
+    monkeypatch.setattr(compiling.jit.compile_process, "is_allowed", lambda: True)
+    monkeypatch.setattr(compiling.jit, "SHARE", 0.0)
+    monkeypatch.setattr(compiling.jit, "IMPORT", 0.0)
+    monkeypatch.setattr(compiling.jit, "LOAD", 0.0)
+    before = matched("runs")
+    assert matched("runs").equals(before)
+    assert not compiled
+    assert [function for _, function, _ in requested] == ["step"]  # once
+    monkeypatch.setattr(compiling.cache, "is_ready", lambda *_: True)
     assert matched("runs").equals(before)
     assert "step" in compiled
 
@@ -127,14 +161,14 @@ def test_what_one_event_completes_may_be_too_much_for_uncompiled_code(compiled, 
 
 def test_a_setting_that_is_none_is_told(monkeypatch):
     monkeypatch.setenv("ENSUE_COMPILE", "sometimes")
-    with pytest.raises(ensue.EventError, match="none of auto, always, never"):
+    with pytest.raises(ensue.EventError, match="none of auto, always, never, in_process"):
         matched("runs")
 
 
 def test_explain_says_what_takes_long_to_compile(monkeypatch):
     text = QUERIES["runs"].format(n=1)
     assert "kernel:" not in ensue.explain(text)
-    monkeypatch.setattr("ensue.engine.shown_kernel.AT_ONCE", 0.1)
+    monkeypatch.setattr("ensue.engine.shown_kernel.LONG", 0.1)
     assert "s to compile; until it has used as much" in ensue.explain(text)
     monkeypatch.setattr("ensue.engine.shown_kernel.NEVER", 0.2)
     assert "kernel: not compiled" in ensue.explain(text, EVENTS, **COLUMNS)

@@ -1,5 +1,6 @@
 """The server: where it listens, and how it stops."""
 
+import asyncio
 import json
 import os
 import signal
@@ -17,6 +18,7 @@ import pytest
 from ensue.errors import ServiceError
 from ensue.service import access
 from ensue.service.database import Database
+from ensue.service.web import server
 from ensue.service.web.server import Server
 from support.http_service import API, served
 from support.services import HERE, point, run, service
@@ -69,6 +71,49 @@ def test_it_says_where_it_listens(tmp_path):
     with served(tmp_path, people=False) as s:
         assert s.address.startswith("http://127.0.0.1:")
         assert httpx.get(f"{s.address}/health").json() == {"state": "running"}
+
+
+def test_it_answers_while_it_starts(tmp_path, monkeypatch):
+    """Whatever takes long to load: who asks is told that it starts, and then gets answers."""
+    monkeypatch.setattr(server, "_SOON", 0.0)
+    told: list[str] = []
+
+    async def story():
+        may_go_on, s = asyncio.Event(), service(tmp_path / "a.db")
+
+        async def prepared(_: object) -> None:
+            await may_go_on.wait()
+
+        one = Server(s, port=0)
+        running = asyncio.create_task(one._run(told.append, prepared))
+        async with httpx.AsyncClient() as client:
+            while one._uvicorn is None or not one._uvicorn.started:
+                await asyncio.sleep(0.01)
+            early = await client.get(f"{one.address}/health")
+            assert (early.status_code, early.json()) == (200, {"state": "starting"})
+            other = await client.get(f"{one.address}{API}/subscriptions")
+            assert (other.status_code, other.headers["Retry-After"]) == (503, "1")
+            assert not told
+            may_go_on.set()
+            while not told:
+                await asyncio.sleep(0.01)
+            assert told == [one.address]
+            assert (await client.get(f"{one.address}/health")).json() == {"state": "running"}
+        one.stop()
+        await running
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("soon", [0.0, 60.0])
+def test_a_service_that_cannot_start_says_why(tmp_path, monkeypatch, soon: float):
+    monkeypatch.setattr(server, "_SOON", soon)
+
+    async def prepared(_: object) -> None:
+        raise ServiceError("no way")
+
+    with pytest.raises(ServiceError, match="no way"):
+        Server(service(tmp_path / "a.db"), port=0).run(prepared=prepared)
 
 
 def test_what_is_sent_in_pieces_is_bounded_by_a_real_server_too(tmp_path):

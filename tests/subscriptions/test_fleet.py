@@ -1,6 +1,8 @@
 """Sets of subscriptions through the public calls: tables and live, against the oracle."""
 
+import gc
 from collections import Counter
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -14,6 +16,8 @@ from tests.support.subscriptions import Bounds, random_subscription
 import ensue
 from ensue.languages.opsl_text import show
 from ensue.semantics.events import Event
+from ensue.workload.subscriptions.catalogue.change import Change
+from ensue.workload.subscriptions.fleet import Fleet, _built
 
 POINTS = pa.schema(
     {"ts": pa.int64(), "n": pa.int64(), "id": pa.int64(), "kind": pa.string(), "v": pa.int64(),
@@ -63,6 +67,7 @@ def test_tables_and_live_find_what_is_meant(seed: int) -> None:
     shuffled = table.take(pa.array(np.random.default_rng(seed).permutation(len(table))))
     whole = ensue.match(shuffled, fleet)
     assert found_in(whole) == wanted
+    assert ensue.match(shuffled, fleet).equals(whole)  # with what was built for the first
     ids = whole.column("match_id").to_pylist()
     assert len(set(ids)) == len(ids)
 
@@ -147,3 +152,58 @@ def test_what_is_wrong_is_said_with_its_place(text: str, says: str) -> None:
     with pytest.raises(ensue.QueryError, match=says) as error:
         asked()
     assert "line 1, column" in str(error.value)
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The subscriptions that are made ready."""
+    names: list[str] = []
+    take = Fleet.take
+
+    def noted(self: Fleet, change: Change, version: int, now: float | None = None) -> None:
+        names.append(change.name)
+        take(self, change, version, now)
+
+    monkeypatch.setattr(Fleet, "take", noted)
+    return names
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_set_is_made_ready_once_for_all_tables(
+    taken: list[str], tmp_path: Path, kept: bool
+) -> None:
+    fleet = ensue.Subscriptions(time="ts", type="kind", folder=tmp_path / "set" if kept else None)
+    fleet.add_all({f"id {n}": f"(ARITH:id = {n})" for n in range(3)})
+    fleet.add("pattern", "SEQ(E a, E b) WHERE a.id = 1 AND b.id = 2 WITHIN 5")
+
+    def names(*ids: int) -> list[str]:
+        events = pa.table({"ts": range(len(ids)), "kind": ["E"] * len(ids), "id": ids})
+        return sorted(ensue.match(events, fleet).column("subscription").to_pylist())
+
+    assert names(1, 2) == ["id 1", "id 2", "pattern"]
+    assert sorted(taken) == ["id 0", "id 1", "id 2", "pattern"]
+    taken.clear()
+    assert names(1, 2) == ["id 1", "id 2", "pattern"]  # nothing is left of the first events
+    assert names(2, 1, 0) == ["id 0", "id 1", "id 2"]
+    assert not taken
+    fleet.add("more", "(ARITH:id = 4)")
+    assert names(4, 0) == ["id 0", "more"]
+    assert taken == ["more"]
+    fleet.cancel("id 0")
+    assert names(4, 0, 1) == ["id 1", "more"]
+    fleet.replace("more", "(ARITH:id = 0)")
+    assert names(4, 0, 1) == ["id 1", "more"]
+    with pytest.raises(ensue.QueryError, match="id"):
+        ensue.match(pa.table({"ts": [1], "kind": ["E"]}), fleet)  # events of another shape
+    assert names(4, 0, 1) == ["id 1", "more"]
+
+
+def test_what_is_built_for_a_set_is_gone_with_it() -> None:
+    fleet = ensue.Subscriptions(time="ts")
+    fleet.add("one", "(ARITH:id = 1)")
+    before = len(_built)
+    ensue.match(pa.table({"ts": [1], "id": [1]}), fleet)
+    assert len(_built) == before + 1
+    del fleet
+    gc.collect()
+    assert len(_built) <= before

@@ -6,14 +6,13 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
-from numba import types as nb
 
 from ensue.columns.arrow_kinds import Unit
 from ensue.computed import cached_property
 from ensue.engine.arrangements import arrangements
+from ensue.kernels.jit import array_type
 from ensue.plan.physical import Plan
 from ensue.plan.physical_rules.ordering import as_written
 from ensue.schema import Schema
@@ -24,12 +23,8 @@ from ensue.source.operator_functions import know
 from ensue.structures.contract import State, Structure, Written
 from ensue.structures.registry import structure_of
 
-
-def _readonly(kind: numba.types.Type) -> numba.types.Type:
-    return nb.Array(kind, 1, "C", readonly=True)
-
-
-CONSTANTS = (_readonly(nb.int64), _readonly(nb.float64))
+_readonly = partial(array_type, readonly=True)
+CONSTANTS = (_readonly(np.int64), _readonly(np.float64))
 Constants = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]
 
 
@@ -82,19 +77,19 @@ class Program:
     @cached_property
     def step(self) -> Callable[..., Any]:
         """The kernel: feeds events, returns a code (and tables it may have made larger)."""
-        events: list[numba.types.Type] = [
-            _readonly(nb.int64),
-            _readonly(nb.int32),
+        events = [
+            _readonly(np.int64),
+            _readonly(np.int32),
             _readonly(self._time),
             _readonly(self._time),
         ]
         for feature in self.features:
-            events.append(_readonly(nb.int64 if feature.integral else nb.float64))
+            events.append(_readonly(np.int64 if feature.integral else np.float64))
             if self.nullable:
-                events.append(_readonly(nb.boolean))
+                events.append(_readonly(np.bool_))
         for inside in self.source.complexes.values():
             events += [_readonly(self._sorts[sort]) for _, sort in inside.parameters()]
-        types = (*CONSTANTS, nb.int64, nb.int64, nb.int64, *events, *self._types(self.tables))
+        types = (*CONSTANTS, "int64", "int64", "int64", *events, *self._types(self.tables))
         returned = [self.tables.index(name) - len(self.tables) for name in self.source.returned]
         python = self.plan.interpreted
         many = self._arrangements if self.plan.arranges_at_the_end else None
@@ -131,26 +126,24 @@ class Program:
     def _kernels(self) -> dict[str, Callable[..., Any]]:
         return {}
 
-    def _types(self, names: Sequence[str]) -> list[numba.types.Type]:
+    def _types(self, names: Sequence[str]) -> list[Any]:
         """The types of tables."""
         found = {
-            shape.name: nb.Array(
-                numba.from_dtype(np.dtype(shape.dtype)), 1 if shape.width is None else 2, "C"
-            )
+            shape.name: array_type(shape.dtype, 1 if shape.width is None else 2)
             for shape in self.source.shapes
         }
-        found |= dict.fromkeys((*self.frame.tally.tables, "O"), nb.Array(nb.int64, 2, "C"))
-        found["meta"] = nb.Array(nb.int64, 1, "C")
+        found |= dict.fromkeys((*self.frame.tally.tables, "O"), array_type(np.int64, 2))
+        found["meta"] = array_type(np.int64)
         return [found[name] for name in names]
 
     @property
-    def _sorts(self) -> dict[str, numba.types.Type]:
+    def _sorts(self) -> dict[str, str]:
         """The types of numbers, by what they are."""
-        return {"whole": nb.int64, "real": nb.float64, "truth": nb.boolean, "time": self._time}
+        return {"whole": "int64", "real": "float64", "truth": "bool", "time": self._time}
 
     @property
-    def _time(self) -> numba.types.Type:
-        return nb.float64 if self.frame.real_time else nb.int64
+    def _time(self) -> str:
+        return "float64" if self.frame.real_time else "int64"
 
 
 def kernel_frame(

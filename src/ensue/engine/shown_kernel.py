@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 from ensue.columns.arrow_kinds import Unit
 from ensue.engine.program import kernel_frame, kernel_source
+from ensue.kernels.jit import SETTING
 from ensue.languages.printing import show
 from ensue.plan.physical import Plan, Reference
 from ensue.schema import Schema
-from ensue.source.compiling import AT_ONCE, NEVER, SETTING, seconds_to_compile
+from ensue.source.compiling import LONG, NEVER, seconds_to_compile
 
 NULLS = "# For events in which no value is missing; another kernel also asks whether there is one."
 
@@ -38,7 +39,7 @@ def told_of_compiling(plan: Plan, schema: Schema, unit: Unit) -> Iterator[str]:
             f"kernel: not compiled, as that would take about {seconds:.0f} s; it runs as Python, "
             f"some fifty times slower ({SETTING}=always compiles it all the same)"
         )
-    elif seconds > AT_ONCE:
+    elif seconds > LONG:
         yield (
             f"kernel: takes about {seconds:.0f} s to compile; until it has used as much processor "
             "time, it runs as Python"

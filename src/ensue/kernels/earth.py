@@ -10,7 +10,7 @@ a continent's width.
 import math
 from typing import Any
 
-from ensue.kernels.kept_code import kernel
+from ensue.kernels.jit import kernel
 
 RADIUS = 6371008.8  # metres: the mean radius of the earth
 RADIAN = math.pi / 180.0

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ensue.kernels.earth import box_distance, edge_distance, edge_extreme, haversine
-from ensue.kernels.kept_code import kernel
+from ensue.kernels.jit import kernel
 from ensue.kernels.orientation import orientation
 
 __all__ = [

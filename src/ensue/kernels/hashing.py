@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ensue.kernels.kept_code import kernel
+from ensue.kernels.jit import kernel
 
 Words = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]

@@ -8,8 +8,6 @@ import hashlib
 import pickle
 import sys
 from collections.abc import Callable
-from functools import lru_cache
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -100,11 +98,29 @@ def kept(
     return compiled
 
 
-def is_kept(function: Callable[..., Any], source: str, signature: object) -> bool:
-    """Whether there is a file with the code of a function for a signature."""
-    code = KeptCode(function, source)
-    name = code._file(signature, cpu_target.target_context.codegen())
-    return code.cache_path is not None and Path(code.cache_path, name).exists()
+def is_kept(dispatcher: Any, types: tuple[Any, ...]) -> bool:
+    """Whether there is a file with the machine code of a function for arguments of some types."""
+    code = getattr(dispatcher, "_cache", None)
+    if not isinstance(code, KeptCode) or code.cache_path is None:
+        return False
+    name = code._file(types, cpu_target.target_context.codegen())
+    return Path(code.cache_path, name).exists()
+
+
+def numba_type(type: Any) -> Any:
+    """Numba's type for one of `jit.type_of`."""
+    match type:
+        case "none":
+            return numba.types.none
+        case str():
+            return numba.from_dtype(np.dtype(type))
+        case "array", dtype, ndim, layout, readonly:
+            kind = numba.from_dtype(np.dtype(dtype))
+            return numba.types.Array(kind, ndim, layout, readonly=readonly)
+        case "tuple", named, *parts:
+            return numba.types.BaseTuple.from_types(tuple(map(numba_type, parts)), named)
+        case _:
+            raise TypeError(f"no type of arguments: {type!r}")
 
 
 def _take_values(dispatcher: Any) -> None:
@@ -119,39 +135,6 @@ def _take_values(dispatcher: Any) -> None:
         return found(tuple(map(numba.types.unliteral, args)), plain)
 
     dispatcher.get_call_template = get_call_template
-
-
-def kernel(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """A fixed loop: compiled when it is first called with arguments of some types."""
-    return lambda function: kept(function, _digest(function.__module__), **options)
-
-
-def digest_of(module: str) -> str:
-    """What tells one version of a module of kernels from another."""
-    import_module(module)
-    return _digest(module)
-
-
-@lru_cache(maxsize=64)
-def _digest(module: str) -> str:
-    """Of a module's file, wherever it was loaded from: a zip of Spark's, or compiled only.
-
-    Kernels of other modules that it has imported become part of its code, so they are part of it.
-    """
-    spec = sys.modules[module].__spec__
-    assert spec is not None
-    data: bytes = spec.loader.get_data(spec.origin)  # type: ignore[union-attr]
-    digest = hashlib.sha256(data)
-    for other in sorted(_imported(module)):
-        digest.update(_digest(other).encode())
-    return digest.hexdigest()
-
-
-def _imported(module: str) -> set[str]:
-    """The modules of kernels that one takes names from."""
-    values = list(vars(sys.modules[module]).values())
-    homes = {str(getattr(value, "__module__", "")) for value in values}
-    return {home for home in homes if home.startswith("ensue.kernels.")} - {module, __name__}
 
 
 def _versions() -> tuple[object, ...]:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ensue.kernels.kept_code import kernel
+from ensue.kernels.jit import kernel
 
 
 @kernel(nogil=True)

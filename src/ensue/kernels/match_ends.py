@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from ensue.kernels.kept_code import kernel
+from ensue.kernels.jit import kernel
 
 Table = npt.NDArray[Any]
 

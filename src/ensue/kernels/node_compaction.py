@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ensue.kernels.kept_code import kernel
+from ensue.kernels.jit import kernel
 from ensue.kernels.node_tables import (
     ABSENCE,
     EVENT,

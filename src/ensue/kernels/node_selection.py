@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ensue.kernels.kept_code import kernel
+from ensue.kernels.jit import kernel
 from ensue.kernels.node_tables import (
     ALL,
     EVENT,

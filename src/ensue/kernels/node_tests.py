@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from ensue.kernels.geometry import EARTH, hull, places_test
-from ensue.kernels.kept_code import kernel
+from ensue.kernels.jit import kernel
 from ensue.kernels.node_tables import (
     CODE_A,
     CODE_B,

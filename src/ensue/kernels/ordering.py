@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from ensue.kernels.kept_code import kernel
+from ensue.kernels.jit import kernel
 
 Ints = npt.NDArray[np.int64]
 

@@ -16,7 +16,7 @@ from ensue.kernels.geometry import (
     places_test,
 )
 from ensue.kernels.geometry import point_distance as between_points
-from ensue.kernels.kept_code import kernel
+from ensue.kernels.jit import kernel
 from ensue.kernels.regions import RegionTable, region_distance, region_inside, region_overlap
 
 Floats = npt.NDArray[np.float64]

@@ -22,7 +22,7 @@ from ensue.kernels.geometry import (
     hull,
     point_distance,
 )
-from ensue.kernels.kept_code import kernel
+from ensue.kernels.jit import kernel
 
 Floats = npt.NDArray[np.float64]
 Points = tuple[float, ...]

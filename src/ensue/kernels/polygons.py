@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ensue.kernels.kept_code import kernel
+from ensue.kernels.jit import kernel
 from ensue.kernels.orientation import mean_against, orientation, side_of_mean
 
 Ints = npt.NDArray[np.int64]

@@ -29,7 +29,7 @@ from ensue.kernels.geometry import (
     nearer_edge,
     point_distance,
 )
-from ensue.kernels.kept_code import kernel
+from ensue.kernels.jit import kernel
 from ensue.kernels.polygons import (
     ABOVE,
     BELOW,

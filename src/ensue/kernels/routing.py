@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ensue.kernels.kept_code import kernel
+from ensue.kernels.jit import kernel
 from ensue.kernels.regions import RegionTable, point_test, region_test
 from ensue.kernels.routing_arrays import (
     AMONG_LAST,
@@ -59,7 +59,7 @@ class Events(NamedTuple):
     corners: Ints  # by row: its first corner; one more at the end
 
 
-@kernel(**OPTIONS)
+@kernel(lambda args: args[3].values.size, **OPTIONS)
 def candidates(
     table: Table, atoms: Atoms, space: int, events: Events, start: int, most: int, counters: Ints
 ) -> tuple[Ints, int]:

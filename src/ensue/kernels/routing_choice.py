@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ensue.kernels.kept_code import kernel
+from ensue.kernels.jit import kernel
 from ensue.kernels.regions import RegionTable, region_box
 from ensue.kernels.routing_arrays import (
     ALL,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ensue.kernels.kept_code import kernel
+from ensue.kernels.jit import kernel
 
 Words = npt.NDArray[np.uint64]
 Cells = npt.NDArray[np.int32]

@@ -7,7 +7,7 @@ known between rows: there is one place more than rows in a partition, at `row + 
 import numpy as np
 import numpy.typing as npt
 
-from ensue.kernels.kept_code import kernel
+from ensue.kernels.jit import kernel
 
 Ints = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]

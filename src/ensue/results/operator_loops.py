@@ -18,7 +18,7 @@ from ensue.columns.matches import Matches
 from ensue.plan.physical_rules.features import KERNEL_KINDS
 from ensue.plan.physical_rules.user_operators import WHOLE, operator_of
 from ensue.schema import Kind, Schema
-from ensue.source.cache import compiled
+from ensue.source import cache
 from ensue.source.table_columns import Source
 
 Array = npt.NDArray[np.generic]
@@ -58,7 +58,7 @@ def made_by_loop(
 ) -> Numbers:
     """The results of every match; `python`: the functions are not compiled."""
     loop = _Loop(pattern, python)
-    step = compiled(loop.text(), "make", None, python=python)
+    step = cache.loop(loop.text(), "make", python=python)
     real = schema.time_kind in _REALS
 
     def column(name: str, kind: Kind | None = None) -> Array:

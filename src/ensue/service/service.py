@@ -158,6 +158,11 @@ class Service:
             self.add_source(source)
         return self
 
+    @property
+    def runs(self) -> bool:
+        """Whether it has started and is not closed."""
+        return self.began > 0 and self._core is not None
+
     async def close(self) -> None:
         """Takes no more, finishes what has begun, and closes the file."""
         if self._database is None or self._core is None:

@@ -6,14 +6,12 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-import numba
-from numba import types as nb
-
 from ensue import private_files
 from ensue.algebra.pattern import Apply
 from ensue.algebra.query import Query
 from ensue.algebra.walk import results
 from ensue.errors import OperatorError
+from ensue.kernels import jit
 from ensue.plan.physical_rules.operators import Function
 from ensue.plan.physical_rules.user_operators import operator_of
 from ensue.schema import Kind
@@ -77,12 +75,12 @@ def _why_python(applied: Apply) -> str | None:
     return None
 
 
-def _types(applied: Apply, function: Function | None) -> list[Any]:
+def _types(applied: Apply, function: Function | None) -> list[str]:
     """The types of a function's arguments, in their order."""
     if function is None:
         return []
-    time = nb.float64 if applied.time is Kind.FLOAT else nb.int64
-    by_name: dict[str, Any] = {"start": time, "end": time}
+    time = "float64" if applied.time is Kind.FLOAT else "int64"
+    by_name = {"start": time, "end": time}
     for reads in applied.reads:
         for reading in reads:
             by_name[reading.column] = by_name[reading.field] = _type(reading.kind)
@@ -90,15 +88,17 @@ def _types(applied: Apply, function: Function | None) -> list[Any]:
     return [by_name[argument.name] for argument in function.arguments]
 
 
-def _type(kind: Kind) -> Any:
-    return nb.float64 if kind in (Kind.FLOAT, Kind.DECIMAL) else nb.int64
+def _type(kind: Kind) -> str:
+    return "float64" if kind in (Kind.FLOAT, Kind.DECIMAL) else "int64"
 
 
-def _tried(function: Function, types: tuple[Any, ...]) -> str | None:
+def _tried(function: Function, types: tuple[str, ...]) -> str | None:
     """Why Numba cannot compile a function, if it cannot; remembered on disk."""
-    if cache.interpreted or numba.config.DISABLE_JIT:
+    if cache.interpreted or jit.is_off():
         return None
-    shown = f"{numba.__version__} {function.text} {types}"
+    from importlib.metadata import version
+
+    shown = f"{version('numba')} {function.text} {types}"
     digest = hashlib.sha256(shown.encode()).hexdigest()[:32]
     name = f"operator-{digest}"
     known = private_files.read(name)
@@ -106,9 +106,12 @@ def _tried(function: Function, types: tuple[Any, ...]) -> str | None:
         verdict = known.decode()
         return None if verdict == COMPILED else verdict
     module = ModuleType("ensue_operator")
-    exec(_HEAD + function.text, module.__dict__)
     try:
-        getattr(module, function.name).compile(types)
+        with jit.uninterrupted():
+            from ensue.kernels.kept_code import numba_type
+
+            exec(_HEAD + function.text, module.__dict__)
+            getattr(module, function.name).compile(tuple(map(numba_type, types)))
     except Exception as error:  # noqa: BLE001  Numba's errors are of many kinds
         verdict = _first_line(error)
     else:

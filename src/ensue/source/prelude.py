@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 
-from ensue.kernels.kept_code import digest_of
+from ensue.kernels.jit import digest_of
 from ensue.source.names import words
 
 # The bounds of 64 bits, and how many numbers they have.

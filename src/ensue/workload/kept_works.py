@@ -7,7 +7,7 @@ archive. Nothing of events or results is kept, and there is no lock that a forke
 taken.
 """
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 
@@ -21,6 +21,7 @@ from ensue.workload.source import Source
 from ensue.workload.work import Work
 
 MOST = 64  # calls of which works are kept
+_NO_PART = ("access", "coming")  # of the key
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ def kept_works(
     """The works of some queries: those of an equal call before, or new ones."""
     if wishes.streaming or pasts.archives or not all(map(_depends_on_nothing_else, asked)):
         return works_of(asked, source, wishes, pasts)
-    key = (*map(_query_key, asked), _source_key(source), _wishes_key(wishes))
+    key = (*map(_query_key, asked), source.key, _wishes_key(wishes))
     try:
         hash(key)
     except TypeError:  # something is of a type that planning refuses, in words
@@ -64,24 +65,8 @@ def _query_key(one: Asked) -> Hashable:
     return one, repr(one.query), texts
 
 
-# whatever these two come to hold is a part of the key, unless it is named here
-
-
-def _source_key(source: Source) -> Hashable:
-    """The columns of events, with their types, metadata and all that is nested in them."""
-    tables = source.by_type
-    by_type = (
-        None if tables is None else tuple((n, tuple(map(tuple, c))) for n, c in tables.items())
-    )
-    arrow = source.arrow.serialize().to_pybytes()
-    return arrow, by_type, *_others(source, "arrow", "by_type")
-
-
 def _wishes_key(wishes: Wishes) -> Hashable:
+    # whatever they come to hold is a part of the key, unless it is named here
+    others = (getattr(wishes, f.name) for f in fields(wishes) if f.name not in _NO_PART)
     # plans are equal whatever the limits are; works are not
-    return wishes.planning.limits, *_others(wishes, "access", "coming")
-
-
-def _others(value: Source | Wishes, *known: str) -> Iterator[Hashable]:
-    """All that a value holds, but for some parts."""
-    return (getattr(value, f.name) for f in fields(value) if f.name not in known)
+    return wishes.planning.limits, *others

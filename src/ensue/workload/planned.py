@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
+from typing import TYPE_CHECKING
 
 from ensue.algebra.correlation import Correlation
 from ensue.algebra.query import Query
@@ -37,13 +38,15 @@ from ensue.workload.spill.evictable import (
 )
 from ensue.workload.stage import ARRIVAL, Archives, Output, Stage
 from ensue.workload.subscriptions.subscribed import Subscribed
-from ensue.workload.subscriptions.work import SubscriptionWork
 from ensue.workload.timed_out import Bundle, bundle
 from ensue.workload.towers.joined import joined_towers
 from ensue.workload.towers.prepare import prepare_layers, prepare_tower
 from ensue.workload.towers.prepared import PreparedTower
 from ensue.workload.towers.work import Level, TowerWork
 from ensue.workload.whole_results import finished_apart, refuse_endless
+
+if TYPE_CHECKING:
+    from ensue.workload.subscriptions.work import SubscriptionWork
 
 OF_CLAUSES = "MATCH_RECOGNIZE keeps rows, which stay in memory"
 
@@ -73,7 +76,7 @@ class _Tower:
 
 def works_of(
     asked: Sequence[Asked], source: Source, wishes: Wishes, pasts: Pasts = NO_PAST
-) -> tuple[QueryWork | TowerWork | CorrelationWork | SubscriptionWork | RowPatternWork, ...]:
+) -> "tuple[QueryWork | TowerWork | CorrelationWork | SubscriptionWork | RowPatternWork, ...]":
     """The works of some queries. Their outputs are numbered in the order of the call."""
     if len(asked) == 1 and isinstance(asked[0].query, Subscribed):
         return (_subscriptions(asked[0], asked[0].query, source, wishes),)
@@ -150,8 +153,10 @@ def _traced(one: Asked) -> Asked:
 
 def _subscriptions(
     asked: Asked, subscribed: Subscribed, source: Source, wishes: Wishes
-) -> SubscriptionWork:
+) -> "SubscriptionWork":
     """A set of subscriptions is all that a call asks for."""
+    from ensue.workload.subscriptions.work import SubscriptionWork
+
     name = "" if asked.name is None else asked.name
     output = Output(0, name, notified_schema(source.shape), asked.number, None)
     output = output.flattened() if wishes.flat else output

@@ -1,8 +1,8 @@
 """The events that come in: their columns, and what each of them is for."""
 
 import base64
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import pyarrow as pa
@@ -44,6 +44,17 @@ class Source:
             shape = replace(shape, schema=replace(shape.schema, session=self.zone))
         own = tuple(name for name in self.arrow.names if is_own(name))
         return located(replace(shape, hidden=own) if own else shape, self.location, self.space)
+
+    @cached_property
+    def key(self) -> Hashable:
+        """Equal for sources whose columns have the same types and metadata, nested ones too."""
+        by_type = None
+        if self.by_type is not None:
+            by_type = tuple((name, tuple(map(tuple, c))) for name, c in self.by_type.items())
+        others = (
+            getattr(self, f.name) for f in fields(self) if f.name not in ("arrow", "by_type")
+        )
+        return self.arrow.serialize().to_pybytes(), by_type, *others
 
     @cached_property
     def came(self) -> pa.Schema:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 from ensue.algebra.query import Query
 from ensue.algebra.whole_results import Finishing
 from ensue.archives.contract import Archive
-from ensue.archives.stored import FileArchive
 from ensue.columns.stream import Shape
 from ensue.columns.values import from_arrow
 from ensue.engine.contract import Matcher
@@ -21,6 +20,9 @@ from ensue.results.flat import flat, flat_schema
 from ensue.results.whole_results import Finished
 from ensue.workload.query_names import Name
 from ensue.workload.source import Source
+
+if TYPE_CHECKING:
+    from ensue.archives.stored import FileArchive
 
 ARRIVAL = "__arrival"  # when an event came, as its lane counts
 BATCH, ROW = "__batch", "__row"  # in which micro-batch it came, and where in that
@@ -235,7 +237,7 @@ class LooksBack(Protocol):
 class Archiving:
     """How lanes write the archive that their events belong to."""
 
-    archive: FileArchive
+    archive: "FileArchive"
     rows: int  # recent events of a lane that are worth archiving
     age: float | None = None  # how long the oldest of them may wait, in the stream's time
 

@@ -15,7 +15,6 @@ from ensue.algebra.query import Query
 from ensue.algebra.row_patterns.recognition import Recognition
 from ensue.algebra.tower import Definition, Tower
 from ensue.archives.contract import Archive
-from ensue.archives.opening import again
 from ensue.errors import QueryError, StateError
 from ensue.languages.patterns import parse, statement
 from ensue.languages.printing import show
@@ -163,6 +162,8 @@ def read(texts: Iterable[str], operators: Iterable[Operator] = ()) -> dict[str, 
 def _pasts(stages: Sequence[Mapping[str, Any]]) -> Pasts:
     """The archives of all stages, as they were."""
     described = {n: d for stage in stages for n, d in stage.get("archives", {}).items()}
+    from ensue.archives.opening import again
+
     archives = {name: again(one, _TABLES) for name, one in described.items()}
     first = stages[0]
     return Pasts(archives, first.get("archive"), first.get("cut"))

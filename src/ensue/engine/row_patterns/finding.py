@@ -21,12 +21,14 @@ from ensue.engine.row_patterns.partitions import Partitions
 from ensue.engine.row_patterns.plain import PlainConditions
 from ensue.engine.row_patterns.possible import Possible, TooManyStatesError
 from ensue.errors import LimitError, SkipError
+from ensue.kernels.jit import Loop
 from ensue.plan.row_patterns.plan import RowPlan
 from ensue.source import row_patterns as source
-from ensue.source.cache import compiled
+from ensue.source.cache import loop
 
 _SKIPS = {SkipTo.PAST_LAST: 0, SkipTo.NEXT: 1, SkipTo.FIRST: 2, SkipTo.LAST: 3}
 _STEPS = 1 << 34  # that a search from one row may take: some minutes
+_FEW_STEPS = 1 << 17  # so many may be interpreted, which takes about a second
 _PLAIN_STEPS = 1 << 23  # the same where conditions are judged by their plain meaning
 _SEEN = 1 << 24  # places that a search remembers at the most
 LABELS = 1 << 22  # rows of matches that are handed over at a time
@@ -113,10 +115,10 @@ class Finder:
         if judged:
             judge, values = self.judge(partitions)
             given = self._given(partitions, search, judge, values)
-            run.most_steps = _STEPS if judge.compiled else _PLAIN_STEPS + 8 * partitions.rows
+            run.most_steps = _FEW_STEPS if judge.compiled else _PLAIN_STEPS + 8 * partitions.rows
             yield from run.search(judge.kernel, (*fixed, *state), given)
         else:
-            kernel = compiled(source.search_text(), "search", None)
+            kernel = loop(source.search_text(), "search")
             yield from run.search(kernel, (*fixed, *state), None)
 
     def _given(
@@ -214,6 +216,10 @@ class _Run:
                     if len(given.seen) >= _SEEN:
                         raise self._too_long()
                     given.room(len(given.stack), 4 * len(given.seen))
+                case source.TOO_LONG if self.most_steps == _FEW_STEPS:
+                    self.most_steps = _STEPS
+                    if isinstance(kernel, Loop):  # interpreted, so many would take long
+                        kernel.compile_for(*arguments)
                 case source.TOO_LONG:
                     raise self._too_long()
                 case source.STOPPED:

@@ -11,7 +11,7 @@ from ensue.computed import cached_property
 from ensue.engine.row_patterns.partitions import Partitions, text_ranks
 from ensue.plan.row_patterns.plan import RowPlan
 from ensue.schema import Kind
-from ensue.source.cache import compiled
+from ensue.source.cache import loop
 from ensue.source.row_pattern_conditions import JudgedByKernel, kernel_of
 
 _WIDE = 2.0**62
@@ -30,7 +30,7 @@ class CompiledConditions:
 
     @cached_property
     def kernel(self) -> Callable[..., int]:
-        return compiled(self._judged.text, "search", None)
+        return loop(self._judged.text, "search")
 
     def arguments(self, partitions: Partitions) -> tuple[Any, ...] | None:
         """Constants and features of all rows; None: a sum of theirs might leave 64 bits."""

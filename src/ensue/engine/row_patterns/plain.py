@@ -23,7 +23,7 @@ from ensue.computed import cached_property
 from ensue.engine.row_patterns.partitions import Partitions
 from ensue.plan.row_patterns.conditions import row_columns
 from ensue.plan.row_patterns.plan import RowPlan
-from ensue.source.cache import compiled
+from ensue.source.cache import uncompiled
 from ensue.source.row_patterns import Registers, Taking, matched_text
 
 Mapped = tuple[int, int]  # a row, and the number of its variable
@@ -55,7 +55,7 @@ class PlainConditions:
         ]
         registers = Registers(("h",), (), {"h": "0"})
         text = matched_text("Conditions by their plain meaning.", takings, registers, ())
-        return compiled(text, "search", None, python=True)
+        return uncompiled(text, "search")
 
     def arguments(self, partitions: Partitions) -> tuple[Any, ...] | None:
         judged = _Judged(self._plan, self._groups, partitions)

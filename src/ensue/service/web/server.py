@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any
 
 import uvicorn
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ensue.errors import ServiceError
@@ -25,6 +26,7 @@ from ensue.service.web.sse import TRANSPORT
 _LOG = logging.getLogger(__name__)
 PORT = 8765
 PATIENCE = 15  # seconds that requests may take to end
+_SOON = 0.5  # seconds that a service may take to start before it is listened for
 _BACKLOG = 4_096  # clients that may come at once
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -74,7 +76,9 @@ class Server:
     ) -> None:
         """Starts the service and serves it; returns when both have stopped.
 
-        `prepared` is called with the service once it runs, before it listens.
+        `prepared` is called with the service once it runs, before it takes requests. What takes
+        long to start is listened for meanwhile: /health says so, and everything else is told to
+        come again.
         """
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(self._run(started, prepared))
@@ -84,27 +88,64 @@ class Server:
         started: Callable[[str], None] | None,
         prepared: Callable[[Service], Awaitable[None]] | None,
     ) -> None:
-        await self._service.start()
+        starting = asyncio.create_task(self._start(prepared))
         try:
-            if prepared is not None:
-                await prepared(self._service)
-            await self.serve(started)
+            await asyncio.wait({starting}, timeout=_SOON)
+            if starting.done():
+                starting.result()
+                await self.serve(started)
+            else:
+                await self._serve_from_now(starting, started)
         finally:
+            starting.cancel()
+            await asyncio.wait({starting})
             with _handled(_leave):
                 await self._service.close()
 
+    async def _start(self, prepared: Callable[[Service], Awaitable[None]] | None) -> None:
+        await self._service.start()
+        if prepared is not None:
+            await prepared(self._service)
+
     async def serve(self, started: Callable[[str], None] | None = None) -> None:
         """Serves a service that runs; `started` is told the address once it listens."""
-        app = make_app(self._service, console=self._console)
         place = _place(self._host, self._port)
-        self._refuse_open(place.address[0], app.state.accounts.is_open)
+        with self._listening(place, self._app(place)) as server:
+            server.told = lambda: started(self.address) if started is not None else None
+            await server.serve([server.socket])
+
+    async def _serve_from_now(
+        self, starting: "asyncio.Task[None]", started: Callable[[str], None] | None
+    ) -> None:
+        """Serves a service that is being started."""
+        place, entry = _place(self._host, self._port), _Entry()
+        with self._listening(place, entry) as server:
+            serving = asyncio.create_task(server.serve([server.socket]))
+            try:
+                await asyncio.wait({serving, starting}, return_when=asyncio.FIRST_COMPLETED)
+                if starting.done():  # else it was stopped before that
+                    starting.result()
+                    entry.app = self._app(place)
+                    if started is not None:
+                        started(self.address)
+                    await serving
+            finally:
+                server.should_exit = True
+                await serving
+
+    @contextlib.contextmanager
+    def _listening(self, place: "_Place", app: ASGIApp) -> "Iterator[_Uvicorn]":
         self._socket = place.bound()
         try:
-            self._uvicorn = _Uvicorn(self._config(app), self._service)
-            self._uvicorn.told = lambda: started(self.address) if started is not None else None
-            await self._uvicorn.serve([self._socket])
+            self._uvicorn = _Uvicorn(self._config(app), self._service, self._socket)
+            yield self._uvicorn
         finally:
             self._socket.close()
+
+    def _app(self, place: "_Place") -> ASGIApp:
+        app = make_app(self._service, console=self._console)
+        self._refuse_open(place.address[0], app.state.accounts.is_open)
+        return app
 
     def stop(self) -> None:
         """Has it stop, from any thread."""
@@ -139,9 +180,10 @@ class Server:
 class _Uvicorn(uvicorn.Server):
     """Uvicorn that ends streams first, and leaves signals alone once it is over."""
 
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+    def __init__(self, config: uvicorn.Config, service: Service, place: socket.socket) -> None:
         super().__init__(config)
         self._service = service
+        self.socket = place
         self.told: Callable[[], None] = lambda: None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -149,7 +191,8 @@ class _Uvicorn(uvicorn.Server):
         self.told()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._service.listeners.close()
+        if self._service.runs:
+            self._service.listeners.close()
         await super().shutdown(sockets)
 
     @contextlib.contextmanager
@@ -182,6 +225,24 @@ def _handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]
 def _leave(sig: int, _: FrameType | None) -> None:
     """Leaves at once. What was answered is on disk."""
     os._exit(128 + sig)
+
+
+class _Entry:
+    """The app of a service, as soon as it has started."""
+
+    app: ASGIApp | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self.app is not None:
+            await self.app(scope, receive, send)
+        elif scope["type"] == "http":
+            healthy = scope["path"] == "/health"
+            answer = JSONResponse(
+                {"state": "starting"},
+                status_code=200 if healthy else 503,
+                headers=None if healthy else {"Retry-After": "1"},
+            )
+            await answer(scope, receive, send)
 
 
 def _with_transports(app: ASGIApp) -> ASGIApp:

@@ -2,13 +2,14 @@
 
 import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Protocol
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 
@@ -30,6 +31,8 @@ from ensue.schema import Kind
 from ensue.workload.source import Source
 from ensue.workload.subscriptions.catalogue.change import Change
 from ensue.workload.subscriptions.catalogue.change import Kind as Happens
+from ensue.workload.subscriptions.catalogue.log import Log
+from ensue.workload.subscriptions.catalogue.memory import MemoryLog
 from ensue.workload.subscriptions.members import Member, Members, name_digest
 from ensue.workload.subscriptions.nodes.table import NodeTable, leaves_of
 from ensue.workload.subscriptions.routing.index import AtomIndex
@@ -280,3 +283,28 @@ def fleet_of(
     for version, change in subscribed.log.alive(subscribed.version):
         fleet.take(change, version)
     return fleet
+
+
+# of each set: for which events, at which version
+_built: WeakKeyDictionary[Log | MemoryLog, tuple[Hashable, int, Fleet]] = WeakKeyDictionary()
+
+
+@contextmanager
+def built_fleet(subscribed: Subscribed, source: Source) -> Iterator[Fleet]:
+    """The subscriptions of a set made ready: what was built for a table before is used again.
+
+    Subscriptions that were added since then are added to it; after other changes it is built anew.
+    """
+    log, version = subscribed.log, subscribed.version
+    kept = _built.pop(log, None)  # another thread builds its own meanwhile
+    fleet = None
+    if kept is not None and kept[0] == source.key and kept[1] <= version:
+        changes = list(log.changes(kept[1], version))
+        if all(change.kind is Happens.ADD for _, change in changes):
+            fleet = kept[2]
+            for came, change in changes:
+                fleet.take(change, came)
+    if fleet is None:
+        fleet = fleet_of(subscribed, source)
+    yield fleet
+    _built[log] = source.key, version, fleet

@@ -8,7 +8,7 @@ from ensue.plan.limits import Limits
 from ensue.workload.prepared import Prepared
 from ensue.workload.source import Source
 from ensue.workload.stage import Fed, Output, Reads, StageMatcher
-from ensue.workload.subscriptions.fleet import fleet_of
+from ensue.workload.subscriptions.fleet import built_fleet, fleet_of
 from ensue.workload.subscriptions.following import Following
 from ensue.workload.subscriptions.laned import LanedStage
 from ensue.workload.subscriptions.matcher import matched_in
@@ -44,8 +44,9 @@ class SubscriptionWork:
 
     def matched(self, events: pa.Table, progress: Progress | None = None) -> Whole:
         """The matches in events that are in the order of the stream."""
-        fleet, version = fleet_of(self.subscribed, self.source), self.subscribed.version
-        return Whole([matched_in(events, fleet, version, self.limits, progress=progress)])
+        version = self.subscribed.version
+        with built_fleet(self.subscribed, self.source) as fleet:
+            return Whole([matched_in(events, fleet, version, self.limits, progress=progress)])
 
     def chains(self) -> tuple[tuple[LanedStage, ...], ...]:
         """One stage, whose lanes get the events that are routed to them."""
