@@ -10,7 +10,7 @@ what GROUP BY, ORDER BY and FETCH FIRST make of all matches.
 Kernels, plans and runners must give exactly these.
 """
 
-from ensue.semantics.choosing import chosen, known, waits
+from ensue.semantics.choosing import chosen, is_decided_by_neighbour, known, waits
 from ensue.semantics.conditions import holds, value_of
 from ensue.semantics.correlation import Correlated, correlated, in_range
 from ensue.semantics.events import Binding, Event, before, members
@@ -44,6 +44,7 @@ __all__ = [
     "holds",
     "in_range",
     "in_time_order",
+    "is_decided_by_neighbour",
     "known",
     "labelled",
     "layer_stream",
