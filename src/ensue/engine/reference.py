@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from ensue.algebra.check.applied import read
 from ensue.algebra.lapses import interval_ends
-from ensue.algebra.policy import SkipTo
 from ensue.algebra.predicate import Field
 from ensue.algebra.query import Query
 from ensue.algebra.tower import types_of
@@ -41,6 +40,7 @@ from ensue.semantics import (
     known,
     matches,
     members,
+    next_begin,
     value_of,
     waits,
 )
@@ -270,18 +270,9 @@ class ReferenceEngine:
                 self._turns.append(binding)
                 continue
             yield binding
-            target = [e.position for e in binding.get(after.variable or "", ())]
-            begin = inside[0].position + 1
-            match after.to:
-                case SkipTo.PAST_LAST:
-                    begin = inside[-1].position + 1
-                case SkipTo.FIRST if target:
-                    begin = max(begin, target[0])
-                case SkipTo.LAST if target:
-                    begin = max(begin, target[-1])
-                case _:
-                    pass
-            self._earliest[key] = begin
+            begin = next_begin(after, binding)
+            if begin is not None:
+                self._earliest[key] = begin
 
     def _turn(self, binding: Binding) -> tuple[int, Rank]:
         after = self.plan.query.after

@@ -15,7 +15,7 @@ from ensue.semantics.conditions import holds, value_of
 from ensue.semantics.correlation import Correlated, correlated, in_range
 from ensue.semantics.events import Binding, Event, before, members
 from ensue.semantics.lapses import over_after
-from ensue.semantics.matches import matches, spoilt
+from ensue.semantics.matches import matches, next_begin, spoilt
 from ensue.semantics.partition import TooManyWays
 from ensue.semantics.results import Fired, derived
 from ensue.semantics.summaries import Summary, summaries
@@ -52,6 +52,7 @@ __all__ = [
     "matches",
     "members",
     "nested",
+    "next_begin",
     "over_after",
     "spoilt",
     "summaries",
