@@ -354,9 +354,31 @@ def test_a_state_of_something_else_is_refused(options, says):
         other.restore(state)
 
 
-def test_bytes_that_are_no_state_are_refused():
-    with pytest.raises(StateError):
-        live_of().restore(b"nonsense")
+@pytest.mark.parametrize(
+    ("state", "says"),
+    [
+        (b"nonsense", "not a saved state"),
+        (b"", "not a saved state"),
+        (b"ENSUE", "not a saved state"),
+        (None, r"bytes, not None\n  hint: pass what save\(\) has returned"),
+        ("text", "bytes, not a value of type str"),
+        (3, "bytes, not a value of type int"),
+    ],
+)
+def test_what_is_no_state_is_refused(state, says):
+    live = live_of()
+    live.feed(event(1, "A"))
+    with pytest.raises(StateError, match=says):
+        live.restore(state)
+    assert pairs(live.feed(event(2, "B"))) == [(1, 2)]
+
+
+def test_a_state_may_be_any_kind_of_bytes():
+    live = live_of()
+    live.feed(event(1, "A"))
+    for kind in (bytearray, memoryview):
+        again = live_of().restore(kind(live.save()))
+        assert pairs(again.feed(event(2, "B"))) == [(1, 2)]
 
 
 # ------------------------------------------------------------------------------- sources

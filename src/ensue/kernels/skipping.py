@@ -142,10 +142,10 @@ def take_turns(
 ) -> None:
     """AFTER MATCH SKIP where a match waits for others that come before it and are not found yet.
 
-    `matches` are keys, first rows, the rows that they skip to (-1: none), and two numbers by which they
-    come one after the other; `order` sorts them by key, then by these. `runs` are keys, first rows
-    and the least two numbers that a match of a partial match can have, sorted likewise. One that
-    begins before the ones kept allow is in nobody's way. Fates: 0 used up, 1 kept, 2 waits.
+    `matches` are keys, first rows, the rows that they skip to (-1: none), and two numbers by which
+    they come one after the other; `order` sorts them by key, then by these. `runs` are keys, first
+    rows and the least two numbers that a match of a partial match can have, sorted likewise. One
+    that begins before the ones kept allow is in nobody's way. Fates: 0 used up, 1 kept, 2 waits.
     """
     keys, first, target, turn, later = matches
     run_keys, run_first, run_turn, run_later = runs
