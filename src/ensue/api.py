@@ -365,8 +365,9 @@ def match(
 
     Args: Events and query
         events: An Arrow, pandas or Polars table (also a LazyFrame), a DuckDB relation or anything
-            else with the Arrow interface, a dict of one table per event type, or a Spark
-            DataFrame, batch or streaming.
+            else with the Arrow interface, a Spark DataFrame, batch or streaming, or the path of a
+            CSV, JSON lines, Parquet or Arrow file, of a folder of them, or a pattern such as
+            "day/*.csv". Also a dict of one of these per event type.
         query: A text, the Path of a file with one, or a query built by `pattern`. Several, as a
             list or as a dict by name, share one scan. Queries in a list are named by their own
             names (`EVENT Name AS ...`) if all have one and all differ, otherwise by their
@@ -376,7 +377,8 @@ def match(
             timedelta, None, or a list of them for IN; it is never parsed as part of the query.
 
     Args: What the columns mean
-        time: The column with the event time, or a pair (start, end) for events that last.
+        time: The column with the event time, or a pair (start, end) for events that last. It may
+            be the index of a pandas table: its name, or "index" if it has none.
         type: The column with the event type; without it, all events have the same type.
         order: Columns that order events with the same time; after that, arrival decides.
         location: A column of places (WKT texts or WKB bytes), or two columns of numbers (x, y). A
@@ -458,8 +460,9 @@ def match(
         A result of the same kind as the events: pandas gives pandas, Polars gives Polars (a
         LazyFrame for a LazyFrame, which is collected immediately), a DuckDB relation gives a
         relation on the same connection, and anything else with the Arrow interface gives an
-        Arrow table, as do tables of different kinds in a dict. A Spark DataFrame gives a lazy
-        DataFrame, a streaming one a streaming one. For several queries, a dict of their matches.
+        Arrow table, as do files and tables of different kinds in a dict. A Spark DataFrame gives
+        a lazy DataFrame, a streaming one a streaming one. For several queries, a dict of their
+        matches.
     """
     from ensue.plan.limits import Limits
     from ensue.runners.worlds import in_world_of
@@ -638,7 +641,8 @@ def _archived(
         return match(
             relation, correlation, time=time_of(clause), order=plain_ties(clause) or (),
             archives=archives, archive=own, access=access, latency=latency,
-            watermark=given.watermark, lanes=given.lanes, **limits,
+            watermark=given.watermark if _runner(relation).STREAMING else None,
+            lanes=given.lanes, **limits,
         )  # fmt: skip
 
     return Archived(dict(archives), own, correlate)
@@ -668,6 +672,8 @@ def _recognize(clause: "ClauseText", relation: Any, given: "Arguments", limits: 
     wishes = Wishes(streaming=runner.STREAMING, planning=planning, ids=ids)
     arranged = arranging([(None, asked[0].query)], None, (), streaming=runner.STREAMING)
     given = replace(given, arranging=arranged, number=clause.number)
+    if not runner.STREAMING:  # a query may join a stream with tables
+        given = replace(given, watermark=None)
     frame, source = runner.read(relation, given)
     workload = Workload(asked, source, wishes, runner.lanes(frame, given))
     return next(iter(runner.run(workload, frame, given).values()))

@@ -39,6 +39,30 @@ def test_to_the_first_of_a_kleene_variable(matched):
     assert matched(query, "AAAB") == [((0, 1), 3), ((1, 2), 3)]
 
 
+@pytest.mark.parametrize(
+    ("part", "to"),
+    [
+        ("B? b", "FIRST b"),
+        ("B? b", "LAST b IN ORDER OF START"),
+        ("B* b[]", "FIRST b IN ORDER OF START"),
+        ("(B b)?", "LAST b"),
+    ],
+)
+def test_a_match_without_the_variable_skips_nothing(matched, part, to):
+    query = f"SEQ(A a, {part}, C c) WITHIN 9 AFTER MATCH SKIP TO {to}"
+    assert [(row[0], row[-1]) for row in matched(query, "ACC")] == [(0, 1), (0, 2)]
+    with_it = [row for row in matched(query, "ABCC") if row[1] not in (None, ())]
+    assert [(row[0], row[-1]) for row in with_it] == [(0, 2)]
+
+
+@pytest.mark.everywhere(slow=True)
+def test_another_alternative_than_that_of_the_variable_skips_nothing(matched):
+    query = "OR(SEQ(A a, B b), SEQ(A c, C d)) WITHIN 9 AFTER MATCH SKIP TO LAST b"
+    assert matched(query, "ACCBC") == [
+        (None, None, 0, 1), (None, None, 0, 2), (0, 3, None, None)
+    ]  # fmt: skip
+
+
 def test_each_partition_skips_for_itself(matched):
     query = "SEQ(A a, B b) WHERE [k] AFTER MATCH SKIP PAST LAST EVENT"
     assert matched(query, "AABB", k="pqpq") == [(0, 2), (1, 3)]

@@ -169,3 +169,13 @@ def test_a_column_with_a_name_of_ours_is_refused(runner, name):
     events = EVENTS.append_column(name, pa.array(["u", "v"]))
     with pytest.raises(EventError, match=f"a column '{name}', a name that Ensue uses"):
         runner.match(events, QUERY, time="at", type="type")
+
+
+@pytest.mark.parametrize(
+    "option", [{"watermark": "10 seconds"}, {"late_events": "deliver"}, {"max_ahead": None}]
+)
+def test_what_only_streams_take_is_refused_for_a_table(option):
+    (name,) = option
+    events = pa.table({"at": [1, 2], "type": ["A", "B"]})
+    with pytest.raises(EventError, match=rf"{name}=.* is only for streams(.|\n)*leave it out"):
+        ensue.match(events, "SEQ(A a, B b)", time="at", type="type", **option)

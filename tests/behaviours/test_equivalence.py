@@ -2,13 +2,25 @@
 
 from datetime import datetime
 from decimal import Decimal
+from random import Random
 
 import pyarrow as pa
 import pytest
 
+from ensue import semantics
+from ensue.columns.stream import shape_of
+from ensue.engine.reference_events import events_of
 from ensue.errors import QueryError
+from ensue.languages.patterns import parse
+from ensue.source import cache
+from ensue.workload.prepared import prepare
+from support.matching import match_in_order
+from support.streams import Nature, random_events
 
-pytestmark = pytest.mark.filterwarnings("ignore:no event is of type")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:no event is of type"),
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),  # uncompiled, scalars warn
+]
 
 BY_KEY = "SEQ(A a, B b) WHERE [k]"
 
@@ -94,6 +106,120 @@ def test_equalities_of_some_variables(matched):
 
 def test_an_equality_with_null_is_not_true(matched):
     assert matched("SEQ(A a, B b) WHERE a.k = b.k", "AB", k=pa.array([None, None], "string")) == []
+
+
+@pytest.mark.everywhere(slow=True)
+def test_partition_contiguity_takes_equalities_of_all_variables_as_its_key(matched):
+    query = "SEQ(A c, B a) USING partition WHERE {}"
+    assert matched(query.format("a.k = c.k"), "AAB", k=[1, 2, 1]) == [(0, 2)]
+    assert matched(query.format("[k]"), "AAB", k=[1, 2, 1]) == [(0, 2)]
+    counted = query.format("a.k = c.k") + " WITHIN 2 EVENTS"
+    assert matched(counted, "AAB", k=[1, 2, 1]) == [(0, 2)]
+
+
+@pytest.mark.parametrize(
+    ("query", "by_key", "by_filter"),
+    [
+        ("A c THEN B a WHERE {}", [(0, 2), (1, 3)], []),
+        ("SEQ(A c, B a) WHERE {} WITHIN 2 EVENTS", [(0, 2), (1, 3)], []),
+        ("SEQ(A c, B a) WHERE {} AFTER MATCH SKIP PAST LAST EVENT", [(0, 2), (1, 3)], [(0, 2)]),
+    ],
+)
+def test_equalities_change_neither_neighbours_nor_counts_nor_what_is_used_up(
+    matched, query, by_key, by_filter
+):
+    assert matched(query.format("[k]"), "AABB", k=[1, 2, 1, 2]) == by_key
+    assert matched(query.format("a.k = c.k"), "AABB", k=[1, 2, 1, 2]) == by_filter
+
+
+def test_an_absence_alone_lets_the_key_be_null(matched):
+    keys = pa.array([None, 1], pa.int64())
+    assert matched("SEQ(A a, !B b) WHERE a.k = b.k WITHIN 2", "AB", k=keys) == [(0,)]
+    assert matched("SEQ(A a, !B b) WHERE [k] WITHIN 2", "AB", k=keys) == []
+
+
+def test_a_chain_through_an_absent_sequence(matched):
+    query = "AND(C a, !SEQ(B c, A d), B b) WHERE {} WITHIN 9"
+    keys = pa.array([None, 1, 1, 2], pa.int64())
+    for condition in ("[k]", "a.k = c.k and c.k = d.k and d.k = b.k"):
+        assert matched(query.format(condition), "CCBB", k=keys) == [(1, 2)]
+
+
+class Chained:
+    """A random pattern of single events, and equalities that tie all of its variables."""
+
+    def __init__(self, random: Random, *, in_order: bool) -> None:
+        self.random = random
+        self.names = iter("abcdefgh")
+        self.positive: list[str] = []
+        self.negated: list[str] = []
+        self.pattern = self.several("SEQ" if in_order else random.choice(("SEQ", "AND")), in_order)
+        self.in_order = in_order
+
+    def several(self, operator: str, flat: bool) -> str:
+        parts = [self.part(flat)]
+        if self.random.random() < 0.4:
+            parts.append(self.absence())
+        parts += [self.part(flat) for _ in range(self.random.choice((1, 1, 2)))]
+        return f"{operator}({', '.join(parts)})"
+
+    def part(self, flat: bool) -> str:
+        if not flat and self.random.random() < 0.2:
+            event, other = self.event(self.positive), self.event(self.positive)
+            return f"{self.random.choice(('SEQ', 'AND'))}({event}, {other})"
+        return self.event(self.positive)
+
+    def absence(self) -> str:
+        if self.random.random() < 0.4:
+            return f"!SEQ({self.event(self.negated)}, {self.event(self.negated)})"
+        return f"!{self.event(self.negated)}"
+
+    def event(self, among: list[str]) -> str:
+        among.append(next(self.names))
+        return f"{self.random.choice('ABC')} {among[-1]}"
+
+    def chain(self) -> str:
+        """In order each positive variable is tied to an earlier one, else to any other."""
+        order = [*self.positive, *self.negated]
+        if not self.in_order:
+            self.random.shuffle(order)
+        ties = [(self.random.choice(order[:k]), v) for k, v in enumerate(order) if k]
+        self.random.shuffle(ties)
+        return " and ".join("{}.k = {}.k".format(*self.random.sample(tie, 2)) for tie in ties)
+
+
+STRATEGIES = ("", "", " USING strict", " USING next", " USING partition")
+
+
+@pytest.mark.parametrize("round", range(4))
+def test_a_chain_of_equalities_means_the_key(round, monkeypatch):
+    monkeypatch.setattr(cache, "interpreted", True)
+    found = 0
+    for seed in range(round * 40, (round + 1) * 40):
+        random = Random(f"chains {seed}")
+        using = random.choice(STRATEGIES)
+        chained = Chained(random, in_order="next" in using)
+        more = random.choice(("", f" and {chained.positive[0]}.x < 3"))
+        within = random.choice((" WITHIN 6", " WITHIN 3", " WITHIN 6 LIMIT 1"))
+        events = random_events(random, 14, Nature(nulls_from=random.choice((None, 0))))
+        shape = shape_of(events.schema, time="t", type="type", order=())
+        texts = [
+            f"{chained.pattern}{using} WHERE {key}{more}{within}"
+            for key in ("[k]", chained.chain())
+        ]
+        try:
+            queries = [prepare(parse(text), shape) for text in texts]
+        except QueryError:
+            continue
+        by_key, by_chain = (
+            semantics.matches(q.query, events_of(events, shape.schema, shape.unit))
+            for q in queries
+        )
+        assert by_chain == by_key, (seed, texts)
+        counts = [match_in_order(query, events).num_rows for query in queries]
+        assert counts == [len(by_key)] * 2, (seed, texts)
+        found += len(by_key)
+    assert found > 15
 
 
 THEFT = (

@@ -1,5 +1,6 @@
 """Events from every library and of every Arrow type: carried through to the matches untouched."""
 
+import json
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
@@ -7,6 +8,9 @@ import duckdb
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.csv
+import pyarrow.feather
+import pyarrow.parquet as pq
 import pytest
 
 import ensue
@@ -63,6 +67,102 @@ def test_pandas_without_its_index_in_the_matches():
     frame = EVENTS.to_pandas().set_index("x", drop=False)
     found = ensue.match(frame, "SEQ(A a, B b)", time="at", type="type")
     assert list(found["a"][0]) == ["at", "type", "x"]
+
+
+@pytest.mark.parametrize(("name", "time"), [("at", "at"), (None, "index")])
+def test_time_may_be_the_index_of_pandas(name, time):
+    frame = EVENTS.to_pandas().set_index("at")
+    frame.index = pd.to_datetime(frame.index, unit="s").rename(name)
+    found = ensue.match(frame, "SEQ(A a, B b)", time=time, type="type")
+    assert isinstance(found, pd.DataFrame)
+    assert found["start"].tolist() == [pd.Timestamp("1970-01-01 00:00:01")]
+    assert list(found["a"][0]) == [time, "type", "x"]
+    live = ensue.live("SEQ(A a, B b)", schema=frame, time=time, type="type")
+    assert live.feed(frame).to_pandas()["start"].equals(found["start"])
+
+
+def test_time_and_order_may_be_levels_of_an_index_of_pandas():
+    frame = EVENTS.to_pandas().assign(at=1, place=[3, 2, 1]).set_index(["at", "place"])
+    counts = [
+        len(ensue.match(frame, query, time="at", type="type", order="place"))
+        for query in ("SEQ(A a, B b)", "SEQ(B b, A a)")
+    ]
+    assert counts == [0, 1]
+
+
+def test_a_column_comes_before_a_level_of_the_same_name():
+    frame = EVENTS.to_pandas().set_index(pd.Index([9, 8, 7], name="at"))
+    assert answer(frame, pd.DataFrame) == [{"x": 1.0, "y": 3.0}]
+
+
+@pytest.mark.parametrize("index", [None, "at"])
+def test_two_pandas_columns_of_one_name_are_refused(index):
+    frame = EVENTS.to_pandas().rename(columns={"x": "type"})
+    frame = frame if index is None else frame.set_index(index)
+    with pytest.raises(EventError, match="two columns called 'type'"):
+        answer(frame)
+
+
+def test_two_columns_of_one_name_are_refused(runner):
+    table = pa.table([*EVENTS.columns, pa.array([1, 2, 3])], names=[*EVENTS.column_names, "x"])
+    with pytest.raises(EventError, match="two columns called 'x'"):
+        runner.match(table, QUERY, time="at", type="type")
+    with pytest.raises(EventError, match="two columns called 'x'"):
+        runner.match({"A": table, "B": EVENTS}, QUERY, time="at")
+
+
+def test_two_columns_of_one_name_are_refused_live():
+    table = pa.table([*EVENTS.columns, pa.array([1, 2, 3])], names=[*EVENTS.column_names, "x"])
+    with pytest.raises(EventError, match="two columns called 'x'"):
+        ensue.live(QUERY, schema=table.schema, time="at", type="type")
+    live = ensue.live(QUERY, schema=EVENTS.schema, time="at", type="type")
+    with pytest.raises(EventError, match="two columns called 'x'"):
+        live.feed(table)
+
+
+# ------------------------------------------------------------------------------- files
+
+
+def written(folder):
+    """The events as a file of each form."""
+    csv, lines = folder / "events.csv", folder / "events.jsonl"
+    pa.csv.write_csv(EVENTS, csv)
+    lines.write_text("\n".join(map(json.dumps, EVENTS.to_pylist())))
+    parquet, arrow = folder / "events.parquet", folder / "events.arrow"
+    pq.write_table(EVENTS, parquet)
+    pa.feather.write_feather(EVENTS, arrow)
+    return csv, lines, parquet, arrow
+
+
+def test_files_of_every_form(tmp_path):
+    for path in written(tmp_path):
+        assert answer(path) == answer(str(path)) == [{"x": 1, "y": 3}]
+
+
+def test_a_folder_a_pattern_and_a_dict_of_files(tmp_path):
+    for row in range(3):
+        pa.csv.write_csv(EVENTS.slice(row, 1), tmp_path / f"{row}.csv")
+    assert answer(tmp_path) == answer(f"{tmp_path}/*.csv") == [{"x": 1, "y": 3}]
+    by_type = {"A": tmp_path / "0.csv", "B": tmp_path / "2.csv"}
+    assert ensue.match(by_type, QUERY, time="at").num_rows == 1
+
+
+def test_a_file_that_is_not_there_or_not_of_events(tmp_path):
+    pq.write_table(EVENTS, tmp_path / "events.parquet")
+    with pytest.raises(EventError, match=r"no file or folder .*event\.parquet\n.*did you mean"):
+        answer(tmp_path / "event.parquet")
+    (tmp_path / "events.xls").write_text("")
+    with pytest.raises(EventError, match="cannot tell the format"):
+        answer(tmp_path / "events.xls")
+
+
+def test_a_column_of_a_file_that_is_text_because_of_a_few_cells_is_told(tmp_path):
+    (tmp_path / "events.csv").write_text("at,type,x\n1,A,1\n2,X,NA\n3,B,3\n")
+    with pytest.warns(UserWarning, match=r"^x is text only because of cells with 'NA'$"):
+        answer(tmp_path / "events.csv")
+
+
+# ------------------------------------------------------------------------------- libraries
 
 
 def test_polars():

@@ -125,6 +125,29 @@ def test_events_that_last(timed_out):
     assert timed_out(query, "AB", start=[1, 3], end=[3, 4]) == []
 
 
+@pytest.mark.parametrize("name", ["start", "end", "match_id"])
+@pytest.mark.parametrize("query", ["SEQ(A {}, B b) WITHIN 2", "A a THEN NEXT B {} WITHIN 2"])
+def test_a_variable_may_have_the_name_of_a_standard_column(runner, query, name):
+    events = pa.table({"at": [0, 1, 5, 9], "type": list("ABAA"), "place": [7, 8, 9, 10]})
+    found = runner.match(
+        events, query.format(name), time="at", type="type", emit_timeouts=True
+    ).to_pylist()
+    first, last = (name, "b") if "a" not in found[0] else ("a", name)
+    places = sorted(
+        (r["timed_out"], r[first]["place"], r[last] and r[last]["place"]) for r in found
+    )
+    assert places == [(False, 7, 8), (True, 9, None), (True, 10, None)]
+
+
+@pytest.mark.parametrize("name", ["start", "end"])
+def test_a_column_with_the_name_of_a_standard_column_is_null_without_its_event(runner, name):
+    events = pa.table({"at": [0, 1, 5, 9], "type": list("ABAA"), "place": [7, 8, 9, 10]})
+    query = f"SEQ(A a, B b) WITHIN 2 RETURN a.place AS place, b.place AS {name}"
+    found = runner.match(events, query, time="at", type="type", emit_timeouts=True)
+    rows = sorted((r["place"], r["timed_out"], r[name]) for r in found.to_pylist())
+    assert rows == [(7, False, 8), (9, True, None), (10, True, None)]
+
+
 # ------------------------------------------------------------------------------- Kleene
 
 

@@ -11,6 +11,7 @@ import ensue
 from ensue.errors import EventError, QueryError
 from ensue.source import cache
 from support.edges import random_edges
+from support.groups import random_groups
 from support.live import by_output, fed, rows
 from support.negations import random_negations
 from support.queries import random_query, random_repeats
@@ -125,6 +126,26 @@ def test_one_query_whose_parts_say_how_they_follow(seed):
     (query,) = queries(random, nature, events, 1, (random_edges,))
     options["emit_timeouts"] = random.random() < 0.3
     check(random, events, query, nature, **options)
+
+
+@pytest.mark.first_rounds(8)
+@pytest.mark.parametrize("seed", range(200))
+def test_an_event_delivers_all_that_its_time_decides(seed):
+    random = Random(f"decided {seed}")
+    nature, events = Nature(), random_events(random, 12)
+    (query,) = queries(random, nature, events, 1, (random_edges, random_groups))
+    options = {"schema": events.schema, "time": "t", "type": "type"}
+    options["emit_timeouts"] = "WITHIN" in query and random.random() < 0.5
+    try:
+        fed, told = (ensue.live(query, **options) for _ in range(2))
+    except QueryError:  # timeouts of some queries are refused
+        return
+    for row in range(events.num_rows):
+        found = fed.feed(events.slice(row, 1))
+        wanted = told.feed(events.slice(row, 1))
+        late = told.advance(events["t"][row].as_py())
+        assert not late.num_rows, (query, row)
+        assert found.equals(wanted)
 
 
 @pytest.mark.first_rounds(5)

@@ -354,9 +354,31 @@ def test_a_state_of_something_else_is_refused(options, says):
         other.restore(state)
 
 
-def test_bytes_that_are_no_state_are_refused():
-    with pytest.raises(StateError):
-        live_of().restore(b"nonsense")
+@pytest.mark.parametrize(
+    ("state", "says"),
+    [
+        (b"nonsense", "not a saved state"),
+        (b"", "not a saved state"),
+        (b"ENSUE", "not a saved state"),
+        (None, r"bytes, not None\n  hint: pass what save\(\) has returned"),
+        ("text", "bytes, not a value of type str"),
+        (3, "bytes, not a value of type int"),
+    ],
+)
+def test_what_is_no_state_is_refused(state, says):
+    live = live_of()
+    live.feed(event(1, "A"))
+    with pytest.raises(StateError, match=says):
+        live.restore(state)
+    assert pairs(live.feed(event(2, "B"))) == [(1, 2)]
+
+
+def test_a_state_may_be_any_kind_of_bytes():
+    live = live_of()
+    live.feed(event(1, "A"))
+    for kind in (bytearray, memoryview):
+        again = live_of().restore(kind(live.save()))
+        assert pairs(again.feed(event(2, "B"))) == [(1, 2)]
 
 
 # ------------------------------------------------------------------------------- sources
@@ -401,6 +423,38 @@ def test_what_is_held_stays_bounded(monkeypatch):
             sizes.append(live.progress.state_bytes)
     assert max(sizes[2:]) < 20_000
     assert len(live.save()) < 20_000
+
+
+BY_REFERENCE = {
+    "(A? a, B? b){2} -> C c USING next WITHIN 9": ("ABCXXX", [0, 0, 3, 0, 0, 0]),
+    "A a THEN !N n WITHIN 3": ("AXANAX", [0, 1, 0, 0, 0, 1]),
+    "A a THEN (B b THEN)++ THEN !N n WITHIN 9": ("ABBXAB", [0, 0, 0, 1, 0, 0]),
+    "AND(A a, !SEQ(B c, A d), B b) WITHIN 4": ("AXBXXX", [0, 0, 1, 0, 0, 0]),
+}
+
+
+@pytest.mark.parametrize("query", BY_REFERENCE)
+def test_what_runs_by_the_reference_comes_as_soon_as_it_is_decided(query):
+    types, counts = BY_REFERENCE[query]
+    live = live_of(query)
+    events = [event(t, type) for t, type in enumerate(types)]
+    explained = ensue.explain(query, pa.Table.from_pylist(events), time="t", type="type")
+    assert "reference" in str(explained)
+    assert [live.feed(each).num_rows for each in events] == counts
+
+
+def test_what_timed_out_comes_with_the_event_that_shows_it():
+    live = live_of("A a THEN NEXT B b WITHIN 3", emit_timeouts=True)
+    counts = [live.feed(event(t, type)).num_rows for t, type in enumerate("AXXXXAB")]
+    assert counts == [0, 0, 0, 0, 1, 0, 1]
+
+
+@pytest.mark.parametrize("query", [*BY_REFERENCE, "A a THEN NEXT B b WITHIN 3"])
+def test_what_runs_by_the_reference_holds_the_events_of_its_window(query):
+    live = live_of(query, emit_timeouts="NEXT" in query)
+    for t in range(60):
+        live.feed(event(t, "ABXC"[t % 4]))
+        assert live.progress.partial_matches < 15
 
 
 @pytest.mark.parametrize(

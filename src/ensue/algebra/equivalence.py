@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ensue.algebra.form import Form, form, is_event, is_result, is_sequence, parts, plain
+from ensue.algebra.form import Form, form, is_result, is_sequence, parts, plain
 from ensue.algebra.operator import Over
 from ensue.algebra.pattern import Pattern
 from ensue.algebra.policy import Strategy
@@ -62,7 +62,7 @@ def with_equivalence(query: Query, field: str) -> Query:
 
 
 def mandatory(pattern: Pattern) -> bool:
-    """Whether every match binds every positive variable to one event."""
+    """Whether every match binds every variable to one event, and so does what it must not have."""
     inner = parts(pattern)
     if is_result(pattern):
         # what a repeat absorbs depends on its partition, so that this must not change
@@ -70,22 +70,30 @@ def mandatory(pattern: Pattern) -> bool:
     if not plain(pattern):
         return False  # neither may it for what this asks of its parts
     match form(pattern):
-        case Form.EVENT | Form.RESULT | Form.SEQUENCE | Form.TOGETHER:
+        case Form.EVENT | Form.RESULT | Form.SEQUENCE | Form.TOGETHER | Form.ABSENCE:
             return all(map(mandatory, inner))
-        case Form.ABSENCE:
-            return all(map(is_event, inner))
         case Form.LIST | Form.LOOP | Form.OPTION | Form.CHOICE:
             return False
 
 
 def partitioning(query: Query) -> tuple[str, ...]:
-    """The fields whose equalities in WHERE amount to `[field]`."""
+    """The fields whose equalities in WHERE amount to `[field]`.
+
+    WHERE only says which events fit together: where events are counted, next to each other or used
+    up, they are those of the partitions that `[field]` names.
+    """
     if (
         isinstance(query.within, ByEvents)
         or Strategy.PARTITION in query.strategies
         or query.after is not None
-        or not mandatory(query.pattern)
     ):
+        return ()
+    return keys_by_equality(query)
+
+
+def keys_by_equality(query: Query) -> tuple[str, ...]:
+    """The fields that a chain of equalities makes equal in all events of a match."""
+    if not mandatory(query.pattern):
         return ()
     return tuple(field for field, pairs in tied_fields(query).items() if _tie_all(query, pairs))
 

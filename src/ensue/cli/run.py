@@ -22,6 +22,7 @@ from ensue.cli.stream_counters import many
 from ensue.cli.terminal import Exit, UsageError, notice, output
 from ensue.cli.text_options import spelling_of
 from ensue.languages.sql.query import SqlQuery
+from ensue.runners.event_files import EventFile
 
 _ENOUGH_TO_KNOW_THE_COLUMNS = 1_000
 
@@ -69,7 +70,7 @@ def run(options: Namespace) -> Exit:
 
 def _run_here(
     query: Query | Tower | Correlation,
-    files: tuple[event_files.EventFile, ...],
+    files: tuple[EventFile, ...],
     options: Namespace,
     asked: dict[str, Any],
 ) -> Any:
@@ -102,7 +103,7 @@ def require_events(options: Namespace) -> None:
 
 def _run_on_spark(
     query: Query | Tower | Correlation,
-    files: tuple[event_files.EventFile, ...],
+    files: tuple[EventFile, ...],
     options: Namespace,
     form: str,
     asked: dict[str, Any],

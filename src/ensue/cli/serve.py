@@ -146,11 +146,10 @@ def columns_of(text: str) -> pa.Schema:
 
 
 def _like(path: str) -> pa.Schema:
-    from ensue.cli.event_files import EventFile, read_local, require
+    from ensue.cli.event_files import read_local
+    from ensue.runners.event_files import EventFile
 
-    file = (EventFile(path),)
-    require(file)
-    found: pa.Schema = read_local(file, rows=1_000).schema
+    found: pa.Schema = read_local((EventFile(path),), rows=1_000).schema
     return found
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import ensue
 from ensue.algebra.row_patterns.recognition import Recognition
 from ensue.cli import matches
-from ensue.cli.event_files import EventFile, read_local, read_spark, table_files
+from ensue.cli.event_files import read_local, read_spark, table_files
 from ensue.cli.sql_options import require_sql_options
 from ensue.cli.stream_counters import many
 from ensue.cli.terminal import Exit, UsageError, notice, output
@@ -21,6 +21,7 @@ from ensue.cli.text_options import spelling_of
 from ensue.errors import QueryError, did_you_mean
 from ensue.languages.row_patterns.clause import read_clause
 from ensue.languages.sql.query import Clause, ClauseText, SqlQuery
+from ensue.runners.event_files import EventFile
 
 Sql = SqlQuery | Recognition
 

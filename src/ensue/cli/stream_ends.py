@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any, assert_never
 
 import ensue
-from ensue.cli.event_files import FORMS, EventFile, event_files, shown_files
+from ensue.cli.event_files import event_files
 from ensue.cli.terminal import UsageError
 from ensue.errors import EventError
+from ensue.runners.event_files import FORMS, EventFile, shown_files
 from ensue.runners.spark.paths import literal
 from ensue.runners.text_columns import PLAIN, Spelling
 

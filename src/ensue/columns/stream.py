@@ -174,13 +174,27 @@ def shape_of(
 
 
 def refuse_own_names(names: Sequence[str]) -> None:
-    """Raises an EventError if events come with a column that would be taken for one of ours."""
+    """Raises an EventError if events come with a column that would be taken for one of ours, or
+    with two columns of the same name."""
+    refuse_twice(names)
     for name in names:
         if name in _OWN or name.startswith(("__member.", "__constant.", COMPUTED)):
             raise EventError(
                 f"the events have a column '{name}', a name that Ensue uses internally\n"
                 "  hint: rename the column, or leave it out"
             )
+
+
+def refuse_twice(names: Sequence[str]) -> None:
+    """Raises an EventError if two columns have the same name."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise EventError(
+                f"the events have two columns called '{name}'\n"
+                "  hint: rename one of them, or leave it out"
+            )
+        seen.add(name)
 
 
 def shape_again(

@@ -1,5 +1,6 @@
 """A pattern that is only an absence between moments: one match without events, or none."""
 
+import numpy as np
 import pyarrow as pa
 
 from ensue.algebra.lapses import interval_ends
@@ -31,20 +32,19 @@ class MomentEngine(ReferenceEngine):
         return None
 
     def feed(self, events: pa.Table) -> Matches:
-        """Takes the next events; `advance` or `finish` delivers."""
-        found = super().feed(events)
-        if not self._over and self._fresh:
-            new = self._events(self._fresh, self.held_rows())
-            self._over = spoilt(self._query, new)
-        self._forget()
-        return found
+        """The match, if these events show that the moment is over and none came in time."""
+        if not events.num_rows:
+            return rows_of(self.plan, [])
+        if not self._over:
+            rows = np.arange(self.rows, self.rows + events.num_rows)
+            self._over = spoilt(self._query, self._events(self._used(events), rows))
+        self._count(events)
+        return self._delivered(decided=self._is_past())
 
     def advance(self, now: float) -> Matches:
         """The match, if the moment is over and nothing came."""
         self._tell(now)
-        self._forget()
-        assert self.now is not None
-        return self._delivered(decided=self.now * self._scale > self._until)
+        return self._delivered(decided=self._is_past())
 
     def finish(self) -> Matches:
         """The match, if nothing came: when the stream is over, time has passed everything."""
@@ -56,8 +56,8 @@ class MomentEngine(ReferenceEngine):
         self._over = True
         return rows_of(self.plan, [{}])
 
-    def _forget(self) -> None:
-        self._fresh, self._mark = [], self._here()
+    def _is_past(self) -> bool:
+        return self.now is not None and self.now * self._scale > self._until
 
     def deadline(self) -> float | None:
         """The moment that has to be over."""
@@ -81,4 +81,3 @@ class MomentEngine(ReferenceEngine):
         require_same(header, self.plan, self.schema, self.unit)
         self.rows, self.now = int(header["rows"]), header["now"]
         self._over = bool(header["over"])
-        self._forget()

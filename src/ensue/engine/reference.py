@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from ensue.algebra.check.applied import read
 from ensue.algebra.lapses import interval_ends
-from ensue.algebra.policy import SkipTo
 from ensue.algebra.predicate import Field
 from ensue.algebra.query import Query
 from ensue.algebra.tower import types_of
@@ -37,9 +36,11 @@ from ensue.semantics import (
     TooManyWays,
     chosen,
     derived,
+    is_decided_by_neighbour,
     known,
     matches,
     members,
+    next_begin,
     value_of,
     waits,
 )
@@ -68,11 +69,11 @@ class Held:
 
 
 class ReferenceEngine:
-    """Collects events, and judges them when time is told or the stream is over.
+    """Runs the reference semantics on the events of the window, each time events arrive.
 
     Rows are numbered through the whole stream; matches are given as row numbers. A match is
-    delivered once: when time is told after its last event or, if it waits for its window's end,
-    when that has passed. Of a query with a window only the events inside it are held.
+    delivered once: with its last event or, if it waits for its window's end, when that has
+    passed. Of a query with a window only the events inside it are held.
     """
 
     def __init__(self, plan: Plan, schema: Schema, unit: Unit, limits: Limits = UNLIMITED) -> None:
@@ -84,13 +85,15 @@ class ReferenceEngine:
         self.unit = unit
         self.rows = 0  # events fed so far
         self.now: float | None = None  # the time of the last one, or what was told since
+        several = kleenes(plan.query.pattern)
+        variables = [atom.variable for atom in positives(plan.query.pattern)]
+        self.output = [f"{'node' if v in several else 'row'}_{v}" for v in variables]
         # what earlier matches use up is remembered here, beyond the events that are held
         self._query = replace(plan.query, after=None, having=None, limit=None, choose=None)
         self._columns = columns_used(plan.query, schema)
         self._computed = computed_columns(plan.query)
         self._untyped = next(iter(types_of(plan.query)), "")
         self._scale = nanoseconds(schema, unit)
-        self._fresh: list[pa.Table] = []  # not judged yet
         self._held = Held()
         self._mark = Mark()  # how far the stream is judged
         self._waiting: list[Binding] = []  # matches, unless an event still forbids them
@@ -112,25 +115,28 @@ class ReferenceEngine:
     # ---------------------------------------------------------------------------- feeding
 
     def feed(self, events: pa.Table) -> Matches:
-        """Takes the next events; `advance` or `finish` delivers what they complete."""
-        if events.num_rows:
-            self._fresh.append(events.select([n for n in events.column_names if self._uses(n)]))
-            self.rows += events.num_rows
-            last = events.column(self.schema.end).slice(events.num_rows - 1)
-            self._tell(np.asarray(vectors.from_arrow(last, self.unit).values).tolist()[0])
-        return rows_of(self.plan, [])
+        """The matches that these events complete, or that they show to be complete."""
+        if not events.num_rows:
+            return rows_of(self.plan, [])
+        self._count(events)
+        return rows_of(self.plan, self._judged(events, over=False))
+
+    def _count(self, events: pa.Table) -> None:
+        self.rows += events.num_rows
+        last = events.column(self.schema.end).slice(events.num_rows - 1)
+        self._tell(np.asarray(vectors.from_arrow(last, self.unit).values).tolist()[0])
 
     def advance(self, now: float) -> Matches:
         """The matches that are decided: all events before `now` have been fed."""
         self._tell(now)
-        return rows_of(self.plan, self._judged(over=False))
+        return rows_of(self.plan, self._judged(None, over=False))
 
     def finish(self) -> Matches:
         """The matches that are left: no more events come that could forbid anything."""
-        return rows_of(self.plan, self._judged(over=True))
+        return rows_of(self.plan, self._judged(None, over=True))
 
-    def _uses(self, column: str) -> bool:
-        return column in self._columns
+    def _used(self, events: pa.Table) -> pa.Table:
+        return events.select([n for n in events.column_names if n in self._columns])
 
     def _tell(self, now: float) -> None:
         real = self.schema.time_kind in (Kind.FLOAT, Kind.DECIMAL)
@@ -139,10 +145,15 @@ class ReferenceEngine:
 
     # ---------------------------------------------------------------------------- judging
 
-    def _judged(self, *, over: bool) -> list[Binding]:
-        """What is decided now, in the order of the semantics."""
-        told, rows = self._known(), self._known_rows()
-        new = self._events(self._fresh, rows[len(self._held.rows) :])
+    def _judged(self, fed: pa.Table | None, *, over: bool) -> list[Binding]:
+        """What is decided now, in the order of the semantics; `fed` are the next events."""
+        told, rows, new = self._held.table, self._held.rows, list[Event]()
+        if fed is not None:
+            fed = self._used(fed)
+            fed_rows = np.arange(self._mark.rows, self.rows)
+            new = self._events(fed, fed_rows)
+            told = fed if told is None else pa.concat_tables([told, fed])
+            rows = np.concatenate([rows, fed_rows])
         self._repeats.take(new)
         held = self._held.events
         found: list[Binding] = []
@@ -153,31 +164,40 @@ class ReferenceEngine:
             end = min(begin + size, len(new))
             mark = self._here() if end == len(new) else Mark(new[end].position, new[end - 1].end)
             inside = (*held, *new[begin:end])
-            found += self._decided(inside, mark, fresh=end > begin, over=over and end == len(new))
+            fresh = {self._key(event) for event in new[begin:end]}
+            found += self._decided(inside, mark, fresh, over=over and end == len(new))
             needed = reach(self._query, inside, mark.time).needed()
             held = self._absences.held(inside, needed, mark.time, self._waiting)
             begin = end
-        self._fresh = []
         self._hold(() if over else held, told, rows)
         return sorted(found, key=self._rank)
 
     def _decided(
-        self, events: Sequence[Event], mark: Mark, *, fresh: bool, over: bool
+        self, events: Sequence[Event], mark: Mark, fresh: set[Key], *, over: bool
     ) -> list[Binding]:
-        """What is decided between the mark so far and the next one, which it sets."""
+        """What is decided between the mark so far and the next one, which it sets.
+
+        Only the partitions of new events, `fresh`, are searched again.
+        """
         pattern, window = self._query.pattern, reach(self._query, events, mark.time)
         waited = {_rows_bound(binding) for binding in self._waiting}
         found: list[Binding] = []
         waiting: list[Binding] = []
-        # without new events, what waits is still what waited
-        fired = self._repeats.fired
-        for binding in self._matches(events, fired) if fresh else self._waiting:
+        newest = {self._key(event): event.position for event in events}
+        # without new events of a partition, what waits is still what waited
+        candidates = [b for b in self._waiting if self._key(members(b)[0]) not in fresh]
+        if fresh:
+            searched = [event for event in events if self._key(event) in fresh]
+            candidates += self._matches(searched, self._repeats.fired)
+        for binding in candidates:
             # of the past only what waited counts: what forbade the rest may be forgotten
             past = members(binding)[-1].position < self._mark.rows
             if past and _rows_bound(binding) not in waited:
                 continue
             late = self._query.unfinished or waits(pattern, binding)
-            undecided = late and not window.is_over(binding)
+            undecided = (
+                late and not window.is_over(binding) and not self._has_gone_on(binding, newest)
+            )
             undecided = undecided or self._lapsing(binding, mark)
             (waiting if undecided and not over else found).append(binding)
         self._mark, self._waiting = mark, waiting
@@ -192,6 +212,17 @@ class ReferenceEngine:
         size = self._kept * WAY_BYTES + self._elsewhere
         self.allowance.ask(Holding(len(events), self._kept, size, mark.rows - 1, self.now))
         return left
+
+    def _has_gone_on(self, binding: Binding, newest: Mapping[Key, int]) -> bool:
+        """Whether an event has come that decides a match by being the next of its partition.
+
+        CHOOSE compares the matches that a moment decides, so there only time does.
+        """
+        if self._query.unfinished or self.plan.query.choose is not None:
+            return False
+        last = members(binding)[-1]
+        later = newest.get(self._key(last), last.position) > last.position
+        return later and is_decided_by_neighbour(self._query, binding)
 
     def _lapsing(self, binding: Binding, mark: Mark) -> bool:
         """Whether an event may still come in an interval in which there must be none."""
@@ -239,18 +270,9 @@ class ReferenceEngine:
                 self._turns.append(binding)
                 continue
             yield binding
-            target = [e.position for e in binding.get(after.variable or "", ())]
-            begin = inside[0].position + 1
-            match after.to:
-                case SkipTo.PAST_LAST:
-                    begin = inside[-1].position + 1
-                case SkipTo.FIRST if target:
-                    begin = max(begin, target[0])
-                case SkipTo.LAST if target:
-                    begin = max(begin, target[-1])
-                case _:
-                    pass
-            self._earliest[key] = begin
+            begin = next_begin(after, binding)
+            if begin is not None:
+                self._earliest[key] = begin
 
     def _turn(self, binding: Binding) -> tuple[int, Rank]:
         after = self.plan.query.after
@@ -299,10 +321,7 @@ class ReferenceEngine:
         steps = sorted((e.position, order.index(v)) for v, e in bound)
         return steps[-1][0], steps
 
-    def _events(self, tables: list[pa.Table], rows: Rows) -> list[Event]:
-        if not tables:
-            return []
-        table = pa.concat_tables(tables)
+    def _events(self, table: pa.Table, rows: Rows) -> list[Event]:
         events = events_of(
             table, self.schema, self.unit,
             untyped=self._untyped, rows=rows, computed=self._computed,
@@ -310,11 +329,6 @@ class ReferenceEngine:
         return [event for event in events if matters(self._query, event)]
 
     # ---------------------------------------------------------------------------- holding
-
-    def _known(self) -> pa.Table | None:
-        """The events that are held and those that are not judged yet."""
-        tables = [t for t in (self._held.table, *self._fresh) if t is not None]
-        return pa.concat_tables(tables) if tables else None
 
     def _hold(self, events: tuple[Event, ...], known: pa.Table | None, rows: Rows) -> None:
         """Forgets all but some of the known events."""
@@ -351,11 +365,7 @@ class ReferenceEngine:
 
     def held_rows(self) -> Rows:
         """The rows of the stream that a later match may still contain, ascending."""
-        return np.union1d(self._aside.rows, self._known_rows())
-
-    def _known_rows(self) -> Rows:
-        """Those of the events that are judged again, and of those that are not judged yet."""
-        return np.concatenate([self._held.rows, np.arange(self._mark.rows, self.rows)])
+        return np.union1d(self._aside.rows, self._held.rows)
 
     @property
     def partial_matches(self) -> int:
@@ -365,7 +375,7 @@ class ReferenceEngine:
     @property
     def state_bytes(self) -> int:
         """How much memory the events take."""
-        tables = (self._known(), self._aside.table)
+        tables = (self._held.table, self._aside.table)
         return sum(int(table.nbytes) for table in tables if table is not None)
 
     @property
@@ -375,8 +385,6 @@ class ReferenceEngine:
 
     def deadline(self) -> float | None:
         """The time after which `advance` delivers something, if no more events come."""
-        if self._fresh:
-            return self.now  # nobody has looked at the last events yet
         match self._query.within:
             case ByTime(nanoseconds=length) | ByUnits(amount=length):
                 over = [known(self._query, binding)[0] for binding in self._waiting]
@@ -391,15 +399,12 @@ class ReferenceEngine:
     # ---------------------------------------------------------------------------- saving
 
     def save(self) -> bytes:
-        """The state as bytes: the events that are held, and how far they are judged."""
-        known, blobs = self._known(), {}
-        if known is not None:
-            blobs["events"] = to_bytes(known)
+        """The state as bytes: the events that are held, and the matches that wait."""
+        blobs = {} if self._held.table is None else {"events": to_bytes(self._held.table)}
         header = {
             **stamp(self.plan, self.schema, self.unit),
             "rows": self.rows,
             "now": self.now,
-            "judged": [self._mark.rows, self._mark.time],
         }
         # of each event held, where the next match of its partition may begin
         earliest = [self._earliest.get(self._key(event), 0) for event in self._held.events]
@@ -417,16 +422,10 @@ class ReferenceEngine:
         header, arrays, blobs = unpacked(data)
         require_same(header, self.plan, self.schema, self.unit)
         self.rows, self.now = int(header["rows"]), header["now"]
-        self._mark = Mark(*header["judged"])
-        self._held, self._fresh = Held(), []
+        self._mark, self._held = self._here(), Held()
         if "events" in blobs:
-            known = from_bytes(blobs["events"])
-            count = len(arrays["rows"])
-            self._fresh = [known.slice(count)] if known.num_rows > count else []
-            if count:
-                table = known.slice(0, count)
-                events = tuple(self._events([table], arrays["rows"]))
-                self._held = Held(table, arrays["rows"], events)
+            table, rows = from_bytes(blobs["events"]), arrays["rows"]
+            self._held = Held(table, rows, tuple(self._events(table, rows)))
         pairs = zip(self._held.events, arrays["earliest"].tolist(), strict=True)
         self._earliest = {self._key(event): row for event, row in pairs if row}
         self._repeats.restore(header.get("repeats"), self._held.events)
@@ -434,7 +433,7 @@ class ReferenceEngine:
         self._aside, self._turns = Held(), []
         if "aside" in blobs:
             table, rows = from_bytes(blobs["aside"]), arrays["aside"]
-            self._aside = Held(table, rows, tuple(self._events([table], rows)))
+            self._aside = Held(table, rows, tuple(self._events(table, rows)))
             self._turns = self._bound(arrays, "turn ", self._aside)
 
     def _unbound(self, waiting: list[Binding], of: str) -> dict[str, npt.NDArray[Any]]:

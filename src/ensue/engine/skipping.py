@@ -75,6 +75,7 @@ class Skipping:
         return int(self.earliest.nbytes)
 
     def _target(self, found: Matches, first: Rows, last: Rows) -> Rows:
+        """The row that each match skips to, -1 if it has no event of the variable."""
         match self.after.to:
             case SkipTo.PAST_LAST:
                 return last + 1

@@ -58,18 +58,23 @@ def packed(header: dict[str, Any], arrays: Arrays, blobs: dict[str, bytes]) -> b
     return MAGIC + struct.pack("<H", VERSION) + hashlib.sha256(body).digest()[:8] + body
 
 
-def unpacked(data: bytes) -> tuple[dict[str, Any], Arrays, dict[str, bytes]]:
+def unpacked(data: object) -> tuple[dict[str, Any], Arrays, dict[str, bytes]]:
     """What `packed` was given, or a StateError that says why it cannot be read."""
-    start = len(MAGIC) + 2
-    if data[: len(MAGIC)] != MAGIC or len(data) < start + 12:
+    if not isinstance(data, bytes | bytearray | memoryview):
+        kind = "None" if data is None else f"a value of type {type(data).__name__}"
+        raise StateError(
+            f"a saved state is bytes, not {kind}\n  hint: pass what save() has returned"
+        )
+    given, start = bytes(data), len(MAGIC) + 2
+    if given[: len(MAGIC)] != MAGIC or len(given) < start + 12:
         raise StateError("this is not a saved state of Ensue")
-    (version,) = struct.unpack_from("<H", data, len(MAGIC))
+    (version,) = struct.unpack_from("<H", given, len(MAGIC))
     if version != VERSION:
         raise StateError(
             f"the state was saved in version {version}, and this release reads version {VERSION}\n"
             "  hint: restore it with the release that saved it, or start from an empty state"
         )
-    digest, body = data[start : start + 8], data[start + 8 :]
+    digest, body = given[start : start + 8], given[start + 8 :]
     if hashlib.sha256(body).digest()[:8] != digest:
         raise StateError("the saved state is damaged: its checksum is wrong")
     (size,) = struct.unpack_from("<I", body)

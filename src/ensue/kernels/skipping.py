@@ -74,12 +74,16 @@ def order_by_ends(last: Table, first: Table) -> Table:
 def skip_matches(
     order: Table, keys: Table, first: Table, target: Table, earliest: Table, kept: Table
 ) -> None:
-    """A match is kept if it begins where the ones kept before it allow."""
+    """A match is kept if it begins where the ones kept before it allow.
+
+    Its target is the row that it skips to; -1: it skips nothing.
+    """
     for k in order:
         key = keys[k]
         if first[k] >= earliest[key]:
             kept[k] = True
-            earliest[key] = max(target[k], first[k] + 1)
+            if target[k] >= 0:
+                earliest[key] = max(target[k], first[k] + 1)
 
 
 @kernel(nogil=True)
@@ -138,10 +142,10 @@ def take_turns(
 ) -> None:
     """AFTER MATCH SKIP where a match waits for others that come before it and are not found yet.
 
-    `matches` are keys, first rows, where the next match may begin, and two numbers by which they
-    come one after the other; `order` sorts them by key, then by these. `runs` are keys, first rows
-    and the least two numbers that a match of a partial match can have, sorted likewise. One that
-    begins before the ones kept allow is in nobody's way. Fates: 0 used up, 1 kept, 2 waits.
+    `matches` are keys, first rows, the rows that they skip to (-1: none), and two numbers by which
+    they come one after the other; `order` sorts them by key, then by these. `runs` are keys, first
+    rows and the least two numbers that a match of a partial match can have, sorted likewise. One
+    that begins before the ones kept allow is in nobody's way. Fates: 0 used up, 1 kept, 2 waits.
     """
     keys, first, target, turn, later = matches
     run_keys, run_first, run_turn, run_later = runs
@@ -165,4 +169,5 @@ def take_turns(
             fate[k] = 2
         else:
             fate[k] = 1
-            earliest[key] = max(target[k], first[k] + 1)
+            if target[k] >= 0:
+                earliest[key] = max(target[k], first[k] + 1)

@@ -141,13 +141,24 @@ def _blocks(sizes: Ints) -> list[slice]:
     return [slice(*pair) for pair in pairwise(cuts)]
 
 
+def own_columns(query: Query) -> set[str]:
+    """The columns of a result that the query names: its variables, if it has no RETURN.
+
+    They replace standard columns of the same name.
+    """
+    named = {column.name for column in query.returns}
+    if named or query.all_events:
+        return named
+    return {atom.variable for atom in positives(query.pattern)}
+
+
 def rows_in_time_order(found: pa.Table, query: Query | None, *, by_id: bool = True) -> pa.Table:
     """A result by its columns `end` and `start`, then by `match_id`, or as it stands.
 
     For what is not made of matches of one query: then their ids tell them apart. A result
-    without these columns, or in which RETURN has put others in their place, stays as it is.
+    without these columns, or in which the query has put others in their place, stays as it is.
     """
-    named = set() if query is None else {column.name for column in query.returns}
+    named = set() if query is None else own_columns(query)
     by = [*_KEYS, "position"] if query is not None and query.all_events else _KEYS
     if found.num_rows < 2 or not {*by} <= {*found.column_names} - named:
         return found

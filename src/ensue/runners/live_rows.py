@@ -1,6 +1,6 @@
 """What a live matcher is fed with, as tables of the columns that it was made for."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from ensue.columns.arrow_kinds import kind_of_arrow
 from ensue.columns.rows import no_rows
-from ensue.columns.stream import TYPE, Columns, Shape, shape_of
+from ensue.columns.stream import TYPE, Columns, Shape, refuse_twice, shape_of
 from ensue.errors import EventError, did_you_mean
-from ensue.runners.tables import arranged_of, as_table, stream_of
+from ensue.runners.tables import arranged_of, names_of, stream_of, without_index
 from ensue.runners.text_times import say_so, text_times, with_times
 from ensue.schema import Kind
 from ensue.workload.arranged import Arranged, Arranging
@@ -40,7 +40,7 @@ class Reader:
         order: Sequence[str],
         arranging: Arranging | None = None,
     ) -> None:
-        empty = schemas_of(schemas)
+        empty = schemas_of(schemas, names_of(time, type, order))
         self.arranged: Arranged | None = None
         self.shape: Shape
         self.by_type: dict[str, _Columns] = {}
@@ -154,9 +154,7 @@ class _Columns:
             return self._rows([given], drop=drop)
         if isinstance(given, Sequence) and all(isinstance(row, Mapping) for row in given):
             return self._rows(given, drop=drop)
-        if type(given).__module__.startswith("pandas."):
-            return self._fitting(pa.Table.from_pandas(given, preserve_index=False)), 0
-        return self._fitting(as_table(given)), 0
+        return self._fitting(without_index(given, self.names)), 0
 
     # ---------------------------------------------------------------------------- rows
 
@@ -205,6 +203,7 @@ class _Columns:
             return table
         if not self.names.issuperset(table.column_names):
             raise self._unknown(table.column_names)
+        refuse_twice(table.column_names)
         missing = [name for name in self.types if name not in table.column_names]
         if missing:
             raise EventError(
@@ -238,17 +237,19 @@ def _alike(one: pa.DataType, other: pa.DataType) -> bool:
     return len(kinds - {Kind.NULL}) <= 1 or kinds <= numbers
 
 
-def schemas_of(given: Any) -> Any:
-    """An empty table with the columns that are described, or one by event type."""
+def schemas_of(given: Any, named: Collection[str] = ()) -> Any:
+    """An empty table with the columns that are described, or one by event type.
+
+    `named`: the columns that the call names, which may be the index of a pandas table.
+    """
     if isinstance(given, pa.Schema):
+        refuse_twice(given.names)
         return no_rows(pa.schema([field.with_nullable(True) for field in given]))
     if isinstance(given, Mapping):
         if given and all(isinstance(t, pa.DataType | str) for t in given.values()):
             return no_rows(pa.schema([(str(n), _type(t)) for n, t in given.items()]))
-        return {str(name): schemas_of(one) for name, one in given.items()}
-    pandas = type(given).__module__.startswith("pandas.")
-    table = pa.Table.from_pandas(given, preserve_index=False) if pandas else as_table(given)
-    return schemas_of(table.schema.remove_metadata())
+        return {str(name): schemas_of(one, named) for name, one in given.items()}
+    return schemas_of(without_index(given, named).schema.remove_metadata())
 
 
 def _type(given: pa.DataType | str) -> pa.DataType:

@@ -11,7 +11,7 @@ from ensue.algebra.query import Query
 from ensue.columns.stream import in_order, shape_of, with_time
 from ensue.engine.interrupts import listening
 from ensue.engine.sampling import sampled
-from ensue.errors import EventError, did_you_mean
+from ensue.errors import did_you_mean
 from ensue.own_frames import outside
 from ensue.plan.estimates.statistics import Statistics
 from ensue.runners.tables import arranged_of, stream_of
@@ -29,11 +29,7 @@ STREAMING = False
 
 def read(events: Any, given: Arguments) -> tuple[pa.Table, Source]:
     """The events as one table, not yet in order, and what is known of them."""
-    if given.max_ahead != "usual":
-        raise EventError(
-            f"max_ahead={given.max_ahead!r} is only for streams: in a table no event moves the "
-            "others\n  hint: leave it out"
-        )
+    given.require_table()
     if given.arranging is not None:
         events, arranged = arranged_of(events, given.arranging)
         given = replace(given, time=arranged.time, order=arranged.order)

@@ -10,12 +10,12 @@ what GROUP BY, ORDER BY and FETCH FIRST make of all matches.
 Kernels, plans and runners must give exactly these.
 """
 
-from ensue.semantics.choosing import chosen, known, waits
+from ensue.semantics.choosing import chosen, is_decided_by_neighbour, known, waits
 from ensue.semantics.conditions import holds, value_of
 from ensue.semantics.correlation import Correlated, correlated, in_range
 from ensue.semantics.events import Binding, Event, before, members
 from ensue.semantics.lapses import over_after
-from ensue.semantics.matches import matches, spoilt
+from ensue.semantics.matches import matches, next_begin, spoilt
 from ensue.semantics.partition import TooManyWays
 from ensue.semantics.results import Fired, derived
 from ensue.semantics.summaries import Summary, summaries
@@ -44,6 +44,7 @@ __all__ = [
     "holds",
     "in_range",
     "in_time_order",
+    "is_decided_by_neighbour",
     "known",
     "labelled",
     "layer_stream",
@@ -51,6 +52,7 @@ __all__ = [
     "matches",
     "members",
     "nested",
+    "next_begin",
     "over_after",
     "spoilt",
     "summaries",

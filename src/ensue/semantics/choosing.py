@@ -5,9 +5,11 @@ from itertools import groupby
 from math import inf
 
 from ensue.algebra.form import bars_next, guards_entry, is_absence, is_sequence, parts, stands
+from ensue.algebra.leaving import goes_on_at_the_end
 from ensue.algebra.pattern import Pattern
-from ensue.algebra.policy import Choice
+from ensue.algebra.policy import CONTIGUOUS, Choice
 from ensue.algebra.query import Query
+from ensue.algebra.residual import readings, steps
 from ensue.algebra.walk import ends_greedily, positives
 from ensue.algebra.window import ByTime, ByUnits
 from ensue.semantics.events import Binding, members
@@ -73,7 +75,23 @@ def waits(pattern: Pattern, bound: Collection[str]) -> bool:
     return _absent_at_the_end(pattern, bound) or ends_greedily(pattern, bound)
 
 
-def _absent_at_the_end(pattern: Pattern, bound: Collection[str]) -> bool:
+def is_decided_by_neighbour(query: Query, binding: Binding) -> bool:
+    """Whether the next event of its partition decides a match that waits.
+
+    This holds where only `THEN` speaks of later events: `A a THEN !B b`, `A a THEN (B b THEN)++`.
+    """
+    if _absent_at_the_end(query.pattern, binding, neighbour=False):
+        return False
+    bound = sorted((e.position, v) for v, events in binding.items() for e in events)
+    rests = readings(query.pattern, tuple(variable for _, variable in bound))
+    going = [s for rest in rests for s in steps(rest) if goes_on_at_the_end(s)]
+    return all((step.how or query.strategy) in CONTIGUOUS for step in going)
+
+
+def _absent_at_the_end(
+    pattern: Pattern, bound: Collection[str], *, neighbour: bool = True
+) -> bool:
+    """`neighbour`: what the very next event must not be counts too."""
     if is_absence(pattern):
         return False
 
@@ -83,8 +101,11 @@ def _absent_at_the_end(pattern: Pattern, bound: Collection[str]) -> bool:
     if is_sequence(pattern) and is_bound(pattern):
         inner = parts(pattern)
         for k, part in reversed([*enumerate(inner)]):
-            if bars_next(part) or (stands(part) and not guards_entry(inner[k + 1 :])):
+            if bars_next(part):
+                if neighbour:
+                    return True
+            elif stands(part) and not guards_entry(inner[k + 1 :]):
                 return True
             if is_bound(part):
-                return _absent_at_the_end(part, bound)
-    return any(_absent_at_the_end(part, bound) for part in parts(pattern))
+                return _absent_at_the_end(part, bound, neighbour=neighbour)
+    return any(_absent_at_the_end(part, bound, neighbour=neighbour) for part in parts(pattern))

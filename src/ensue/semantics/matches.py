@@ -69,17 +69,27 @@ def _skipping(after: AfterMatch, found: Iterable[Binding]) -> Iterator[Binding]:
         found = sorted(found, key=lambda binding: members(binding)[0].position)
     earliest = -1
     for binding in found:
-        inside = members(binding)
-        if inside[0].position < earliest:
+        if members(binding)[0].position < earliest:
             continue
         yield binding
-        target = binding.get(after.variable or "", ())
-        match after.to:
-            case SkipTo.PAST_LAST:
-                earliest = inside[-1].position + 1
-            case SkipTo.FIRST if target:
-                earliest = max(target[0].position, inside[0].position + 1)
-            case SkipTo.LAST if target:
-                earliest = max(target[-1].position, inside[0].position + 1)
-            case _:
-                earliest = inside[0].position + 1
+        begin = next_begin(after, binding)
+        earliest = earliest if begin is None else begin
+
+
+def next_begin(after: AfterMatch, binding: Binding) -> int | None:
+    """The position at which the next match may begin; None: this one skips nothing.
+
+    So it is with `SKIP TO FIRST b` where the match has no `b`.
+    """
+    inside = members(binding)
+    second = inside[0].position + 1
+    match after.to:
+        case SkipTo.PAST_LAST:
+            return inside[-1].position + 1
+        case SkipTo.NEXT_EVENT:
+            return second
+        case SkipTo.FIRST | SkipTo.LAST:
+            target = binding.get(after.variable or "", ())
+            if not target:
+                return None
+            return max(second, target[0 if after.to is SkipTo.FIRST else -1].position)

@@ -33,6 +33,20 @@ class Arguments:
         if self.bad_events not in ("raise", "drop"):
             raise EventError(f"bad_events must be 'raise' or 'drop', not {self.bad_events!r}")
 
+    def require_table(self) -> None:
+        """Raises an EventError for what only streams take: a table is sorted as a whole."""
+        refused = {
+            "max_ahead": (USUAL, "in a table no event moves the others"),
+            "watermark": (None, "a table is sorted by time as a whole"),
+            "late_events": ("count", "in a table no event is late"),
+        }
+        for name, (default, reason) in refused.items():
+            value = getattr(self, name)
+            if value != default:
+                raise EventError(
+                    f"{name}={value!r} is only for streams: {reason}\n  hint: leave it out"
+                )
+
     @property
     def deliver_late(self) -> bool:
         """Whether late events are given back: otherwise they are only counted."""

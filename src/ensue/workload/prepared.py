@@ -135,8 +135,10 @@ def result_of(prepared: Prepared) -> pa.Schema:
 def joined_of(matcher: AnyEngine, found: Sequence[Matches]) -> Matches:
     """Several deliveries of a matcher as one."""
     if isinstance(matcher, ReferenceEngine):
-        return found[-1]  # it delivers at the end
-    return joined([f for f in found if f.count], matcher.program.source.output)
+        output: Sequence[str] = matcher.output
+    else:
+        output = matcher.program.source.output
+    return joined([f for f in found if f.count], output)
 
 
 def unseen_types(prepared: Prepared, matcher: AnyEngine) -> frozenset[str]:

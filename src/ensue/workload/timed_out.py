@@ -17,6 +17,7 @@ from ensue.columns.stream import Shape
 from ensue.plan.choose import choose
 from ensue.plan.planning import DEFAULT, Planning
 from ensue.results.identity import fingerprint
+from ensue.results.time_order import own_columns
 from ensue.workload.prepared import Prepared, prepare, result_of
 
 
@@ -36,17 +37,24 @@ class Bundle:
         if len(self.queries) == 1 and found[0].schema == self.result:
             return found[0]
         pieces = [
-            self._widened(_shown(query, table), timed_out=number > 0)
+            self._widened(_shown(query, table), query.query, timed_out=number > 0)
             for number, (query, table) in enumerate(zip(self.queries, found, strict=True))
             if table.num_rows
         ]
         return pa.concat_tables([no_rows(self.result), *pieces])
 
-    def _widened(self, table: pa.Table, *, timed_out: bool) -> pa.Table:
-        """A result with the columns of all: what a partial match does not have is NULL."""
+    def _widened(self, table: pa.Table, query: Query, *, timed_out: bool) -> pa.Table:
+        """A result with the columns of all: what a partial match does not have is NULL.
+
+        A partial match without the event or value of a column that is called `start` has the
+        standard column of that name, which is not meant.
+        """
         columns = []
+        missing = own_columns(self.main.query) - own_columns(query)
         for field in self.result:
-            if field.name == TIMED_OUT and TIMED_OUT not in table.column_names:
+            if field.name in missing:
+                columns.append(pa.nulls(table.num_rows, field.type))
+            elif field.name == TIMED_OUT and TIMED_OUT not in table.column_names:
                 columns.append(pa.repeat(pa.scalar(timed_out), table.num_rows))
             elif field.name in table.column_names:
                 column = table.column(field.name)

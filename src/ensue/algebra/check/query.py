@@ -25,11 +25,16 @@ from ensue.algebra.check.usage import (
 )
 from ensue.algebra.check.whole_results import check_labels, checked_whole
 from ensue.algebra.check.zones import in_zones
-from ensue.algebra.equivalence import equal_through_negation, partitioning, with_equivalence
+from ensue.algebra.equivalence import (
+    equal_through_negation,
+    keys_by_equality,
+    partitioning,
+    with_equivalence,
+)
 from ensue.algebra.form import is_event, is_lapse
 from ensue.algebra.lapses import interval_ends, lapses, with_interval_ends
 from ensue.algebra.lives import derived_window, looks_as_far
-from ensue.algebra.policy import Choice
+from ensue.algebra.policy import Choice, Strategy
 from ensue.algebra.predicate import Expr, Field, Literal
 from ensue.algebra.query import Equivalence, Query, Returned
 from ensue.algebra.walk import atoms, conjuncts, kleenes, pauses, rewrite_expr
@@ -123,9 +128,13 @@ def check(query: Query, schema: Schema, *, streaming: bool = False, derived: boo
         if having is not None:
             check_condition(having, kind, "HAVING")
         query = equal_through_negation(replace(query, where=where, returns=returns, having=having))
-        if query.choose is not None and query.choose.choice is Choice.ONCE:
-            for field in partitioning(query):  # what is tied together is used up together
-                query = with_equivalence(query, field)
+        keys: tuple[str, ...] = ()
+        if query.strategy is Strategy.PARTITION:
+            keys = keys_by_equality(query)
+        elif query.choose is not None and query.choose.choice is Choice.ONCE:
+            keys = partitioning(query)  # what is tied together is used up together
+        for field in keys:
+            query = with_equivalence(query, field)
         if streaming:
             _check_bounded(query, schema, derived=derived)
         return query

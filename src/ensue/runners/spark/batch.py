@@ -14,7 +14,6 @@ from pyspark.sql.types import StructType
 from ensue.brief_errors import brief_task
 from ensue.columns.rows import no_rows
 from ensue.columns.stream import in_order, with_time
-from ensue.errors import EventError
 from ensue.runners.spark import statistics
 from ensue.runners.spark.archives import Apart, SideBySide, refuse_large
 from ensue.runners.spark.frames import (
@@ -29,7 +28,7 @@ from ensue.runners.spark.lanes import lane_count, lane_keys, spark_hash
 from ensue.runners.spark.matches import OUTPUT_ROWS, Frames, SeveralMatches
 from ensue.runners.spark.types import spark_schema
 from ensue.runners.spark.whole_results import finished_frame
-from ensue.workload.arguments import USUAL, Arguments
+from ensue.workload.arguments import Arguments
 from ensue.workload.chain import Chain
 from ensue.workload.foresight import warn_of_explosion
 from ensue.workload.lanes.lane import arriving
@@ -63,11 +62,7 @@ def read(
     events: "DataFrame | Mapping[str, DataFrame]", given: Arguments
 ) -> tuple[DataFrame, Source]:
     """The events as one DataFrame, and what is known of them without computing it."""
-    if given.max_ahead != USUAL:
-        raise EventError(
-            f"max_ahead={given.max_ahead!r} is only for streams: in a table no event moves the "
-            "others\n  hint: leave it out"
-        )
+    given.require_table()
     frame, shape, given = read_frame(events, given)
     return frame, Source.of(shape, given)
 

@@ -8,7 +8,6 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.json
 
-from ensue.cli.terminal import notice
 from ensue.errors import EventError
 from ensue.runners.text_columns import (
     MISSING,
@@ -24,6 +23,7 @@ from ensue.runners.text_columns import (
 )
 from ensue.runners.text_times import all_are, cast_times, in_iso_form, unreadable, with_dashes
 
+Say = Callable[[str], None]  # what a reader says of what it read
 _WORDS = pa.array(MISSING, pa.string())
 _SAMPLE = 200  # cells that rule most kinds out before all are looked at
 _TYPES = {
@@ -33,15 +33,17 @@ _TYPES = {
 }
 
 
-def csv(paths: Sequence[Path], delimiter: str, spelling: Spelling = PLAIN) -> pa.Table:
+def csv(
+    paths: Sequence[Path], delimiter: str, spelling: Spelling = PLAIN, *, say: Say
+) -> pa.Table:
     """The rows of CSV files, each column of the kind that its cells are."""
     read = [_of(path, lambda p: _rows(p, delimiter, spelling)) for path in paths]
-    return _Files(paths, read, spelling).typed()
+    return _Files(paths, read, spelling).typed(say)
 
 
 def json(paths: Sequence[Path], spelling: Spelling = PLAIN) -> pa.Table:
     """The objects of JSON files, one a line. Of what is text there, only times are read."""
-    return _Files(paths, [_of(path, _objects) for path in paths], spelling).typed(only_times=True)
+    return _Files(paths, [_of(path, _objects) for path in paths], spelling).typed(None)
 
 
 def _of(path: Path, read: Callable[[Path], pa.Table]) -> pa.Table:
@@ -93,8 +95,11 @@ class _Files:
         self._ends = [(path, table.num_rows) for path, table in zip(paths, tables, strict=True)]
         self._table = concatenated(tables)
 
-    def typed(self, *, only_times: bool = False) -> pa.Table:
-        """The table with its columns of text as what they are."""
+    def typed(self, say: Say | None) -> pa.Table:
+        """The table with its columns of text as what they are; None: only times are read.
+
+        `say` takes a note on columns that are text because of a few cells.
+        """
         table = self._table
         hidden: dict[str, list[str]] = {}
         for number, field in enumerate(table.schema):
@@ -110,7 +115,7 @@ class _Files:
             found = self._formatted(field.name, text)
             if found is None:
                 column = _Column(text)
-                if not only_times:
+                if say is not None:
                     found = column.read()
                     hidden |= {field.name: words} if (words := column.hidden()) else {}
                 elif column.kind in TIMES or column.kind is CellKind.DATE:
@@ -118,8 +123,8 @@ class _Files:
                 else:
                     found = text
             table = table.set_column(number, field.name, found)
-        if hidden:
-            notice(say_missing(hidden))
+        if hidden and say is not None:
+            say(say_missing(hidden))
         return table
 
     def _without_nulls(self, text: pa.ChunkedArray) -> pa.ChunkedArray:
