@@ -12,9 +12,8 @@ from ensue.algebra.form import optional
 from ensue.algebra.leaving import (
     barred_by_the_end,
     demanded,
-    ends_sooner,
     goes_on_at_the_end,
-    goes_on_longer,
+    preferred,
 )
 from ensue.algebra.pattern import Leave, Pattern
 from ensue.algebra.policy import CONTIGUOUS, Strategy
@@ -126,7 +125,7 @@ class Following:
     def _goes_further(self, run: Pattern, taken: Taken) -> bool:
         """Whether an event comes that a greedy loop at the end takes."""
         return any(
-            goes_on_at_the_end(step) and self.goes_on([*taken, (step.variable, event)])
+            goes_on_at_the_end(step, run) and self.goes_on([*taken, (step.variable, event)])
             for event in self._behind(taken[-1][1])
             for step in self._steps(run, taken, event)
         )
@@ -144,11 +143,9 @@ class Following:
 
     def _barred(self, step: Step, run: Pattern, prefix: Taken, event: Event) -> bool:
         """Whether a loop wants another step by an event that is passed over, or taken."""
-        rivals = [s for s in steps(run) if goes_on_longer(s, step) or ends_sooner(s, step)]
+        rivals = [s for s in steps(run) if preferred(s, step)]
         return any(
-            (goes_on_longer(s, step) or s in self._allowed(run, prefix, event))
-            and self._near(s, prefix, event)
-            and all(self._free(guard, prefix, event) for guard in self._guards(s))
+            s in self._allowed(run, prefix, event)
             and not self._ends_rather(run, prefix, s)
             and self.goes_on([*prefix, (s.variable, event)])
             for s in rivals
@@ -335,8 +332,8 @@ class Following:
     def _ends_rather(self, run: Pattern, prefix: Taken, step: Step) -> bool:
         """Whether a run is a match already, and a reluctant loop takes no more."""
         return (
-            barred_by_the_end(step)
-            and optional(run)
+            optional(run)
+            and barred_by_the_end(step, run)
             and all(holds(condition, _bound(prefix)) for condition in self.partition.positive)
         )
 

@@ -202,7 +202,7 @@ def _possible(rest: Pattern, place: Place) -> list[Step]:
     found = list(dict.fromkeys(steps(rest)))
     if not (optional(rest) and place.bound):
         return found
-    return [step for step in found if not barred_by_the_end(step)]
+    return [step for step in found if not barred_by_the_end(step, rest)]
 
 
 def without_guards(pattern: Pattern) -> Pattern:
@@ -228,7 +228,8 @@ def _positive(node: Pattern) -> Pattern:
 
 def lasting(place: Place) -> tuple[str, ...]:
     """The variables that a greedy loop at the end takes as long as it can. Raises NoLoops."""
-    found = [s for rest in place.rests for s in steps(rest) if goes_on_at_the_end(s)]
+    ends = [rest for rest in place.rests if optional(rest)]
+    found = [s for rest in ends for s in steps(rest) if goes_on_at_the_end(s, rest)]
     if not place.accepting or not found:
         return ()
     if len(place.rests) > 1:
@@ -250,7 +251,7 @@ def _wilful(step: Step) -> bool:
 def ends_by_itself(place: Place) -> bool:
     """Whether a reluctant loop takes no more where the match is complete."""
     return place.accepting and any(
-        barred_by_the_end(step) for rest in place.rests for step in steps(rest)
+        barred_by_the_end(step, rest) for rest in place.rests for step in steps(rest)
     )
 
 
